@@ -1,0 +1,32 @@
+//! The recorded-trace format: what a real program did to its memory, and how that is kept in a file.
+//!
+//! # Guarantee    a trace that was read without an error is whole, unchanged, and obeys the invariants of [`event`]
+//!
+//! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself.
+
+#![forbid(unsafe_code)]
+
+pub mod call;
+pub mod event;
+pub mod header;
+pub mod pair;
+
+pub use call::Call;
+pub use event::{
+    Access, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, FileIndex, Mapped, Side, SwitchReason, ThreadIndex,
+};
+pub use header::{Costs, Ending, File, Header, HugePages, Limits, Machine, Missing, Mode, Pace, Thread};
+pub use pair::pair_calls;
+
+/// A whole trace in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// How, where and of what it was recorded.
+    pub header: Header,
+    /// The thread table, by [`ThreadIndex`].
+    pub threads: Vec<Thread>,
+    /// The file table, by [`FileIndex`].
+    pub files: Vec<File>,
+    /// Everything that happened, in one total order.
+    pub events: Vec<Event>,
+}
