@@ -1,6 +1,7 @@
 //! The system calls that change a memory map, or what stands behind one.
 //!
-//! # Guarantee    codes never change their meaning from one format version to the next; new calls get new codes
+//! # Guarantee
+//! codes never change their meaning from one format version to the next; new calls get new codes
 //!
 //! A call that a replay does not model is recorded all the same, under its name, so that the replay can say what it
 //! left out.

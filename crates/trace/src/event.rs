@@ -1,21 +1,26 @@
 //! What a recorded program did, event by event.
 //!
-//! # Guarantee    a trace that was read without an error obeys I1..I7; a replay may rely on them
-//! # Invariants   I1 times never go back along the list: it is one total order of all CPUs, and per thread the true one
-//!                I2 thread and file indices lie inside the header's tables
-//!                I3 the first event of thread 0 opens the list and is an [`EventKind::Exec`]; every other thread is
-//!                   the child of exactly one [`EventKind::Clone`], which stands before the thread's own first event
-//!                I4 calls do not nest: between a thread's [`EventKind::CallEnter`] and its [`EventKind::CallExit`]
-//!                   stands no other enter of that thread, and the exit names the same call
-//!                I5 nothing of a thread follows its [`EventKind::Exit`]
-//!                I6 arguments beyond [`Call::arity`](crate::Call::arity) are zero
-//!                I7 without pace data (`header.pace == Pace::Absent`) every `on_cpu_ns` is zero and no switch or wake
-//!                   is present
-//! A trace with lost records (`header.lost > 0`) promises I1, I2, I6 and I7 only.
+//! # Guarantee
+//! A trace that was read without an error obeys I1..I8; a replay may rely on them.
+//!
+//! # Invariants
+//! - I1 times never go back along the list: it is one total order over all CPUs, and for each thread the true one
+//! - I2 thread and file indices lie inside the trace's tables
+//! - I3 the list opens with thread 0's [`EventKind::Exec`]; every other thread is the child of exactly one
+//!   [`EventKind::Clone`], which stands before the thread's own first event
+//! - I4 calls do not nest: between a thread's [`EventKind::CallEnter`] and its [`EventKind::CallExit`] stands no other
+//!   enter of that thread, and the exit names the same call
+//! - I5 nothing of a thread follows its [`EventKind::Exit`]
+//! - I6 arguments beyond [`Call::arity`](crate::Call::arity) are zero
+//! - I7 without pace data every `on_cpu_ns` is zero, and no switch or wake is present
+//! - I8 a fault's address is canonical (57 bits, the rest repeating the highest)
+//!
+//! A trace with lost records (`header.lost > 0`) promises I1, I2, I6, I7 and I8 only.
 //!
 //! A call may lack its exit: its thread was killed inside it, or the recording was interrupted.
-//! A thread may lack its exit record: the recording was interrupted, or the thread ran `exec` while it was not its
-//! process's first one, and so went on under the process's number (it stays the same thread here).
+//! A thread may lack its exit record: the recording was interrupted, or the thread was ended by another one's `exec`.
+//! A thread that runs `exec` while it is not its process's first goes on under the process's number; here it stays
+//! the same thread.
 
 use crate::call::Call;
 

@@ -1,6 +1,7 @@
 //! What a trace says about itself: how, where and of what it was recorded, and what it lacks.
 //!
-//! # Guarantee    whoever holds a [`Header`] can tell a complete trace from one that lost or never had something
+//! # Guarantee
+//! whoever holds a [`Header`] can tell a complete trace from one that lost or never had something
 
 /// All that is known about a recording besides its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,22 +1,36 @@
 //! The recorded-trace format: what a real program did to its memory, and how that is kept in a file.
 //!
-//! # Guarantee    a trace that was read without an error is whole, unchanged, and obeys the invariants of [`event`]
+//! # Guarantee
+//! a trace that was read without an error is whole, unchanged, and obeys the invariants of [`event`]
 //!
 //! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself.
 
 #![forbid(unsafe_code)]
 
 pub mod call;
+mod check;
+mod columns;
+mod error;
 pub mod event;
+mod frame;
 pub mod header;
-pub mod pair;
+mod meta;
+mod pair;
+mod read;
+mod varint;
+mod write;
 
 pub use call::Call;
+pub use check::Checker;
+pub use error::{Inconsistent, ReadError, WriteError};
 pub use event::{
     Access, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, FileIndex, Mapped, Side, SwitchReason, ThreadIndex,
 };
+pub use frame::VERSION;
 pub use header::{Costs, Ending, File, Header, HugePages, Limits, Machine, Missing, Mode, Pace, Thread};
 pub use pair::pair_calls;
+pub use read::{Prefix, Reader};
+pub use write::Writer;
 
 /// A whole trace in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Calls as windows: which exit belongs to which enter.
 //!
-//! # Guarantee    for a trace that obeys I4, every exit is given to the enter that it ends
+//! # Guarantee
+//! for a trace that obeys I4, every exit is given to the enter that it ends
 
 use std::collections::HashMap;
 

@@ -1,0 +1,106 @@
+//! Writing a trace, event by event.
+//!
+//! # Guarantee
+//! What was finished without an error is read back equal. What was not finished is recognised as cut.
+
+use std::io::Write;
+
+use crate::Trace;
+use crate::check::Checker;
+use crate::columns::{BLOCK_EVENTS, BlockEncoder};
+use crate::error::WriteError;
+use crate::event::Event;
+use crate::frame::{BlockKind, FrameWriter, MAX_RAW_BYTES};
+use crate::header::{File, Header, Thread};
+use crate::meta;
+use crate::varint::put;
+
+/// Table entries are gathered into blocks of about this size.
+const TABLE_BLOCK_BYTES: usize = 64 << 10;
+
+/// Writes a trace to `W`, which should be buffered.
+pub struct Writer<W: Write> {
+    frame: FrameWriter<W>,
+    block: BlockEncoder,
+    checker: Checker,
+    nr_threads: u64,
+    nr_files: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes all that stands before the events.
+    pub fn new(out: W, header: &Header, threads: &[Thread], files: &[File]) -> Result<Self, WriteError> {
+        let mut frame = FrameWriter::new(out)?;
+        put_block(&mut frame, BlockKind::Header, &meta::encode_header(header))?;
+        put_table(&mut frame, BlockKind::Threads, threads, meta::put_thread)?;
+        put_table(&mut frame, BlockKind::Files, files, meta::put_file)?;
+        Ok(Self {
+            frame,
+            block: BlockEncoder::default(),
+            checker: Checker::new(header, threads.len(), files.len()),
+            nr_threads: threads.len() as u64,
+            nr_files: files.len() as u64,
+        })
+    }
+
+    /// Appends an event, unless it breaks an invariant of [`crate::event`].
+    pub fn push(&mut self, event: &Event) -> Result<(), WriteError> {
+        self.checker.admit(event)?;
+        self.block.push(event);
+        if self.block.count() == BLOCK_EVENTS {
+            self.flush_events()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the end marker; returns what was written to, and how many bytes went there.
+    pub fn finish(mut self) -> Result<(W, u64), WriteError> {
+        if self.block.count() > 0 {
+            self.flush_events()?;
+        }
+        let mut end = Vec::new();
+        for count in [self.nr_threads, self.nr_files, self.checker.admitted()] {
+            put(&mut end, count);
+        }
+        put_block(&mut self.frame, BlockKind::End, &end)?;
+        Ok(self.frame.finish()?)
+    }
+
+    fn flush_events(&mut self) -> Result<(), WriteError> {
+        let bytes = self.block.take();
+        put_block(&mut self.frame, BlockKind::Events, &bytes)
+    }
+}
+
+impl Trace {
+    /// Writes the trace; returns how many bytes it took.
+    pub fn write(&self, out: impl Write) -> Result<u64, WriteError> {
+        let mut writer = Writer::new(out, &self.header, &self.threads, &self.files)?;
+        self.events.iter().try_for_each(|event| writer.push(event))?;
+        Ok(writer.finish()?.1)
+    }
+}
+
+fn put_block<W: Write>(frame: &mut FrameWriter<W>, kind: BlockKind, raw: &[u8]) -> Result<(), WriteError> {
+    if raw.len() > MAX_RAW_BYTES {
+        return Err(WriteError::TooLarge { part: kind.name(), bytes: raw.len() });
+    }
+    Ok(frame.block(kind, raw)?)
+}
+
+/// Writes a table as as many blocks as it needs.
+fn put_table<W: Write, T>(
+    frame: &mut FrameWriter<W>,
+    kind: BlockKind,
+    entries: &[T],
+    put_entry: impl Fn(&mut Vec<u8>, &T),
+) -> Result<(), WriteError> {
+    let mut raw = Vec::new();
+    for entry in entries {
+        put_entry(&mut raw, entry);
+        if raw.len() >= TABLE_BLOCK_BYTES {
+            put_block(frame, kind, &std::mem::take(&mut raw))?;
+        }
+    }
+    if raw.is_empty() { Ok(()) } else { put_block(frame, kind, &raw) }
+}
