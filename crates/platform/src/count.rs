@@ -1,0 +1,354 @@
+//! `Count`: the platform that counts what code does to memory.
+//!
+//! # Guarantee
+//! As [`Native`], with figures for each CPU slot that depend on the code's path alone, never on time: atomic
+//! accesses, read-modify-writes, fences, and writes to lines that another CPU uses. A test can hold them.
+//!
+//! # What counts as a shared write
+//! A store or read-modify-write of a 64-byte line that another slot has accessed by an atomic (or by
+//! [`Platform::touch`]) since the machine was made or [`Machine::forget`] was called. Plain accesses that nobody
+//! touches are not seen; neither are waits, of which every round counts as its atomics.
+
+use crate::native::{self, Native};
+use crate::{
+    Access, Atomic, AtomicInteger, Bulk, CpuSet, InPlace, InterruptHandler, Platform, Processor, StartError,
+    ThreadToken, Threads,
+};
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::vec::Vec;
+
+/// OS threads with counting atomics.
+#[derive(Debug, Clone, Copy)]
+pub enum Count {}
+
+/// What one CPU slot did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Atomic accesses of any kind.
+    pub atomics: u64,
+    /// Those that read and write in one step.
+    pub read_modify_writes: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Writes to lines that another CPU uses.
+    pub shared_writes: u64,
+}
+
+impl core::ops::Sub for Figures {
+    type Output = Self;
+    fn sub(self, before: Self) -> Self {
+        Self {
+            atomics: self.atomics - before.atomics,
+            read_modify_writes: self.read_modify_writes - before.read_modify_writes,
+            fences: self.fences - before.fences,
+            shared_writes: self.shared_writes - before.shared_writes,
+        }
+    }
+}
+
+/// A native machine with a ledger.
+///
+/// ```
+/// use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor, count::{Count, Machine}};
+/// let machine = Machine::new(1);
+/// let word = <Count as Processor>::AtomicU64::new(0);
+/// machine.attach(|| word.fetch_add(1, Ordering::Relaxed));
+/// assert_eq!((machine.figures(0).atomics, machine.figures(0).read_modify_writes), (1, 1));
+/// ```
+#[derive(Debug)]
+pub struct Machine {
+    native: native::Machine,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    figures: Vec<Figures>,
+    /// The slots that accessed a line.
+    users: HashMap<usize, CpuSet>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Load,
+    Store,
+    ReadModifyWrite,
+}
+
+const LINE_BYTES: usize = 64;
+
+std::thread_local! {
+    static MACHINE: Cell<*const Machine> = const { Cell::new(ptr::null()) };
+}
+
+impl Machine {
+    /// Returns a machine of `nr_cpus` slots; the limits are those of [`native::Machine::new`].
+    pub fn new(nr_cpus: usize) -> Self {
+        let ledger = Ledger { figures: std::vec![Figures::default(); nr_cpus], users: HashMap::new() };
+        Self { native: native::Machine::new(nr_cpus), ledger: Mutex::new(ledger) }
+    }
+
+    /// Runs `body` on the calling thread, on a slot of this machine.
+    pub fn attach<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _counted = Counted::new(self);
+        self.native.attach(body)
+    }
+
+    /// Returns what slot `cpu` has done so far.
+    pub fn figures(&self, cpu: usize) -> Figures {
+        self.lock().figures[cpu]
+    }
+
+    /// Forgets which lines are used by whom.
+    pub fn forget(&self) {
+        self.lock().users.clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, address: usize, kind: Kind) {
+        let cpu = Native::cpu();
+        let mut ledger = self.lock();
+        let users = ledger.users.entry(address / LINE_BYTES).or_default();
+        users.insert(cpu);
+        let is_shared = users.iter().any(|user| user != cpu);
+        let figures = &mut ledger.figures[cpu];
+        figures.atomics += 1;
+        figures.read_modify_writes += u64::from(kind == Kind::ReadModifyWrite);
+        figures.shared_writes += u64::from(kind != Kind::Load && is_shared);
+    }
+}
+
+/// Binds the calling thread to a machine's ledger, until dropped.
+struct Counted(*const Machine);
+
+impl Counted {
+    fn new(machine: &Machine) -> Self {
+        Self(MACHINE.with(|current| current.replace(machine)))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        MACHINE.with(|current| current.set(self.0));
+    }
+}
+
+/// Notes an access by a thread that owns a slot; others are not counted.
+fn note<T>(cell: *const T, kind: Kind) {
+    with_machine(|machine| machine.note(cell.addr(), kind));
+}
+
+fn with_machine(act: impl FnOnce(&Machine)) {
+    let machine = MACHINE.with(Cell::get);
+    if !machine.is_null() && native::owns_slot() {
+        // SAFETY: `Counted` borrows the machine for as long as the pointer is set.
+        act(unsafe { &*machine });
+    }
+}
+
+/// A std atomic whose accesses are counted.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Counting<A>(A);
+
+impl<A: Atomic> Atomic for Counting<A> {
+    type Value = A::Value;
+    fn new(value: A::Value) -> Self {
+        Self(A::new(value))
+    }
+    fn load(&self, order: Ordering) -> A::Value {
+        note(self, Kind::Load);
+        self.0.load(order)
+    }
+    fn store(&self, value: A::Value, order: Ordering) {
+        note(self, Kind::Store);
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: A::Value, order: Ordering) -> A::Value {
+        note(self, Kind::ReadModifyWrite);
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        current: A::Value,
+        new: A::Value,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<A::Value, A::Value> {
+        note(self, Kind::ReadModifyWrite);
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn compare_exchange_weak(
+        &self,
+        current: A::Value,
+        new: A::Value,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<A::Value, A::Value> {
+        // The strong form: a failure without reason would make the figures depend on chance.
+        self.compare_exchange(current, new, success, failure)
+    }
+}
+
+impl<A: AtomicInteger> AtomicInteger for Counting<A> {
+    fn fetch_add(&self, value: A::Value, order: Ordering) -> A::Value {
+        note(self, Kind::ReadModifyWrite);
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_sub(&self, value: A::Value, order: Ordering) -> A::Value {
+        note(self, Kind::ReadModifyWrite);
+        self.0.fetch_sub(value, order)
+    }
+    fn fetch_and(&self, value: A::Value, order: Ordering) -> A::Value {
+        note(self, Kind::ReadModifyWrite);
+        self.0.fetch_and(value, order)
+    }
+    fn fetch_or(&self, value: A::Value, order: Ordering) -> A::Value {
+        note(self, Kind::ReadModifyWrite);
+        self.0.fetch_or(value, order)
+    }
+}
+
+// SAFETY: `repr(transparent)` over a type that keeps the same promise.
+unsafe impl<A: InPlace> InPlace for Counting<A> {}
+
+impl Processor for Count {
+    type AtomicBool = Counting<<Native as Processor>::AtomicBool>;
+    type AtomicU8 = Counting<<Native as Processor>::AtomicU8>;
+    type AtomicU16 = Counting<<Native as Processor>::AtomicU16>;
+    type AtomicU32 = Counting<<Native as Processor>::AtomicU32>;
+    type AtomicU64 = Counting<<Native as Processor>::AtomicU64>;
+    type AtomicUsize = Counting<<Native as Processor>::AtomicUsize>;
+    type AtomicPtr<T> = Counting<<Native as Processor>::AtomicPtr<T>>;
+
+    fn fence(order: Ordering) {
+        with_machine(|machine| machine.lock().figures[Native::cpu()].fences += 1);
+        Native::fence(order);
+    }
+    fn nr_cpus() -> usize {
+        Native::nr_cpus()
+    }
+    fn cpu() -> usize {
+        Native::cpu()
+    }
+    fn enter() {
+        Native::enter();
+    }
+    fn leave() {
+        Native::leave();
+    }
+    fn irq_off() {
+        Native::irq_off();
+    }
+    fn irq_on() {
+        Native::irq_on();
+    }
+    fn current() -> ThreadToken {
+        Native::current()
+    }
+    fn is_running(thread: ThreadToken) -> bool {
+        Native::is_running(thread)
+    }
+    fn should_yield() -> bool {
+        Native::should_yield()
+    }
+    fn now() -> u64 {
+        Native::now()
+    }
+    fn spin_until(condition: impl FnMut() -> bool) {
+        Native::spin_until(condition);
+    }
+    fn spin_until_deadline(deadline_ns: u64, condition: impl FnMut() -> bool) -> bool {
+        Native::spin_until_deadline(deadline_ns, condition)
+    }
+    fn park(word: &Self::AtomicU32, expected: u32) {
+        Native::park(&word.0, expected);
+    }
+    fn unpark(word: &Self::AtomicU32, threads: usize) -> usize {
+        Native::unpark(&word.0, threads)
+    }
+}
+
+// SAFETY: all promises are Native's.
+unsafe impl Platform for Count {
+    fn guest_enter() -> bool {
+        with_machine(|machine| machine.lock().figures[Native::cpu()].fences += 1);
+        Native::guest_enter()
+    }
+    fn guest_exit() {
+        Native::guest_exit();
+    }
+    fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
+        Native::shoot_down(targets, is_drained);
+    }
+    unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
+        // SAFETY: passed on as promised.
+        unsafe { Native::set_interrupt_handler(handler, context) };
+    }
+    fn clear_interrupt_handler() {
+        Native::clear_interrupt_handler();
+    }
+    fn work(ns: u64) {
+        Native::work(ns);
+    }
+    fn touch(address: *const u8, len_bytes: usize, access: Access) {
+        let kind = if access == Access::Write { Kind::Store } else { Kind::Load };
+        let lines = address.addr() / LINE_BYTES..=(address.addr() + len_bytes.max(1) - 1) / LINE_BYTES;
+        with_machine(|machine| lines.for_each(|line| machine.note(line * LINE_BYTES, kind)));
+    }
+    unsafe fn bulk(frame: *mut u8, kind: Bulk) {
+        // SAFETY: passed on as promised.
+        unsafe { Native::bulk(frame, kind) };
+    }
+}
+
+impl Threads for Count {
+    type Machine = Machine;
+
+    fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
+        Native::run(&machine.native, first, &|thread| {
+            let _counted = Counted::new(machine);
+            body(thread);
+        });
+    }
+
+    fn start(thread: usize) -> Result<(), StartError> {
+        Native::start(thread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_shared_once_another_cpu_used_the_line() {
+        let machine = Machine::new(2);
+        let word = <Count as Processor>::AtomicU64::new(0);
+        let write = || {
+            machine.attach(|| {
+                word.store(1, Ordering::Relaxed);
+                Count::cpu()
+            })
+        };
+        assert_eq!(write(), 0);
+        let before = machine.figures(0);
+        assert_eq!((before.atomics, before.shared_writes), (1, 0));
+        // Slot 0 is taken, so the other thread gets slot 1.
+        machine.attach(|| {
+            let other =
+                std::thread::scope(|scope| scope.spawn(|| machine.attach(|| word.load(Ordering::Relaxed))).join());
+            assert_eq!(other.expect("the reader failed"), 1);
+        });
+        assert_eq!(machine.figures(1), Figures { atomics: 1, ..Figures::default() });
+        assert_eq!(write(), 0);
+        assert_eq!((machine.figures(0) - before).shared_writes, 1);
+    }
+}

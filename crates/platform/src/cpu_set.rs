@@ -1,0 +1,89 @@
+//! A plain set of CPU slots, as passed to a shootdown.
+
+/// The largest number of CPU slots that a machine may have.
+pub const MAX_CPUS: usize = 1024;
+
+const WORDS: usize = MAX_CPUS / 64;
+
+/// A set of CPU slots by number, 0 to [`MAX_CPUS`] - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSet {
+    words: [u64; WORDS],
+}
+
+impl CpuSet {
+    /// Returns the empty set.
+    pub const fn new() -> Self {
+        Self { words: [0; WORDS] }
+    }
+
+    /// Adds a CPU.
+    ///
+    /// # Panics
+    /// If `cpu` is [`MAX_CPUS`] or more: no machine hands out such a number.
+    #[inline]
+    pub fn insert(&mut self, cpu: usize) {
+        self.words[cpu / 64] |= 1 << (cpu % 64);
+    }
+
+    /// Removes a CPU.
+    #[inline]
+    pub fn remove(&mut self, cpu: usize) {
+        self.words[cpu / 64] &= !(1 << (cpu % 64));
+    }
+
+    /// Adds the CPUs of one word: bit `b` of `bits` is CPU `64 * word + b`.
+    #[inline]
+    pub fn insert_word(&mut self, word: usize, bits: u64) {
+        self.words[word] |= bits;
+    }
+
+    /// Says whether a CPU is in the set.
+    #[inline]
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.words[cpu / 64] & (1 << (cpu % 64)) != 0
+    }
+
+    /// Says whether no CPU is in the set.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
+    /// Visits the CPUs, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(index, &word)| {
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                (rest != 0).then(|| {
+                    let bit = rest.trailing_zeros() as usize;
+                    rest &= rest - 1;
+                    index * 64 + bit
+                })
+            })
+        })
+    }
+}
+
+impl Default for CpuSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_what_was_inserted_ascending() {
+        let mut set = CpuSet::new();
+        assert!(set.is_empty());
+        for cpu in [1023, 0, 64, 63, 64] {
+            set.insert(cpu);
+        }
+        set.remove(63);
+        assert!(set.contains(1023) && !set.contains(63));
+        assert!(set.iter().eq([0, 64, 1023]));
+    }
+}

@@ -1,0 +1,78 @@
+//! A CPU with memory: what `phys` and `vm` need beyond a [`Processor`].
+//!
+//! # Guest state and shootdown, side by side
+//! ```text
+//! CPU T (runs a program)                 CPU S (takes a translation away)
+//! guest_enter: state = guest             clear the entry
+//!              fence                     publish the request to T's queue
+//!              read queue, drain it      shoot_down: mark T pending, fence
+//! look up, access                                    read state of T
+//! guest_exit:  state = kernel                        guest: wait until T drained or left guest
+//! ```
+//! Either S sees T in guest, and waits, or T sees the request before it uses a translation (store, fence, load on
+//! both sides). A T that is not in guest uses no translation until it drained its queue, so S need not wait for it.
+
+use crate::{CpuSet, InPlace, Processor};
+
+/// Bytes of a page and of a frame.
+pub const PAGE_BYTES: usize = 4096;
+
+/// What [`Platform::bulk`] does to a frame.
+#[derive(Clone, Copy, Debug)]
+pub enum Bulk {
+    /// Fills it with zeros.
+    Zero,
+    /// Copies the frame at this address over it.
+    CopyFrom(*const u8),
+}
+
+/// Whether a plain access reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+}
+
+/// Called on a CPU to serve what was published for it; the arguments are the registered context and the CPU.
+pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
+
+/// A processor whose memory holds page tables and frames.
+///
+/// # Safety
+/// `shoot_down` keeps the promise of the module's table, and `bulk` writes the whole frame.
+pub unsafe trait Platform:
+    Processor<AtomicU8: InPlace, AtomicU16: InPlace, AtomicU32: InPlace, AtomicU64: InPlace, AtomicUsize: InPlace>
+{
+    /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before it uses one.
+    #[must_use = "a pending request must be drained before a translation is used"]
+    fn guest_enter() -> bool;
+    /// Ends the use of translations on this CPU.
+    fn guest_exit();
+
+    /// Waits until no CPU of `targets` can still use a translation that its published request takes away.
+    ///
+    /// Called after the requests are in the targets' queues. `is_drained(cpu)` says whether that CPU has served its
+    /// queue since; CPUs that are not in guest are not waited for. The calling CPU is skipped: it serves itself.
+    fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool);
+
+    /// Registers what serves a CPU's queue during waits; once for each machine.
+    ///
+    /// # Safety
+    /// `context` is valid until [`Platform::clear_interrupt_handler`], and `handler` may run on any CPU in any wait with interrupts on.
+    unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ());
+    /// Takes the handler away; no CPU runs it after the return.
+    fn clear_interrupt_handler();
+
+    /// Computes for `ns`, outside guest and kernel.
+    fn work(ns: u64);
+    /// Charges for a hot plain access; no effect on memory.
+    #[inline]
+    fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}
+    /// Fills or copies a frame of [`PAGE_BYTES`].
+    ///
+    /// # Safety
+    /// `frame` is valid for writes of a page, page-aligned, and nobody else accesses it; so is a copy's source, for reads.
+    unsafe fn bulk(frame: *mut u8, kind: Bulk);
+}

@@ -1,0 +1,83 @@
+//! A thread's view of its machine: which one, which slot, which token.
+
+use super::machine::Machine;
+use super::runner::Run;
+use core::cell::Cell;
+use core::ptr;
+
+/// No slot owned.
+pub(super) const NO_CPU: usize = usize::MAX;
+
+/// What a thread knows of itself. Set by `Bound`, which outlives every use.
+pub(super) struct Context {
+    pub(super) machine: Cell<*const Machine>,
+    pub(super) run: Cell<*const Run>,
+    pub(super) cpu: Cell<usize>,
+    pub(super) last_cpu: Cell<usize>,
+    pub(super) token: Cell<usize>,
+    pub(super) irq_depth: Cell<u32>,
+}
+
+std::thread_local! {
+    static CONTEXT: Context = const {
+        Context {
+            machine: Cell::new(ptr::null()),
+            run: Cell::new(ptr::null()),
+            cpu: Cell::new(NO_CPU),
+            last_cpu: Cell::new(0),
+            token: Cell::new(0),
+            irq_depth: Cell::new(0),
+        }
+    };
+}
+
+/// Runs `read` with the calling thread's context.
+#[inline(always)]
+pub(super) fn with<R>(read: impl FnOnce(&Context) -> R) -> R {
+    CONTEXT.with(read)
+}
+
+/// Returns the machine that the calling thread is bound to.
+///
+/// # Panics
+/// If it is bound to none: the caller runs outside `Threads::run` and `Machine::attach`.
+#[inline(always)]
+pub(super) fn machine<'a>() -> &'a Machine {
+    let machine = with(|context| context.machine.get());
+    assert!(!machine.is_null(), "this thread runs on no machine: use Threads::run or Machine::attach");
+    // SAFETY: `Bound` keeps the machine borrowed for as long as the pointer is set, and callers use the reference within one call.
+    unsafe { &*machine }
+}
+
+/// Binds the calling thread to a machine, until dropped.
+pub(super) struct Bound<'a> {
+    machine: &'a Machine,
+    token: usize,
+    before: (*const Machine, *const Run, usize),
+}
+
+impl<'a> Bound<'a> {
+    pub(super) fn new(machine: &'a Machine, run: *const Run) -> Self {
+        let token = machine.tokens().take();
+        with(|context| {
+            assert_eq!(context.cpu.get(), NO_CPU, "a thread that owns a slot can't be bound anew");
+            let before = (context.machine.replace(machine), context.run.replace(run), context.token.replace(token));
+            Self { machine, token, before }
+        })
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        with(|context| {
+            if context.cpu.get() != NO_CPU {
+                context.irq_depth.set(0);
+                self.machine.leave(context);
+            }
+            context.machine.set(self.before.0);
+            context.run.set(self.before.1);
+            context.token.set(self.before.2);
+        });
+        self.machine.tokens().give(self.token);
+    }
+}

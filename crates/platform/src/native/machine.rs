@@ -1,0 +1,228 @@
+//! A machine: its slots, the names of its threads, its interrupt handler.
+
+use super::context::{self, Bound, Context, NO_CPU};
+use super::slots::{FREE, GUEST, KERNEL, Slots};
+use crate::{CpuSet, InterruptHandler, MAX_CPUS};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::boxed::Box;
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::vec::Vec;
+
+/// A fixed number of CPU slots that threads share.
+///
+/// ```
+/// use faultless_platform::{Processor, native::{Machine, Native}};
+/// let machine = Machine::new(4);
+/// assert_eq!(machine.attach(|| (Native::cpu(), Native::nr_cpus())), (0, 4));
+/// ```
+#[derive(Debug)]
+pub struct Machine {
+    slots: Slots,
+    tokens: Tokens,
+    handler: RwLock<Option<Handler>>,
+    is_dying: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Handler {
+    function: InterruptHandler,
+    context: *const (),
+}
+
+// SAFETY: whoever registers a handler vouches that it may run on any CPU (`Platform::set_interrupt_handler`).
+unsafe impl Send for Handler {}
+// SAFETY: as above.
+unsafe impl Sync for Handler {}
+
+impl Machine {
+    /// Returns a machine of `nr_cpus` slots.
+    ///
+    /// # Panics
+    /// If `nr_cpus` is 0 or above [`MAX_CPUS`]: a caller that takes the number from its user checks it first.
+    pub fn new(nr_cpus: usize) -> Self {
+        assert!((1..=MAX_CPUS).contains(&nr_cpus), "{nr_cpus} CPUs: a machine has 1 to {MAX_CPUS}");
+        Self {
+            slots: Slots::new(nr_cpus),
+            tokens: Tokens::default(),
+            handler: RwLock::new(None),
+            is_dying: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs `body` on the calling thread, on a slot of this machine.
+    pub fn attach<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _bound = Bound::new(self, ptr::null());
+        context::with(|context| self.enter(context));
+        body()
+    }
+
+    pub(super) fn nr_cpus(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        self.slots.is_awaited()
+    }
+
+    pub(super) fn enter(&self, context: &Context) {
+        assert_eq!(context.cpu.get(), NO_CPU, "this thread owns a slot already");
+        let cpu = self.slots.take(context.last_cpu.get() % self.nr_cpus(), &|| self.check_alive());
+        context.cpu.set(cpu);
+        context.last_cpu.set(cpu);
+        self.tokens.set_running(context.token.get(), true);
+    }
+
+    pub(super) fn leave(&self, context: &Context) {
+        assert_eq!(context.irq_depth.get(), 0, "a slot is left with interrupts off");
+        self.tokens.set_running(context.token.get(), false);
+        self.slots.give(context.cpu.replace(NO_CPU));
+    }
+
+    /// Ends the waits of all threads, because one has panicked.
+    pub(super) fn condemn(&self) {
+        self.is_dying.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn revive(&self) {
+        self.is_dying.store(false, Ordering::Relaxed);
+    }
+
+    /// Panics if another thread of this machine did; not while unwinding.
+    pub(super) fn check_alive(&self) {
+        // Relaxed: nothing is read on the strength of the flag.
+        if self.is_dying.load(Ordering::Relaxed) && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new("another thread of this machine panicked"));
+        }
+    }
+
+    #[inline]
+    pub(super) fn guest_enter(&self, cpu: usize) -> bool {
+        let slot = self.slots.get(cpu);
+        slot.state.store(GUEST, Ordering::Relaxed);
+        // ORDER: pairs with the fence in `shoot_down`; forbids that the target misses the request and the sender the state.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fence orders it; the queue has its own lock.
+        slot.is_pending.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn guest_exit(&self, cpu: usize) {
+        // ORDER: Release pairs with the Acquire in `shoot_down`: accesses made in guest are over when KERNEL is seen.
+        self.slots.get(cpu).state.store(KERNEL, Ordering::Release);
+    }
+
+    pub(super) fn shoot_down(&self, me: usize, targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
+        for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
+            self.slots.get(cpu).is_pending.store(true, Ordering::Relaxed);
+        }
+        // ORDER: pairs with the fence in `guest_enter`; forbids that the target misses the request and the sender the state.
+        fence(Ordering::SeqCst);
+        for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
+            let slot = self.slots.get(cpu);
+            // ORDER: Acquire pairs with the Release in `guest_exit`.
+            super::platform::spin(|| slot.state.load(Ordering::Acquire) != GUEST || is_drained(cpu));
+        }
+    }
+
+    pub(super) fn set_handler(&self, function: InterruptHandler, context: *const ()) {
+        let mut handler = self.handler.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(handler.is_none(), "a machine has one interrupt handler, and one is registered");
+        *handler = Some(Handler { function, context });
+    }
+
+    pub(super) fn clear_handler(&self) {
+        *self.handler.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Serves what was published for `cpu`, which the caller owns.
+    #[inline]
+    pub(super) fn serve(&self, cpu: usize) {
+        let slot = self.slots.get(cpu);
+        if slot.is_pending.load(Ordering::Relaxed) && slot.state.load(Ordering::Relaxed) != FREE {
+            self.serve_slow(cpu);
+        }
+    }
+
+    #[cold]
+    fn serve_slow(&self, cpu: usize) {
+        self.clear_pending(cpu);
+        let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handler) = *handler {
+            // SAFETY: registered under the promise that it may run on any CPU in any wait with interrupts on.
+            unsafe { (handler.function)(handler.context, cpu) }
+        }
+    }
+
+    /// Notes that the owner of `cpu` is about to drain its queue.
+    pub(super) fn clear_pending(&self, cpu: usize) {
+        self.slots.get(cpu).is_pending.store(false, Ordering::Relaxed);
+        // ORDER: the flag is down before the queue is read; pairs with the fence in `shoot_down`, which raises it after filling the queue.
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Records of threads, by token; a record is used again after its thread has ended.
+///
+/// A token is the record's index + 1. Chunk `k` holds 64 << k records, so that a record never moves.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    chunks: [OnceLock<Box<[AtomicBool]>>; 26],
+    unused: Mutex<Vec<usize>>,
+    nr_records: AtomicUsize,
+}
+
+impl Tokens {
+    pub(super) fn take(&self) -> usize {
+        let unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        unused.unwrap_or_else(|| self.nr_records.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(super) fn give(&self, token: usize) {
+        self.unused.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+    }
+
+    fn place(token: usize) -> (usize, usize) {
+        let position = token - 1 + 64;
+        let chunk = (position.ilog2() - 6) as usize;
+        (chunk, position - (64 << chunk))
+    }
+
+    fn set_running(&self, token: usize, is_running: bool) {
+        let (chunk, index) = Self::place(token);
+        let records = self.chunks[chunk].get_or_init(|| (0..64 << chunk).map(|_| AtomicBool::new(false)).collect());
+        // Relaxed: a hint for spinners.
+        records[index].store(is_running, Ordering::Relaxed);
+    }
+
+    /// Says whether the thread behind a token owns a slot.
+    pub(super) fn is_running(&self, token: usize) -> bool {
+        if token == 0 {
+            return false;
+        }
+        let (chunk, index) = Self::place(token);
+        let records = self.chunks.get(chunk).and_then(OnceLock::get);
+        // Relaxed: a hint for spinners.
+        records.is_some_and(|records| records[index].load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_found_again_across_chunks() {
+        let tokens = Tokens::default();
+        for token in [1, 64, 65, 192, 193, 5000] {
+            assert!(!tokens.is_running(token));
+            tokens.set_running(token, true);
+            assert!(tokens.is_running(token));
+        }
+        assert!(!tokens.is_running(0) && !tokens.is_running(66) && !tokens.is_running(usize::MAX / 4));
+    }
+}

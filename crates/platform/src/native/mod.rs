@@ -1,0 +1,31 @@
+//! `Native`: the platform of OS threads and std atomics.
+//!
+//! # Guarantee
+//! Real speed: every atomic is std's own, [`Processor::cpu`](crate::Processor::cpu) is one thread-local load.
+//! A thread runs on a [`Machine`] from [`Threads::run`](crate::Threads::run) or inside [`Machine::attach`].
+//!
+//! # What interrupts are here
+//! Nothing interrupts an OS thread: pending requests are served where a CPU enters guest and in its waits. A CPU
+//! that computes without touching memory is not in guest, so nobody waits for it.
+//!
+//! # Rooms
+//! `slots` hands CPU slots to threads; `machine` owns slots and threads; `context` is the thread's view of both;
+//! `futex` sleeps and wakes; `atomics` names std's; `region` reserves host memory for frames.
+
+pub(crate) mod atomics;
+mod context;
+mod futex;
+mod machine;
+mod platform;
+mod region;
+mod runner;
+mod slots;
+
+pub use machine::Machine;
+pub use platform::Native;
+pub use region::{HostRegion, ReserveError};
+
+/// Says whether the calling thread owns a slot of some machine.
+pub(crate) fn owns_slot() -> bool {
+    context::with(|context| context.cpu.get() != context::NO_CPU)
+}

@@ -1,0 +1,285 @@
+//! The traits, on OS threads.
+
+use super::context::{self, machine};
+use super::machine::Machine;
+use super::{futex, runner};
+use crate::{Bulk, CpuSet, InterruptHandler, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// OS threads and std atomics.
+#[derive(Debug, Clone, Copy)]
+pub enum Native {}
+
+/// Spins of one round, after which the OS may run somebody else: the one we wait for may share our core.
+const SPINS_PER_YIELD: u32 = 128;
+
+/// Spins until `condition` holds, giving the core away now and then.
+pub(super) fn spin(mut condition: impl FnMut() -> bool) {
+    let mut spins = 0;
+    while !condition() {
+        pause(&mut spins);
+    }
+}
+
+fn pause(spins: &mut u32) {
+    core::hint::spin_loop();
+    *spins += 1;
+    if spins.is_multiple_of(SPINS_PER_YIELD) {
+        machine().check_alive();
+        std::thread::yield_now();
+    }
+}
+
+/// Serves this CPU's queue if interrupts are on.
+fn serve_if_on() {
+    context::with(|context| {
+        if context.irq_depth.get() == 0 && context.cpu.get() != context::NO_CPU {
+            machine().serve(context.cpu.get());
+        }
+    });
+}
+
+impl Processor for Native {
+    type AtomicBool = AtomicBool;
+    type AtomicU8 = AtomicU8;
+    type AtomicU16 = AtomicU16;
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicUsize = AtomicUsize;
+    type AtomicPtr<T> = AtomicPtr<T>;
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        // ORDER: the caller's; it names the pair.
+        core::sync::atomic::fence(order);
+    }
+
+    fn nr_cpus() -> usize {
+        machine().nr_cpus()
+    }
+
+    #[inline(always)]
+    fn cpu() -> usize {
+        let cpu = context::with(|context| context.cpu.get());
+        debug_assert_ne!(cpu, context::NO_CPU, "this thread owns no slot: call enter first");
+        cpu
+    }
+
+    fn enter() {
+        context::with(|context| machine().enter(context));
+    }
+
+    fn leave() {
+        context::with(|context| machine().leave(context));
+    }
+
+    #[inline]
+    fn irq_off() {
+        context::with(|context| context.irq_depth.set(context.irq_depth.get() + 1));
+    }
+
+    #[inline]
+    fn irq_on() {
+        context::with(|context| {
+            debug_assert_ne!(context.irq_depth.get(), 0, "interrupts are on already");
+            context.irq_depth.set(context.irq_depth.get() - 1);
+        });
+    }
+
+    #[inline]
+    fn current() -> ThreadToken {
+        ThreadToken::from_bits(context::with(|context| context.token.get()))
+    }
+
+    fn is_running(thread: ThreadToken) -> bool {
+        machine().tokens().is_running(thread.bits())
+    }
+
+    fn should_yield() -> bool {
+        machine().is_awaited()
+    }
+
+    fn now() -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes the time into our own variable.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    }
+
+    #[inline]
+    fn spin_until(mut condition: impl FnMut() -> bool) {
+        let mut spins = 0;
+        while !condition() {
+            serve_if_on();
+            pause(&mut spins);
+        }
+    }
+
+    fn spin_until_deadline(deadline_ns: u64, mut condition: impl FnMut() -> bool) -> bool {
+        let mut spins = 0;
+        while !condition() {
+            if Self::now() >= deadline_ns {
+                return condition();
+            }
+            serve_if_on();
+            pause(&mut spins);
+        }
+        true
+    }
+
+    fn park(word: &AtomicU32, expected: u32) {
+        // Relaxed: the futex compares again, and callers re-read the word with their own ordering.
+        if word.load(Ordering::Relaxed) != expected {
+            return;
+        }
+        let machine = machine();
+        machine.check_alive();
+        context::with(|context| {
+            machine.leave(context);
+            futex::wait(word, expected);
+            machine.enter(context);
+        });
+    }
+
+    fn unpark(word: &AtomicU32, threads: usize) -> usize {
+        futex::wake(word, threads)
+    }
+}
+
+// SAFETY: `shoot_down` and `guest_enter` follow the table of `memory` (see `Machine`); `bulk` writes PAGE_BYTES.
+unsafe impl Platform for Native {
+    #[inline]
+    fn guest_enter() -> bool {
+        let cpu = Self::cpu();
+        let machine = machine();
+        let is_pending = machine.guest_enter(cpu);
+        if is_pending {
+            machine.clear_pending(cpu);
+        }
+        is_pending
+    }
+
+    #[inline]
+    fn guest_exit() {
+        machine().guest_exit(Self::cpu());
+    }
+
+    fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
+        machine().shoot_down(Self::cpu(), targets, is_drained);
+    }
+
+    unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
+        machine().set_handler(handler, context);
+    }
+
+    fn clear_interrupt_handler() {
+        machine().clear_handler();
+    }
+
+    fn work(ns: u64) {
+        let deadline_ns = Self::now() + ns;
+        Self::spin_until_deadline(deadline_ns, || false);
+    }
+
+    #[inline]
+    unsafe fn bulk(frame: *mut u8, kind: Bulk) {
+        match kind {
+            // SAFETY: the caller owns the frame.
+            Bulk::Zero => unsafe { core::ptr::write_bytes(frame, 0, PAGE_BYTES) },
+            // SAFETY: the caller owns the frame and vouches for the source.
+            Bulk::CopyFrom(source) => unsafe { core::ptr::copy_nonoverlapping(source, frame, PAGE_BYTES) },
+        }
+    }
+}
+
+impl Threads for Native {
+    type Machine = Machine;
+
+    fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
+        runner::run(machine, first, body);
+    }
+
+    fn start(thread: usize) -> Result<(), StartError> {
+        let run = context::with(|context| context.run.get());
+        assert!(!run.is_null(), "Threads::start is for threads that Threads::run started");
+        // SAFETY: the run waits for this thread, so it is alive.
+        unsafe { &*run }.start(thread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Atomic;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn more_threads_than_slots_take_turns_and_park_gives_the_slot_up() {
+        let (machine, word, entered) = (Machine::new(1), AtomicU32::new(0), AtomicUsize::new(0));
+        Native::run(&machine, 3, &|thread| {
+            Native::enter();
+            entered.fetch_add(1, Ordering::Relaxed);
+            if thread == 0 {
+                while word.load(Ordering::Acquire) == 0 {
+                    Native::park(&word, 0);
+                }
+            } else if entered.load(Ordering::Relaxed) == 3 {
+                word.store(1, Ordering::Release);
+                Native::unpark(&word, 1);
+            }
+            Native::leave();
+        });
+        assert_eq!(entered.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_panic_ends_the_waits_of_the_others_and_is_passed_on() {
+        let (machine, word) = (Machine::new(2), AtomicU32::new(0));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            Native::run(&machine, 2, &|thread| {
+                Native::enter();
+                assert_ne!(thread, 1, "thread one fails");
+                loop {
+                    Native::park(&word, 0);
+                }
+            });
+        }));
+        assert!(result.is_err());
+        Native::run(&machine, 1, &|_| (Native::enter(), Native::leave()).0);
+    }
+
+    #[test]
+    fn started_threads_are_waited_for() {
+        let (machine, ended) = (Machine::new(2), AtomicUsize::new(0));
+        Native::run(&machine, 1, &|thread| {
+            if thread < 50 {
+                Native::start(thread + 1).expect("the host starts fifty threads");
+            }
+            ended.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(ended.load(Ordering::Relaxed), 51);
+    }
+
+    #[test]
+    fn shootdown_waits_for_a_cpu_in_guest_until_it_leaves_or_drains() {
+        let (machine, stage) = (Machine::new(2), AtomicU32::new(0));
+        Native::run(&machine, 2, &|thread| {
+            Native::enter();
+            if thread == 0 {
+                assert!(!Native::guest_enter());
+                Atomic::store(&stage, Native::cpu() as u32 + 1, Ordering::Release);
+                let until = Native::now() + 20_000_000;
+                Native::spin_until_deadline(until, || false);
+                Atomic::store(&stage, 10, Ordering::Release);
+                Native::guest_exit();
+            } else {
+                Native::spin_until(|| stage.load(Ordering::Acquire) != 0);
+                let mut targets = CpuSet::new();
+                targets.insert(1 - Native::cpu());
+                Native::shoot_down(&targets, |_| false);
+                assert_eq!(stage.load(Ordering::Acquire), 10, "returned while the other CPU was in guest");
+            }
+            Native::leave();
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! Host memory in which frames live.
+
+use core::ptr::NonNull;
+
+/// A page-aligned range of host memory, reserved; the host gives it pages as they are touched.
+#[derive(Debug)]
+pub struct HostRegion {
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+/// The host refused to reserve memory.
+#[derive(Debug)]
+pub struct ReserveError {
+    /// What was asked for.
+    pub len_bytes: usize,
+    /// The host's answer.
+    pub cause: std::io::Error,
+}
+
+impl core::fmt::Display for ReserveError {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(out, "the host did not reserve {} bytes of memory: {}; ask for less", self.len_bytes, self.cause)
+    }
+}
+
+impl core::error::Error for ReserveError {}
+
+// SAFETY: the region is plain memory; who may access what is its user's business.
+unsafe impl Send for HostRegion {}
+// SAFETY: as above.
+unsafe impl Sync for HostRegion {}
+
+/// Alignment of a region: a huge page, so that the host can back it with huge pages.
+const ALIGN_BYTES: usize = 2 << 20;
+
+impl HostRegion {
+    /// Reserves `len_bytes`, rounded up to 2 MiB; reads as zero, costs no memory until touched.
+    pub fn reserve(len_bytes: usize) -> Result<Self, ReserveError> {
+        let refuse = |cause| ReserveError { len_bytes, cause };
+        let len = len_bytes.max(1).checked_next_multiple_of(ALIGN_BYTES);
+        let padded = len.and_then(|len| len.checked_add(ALIGN_BYTES));
+        let (Some(len), Some(padded)) = (len, padded) else {
+            return Err(refuse(std::io::Error::from(std::io::ErrorKind::OutOfMemory)));
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start =
+            unsafe { libc::mmap(core::ptr::null_mut(), padded, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(refuse(std::io::Error::last_os_error()));
+        }
+        Self::trim(start.cast(), padded, len)
+            .ok_or_else(|| refuse(std::io::Error::from(std::io::ErrorKind::OutOfMemory)))
+    }
+
+    /// Keeps the aligned `len` bytes of a mapping and asks for huge pages there.
+    fn trim(start: *mut u8, padded: usize, len: usize) -> Option<Self> {
+        let head = start.align_offset(ALIGN_BYTES);
+        // SAFETY: all three ranges lie in the mapping just made, which nobody else knows.
+        unsafe {
+            let base = start.add(head);
+            if head != 0 {
+                libc::munmap(start.cast(), head);
+            }
+            if padded - head > len {
+                libc::munmap(base.add(len).cast(), padded - head - len);
+            }
+            libc::madvise(base.cast(), len, libc::MADV_HUGEPAGE);
+            NonNull::new(base).map(|base| Self { base, len_bytes: len })
+        }
+    }
+
+    /// Returns the first byte's address.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Returns the length in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+}
+
+impl Drop for HostRegion {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and its users borrowed this value.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_aligned_zeroed_and_absurd_sizes_are_refused() {
+        let region = HostRegion::reserve(5000).expect("two MiB fit");
+        assert_eq!(region.len_bytes(), ALIGN_BYTES);
+        assert_eq!(region.base().as_ptr().align_offset(ALIGN_BYTES), 0);
+        // SAFETY: inside the region.
+        assert_eq!(unsafe { region.base().as_ptr().add(4999).read() }, 0);
+        assert!(HostRegion::reserve(usize::MAX - 5).is_err());
+        assert!(HostRegion::reserve(1 << 60).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! CPU slots, handed to threads one at a time.
+//!
+//! # Guarantee
+//! A slot has one owner (I1 of the crate); threads that find none free get one in the order in which they came.
+//!
+//! # Word first
+//! `Slot::state`: [`FREE`] no owner; [`KERNEL`] owned, uses no translation; [`GUEST`] owned, may use translations.
+//! Only the owner changes a state that isn't FREE.
+//!
+//! # Protocol: a slot is given up while another thread begins to wait
+//! ```text
+//! leaver                               waiter
+//! state = FREE                         nr_waiting += 1
+//! fence                                fence
+//! nr_waiting == 0? then done           no slot FREE? then queue and sleep
+//! ```
+//! One of them sees the other: the waiter finds the slot, or the leaver takes it back and hands it to the queue.
+
+use super::futex;
+use crate::CachePadded;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(super) const FREE: u32 = 0;
+pub(super) const KERNEL: u32 = 1;
+pub(super) const GUEST: u32 = 2;
+
+/// One CPU slot.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) state: AtomicU32,
+    /// Something was published for this CPU since it last looked.
+    pub(super) is_pending: AtomicBool,
+}
+
+/// A sleeper's letter box: 0 until a slot's number + 1 is put in.
+#[derive(Debug, Default)]
+struct Ticket(AtomicU32);
+
+/// All slots of a machine.
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Box<[CachePadded<Slot>]>,
+    nr_waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Arc<Ticket>>>,
+}
+
+impl Slots {
+    pub(super) fn new(nr_cpus: usize) -> Self {
+        Self {
+            slots: (0..nr_cpus).map(|_| CachePadded::default()).collect(),
+            nr_waiting: AtomicUsize::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn get(&self, cpu: usize) -> &Slot {
+        &self.slots[cpu]
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        // Relaxed: a hint for spinners.
+        self.nr_waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes a slot, `preferred` if it is free; `keep_waiting` is asked from time to time and may panic.
+    pub(super) fn take(&self, preferred: usize, keep_waiting: &dyn Fn()) -> usize {
+        if !self.is_awaited()
+            && let Some(cpu) = self.try_take(preferred)
+        {
+            return cpu;
+        }
+        self.take_slow(preferred, keep_waiting)
+    }
+
+    #[cold]
+    fn take_slow(&self, preferred: usize, keep_waiting: &dyn Fn()) -> usize {
+        let ticket = Arc::new(Ticket::default());
+        {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            self.nr_waiting.fetch_add(1, Ordering::Relaxed);
+            // ORDER: pairs with the fence in `give`; forbids that both miss each other (module table).
+            fence(Ordering::SeqCst);
+            if queue.is_empty()
+                && let Some(cpu) = self.try_take(preferred)
+            {
+                self.nr_waiting.fetch_sub(1, Ordering::Relaxed);
+                return cpu;
+            }
+            queue.push_back(Arc::clone(&ticket));
+        }
+        self.sleep(&ticket, keep_waiting)
+    }
+
+    fn sleep(&self, ticket: &Ticket, keep_waiting: &dyn Fn()) -> usize {
+        loop {
+            // ORDER: Acquire pairs with the Release in `hand_over`: the last owner's cells are seen.
+            let slot = ticket.0.load(Ordering::Acquire);
+            if slot != 0 {
+                return slot as usize - 1;
+            }
+            keep_waiting();
+            futex::wait(&ticket.0, 0);
+        }
+    }
+
+    fn try_take(&self, preferred: usize) -> Option<usize> {
+        let all = (0..self.len()).map(|step| (preferred + step) % self.len());
+        all.into_iter().find(|&cpu| {
+            let state = &self.slots[cpu].state;
+            // ORDER: Acquire pairs with the Release in `give`: the last owner's cells are seen.
+            state.load(Ordering::Relaxed) == FREE
+                && state.compare_exchange(FREE, KERNEL, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// Gives a slot up.
+    pub(super) fn give(&self, cpu: usize) {
+        if self.is_awaited() && self.hand_over(cpu) {
+            return;
+        }
+        // ORDER: Release pairs with the Acquire in `try_take`.
+        self.slots[cpu].state.store(FREE, Ordering::Release);
+        // ORDER: pairs with the fence in `take_slow`; forbids that both miss each other (module table).
+        fence(Ordering::SeqCst);
+        while self.is_awaited()
+            && let Some(free) = self.try_take(cpu)
+        {
+            if !self.hand_over(free) {
+                // ORDER: as above.
+                self.slots[free].state.store(FREE, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// Makes the first in line the owner of an owned slot; says whether there was one.
+    fn hand_over(&self, cpu: usize) -> bool {
+        let first = {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = queue.pop_front();
+            if first.is_some() {
+                self.nr_waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            first
+        };
+        let Some(ticket) = first else { return false };
+        // A panicked waiter leaves its ticket in the queue; its slot is lost, with a machine that is dying anyway.
+        self.slots[cpu].state.store(KERNEL, Ordering::Relaxed);
+        // ORDER: Release pairs with the Acquire in `sleep`.
+        ticket.0.store(cpu as u32 + 1, Ordering::Release);
+        futex::wake(&ticket.0, 1);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn never_more_owners_than_slots_and_everyone_gets_a_turn() {
+        let slots = Slots::new(2);
+        let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..6)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..2000 {
+                            let cpu = slots.take(0, &|| ());
+                            assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
+                            turns.fetch_add(1, Ordering::Relaxed);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                            slots.give(cpu);
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("a worker failed"));
+        });
+        assert_eq!(turns.load(Ordering::Relaxed), 12_000);
+        assert!(!slots.is_awaited());
+    }
+}

@@ -1,0 +1,33 @@
+//! A value on cache lines of its own.
+
+/// Keeps a value on lines that hold nothing else (128 bytes: x86 prefetches lines in pairs).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CachePadded<T>(T);
+
+impl<T> CachePadded<T> {
+    /// Wraps a value.
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// Gives the value back.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> core::ops::Deref for CachePadded<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> core::ops::DerefMut for CachePadded<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

@@ -1,0 +1,39 @@
+//! Threads and machines: what replay, workloads and soak tests need.
+
+use crate::Platform;
+
+/// A thread could not be started: the host has no room for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartError {
+    /// The index of the thread that was not started.
+    pub thread: usize,
+}
+
+impl core::fmt::Display for StartError {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            out,
+            "thread {} could not be started: the host's limit of threads or memory is reached; raise `ulimit -u` or replay fewer threads",
+            self.thread
+        )
+    }
+}
+
+impl core::error::Error for StartError {}
+
+/// A platform that has machines on which threads can be run.
+pub trait Threads: Platform {
+    /// A machine with a fixed number of CPU slots.
+    type Machine: Sync;
+
+    /// Runs `body(0)` to `body(first - 1)` as threads, and whatever they start, until all have ended.
+    ///
+    /// A thread begins without a slot: it calls [`Processor::enter`](crate::Processor::enter) first.
+    ///
+    /// # Panics
+    /// With the first panic of a thread; the others are woken from their waits by a panic of their own.
+    fn run(machine: &Self::Machine, first: usize, body: &(dyn Fn(usize) + Sync));
+
+    /// Starts `body(thread)` beside the calling thread, which was started by [`Threads::run`].
+    fn start(thread: usize) -> Result<(), StartError>;
+}
