@@ -1,0 +1,230 @@
+//! The file format: what was written comes back, and whatever happens to a file is noticed.
+
+mod support;
+
+use faultless_trace::*;
+use proptest::prelude::*;
+use support::{any_trace, bytes_of, header, small};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_written_comes_back(trace in any_trace(300)) {
+        prop_assert_eq!(Trace::read(&bytes_of(&trace)[..]).unwrap(), trace);
+    }
+
+    #[test]
+    fn arbitrary_bytes_behind_the_magic_are_an_error(tail in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut bytes = bytes_of(&small())[..16].to_vec();
+        bytes.extend(tail);
+        prop_assert!(Trace::read(&bytes[..]).is_err());
+    }
+}
+
+#[test]
+fn one_event_of_every_kind_comes_back() {
+    let trace = small();
+    assert_eq!(Trace::read(&bytes_of(&trace)[..]).unwrap(), trace);
+}
+
+#[test]
+fn a_trace_of_many_blocks_comes_back() {
+    let trace = long(3 * 4096 + 17);
+    let bytes = bytes_of(&trace);
+    assert_eq!(Trace::read(&bytes[..]).unwrap(), trace);
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let trace = small();
+    let bytes = bytes_of(&trace);
+    for place in 0..bytes.len() {
+        for mask in [0x01, 0x80, 0xff] {
+            let mut changed = bytes.clone();
+            changed[place] ^= mask;
+            let prefix = Trace::read_prefix(&changed[..]);
+            assert!(prefix.error.is_some(), "byte {place} ^ {mask:#x} went unnoticed");
+            assert!(trace.events.starts_with(&prefix.trace.events), "byte {place} ^ {mask:#x} gave false events");
+        }
+    }
+}
+
+#[test]
+fn every_cut_is_noticed() {
+    let trace = small();
+    let bytes = bytes_of(&trace);
+    for len in 0..bytes.len() {
+        let prefix = Trace::read_prefix(&bytes[..len]);
+        match prefix.error.expect("a cut trace is an error") {
+            ReadError::Empty => assert_eq!(len, 0),
+            ReadError::Cut { offset } => assert_eq!(offset, len as u64),
+            other => panic!("cut at {len}: {other}"),
+        }
+        assert!(trace.events.starts_with(&prefix.trace.events));
+    }
+}
+
+#[test]
+fn appended_bytes_are_noticed() {
+    let mut bytes = bytes_of(&small());
+    let end = bytes.len() as u64;
+    bytes.push(0);
+    assert!(matches!(Trace::read(&bytes[..]), Err(ReadError::Damaged { offset, .. }) if offset == end));
+}
+
+#[test]
+fn all_events_before_the_damaged_block_are_read() {
+    let trace = long(3 * 4096);
+    let mut bytes = bytes_of(&trace);
+    let place = bytes.len() - 100;
+    bytes[place] ^= 1;
+    let prefix = Trace::read_prefix(&bytes[..]);
+    assert!(matches!(prefix.error, Some(ReadError::Damaged { .. })));
+    assert_eq!(prefix.trace.events, trace.events[..2 * 4096]);
+    assert_eq!((prefix.trace.header, prefix.trace.threads), (trace.header, trace.threads));
+}
+
+#[test]
+fn dropped_doubled_and_swapped_blocks_are_noticed() {
+    let bytes = bytes_of(&long(3 * 4096));
+    let blocks = blocks_of(&bytes);
+    let events: Vec<_> = (0..blocks.len()).filter(|&place| bytes[blocks[place].start] == b'E').collect();
+    let rebuilt = |order: &[usize]| {
+        let mut out = bytes[..16].to_vec();
+        order.iter().for_each(|&place| out.extend_from_slice(&bytes[blocks[place].clone()]));
+        Trace::read(&out[..])
+    };
+    let whole: Vec<_> = (0..blocks.len()).collect();
+    assert!(rebuilt(&whole).is_ok(), "the blocks in their order are the trace");
+    let mut dropped = whole.clone();
+    dropped.remove(events[1]);
+    let mut doubled = whole.clone();
+    doubled.insert(events[1], events[1]);
+    let mut swapped = whole.clone();
+    swapped.swap(events[1], events[2]);
+    for order in [dropped, doubled, swapped] {
+        assert!(matches!(rebuilt(&order), Err(ReadError::Damaged { .. })), "order {order:?} went unnoticed");
+    }
+}
+
+#[test]
+fn foreign_empty_and_newer_files_are_told_apart() {
+    assert!(matches!(Trace::read(&b""[..]), Err(ReadError::Empty)));
+    assert!(matches!(Trace::read(&b"\x7fELF and so on and on"[..]), Err(ReadError::Foreign)));
+    let mut newer = bytes_of(&small());
+    newer[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    let sum = crc32fast::hash(&newer[..12]);
+    newer[12..16].copy_from_slice(&sum.to_le_bytes());
+    assert!(matches!(Trace::read(&newer[..]), Err(ReadError::Newer { version }) if version == VERSION + 1));
+}
+
+#[test]
+fn a_huge_length_with_a_right_checksum_neither_panics_nor_allocates() {
+    let mut bytes = bytes_of(&small())[..16].to_vec();
+    let mut head = vec![b'H'];
+    head.extend_from_slice(&u32::MAX.to_le_bytes());
+    head.extend_from_slice(&u32::MAX.to_le_bytes());
+    head.extend_from_slice(&[0; 4]);
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[12..16]);
+    hasher.update(&head);
+    head.extend_from_slice(&hasher.finalize().to_le_bytes());
+    bytes.extend(head);
+    assert!(matches!(Trace::read(&bytes[..]), Err(ReadError::Damaged { offset: 16, .. })));
+}
+
+#[test]
+fn a_list_that_breaks_an_invariant_is_not_written() {
+    let mut broken = Vec::new();
+    let mut change = |what: &'static str, change: &dyn Fn(&mut Trace)| {
+        let mut trace = small();
+        change(&mut trace);
+        broken.push((what, trace));
+    };
+    change("(I1)", &|trace| trace.events[3].time_ns = 0);
+    change("(I2)", &|trace| trace.events[3].thread = 2);
+    change("(I2)", &|trace| trace.events[9].kind = EventKind::Wake { woken: 9 });
+    change("(I2)", &|trace| trace.files.clear());
+    change("(I3)", &|trace| {
+        trace.events.remove(0);
+    });
+    change("(I3)", &|trace| {
+        trace.events.remove(5);
+    });
+    change("(I3)", &|trace| trace.events[9].kind = trace.events[5].kind);
+    change("(I4)", &|trace| trace.events[9].kind = trace.events[8].kind);
+    change("(I4)", &|trace| trace.events[5].kind = trace.events[4].kind);
+    change("(I4)", &|trace| {
+        trace.events[8].kind = EventKind::CallExit(CallExit { call: Call::Brk, result: 0 });
+    });
+    change("(I5)", &|trace| trace.events[12].kind = EventKind::Exit);
+    change("(I6)", &|trace| {
+        trace.events[12].kind = EventKind::CallEnter(CallEnter { call: Call::Brk, args: [0, 1, 0, 0, 0, 0] });
+    });
+    change("(I7)", &|trace| trace.header.pace = Pace::Absent);
+    change("(I8)", &|trace| {
+        trace.events[3].kind = EventKind::Fault(Fault { address: 1 << 60, ip: 0, error_code: 4, side: Side::User });
+    });
+    for (place, (what, trace)) in broken.iter().enumerate() {
+        match trace.write(Vec::new()) {
+            Err(WriteError::Inconsistent(told)) => assert!(told.what.contains(what), "{place}: {told} is not {what}"),
+            other => panic!("change {place}, {what}: {other:?}"),
+        }
+        assert!(trace.check().is_err());
+    }
+}
+
+#[test]
+fn a_trace_with_losses_may_have_gaps_but_no_wild_indices() {
+    let mut trace = small();
+    trace.header.lost = 3;
+    trace.events.remove(4);
+    trace.events.remove(0);
+    assert_eq!(Trace::read(&bytes_of(&trace)[..]).unwrap(), trace);
+    trace.events[2].thread = 9;
+    assert!(trace.write(Vec::new()).is_err());
+}
+
+#[test]
+fn the_reader_hands_out_events_one_by_one() {
+    let trace = long(5000);
+    let bytes = bytes_of(&trace);
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    assert_eq!(reader.header(), &trace.header);
+    assert_eq!((reader.threads(), reader.files()), (&trace.threads[..], &trace.files[..]));
+    let events: Vec<_> = reader.by_ref().collect::<Result<_, _>>().unwrap();
+    assert_eq!(events, trace.events);
+    assert!(reader.next_event().unwrap().is_none());
+}
+
+/// Returns a trace of one thread that faults along, `nr_events` long.
+fn long(nr_events: u64) -> Trace {
+    let fault = |place| Fault {
+        address: 0x7000_0000 + place * 4096,
+        ip: 0x40_0000 + place % 7,
+        error_code: 6,
+        side: Side::User,
+    };
+    let kind = |place| if place == 0 { EventKind::Exec } else { EventKind::Fault(fault(place)) };
+    let event =
+        |place| Event { thread: 0, time_ns: place * place % 977 + place * 1000, on_cpu_ns: 0, kind: kind(place) };
+    Trace {
+        header: header(Pace::Absent),
+        threads: vec![Thread { pid: 1, tid: 1, name: "one".into() }],
+        files: Vec::new(),
+        events: (0..nr_events).map(event).collect(),
+    }
+}
+
+/// Returns where each block stands, heads included.
+fn blocks_of(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let mut blocks = Vec::new();
+    let mut place = 16;
+    while place < bytes.len() {
+        let stored = u32::from_le_bytes(bytes[place + 1..place + 5].try_into().unwrap()) as usize;
+        blocks.push(place..place + 17 + stored);
+        place += 17 + stored;
+    }
+    blocks
+}
