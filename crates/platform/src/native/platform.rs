@@ -223,7 +223,11 @@ mod tests {
                 while word.load(Ordering::Acquire) == 0 {
                     Native::park(&word, 0);
                 }
-            } else if entered.load(Ordering::Relaxed) == 3 {
+            } else {
+                while entered.load(Ordering::Relaxed) != 3 {
+                    Native::leave();
+                    Native::enter();
+                }
                 word.store(1, Ordering::Release);
                 Native::unpark(&word, 1);
             }

@@ -87,7 +87,7 @@ impl Run {
         self.is_done.notify_all();
     }
 
-    fn wait(self) {
+    fn wait(&self) {
         let mut state = self.lock();
         while state.nr_alive != 0 {
             state = self.is_done.wait(state).unwrap_or_else(PoisonError::into_inner);
