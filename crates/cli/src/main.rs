@@ -1,2 +1,48 @@
 //! The command `faultless`.
-fn main() {}
+//!
+//! # Guarantee
+//! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 not understood; `record` passes on
+//! the recorded program's own.
+
+#![forbid(unsafe_code)]
+
+mod message;
+mod record;
+mod size;
+mod table;
+mod trace_cmd;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::message::{Color, Failure};
+
+/// Records what a program does to its memory map, and replays it under other locking designs.
+#[derive(Parser)]
+#[command(name = "faultless", version, arg_required_else_help = true, subcommand_required = true)]
+struct Cli {
+    /// When to use colour; otherwise NO_COLOR and the terminal decide.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    color: Color,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a program and records what it does to its memory.
+    Record(record::RecordArgs),
+    /// Shows what is in a recorded trace.
+    Trace(trace_cmd::TraceArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Record(args) => record::run(&args, cli.color),
+        Command::Trace(args) => trace_cmd::run(&args),
+    };
+    result.unwrap_or_else(|failure: Failure| failure.report(cli.color))
+}

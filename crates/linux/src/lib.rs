@@ -1,1 +1,33 @@
-//! All that talks to the host.
+//! All of Faultless that talks to the host's kernel: the recorder.
+//!
+//! # Guarantee
+//! What [`record()`] hands back was seen by the kernel in the program that it started; where the kernel could not show
+//! everything, the trace names what is missing and how much was lost.
+
+#![deny(clippy::unwrap_used)]
+
+mod child;
+mod convert;
+mod costs;
+mod drain;
+mod error;
+mod files;
+mod host;
+mod merge;
+mod numbers;
+mod output;
+mod perf;
+mod record;
+mod rights;
+mod ring;
+mod session;
+mod signals;
+mod spool;
+mod story;
+mod tally;
+mod tracefs;
+mod wire;
+
+pub use error::RecordError;
+pub use record::{ModeChoice, Options, Recording, record};
+pub use tally::Tally;

@@ -1,0 +1,58 @@
+//! Rows under headings, as text for people, CSV, or Markdown.
+//!
+//! # Guarantee
+//! Fields come out as they went in: what would break a format's rows is quoted or escaped.
+
+use std::io::{self, Write};
+
+/// Formats for rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Text for people.
+    Human,
+    /// JSON.
+    Json,
+    /// Comma-separated values, with a line of headings.
+    Csv,
+    /// A Markdown table.
+    Markdown,
+}
+
+/// Writes one CSV row.
+pub fn csv_row<'a>(out: &mut impl Write, fields: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+    let quoted: Vec<_> = fields.into_iter().map(csv_field).collect();
+    writeln!(out, "{}", quoted.join(","))
+}
+
+/// Writes one row of a Markdown table.
+pub fn markdown_row<'a>(out: &mut impl Write, fields: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+    let escaped: Vec<_> = fields.into_iter().map(|field| field.replace('|', "\\|").replace('\n', " ")).collect();
+    writeln!(out, "| {} |", escaped.join(" | "))
+}
+
+/// Writes the headings of a Markdown table.
+pub fn markdown_head(out: &mut impl Write, headings: &[&str]) -> io::Result<()> {
+    markdown_row(out, headings.iter().copied())?;
+    markdown_row(out, headings.iter().map(|_| "---"))
+}
+
+fn csv_field(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_would_break_a_row_are_kept_whole() {
+        let mut out = Vec::new();
+        csv_row(&mut out, ["a", "b,c", "d\"e"]).unwrap();
+        markdown_row(&mut out, ["a|b", "c\nd"]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "a,\"b,c\",\"d\"\"e\"\n| a\\|b | c d |\n");
+    }
+}

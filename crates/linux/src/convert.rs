@@ -1,0 +1,91 @@
+//! From the spooled records to the trace file.
+//!
+//! # Guarantee
+//! The file is whole and obeys the format's invariants, or nothing is handed out.
+//!
+//! The records are gone through twice: the header and the tables stand before the events in the file, and what was lost
+//! and how threads were called last is known only at the end. The second pass takes the same steps as the first.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+
+use faultless_trace::{Event, Header, Missing, WriteError, Writer};
+
+use crate::error::RecordError;
+use crate::merge::Merge;
+use crate::spool::Spool;
+use crate::story::{Cast, Scene, Sink, Story};
+use crate::tally::Tally;
+use crate::wire::Decoder;
+
+/// What is converted.
+pub(crate) struct Material<'a> {
+    pub(crate) spool: &'a mut Spool,
+    pub(crate) decoder: &'a Decoder,
+    pub(crate) scene: Scene,
+    /// Records that found no room, by the events' own count.
+    pub(crate) lost: u64,
+    /// Told the share of the work that is done, in thousandths.
+    pub(crate) progress: &'a dyn Fn(u64),
+}
+
+/// What came of it.
+pub(crate) struct Converted {
+    pub(crate) header: Header,
+    pub(crate) tally: Tally,
+    pub(crate) bytes: u64,
+    pub(crate) still_running: usize,
+}
+
+/// Writes the trace into `out`; `header` is completed with what only the records tell.
+pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &File) -> Result<Converted, RecordError> {
+    let mut tally = Tally::default();
+    let cast = tell(material, 0, &mut |event| tally.count(&event))?;
+    if tally.events == 0 {
+        return Err(RecordError::NothingSeen);
+    }
+    header.lost = material.lost.max(cast.lost);
+    if cast.has_foreign_calls {
+        header.missing.push(Missing::ForeignCalls);
+    }
+    let bytes = write(material, &header, &cast, out)?;
+    Ok(Converted { header, tally, bytes, still_running: cast.still_running })
+}
+
+fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) -> Result<u64, RecordError> {
+    let mut writer = Writer::new(BufWriter::new(out), header, &cast.threads, &cast.files)?;
+    let mut result: Result<(), WriteError> = Ok(());
+    let mut push = |event: Event| {
+        if result.is_ok() {
+            result = writer.push(&event);
+        }
+    };
+    tell(material, 500, &mut push)?;
+    result?;
+    Ok(writer.finish()?.1)
+}
+
+/// Tells the whole story to the sink.
+fn tell(material: &mut Material<'_>, done: u64, sink: Sink<'_>) -> Result<Cast, RecordError> {
+    let files = material.spool.rewind().map_err(RecordError::Spool)?;
+    let mut merge = Merge::new(files, material.decoder).map_err(RecordError::Spool)?;
+    let mut story = Story::new(material.scene);
+    let total_bytes = material.spool.bytes().max(1);
+    let (mut bytes, mut told) = (0, done);
+    while let Some(record) = merge.next().map_err(RecordError::Spool)? {
+        bytes += record.bytes;
+        let now = done + 500 * bytes / total_bytes;
+        if now > told {
+            told = now;
+            (material.progress)(now);
+        }
+        story.take(record, sink);
+    }
+    Ok(story.finish(sink))
+}
+
+impl From<io::Error> for RecordError {
+    fn from(error: io::Error) -> Self {
+        Self::System { what: "recording", error }
+    }
+}

@@ -1,0 +1,107 @@
+//! The thread that empties the rings while the program runs.
+//!
+//! # Guarantee
+//! After [`Drain::stop`] every record that the kernel published is in the spool.
+//!
+//! The thread asks for a high priority, so that a program that keeps all CPUs busy does not starve it; it is woken when
+//! a ring is a quarter full.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::thread::{self, JoinHandle};
+
+use crate::error::RecordError;
+use crate::perf::check;
+use crate::session::Session;
+use crate::spool::Spool;
+
+/// At the latest after this time the rings are looked at, woken or not.
+const LOOK_MS: i32 = 50;
+
+/// A running drain.
+pub(crate) struct Drain {
+    stop: OwnedFd,
+    thread: JoinHandle<Drained>,
+}
+
+/// What a drain leaves behind.
+pub(crate) struct Drained {
+    pub(crate) spool: Spool,
+    /// Records that found no room, by the events' own count.
+    pub(crate) lost: u64,
+    /// The first failure to put records aside.
+    failure: Option<io::Error>,
+}
+
+impl Drain {
+    /// Starts the thread.
+    pub(crate) fn start(session: Session, spool: Spool) -> io::Result<Self> {
+        // SAFETY: the call takes integers only.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        check(raw)?;
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let stop = unsafe { OwnedFd::from_raw_fd(raw) };
+        let thread = thread::Builder::new().name("drain".into()).spawn(move || run(session, spool, raw))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops the recording and empties the rings for the last time.
+    pub(crate) fn stop(self) -> Result<Drained, RecordError> {
+        let one = 1u64;
+        // SAFETY: an eventfd takes eight bytes.
+        unsafe { libc::write(self.stop.as_raw_fd(), std::ptr::from_ref(&one).cast(), 8) };
+        let mut drained = self.thread.join().map_err(|_| RecordError::Spool(io::Error::other("the thread died")))?;
+        match drained.failure.take() {
+            Some(error) => Err(RecordError::Spool(error)),
+            None => Ok(drained),
+        }
+    }
+}
+
+fn run(mut session: Session, spool: Spool, stop: i32) -> Drained {
+    // SAFETY: the call takes integers only; it may be refused, which does no harm.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) };
+    let mut drained = Drained { spool, lost: 0, failure: None };
+    let mut polls = poll_set(&session, stop);
+    while !is_stopped(&mut polls) {
+        empty(&mut session, &mut drained);
+    }
+    if let Err(error) = session.disable() {
+        drained.failure.get_or_insert(error);
+    }
+    empty(&mut session, &mut drained);
+    drained.lost = session.lost();
+    drained
+}
+
+/// Returns what to poll: the stop event first, then one event for each ring.
+fn poll_set(session: &Session, stop: i32) -> Vec<libc::pollfd> {
+    let fds = [stop].into_iter().chain(session.leaders().iter().map(|leader| leader.raw()));
+    fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect()
+}
+
+/// Waits for records; returns whether the recording shall stop.
+fn is_stopped(polls: &mut [libc::pollfd]) -> bool {
+    // SAFETY: the slice is as long as its length says.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, LOOK_MS) };
+    for poll in polls.iter_mut().skip(1) {
+        // An event whose task has ended would wake us for ever; negative numbers are passed over.
+        if poll.revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+            poll.fd = -1;
+        }
+    }
+    polls.first().is_some_and(|stop| stop.revents & libc::POLLIN != 0)
+}
+
+/// Empties all rings; after a failure the bytes are dropped, so that the program is not held up.
+fn empty(session: &mut Session, drained: &mut Drained) {
+    for (cpu, ring) in session.rings_mut().iter_mut().enumerate() {
+        let result = ring.drain(|bytes| match drained.failure {
+            None => drained.spool.append(cpu, bytes),
+            Some(_) => Ok(()),
+        });
+        if let Err(error) = result {
+            drained.failure = Some(error);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Which system-call number is which memory call, on x86-64.
+//!
+//! # Guarantee
+//! Every [`Call`] has exactly one number, and the filter lets exactly these pass.
+
+use faultless_trace::Call;
+
+/// `PR_SET_MM`, the only `prctl` that changes a map.
+pub(crate) const PR_SET_MM: u64 = 35;
+
+const NUMBERS: [(Call, i64); 26] = [
+    (Call::Mmap, 9),
+    (Call::Mprotect, 10),
+    (Call::Munmap, 11),
+    (Call::Brk, 12),
+    (Call::Mremap, 25),
+    (Call::Msync, 26),
+    (Call::Mincore, 27),
+    (Call::Madvise, 28),
+    (Call::Shmat, 30),
+    (Call::Shmdt, 67),
+    (Call::Truncate, 76),
+    (Call::Ftruncate, 77),
+    (Call::Mlock, 149),
+    (Call::Munlock, 150),
+    (Call::Mlockall, 151),
+    (Call::Munlockall, 152),
+    (Call::Prctl, 157),
+    (Call::IoSetup, 206),
+    (Call::IoDestroy, 207),
+    (Call::RemapFilePages, 216),
+    (Call::Fallocate, 285),
+    (Call::Mlock2, 325),
+    (Call::PkeyMprotect, 329),
+    (Call::ProcessMadvise, 440),
+    (Call::MapShadowStack, 453),
+    (Call::Mseal, 462),
+];
+
+/// Returns the call of this number.
+pub(crate) fn call_of(number: i64) -> Option<Call> {
+    let place = NUMBERS.binary_search_by_key(&number, |&(_, number)| number).ok()?;
+    Some(NUMBERS[place].0)
+}
+
+/// Returns the kernel's filter expression for these numbers, neighbours joined into ranges.
+pub(crate) fn filter() -> String {
+    let mut ranges: Vec<(i64, i64)> = Vec::new();
+    for (_, number) in NUMBERS {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let terms: Vec<_> = ranges.into_iter().map(term).collect();
+    terms.join(" || ")
+}
+
+fn term((first, last): (i64, i64)) -> String {
+    if first == last { format!("id == {first}") } else { format!("(id >= {first} && id <= {last})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_has_one_number_and_the_table_is_in_order() {
+        assert!(NUMBERS.is_sorted_by(|a, b| a.1 < b.1));
+        assert_eq!(NUMBERS.len(), Call::ALL.len());
+        for &call in Call::ALL {
+            let numbers: Vec<_> = NUMBERS.iter().filter(|entry| entry.0 == call).collect();
+            assert_eq!(numbers.len(), 1, "{}", call.name());
+            assert_eq!(call_of(numbers[0].1), Some(call));
+        }
+        assert_eq!(call_of(0), None);
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_libc() {
+        let known = [
+            (Call::Mmap, libc::SYS_mmap),
+            (Call::Munmap, libc::SYS_munmap),
+            (Call::Mprotect, libc::SYS_mprotect),
+            (Call::Mremap, libc::SYS_mremap),
+            (Call::Madvise, libc::SYS_madvise),
+            (Call::Brk, libc::SYS_brk),
+            (Call::Mlock, libc::SYS_mlock),
+            (Call::Mlock2, libc::SYS_mlock2),
+            (Call::Munlock, libc::SYS_munlock),
+            (Call::Mlockall, libc::SYS_mlockall),
+            (Call::Munlockall, libc::SYS_munlockall),
+            (Call::Msync, libc::SYS_msync),
+            (Call::Mincore, libc::SYS_mincore),
+            (Call::RemapFilePages, libc::SYS_remap_file_pages),
+            (Call::PkeyMprotect, libc::SYS_pkey_mprotect),
+            (Call::Shmat, libc::SYS_shmat),
+            (Call::Shmdt, libc::SYS_shmdt),
+            (Call::IoSetup, libc::SYS_io_setup),
+            (Call::IoDestroy, libc::SYS_io_destroy),
+            (Call::ProcessMadvise, libc::SYS_process_madvise),
+            (Call::Prctl, libc::SYS_prctl),
+            (Call::Ftruncate, libc::SYS_ftruncate),
+            (Call::Fallocate, libc::SYS_fallocate),
+            (Call::Truncate, libc::SYS_truncate),
+        ];
+        for (call, number) in known {
+            assert_eq!(call_of(number), Some(call), "{}", call.name());
+        }
+    }
+
+    #[test]
+    fn the_filter_joins_neighbours() {
+        let filter = filter();
+        assert!(filter.starts_with("(id >= 9 && id <= 12) || (id >= 25 && id <= 28) || id == 30"), "{filter}");
+    }
+}

@@ -1,0 +1,68 @@
+//! The place where the trace goes.
+//!
+//! # Guarantee
+//! A regular file at that place is replaced by a whole trace or not at all; a failed recording leaves nothing behind.
+//! Something that is not a regular file (a pipe, `/dev/null`) is written to, never replaced.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An output that was opened and not yet completed.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: File,
+    target: PathBuf,
+    /// The file that is written and then renamed; `None` when the target is written to directly.
+    partial: Option<PathBuf>,
+}
+
+impl Output {
+    /// Opens the output, so that what is wrong with it is known before the program runs.
+    pub(crate) fn create(target: &Path) -> io::Result<Self> {
+        match fs::metadata(target) {
+            Ok(found) if found.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+            Ok(found) if !found.is_file() => {
+                let file = fs::OpenOptions::new().write(true).open(target)?;
+                Ok(Self { file, target: target.into(), partial: None })
+            }
+            _ => Self::beside(target),
+        }
+    }
+
+    /// Returns the folder that the output lies in.
+    pub(crate) fn folder(&self) -> &Path {
+        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.unwrap_or(Path::new("."))
+    }
+
+    /// Returns the file to write to.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes what was written appear at its place.
+    pub(crate) fn complete(mut self) -> io::Result<()> {
+        let Some(partial) = self.partial.take() else { return Ok(()) };
+        self.file.sync_all()?;
+        fs::rename(&partial, &self.target).inspect_err(|_| self.partial = Some(partial))
+    }
+
+    fn beside(target: &Path) -> io::Result<Self> {
+        // A link keeps pointing where it does: what it names is replaced.
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut partial_name = name.to_owned();
+        partial_name.push(format!(".{}.partial", std::process::id()));
+        let partial = target.with_file_name(partial_name);
+        Ok(Self { file: File::create(&partial)?, target, partial: Some(partial) })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            let _ = fs::remove_file(partial);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Recording a program, from the command to the trace.
+//!
+//! # Guarantee
+//! Either a whole trace stands at the output, or an error says why not and the output is as it was before.
+//!
+//! # Steps
+//! Open the output; find out what may be watched; measure what watching costs; start the program, held back; watch it;
+//! let it go; put its records aside until it ends; convert them.
+//!
+//! The recording ends with the program's first process. Children that outlive it are left alone; the trace has no exit
+//! for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the recording too: the program gets the signal, from
+//! the terminal or passed on, and has a second to end; then, or at the next interrupt, it is left running.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use faultless_trace::{Ending, Header, HugePages, Mode, Pace};
+
+use crate::child::{Child, Launch};
+use crate::convert::{Converted, Material, convert};
+use crate::costs;
+use crate::drain::{Drain, Drained};
+use crate::error::RecordError;
+use crate::host;
+use crate::output::Output;
+use crate::perf::Begin;
+use crate::session::{Session, Setup, Sources};
+use crate::signals::{Outcome, Signals};
+use crate::spool::Spool;
+use crate::story::Scene;
+use crate::tally::Tally;
+use crate::wire::Decoder;
+
+/// Two CPUs' clocks agreed within this where it was measured.
+const CLOCK_ERROR_NS: u64 = 10_000;
+
+/// How to record.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the trace goes.
+    pub output: PathBuf,
+    /// Whether the program may get huge pages.
+    pub huge_pages: HugePages,
+    /// Whether to store what a replay at the recorded pace needs.
+    pub pace: Pace,
+    /// The size of each CPU's ring, a power of two of at least a page.
+    pub ring_bytes: usize,
+    /// What to watch with.
+    pub mode: ModeChoice,
+}
+
+/// What to watch with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModeChoice {
+    /// Tracepoints if they are permitted, software events otherwise.
+    BestPermitted,
+    /// This, or an error.
+    Only(Mode),
+}
+
+/// A finished recording.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The trace's header.
+    pub header: Header,
+    /// What was caught.
+    pub tally: Tally,
+    /// The size of the trace.
+    pub bytes: u64,
+    /// The signal that ended the recording before the program had ended by itself.
+    pub interrupted_by: Option<i32>,
+    /// Threads that still ran when the recording ended.
+    pub still_running: usize,
+}
+
+impl Recording {
+    /// Returns the exit code that a shell gives for the program: its own, or 128 and the signal that ended it.
+    pub fn exit_code(&self) -> u8 {
+        match self.header.ending {
+            Ending::Exited(code) => code,
+            Ending::Killed(signal) => 128 | signal,
+            Ending::Unknown => 128 | self.interrupted_by.unwrap_or(0) as u8,
+        }
+    }
+}
+
+/// Runs the program and records it. `progress` is told, in thousandths, how much of the work after the program's end is
+/// done.
+pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
+    let output_error = |error| RecordError::Output { path: options.output.clone(), error };
+    let output = Output::create(&options.output).map_err(output_error)?;
+    let (sources, mut header) = prepare(options, argv)?;
+    let watched = watch(options, argv, &sources, &output)?;
+    header.ending = watched.outcome.ending;
+    header.is_interrupted = watched.outcome.interrupted_by.is_some();
+    let Drained { mut spool, lost, .. } = watched.drained;
+    let decoder = Decoder::new(&sources)?;
+    let scene = Scene { root: watched.pid as u32, mode: sources.mode(), pace: options.pace };
+    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, progress };
+    let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
+    output.complete().map_err(output_error)?;
+    Ok(Recording { header, tally, bytes, interrupted_by: watched.outcome.interrupted_by, still_running })
+}
+
+/// Chooses the sources that are permitted and measures what they cost; returns them with the header's beginning.
+fn prepare(options: &Options, argv: &[OsString]) -> Result<(Sources, Header), RecordError> {
+    let (sources, costs) = choose(options)?;
+    let header = Header {
+        command: argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        machine: host::machine(),
+        mode: sources.mode(),
+        missing: sources.missing(options.pace),
+        huge_pages: options.huge_pages,
+        pace: options.pace,
+        clock_error_ns: CLOCK_ERROR_NS,
+        costs,
+        limits: host::limits(),
+        ..Header::default()
+    };
+    Ok((sources, header))
+}
+
+/// Returns the best sources that the options and the kernel permit. Measuring opens all events, so it is the trial.
+fn choose(options: &Options) -> Result<(Sources, faultless_trace::Costs), RecordError> {
+    let privileged = || {
+        let sources = Sources::tracepoints()?;
+        let costs = costs::measure(&sources, options.pace)?;
+        Ok((sources, costs))
+    };
+    let unprivileged = || costs::measure(&Sources::Software, options.pace).map(|costs| (Sources::Software, costs));
+    match options.mode {
+        ModeChoice::Only(Mode::Privileged) => privileged().map_err(|error| refused("watching tracepoints", error)),
+        ModeChoice::Only(Mode::Unprivileged) => unprivileged().map_err(|error| refused("watching page faults", error)),
+        ModeChoice::BestPermitted => match privileged() {
+            Err(error) if is_refusal(&error) => unprivileged().map_err(|error| refused("watching page faults", error)),
+            result => result.map_err(|error| refused("watching tracepoints", error)),
+        },
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound | io::ErrorKind::Unsupported)
+}
+
+fn refused(what: &'static str, error: io::Error) -> RecordError {
+    if is_refusal(&error) {
+        RecordError::NoPermission { what, error, paranoid: host::paranoid() }
+    } else {
+        RecordError::System { what, error }
+    }
+}
+
+/// What watching gave.
+struct Watched {
+    pid: i32,
+    outcome: Outcome,
+    drained: Drained,
+}
+
+/// Runs the program under watch until it ends.
+fn watch(options: &Options, argv: &[OsString], sources: &Sources, output: &Output) -> Result<Watched, RecordError> {
+    let program = |error| RecordError::Program { name: argv[0].to_string_lossy().into_owned(), error };
+    let signals = Signals::block()?;
+    let launch = Launch { argv, huge_pages: options.huge_pages, mask: signals.mask_before() };
+    let mut child = Child::spawn(&launch).map_err(program)?;
+    let open_files = host::raise_open_files();
+    let setup = Setup { pid: child.pid(), pace: options.pace, begin: Begin::AtExec, ring_bytes: options.ring_bytes };
+    let mut session = Session::open(sources, &setup)?;
+    let spool = Spool::create(output.folder(), session.rings_mut().len()).map_err(RecordError::Spool)?;
+    let drain = Drain::start(session, spool)?;
+    if let Err(error) = child.release() {
+        drain.stop()?;
+        return Err(program(error));
+    }
+    let outcome = signals.wait(&mut child)?;
+    let drained = drain.stop()?;
+    open_files.iter().for_each(host::set_open_files);
+    Ok(Watched { pid: child.pid(), outcome, drained })
+}

@@ -1,0 +1,218 @@
+//! All events that show one program, on every CPU, with a ring each.
+//!
+//! # Guarantee
+//! A session either watches everything that its [`Sources`] name, on every CPU that was online, or could not be opened.
+
+use std::fs;
+use std::io;
+
+use faultless_trace::{Missing, Mode, Pace};
+
+use crate::numbers;
+use crate::perf::{Begin, Event, Reach, Switches, Watch};
+use crate::ring::Ring;
+use crate::tracefs::{Format, Tracefs};
+
+/// An address below this is a user's: all page tables' user halves end there or earlier.
+const USER_ONLY: &str = "address < 0x0100000000000000";
+
+/// Where the records come from.
+#[derive(Debug)]
+pub(crate) enum Sources {
+    /// The kernel's tracepoints.
+    Tracepoints(Box<Tracepoints>),
+    /// The software fault event.
+    Software,
+}
+
+/// The tracepoints that are watched.
+#[derive(Debug)]
+pub(crate) struct Tracepoints {
+    pub(crate) fault_user: Format,
+    pub(crate) fault_kernel: Format,
+    pub(crate) new_task: Format,
+    pub(crate) sys_enter: Format,
+    pub(crate) sys_exit: Format,
+    pub(crate) waking: Format,
+}
+
+impl Sources {
+    /// Reads the tracepoints' descriptions.
+    pub(crate) fn tracepoints() -> io::Result<Self> {
+        let tracefs = Tracefs::find()?;
+        Ok(Self::Tracepoints(Box::new(Tracepoints {
+            fault_user: tracefs.format("exceptions/page_fault_user")?,
+            fault_kernel: tracefs.format("exceptions/page_fault_kernel")?,
+            new_task: tracefs.format("task/task_newtask")?,
+            sys_enter: tracefs.format("raw_syscalls/sys_enter")?,
+            sys_exit: tracefs.format("raw_syscalls/sys_exit")?,
+            waking: tracefs.format("sched/sched_waking")?,
+        })))
+    }
+
+    /// Returns the mode that these sources give.
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Self::Tracepoints(_) => Mode::Privileged,
+            Self::Software => Mode::Unprivileged,
+        }
+    }
+
+    /// Returns what these sources cannot show.
+    pub(crate) fn missing(&self, pace: Pace) -> Vec<Missing> {
+        match self {
+            Self::Tracepoints(_) => Vec::new(),
+            Self::Software => {
+                let mut missing =
+                    vec![Missing::WriteBit, Missing::KernelFaults, Missing::CloneFlags, Missing::MapCalls];
+                missing.extend((pace == Pace::Stored).then_some(Missing::Wakes));
+                missing
+            }
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match self {
+            Self::Tracepoints(_) => Reach::Everything,
+            Self::Software => Reach::UserOnly,
+        }
+    }
+
+    /// Returns what is watched beside the leader, with the kernel's filter.
+    fn watches(&self, pace: Pace) -> Vec<(Watch, Option<String>)> {
+        let Self::Tracepoints(points) = self else { return vec![(Watch::SoftwareFault, None)] };
+        let calls = Some(numbers::filter());
+        let mut watches = vec![
+            (Watch::Tracepoint(points.fault_user.id), None),
+            (Watch::Tracepoint(points.fault_kernel.id), Some(USER_ONLY.to_owned())),
+            (Watch::Tracepoint(points.new_task.id), None),
+            (Watch::Tracepoint(points.sys_enter.id), calls.clone()),
+            (Watch::Tracepoint(points.sys_exit.id), calls),
+        ];
+        watches.extend((pace == Pace::Stored).then_some((Watch::Tracepoint(points.waking.id), None)));
+        watches
+    }
+}
+
+/// How a session is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) pid: i32,
+    pub(crate) pace: Pace,
+    pub(crate) begin: Begin,
+    /// The size of a ring; without privilege it may come out smaller.
+    pub(crate) ring_bytes: usize,
+}
+
+/// The open events and rings.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// One ring a CPU; dropped before the events that they belong to.
+    rings: Vec<Ring>,
+    leaders: Vec<Event>,
+    others: Vec<Event>,
+}
+
+impl Session {
+    /// Opens everything, not yet recording.
+    pub(crate) fn open(sources: &Sources, setup: &Setup) -> io::Result<Self> {
+        let mut session = Self { rings: Vec::new(), leaders: Vec::new(), others: Vec::new() };
+        let watches = sources.watches(setup.pace);
+        let mut setup = *setup;
+        for cpu in online_cpus()? {
+            session.open_cpu(sources, &watches, &mut setup, cpu)?;
+        }
+        Ok(session)
+    }
+
+    fn open_cpu(
+        &mut self,
+        sources: &Sources,
+        watches: &[(Watch, Option<String>)],
+        setup: &mut Setup,
+        cpu: i32,
+    ) -> io::Result<()> {
+        let switches = if setup.pace == Pace::Stored { Switches::Recorded } else { Switches::Unrecorded };
+        let wakeup_bytes = (setup.ring_bytes / 4) as u32;
+        let open = |watch| Event::open(watch, setup.pid, cpu, sources.reach(), setup.begin, wakeup_bytes);
+        let leader = open(Watch::Leader(switches))?;
+        let events: Vec<_> = watches.iter().map(|(watch, _)| open(*watch)).collect::<io::Result<_>>()?;
+        self.rings.push(map_as_permitted(&leader, &mut setup.ring_bytes)?);
+        for (event, (_, filter)) in events.iter().zip(watches) {
+            filter.iter().try_for_each(|filter| event.set_filter(filter))?;
+            event.redirect(&leader)?;
+        }
+        self.leaders.push(leader);
+        self.others.extend(events);
+        Ok(())
+    }
+
+    /// Begins to record at once.
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        self.events().try_for_each(Event::enable)
+    }
+
+    /// Stops to record.
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        self.events().try_for_each(Event::disable)
+    }
+
+    /// Returns how many records found no room, as far as the kernel can tell.
+    pub(crate) fn lost(&self) -> u64 {
+        self.events().map(Event::lost).sum()
+    }
+
+    /// Returns the rings, in the order of the leaders.
+    pub(crate) fn rings_mut(&mut self) -> &mut [Ring] {
+        &mut self.rings
+    }
+
+    /// Returns the events whose descriptors tell that a ring has filled.
+    pub(crate) fn leaders(&self) -> &[Event] {
+        &self.leaders
+    }
+
+    fn events(&self) -> impl Iterator<Item = &Event> {
+        self.leaders.iter().chain(&self.others)
+    }
+}
+
+/// Maps a ring, halving it while the user's share of locked memory does not suffice; the next CPU begins at that size.
+fn map_as_permitted(leader: &Event, ring_bytes: &mut usize) -> io::Result<Ring> {
+    const SMALLEST_BYTES: usize = 64 << 10;
+    loop {
+        match Ring::map(leader, *ring_bytes) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && *ring_bytes > SMALLEST_BYTES => *ring_bytes /= 2,
+            result => return result,
+        }
+    }
+}
+
+/// Returns the CPUs that are online.
+pub(crate) fn online_cpus() -> io::Result<Vec<i32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_cpus(text.trim()).ok_or_else(|| io::Error::other(format!("cannot understand the CPU list '{}'", text.trim())))
+}
+
+/// Parses a list such as `0-3,8,10-11`.
+fn parse_cpus(list: &str) -> Option<Vec<i32>> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (i32, i32) = (first.parse().ok()?, last.parse().ok()?);
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_understood() {
+        assert_eq!(parse_cpus("0-2,8,10-11"), Some(vec![0, 1, 2, 8, 10, 11]));
+        assert_eq!(parse_cpus("0"), Some(vec![0]));
+        assert_eq!(parse_cpus("a"), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Signals as something to wait for: the program's end, and the wish to stop.
+//!
+//! # Guarantee
+//! While a [`Signals`] lives, an interrupt ends the recording in order instead of the recorder; afterwards signals act
+//! as before. A signal that was ignored stays ignored.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use faultless_trace::Ending;
+
+use crate::child::Child;
+
+/// What asks the recorder to stop.
+const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// How long an interrupted program may take to end before it is left running.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Blocked signals, and a descriptor that tells of them.
+pub(crate) struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+/// How the wait for the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The program's end; unknown if it was left running.
+    pub(crate) ending: Ending,
+    /// The first signal that asked to stop.
+    pub(crate) interrupted_by: Option<i32>,
+}
+
+impl Signals {
+    /// Blocks the signals and begins to gather them.
+    pub(crate) fn block() -> io::Result<Self> {
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: the sets are ours; the calls write `before` whole; the kernel makes the descriptor for us.
+        unsafe {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let wanted = wanted_set();
+            crate::perf::check(libc::sigprocmask(libc::SIG_BLOCK, &wanted, before.as_mut_ptr()))?;
+            let fd = libc::signalfd(-1, &wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            crate::perf::check(fd)?;
+            Ok(Self { fd: OwnedFd::from_raw_fd(fd), before: before.assume_init() })
+        }
+    }
+
+    /// Returns the mask that was in force before.
+    pub(crate) fn mask_before(&self) -> libc::sigset_t {
+        self.before
+    }
+
+    /// Waits until the program ends, or until it was interrupted and its time to end is over.
+    pub(crate) fn wait(&self, child: &mut Child) -> io::Result<Outcome> {
+        let mut interrupted_by = None;
+        let mut deadline: Option<Instant> = None;
+        loop {
+            if let Some(ending) = child.try_wait()? {
+                return Ok(Outcome { ending, interrupted_by });
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Outcome { ending: Ending::Unknown, interrupted_by });
+            }
+            let Some(signal) = self.next(deadline)? else { continue };
+            if signal.ssi_signo as i32 == libc::SIGCHLD {
+                continue;
+            }
+            pass_on(child, &signal);
+            let allowed = if interrupted_by.is_none() { GRACE } else { Duration::ZERO };
+            deadline = Some(Instant::now() + allowed);
+            interrupted_by = interrupted_by.or(Some(signal.ssi_signo as i32));
+        }
+    }
+
+    /// Returns the next signal, or `None` at the deadline.
+    fn next(&self, deadline: Option<Instant>) -> io::Result<Option<libc::signalfd_siginfo>> {
+        let timeout = deadline.map_or(-1, |at| at.saturating_duration_since(Instant::now()).as_millis() as i32 + 1);
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of_val(&info);
+        // SAFETY: one poll structure of ours; the read writes at most the buffer, and it is used only if written whole.
+        unsafe {
+            libc::poll(&mut poll, 1, timeout);
+            let got = libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size);
+            Ok((got == size as isize).then(|| info.assume_init()))
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: the mask is the one that was in force.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
+/// Gives the program a signal that only the recorder got. A terminal sends its own to both.
+fn pass_on(child: &Child, signal: &libc::signalfd_siginfo) {
+    const SI_KERNEL: i32 = 0x80;
+    if signal.ssi_code != SI_KERNEL {
+        child.signal(signal.ssi_signo as i32);
+    }
+}
+
+/// Returns the stopping signals that are not ignored, and the one for children.
+///
+/// # Safety
+/// None beyond calling the C library with memory of our own.
+unsafe fn wanted_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` makes the set whole before anything reads it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        let mut set = set.assume_init();
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        for signal in STOPPING {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+            libc::sigaction(signal, ptr::null(), &mut action);
+            if action.sa_sigaction != libc::SIG_IGN {
+                libc::sigaddset(&mut set, signal);
+            }
+        }
+        set
+    }
+}

@@ -1,0 +1,416 @@
+//! From the kernel's records to the trace's events: who is who, which call is open, how long each was on a CPU.
+//!
+//! # Guarantee
+//! The events handed out obey the invariants of [`faultless_trace::event`], or [`Story::lost`] is above zero and the
+//! trace has to be marked as one with losses.
+//!
+//! # Invariants
+//! - S1 a thread's events come after the event that made it: what arrives earlier, because two CPUs' clocks differ a
+//!   little, waits in `early` for the parent's record
+//! - S2 a thread number names at most one living thread; after its exit the number is free
+//! - S3 a fork becomes a clone only when its flags are known: from the tracepoint that follows it in the same thread,
+//!   or, without privilege, by a guess
+
+use std::collections::HashMap;
+
+use faultless_trace::{
+    Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, SwitchReason,
+    Thread, ThreadIndex,
+};
+
+use crate::files::FileTable;
+use crate::numbers;
+use crate::rights::Rights;
+use crate::wire::{Body, Context, Forked, Mapping, Record, Sample};
+
+/// What waits for its thread's beginning longer than this belongs to a thread whose making was lost.
+const PATIENCE_NS: u64 = 1_000_000;
+
+/// Programs of 64 bits have their vdso above this.
+const FOUR_GIB: u64 = 1 << 32;
+
+/// Where events go.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event);
+
+/// What a story is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    /// The process that runs the recorded program.
+    pub(crate) root: u32,
+    pub(crate) mode: Mode,
+    pub(crate) pace: Pace,
+}
+
+/// A story under way.
+#[derive(Debug)]
+pub(crate) struct Story {
+    scene: Scene,
+    begun_ns: Option<u64>,
+    time_ns: u64,
+    states: Vec<State>,
+    threads: Vec<Thread>,
+    live: HashMap<u32, ThreadIndex>,
+    by_outer: HashMap<u32, ThreadIndex>,
+    forks: HashMap<u32, Forked>,
+    early: HashMap<u32, Vec<Record>>,
+    spaces: Vec<Rights>,
+    files: FileTable,
+    lost: u64,
+    has_foreign_calls: bool,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug, Default)]
+struct State {
+    pid: u32,
+    tid: u32,
+    open: Option<Call>,
+    /// Since when it has been on a CPU without a record.
+    on_since_ns: Option<u64>,
+    /// What it spent on a CPU since its last event.
+    on_cpu_ns: u64,
+    /// Its number in the outermost namespace, 0 until it is known.
+    outer_tid: u32,
+    /// Its address space's place in `spaces`.
+    space: usize,
+    abi: Abi,
+}
+
+/// Which system-call table a thread uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Abi {
+    #[default]
+    Native,
+    /// The 32-bit one, whose numbers mean something else.
+    Foreign,
+}
+
+/// What stands beside the events once a story is told.
+#[derive(Debug)]
+pub(crate) struct Cast {
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) files: Vec<File>,
+    /// Records that were lost, or that make no sense unless another one was.
+    pub(crate) lost: u64,
+    /// Whether a program of 32 bits ran, whose calls are not understood.
+    pub(crate) has_foreign_calls: bool,
+    /// Threads that were still alive.
+    pub(crate) still_running: usize,
+}
+
+impl Story {
+    /// Begins a story.
+    pub(crate) fn new(scene: Scene) -> Self {
+        Self {
+            scene,
+            begun_ns: None,
+            time_ns: 0,
+            states: Vec::new(),
+            threads: Vec::new(),
+            live: HashMap::new(),
+            by_outer: HashMap::new(),
+            forks: HashMap::new(),
+            early: HashMap::new(),
+            spaces: Vec::new(),
+            files: FileTable::default(),
+            lost: 0,
+            has_foreign_calls: false,
+        }
+    }
+
+    /// Takes the next record in time.
+    pub(crate) fn take(&mut self, record: Record, sink: Sink<'_>) {
+        match record.body {
+            Body::Unused => return,
+            Body::Lost { records } => return self.lost += records,
+            Body::Unreadable => return self.lost += 1,
+            _ => {}
+        }
+        if self.begun_ns.is_none() && !self.begin(&record) {
+            return;
+        }
+        self.time_ns = self.time_ns.max(record.time_ns);
+        if !self.early.is_empty() {
+            self.adopt_forgotten(PATIENCE_NS, sink);
+        }
+        self.dispatch(record, sink);
+    }
+
+    /// Ends the story.
+    pub(crate) fn finish(mut self, sink: Sink<'_>) -> Cast {
+        for fork in std::mem::take(&mut self.forks).into_values() {
+            self.guess_clone(fork, sink);
+        }
+        self.adopt_forgotten(0, sink);
+        Cast {
+            threads: self.threads,
+            files: self.files.into_files(),
+            lost: self.lost,
+            has_foreign_calls: self.has_foreign_calls,
+            still_running: self.live.len(),
+        }
+    }
+
+    /// Opens the story at the program's exec; says whether it has begun.
+    fn begin(&mut self, record: &Record) -> bool {
+        let Body::Named { tid, is_exec: true, .. } = record.body else { return false };
+        if tid != self.scene.root {
+            return false;
+        }
+        self.begun_ns = Some(record.time_ns);
+        self.spaces.push(Rights::default());
+        self.add_thread(State { pid: tid, tid, on_since_ns: Some(record.time_ns), ..State::default() });
+        true
+    }
+
+    fn add_thread(&mut self, state: State) -> ThreadIndex {
+        let thread = self.threads.len() as ThreadIndex;
+        self.threads.push(Thread { pid: state.pid, tid: state.tid, name: String::new() });
+        self.live.insert(state.tid, thread);
+        self.states.push(state);
+        thread
+    }
+
+    fn dispatch(&mut self, record: Record, sink: Sink<'_>) {
+        let tid = record.actor();
+        if matches!(record.body, Body::Named { is_exec: true, .. }) && !self.live.contains_key(&tid) {
+            self.succeed_leader(tid);
+        }
+        match self.live.get(&tid) {
+            Some(&thread) => self.act(thread, record, sink),
+            None => self.early.entry(tid).or_default().push(record),
+        }
+    }
+
+    /// Gives a process's number to its last thread: one that is not the first and runs exec takes the number over.
+    fn succeed_leader(&mut self, pid: u32) {
+        let heir = self.live.iter().find(|&(_, &thread)| self.states[thread as usize].pid == pid);
+        let Some((&tid, &thread)) = heir else { return };
+        self.live.remove(&tid);
+        self.live.insert(pid, thread);
+        self.states[thread as usize].tid = pid;
+        self.forget_outer(thread);
+    }
+
+    /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1).
+    fn adopt_forgotten(&mut self, patience_ns: u64, sink: Sink<'_>) {
+        let now = self.time_ns;
+        let is_due = |records: &Vec<Record>| records.iter().all(|record| record.time_ns + patience_ns <= now);
+        let due: Vec<_> = self.early.extract_if(|_, records| is_due(records)).collect();
+        for (tid, records) in due {
+            if records.iter().all(|record| matches!(record.body, Body::SwitchedIn | Body::SwitchedOut { .. })) {
+                continue;
+            }
+            self.lost += 1;
+            self.spaces.push(Rights::default());
+            self.add_thread(State { pid: tid, tid, space: self.spaces.len() - 1, ..State::default() });
+            records.into_iter().for_each(|record| self.dispatch(record, sink));
+        }
+    }
+
+    fn act(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
+        match record.body {
+            Body::Sample(context, sample) => self.sample(thread, context, sample, sink),
+            Body::Mapped(mapping) => self.mapped(thread, *mapping, sink),
+            Body::Named { is_exec, name, .. } => {
+                self.threads[thread as usize].name = name;
+                if is_exec {
+                    self.exec(thread, sink);
+                }
+            }
+            Body::Forked(fork) => self.forked(fork, sink),
+            Body::Exited { tid } => self.exited(thread, tid, sink),
+            Body::SwitchedIn => self.emit(thread, EventKind::SwitchIn, sink),
+            Body::SwitchedOut { is_preempted } => {
+                let reason = if is_preempted { SwitchReason::Preempted } else { SwitchReason::Blocked };
+                self.emit(thread, EventKind::SwitchOut(reason), sink);
+            }
+            Body::Lost { .. } | Body::Unreadable | Body::Unused => {}
+        }
+    }
+
+    fn sample(&mut self, thread: ThreadIndex, context: Context, sample: Sample, sink: Sink<'_>) {
+        self.learn_outer(thread, context.outer_tid);
+        match sample {
+            Sample::UserFault { address, ip, error_code } => {
+                let fault = Fault { address, ip, error_code, side: Side::User };
+                self.emit(thread, EventKind::Fault(fault), sink);
+            }
+            Sample::KernelFault { address, ip, error_code } => {
+                let fault = Fault { address, ip, error_code, side: Side::Kernel };
+                self.emit(thread, EventKind::Fault(fault), sink);
+            }
+            Sample::SoftwareFault { address, ip } => {
+                let error_code = self.spaces[self.states[thread as usize].space].guess(address, ip);
+                let fault = Fault { address, ip, error_code, side: Side::User };
+                self.emit(thread, EventKind::Fault(fault), sink);
+            }
+            Sample::NewTask { outer_tid, flags } => self.new_task(thread, outer_tid, flags, sink),
+            Sample::Enter { number, args } => self.enter(thread, number, args, sink),
+            Sample::Exit { number, result } => self.exit(thread, number, result, sink),
+            Sample::Waking { outer_tid } => self.waking(thread, context, outer_tid, sink),
+        }
+    }
+
+    fn enter(&mut self, thread: ThreadIndex, number: i64, mut args: [u64; 6], sink: Sink<'_>) {
+        let state = &mut self.states[thread as usize];
+        let Some(call) = numbers::call_of(number) else { return };
+        if state.abi == Abi::Foreign || call == Call::Prctl && args[0] != numbers::PR_SET_MM {
+            return;
+        }
+        if state.open.replace(call).is_some() {
+            self.lost += 1;
+        }
+        args[call.arity()..].fill(0);
+        self.emit(thread, EventKind::CallEnter(CallEnter { call, args }), sink);
+    }
+
+    /// An exit without an enter is one that a security filter refused before it began, or one that is not kept.
+    fn exit(&mut self, thread: ThreadIndex, number: i64, result: i64, sink: Sink<'_>) {
+        let Some(call) = numbers::call_of(number) else { return };
+        let open = self.states[thread as usize].open;
+        if open == Some(call) {
+            self.states[thread as usize].open = None;
+            self.emit(thread, EventKind::CallExit(CallExit { call, result }), sink);
+        }
+    }
+
+    fn mapped(&mut self, thread: ThreadIndex, mapping: Mapping, sink: Sink<'_>) {
+        let state = &mut self.states[thread as usize];
+        if mapping.path == "[vdso]" && mapping.start < FOUR_GIB {
+            state.abi = Abi::Foreign;
+            self.has_foreign_calls = true;
+        }
+        let Mapping { start, len_bytes, file_offset, prot, flags, identity, ref path } = mapping;
+        let file = self.files.index(identity, path);
+        let mapped = Mapped { start, len_bytes, file_offset, prot, flags, file };
+        if self.scene.mode == Mode::Unprivileged {
+            self.spaces[state.space].map(&mapped);
+        }
+        self.emit(thread, EventKind::Mapped(mapped), sink);
+    }
+
+    fn exec(&mut self, thread: ThreadIndex, sink: Sink<'_>) {
+        self.spaces.push(Rights::default());
+        let state = &mut self.states[thread as usize];
+        state.space = self.spaces.len() - 1;
+        state.abi = Abi::Native;
+        state.open = None;
+        self.emit(thread, EventKind::Exec, sink);
+    }
+
+    /// Notes a fork until its flags are known (S3).
+    fn forked(&mut self, fork: Forked, sink: Sink<'_>) {
+        if self.scene.mode == Mode::Unprivileged {
+            return self.clone_task(fork, guessed_flags(&fork), sink);
+        }
+        if let Some(unmatched) = self.forks.insert(fork.parent_tid, fork) {
+            self.guess_clone(unmatched, sink);
+        }
+    }
+
+    fn new_task(&mut self, parent: ThreadIndex, outer_tid: u32, flags: u64, sink: Sink<'_>) {
+        let parent_tid = self.states[parent as usize].tid;
+        match self.forks.remove(&parent_tid) {
+            Some(fork) => {
+                self.by_outer.insert(outer_tid, self.threads.len() as ThreadIndex);
+                self.clone_task(fork, flags, sink);
+            }
+            None => self.lost += 1,
+        }
+    }
+
+    /// Makes do without a clone's flags: the record that held them was lost.
+    fn guess_clone(&mut self, fork: Forked, sink: Sink<'_>) {
+        self.lost += 1;
+        self.clone_task(fork, guessed_flags(&fork), sink);
+    }
+
+    fn clone_task(&mut self, fork: Forked, flags: u64, sink: Sink<'_>) {
+        let Some(&parent) = self.live.get(&fork.parent_tid) else { return };
+        let State { abi, space, .. } = self.states[parent as usize];
+        let space = if flags & CloneTask::VM != 0 { space } else { self.copy_space(space) };
+        let child = self.add_thread(State { pid: fork.pid, tid: fork.tid, abi, space, ..State::default() });
+        self.threads[child as usize].name = self.threads[parent as usize].name.clone();
+        self.emit(parent, EventKind::Clone(CloneTask { child, flags }), sink);
+        for record in self.early.remove(&fork.tid).unwrap_or_default() {
+            self.dispatch(record, sink);
+        }
+    }
+
+    fn copy_space(&mut self, space: usize) -> usize {
+        self.spaces.push(self.spaces[space].clone());
+        self.spaces.len() - 1
+    }
+
+    fn exited(&mut self, thread: ThreadIndex, tid: u32, sink: Sink<'_>) {
+        self.live.remove(&tid);
+        self.forget_outer(thread);
+        self.emit(thread, EventKind::Exit, sink);
+    }
+
+    /// Keeps a wake of one recorded thread by another, unless an interrupt did it.
+    fn waking(&mut self, thread: ThreadIndex, context: Context, outer_tid: u32, sink: Sink<'_>) {
+        if context.is_interrupt {
+            return;
+        }
+        if let Some(&woken) = self.by_outer.get(&outer_tid)
+            && woken != thread
+        {
+            self.emit(thread, EventKind::Wake { woken }, sink);
+        }
+    }
+
+    fn learn_outer(&mut self, thread: ThreadIndex, outer_tid: u32) {
+        let state = &mut self.states[thread as usize];
+        if state.outer_tid != outer_tid {
+            state.outer_tid = outer_tid;
+            self.by_outer.insert(outer_tid, thread);
+        }
+    }
+
+    fn forget_outer(&mut self, thread: ThreadIndex) {
+        let outer_tid = std::mem::take(&mut self.states[thread as usize].outer_tid);
+        if self.by_outer.get(&outer_tid) == Some(&thread) {
+            self.by_outer.remove(&outer_tid);
+        }
+    }
+
+    fn emit(&mut self, thread: ThreadIndex, kind: EventKind, sink: Sink<'_>) {
+        let time_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
+        let on_cpu_ns = match self.scene.pace {
+            Pace::Stored => self.states[thread as usize].on_cpu_until(self.time_ns, &kind),
+            Pace::Absent => 0,
+        };
+        sink(Event { thread, time_ns, on_cpu_ns, kind });
+    }
+}
+
+impl State {
+    /// Returns the CPU time since the thread's last event, and starts counting anew.
+    fn on_cpu_until(&mut self, now_ns: u64, kind: &EventKind) -> u64 {
+        if let Some(since) = self.on_since_ns
+            && *kind != EventKind::SwitchIn
+        {
+            self.on_cpu_ns += now_ns.saturating_sub(since);
+        }
+        self.on_since_ns = if matches!(kind, EventKind::SwitchOut(_)) { None } else { Some(now_ns) };
+        std::mem::take(&mut self.on_cpu_ns)
+    }
+}
+
+impl Record {
+    /// Returns the number of the thread that the record is about.
+    fn actor(&self) -> u32 {
+        match self.body {
+            Body::Named { tid, .. } | Body::Exited { tid } => tid,
+            Body::Forked(fork) => fork.parent_tid,
+            _ => self.tid,
+        }
+    }
+}
+
+/// Guesses clone's flags: within a process it made a thread, otherwise a process with a copy of the memory.
+fn guessed_flags(fork: &Forked) -> u64 {
+    if fork.pid == fork.parent_pid { CloneTask::VM | CloneTask::THREAD } else { 0 }
+}
