@@ -26,8 +26,18 @@ const RING_BYTES: usize = 2 << 20;
 /// Nanoseconds for one fault and one call.
 type Figures = [u64; 2];
 
+/// The costs, and the session that watched while they were measured.
+///
+/// Closing the last event of a tracepoint takes the kernel tens of milliseconds, opening a further one none: so this
+/// session is closed only when another one is open.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) costs: Costs,
+    pub(crate) session: Session,
+}
+
 /// Measures the costs.
-pub(crate) fn measure(sources: &Sources, pace: Pace) -> io::Result<Costs> {
+pub(crate) fn measure(sources: &Sources, pace: Pace) -> io::Result<Measured> {
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the child calls only functions that are safe after a fork, on memory that was made ready before.
     let pid = unsafe { libc::fork() };
@@ -39,25 +49,26 @@ pub(crate) fn measure(sources: &Sources, pace: Pace) -> io::Result<Costs> {
         }
         _ => {
             drop(theirs);
-            let costs = ask(ours, sources, Setup { pid, pace, begin: Begin::WhenEnabled, ring_bytes: RING_BYTES });
+            let measured = ask(ours, sources, Setup { pid, pace, begin: Begin::WhenEnabled, ring_bytes: RING_BYTES });
             // SAFETY: the child is ours and not yet waited for.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            costs
+            measured
         }
     }
 }
 
-fn ask(mut child: UnixStream, sources: &Sources, setup: Setup) -> io::Result<Costs> {
+fn ask(mut child: UnixStream, sources: &Sources, setup: Setup) -> io::Result<Measured> {
     let plain = receive(&mut child)?;
     let session = Session::open(sources, &setup)?;
     session.enable()?;
     child.write_all(&[1])?;
     let watched = receive(&mut child)?;
-    Ok(Costs {
+    let costs = Costs {
         fault_ns: plain[0],
         fault_tracing_ns: watched[0].saturating_sub(plain[0]),
         call_tracing_ns: watched[1].saturating_sub(plain[1]),
-    })
+    };
+    Ok(Measured { costs, session })
 }
 
 fn receive(child: &mut UnixStream) -> io::Result<Figures> {

@@ -15,11 +15,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use faultless_trace::{Ending, Header, HugePages, Mode, Pace};
+use faultless_trace::{Costs, Ending, Header, HugePages, Mode, Pace};
 
 use crate::child::{Child, Launch};
 use crate::convert::{Converted, Material, convert};
-use crate::costs;
+use crate::costs::{self, Measured};
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
 use crate::host;
@@ -90,52 +90,76 @@ impl Recording {
 pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
     let output_error = |error| RecordError::Output { path: options.output.clone(), error };
     let output = Output::create(&options.output).map_err(output_error)?;
-    let (sources, mut header) = prepare(options, argv)?;
-    let watched = watch(options, argv, &sources, &output)?;
+    let Chosen { sources, measured } = choose(options)?;
+    let mut header = describe(options, argv, &sources, measured.costs);
+    let watched = watch(options, argv, &sources, &output, measured.session)?;
     header.ending = watched.outcome.ending;
     header.is_interrupted = watched.outcome.interrupted_by.is_some();
     let Drained { mut spool, lost, .. } = watched.drained;
     let decoder = Decoder::new(&sources)?;
-    let scene = Scene { root: watched.pid as u32, mode: sources.mode(), pace: options.pace };
+    let scene = Scene {
+        root: watched.pid as u32,
+        mode: sources.mode(),
+        pace: options.pace,
+        time_unit_ns: header.time_unit_ns(),
+    };
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, progress };
     let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     Ok(Recording { header, tally, bytes, interrupted_by: watched.outcome.interrupted_by, still_running })
 }
 
-/// Chooses the sources that are permitted and measures what they cost; returns them with the header's beginning.
-fn prepare(options: &Options, argv: &[OsString]) -> Result<(Sources, Header), RecordError> {
-    let (sources, costs) = choose(options)?;
-    let header = Header {
+/// Returns the header as far as it is known before the program runs.
+fn describe(options: &Options, argv: &[OsString], sources: &Sources, costs: Costs) -> Header {
+    Header {
         command: argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         machine: host::machine(),
         mode: sources.mode(),
         missing: sources.missing(options.pace),
         huge_pages: options.huge_pages,
         pace: options.pace,
+        time_unit_ns: time_unit_ns(options.pace),
         clock_error_ns: CLOCK_ERROR_NS,
         costs,
         limits: host::limits(),
         ..Header::default()
-    };
-    Ok((sources, header))
+    }
+}
+
+/// Returns the fineness of the times in a trace. The clock's own steps are about ten nanoseconds; order needs less.
+fn time_unit_ns(pace: Pace) -> u64 {
+    match pace {
+        Pace::Stored => 10,
+        Pace::Absent => 100,
+    }
+}
+
+/// What to watch with, and what that costs.
+struct Chosen {
+    sources: Sources,
+    measured: Measured,
 }
 
 /// Returns the best sources that the options and the kernel permit. Measuring opens all events, so it is the trial.
-fn choose(options: &Options) -> Result<(Sources, faultless_trace::Costs), RecordError> {
-    let privileged = || {
-        let sources = Sources::tracepoints()?;
-        let costs = costs::measure(&sources, options.pace)?;
-        Ok((sources, costs))
-    };
-    let unprivileged = || costs::measure(&Sources::Software, options.pace).map(|costs| (Sources::Software, costs));
+fn choose(options: &Options) -> Result<Chosen, RecordError> {
+    let privileged = || Chosen::try_out(Sources::tracepoints()?, options);
+    let unprivileged =
+        || Chosen::try_out(Sources::Software, options).map_err(|error| refused("watching page faults", error));
+    let watching_tracepoints = |error| refused("watching tracepoints", error);
     match options.mode {
-        ModeChoice::Only(Mode::Privileged) => privileged().map_err(|error| refused("watching tracepoints", error)),
-        ModeChoice::Only(Mode::Unprivileged) => unprivileged().map_err(|error| refused("watching page faults", error)),
+        ModeChoice::Only(Mode::Privileged) => privileged().map_err(watching_tracepoints),
+        ModeChoice::Only(Mode::Unprivileged) => unprivileged(),
         ModeChoice::BestPermitted => match privileged() {
-            Err(error) if is_refusal(&error) => unprivileged().map_err(|error| refused("watching page faults", error)),
-            result => result.map_err(|error| refused("watching tracepoints", error)),
+            Err(error) if is_refusal(&error) => unprivileged(),
+            result => result.map_err(watching_tracepoints),
         },
+    }
+}
+
+impl Chosen {
+    fn try_out(sources: Sources, options: &Options) -> io::Result<Self> {
+        let measured = costs::measure(&sources, options.pace)?;
+        Ok(Self { sources, measured })
     }
 }
 
@@ -158,8 +182,14 @@ struct Watched {
     drained: Drained,
 }
 
-/// Runs the program under watch until it ends.
-fn watch(options: &Options, argv: &[OsString], sources: &Sources, output: &Output) -> Result<Watched, RecordError> {
+/// Runs the program under watch until it ends; `trial` is closed once its tracepoints are in use again.
+fn watch(
+    options: &Options,
+    argv: &[OsString],
+    sources: &Sources,
+    output: &Output,
+    trial: Session,
+) -> Result<Watched, RecordError> {
     let program = |error| RecordError::Program { name: argv[0].to_string_lossy().into_owned(), error };
     let signals = Signals::block()?;
     let launch = Launch { argv, huge_pages: options.huge_pages, mask: signals.mask_before() };
@@ -167,6 +197,7 @@ fn watch(options: &Options, argv: &[OsString], sources: &Sources, output: &Outpu
     let open_files = host::raise_open_files();
     let setup = Setup { pid: child.pid(), pace: options.pace, begin: Begin::AtExec, ring_bytes: options.ring_bytes };
     let mut session = Session::open(sources, &setup)?;
+    drop(trial);
     let spool = Spool::create(output.folder(), session.rings_mut().len()).map_err(RecordError::Spool)?;
     let drain = Drain::start(session, spool)?;
     if let Err(error) = child.release() {

@@ -39,6 +39,8 @@ pub(crate) struct Scene {
     pub(crate) root: u32,
     pub(crate) mode: Mode,
     pub(crate) pace: Pace,
+    /// Times are rounded down to multiples of this.
+    pub(crate) time_unit_ns: u64,
 }
 
 /// A story under way.
@@ -159,7 +161,7 @@ impl Story {
         }
         self.begun_ns = Some(record.time_ns);
         self.spaces.push(Rights::default());
-        self.add_thread(State { pid: tid, tid, on_since_ns: Some(record.time_ns), ..State::default() });
+        self.add_thread(State { pid: tid, tid, on_since_ns: Some(0), ..State::default() });
         true
     }
 
@@ -281,8 +283,10 @@ impl Story {
             state.abi = Abi::Foreign;
             self.has_foreign_calls = true;
         }
-        let Mapping { start, len_bytes, file_offset, prot, flags, identity, ref path } = mapping;
+        let Mapping { start, len_bytes, prot, flags, identity, ref path, .. } = mapping;
         let file = self.files.index(identity, path);
+        // Without a file the kernel's offset is the address again.
+        let file_offset = if file.is_some() { mapping.file_offset } else { 0 };
         let mapped = Mapped { start, len_bytes, file_offset, prot, flags, file };
         if self.scene.mode == Mode::Unprivileged {
             self.spaces[state.space].map(&mapped);
@@ -377,9 +381,10 @@ impl Story {
     }
 
     fn emit(&mut self, thread: ThreadIndex, kind: EventKind, sink: Sink<'_>) {
-        let time_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
+        let elapsed_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
+        let time_ns = elapsed_ns - elapsed_ns % self.scene.time_unit_ns;
         let on_cpu_ns = match self.scene.pace {
-            Pace::Stored => self.states[thread as usize].on_cpu_until(self.time_ns, &kind),
+            Pace::Stored => self.states[thread as usize].on_cpu_until(time_ns, &kind),
             Pace::Absent => 0,
         };
         sink(Event { thread, time_ns, on_cpu_ns, kind });

@@ -1,4 +1,4 @@
-//! The check that makes a list of events a trace: I1..I8 of [`crate::event`], one event at a time.
+//! The check that makes a list of events a trace: I1..I9 of [`crate::event`], one event at a time.
 //!
 //! # Guarantee
 //! A list that [`Checker::admit`] accepted event by event obeys the invariants. The writer and the reader both use it,
@@ -16,6 +16,7 @@ pub struct Checker {
     nr_files: usize,
     pace: Pace,
     story: Story,
+    time_unit_ns: u64,
     time_ns: u64,
     admitted: u64,
 }
@@ -46,7 +47,8 @@ impl Checker {
     pub fn new(header: &Header, nr_threads: usize, nr_files: usize) -> Self {
         let story = if header.lost == 0 { Story::Whole } else { Story::WithLosses };
         let threads = vec![ThreadState::Unborn; nr_threads];
-        Self { threads, nr_files, pace: header.pace, story, time_ns: 0, admitted: 0 }
+        let time_unit_ns = header.time_unit_ns();
+        Self { threads, nr_files, pace: header.pace, story, time_unit_ns, time_ns: 0, admitted: 0 }
     }
 
     /// Accepts the next event, or says which invariant it breaks.
@@ -65,6 +67,8 @@ impl Checker {
 
     fn check(&mut self, event: &Event) -> Check {
         ensure(event.time_ns >= self.time_ns, "its time lies before the previous event's (I1)")?;
+        let is_whole = [event.time_ns, event.on_cpu_ns].iter().all(|time| time.is_multiple_of(self.time_unit_ns));
+        ensure(is_whole, "its time is no multiple of the trace's unit (I9)")?;
         ensure((event.thread as usize) < self.threads.len(), "its thread is not in the table (I2)")?;
         self.check_pace(event)?;
         self.check_content(&event.kind)?;

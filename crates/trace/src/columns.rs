@@ -16,6 +16,7 @@ use std::collections::HashMap;
 
 use crate::call::Call;
 use crate::event::{CallEnter, CallExit, CloneTask, Event, EventKind, Fault, Mapped, Side, SwitchReason, ThreadIndex};
+use crate::header::{Header, Pace};
 use crate::varint::{Cursor, Malformed, put, put_bytes, put_difference};
 
 /// The events of a block are at most this many: what precedes a damaged block is all that can be read.
@@ -41,6 +42,24 @@ enum Column {
 
 const COLUMNS: usize = Column::Mappings as usize + 1;
 const PAGE_BITS: u32 = 12;
+
+/// How a trace tells time; inside a block all times are in its unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pace: Pace,
+    unit_ns: u64,
+}
+
+impl Clock {
+    /// Returns the clock of the trace with this header.
+    pub(crate) fn new(header: &Header) -> Self {
+        Self { pace: header.pace, unit_ns: header.time_unit_ns() }
+    }
+
+    fn to_ns(self, time: u64) -> Result<u64, Malformed> {
+        time.checked_mul(self.unit_ns).ok_or(Malformed)
+    }
+}
 
 /// Where differences start from.
 #[derive(Default)]
@@ -75,14 +94,19 @@ impl Bases {
 }
 
 /// Gathers events into columns.
-#[derive(Default)]
 pub(crate) struct BlockEncoder {
+    clock: Clock,
     columns: [Vec<u8>; COLUMNS],
     bases: Bases,
     count: usize,
 }
 
 impl BlockEncoder {
+    /// Returns an empty block of a trace with such times.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, columns: Default::default(), bases: Bases::default(), count: 0 }
+    }
+
     /// Returns how many events were pushed.
     pub(crate) fn count(&self) -> usize {
         self.count
@@ -93,10 +117,13 @@ impl BlockEncoder {
         self.count += 1;
         self.columns[Column::Kinds as usize].push(kind_code(&event.kind));
         self.int(Column::Threads, u64::from(event.thread));
-        self.int(Column::Times, event.time_ns.wrapping_sub(self.bases.time));
-        self.bases.time = event.time_ns;
-        let off_cpu = self.bases.off_cpu(event.thread, event.time_ns, event.on_cpu_ns);
-        self.difference(Column::OffCpu, 0, off_cpu);
+        let time = event.time_ns / self.clock.unit_ns;
+        self.int(Column::Times, time.wrapping_sub(self.bases.time));
+        self.bases.time = time;
+        if self.clock.pace == Pace::Stored {
+            let off_cpu = self.bases.off_cpu(event.thread, time, event.on_cpu_ns / self.clock.unit_ns);
+            self.difference(Column::OffCpu, 0, off_cpu);
+        }
         self.push_kind(event.thread, &event.kind);
     }
 
@@ -105,7 +132,7 @@ impl BlockEncoder {
         let mut out = Vec::new();
         put(&mut out, self.count as u64);
         self.columns.iter().for_each(|column| put_bytes(&mut out, column));
-        *self = Self::default();
+        *self = Self::new(self.clock);
         out
     }
 
@@ -170,13 +197,13 @@ impl BlockEncoder {
 }
 
 /// Reads a block of events back.
-pub(crate) fn decode_block(bytes: &[u8]) -> Result<Vec<Event>, Malformed> {
+pub(crate) fn decode_block(bytes: &[u8], clock: Clock) -> Result<Vec<Event>, Malformed> {
     let mut input = Cursor::new(bytes);
     let count = input.int()?;
     if count > BLOCK_EVENTS as u64 {
         return Err(Malformed);
     }
-    let mut decoder = BlockDecoder::new(&mut input)?;
+    let mut decoder = BlockDecoder::new(&mut input, clock)?;
     input.end()?;
     let events = (0..count).map(|_| decoder.next()).collect::<Result<_, _>>()?;
     decoder.end()?;
@@ -184,28 +211,40 @@ pub(crate) fn decode_block(bytes: &[u8]) -> Result<Vec<Event>, Malformed> {
 }
 
 struct BlockDecoder<'a> {
+    clock: Clock,
     columns: [Cursor<'a>; COLUMNS],
     bases: Bases,
 }
 
 impl<'a> BlockDecoder<'a> {
-    fn new(input: &mut Cursor<'a>) -> Result<Self, Malformed> {
+    fn new(input: &mut Cursor<'a>, clock: Clock) -> Result<Self, Malformed> {
         let mut columns = [const { Cursor::EMPTY }; COLUMNS];
         for column in &mut columns {
             *column = Cursor::new(input.bytes()?);
         }
-        Ok(Self { columns, bases: Bases::default() })
+        Ok(Self { clock, columns, bases: Bases::default() })
     }
 
     fn next(&mut self) -> Result<Event, Malformed> {
         let code = self.column(Column::Kinds).byte()?;
         let thread = self.column(Column::Threads).int32()?;
-        let time_ns = self.bases.time.wrapping_add(self.column(Column::Times).int()?);
-        self.bases.time = time_ns;
-        let off_cpu = self.column(Column::OffCpu).difference(0)?;
-        // Off-CPU and on-CPU time add up to the elapsed time, so the same step computes either from the other (C2).
-        let on_cpu_ns = self.bases.off_cpu(thread, time_ns, off_cpu);
+        let time = self.bases.time.wrapping_add(self.column(Column::Times).int()?);
+        self.bases.time = time;
+        let time_ns = self.clock.to_ns(time)?;
+        let on_cpu = self.on_cpu(thread, time)?;
+        let on_cpu_ns = self.clock.to_ns(on_cpu)?;
         Ok(Event { thread, time_ns, on_cpu_ns, kind: self.kind(thread, code)? })
+    }
+
+    /// Off-CPU and on-CPU time add up to the elapsed time, so the same step computes either from the other (C2).
+    fn on_cpu(&mut self, thread: ThreadIndex, time: u64) -> Result<u64, Malformed> {
+        match self.clock.pace {
+            Pace::Absent => Ok(0),
+            Pace::Stored => {
+                let off_cpu = self.column(Column::OffCpu).difference(0)?;
+                Ok(self.bases.off_cpu(thread, time, off_cpu))
+            }
+        }
     }
 
     fn kind(&mut self, thread: ThreadIndex, code: u8) -> Result<EventKind, Malformed> {
@@ -306,5 +345,66 @@ fn kind_code(kind: &EventKind) -> u8 {
         EventKind::SwitchOut(SwitchReason::Preempted) => 9,
         EventKind::SwitchIn => 10,
         EventKind::Wake { .. } => 11,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CLOCK: Clock = Clock { pace: Pace::Stored, unit_ns: 1 };
+
+    fn block(nr_events: u64) -> Vec<u8> {
+        let mut encoder = BlockEncoder::new(CLOCK);
+        let enter = |place| CallEnter { call: Call::Mmap, args: [place, 4096, 3, 0x22, u64::MAX, 0] };
+        for place in 0..nr_events {
+            let kind = match place % 4 {
+                0 => EventKind::Fault(Fault { address: place << 13, ip: 77 * place, error_code: 6, side: Side::User }),
+                1 => EventKind::CallEnter(enter(place)),
+                2 => EventKind::CallExit(CallExit { call: Call::Mmap, result: -12 }),
+                _ => EventKind::Wake { woken: 3 },
+            };
+            encoder.push(&Event { thread: place as u32 % 3, time_ns: 900 * place, on_cpu_ns: 7 * place, kind });
+        }
+        encoder.take()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn changed_blocks_are_refused_or_decoded_but_never_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        ) {
+            let mut bytes = block(40);
+            for (place, byte) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            if let Ok(events) = decode_block(&bytes, CLOCK) {
+                prop_assert!(events.len() <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_block(&bytes, CLOCK);
+        }
+    }
+
+    #[test]
+    fn every_cut_block_is_refused() {
+        let bytes = block(40);
+        assert_eq!(decode_block(&bytes, CLOCK).map(|events| events.len()), Ok(40));
+        for len in 0..bytes.len() {
+            assert_eq!(decode_block(&bytes[..len], CLOCK), Err(Malformed), "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn a_count_beyond_the_limit_is_refused() {
+        assert_eq!(decode_block(&block(BLOCK_EVENTS as u64 + 1), CLOCK), Err(Malformed));
     }
 }

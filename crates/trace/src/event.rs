@@ -1,7 +1,7 @@
 //! What a recorded program did, event by event.
 //!
 //! # Guarantee
-//! A trace that was read without an error obeys I1..I8; a replay may rely on them.
+//! A trace that was read without an error obeys I1..I9; a replay may rely on them.
 //!
 //! # Invariants
 //! - I1 times never go back along the list: it is one total order over all CPUs, and for each thread the true one
@@ -14,8 +14,9 @@
 //! - I6 arguments beyond [`Call::arity`](crate::Call::arity) are zero
 //! - I7 without pace data every `on_cpu_ns` is zero, and no switch or wake is present
 //! - I8 a fault's address is canonical (57 bits, the rest repeating the highest)
+//! - I9 times are multiples of [`Header::time_unit_ns`](crate::Header::time_unit_ns())
 //!
-//! A trace with lost records (`header.lost > 0`) promises I1, I2, I6, I7 and I8 only.
+//! A trace with lost records (`header.lost > 0`) promises I1, I2 and I6 to I9 only.
 //!
 //! A call may lack its exit: its thread was killed inside it, or the recording was interrupted.
 //! A thread may lack its exit record: the recording was interrupted, or the thread was ended by another one's `exec`.

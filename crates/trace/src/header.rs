@@ -18,6 +18,8 @@ pub struct Header {
     pub huge_pages: HugePages,
     /// Whether on-CPU times, switches and wakes are stored.
     pub pace: Pace,
+    /// All times are multiples of this; 0 means 1.
+    pub time_unit_ns: u64,
     /// How many records were lost. A trace that lost any is not the program's whole story, and never becomes it.
     pub lost: u64,
     /// How the recorded program ended.
@@ -30,6 +32,13 @@ pub struct Header {
     pub costs: Costs,
     /// The system's settings that decide which calls succeed.
     pub limits: Limits,
+}
+
+impl Header {
+    /// Returns what all times are multiples of.
+    pub fn time_unit_ns(&self) -> u64 {
+        self.time_unit_ns.max(1)
+    }
 }
 
 /// The machine of a recording.

@@ -21,6 +21,7 @@ pub(crate) fn encode_header(header: &Header) -> Vec<u8> {
     header.missing.iter().for_each(|&missing| put(&mut out, missing as u64));
     put(&mut out, header.huge_pages as u64);
     put(&mut out, header.pace as u64);
+    put(&mut out, header.time_unit_ns);
     put(&mut out, header.lost);
     put_ending(&mut out, header.ending);
     put(&mut out, u64::from(header.is_interrupted));
@@ -42,6 +43,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Decoded<Header> {
         missing: list(&mut input, |input| one_of(input, Missing::ALL))?,
         huge_pages: one_of(&mut input, &[HugePages::Off, HugePages::AsSystem])?,
         pace: one_of(&mut input, &[Pace::Absent, Pace::Stored])?,
+        time_unit_ns: input.int()?,
         lost: input.int()?,
         ending: ending(&mut input)?,
         is_interrupted: one_of(&mut input, &[false, true])?,

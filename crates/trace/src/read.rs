@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::Trace;
 use crate::check::Checker;
-use crate::columns::decode_block;
+use crate::columns::{Clock, decode_block};
 use crate::error::{Inconsistent, ReadError};
 use crate::event::Event;
 use crate::frame::{Block, BlockKind, FrameReader};
@@ -103,7 +103,8 @@ impl<R: Read> Reader<R> {
     fn decode(&mut self, block: Block) -> Result<(), ReadError> {
         match block.kind {
             BlockKind::Events => {
-                self.pending = decode_block(&block.payload).map_err(|Malformed| block.damaged())?.into();
+                self.pending =
+                    decode_block(&block.payload, Clock::new(&self.header)).map_err(|Malformed| block.damaged())?.into();
                 Ok(())
             }
             BlockKind::End => {

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use crate::Trace;
 use crate::check::Checker;
-use crate::columns::{BLOCK_EVENTS, BlockEncoder};
+use crate::columns::{BLOCK_EVENTS, BlockEncoder, Clock};
 use crate::error::WriteError;
 use crate::event::Event;
 use crate::frame::{BlockKind, FrameWriter, MAX_RAW_BYTES};
@@ -36,7 +36,7 @@ impl<W: Write> Writer<W> {
         put_table(&mut frame, BlockKind::Files, files, meta::put_file)?;
         Ok(Self {
             frame,
-            block: BlockEncoder::default(),
+            block: BlockEncoder::new(Clock::new(header)),
             checker: Checker::new(header, threads.len(), files.len()),
             nr_threads: threads.len() as u64,
             nr_files: files.len() as u64,

@@ -166,6 +166,8 @@ fn a_list_that_breaks_an_invariant_is_not_written() {
     change("(I8)", &|trace| {
         trace.events[3].kind = EventKind::Fault(Fault { address: 1 << 60, ip: 0, error_code: 4, side: Side::User });
     });
+    change("(I9)", &|trace| trace.events[3].on_cpu_ns += 1);
+    change("(I9)", &|trace| trace.header.time_unit_ns = 1000);
     for (place, (what, trace)) in broken.iter().enumerate() {
         match trace.write(Vec::new()) {
             Err(WriteError::Inconsistent(told)) => assert!(told.what.contains(what), "{place}: {told} is not {what}"),
@@ -208,7 +210,7 @@ fn long(nr_events: u64) -> Trace {
     };
     let kind = |place| if place == 0 { EventKind::Exec } else { EventKind::Fault(fault(place)) };
     let event =
-        |place| Event { thread: 0, time_ns: place * place % 977 + place * 1000, on_cpu_ns: 0, kind: kind(place) };
+        |place| Event { thread: 0, time_ns: place * place % 97 * 10 + place * 1000, on_cpu_ns: 0, kind: kind(place) };
     Trace {
         header: header(Pace::Absent),
         threads: vec![Thread { pid: 1, tid: 1, name: "one".into() }],

@@ -50,6 +50,7 @@ fn describe(header: &Header) -> Map<String, Value> {
         ("missing", json!(missing)),
         ("huge_pages", json!(huge_pages_name(header.huge_pages))),
         ("pace", json!(header.pace == Pace::Stored)),
+        ("time_unit_ns", json!(header.time_unit_ns())),
         ("lost", json!(header.lost)),
         ("ending", json!(ending_name(header.ending))),
         ("interrupted", json!(header.is_interrupted)),

@@ -12,6 +12,7 @@ pub fn header(pace: Pace) -> Header {
         missing: vec![Missing::WriteBit, Missing::MapCalls],
         huge_pages: HugePages::AsSystem,
         pace,
+        time_unit_ns: 10,
         lost: 0,
         ending: Ending::Killed(9),
         is_interrupted: true,
@@ -64,7 +65,7 @@ pub fn bytes_of(trace: &Trace) -> Vec<u8> {
 
 /// Returns valid traces of up to `nr_events` arbitrary events.
 pub fn any_trace(nr_events: usize) -> impl Strategy<Value = Trace> {
-    (prop::collection::vec((any::<u8>(), any_kind(), 0u64..1 << 40, any::<u64>()), 0..nr_events), any::<bool>())
+    (prop::collection::vec((any::<u8>(), any_kind(), 0u64..1 << 40, 0u64..1 << 60), 0..nr_events), any::<bool>())
         .prop_map(|(steps, has_pace)| build(steps, if has_pace { Pace::Stored } else { Pace::Absent }))
 }
 
@@ -76,8 +77,8 @@ fn build(steps: Vec<(u8, EventKind, u64, u64)>, pace: Pace) -> Trace {
     for (who, kind, wait, on_cpu) in steps {
         let thread = u32::from(who) % open.len() as u32;
         let Some(kind) = fitted(kind, &mut open, thread as usize, pace) else { continue };
-        let time_ns = trace.events.last().map_or(0, |event| event.time_ns) + wait;
-        let on_cpu_ns = if pace == Pace::Stored { on_cpu } else { 0 };
+        let time_ns = trace.events.last().map_or(0, |event| event.time_ns) + wait * 10;
+        let on_cpu_ns = if pace == Pace::Stored { on_cpu * 10 } else { 0 };
         trace.events.push(Event { thread, time_ns, on_cpu_ns, kind });
     }
     trace.threads = (0..open.len() as u32).map(thread).collect();
