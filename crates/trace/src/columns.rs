@@ -32,6 +32,7 @@ enum Column {
     Pages,
     Offsets,
     Ips,
+    NewIps,
     ErrorCodes,
     Calls,
     Arguments,
@@ -42,6 +43,13 @@ enum Column {
 
 const COLUMNS: usize = Column::Mappings as usize + 1;
 const PAGE_BITS: u32 = 12;
+
+/// In the column of instructions: one not met before in this block.
+const NEW_IP: u64 = 0;
+/// In the column of instructions: the faulting address itself, as when code is fetched.
+const IP_IS_ADDRESS: u64 = 1;
+/// In the column of instructions: this much more than the place of one that was met before.
+const KNOWN_IP: u64 = 2;
 
 /// How a trace tells time; inside a block all times are in its unit.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +74,28 @@ impl Clock {
 struct Bases {
     time: u64,
     ip: u64,
+    ips: Instructions,
     mapping: u64,
     threads: HashMap<ThreadIndex, ThreadBase>,
     calls: HashMap<(ThreadIndex, Call), CallBase>,
+}
+
+/// The instructions of a block's faults, each once: few instructions take most faults.
+#[derive(Default)]
+struct Instructions {
+    list: Vec<u64>,
+    places: HashMap<u64, u64>,
+}
+
+impl Instructions {
+    fn add(&mut self, ip: u64) {
+        self.places.insert(ip, self.list.len() as u64);
+        self.list.push(ip);
+    }
+
+    fn at(&self, place: u64) -> Result<u64, Malformed> {
+        usize::try_from(place).ok().and_then(|place| self.list.get(place)).copied().ok_or(Malformed)
+    }
 }
 
 #[derive(Default)]
@@ -156,9 +183,21 @@ impl BlockEncoder {
         let base = std::mem::replace(&mut self.bases.threads.entry(thread).or_default().page, page);
         self.difference(Column::Pages, base, page);
         self.int(Column::Offsets, fault.address & ((1 << PAGE_BITS) - 1));
-        self.difference(Column::Ips, self.bases.ip, fault.ip);
-        self.bases.ip = fault.ip;
+        self.push_ip(fault);
         self.int(Column::ErrorCodes, u64::from(fault.error_code));
+    }
+
+    fn push_ip(&mut self, fault: &Fault) {
+        if fault.ip == fault.address {
+            self.int(Column::Ips, IP_IS_ADDRESS);
+        } else if let Some(&place) = self.bases.ips.places.get(&fault.ip) {
+            self.int(Column::Ips, KNOWN_IP + place);
+        } else {
+            self.int(Column::Ips, NEW_IP);
+            self.difference(Column::NewIps, self.bases.ip, fault.ip);
+            self.bases.ips.add(fault.ip);
+        }
+        self.bases.ip = fault.ip;
     }
 
     fn push_enter(&mut self, thread: ThreadIndex, enter: &CallEnter) {
@@ -276,11 +315,25 @@ impl<'a> BlockDecoder<'a> {
             return Err(Malformed);
         }
         self.bases.threads.entry(thread).or_default().page = page;
-        let base = self.bases.ip;
-        let ip = self.column(Column::Ips).difference(base)?;
-        self.bases.ip = ip;
+        let address = page << PAGE_BITS | offset;
+        let ip = self.ip(address)?;
         let error_code = self.column(Column::ErrorCodes).int32()?;
-        Ok(Fault { address: page << PAGE_BITS | offset, ip, error_code, side })
+        Ok(Fault { address, ip, error_code, side })
+    }
+
+    fn ip(&mut self, address: u64) -> Result<u64, Malformed> {
+        let base = self.bases.ip;
+        let ip = match self.column(Column::Ips).int()? {
+            NEW_IP => {
+                let ip = self.column(Column::NewIps).difference(base)?;
+                self.bases.ips.add(ip);
+                ip
+            }
+            IP_IS_ADDRESS => address,
+            known => self.bases.ips.at(known - KNOWN_IP)?,
+        };
+        self.bases.ip = ip;
+        Ok(ip)
     }
 
     fn call(&mut self) -> Result<Call, Malformed> {
