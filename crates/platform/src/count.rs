@@ -271,8 +271,9 @@ impl Processor for Count {
     fn park(word: &Self::AtomicU32, expected: u32) {
         Native::park(&word.0, expected);
     }
-    fn unpark(word: &Self::AtomicU32, threads: usize) -> usize {
-        Native::unpark(&word.0, threads)
+    fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
+        // `Counting` is `repr(transparent)`.
+        Native::unpark(word.cast(), threads)
     }
 }
 

@@ -97,7 +97,10 @@ pub trait Processor: Sized + 'static {
     /// [`Processor::unpark`]. May return without reason: call it in a loop. On return the thread owns a slot, maybe another one.
     fn park(word: &Self::AtomicU32, expected: u32);
     /// Wakes up to `threads` of those parked on `word`; returns how many.
-    fn unpark(word: &Self::AtomicU32, threads: usize) -> usize;
+    ///
+    /// The address is a name: the word may be gone, with the stack of the one who had waited there. Whoever parks on a
+    /// word that has come to stand there since wakes early.
+    fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize;
 
     /// Notes an event.
     #[inline]

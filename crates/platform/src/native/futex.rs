@@ -21,10 +21,9 @@ pub(super) fn wait(word: &AtomicU32, expected: u32) {
 }
 
 /// Wakes up to `threads` sleepers; returns how many.
-pub(super) fn wake(word: &AtomicU32, threads: usize) -> usize {
+pub(super) fn wake(word: *const AtomicU32, threads: usize) -> usize {
     let limit = i32::try_from(threads).unwrap_or(i32::MAX);
     // SAFETY: the kernel only uses the word's address as a name.
-    let woken =
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, limit) };
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, limit) };
     usize::try_from(woken).unwrap_or(0)
 }

@@ -141,7 +141,7 @@ impl Processor for Native {
         });
     }
 
-    fn unpark(word: &AtomicU32, threads: usize) -> usize {
+    fn unpark(word: *const AtomicU32, threads: usize) -> usize {
         futex::wake(word, threads)
     }
 }

@@ -1,0 +1,77 @@
+//! A set of CPU slots that all CPUs change: who may hold translations of an address space.
+//!
+//! # Guarantee
+//! A member that was inserted is in every snapshot that is ordered after the insertion. The set orders nothing else: a
+//! CPU that inserts itself and then uses translations fences between (`guest_enter` does), as does the one that
+//! takes a translation away and then reads the set:
+//! ```text
+//! CPU T                          CPU S
+//! insert(T)                      clear the entry
+//! fence SeqCst (guest_enter)     fence SeqCst
+//! read the entry                 snapshot()
+//! ```
+//! Forbidden: T reads the old entry and S misses T.
+
+use faultless_platform::{Atomic, AtomicInteger, CpuSet, MAX_CPUS, Ordering, Processor};
+
+const WORDS: usize = MAX_CPUS / u64::BITS as usize;
+
+/// A set of CPU slots, changed by many.
+pub struct AtomicCpuSet<P: Processor> {
+    words: [P::AtomicU64; WORDS],
+}
+
+impl<P: Processor> AtomicCpuSet<P> {
+    /// Returns the empty set.
+    pub fn new() -> Self {
+        Self { words: core::array::from_fn(|_| P::AtomicU64::new(0)) }
+    }
+
+    /// Adds a CPU; says whether it was missing. A member costs one load, and no write.
+    ///
+    /// # Panics
+    /// If `cpu` is [`MAX_CPUS`] or more: no machine hands out such a number.
+    #[inline]
+    pub fn insert(&self, cpu: usize) -> bool {
+        let (word, bit) = self.place(cpu);
+        // Relaxed: the caller's fence orders the set (module table). Only T itself removes T while it may be reading.
+        word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// Removes a CPU; says whether it was a member.
+    #[inline]
+    pub fn remove(&self, cpu: usize) -> bool {
+        let (word, bit) = self.place(cpu);
+        // Relaxed: as in `insert`.
+        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Says whether a CPU is a member.
+    #[inline]
+    pub fn contains(&self, cpu: usize) -> bool {
+        let (word, bit) = self.place(cpu);
+        // Relaxed: as in `insert`.
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Returns the members as a plain set, word by word.
+    pub fn snapshot(&self) -> CpuSet {
+        let mut set = CpuSet::new();
+        for (index, word) in self.words.iter().enumerate() {
+            // Relaxed: as in `insert`.
+            set.insert_word(index, word.load(Ordering::Relaxed));
+        }
+        set
+    }
+
+    fn place(&self, cpu: usize) -> (&P::AtomicU64, u64) {
+        let bits = u64::BITS as usize;
+        (&self.words[cpu / bits], 1 << (cpu % bits))
+    }
+}
+
+impl<P: Processor> Default for AtomicCpuSet<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

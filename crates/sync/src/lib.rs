@@ -1,0 +1,57 @@
+//! Locks, sequence counts, RCU and per-CPU cells, generic over the machine below.
+//!
+//! # Guarantee
+//! Everything works on any [`Processor`](faultless_platform::Processor): every atomic is the platform's, every wait goes
+//! through the platform, and nothing allocates after set-up. What protects data says so in its type, or in the
+//! `# Safety` section of the function that relies on it.
+//!
+//! # Rooms, from short waits to long ones
+//! | room | for | waits by |
+//! |---|---|---|
+//! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`] | state that each CPU keeps for itself | not at all |
+//! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
+//! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`McsQueue`] | a few hundred instructions | spinning |
+//! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
+//! | [`RwSemaphore`]: [`Rwsem2012`], [`RwsemV8`] | an address space | sleeping |
+//! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
+//!
+//! # Who may call what where
+//! * Under a spin lock, inside an RCU read section or with interrupts off nobody sleeps: no semaphore, no
+//!   [`Rcu::synchronize`], no [`Rcu::flush`], no [`Event::wait`].
+//! * Inside a shootdown's handler none of this crate's locks is taken that is ever held across a wait with interrupts on.
+//!
+//! # Panics
+//! On a platform whose waits may end by a panic (a test machine on which another thread failed) a lock that is
+//! waited for is not held afterwards, and what stood in its queue is gone from it.
+#![no_std]
+#![deny(missing_docs)]
+
+extern crate alloc;
+
+mod barrier;
+mod counter;
+mod cpu_set;
+mod event;
+mod give_way;
+mod mcs;
+mod per_cpu;
+mod rcu;
+mod rwsem;
+mod seqcount;
+mod spin;
+mod stats;
+
+pub use barrier::Barrier;
+pub use counter::{CounterCell, PerCpuCounter};
+pub use cpu_set::AtomicCpuSet;
+pub use event::Event;
+pub use mcs::McsQueue;
+pub use per_cpu::PerCpu;
+pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
+pub use rwsem::{
+    Patches, ReadGuard, RwSemaphore, Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, Series2012, SeriesV8,
+    WriteGuard, with_semaphore,
+};
+pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
+pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};
+pub use stats::{LockFigures, LockStats, Side};

@@ -1,0 +1,235 @@
+//! A queue of spinners, each on a line of its own: an MCS lock whose waiters may leave.
+//!
+//! # Guarantee
+//! One at a time is at the head, first come first served; the head's section sees all that earlier heads did. Who waits spins
+//! on its own node, which lives on its stack; one who leaves (because it should yield, say) is out of the queue when it
+//! returns, and nobody touches its node any more.
+//!
+//! # Drawn
+//! ```text
+//!            tail ----------------------------+
+//!                                             v
+//!  [H link=null] --next--> [X link=H] --> [N link=X]
+//! ```
+//!
+//! # Words first
+//! * `tail`: the last node, or null.
+//! * `link`: the node before us; null once we are the head; `BUSY` while we look at the node before us.
+//! * `next`: the node behind us, once it has said so; null while somebody has taken it out.
+//!
+//! # Invariants
+//! * I1 a node's neighbour before it may be looked at only while `link` is BUSY; whoever wants to vanish from before
+//!   us changes `link` from its own address first, so it waits while we look.
+//! * I2 whoever takes a node out of `next` (by swap or exchange) alone puts something in again, or moves `tail` back. Until then the
+//!   node in front stays: it can neither find a successor nor be the tail.
+//! * I3 `link == X` and nobody has taken us out of `X.next` implies `X.next` is us.
+//!
+//! # Leaving, X between P and N
+//! ```text
+//! X                                    P unlocks at the same time         N leaves at the same time
+//! A  link: P -> BUSY                   waits: N... link must be P         link: X -> BUSY
+//!    P.next: X -> null (else restore,  takes P.next = X first: X's        X.next: N -> null: X finds no next
+//!       and wait until link changes)     exchange fails, link becomes       and waits for N to move tail or
+//!                                        null: X is the head                set X.next anew
+//! B  take next = N, or tail: X -> P    can't go: no next, not the tail
+//! C  P.next = N; N.link: X -> P        goes on with N
+//! ```
+//! Waits point towards the tail alone (I2), so they end. Unlocking is the same without A, with null in P's place.
+//! Forbidden: two heads, a lost successor, a touch of a vanished node. Model: `tests/models/mcs.rs`.
+//!
+//! Source: Mellor-Crummey and Scott 1991; the shape of leaving is that of the optimistic-spin queue of 2014, whose nodes never
+//! die; I1 is what nodes on stacks need beyond it.
+
+use crate::give_way::SLICE_NS;
+use core::ptr;
+use faultless_platform::{Atomic, Ordering, Processor};
+
+/// A queue of spinners with room for everybody who comes.
+pub struct McsQueue<P: Processor> {
+    tail: P::AtomicPtr<Node<P>>,
+}
+
+/// One who waits or is at the head. Padded: its neighbours on the stack are other locks' business.
+#[repr(align(64))]
+struct Node<P: Processor> {
+    link: P::AtomicPtr<Node<P>>,
+    next: P::AtomicPtr<Node<P>>,
+}
+
+/// Stands in `link` while the node's owner looks at the node before it.
+const fn busy<P: Processor>() -> *mut Node<P> {
+    ptr::without_provenance_mut(1)
+}
+
+impl<P: Processor> McsQueue<P> {
+    /// Returns an empty queue.
+    pub fn new() -> Self {
+        Self { tail: P::AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Says whether anybody is in the queue: a hint, unless the caller's fences make it more.
+    #[inline]
+    pub fn is_occupied(&self) -> bool {
+        // Relaxed: see above.
+        !self.tail.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Waits for the head of the queue and runs `section` there.
+    pub fn lock<R>(&self, section: impl FnOnce() -> R) -> R {
+        let node = Node::new();
+        let turn = Turn { queue: self, node: &node };
+        if !turn.join() {
+            turn.wait_for_head();
+        }
+        section()
+    }
+
+    /// As [`McsQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
+    pub fn lock_while<R>(&self, mut keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
+        let node = Node::new();
+        let turn = Turn { queue: self, node: &node };
+        let mut is_head = turn.join();
+        while !is_head {
+            if !keep_waiting() {
+                // Dropping the turn leaves the queue.
+                return None;
+            }
+            is_head = turn.wait_a_slice();
+        }
+        Some(section())
+    }
+}
+
+impl<P: Processor> Default for McsQueue<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Processor> Node<P> {
+    fn new() -> Self {
+        // BUSY until joined: nobody may take the node for a head or vanish before it.
+        Self { link: P::AtomicPtr::new(busy::<P>()), next: P::AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn is_head(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in `Turn::hand_over`.
+        self.link.load(Ordering::Acquire).is_null()
+    }
+
+    fn address(&self) -> *mut Self {
+        ptr::from_ref(self).cast_mut()
+    }
+}
+
+/// A node in the queue; leaves it when dropped, from the head or from the middle, also while unwinding.
+struct Turn<'a, P: Processor> {
+    queue: &'a McsQueue<P>,
+    node: &'a Node<P>,
+}
+
+impl<P: Processor> Turn<'_, P> {
+    /// Goes to the end of the queue; says whether that is the head.
+    fn join(&self) -> bool {
+        let me = self.node.address();
+        // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in `leave_from`.
+        let before = self.queue.tail.swap(me, Ordering::AcqRel);
+        // Relaxed: the node before us learns of us by the next store alone.
+        self.node.link.store(before, Ordering::Relaxed);
+        if before.is_null() {
+            return true;
+        }
+        // SAFETY: the node before us is not the tail and knows no successor, so it stays until we have said so (I2).
+        let before = unsafe { &*before };
+        // ORDER: Release pairs with the Acquire in `take_next`.
+        before.next.store(me, Ordering::Release);
+        false
+    }
+
+    fn wait_for_head(&self) {
+        P::spin_until(|| self.node.is_head());
+    }
+
+    fn wait_a_slice(&self) -> bool {
+        P::spin_until_deadline(P::now() + SLICE_NS, || self.node.is_head())
+    }
+
+    /// Step A: takes us out of the node before us, which then stays; null if we became the head instead.
+    fn detach(&self) -> *mut Node<P> {
+        loop {
+            // ORDER: Acquire pairs with the Release in `hand_over` and in step C of `leave_from`: the node named is initialised.
+            let before = self.node.link.load(Ordering::Acquire);
+            if before.is_null() || self.try_detach(before) {
+                return before;
+            }
+            // Somebody has taken us out of `before.next`, and will name another node (I3). Relaxed: we look again.
+            P::spin_until(|| self.node.link.load(Ordering::Relaxed) != before);
+        }
+    }
+
+    fn try_detach(&self, before: *mut Node<P>) -> bool {
+        // ORDER: Acquire as in `detach`.
+        let marked = self.node.link.compare_exchange(before, busy::<P>(), Ordering::Acquire, Ordering::Relaxed);
+        if marked.is_err() {
+            return false;
+        }
+        // SAFETY: link is BUSY, and named `before` until now, so `before` can't vanish (I1).
+        let next = unsafe { &(*before).next };
+        // Relaxed: taking ourselves out publishes nothing.
+        let me = self.node.address();
+        let is_out = next.compare_exchange(me, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // ORDER: Release pairs with the Acquire of the exchange in `hand_over`: our look at `before` is over.
+        self.node.link.store(before, Ordering::Release);
+        is_out
+    }
+
+    /// Steps B and C: leaves from behind `before`, which stays meanwhile; from the head if that is null.
+    fn leave_from(&self, before: *mut Node<P>) {
+        let Some(next) = self.take_next(before) else { return };
+        if !before.is_null() {
+            // SAFETY: `before` has no successor and is not the tail until the next line (I2).
+            let before = unsafe { &*before };
+            // ORDER: Release pairs with the Acquire in `take_next`.
+            before.next.store(next, Ordering::Release);
+        }
+        self.hand_over(next, before);
+    }
+
+    /// Step B: takes the node behind us out, or makes `before` the tail if there is none.
+    fn take_next(&self, before: *mut Node<P>) -> Option<*mut Node<P>> {
+        let (me, tail) = (self.node.address(), &self.queue.tail);
+        loop {
+            // ORDER: Release hands the head's section on to whoever joins an empty queue, by the Acquire in `join`.
+            if tail.load(Ordering::Relaxed) == me
+                && tail.compare_exchange(me, before, Ordering::Release, Ordering::Relaxed).is_ok()
+            {
+                return None;
+            }
+            // ORDER: Acquire pairs with the Release of those who set `next`: the node named is initialised.
+            let next = self.node.next.swap(ptr::null_mut(), Ordering::Acquire);
+            if !next.is_null() {
+                return Some(next);
+            }
+            // Relaxed: we look again.
+            P::spin_until(|| tail.load(Ordering::Relaxed) == me || !self.node.next.load(Ordering::Relaxed).is_null());
+        }
+    }
+
+    /// Step C: names `before` to the node behind us; null makes it the head.
+    fn hand_over(&self, next: *mut Node<P>, before: *mut Node<P>) {
+        // SAFETY: we took the node out, so it can't leave before its link changes (I3); that is our last touch.
+        let link = unsafe { &(*next).link };
+        let me = self.node.address();
+        // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release in `try_detach`.
+        while link.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            // It is looking at us, or the one who was between us has yet to name us. Relaxed: the exchange looks again.
+            P::spin_until(|| link.load(Ordering::Relaxed) == me);
+        }
+    }
+}
+
+impl<P: Processor> Drop for Turn<'_, P> {
+    fn drop(&mut self) {
+        self.leave_from(self.detach());
+    }
+}

@@ -1,0 +1,271 @@
+//! What a CPU has deferred: an open batch, and two closed ones that wait for their grace periods.
+//!
+//! # Drawn
+//! ```text
+//! defer --> [open] --close--> [newer: ticket] --> [older: ticket] --grace period over--> [ready] --> run
+//! ```
+//! Two closed batches are enough. A ticket is at most 2 above the last completed grace period, so of those that are not
+//! complete there are two; whatever is closed with the newer's ticket joins it.
+//!
+//! # Invariants
+//! * I1 the lists are changed under the CPU's lock; callbacks run outside it.
+//! * I2 the older batch is empty only if the newer is; its ticket is smaller. A batch's ticket never changes.
+//! * I3 `nr_running` counts those who have taken callbacks and not finished them.
+
+use super::grace::Grace;
+use crate::SpinMutex;
+use core::cell::UnsafeCell;
+use core::ptr::{self, NonNull};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+
+/// Called with what was deferred, after its grace period.
+pub type RcuCallback<P> = unsafe fn(head: NonNull<RcuHead<P>>);
+
+/// Callbacks that close a batch: one grace period for so many.
+const BATCH: usize = 64;
+
+/// Stands inside an object that is freed after a grace period; two words, of which nothing matters before `defer`.
+///
+/// Its bits may be zero: it can be viewed inside zeroed memory.
+#[repr(C)]
+pub struct RcuHead<P: Processor> {
+    next: UnsafeCell<*mut RcuHead<P>>,
+    callback: UnsafeCell<Option<RcuCallback<P>>>,
+}
+
+// SAFETY: whoever defers a head hands it over (`Rcu::defer`); its fields are private to the CPU's lists.
+unsafe impl<P: Processor> Send for RcuHead<P> {}
+// SAFETY: as above: a shared reference gives no access to the fields.
+unsafe impl<P: Processor> Sync for RcuHead<P> {}
+
+impl<P: Processor> RcuHead<P> {
+    /// Returns a head that is on no list.
+    pub const fn new() -> Self {
+        Self { next: UnsafeCell::new(ptr::null_mut()), callback: UnsafeCell::new(None) }
+    }
+}
+
+impl<P: Processor> Default for RcuHead<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Heads in the order in which they were deferred, owned by the chain.
+pub(super) struct Chain<P: Processor> {
+    first: *mut RcuHead<P>,
+    last: *mut RcuHead<P>,
+    len: usize,
+}
+
+// SAFETY: the chain owns its heads, which may go anywhere.
+unsafe impl<P: Processor> Send for Chain<P> {}
+
+impl<P: Processor> Chain<P> {
+    const fn new() -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut(), len: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts a head at the end.
+    ///
+    /// # Safety
+    /// The head is valid and belongs to the chain from now on.
+    unsafe fn push(&mut self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>) {
+        // SAFETY: the caller gives the head away.
+        unsafe {
+            *head.as_ref().next.get() = ptr::null_mut();
+            *head.as_ref().callback.get() = Some(callback);
+        }
+        self.append(Self { first: head.as_ptr(), last: head.as_ptr(), len: 1 });
+    }
+
+    fn append(&mut self, behind: Self) {
+        if behind.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.first = behind.first;
+        } else {
+            // SAFETY: the last head is ours.
+            unsafe { *(*self.last).next.get() = behind.first };
+        }
+        self.last = behind.last;
+        self.len += behind.len;
+    }
+}
+
+impl<P: Processor> Iterator for Chain<P> {
+    type Item = (NonNull<RcuHead<P>>, RcuCallback<P>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let head = NonNull::new(self.first)?;
+        // SAFETY: the head is ours until it is returned; the next one is read before that.
+        let (next, callback) = unsafe { (*head.as_ref().next.get(), *head.as_ref().callback.get()) };
+        self.first = next;
+        self.len -= 1;
+        callback.map(|callback| (head, callback))
+    }
+}
+
+struct Batch<P: Processor> {
+    chain: Chain<P>,
+    ticket: u64,
+}
+
+impl<P: Processor> Batch<P> {
+    const fn new() -> Self {
+        Self { chain: Chain::new(), ticket: 0 }
+    }
+}
+
+struct Lists<P: Processor> {
+    open: Chain<P>,
+    newer: Batch<P>,
+    older: Batch<P>,
+    ready: Chain<P>,
+}
+
+impl<P: Processor> Lists<P> {
+    fn close(&mut self, grace: &Grace<P>) {
+        if self.open.is_empty() {
+            return;
+        }
+        let ticket = grace.ticket();
+        // After the ticket was drawn: it makes room for it (module drawing).
+        self.collect(grace);
+        let is_older = self.older.chain.is_empty() || self.older.ticket == ticket;
+        let batch = if is_older { &mut self.older } else { &mut self.newer };
+        debug_assert!(batch.chain.is_empty() || batch.ticket == ticket, "deferred I2: three tickets at a time");
+        batch.chain.append(core::mem::replace(&mut self.open, Chain::new()));
+        batch.ticket = ticket;
+    }
+
+    /// Moves the batches whose grace period has passed to the ready ones.
+    fn collect(&mut self, grace: &Grace<P>) {
+        while !self.older.chain.is_empty() && grace.is_complete(self.older.ticket) {
+            let newer = core::mem::replace(&mut self.newer, Batch::new());
+            self.ready.append(core::mem::replace(&mut self.older, newer).chain);
+        }
+    }
+
+    fn take_ready(&mut self, grace: &Grace<P>) -> Chain<P> {
+        self.collect(grace);
+        core::mem::replace(&mut self.ready, Chain::new())
+    }
+
+    fn has_batches(&self) -> bool {
+        !self.older.chain.is_empty() || !self.ready.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.open.len + self.newer.chain.len + self.older.chain.len + self.ready.len
+    }
+}
+
+/// What one CPU has deferred.
+pub(super) struct Deferred<P: Processor> {
+    lists: SpinMutex<P, Lists<P>>,
+    /// Whether a batch is closed; written under the lock.
+    has_batches: P::AtomicBool,
+    nr_running: P::AtomicU32,
+}
+
+impl<P: Processor> Deferred<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            lists: SpinMutex::new(Lists {
+                open: Chain::new(),
+                newer: Batch::new(),
+                older: Batch::new(),
+                ready: Chain::new(),
+            }),
+            has_batches: P::AtomicBool::new(false),
+            nr_running: P::AtomicU32::new(0),
+        }
+    }
+
+    /// Puts a head into the open batch, and closes it if that fills it.
+    ///
+    /// # Safety
+    /// As for `Rcu::defer`.
+    pub(super) unsafe fn push(&self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>, grace: &Grace<P>) {
+        let mut lists = self.lists.lock();
+        // SAFETY: the caller gives the head away.
+        unsafe { lists.open.push(head, callback) };
+        if lists.open.len >= BATCH {
+            self.close(&mut lists, grace);
+        }
+    }
+
+    /// Says whether a batch is closed: a hint, exact for the CPU itself.
+    #[inline]
+    pub(super) fn has_batches(&self) -> bool {
+        // Relaxed: the lists have their lock.
+        self.has_batches.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn close_batch(&self, grace: &Grace<P>) {
+        self.close(&mut self.lists.lock(), grace);
+    }
+
+    fn close(&self, lists: &mut Lists<P>, grace: &Grace<P>) {
+        lists.close(grace);
+        self.note_batches(lists);
+    }
+
+    fn note_batches(&self, lists: &Lists<P>) {
+        // Relaxed: the lists have their lock.
+        self.has_batches.store(lists.has_batches(), Ordering::Relaxed);
+    }
+
+    /// Returns what the oldest closed batch waits for.
+    pub(super) fn oldest_ticket(&self) -> Option<u64> {
+        let lists = self.lists.lock();
+        (!lists.older.chain.is_empty()).then_some(lists.older.ticket)
+    }
+
+    /// Says whether somebody runs callbacks taken from here (I3).
+    pub(super) fn is_running(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in `Running`'s drop: what the callbacks did is seen.
+        self.nr_running.load(Ordering::Acquire) != 0
+    }
+
+    /// Runs the callbacks whose grace period has passed.
+    pub(super) fn run_ready(&self, grace: &Grace<P>) {
+        let (ready, _running) = {
+            let mut lists = self.lists.lock();
+            let ready = lists.take_ready(grace);
+            self.note_batches(&lists);
+            // Under the lock: whoever finds the lists without them finds them counted.
+            (ready, Running::new(self))
+        };
+        super::run(ready);
+    }
+
+    /// Returns the number of callbacks on the lists.
+    pub(super) fn len(&self) -> u64 {
+        self.lists.lock().len() as u64
+    }
+}
+
+/// Counts one who runs callbacks, until dropped.
+struct Running<'a, P: Processor>(&'a Deferred<P>);
+
+impl<'a, P: Processor> Running<'a, P> {
+    fn new(deferred: &'a Deferred<P>) -> Self {
+        // Relaxed: the lists' lock orders it.
+        deferred.nr_running.fetch_add(1, Ordering::Relaxed);
+        Self(deferred)
+    }
+}
+
+impl<P: Processor> Drop for Running<'_, P> {
+    fn drop(&mut self) {
+        // ORDER: Release pairs with the Acquire in `is_running`.
+        self.0.nr_running.fetch_sub(1, Ordering::Release);
+    }
+}

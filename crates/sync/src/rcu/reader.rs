@@ -1,0 +1,94 @@
+//! A CPU's word: inside a read section or not, and how many it has left.
+//!
+//! # Word first
+//! Bits 0..16: how deep the sections nest, 0 outside. Bits 16..: sections left so far, modulo 2^48, which would wrap within
+//! one look of a scanner after days of doing nothing else.
+
+use core::marker::PhantomData;
+use faultless_platform::{Atomic, Ordering, Processor};
+
+const NESTING: u64 = 0xffff;
+const SECTION: u64 = 0x1_0000;
+
+/// The reader's side of one CPU slot.
+pub(super) struct Reader<P: Processor> {
+    word: P::AtomicU64,
+}
+
+/// What a scanner saw of a CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReaderWord(u64);
+
+impl ReaderWord {
+    fn is_inside(self) -> bool {
+        self.0 & NESTING != 0
+    }
+
+    fn is_same_section(self, other: Self) -> bool {
+        self.0 / SECTION == other.0 / SECTION
+    }
+}
+
+impl<P: Processor> Reader<P> {
+    pub(super) fn new() -> Self {
+        Self { word: P::AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn enter(&self) -> RcuGuard<'_, P> {
+        // Relaxed: only this CPU writes (I2).
+        let before = self.word.load(Ordering::Relaxed);
+        debug_assert_ne!(before & NESTING, NESTING, "RCU read sections nest too deep");
+        // ORDER: Release pairs with the Acquire in `look`: a scanner that sees this section sees that the last one is over.
+        self.word.store(before.wrapping_add(1), Ordering::Release);
+        if before & NESTING == 0 {
+            // ORDER: pairs with the fence in `Grace::start`; forbids found and freed (table of the module above).
+            P::fence(Ordering::SeqCst);
+        }
+        RcuGuard { reader: self, is_cpu_bound: PhantomData }
+    }
+
+    #[inline]
+    fn leave(&self) {
+        // Relaxed: only this CPU writes (I2).
+        let inner = self.word.load(Ordering::Relaxed).wrapping_sub(1);
+        let after = if inner & NESTING == 0 { inner.wrapping_add(SECTION) } else { inner };
+        // ORDER: Release pairs with the Acquire in `look`: the section's accesses are over before anything is freed.
+        self.word.store(after, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn is_inside(&self) -> bool {
+        // Relaxed: asked by the slot's owner of its own word.
+        ReaderWord(self.word.load(Ordering::Relaxed)).is_inside()
+    }
+
+    /// Looks at the word from any CPU.
+    pub(super) fn look(&self) -> ReaderWord {
+        // ORDER: Acquire pairs with the Release in `leave` and `enter`.
+        ReaderWord(self.word.load(Ordering::Acquire))
+    }
+
+    /// Says whether the section that `seen` may have shown is over.
+    pub(super) fn has_passed(&self, seen: ReaderWord) -> bool {
+        if !seen.is_inside() {
+            return true;
+        }
+        let now = self.look();
+        !now.is_inside() || !now.is_same_section(seen)
+    }
+}
+
+/// A read section; ends when dropped. Bound to the CPU: whoever has it does not park.
+#[must_use = "the read section ends as soon as the guard is dropped"]
+pub struct RcuGuard<'a, P: Processor> {
+    reader: &'a Reader<P>,
+    is_cpu_bound: PhantomData<*const ()>,
+}
+
+impl<P: Processor> Drop for RcuGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.reader.leave();
+    }
+}

@@ -1,0 +1,153 @@
+//! Taking and releasing a semaphore: one read-modify-write each while nobody is in the way.
+
+use super::RwSemaphore;
+use super::series::Patches;
+use super::waiters::WaitList;
+use super::word::{MAX_PATIENCE, READER, WRITER, Word};
+use crate::{LockStats, McsQueue, SpinMutex};
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor, ThreadToken};
+
+/// A reader-writer semaphore of the generation `V`.
+pub struct Rwsem<P: Processor, V> {
+    /// See `word`.
+    pub(super) word: P::AtomicU32,
+    /// The writer that holds the lock, for those who spin; NONE while readers hold it, or for a moment.
+    pub(super) owner: P::AtomicUsize,
+    pub(super) spinners: McsQueue<P>,
+    pub(super) waiters: SpinMutex<P, WaitList<P>>,
+    pub(super) stats: Option<Arc<LockStats<P>>>,
+    series: PhantomData<fn() -> V>,
+}
+
+impl<P: Processor, V: Patches> Rwsem<P, V> {
+    const PATIENCE_FITS: () = assert!(V::PATIENCE <= MAX_PATIENCE, "the word counts to 63");
+
+    #[inline]
+    pub(super) fn look(&self) -> Word {
+        // Relaxed: a look decides whether to try; taking the lock orders.
+        Word(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Exchanges `expected` for `new`, which takes the lock for somebody.
+    #[inline]
+    pub(super) fn try_take(&self, expected: Word, new: Word) -> Result<(), Word> {
+        // ORDER: Acquire pairs with the Release of every unlock: what was done under the lock is seen.
+        let taken = self.word.compare_exchange(expected.0, new.0, Ordering::Acquire, Ordering::Relaxed);
+        taken.map(drop).map_err(Word)
+    }
+
+    /// Says who owns the write lock, for those who spin.
+    #[inline]
+    pub(super) fn note_owner(&self) {
+        if V::OPTIMISTIC_SPIN {
+            // Relaxed: a hint.
+            self.owner.store(P::current().bits(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn forget_owner(&self) {
+        if V::OPTIMISTIC_SPIN {
+            // Relaxed: a hint.
+            self.owner.store(ThreadToken::NONE.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes `amount` from the word; returns what is left.
+    #[inline]
+    fn release(&self, amount: u32) -> Word {
+        // ORDER: Release pairs with the Acquire of whoever takes the lock next: here, in `try_take` and in `claim_for_reader`.
+        Word(self.word.fetch_sub(amount, Ordering::Release).wrapping_sub(amount))
+    }
+}
+
+impl<P: Processor, V: Patches> RwSemaphore<P> for Rwsem<P, V> {
+    const NAME: &'static str = V::NAME;
+
+    fn with_stats(stats: Option<Arc<LockStats<P>>>) -> Self {
+        let () = Self::PATIENCE_FITS;
+        Self {
+            word: P::AtomicU32::new(0),
+            owner: P::AtomicUsize::new(ThreadToken::NONE.bits()),
+            spinners: McsQueue::new(),
+            waiters: SpinMutex::new(WaitList::new()),
+            stats,
+            series: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn read_lock(&self) {
+        // ORDER: Acquire pairs with the Release in `release`.
+        if Word(self.word.fetch_add(READER, Ordering::Acquire)).is_closed_to_readers() {
+            self.read_slow();
+        }
+    }
+
+    #[inline]
+    unsafe fn read_unlock(&self) {
+        let left = self.release(READER);
+        if left.has_waiters() && left.is_free() {
+            self.wake(left);
+        }
+    }
+
+    fn try_read_lock(&self) -> bool {
+        let mut word = self.look();
+        while !word.is_closed_to_readers() {
+            match self.try_take(word, Word(word.0 + READER)) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn write_lock(&self) {
+        if self.try_take(Word(0), Word(WRITER)).is_err() {
+            self.write_slow();
+        }
+        self.note_owner();
+    }
+
+    #[inline]
+    unsafe fn write_unlock(&self) {
+        self.forget_owner();
+        let left = self.release(WRITER);
+        if left.has_waiters() {
+            self.wake(left);
+        }
+    }
+
+    fn try_write_lock(&self) -> bool {
+        if V::LOOK_BEFORE_TRY && self.look() != Word(0) {
+            return false;
+        }
+        let is_taken = self.try_take(Word(0), Word(WRITER)).is_ok();
+        if is_taken {
+            self.note_owner();
+        }
+        is_taken
+    }
+
+    unsafe fn downgrade(&self) {
+        self.forget_owner();
+        let left = self.release(WRITER.wrapping_sub(READER));
+        if left.has_waiters() {
+            self.wake(left);
+        }
+    }
+
+    #[inline]
+    fn is_contended(&self) -> bool {
+        self.look().has_waiters()
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        !self.look().is_free()
+    }
+}

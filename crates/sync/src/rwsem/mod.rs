@@ -1,0 +1,112 @@
+//! Reader-writer semaphores: whoever waits long sleeps. One body of code, one type for each generation.
+//!
+//! # Guarantee
+//! Any number of readers, or one writer. What a writer did is seen by those who come after; a reader or writer that finds
+//! the lock free pays one read-modify-write each way.
+//!
+//! # Generations
+//! | name | type | a writer that waits | a writer that comes |
+//! |---|---|---|---|
+//! | `rwsem-2012` | [`Rwsem2012`] | sleeps, and is handed the lock | never overtakes |
+//! | `rwsem-v8` | [`RwsemV8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
+//!
+//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone.
+//!
+//! # Rooms
+//! `word` is the lock word; `body` takes and releases; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
+//! queue; `series` has the generations, `registry` their names.
+
+mod body;
+mod guard;
+mod registry;
+mod series;
+mod slow;
+mod spin;
+mod waiters;
+mod word;
+
+pub use body::Rwsem;
+pub use guard::{ReadGuard, WriteGuard};
+pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
+pub use series::{Patches, Rwsem2012, RwsemV8, Series2012, SeriesV8};
+
+use crate::LockStats;
+use alloc::sync::Arc;
+use faultless_platform::Processor;
+
+/// A reader-writer semaphore. It guards what its user says; waiting for it may sleep.
+pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
+    /// The name under which users choose it.
+    const NAME: &'static str;
+
+    /// Returns a free semaphore that notes what it costs in `stats`, if there are any.
+    fn with_stats(stats: Option<Arc<LockStats<P>>>) -> Self;
+
+    /// Returns a free semaphore without statistics.
+    fn new() -> Self {
+        Self::with_stats(None)
+    }
+
+    /// Shares the lock; sleeps while a writer has it or stands in line before us.
+    fn read_lock(&self);
+    /// Gives a share back.
+    ///
+    /// # Safety
+    /// The caller has a share, and uses nothing of what it guards afterwards.
+    unsafe fn read_unlock(&self);
+    /// Shares the lock if no writer has it or waits for it.
+    #[must_use = "the lock is shared if this says true"]
+    fn try_read_lock(&self) -> bool;
+
+    /// Takes the lock alone; sleeps while others have it.
+    fn write_lock(&self);
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The caller took it by a write lock, and uses nothing of what it guards afterwards.
+    unsafe fn write_unlock(&self);
+    /// Takes the lock alone if it is free.
+    #[must_use = "the lock is held if this says true"]
+    fn try_write_lock(&self) -> bool;
+
+    /// Turns the write lock into a share; readers that wait in front come in.
+    ///
+    /// # Safety
+    /// The caller took it by a write lock, and changes nothing of what it guards afterwards.
+    unsafe fn downgrade(&self);
+
+    /// Says whether somebody sleeps in line: whoever holds the lock for long may let them in.
+    fn is_contended(&self) -> bool;
+    /// Says whether anybody holds the lock; true for sure if the caller does.
+    fn is_locked(&self) -> bool;
+
+    /// Shares the lock until the guard is dropped.
+    #[inline]
+    fn read(&self) -> ReadGuard<'_, P, Self> {
+        self.read_lock();
+        // SAFETY: just shared.
+        unsafe { ReadGuard::new(self) }
+    }
+
+    /// Shares the lock until the guard is dropped, if no writer has it or waits for it.
+    #[inline]
+    fn try_read(&self) -> Option<ReadGuard<'_, P, Self>> {
+        // SAFETY: just shared.
+        self.try_read_lock().then(|| unsafe { ReadGuard::new(self) })
+    }
+
+    /// Takes the lock alone until the guard is dropped.
+    #[inline]
+    fn write(&self) -> WriteGuard<'_, P, Self> {
+        self.write_lock();
+        // SAFETY: just taken.
+        unsafe { WriteGuard::new(self) }
+    }
+
+    /// Takes the lock alone until the guard is dropped, if it is free.
+    #[inline]
+    fn try_write(&self) -> Option<WriteGuard<'_, P, Self>> {
+        // SAFETY: just taken.
+        self.try_write_lock().then(|| unsafe { WriteGuard::new(self) })
+    }
+}

@@ -1,0 +1,257 @@
+//! Queueing, sleeping and waking.
+//!
+//! # Invariants
+//! * I1 outside the queue's lock, `WAITERS` is set if and only if the line is not empty.
+//! * I2 whoever leaves the word free with `WAITERS` set, or takes a writer away from before readers, lets somebody in:
+//!   itself, or (patch 9) by a spinner that is there. A reader that knocks is counted, so that it may be the one.
+//! * I3 of the first in line: it is granted, or roused, or the word is not free.
+//!
+//! # Race: a release while somebody goes to sleep
+//! ```text
+//! releaser                          waiter
+//! word -= mine         (Release)    lock queue; push; set WAITERS
+//! WAITERS? lock queue               word free? then take it, or let somebody in
+//!   first in line: grant or rouse   unlock queue
+//!   unlock queue                    park while WAITING
+//! wake those
+//! ```
+//! Both change the word: the release comes first, and then the waiter finds it free; or WAITERS does, and then the releaser finds
+//! it and comes for the queue's lock. Forbidden: a free lock with a sleeper that nobody comes for.
+//!
+//! # Liveness
+//! Those in line are served in order. Writers that steal may overtake them [`Patches::PATIENCE`] times in a row; then the word
+//! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (PATIENCE + 1) tenures.
+
+use super::RwSemaphore;
+use super::body::Rwsem;
+use super::series::Patches;
+use super::waiters::{WaitList, Waiter, Wake};
+use super::word::{READER, WAITERS, WRITER, Word};
+use crate::{Side, SpinMutexGuard};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+
+type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>>;
+
+impl<P: Processor, V: Patches> Rwsem<P, V> {
+    #[cold]
+    pub(super) fn read_slow(&self) {
+        let since_ns = self.clock();
+        let waiter = Waiter::new(Side::Read);
+        let queued = Queued { semaphore: self, waiter: &waiter };
+        if queued.as_reader() {
+            queued.sleep_until_granted();
+        }
+        core::mem::forget(queued);
+        self.note_wait(Side::Read, since_ns);
+    }
+
+    #[cold]
+    pub(super) fn write_slow(&self) {
+        let since_ns = self.clock();
+        if !(V::OPTIMISTIC_SPIN && self.spin_for_write()) {
+            let waiter = Waiter::new(Side::Write);
+            let queued = Queued { semaphore: self, waiter: &waiter };
+            if V::PATIENCE == 0 {
+                queued.as_writer_to_be_granted();
+            } else {
+                queued.as_writer_that_retries();
+            }
+            core::mem::forget(queued);
+        }
+        self.note_wait(Side::Write, since_ns);
+    }
+
+    /// Lets somebody in after a release that left waiters behind.
+    #[cold]
+    pub(super) fn wake(&self, left: Word) {
+        if V::SPINNER_SPARES_WAKE && left.may_be_stolen(V::PATIENCE) && self.has_spinner() {
+            // Who has the queue's lock may have looked at the word before our release; the spinner looks after it.
+            if let Some(line) = self.waiters.try_lock() {
+                self.let_in(line);
+            }
+            return;
+        }
+        self.let_in(self.waiters.lock());
+    }
+
+    /// Serves the first in line if the word allows it; wakes after the queue's lock is dropped.
+    fn let_in(&self, mut line: Line<'_, P>) {
+        let mut wake = Wake::new();
+        match line.front().map(Waiter::side) {
+            None => {}
+            Some(Side::Read) => self.grant_readers(&mut line, &mut wake),
+            Some(Side::Write) if V::PATIENCE == 0 => self.grant_writer(&mut line, &mut wake),
+            Some(Side::Write) => self.rouse_writer(&line, &mut wake),
+        }
+        drop(line);
+        wake.run();
+    }
+
+    fn grant_readers(&self, line: &mut WaitList<P>, wake: &mut Wake<P>) {
+        if !self.claim_for_reader() {
+            return;
+        }
+        let others = line.grant_readers(wake).wrapping_sub(1);
+        // Relaxed: a reader is counted and WAITERS is set, so that nobody else changes these bits or takes the lock.
+        let fresh = self.look().fresh_patience();
+        let closed = if line.is_empty() { WAITERS } else { 0 };
+        let change = others.wrapping_mul(READER).wrapping_add(fresh).wrapping_sub(closed);
+        if change != 0 {
+            // Relaxed: the claim has taken the lock already.
+            self.word.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one reader in unless a writer has the lock.
+    fn claim_for_reader(&self) -> bool {
+        loop {
+            if V::LOOK_BEFORE_GRANT && self.look().has_writer() {
+                return false;
+            }
+            // ORDER: Acquire pairs with the Release in `release`.
+            if !Word(self.word.fetch_add(READER, Ordering::Acquire)).has_writer() {
+                return true;
+            }
+            // Relaxed: nothing was read under the lock. If the writer is still there its release comes for the queue.
+            if Word(self.word.fetch_sub(READER, Ordering::Relaxed)).has_writer() {
+                return false;
+            }
+        }
+    }
+
+    fn grant_writer(&self, line: &mut WaitList<P>, wake: &mut Wake<P>) {
+        let taken = Word(if line.len() > 1 { WRITER | WAITERS } else { WRITER });
+        let mut word = self.look();
+        while word.is_free() {
+            match self.try_take(word, taken) {
+                Ok(()) => return line.grant_front(wake),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    fn rouse_writer(&self, line: &WaitList<P>, wake: &mut Wake<P>) {
+        if self.look().is_free() {
+            line.rouse_front(wake);
+        }
+    }
+
+    /// Takes the lock for a writer in line, whose place decides whether that is a theft; under the queue's lock.
+    fn try_take_from_line(&self, line: &WaitList<P>, waiter: &Waiter<P>) -> bool {
+        let is_front = line.is_front(waiter);
+        let served = Word(if line.len() > 1 { WRITER | WAITERS } else { WRITER });
+        let mut word = self.look();
+        while word.is_free() && (is_front || word.may_be_stolen(V::PATIENCE)) {
+            match self.try_take(word, if is_front { served } else { word.stolen() }) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Notes that the line has emptied other than by serving somebody; under the queue's lock.
+    fn close_line(&self) {
+        // Relaxed: nothing is handed over. One exchange, because OVERTAKEN counts only while WAITERS is set.
+        self.word.fetch_and(Word::WITHOUT_LINE, Ordering::Relaxed);
+    }
+
+    /// Releases what somebody was granted who can't use it any more.
+    fn release_granted(&self, side: Side) {
+        match side {
+            // SAFETY: granted, and never used.
+            Side::Read => unsafe { self.read_unlock() },
+            // SAFETY: as above.
+            Side::Write => unsafe { self.write_unlock() },
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        if self.stats.is_some() { P::now() } else { 0 }
+    }
+
+    fn note_wait(&self, side: Side, since_ns: u64) {
+        if let Some(stats) = &self.stats {
+            stats.note_wait(side, P::now().saturating_sub(since_ns));
+        }
+    }
+}
+
+/// A waiter's way through the line. Dropped by a panic of the wait alone: then it leaves the line, and what it was granted.
+struct Queued<'a, P: Processor, V: Patches> {
+    semaphore: &'a Rwsem<P, V>,
+    waiter: &'a Waiter<P>,
+}
+
+impl<P: Processor, V: Patches> Queued<'_, P, V> {
+    /// Puts a reader in line, which was counted when it knocked; false if the lock is its own already.
+    fn as_reader(&self) -> bool {
+        let semaphore = self.semaphore;
+        let mut line = semaphore.waiters.lock();
+        let is_first = line.is_empty();
+        // ORDER: Acquire pairs with the Release in `release`: the writer has gone, and as we are counted no other comes.
+        if is_first && !Word(semaphore.word.load(Ordering::Acquire)).has_writer() {
+            return false;
+        }
+        // SAFETY: the waiter outlives this value, which leaves the line before it ends.
+        unsafe { line.push(self.waiter) };
+        let change = if is_first { WAITERS.wrapping_sub(READER) } else { READER.wrapping_neg() };
+        // Relaxed: nothing was read under the lock, and whoever lets somebody in orders it by taking the lock.
+        let word = Word(semaphore.word.fetch_add(change, Ordering::Relaxed).wrapping_add(change));
+        if !word.has_writer() {
+            semaphore.let_in(line);
+        }
+        true
+    }
+
+    fn sleep_until_granted(&self) {
+        while !self.waiter.is_granted() {
+            self.waiter.sleep();
+        }
+    }
+
+    fn as_writer_to_be_granted(&self) {
+        let line = self.push_writer();
+        self.semaphore.let_in(line);
+        self.sleep_until_granted();
+    }
+
+    fn as_writer_that_retries(&self) {
+        let mut line = self.push_writer();
+        while !self.semaphore.try_take_from_line(&line, self.waiter) {
+            self.waiter.wait_again();
+            // It may have become free meanwhile, or be free for the first in line alone.
+            self.semaphore.let_in(line);
+            while self.waiter.is_waiting() {
+                self.waiter.sleep();
+            }
+            line = self.semaphore.waiters.lock();
+        }
+        line.remove(self.waiter);
+    }
+
+    fn push_writer(&self) -> Line<'_, P> {
+        let mut line = self.semaphore.waiters.lock();
+        // SAFETY: the waiter outlives this value, which leaves the line before it ends.
+        unsafe { line.push(self.waiter) };
+        // Relaxed: an exchange of the same word decides who comes first (module table).
+        self.semaphore.word.fetch_or(WAITERS, Ordering::Relaxed);
+        line
+    }
+}
+
+impl<P: Processor, V: Patches> Drop for Queued<'_, P, V> {
+    fn drop(&mut self) {
+        let semaphore = self.semaphore;
+        let mut line = semaphore.waiters.lock();
+        if line.remove(self.waiter) {
+            if line.is_empty() {
+                semaphore.close_line();
+            }
+            return semaphore.let_in(line);
+        }
+        drop(line);
+        P::spin_until(|| self.waiter.is_granted());
+        semaphore.release_granted(self.waiter.side());
+    }
+}

@@ -1,0 +1,75 @@
+//! Waiting awake: a writer spins while the owner runs, in the hope of getting the lock without a sleep.
+//!
+//! # Guarantee
+//! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
+//! when readers have the lock, or when its CPU is wanted; then it goes to the end of the line like anybody else.
+//!
+//! # Race: a release that leaves the waking to a spinner (patch 9)
+//! ```text
+//! releaser                            spinner
+//! word -= mine                        leaves the MCS queue without the lock
+//! fence SeqCst                        fence SeqCst
+//! a spinner in the MCS queue?         looks at the word, under the line's lock
+//! then, if the line is locked, done
+//! ```
+//! Forbidden: the releaser sees the spinner and the spinner, giving up, sees the lock held. So the spinner takes the lock, awake
+//! or from the line, or finds it free for the first in line, whom it rouses. The releaser does so itself when no thief
+//! may take the lock any more.
+
+use super::body::Rwsem;
+use super::series::Patches;
+use crate::give_way::SLICE_NS;
+use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
+
+impl<P: Processor, V: Patches> Rwsem<P, V> {
+    /// Tries to take the lock awake.
+    pub(super) fn spin_for_write(&self) -> bool {
+        let is_worth = || self.is_worth_spinning();
+        let is_taken = is_worth() && self.spinners.lock_while(is_worth, || self.spin_at_head()) == Some(true);
+        if V::SPINNER_SPARES_WAKE && !is_taken {
+            // ORDER: pairs with the fence in `has_spinner`; forbids that a release is seen by nobody (module table).
+            P::fence(Ordering::SeqCst);
+        }
+        is_taken
+    }
+
+    /// Says whether a spinner is there to take what was just released.
+    pub(super) fn has_spinner(&self) -> bool {
+        // ORDER: pairs with the fence in `spin_for_write`; forbids that a release is seen by nobody (module table).
+        P::fence(Ordering::SeqCst);
+        self.spinners.is_occupied()
+    }
+
+    fn spin_at_head(&self) -> bool {
+        loop {
+            if self.try_steal() {
+                return true;
+            }
+            if !self.is_worth_spinning() {
+                return false;
+            }
+            P::spin_until_deadline(P::now() + SLICE_NS, || {
+                let word = self.look();
+                word.may_be_stolen(V::PATIENCE) || word.has_readers()
+            });
+        }
+    }
+
+    fn try_steal(&self) -> bool {
+        let mut word = self.look();
+        while word.may_be_stolen(V::PATIENCE) {
+            match self.try_take(word, word.stolen()) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    fn is_worth_spinning(&self) -> bool {
+        // Relaxed: hints.
+        let owner = ThreadToken::from_bits(self.owner.load(Ordering::Relaxed));
+        let is_owner_awake = if owner == ThreadToken::NONE { !self.look().has_readers() } else { P::is_running(owner) };
+        is_owner_awake && !P::should_yield()
+    }
+}

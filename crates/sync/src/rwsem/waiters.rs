@@ -1,0 +1,218 @@
+//! The line of those who wait for a semaphore: nodes on their own stacks, linked under the queue's lock.
+//!
+//! # Words first
+//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the lock can be had.
+//!
+//! # Invariants
+//! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place until it has been
+//!   removed, or until its `state` says GRANTED.
+//! * I2 `links` are read and written under the queue's lock, or by the `Wake` that has taken the node.
+//!
+//! # Race: granted while about to sleep, and gone before it is woken
+//! ```text
+//! waker                              waiter
+//! next = node.next                   state WAITING: park(&state, WAITING)
+//! state = GRANTED      (Release)     compares and sleeps in one step, or returns
+//! unpark(address)                    state GRANTED (Acquire): returns, its stack goes
+//! ```
+//! Forbidden: the waiter sleeps on (park's contract); the waker reads a node that has gone: after the store it uses the
+//! address as a name alone. Models: `tests/models/rwsem.rs`.
+
+use crate::Side;
+use core::cell::UnsafeCell;
+use core::ptr;
+use faultless_platform::{Atomic, Ordering, Processor};
+
+const WAITING: u32 = 0;
+const GRANTED: u32 = 1;
+const ROUSED: u32 = 2;
+
+/// One who waits.
+pub(super) struct Waiter<P: Processor> {
+    state: P::AtomicU32,
+    side: Side,
+    links: UnsafeCell<Links<P>>,
+}
+
+struct Links<P: Processor> {
+    before: *const Waiter<P>,
+    behind: *const Waiter<P>,
+    is_queued: bool,
+}
+
+impl<P: Processor> Waiter<P> {
+    pub(super) fn new(side: Side) -> Self {
+        let links = Links { before: ptr::null(), behind: ptr::null(), is_queued: false };
+        Self { state: P::AtomicU32::new(WAITING), side, links: UnsafeCell::new(links) }
+    }
+
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(super) fn is_granted(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in `Wake::grant_all`: what the waker saw under the lock is seen.
+        self.state.load(Ordering::Acquire) == GRANTED
+    }
+
+    /// Sleeps until the state is no longer WAITING, or wakes early.
+    pub(super) fn sleep(&self) {
+        P::park(&self.state, WAITING);
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        // Relaxed: whoever was roused takes the queue's lock next.
+        self.state.load(Ordering::Relaxed) == WAITING
+    }
+
+    /// Forgets that it was roused; under the queue's lock.
+    pub(super) fn wait_again(&self) {
+        // Relaxed: the queue's lock orders it.
+        self.state.store(WAITING, Ordering::Relaxed);
+    }
+}
+
+/// The line, first come first.
+pub(super) struct WaitList<P: Processor> {
+    front: *const Waiter<P>,
+    back: *const Waiter<P>,
+    len: u32,
+}
+
+// SAFETY: the list is reached under the queue's lock alone, and its nodes stay while they are in it (I1).
+unsafe impl<P: Processor> Send for WaitList<P> {}
+
+impl<P: Processor> WaitList<P> {
+    pub(super) const fn new() -> Self {
+        Self { front: ptr::null(), back: ptr::null(), len: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) fn front(&self) -> Option<&Waiter<P>> {
+        // SAFETY: nodes in the list are valid (I1).
+        unsafe { self.front.as_ref() }
+    }
+
+    pub(super) fn is_front(&self, waiter: &Waiter<P>) -> bool {
+        ptr::eq(self.front, waiter)
+    }
+
+    /// Puts a node at the end.
+    ///
+    /// # Safety
+    /// The node is in no list, and I1 holds of it from now on.
+    pub(super) unsafe fn push(&mut self, waiter: &Waiter<P>) {
+        *Self::links(waiter) = Links { before: self.back, behind: ptr::null(), is_queued: true };
+        // SAFETY: nodes in the list are valid (I1).
+        match unsafe { self.back.as_ref() } {
+            Some(back) => Self::links(back).behind = waiter,
+            None => self.front = waiter,
+        }
+        self.back = waiter;
+        self.len += 1;
+    }
+
+    /// Takes a node out, wherever it stands; says whether it was in the list still.
+    pub(super) fn remove(&mut self, waiter: &Waiter<P>) -> bool {
+        let links = Self::links(waiter);
+        if !links.is_queued {
+            return false;
+        }
+        links.is_queued = false;
+        // SAFETY: nodes in the list are valid (I1).
+        match unsafe { links.before.as_ref() } {
+            Some(before) => Self::links(before).behind = links.behind,
+            None => self.front = links.behind,
+        }
+        // SAFETY: as above.
+        match unsafe { links.behind.as_ref() } {
+            Some(behind) => Self::links(behind).before = links.before,
+            None => self.back = links.before,
+        }
+        self.len -= 1;
+        true
+    }
+
+    /// Moves the first in line to `wake`.
+    pub(super) fn grant_front(&mut self, wake: &mut Wake<P>) {
+        // SAFETY: nodes in the list are valid (I1).
+        if let Some(front) = unsafe { self.front.as_ref() } {
+            self.remove(front);
+            wake.push(front);
+        }
+    }
+
+    /// Moves the readers at the front, up to the first writer, to `wake`; returns how many.
+    pub(super) fn grant_readers(&mut self, wake: &mut Wake<P>) -> u32 {
+        let before = self.len;
+        while self.front().is_some_and(|front| front.side == Side::Read) {
+            self.grant_front(wake);
+        }
+        before - self.len
+    }
+
+    /// Rouses the first in line, which stays there; under the queue's lock.
+    pub(super) fn rouse_front(&self, wake: &mut Wake<P>) {
+        if let Some(front) = self.front()
+            && front.is_waiting()
+        {
+            // Relaxed: it takes the queue's lock next.
+            front.state.store(ROUSED, Ordering::Relaxed);
+            wake.roused = &raw const front.state;
+        }
+    }
+
+    /// Returns a node's links. The borrow is over before the next one of the same node begins.
+    #[expect(clippy::mut_from_ref, reason = "the cell is guarded by the queue's lock, which the caller holds")]
+    fn links(waiter: &Waiter<P>) -> &mut Links<P> {
+        // SAFETY: I2; each caller uses the links of one node at a time.
+        unsafe { &mut *waiter.links.get() }
+    }
+}
+
+/// Those to wake once the queue's lock is dropped.
+#[must_use = "whoever is in it sleeps until it is run"]
+pub(super) struct Wake<P: Processor> {
+    granted: *const Waiter<P>,
+    last: *const Waiter<P>,
+    roused: *const P::AtomicU32,
+}
+
+impl<P: Processor> Wake<P> {
+    pub(super) const fn new() -> Self {
+        Self { granted: ptr::null(), last: ptr::null(), roused: ptr::null() }
+    }
+
+    fn push(&mut self, waiter: &Waiter<P>) {
+        WaitList::links(waiter).behind = ptr::null();
+        // SAFETY: what we have taken stays until we grant it (I1).
+        match unsafe { self.last.as_ref() } {
+            Some(last) => WaitList::links(last).behind = waiter,
+            None => self.granted = waiter,
+        }
+        self.last = waiter;
+    }
+
+    /// Wakes them all; after the queue's lock was dropped.
+    pub(super) fn run(self) {
+        if !self.roused.is_null() {
+            P::unpark(self.roused, 1);
+        }
+        let mut next = self.granted;
+        // SAFETY: what we have taken stays until we grant it (I1).
+        while let Some(waiter) = unsafe { next.as_ref() } {
+            next = WaitList::links(waiter).behind;
+            let address = &raw const waiter.state;
+            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on.
+            waiter.state.store(GRANTED, Ordering::Release);
+            P::unpark(address, 1);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A spin lock in one word, which may stand inside zeroed memory.
+//!
+//! # Word first
+//! 0 free; 1 held. A lock in zeroed memory is free.
+//!
+//! # Race
+//! ```text
+//! holder                          next holder
+//! writes the data                 exchange 0 -> 1, Acquire
+//! word = 0, Release               reads the data
+//! ```
+//! Forbidden: the next holder reads older data. Model: `tests/models/spin.rs`.
+
+use core::marker::PhantomData;
+use faultless_platform::{Atomic, Ordering, Processor};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+
+/// A spin lock that guards what its user says; four bytes, free when zeroed.
+#[repr(transparent)]
+pub struct RawSpinLock<P: Processor> {
+    word: P::AtomicU32,
+}
+
+impl<P: Processor> RawSpinLock<P> {
+    /// Returns a free lock.
+    pub fn new() -> Self {
+        Self { word: P::AtomicU32::new(FREE) }
+    }
+
+    /// Takes the lock, spinning until it is free.
+    #[inline]
+    pub fn lock(&self) {
+        while !self.try_lock() {
+            self.wait_until_free();
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    #[must_use = "the lock is held if this says true"]
+    pub fn try_lock(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in `unlock`.
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and no reference to what it guards is used afterwards.
+    #[inline]
+    pub unsafe fn unlock(&self) {
+        // ORDER: Release pairs with the Acquire in `try_lock`.
+        self.word.store(FREE, Ordering::Release);
+    }
+
+    /// Says whether somebody holds the lock; true for sure if the caller does.
+    #[inline]
+    pub fn is_locked(&self) -> bool {
+        // Relaxed: a hint for all but the holder, who reads its own write.
+        self.word.load(Ordering::Relaxed) != FREE
+    }
+
+    /// Takes the lock until the guard is dropped.
+    #[inline]
+    pub fn guard(&self) -> RawSpinGuard<'_, P> {
+        self.lock();
+        RawSpinGuard { lock: self, is_cpu_bound: PhantomData }
+    }
+
+    /// Takes the lock until the guard is dropped, if it is free.
+    #[inline]
+    pub fn try_guard(&self) -> Option<RawSpinGuard<'_, P>> {
+        self.try_lock().then(|| RawSpinGuard { lock: self, is_cpu_bound: PhantomData })
+    }
+
+    #[cold]
+    fn wait_until_free(&self) {
+        P::spin_until(|| !self.is_locked());
+    }
+}
+
+impl<P: Processor> Default for RawSpinLock<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Holds a [`RawSpinLock`].
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct RawSpinGuard<'a, P: Processor> {
+    lock: &'a RawSpinLock<P>,
+    is_cpu_bound: PhantomData<*const ()>,
+}
+
+impl<P: Processor> Drop for RawSpinGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the guard was made by the one who took the lock, and lives no longer.
+        unsafe { self.lock.unlock() };
+    }
+}

@@ -1,0 +1,167 @@
+//! A spinning reader-writer lock.
+//!
+//! # Word first
+//! | bits | meaning |
+//! |---|---|
+//! | 0 | `WRITER`: a writer holds the lock |
+//! | 1 | `AWAITED`: a writer waits, new readers stay out |
+//! | 2.. | readers that hold the lock, or have knocked and are about to step back |
+//!
+//! `WRITER` and readers that hold it exclude each other; readers that knock may be counted beside either bit.
+//!
+//! # Guarantee
+//! A reader costs one read-modify-write each way. A waiting writer keeps new readers out, so it gets in once those inside
+//! have left; hence nobody reads twice at a time on one thread. Writers among themselves are not ordered.
+//!
+//! # Race
+//! ```text
+//! reader                              writer
+//! count += 1, Acquire                 exchange 0 or AWAITED -> WRITER, Acquire
+//! WRITER or AWAITED? step back        (fails while any reader is counted)
+//! reads the data                      writes the data
+//! count -= 1, Release                 WRITER off, Release
+//! ```
+//! Forbidden: both inside, or either reading older data. Model: `tests/models/spin.rs`.
+
+use core::marker::PhantomData;
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+
+const WRITER: u32 = 1;
+const AWAITED: u32 = 2;
+const READER: u32 = 4;
+
+/// A reader-writer lock for short sections; guards what its user says.
+pub struct RwSpinLock<P: Processor> {
+    word: P::AtomicU32,
+}
+
+impl<P: Processor> RwSpinLock<P> {
+    /// Returns a free lock.
+    pub fn new() -> Self {
+        Self { word: P::AtomicU32::new(0) }
+    }
+
+    /// Shares the lock, spinning while a writer has it or waits for it.
+    #[inline]
+    pub fn read(&self) -> RwSpinReadGuard<'_, P> {
+        while !self.try_enter_as_reader() {
+            self.wait_until_open();
+        }
+        RwSpinReadGuard { lock: self, is_cpu_bound: PhantomData }
+    }
+
+    /// Shares the lock unless a writer has it or waits for it.
+    #[inline]
+    pub fn try_read(&self) -> Option<RwSpinReadGuard<'_, P>> {
+        self.try_enter_as_reader().then(|| RwSpinReadGuard { lock: self, is_cpu_bound: PhantomData })
+    }
+
+    /// Takes the lock alone, spinning until all readers and the writer have left.
+    #[inline]
+    pub fn write(&self) -> RwSpinWriteGuard<'_, P> {
+        if !self.try_enter_as_writer(0) {
+            self.write_slow();
+        }
+        RwSpinWriteGuard { lock: self, is_cpu_bound: PhantomData }
+    }
+
+    /// Takes the lock alone if it is free.
+    #[inline]
+    pub fn try_write(&self) -> Option<RwSpinWriteGuard<'_, P>> {
+        self.try_enter_as_writer(0).then(|| RwSpinWriteGuard { lock: self, is_cpu_bound: PhantomData })
+    }
+
+    /// Says whether anybody holds the lock; true for sure if the caller does.
+    #[inline]
+    pub fn is_locked(&self) -> bool {
+        // Relaxed: a hint for all but the holder.
+        self.word.load(Ordering::Relaxed) & !AWAITED != 0
+    }
+
+    #[inline]
+    fn try_enter_as_reader(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in the write guard's drop.
+        let before = self.word.fetch_add(READER, Ordering::Acquire);
+        let is_open = before & (WRITER | AWAITED) == 0;
+        if !is_open {
+            // Relaxed: nothing was read under the lock.
+            self.word.fetch_sub(READER, Ordering::Relaxed);
+        }
+        is_open
+    }
+
+    #[cold]
+    fn wait_until_open(&self) {
+        // Relaxed: a hint; entering looks again.
+        P::spin_until(|| self.word.load(Ordering::Relaxed) & (WRITER | AWAITED) == 0);
+    }
+
+    /// Exchanges `expected` for WRITER: from AWAITED it takes the bit away, and those who still wait set it again.
+    #[inline]
+    fn try_enter_as_writer(&self, expected: u32) -> bool {
+        // ORDER: Acquire pairs with the Release in both guards' drops.
+        self.word.compare_exchange(expected, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn write_slow(&self) {
+        let closed = Closed { lock: self };
+        loop {
+            // Relaxed: the bit only keeps readers out; entering orders the data.
+            let seen = self.word.fetch_or(AWAITED, Ordering::Relaxed) | AWAITED;
+            if seen == AWAITED && self.try_enter_as_writer(AWAITED) {
+                return core::mem::forget(closed);
+            }
+            // Relaxed: a hint. It ends too when another writer has taken AWAITED away.
+            P::spin_until(|| matches!(self.word.load(Ordering::Relaxed), 0 | AWAITED | WRITER));
+        }
+    }
+}
+
+/// Lets readers in again if a writer's wait ends by a panic.
+struct Closed<'a, P: Processor> {
+    lock: &'a RwSpinLock<P>,
+}
+
+impl<P: Processor> Drop for Closed<'_, P> {
+    fn drop(&mut self) {
+        // Relaxed: other writers that wait set the bit again.
+        self.lock.word.fetch_and(!AWAITED, Ordering::Relaxed);
+    }
+}
+
+impl<P: Processor> Default for RwSpinLock<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Shares a [`RwSpinLock`].
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct RwSpinReadGuard<'a, P: Processor> {
+    lock: &'a RwSpinLock<P>,
+    is_cpu_bound: PhantomData<*const ()>,
+}
+
+impl<P: Processor> Drop for RwSpinReadGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // ORDER: Release pairs with the Acquire of the writer that enters next.
+        self.lock.word.fetch_sub(READER, Ordering::Release);
+    }
+}
+
+/// Has a [`RwSpinLock`] alone.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct RwSpinWriteGuard<'a, P: Processor> {
+    lock: &'a RwSpinLock<P>,
+    is_cpu_bound: PhantomData<*const ()>,
+}
+
+impl<P: Processor> Drop for RwSpinWriteGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // ORDER: Release pairs with the Acquire of whoever enters next. A subtraction: knocking readers may be counted.
+        self.lock.word.fetch_sub(WRITER, Ordering::Release);
+    }
+}

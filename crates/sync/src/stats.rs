@@ -1,0 +1,75 @@
+//! What a lock cost: how often it was taken, waited for and held, kept per CPU.
+//!
+//! # Guarantee
+//! A semaphore without statistics pays nothing for them; one with statistics reads the clock in its slow paths
+//! alone. Figures are exact once those who use the lock are still.
+//!
+//! One `LockStats` serves any number of locks: all address spaces of a run, say, whose waiting is one number.
+
+use crate::{CounterCell, PerCpu};
+use faultless_platform::Processor;
+
+/// Which side of a reader-writer lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Shares the lock.
+    Read,
+    /// Has it alone.
+    Write,
+}
+
+/// Figures of one side of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockFigures {
+    /// Acquisitions that had to wait, by spinning or asleep.
+    pub nr_contended: u64,
+    /// Time from the begin of those acquisitions to their end, in all.
+    pub wait_ns: u64,
+    /// The longest of them.
+    pub longest_wait_ns: u64,
+}
+
+struct Cell<P: Processor> {
+    nr_contended: CounterCell<P>,
+    wait_ns: CounterCell<P>,
+    longest_wait_ns: CounterCell<P>,
+}
+
+impl<P: Processor> Cell<P> {
+    fn new() -> Self {
+        Self { nr_contended: CounterCell::new(), wait_ns: CounterCell::new(), longest_wait_ns: CounterCell::new() }
+    }
+
+    fn add_to(&self, sum: LockFigures) -> LockFigures {
+        LockFigures {
+            nr_contended: sum.nr_contended.wrapping_add(self.nr_contended.get()),
+            wait_ns: sum.wait_ns.wrapping_add(self.wait_ns.get()),
+            longest_wait_ns: sum.longest_wait_ns.max(self.longest_wait_ns.get()),
+        }
+    }
+}
+
+/// Where locks note what they cost.
+pub struct LockStats<P: Processor> {
+    cells: PerCpu<P, [Cell<P>; 2]>,
+}
+
+impl<P: Processor> LockStats<P> {
+    /// Returns statistics for a machine of `nr_cpus` slots; allocates, so it is for set-up.
+    pub fn new(nr_cpus: usize) -> Self {
+        Self { cells: PerCpu::new(nr_cpus, |_| [Cell::new(), Cell::new()]) }
+    }
+
+    /// Notes an acquisition that waited, on the CPU where the wait ended.
+    pub fn note_wait(&self, side: Side, wait_ns: u64) {
+        let cell = &self.cells.here()[side as usize];
+        cell.nr_contended.add(1);
+        cell.wait_ns.add(wait_ns);
+        cell.longest_wait_ns.raise(wait_ns);
+    }
+
+    /// Returns the figures of one side, over all CPUs.
+    pub fn figures(&self, side: Side) -> LockFigures {
+        self.cells.iter().fold(LockFigures::default(), |sum, cell| cell[side as usize].add_to(sum))
+    }
+}
