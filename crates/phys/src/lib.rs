@@ -1,0 +1,85 @@
+//! Physical memory: frames, what is known of each, and allocators that never need another.
+//!
+//! # Guarantee
+//! [`Memory`] hands out the frames of a region that its embedder passes in; [`Slab`] cuts objects from such frames. After
+//! set-up neither calls the global allocator. A frame or object belongs to one owner at a time. An allocation fails only
+//! if nothing was free at some instant during the call, wherever the free frames lay, and a failure changes nothing.
+//!
+//! ```
+//! use faultless_phys::{Memory, Options};
+//! use faultless_platform::native::{HostRegion, Machine, Native};
+//!
+//! let (machine, region) = (Machine::new(2), HostRegion::reserve(4 << 20)?);
+//! // SAFETY: the region is ours and outlives the memory.
+//! let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
+//! let before = memory.nr_free();
+//! machine.attach(|| {
+//!     let pfn = memory.alloc_zeroed()?;
+//!     assert_eq!(memory.nr_free(), before - 1);
+//!     // SAFETY: the frame is ours until it is freed.
+//!     unsafe {
+//!         memory.frame(pfn).write(7);
+//!         memory.free(pfn);
+//!     }
+//!     Ok::<(), faultless_phys::OutOfFrames>(())
+//! })?;
+//! assert_eq!(memory.nr_free(), before);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What may be called from where
+//! | call | sleeps | may be called |
+//! |---|---|---|
+//! | `try_alloc...` | never | anywhere but in an interrupt handler |
+//! | `alloc...` | when nothing is free: waits for a grace period, then asks `reclaim` | with no spin lock held, outside RCU sections, with interrupts on |
+//! | `free...`, `put`, [`Slab::free`], `drain...` | never | anywhere but in an interrupt handler |
+//! | [`Page`]'s functions | never | anywhere |
+//! | `nr_...`, [`Memory::audit`] | never | anywhere |
+//!
+//! All but set-up, `nr_...`, `audit` and what looks at a [`Page`] are called by a thread that owns a CPU slot.
+//!
+//! # Lock order
+//! The caller's locks, then a slab's depot, or a zone; a slab frees and allocates frames with its depot unlocked. A zone's
+//! lock is the innermost of all: under it nothing waits, calls out or takes another.
+//!
+//! # Rooms
+//! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is a
+//! CPU's own list; `zone` joins the two; `memory` is what callers see; `deferral` frees after a grace period; `slab` cuts
+//! frames up; `poison`, `inject` and `audit` are for tests.
+#![no_std]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod audit;
+mod buddy;
+mod deferral;
+mod error;
+mod frames;
+mod inject;
+mod memory;
+mod options;
+mod page;
+mod pfn;
+mod poison;
+mod reclaim;
+mod slab;
+mod stash;
+mod state;
+mod zone;
+
+pub use audit::{Audit, FrameInfo};
+pub use error::{Cause, OutOfFrames, SetupError, ZoneKind};
+pub use inject::Failing;
+pub use memory::Memory;
+pub use options::Options;
+pub use page::Page;
+pub use pfn::Pfn;
+pub use reclaim::{NoReclaim, Reclaim, Wanted};
+pub use slab::Slab;
+pub use state::Kind;
+
+/// The largest order: blocks of 1024 frames, 4 MiB.
+pub const MAX_ORDER: u8 = 10;

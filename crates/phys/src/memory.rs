@@ -1,0 +1,390 @@
+//! Physical memory: what callers allocate frames from.
+//!
+//! # Guarantee
+//! A frame given out belongs to the caller alone until it is freed. An allocation fails only if at some instant during
+//! the call no frame was free and, where it may sleep, none waited for a grace period or could be reclaimed.
+//!
+//! # Invariants
+//! * I1 a frame is free, given out, or deferred; its metadata says which.
+//! * I2 `Core` stays where it is from set-up on: the region's anchor points to it.
+
+use crate::error::{Cause, OutOfFrames, SetupError, ZoneKind};
+use crate::frames::Frames;
+use crate::inject::{Failing, Injector};
+use crate::options::Options;
+use crate::page::Page;
+use crate::pfn::Pfn;
+use crate::reclaim::{NoReclaim, Reclaim, Wanted};
+use crate::state::State;
+use crate::zone::Zone;
+use crate::{MAX_ORDER, poison};
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+use faultless_platform::{Bulk, MAX_CPUS, PAGE_BYTES, Platform};
+use faultless_sync::Rcu;
+
+/// The frames of one region of memory; a handle, of which clones name the same memory.
+///
+/// Cloning and dropping handles is for set-up. See the [crate] for an example, and for what may be called from where.
+pub struct Memory<P: Platform> {
+    core: Arc<Core<P>>,
+}
+
+impl<P: Platform> Clone for Memory<P> {
+    fn clone(&self) -> Self {
+        Self { core: Arc::clone(&self.core) }
+    }
+}
+
+/// What all handles share.
+pub(crate) struct Core<P: Platform> {
+    pub(crate) rcu: Rcu<P>,
+    pub(crate) frames: Frames<P>,
+    zone: Zone<P>,
+    pub(crate) options: Options,
+    pub(crate) nr_cpus: usize,
+    injector: Injector<P>,
+}
+
+impl<P: Platform> Memory<P> {
+    /// Makes a memory of a region, for a machine of `nr_cpus` CPU slots.
+    ///
+    /// Metadata takes one 64th of the region, at its start. Nothing but one line of it is written, however large the
+    /// region is. Allocates the per-CPU lists from the global allocator; nothing else does, ever.
+    ///
+    /// # Safety
+    /// The region is valid for reads and writes, all zeros, and used by nobody else until the last handle, the last
+    /// [`Slab`](crate::Slab), and the last use of a frame.
+    pub unsafe fn new(
+        region: NonNull<u8>,
+        len_bytes: usize,
+        nr_cpus: usize,
+        options: Options,
+    ) -> Result<Self, SetupError> {
+        options.check()?;
+        if !(1..=MAX_CPUS).contains(&nr_cpus) {
+            return Err(SetupError::BadCpuCount { nr_cpus });
+        }
+        // SAFETY: as the caller promises.
+        let frames = unsafe { Frames::new(region, len_bytes)? };
+        let core = Arc::new(Core {
+            rcu: Rcu::new(nr_cpus),
+            frames,
+            zone: Zone::new(ZoneKind::Normal, frames, nr_cpus, &options),
+            options,
+            nr_cpus,
+            injector: Injector::new(),
+        });
+        frames.set_anchor(Arc::as_ptr(&core).cast());
+        Ok(Self { core })
+    }
+
+    /// Takes a frame; its content is anything.
+    ///
+    /// May sleep, to wait for frames that are freed after a grace period.
+    #[inline]
+    pub fn alloc(&self) -> Result<Pfn, OutOfFrames> {
+        match self.core.try_alloc() {
+            Ok(pfn) => Ok(pfn),
+            Err(refusal) => self.core.alloc_slow(refusal, &NoReclaim),
+        }
+    }
+
+    /// Takes a frame, without ever sleeping: for callers in an RCU section or with a spin lock held.
+    ///
+    /// Fails although frames wait for a grace period.
+    #[inline]
+    pub fn try_alloc(&self) -> Result<Pfn, OutOfFrames> {
+        self.core.try_alloc()
+    }
+
+    /// Takes a frame; asks `reclaim` for more as long as there are none. May sleep.
+    #[inline]
+    pub fn alloc_or_reclaim(&self, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
+        match self.core.try_alloc() {
+            Ok(pfn) => Ok(pfn),
+            Err(refusal) => self.core.alloc_slow(refusal, reclaim),
+        }
+    }
+
+    /// Takes a frame filled with zeros. May sleep.
+    #[inline]
+    pub fn alloc_zeroed(&self) -> Result<Pfn, OutOfFrames> {
+        let pfn = self.alloc()?;
+        self.zero(pfn);
+        Ok(pfn)
+    }
+
+    /// Takes a frame filled with zeros, without ever sleeping.
+    #[inline]
+    pub fn try_alloc_zeroed(&self) -> Result<Pfn, OutOfFrames> {
+        let pfn = self.try_alloc()?;
+        self.zero(pfn);
+        Ok(pfn)
+    }
+
+    /// Takes `1 << order` frames in a row, the first at a multiple of as many. May sleep.
+    ///
+    /// References are counted on the first frame alone.
+    pub fn alloc_order(&self, order: u8) -> Result<Pfn, OutOfFrames> {
+        let core = &self.core;
+        core.try_alloc_order(order).or_else(|refusal| core.alloc_slow(refusal, &NoReclaim))
+    }
+
+    /// Takes a row of frames as [`Memory::alloc_order`] does, asking `reclaim` as long as there is none. May sleep.
+    pub fn alloc_order_or_reclaim(&self, order: u8, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
+        let core = &self.core;
+        core.try_alloc_order(order).or_else(|refusal| core.alloc_slow(refusal, reclaim))
+    }
+
+    /// Frees a frame, onto the calling CPU's list: the next allocation there gets it. Never sleeps.
+    ///
+    /// # Safety
+    /// `pfn` came from this memory's allocation of a single frame and wasn't freed since. The caller is its sole owner
+    /// (its one reference, or [`Page::put`] said that it was the last), and nobody uses the frame from now on, by its
+    /// address or by a translation on any CPU.
+    #[inline]
+    pub unsafe fn free(&self, pfn: Pfn) {
+        self.core.free(pfn);
+    }
+
+    /// Frees a row of frames, with the order that it was allocated with. Never sleeps.
+    ///
+    /// # Safety
+    /// As for [`Memory::free`], for the row.
+    pub unsafe fn free_order(&self, pfn: Pfn, order: u8) {
+        self.core.free_order(pfn, order);
+    }
+
+    /// Gives a reference back and frees the frame if it was the last; says whether it did. Never sleeps.
+    ///
+    /// # Safety
+    /// The caller has a reference to a single frame and gives it up. Should it be the last, nobody uses the frame.
+    #[inline]
+    pub unsafe fn put(&self, pfn: Pfn) -> bool {
+        let is_last = self.page(pfn).put();
+        if is_last {
+            self.core.free(pfn);
+        }
+        is_last
+    }
+
+    /// Returns a frame's first byte, aligned to a page; valid for reads and writes of a page by whoever owns the frame.
+    #[inline]
+    pub fn frame(&self, pfn: Pfn) -> *mut u8 {
+        self.core.frames.frame(pfn)
+    }
+
+    /// Returns the frame that holds an address of the host, if one does.
+    #[inline]
+    pub fn pfn_of(&self, address: *const u8) -> Option<Pfn> {
+        self.core.frames.pfn_of(address)
+    }
+
+    /// Says whether this memory has such a frame; those that hold metadata don't count.
+    #[inline]
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        self.core.frames.contains(pfn)
+    }
+
+    /// Returns a frame's metadata.
+    ///
+    /// # Panics
+    /// If [`Memory::contains`] says no.
+    #[inline]
+    pub fn page(&self, pfn: Pfn) -> &Page<P> {
+        self.core.frames.page(pfn)
+    }
+
+    /// Returns how many frames are free; exact while nobody allocates or frees. Deferred ones aren't free yet.
+    pub fn nr_free(&self) -> usize {
+        self.core.zone.nr_free()
+    }
+
+    /// Returns how many frames there are to allocate.
+    pub fn nr_frames(&self) -> usize {
+        self.core.zone.nr_frames()
+    }
+
+    /// Gives the frames on all CPUs' lists back to the buddy allocator, where they merge.
+    pub fn drain_cpu_lists(&self) {
+        self.core.zone.drain();
+    }
+
+    /// Returns the RCU whose grace periods deferred frames and objects wait for; an address space shares it.
+    #[inline]
+    pub fn rcu(&self) -> &Rcu<P> {
+        &self.core.rcu
+    }
+
+    /// Returns what the memory was set up with.
+    pub fn options(&self) -> &Options {
+        &self.core.options
+    }
+
+    /// Lets allocations of frames and objects fail on request, on whichever CPU they come; for tests.
+    pub fn set_failing(&self, failing: Failing) {
+        self.core.injector.set(failing);
+    }
+
+    /// Returns which allocations are still to fail: [`Failing::Never`] after [`Failing::Once`] has struck.
+    pub fn failing(&self) -> Failing {
+        self.core.injector.get()
+    }
+
+    pub(crate) fn core(&self) -> &Core<P> {
+        &self.core
+    }
+
+    #[inline]
+    fn zero(&self, pfn: Pfn) {
+        // SAFETY: the frame was just given out to us, and `frame` is page-aligned.
+        unsafe { P::bulk(self.frame(pfn), Bulk::Zero) };
+    }
+}
+
+impl<P: Platform> Core<P> {
+    #[inline(always)]
+    pub(crate) fn try_alloc(&self) -> Result<Pfn, OutOfFrames> {
+        if self.strikes() {
+            return Err(self.refusal(0, Cause::Injected));
+        }
+        self.take().ok_or(self.refusal(0, Cause::Exhausted))
+    }
+
+    /// Counts an allocation; says whether it must fail.
+    #[inline(always)]
+    pub(crate) fn strikes(&self) -> bool {
+        self.injector.strikes()
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Option<Pfn> {
+        let pfn = self.zone.take()?;
+        self.hand_out(pfn, 0);
+        Some(pfn)
+    }
+
+    /// Takes a frame that does not count as an allocation, without sleeping.
+    pub(crate) fn try_take_uncounted(&self) -> Result<Pfn, OutOfFrames> {
+        self.take().ok_or(self.refusal(0, Cause::Exhausted))
+    }
+
+    fn try_alloc_order(&self, order: u8) -> Result<Pfn, OutOfFrames> {
+        if order == 0 {
+            return self.try_alloc();
+        }
+        if order > MAX_ORDER {
+            return Err(self.refusal(order, Cause::OrderTooHigh));
+        }
+        if self.strikes() {
+            return Err(self.refusal(order, Cause::Injected));
+        }
+        self.take_order(order).ok_or(self.refusal(order, Cause::Exhausted))
+    }
+
+    fn take_order(&self, order: u8) -> Option<Pfn> {
+        if order == 0 {
+            return self.take();
+        }
+        let pfn = self.zone.take_block(order)?;
+        self.hand_out(pfn, order);
+        Some(pfn)
+    }
+
+    /// 1. what waits for a grace period; 2. what the caller can reclaim, as long as it finds something.
+    #[cold]
+    fn alloc_slow(&self, refusal: OutOfFrames, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
+        if refusal.cause != Cause::Exhausted {
+            return Err(refusal);
+        }
+        let order = refusal.order;
+        loop {
+            self.rcu.flush();
+            if let Some(pfn) = self.take_order(order) {
+                return Ok(pfn);
+            }
+            if reclaim.reclaim(Wanted { zone: refusal.zone, order }) == 0 {
+                return self.take_order(order).ok_or(refusal);
+            }
+        }
+    }
+
+    pub(crate) fn refusal(&self, order: u8, cause: Cause) -> OutOfFrames {
+        OutOfFrames { zone: self.zone.kind(), nr_frames: self.zone.nr_frames(), order, cause }
+    }
+
+    #[inline(always)]
+    fn hand_out(&self, pfn: Pfn, order: u8) {
+        if self.options.poison {
+            self.check_poison(pfn, order);
+        }
+        self.frames.page(pfn).start_counting(State::given(order, self.options.refcount_bits));
+    }
+
+    #[inline(always)]
+    pub(crate) fn free(&self, pfn: Pfn) {
+        self.retire(pfn, 0);
+        self.zone.put(pfn);
+    }
+
+    /// Frees a frame without the CPU's list: for callers that own no slot.
+    pub(crate) fn free_past_list(&self, pfn: Pfn) {
+        self.retire(pfn, 0);
+        self.zone.put_block(pfn, 0);
+    }
+
+    fn free_order(&self, pfn: Pfn, order: u8) {
+        if order == 0 {
+            return self.free(pfn);
+        }
+        self.retire(pfn, order);
+        self.zone.put_block(pfn, order);
+    }
+
+    /// Ends the life of a block that is about to be free.
+    #[inline(always)]
+    fn retire(&self, pfn: Pfn, order: u8) {
+        let page = self.frames.page(pfn);
+        let state = page.state();
+        assert!(
+            !state.is_free() && state.order() == order,
+            "I1: {pfn} is freed, but is no block of order {order} in use"
+        );
+        page.clear();
+        page.set_state(State::FREE);
+        if self.options.poison {
+            self.poison(pfn, order);
+        }
+    }
+
+    fn block(pfn: Pfn, order: u8) -> impl Iterator<Item = Pfn> {
+        (pfn.get()..pfn.get() + (1 << order)).map(Pfn::new)
+    }
+
+    #[cold]
+    fn poison(&self, pfn: Pfn, order: u8) {
+        for pfn in Self::block(pfn, order) {
+            // SAFETY: the frame was given back by its sole owner and is on no list yet.
+            unsafe { poison::fill(self.frames.frame(pfn), PAGE_BYTES) };
+            self.frames.page(pfn).set_state(State::FREE.with_poison());
+        }
+    }
+
+    #[cold]
+    fn check_poison(&self, pfn: Pfn, order: u8) {
+        for pfn in Self::block(pfn, order) {
+            let page = self.frames.page(pfn);
+            if page.state().is_poisoned() {
+                // SAFETY: the frame is on no list any more and not given out yet.
+                unsafe { poison::check(self.frames.frame(pfn), PAGE_BYTES, &pfn) };
+                page.set_state(State::FREE);
+            }
+        }
+    }
+
+    /// Returns the first frame that was never given out.
+    pub(crate) fn fresh(&self) -> u32 {
+        self.zone.fresh()
+    }
+}

@@ -1,0 +1,68 @@
+//! The number of a frame.
+
+use faultless_platform::PAGE_BYTES;
+
+/// The number of a frame: its distance from the region's first byte, in frames.
+///
+/// Having one tells you nothing about who owns the frame; [`Memory::alloc`](crate::Memory::alloc) does. A number fits
+/// 32 bits, so that one region holds at most [`Pfn::LIMIT`] frames (16 TiB).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pfn(u32);
+
+impl Pfn {
+    /// One more than the largest number that a frame can have.
+    pub const LIMIT: usize = u32::MAX as usize;
+
+    /// Returns frame number `number`; whether a memory holds it is not checked here.
+    #[inline]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the number as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the physical address of the frame, as page-table entries hold it.
+    #[inline]
+    pub const fn address(self) -> u64 {
+        self.0 as u64 * PAGE_BYTES as u64
+    }
+
+    /// Returns the frame that holds physical address `address`, if its number fits.
+    #[inline]
+    pub const fn containing(address: u64) -> Option<Self> {
+        let number = address / PAGE_BYTES as u64;
+        if number < Self::LIMIT as u64 { Some(Self(number as u32)) } else { None }
+    }
+}
+
+impl core::fmt::Display for Pfn {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(out, "frame {:#x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lead_back_to_the_frame() {
+        for number in [0, 1, 77, u32::MAX - 1] {
+            let pfn = Pfn::new(number);
+            assert_eq!(Pfn::containing(pfn.address()), Some(pfn));
+            assert_eq!(Pfn::containing(pfn.address() + PAGE_BYTES as u64 - 1), Some(pfn));
+        }
+        assert_eq!(Pfn::containing(Pfn::LIMIT as u64 * PAGE_BYTES as u64), None);
+        assert_eq!(Pfn::containing(u64::MAX), None);
+    }
+}

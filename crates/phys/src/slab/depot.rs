@@ -1,0 +1,167 @@
+//! The frames of a slab, and which of their objects are free.
+//!
+//! # Words in a frame's metadata
+//! `index`: the map; bit `n` is set if object `n` is free here. `links`: the previous and next partly used frame.
+//! `owner`: the slab's address, which stands at the frame's end too, for callbacks that know an object alone.
+//!
+//! # Invariant
+//! I1 whenever the lock is dropped, a frame is on the list if and only if its map is neither empty nor full; one with a
+//! full map is no longer the slab's.
+
+use super::geometry::{Geometry, SLAB_OFFSET};
+use crate::frames::Frames;
+use crate::page::Page;
+use crate::pfn::Pfn;
+use crate::state::Kind;
+use core::ptr::NonNull;
+use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
+
+/// No frame: frame 0 holds metadata.
+const NONE: u64 = 0;
+const PREVIOUS: usize = 0;
+const NEXT: usize = 1;
+
+/// The partly used frames. Its lock is the slab's; all words of the metadata are read and written relaxed under it.
+pub(super) struct Depot<P: Platform> {
+    frames: Frames<P>,
+    geometry: Geometry,
+    first: u64,
+    nr_frames: usize,
+}
+
+impl<P: Platform> Depot<P> {
+    pub(super) fn new(frames: Frames<P>, geometry: Geometry) -> Self {
+        Self { frames, geometry, first: NONE, nr_frames: 0 }
+    }
+
+    pub(super) fn nr_frames(&self) -> usize {
+        self.nr_frames
+    }
+
+    /// Adds a frame that was just given out to the slab, all objects free. The caller takes one at once (I1).
+    pub(super) fn adopt(&mut self, pfn: Pfn, slab: *const ()) {
+        let page = self.frames.page(pfn);
+        page.set_kind(Kind::Slab);
+        page.owner().store(slab.addr() as u64, Ordering::Relaxed);
+        // SAFETY: the frame is the slab's alone, and the place is aligned as the frame is.
+        unsafe { self.frames.frame(pfn).add(SLAB_OFFSET).cast::<*const ()>().write(slab) };
+        self.nr_frames += 1;
+        set_map(page, self.geometry.full_map());
+        self.link(pfn);
+    }
+
+    /// Takes a free object of the first partly used frame.
+    pub(super) fn take(&mut self) -> Option<usize> {
+        if self.first == NONE {
+            return None;
+        }
+        let pfn = Pfn::new(self.first as u32);
+        let page = self.frames.page(pfn);
+        let map = map(page);
+        let slot = map.trailing_zeros();
+        set_map(page, map & (map - 1));
+        if map & (map - 1) == 0 {
+            self.unlink(pfn);
+        }
+        Some(self.frames.frame(pfn).addr() + (slot * self.geometry.slot_bytes) as usize)
+    }
+
+    /// Takes an object back; moves its frame to `emptied` if it was the last in use.
+    ///
+    /// # Panics
+    /// If the object is free already, or is none of this slab's: memory would be given out twice.
+    pub(super) fn give(&mut self, object: usize, emptied: &mut Emptied<P>) {
+        let (frames, (pfn, bit)) = (self.frames, self.place(object));
+        let page = frames.page(pfn);
+        let before = map(page);
+        assert!(before & bit == 0 && page.kind() == Kind::Slab, "I1: the object at {object:#x} is freed twice");
+        if before == 0 {
+            self.link(pfn);
+        }
+        set_map(page, before | bit);
+        if before | bit == self.geometry.full_map() {
+            self.unlink(pfn);
+            self.nr_frames -= 1;
+            emptied.push(pfn);
+        }
+    }
+
+    fn place(&self, object: usize) -> (Pfn, u64) {
+        let slot = (object % PAGE_BYTES) as u32 / self.geometry.slot_bytes;
+        let pfn = self.frames.pfn_of(core::ptr::without_provenance(object));
+        (pfn.unwrap_or(Pfn::new(NONE as u32)), 1 << slot)
+    }
+
+    fn link(&mut self, pfn: Pfn) {
+        let (this, next) = (u64::from(pfn.get()), self.first);
+        self.first = this;
+        self.set_link(this, PREVIOUS, NONE);
+        self.set_link(this, NEXT, next);
+        if next != NONE {
+            self.set_link(next, PREVIOUS, this);
+        }
+    }
+
+    fn unlink(&mut self, pfn: Pfn) {
+        let links = self.frames.page(pfn).links();
+        let (previous, next) = (links[PREVIOUS].load(Ordering::Relaxed), links[NEXT].load(Ordering::Relaxed));
+        if previous == NONE {
+            self.first = next;
+        } else {
+            self.set_link(previous, NEXT, next);
+        }
+        if next != NONE {
+            self.set_link(next, PREVIOUS, previous);
+        }
+    }
+
+    fn set_link(&self, of: u64, which: usize, to: u64) {
+        self.frames.page(Pfn::new(of as u32)).links()[which].store(to, Ordering::Relaxed);
+    }
+}
+
+/// Frames that became empty: freed by whoever has dropped the lock. Chained by their next links.
+pub(super) struct Emptied<P: Platform> {
+    frames: Frames<P>,
+    first: u64,
+}
+
+impl<P: Platform> Emptied<P> {
+    pub(super) fn new(frames: Frames<P>) -> Self {
+        Self { frames, first: NONE }
+    }
+
+    fn push(&mut self, pfn: Pfn) {
+        let next = core::mem::replace(&mut self.first, u64::from(pfn.get()));
+        self.frames.page(pfn).links()[NEXT].store(next, Ordering::Relaxed);
+    }
+
+    pub(super) fn for_each(self, mut act: impl FnMut(Pfn)) {
+        let mut next = self.first;
+        while next != NONE {
+            let pfn = Pfn::new(next as u32);
+            next = self.frames.page(pfn).links()[NEXT].load(Ordering::Relaxed);
+            act(pfn);
+        }
+    }
+}
+
+fn map<P: Platform>(page: &Page<P>) -> u64 {
+    // Relaxed: the depot's lock orders it.
+    page.index().load(Ordering::Relaxed)
+}
+
+fn set_map<P: Platform>(page: &Page<P>, map: u64) {
+    // Relaxed: as in `map`.
+    page.index().store(map, Ordering::Relaxed);
+}
+
+/// Returns the slab of the frame that `inside` points into.
+///
+/// # Safety
+/// The frame is a slab's, and the pointer may reach all of it.
+pub(super) unsafe fn slab_of(inside: NonNull<u8>) -> *const () {
+    let frame = inside.as_ptr().map_addr(|address| address & !(PAGE_BYTES - 1));
+    // SAFETY: `adopt` wrote the place, and it stays until the frame is given back.
+    unsafe { frame.add(SLAB_OFFSET).cast::<*const ()>().read() }
+}

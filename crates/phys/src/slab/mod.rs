@@ -1,0 +1,347 @@
+//! Objects of one type, cut from frames: areas, index nodes and the like.
+//!
+//! # Guarantee
+//! An object given out belongs to the caller alone until it is freed, stays in place, and is never handed to the global
+//! allocator. On the hit path, a CPU's own magazine, `alloc` and `free` take plain loads and stores. A frame of which no
+//! object is in use or in a magazine goes back to the [`Memory`] at once.
+//!
+//! # Objects are not constructed
+//! `alloc` returns memory of the size and alignment of `T`, its content anything; the caller initialises it, and drops
+//! what needs dropping before it frees it.
+//!
+//! # Invariants
+//! * I1 an object is given out, in one magazine, waiting for a grace period, or its bit in its frame's map is set.
+//! * I2 objects go between maps and magazines under the depot's lock alone.
+//! * I3 `Core` stays where it is while an object can still come back: its frames point to it.
+//!
+//! # Rooms
+//! `geometry` says where objects stand in a frame; `depot` keeps the maps of free objects; this file the magazines.
+
+mod depot;
+mod geometry;
+
+use crate::error::{Cause, OutOfFrames};
+use crate::memory::Memory;
+use crate::pfn::Pfn;
+use crate::poison;
+use crate::reclaim::{NoReclaim, Reclaim, Wanted};
+use crate::stash::{Batch, Stash};
+use alloc::boxed::Box;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use depot::{Depot, Emptied};
+use faultless_platform::{PAGE_BYTES, Platform};
+use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex};
+use geometry::Geometry;
+
+/// A magazine gives objects back once it holds more.
+const MAGAZINE_HIGH: usize = 64;
+/// How many objects go between a magazine and the depot at once.
+const MAGAZINE_BATCH: usize = 24;
+
+/// A cache of objects of type `T`, at most [`Slab::OBJECT_BYTES_MAX`] bytes each.
+///
+/// ```
+/// use faultless_phys::{Memory, Options, Slab};
+/// use faultless_platform::native::{HostRegion, Machine, Native};
+///
+/// let (machine, region) = (Machine::new(2), HostRegion::reserve(4 << 20)?);
+/// // SAFETY: the region is ours and outlives the memory and the slab.
+/// let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
+/// let points = Slab::<Native, (u64, u64)>::new(&memory);
+/// machine.attach(|| {
+///     let point = points.alloc()?;
+///     // SAFETY: the object is ours until it is freed.
+///     unsafe {
+///         point.write((3, 4));
+///         points.free(point);
+///     }
+///     Ok::<(), faultless_phys::OutOfFrames>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Slab<P: Platform, T> {
+    core: ManuallyDrop<Box<Core<P>>>,
+    objects: PhantomData<fn() -> T>,
+}
+
+/// What a slab is, whatever its objects are.
+struct Core<P: Platform> {
+    memory: Memory<P>,
+    magazines: PerCpu<P, Magazine<P>>,
+    depot: SpinMutex<P, Depot<P>>,
+    geometry: Geometry,
+}
+
+/// A CPU's own objects.
+struct Magazine<P: Platform> {
+    objects: Stash<P>,
+    /// Given out here less taken back here; of both, only the sum over all CPUs means something.
+    nr_live: CounterCell<P>,
+    nr_deferred: CounterCell<P>,
+}
+
+impl<P: Platform, T> Slab<P, T> {
+    /// The largest object that fits a frame.
+    pub const OBJECT_BYTES_MAX: usize = geometry::object_bytes_max::<P>();
+
+    /// Returns an empty cache, fed by `memory`. Allocates magazines from the global allocator, so it is for set-up.
+    ///
+    /// Compiles only for a `T` that fits.
+    pub fn new(memory: &Memory<P>) -> Self {
+        let geometry = const { Geometry::of::<P, T>() };
+        let core = Core {
+            magazines: PerCpu::new(memory.core().nr_cpus, |_| Magazine::new()),
+            depot: SpinMutex::new(Depot::new(memory.core().frames, geometry)),
+            memory: memory.clone(),
+            geometry,
+        };
+        Self { core: ManuallyDrop::new(Box::new(core)), objects: PhantomData }
+    }
+
+    /// Takes an object. May sleep, to wait for frames and objects that are freed after a grace period.
+    #[inline]
+    pub fn alloc(&self) -> Result<NonNull<T>, OutOfFrames> {
+        let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, &NoReclaim));
+        object.map(|object| self.core.pointer(object))
+    }
+
+    /// Takes an object, without ever sleeping: for callers in an RCU section.
+    #[inline]
+    pub fn try_alloc(&self) -> Result<NonNull<T>, OutOfFrames> {
+        self.core.try_alloc().map(|object| self.core.pointer(object))
+    }
+
+    /// Takes an object; asks `reclaim` for more frames as long as there are none. May sleep.
+    pub fn alloc_or_reclaim(&self, reclaim: &dyn Reclaim) -> Result<NonNull<T>, OutOfFrames> {
+        let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, reclaim));
+        object.map(|object| self.core.pointer(object))
+    }
+
+    /// Frees an object, into the calling CPU's magazine: the next allocation there gets it. Never sleeps.
+    ///
+    /// # Safety
+    /// `object` came from this slab and wasn't freed since; nobody uses it from now on.
+    #[inline]
+    pub unsafe fn free(&self, object: NonNull<T>) {
+        self.core.free(object.cast());
+    }
+
+    /// Frees an object once every RCU section that runs now has ended. Never sleeps, never allocates.
+    ///
+    /// # Safety
+    /// `object` came from this slab and wasn't freed since; only readers inside RCU sections that have begun already go
+    /// on using it.
+    pub unsafe fn free_deferred(&self, object: NonNull<T>) {
+        // SAFETY: the head has a place of its own in the object's slot.
+        let head = unsafe { object.cast::<u8>().add(self.core.geometry.head_offset).cast::<RcuHead<P>>() };
+        // SAFETY: the place is aligned and nobody else's.
+        unsafe { head.write(RcuHead::new()) };
+        self.core.magazines.here().nr_deferred.add(1);
+        // SAFETY: the slot stays in place and isn't given out before `release` frees it, taking the depot's and the zone's
+        // lock alone.
+        unsafe { self.core.memory.rcu().defer(head, release::<P, T>) };
+    }
+
+    /// Gives all CPUs' free objects back to their frames, and the empty frames to the memory. Never sleeps.
+    pub fn drain(&self) {
+        self.core.drain().for_each(|pfn| self.core.memory.core().free(pfn));
+    }
+
+    /// Returns how many objects are given out, deferred ones included; exact while nobody allocates or frees.
+    pub fn nr_live(&self) -> usize {
+        self.core.sum(|magazine| &magazine.nr_live)
+    }
+
+    /// Returns how many objects wait for a grace period; exact while nobody frees any.
+    pub fn nr_deferred(&self) -> usize {
+        self.core.sum(|magazine| &magazine.nr_deferred)
+    }
+
+    /// Returns how many frames the cache holds.
+    pub fn nr_frames(&self) -> usize {
+        self.core.depot.lock().nr_frames()
+    }
+
+    /// Returns how many objects a frame holds.
+    pub fn objects_per_frame(&self) -> usize {
+        self.core.geometry.nr_slots as usize
+    }
+}
+
+/// Dropping a slab returns the frames without objects in use; needs no CPU slot. Flush the [`Rcu`](faultless_sync::Rcu)
+/// before: while deferred objects wait, the slab's frames and magazines are left as they are, for good.
+impl<P: Platform, T> Drop for Slab<P, T> {
+    fn drop(&mut self) {
+        if self.nr_deferred() != 0 {
+            return;
+        }
+        self.core.drain().for_each(|pfn| self.core.memory.core().free_past_list(pfn));
+        // SAFETY: not used again; nothing points to the core but frames whose objects nobody will free (I3).
+        unsafe { ManuallyDrop::drop(&mut self.core) };
+    }
+}
+
+impl<P: Platform> Magazine<P> {
+    fn new() -> Self {
+        Self { objects: Stash::new(MAGAZINE_HIGH + 2), nr_live: CounterCell::new(), nr_deferred: CounterCell::new() }
+    }
+}
+
+impl<P: Platform> Core<P> {
+    /// Returns the object at an address, as a pointer that may reach its frame.
+    #[inline(always)]
+    fn pointer<T>(&self, object: usize) -> NonNull<T> {
+        self.memory.core().frames.pointer(object).cast()
+    }
+
+    #[inline(always)]
+    fn try_alloc(&self) -> Result<usize, OutOfFrames> {
+        if self.memory.core().strikes() {
+            return Err(self.memory.core().refusal(0, Cause::Injected));
+        }
+        self.take()
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Result<usize, OutOfFrames> {
+        let magazine = self.magazines.here();
+        let object = match magazine.objects.pop_hot() {
+            Some(object) => object,
+            None => self.take_slow(magazine)?,
+        };
+        magazine.nr_live.add(1);
+        if self.memory.options().poison {
+            self.check_poison(object);
+        }
+        Ok(object)
+    }
+
+    /// 1. what partly used frames have; 2. the magazine's last; 3. a frame more; 4. one object of another CPU.
+    #[cold]
+    fn take_slow(&self, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
+        if let Some(object) = self.refill(&mut self.depot.lock(), magazine) {
+            return Ok(object);
+        }
+        let refusal = match self.memory.core().try_take_uncounted() {
+            Ok(pfn) => return self.take_from_new(pfn, magazine),
+            Err(refusal) => refusal,
+        };
+        let _searching = self.depot.lock();
+        self.steal().ok_or(refusal)
+    }
+
+    fn take_from_new(&self, pfn: Pfn, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
+        let frames = self.memory.core().frames;
+        if self.memory.options().poison {
+            // SAFETY: the frame was just given out to us.
+            unsafe { poison::fill(frames.frame(pfn), PAGE_BYTES) };
+        }
+        let mut depot = self.depot.lock();
+        depot.adopt(pfn, core::ptr::from_ref(self).cast());
+        self.refill(&mut depot, magazine).ok_or(self.memory.core().refusal(0, Cause::Exhausted))
+    }
+
+    /// Fills the magazine up from the depot, and takes one.
+    fn refill(&self, depot: &mut Depot<P>, magazine: &Magazine<P>) -> Option<usize> {
+        let mut batch = Batch::new();
+        batch.fill(MAGAZINE_BATCH, || depot.take());
+        let first = batch.take_first();
+        magazine.objects.push_batch(&batch);
+        first.or_else(|| magazine.objects.pop())
+    }
+
+    /// Takes an object from any magazine; the caller holds the depot's lock (see `zone` for why a failure is exact).
+    fn steal(&self) -> Option<usize> {
+        let nr_pushed = || self.magazines.iter().fold(0_u64, |sum, one| sum.wrapping_add(one.objects.nr_pushed()));
+        loop {
+            let before = nr_pushed();
+            let stolen = self.magazines.iter().find_map(|magazine| magazine.objects.steal());
+            if stolen.is_some() || nr_pushed() == before {
+                return stolen;
+            }
+        }
+    }
+
+    /// 1. what waits for a grace period; 2. what the caller can reclaim, as long as it finds something.
+    #[cold]
+    fn alloc_after_flush(&self, refusal: OutOfFrames, reclaim: &dyn Reclaim) -> Result<usize, OutOfFrames> {
+        if refusal.cause != Cause::Exhausted {
+            return Err(refusal);
+        }
+        loop {
+            self.memory.rcu().flush();
+            let object = self.take();
+            if object.is_ok() || reclaim.reclaim(Wanted { zone: refusal.zone, order: 0 }) == 0 {
+                return object.or_else(|_| self.take());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn free(&self, object: NonNull<u8>) {
+        if self.memory.options().poison {
+            self.poison(object);
+        }
+        let magazine = self.magazines.here();
+        magazine.nr_live.sub(1);
+        if magazine.objects.push(object.as_ptr().addr()) > MAGAZINE_HIGH {
+            self.spill(magazine);
+        }
+    }
+
+    /// Gives a magazine's coldest objects back; frames are freed after the depot's lock is dropped.
+    #[cold]
+    fn spill(&self, magazine: &Magazine<P>) {
+        let mut emptied = Emptied::new(self.memory.core().frames);
+        let mut depot = self.depot.lock();
+        let batch = magazine.objects.shed(MAGAZINE_BATCH);
+        batch.as_slice().iter().for_each(|&object| depot.give(object, &mut emptied));
+        drop(depot);
+        emptied.for_each(|pfn| self.memory.core().free(pfn));
+    }
+
+    fn drain(&self) -> Emptied<P> {
+        let mut emptied = Emptied::new(self.memory.core().frames);
+        let mut depot = self.depot.lock();
+        while let Some(object) = self.steal() {
+            depot.give(object, &mut emptied);
+        }
+        emptied
+    }
+
+    fn sum(&self, counter: impl Fn(&Magazine<P>) -> &CounterCell<P>) -> usize {
+        let sum = self.magazines.iter().fold(0_u64, |sum, magazine| sum.wrapping_add(counter(magazine).get()));
+        // A reading amid changes may come out negative.
+        usize::try_from(sum.cast_signed()).unwrap_or(0)
+    }
+
+    #[cold]
+    fn poison(&self, object: NonNull<u8>) {
+        // SAFETY: the object was given back by its sole owner and is in no magazine yet.
+        unsafe { poison::fill(object.as_ptr(), self.geometry.object_bytes) };
+    }
+
+    #[cold]
+    fn check_poison(&self, object: usize) {
+        let pointer = self.pointer::<u8>(object).as_ptr();
+        // SAFETY: the object is in no magazine any more and not given out yet.
+        unsafe { poison::check(pointer, self.geometry.object_bytes, &format_args!("the object at {object:#x}")) };
+    }
+}
+
+/// Frees an object whose grace period is over.
+///
+/// # Safety
+/// `head` stands in the slot of a deferred object of a slab of `T`.
+unsafe fn release<P: Platform, T>(head: NonNull<RcuHead<P>>) {
+    let geometry = const { Geometry::of::<P, T>() };
+    // SAFETY: the head was made from a pointer to the object's frame, which has its slab's place at its end.
+    let core = unsafe { depot::slab_of(head.cast()) }.cast::<Core<P>>();
+    // SAFETY: a slab with deferred objects keeps its core (I3).
+    let core = unsafe { &*core };
+    core.magazines.here().nr_deferred.sub(1);
+    // SAFETY: the head stands `head_offset` behind its object.
+    core.free(unsafe { head.cast::<u8>().sub(geometry.head_offset) });
+}

@@ -1,0 +1,219 @@
+//! A CPU's own stack of free things, from which others can take when they run short.
+//!
+//! # Guarantee
+//! The owner, whoever owns the CPU slot, pushes and pops newest first without a read-modify-write while two or more
+//! things are in; others take the oldest. Each thing comes out exactly once, to one of them.
+//!
+//! # Words first
+//! `bottom`: one past the newest thing; the owner alone writes it. `top`: the oldest thing; it only grows, by
+//! compare-and-swap. Thing `n` stands in entry `n % capacity`; the stack holds `top..bottom`. `nr_pushed` counts what the
+//! owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had looked.
+//!
+//! # Invariants
+//! * I1 `bottom - top` is at most the capacity, so that the entry of a thing in `top..bottom` isn't written again.
+//! * I2 thing `n` goes to the one who moves `top` past `n`, or to the owner if it sees `top < n` after lowering `bottom`
+//!   to `n`.
+//!
+//! # The owner pops while another steals: two columns
+//! ```text
+//! owner: pop                              thief: steal
+//! bottom = n                              t = top
+//! fence                                   fence
+//! t = top                                 b = bottom
+//! t < n: thing n is mine                  t < b: thing t is mine if CAS(top, t, t + 1)
+//! t = n: mine if CAS(top, n, n + 1)
+//! ```
+//! Forbidden: the owner takes `n` having seen `t < n`, and a thief moves `top` from `n` to `n + 1`. That thief saw `top = n`
+//! before its fence and `bottom > n` after it. If the owner's fence comes first, the thief sees `bottom = n` and takes
+//! nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model: `tests::model`.
+//!
+//! Source: Chase and Lev 2005, with the orders of Lê, Pop, Cohen and Zappa Nardelli 2013. The ring's size is fixed; each
+//! store to `bottom` releases, where theirs lean on a fence in `push`.
+
+use alloc::boxed::Box;
+use faultless_platform::{Atomic, CachePadded, Ordering, Processor};
+
+/// The most things that go in or out at once.
+pub(crate) const BATCH_MAX: usize = 64;
+/// The most things that a stash may be asked to keep.
+pub(crate) const HIGH_MAX: usize = 192;
+
+/// Things on their way between a stash and what feeds it.
+pub(crate) struct Batch {
+    things: [usize; BATCH_MAX],
+    len: usize,
+}
+
+impl Batch {
+    pub(crate) const fn new() -> Self {
+        Self { things: [0; BATCH_MAX], len: 0 }
+    }
+
+    /// Adds things from `source` until there are `most`, or no more.
+    pub(crate) fn fill(&mut self, most: usize, mut source: impl FnMut() -> Option<usize>) {
+        while self.len < most.min(BATCH_MAX)
+            && let Some(thing) = source()
+        {
+            self.things[self.len] = thing;
+            self.len += 1;
+        }
+    }
+
+    /// Takes the first one added out.
+    pub(crate) fn take_first(&mut self) -> Option<usize> {
+        let first = *self.as_slice().first()?;
+        self.things.copy_within(1..self.len, 0);
+        self.len -= 1;
+        Some(first)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[usize] {
+        &self.things[..self.len]
+    }
+}
+
+/// A bounded stack of words with one owner and any number of thieves.
+pub(crate) struct Stash<P: Processor> {
+    bottom: P::AtomicU64,
+    nr_pushed: P::AtomicU64,
+    /// A power of two of them.
+    entries: Box<[P::AtomicUsize]>,
+    top: CachePadded<P::AtomicU64>,
+}
+
+impl<P: Processor> Stash<P> {
+    /// Returns an empty stash with room for at least `room` things.
+    pub(crate) fn new(room: usize) -> Self {
+        Self {
+            bottom: P::AtomicU64::new(0),
+            nr_pushed: P::AtomicU64::new(0),
+            entries: (0..room.next_power_of_two()).map(|_| P::AtomicUsize::new(0)).collect(),
+            top: CachePadded::new(P::AtomicU64::new(0)),
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, thing: u64) -> &P::AtomicUsize {
+        &self.entries[thing as usize & (self.entries.len() - 1)]
+    }
+
+    /// Returns how many things are in; exact for the owner while nobody steals.
+    pub(crate) fn len(&self) -> usize {
+        // Relaxed: a snapshot. A thief or the owner may be half way, so that the difference can be -1.
+        self.bottom.load(Ordering::Relaxed).saturating_sub(self.top.load(Ordering::Relaxed)) as usize
+    }
+
+    /// Returns how many things `push` has put in so far.
+    pub(crate) fn nr_pushed(&self) -> u64 {
+        // Relaxed: whoever saw an effect of the push through `bottom` sees the count.
+        self.nr_pushed.load(Ordering::Relaxed)
+    }
+
+    /// Puts a thing in; returns how many are in now. The owner's; there is room (I1).
+    #[inline(always)]
+    pub(crate) fn push(&self, thing: usize) -> usize {
+        // Relaxed: only the owner writes it.
+        let bottom = self.bottom.load(Ordering::Relaxed);
+        // ORDER: Acquire pairs with the Release in `steal`: the thief has read the entry that is written here.
+        let top = self.top.load(Ordering::Acquire);
+        debug_assert!(bottom - top < self.entries.len() as u64, "I1: the stash is full");
+        self.entry(bottom).store(thing, Ordering::Relaxed);
+        self.nr_pushed.store(self.nr_pushed() + 1, Ordering::Relaxed);
+        // ORDER: Release pairs with the Acquire of `bottom` in `steal`: the thief sees the entry, and the thing whole.
+        self.bottom.store(bottom + 1, Ordering::Release);
+        (bottom + 1 - top) as usize
+    }
+
+    /// Puts things in so that they come out in the batch's order. The owner's, while it keeps searchers out.
+    pub(crate) fn push_batch(&self, batch: &Batch) {
+        let bottom = self.bottom.load(Ordering::Relaxed);
+        // ORDER: Acquire as in `push`.
+        let top = self.top.load(Ordering::Acquire);
+        debug_assert!((bottom - top) as usize + batch.len <= self.entries.len(), "I1: the stash is full");
+        for (place, &thing) in (bottom..).zip(batch.as_slice().iter().rev()) {
+            self.entry(place).store(thing, Ordering::Relaxed);
+        }
+        // ORDER: Release as in `push`.
+        self.bottom.store(bottom + batch.len as u64, Ordering::Release);
+    }
+
+    /// Takes the newest thing unless it is the last: that would cost a read-modify-write. The owner's.
+    #[inline(always)]
+    pub(crate) fn pop_hot(&self) -> Option<usize> {
+        self.pop_if(2)
+    }
+
+    /// Takes the newest thing. The owner's.
+    pub(crate) fn pop(&self) -> Option<usize> {
+        self.pop_if(1)
+    }
+
+    #[inline(always)]
+    fn pop_if(&self, least: u64) -> Option<usize> {
+        let bottom = self.bottom.load(Ordering::Relaxed);
+        // Relaxed: `top` only grows, so that an old value shows too many; the second look below decides.
+        if bottom < self.top.load(Ordering::Relaxed) + least {
+            return None;
+        }
+        let newest = bottom - 1;
+        // ORDER: Release as in `push`: a thief that reads this value takes things pushed before.
+        self.bottom.store(newest, Ordering::Release);
+        // ORDER: pairs with the fence in `steal`; forbids that both take thing `newest` (module table, `tests::model`).
+        P::fence(Ordering::SeqCst);
+        let top = self.top.load(Ordering::Relaxed);
+        if top < newest {
+            return Some(self.entry(newest).load(Ordering::Relaxed));
+        }
+        self.pop_last(newest, top)
+    }
+
+    /// Competes for the last thing; the stash is empty afterwards.
+    #[cold]
+    fn pop_last(&self, newest: u64, top: u64) -> Option<usize> {
+        let thing = self.entry(newest).load(Ordering::Relaxed);
+        let is_mine = top == newest && self.claim(top, 1);
+        // ORDER: Release as in `push`.
+        self.bottom.store(newest + 1, Ordering::Release);
+        is_mine.then_some(thing)
+    }
+
+    /// Takes up to `most` of the oldest things. The owner's.
+    pub(crate) fn shed(&self, most: usize) -> Batch {
+        let bottom = self.bottom.load(Ordering::Relaxed);
+        loop {
+            let mut places = self.top.load(Ordering::Relaxed)..bottom;
+            let top = places.start;
+            let mut batch = Batch::new();
+            batch.fill(most, || places.next().map(|place| self.entry(place).load(Ordering::Relaxed)));
+            if self.claim(top, batch.len as u64) {
+                return batch;
+            }
+        }
+    }
+
+    /// Takes the oldest thing. Anybody's.
+    pub(crate) fn steal(&self) -> Option<usize> {
+        loop {
+            // ORDER: Acquire pairs with the Release in `claim`: the bottom that the other thief saw is not unseen here.
+            let top = self.top.load(Ordering::Acquire);
+            // ORDER: pairs with the fence in `pop_if`; forbids that both take one thing (module table, `tests::model`).
+            P::fence(Ordering::SeqCst);
+            // ORDER: Acquire pairs with the Release in `push`.
+            let bottom = self.bottom.load(Ordering::Acquire);
+            if top >= bottom {
+                return None;
+            }
+            let thing = self.entry(top).load(Ordering::Relaxed);
+            if self.claim(top, 1) {
+                return Some(thing);
+            }
+        }
+    }
+
+    /// Moves `top` on if it still is `top`: the things passed over are the caller's (I2).
+    fn claim(&self, top: u64, count: u64) -> bool {
+        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written again;
+        // Acquire pairs with the Release here: as in `steal`.
+        self.top.compare_exchange(top, top + count, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,158 @@
+//! What a frame is, in one word of its metadata.
+//!
+//! # Word first
+//! ```text
+//! bits   0-3   kind            0 = Free, so that metadata that nobody touched yet says the truth
+//!        4-7   order           of the block that this frame heads
+//!          8   listed          heads a block on the buddy allocator's list of that order
+//!          9   poisoned        holds the pattern since it was freed
+//!         10   deferred        waits for a grace period
+//!         11   uncounted       references are not counted
+//!      16-20   width           of the reference count, in bits
+//! ```
+//! listed and poisoned go with kind Free alone; deferred and uncounted never do. A frame within a block that another
+//! frame heads has a word without listed; nothing else is said about it.
+
+/// What a frame is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nobody's.
+    Free = 0,
+    /// Anonymous memory of a program.
+    Anonymous = 1,
+    /// A page of a memory object (the page cache).
+    Object = 2,
+    /// A node of a page table.
+    Table = 3,
+    /// Holds objects of a [`Slab`](crate::Slab).
+    Slab = 4,
+    /// Given out for something else, or not yet said for what.
+    Reserved = 5,
+}
+
+impl Kind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 6] = [Self::Free, Self::Anonymous, Self::Object, Self::Table, Self::Slab, Self::Reserved];
+
+    fn from_bits(bits: u32) -> Self {
+        *Self::ALL.get(bits as usize).unwrap_or(&Self::Reserved)
+    }
+}
+
+const KIND: u32 = 0xf;
+const ORDER_SHIFT: u32 = 4;
+const ORDER: u32 = 0xf << ORDER_SHIFT;
+const LISTED: u32 = 1 << 8;
+const POISONED: u32 = 1 << 9;
+const DEFERRED: u32 = 1 << 10;
+const UNCOUNTED: u32 = 1 << 11;
+const WIDTH_SHIFT: u32 = 16;
+const WIDTH: u32 = 0x1f;
+
+/// The word, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u32);
+
+impl State {
+    /// A free frame that heads no listed block.
+    pub(crate) const FREE: Self = Self(0);
+
+    /// A block just given out, for what isn't said yet, its references counted with `width` bits.
+    pub(crate) const fn given(order: u8, width: u32) -> Self {
+        Self(Kind::Reserved as u32 | (order as u32) << ORDER_SHIFT | width << WIDTH_SHIFT)
+    }
+
+    /// A free frame that heads a block on the list of `order`.
+    pub(crate) const fn listed(order: u8) -> Self {
+        Self(LISTED | (order as u32) << ORDER_SHIFT)
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        Kind::from_bits(self.0 & KIND)
+    }
+
+    pub(crate) fn order(self) -> u8 {
+        ((self.0 & ORDER) >> ORDER_SHIFT) as u8
+    }
+
+    pub(crate) fn is_free(self) -> bool {
+        self.0 & KIND == 0
+    }
+
+    pub(crate) fn is_listed(self) -> bool {
+        self.0 & LISTED != 0
+    }
+
+    pub(crate) fn is_listed_at(self, order: u8) -> bool {
+        self.0 & !POISONED == Self::listed(order).0
+    }
+
+    pub(crate) fn is_poisoned(self) -> bool {
+        self.0 & POISONED != 0
+    }
+
+    pub(crate) fn is_deferred(self) -> bool {
+        self.0 & DEFERRED != 0
+    }
+
+    pub(crate) fn is_uncounted(self) -> bool {
+        self.0 & UNCOUNTED != 0
+    }
+
+    /// The largest number of references that the width can count.
+    pub(crate) fn most_references(self) -> u32 {
+        (1 << (self.0 >> WIDTH_SHIFT & WIDTH)) - 1
+    }
+
+    pub(crate) fn with_kind(self, kind: Kind) -> Self {
+        Self(self.0 & !KIND | kind as u32)
+    }
+
+    pub(crate) fn with_poison(self) -> Self {
+        Self(self.0 | POISONED)
+    }
+
+    pub(crate) fn keep_poison(self, of: Self) -> Self {
+        Self(self.0 | of.0 & POISONED)
+    }
+
+    pub(crate) fn with_deferral(self) -> Self {
+        Self(self.0 | DEFERRED)
+    }
+
+    pub(crate) fn without_deferral(self) -> Self {
+        Self(self.0 & !DEFERRED)
+    }
+
+    pub(crate) fn without_counting(self) -> Self {
+        Self(self.0 | UNCOUNTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_word_do_not_disturb_each_other() {
+        for kind in Kind::ALL {
+            for (order, width) in [(0, 31), (10, 2), (3, 8)] {
+                let state = State::given(order, width).with_kind(kind).without_counting().with_deferral();
+                assert_eq!((state.kind(), state.order()), (kind, order));
+                assert_eq!(u64::from(state.most_references()), (1 << width) - 1);
+                assert!(state.is_deferred() && state.is_uncounted() && !state.is_listed());
+                assert!(!state.without_deferral().is_deferred());
+            }
+        }
+    }
+
+    #[test]
+    fn untouched_metadata_is_a_free_frame_on_no_list() {
+        let state = State(0);
+        assert_eq!(state, State::FREE);
+        assert!(state.is_free() && !state.is_listed() && !state.is_listed_at(0));
+        assert_eq!(state.most_references(), 0);
+        assert!(State::listed(3).with_poison().is_listed_at(3) && !State::listed(3).is_listed_at(2));
+    }
+}
