@@ -20,6 +20,9 @@ const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIG
 /// How long an interrupted program may take to end before it is left running.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// At the latest after this time the program is looked at, signalled or not.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Blocked signals, and a descriptor that tells of them.
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -77,9 +80,12 @@ impl Signals {
         }
     }
 
-    /// Returns the next signal, or `None` at the deadline.
+    /// Returns the next signal, or `None` after a while, at the latest at the deadline.
+    ///
+    /// The while is for a process with other threads: one that does not block SIGCHLD may take it from us.
     fn next(&self, deadline: Option<Instant>) -> io::Result<Option<libc::signalfd_siginfo>> {
-        let timeout = deadline.map_or(-1, |at| at.saturating_duration_since(Instant::now()).as_millis() as i32 + 1);
+        let left = deadline.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
+        let timeout = left.as_millis() as i32 + 1;
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of_val(&info);

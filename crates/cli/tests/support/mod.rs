@@ -1,0 +1,115 @@
+//! A folder for each test, programs compiled for it, and the command under test.
+
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use faultless_trace::Trace;
+
+/// A folder that is removed when the test ends.
+pub struct Place {
+    pub folder: PathBuf,
+}
+
+impl Place {
+    /// Makes an empty folder that any user may write to.
+    pub fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("faultless-test-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        Self { folder }
+    }
+
+    /// Returns the path of a file in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Returns the path of the usual trace.
+    pub fn trace(&self) -> PathBuf {
+        self.path("t.trace")
+    }
+
+    /// Compiles one of the programs beside these tests.
+    pub fn compile(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+        let program = self.path(name);
+        let status = Command::new("gcc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).status();
+        assert!(status.expect("gcc is installed").success(), "gcc compiles {name}.c");
+        program
+    }
+
+    /// Returns the names of the files in the folder, in order.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Records a command into the usual trace with these options.
+    pub fn record(&self, options: &[&str], command: &[&str]) -> Output {
+        let mut recorder = faultless();
+        recorder.arg("record").args(options).arg("-o").arg(self.trace()).arg("--").args(command);
+        recorder.current_dir(&self.folder).output().unwrap()
+    }
+
+    /// Records a command that must succeed; returns its trace.
+    pub fn record_ok(&self, options: &[&str], command: &[&str]) -> Trace {
+        let output = self.record(options, command);
+        assert!(output.status.success(), "{}: {}", output.status, err(&output));
+        self.open()
+    }
+
+    /// Reads the usual trace.
+    pub fn open(&self) -> Trace {
+        Trace::open(&self.trace()).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Returns the command under test.
+pub fn faultless() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_faultless"))
+}
+
+/// Returns what the command printed on stdout.
+pub fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Returns what the command printed on stderr.
+pub fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Returns whether tracepoints may be watched; says so if not.
+pub fn has_tracepoints() -> bool {
+    static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
+    let refusal = REFUSAL.get_or_init(|| {
+        let output = Place::new("probe").record(&["--mode", "privileged"], &["true"]);
+        err(&output).contains("is not permitted").then(|| err(&output).trim().to_owned())
+    });
+    refusal.iter().for_each(|refusal| println!("skipped: {refusal}"));
+    refusal.is_none()
+}
+
+/// Returns whether the tests run as root; says so if not.
+pub fn is_root() -> bool {
+    // SAFETY: the call only returns a number.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        println!("skipped: not root");
+    }
+    is_root
+}
