@@ -169,3 +169,6 @@ impl<P: Platform> Buddy<P> {
 
 const PREVIOUS: usize = 0;
 const NEXT: usize = 1;
+
+#[cfg(test)]
+mod tests;

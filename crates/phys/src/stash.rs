@@ -217,3 +217,6 @@ impl<P: Processor> Stash<P> {
         self.top.compare_exchange(top, top + count, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

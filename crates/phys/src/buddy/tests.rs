@@ -1,0 +1,146 @@
+//! The allocator against a plain set of free frames.
+
+use super::*;
+use faultless_platform::PAGE_BYTES;
+use faultless_platform::native::{HostRegion, Native};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
+/// What the allocator should be: which frames are free, and nothing else.
+struct Model {
+    free: BTreeSet<u32>,
+}
+
+impl Model {
+    fn frames_of(block: u32, order: u8) -> core::ops::Range<u32> {
+        block..block + (1 << order)
+    }
+
+    fn has_block(&self, order: u8) -> bool {
+        let is_block = |&block: &u32| {
+            block.is_multiple_of(1 << order) && Self::frames_of(block, order).all(|frame| self.free.contains(&frame))
+        };
+        self.free.iter().any(is_block)
+    }
+
+    fn take(&mut self, block: u32, order: u8) {
+        for frame in Self::frames_of(block, order) {
+            assert!(self.free.remove(&frame), "frame {frame} was given out twice");
+        }
+    }
+
+    fn give(&mut self, block: u32, order: u8) {
+        assert!(Self::frames_of(block, order).all(|frame| self.free.insert(frame)));
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Take(u8),
+    Give(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let order = prop_oneof![4 => 0..3_u8, 2 => 3..8_u8, 1 => 8..=MAX_ORDER];
+    let step = prop_oneof![3 => order.prop_map(Step::Take), 2 => any::<usize>().prop_map(Step::Give)];
+    prop::collection::vec(step, 0..200)
+}
+
+fn with_buddy(nr_frames: usize, test: impl FnOnce(Frames<Native>, Buddy<Native>)) {
+    let region = HostRegion::reserve(nr_frames * PAGE_BYTES).expect("the host has a few MiB");
+    // SAFETY: the region is new and outlives the test.
+    let frames = unsafe { Frames::new(region.base(), nr_frames * PAGE_BYTES) }.expect("large enough");
+    test(frames, Buddy::new(frames));
+}
+
+fn check(nr_frames: usize, steps: &[Step]) {
+    with_buddy(nr_frames, |frames, mut buddy| {
+        let mut model = Model { free: (frames.first()..frames.end()).collect() };
+        let mut taken = Vec::new();
+        for &step in steps {
+            match step {
+                Step::Take(order) => take(&mut buddy, &mut model, &mut taken, order),
+                Step::Give(which) if !taken.is_empty() => {
+                    let (block, order) = taken.swap_remove(which % taken.len());
+                    buddy.give(Pfn::new(block), order);
+                    model.give(block, order);
+                }
+                Step::Give(_) => (),
+            }
+            assert_eq!(buddy.nr_free(), model.free.len());
+            assert!(!model.free.contains(&(frames.first() - 1)));
+        }
+    });
+}
+
+fn take(buddy: &mut Buddy<Native>, model: &mut Model, taken: &mut Vec<(u32, u8)>, order: u8) {
+    let Some(pfn) = buddy.take(order) else {
+        assert!(!model.has_block(order), "a block of order {order} was free");
+        return;
+    };
+    assert!(pfn.get().is_multiple_of(1 << order), "{pfn} is not aligned to order {order}");
+    model.take(pfn.get(), order);
+    taken.push((pfn.get(), order));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn blocks_are_given_out_once_and_exactly_as_long_as_there_are_any(nr_frames in 2..1400_usize, steps in steps()) {
+        check(nr_frames, &steps);
+    }
+
+    #[test]
+    fn everything_merges_again(nr_frames in 2..2500_usize, seed in any::<u64>()) {
+        with_buddy(nr_frames, |frames, mut buddy| {
+            let mut taken: Vec<Pfn> = core::iter::from_fn(|| buddy.take(0)).collect();
+            assert_eq!(taken.len(), (frames.end() - frames.first()) as usize);
+            shuffle(&mut taken, seed);
+            taken.iter().for_each(|&pfn| buddy.give(pfn, 0));
+            let mut left = frames.first();
+            // The largest blocks that alignment allows, from the first frame to the last.
+            while left < frames.end() {
+                let order = left.trailing_zeros().min((frames.end() - left).ilog2()).min(u32::from(MAX_ORDER)) as u8;
+                assert!(buddy.is_listed(left, order), "no block of order {order} at {left}");
+                left += 1 << order;
+            }
+        });
+    }
+}
+
+fn shuffle(frames: &mut [Pfn], seed: u64) {
+    let mut state = seed | 1;
+    for place in (1..frames.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        frames.swap(place, (state >> 33) as usize % (place + 1));
+    }
+}
+
+#[test]
+fn the_newest_block_is_taken_first_and_frames_ascend_at_first() {
+    with_buddy(300, |frames, mut buddy| {
+        let first = frames.first();
+        assert_eq!(first, 5);
+        let taken: Vec<u32> = (0..3).filter_map(|_| buddy.take(0)).map(Pfn::get).collect();
+        assert_eq!(taken, [5, 6, 7]);
+        buddy.give(Pfn::new(6), 0);
+        assert_eq!(buddy.take(0), Some(Pfn::new(6)));
+    });
+}
+
+#[test]
+fn untouched_frames_stay_untouched_until_nothing_else_is_left() {
+    with_buddy(4096, |frames, mut buddy| {
+        assert_eq!(buddy.fresh(), frames.first());
+        let block = buddy.take(4).expect("everything is free");
+        let mark = buddy.fresh();
+        buddy.give(block, 4);
+        for _ in 0..100 {
+            let block = buddy.take(3).expect("everything is free");
+            buddy.give(block, 3);
+        }
+        assert_eq!(buddy.fresh(), mark);
+    });
+}

@@ -1,0 +1,279 @@
+//! Objects: where they stand, who has them, and that their frames come back.
+
+mod support;
+
+use faultless_phys::{Cause, Failing, Kind, Options, Slab};
+use faultless_platform::native::{Machine, Native};
+use faultless_platform::{PAGE_BYTES, Processor, Threads};
+use proptest::prelude::*;
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use support::{Dice, World, narrow};
+
+type NativeWorld = World<Native>;
+
+fn in_world(nr_frames: usize, options: Options, test: impl FnOnce(&NativeWorld)) {
+    let (world, machine) = (NativeWorld::new(nr_frames, 1, options), Machine::new(1));
+    machine.attach(|| test(&world));
+}
+
+fn free_all<T>(slab: &Slab<Native, T>, objects: impl IntoIterator<Item = NonNull<T>>) {
+    for object in objects {
+        // SAFETY: the tests own what they free and use it no more.
+        unsafe { slab.free(object) };
+    }
+}
+
+fn take_all<T>(slab: &Slab<Native, T>) -> Vec<NonNull<T>> {
+    std::iter::from_fn(|| slab.try_alloc().ok()).collect()
+}
+
+/// Takes all objects that a few frames hold, fills each with its own value, and looks whether all kept it.
+fn objects_do_not_overlap<T: Copy + PartialEq + std::fmt::Debug>(value: impl Fn(u8) -> T) {
+    in_world(7, narrow(), |world| {
+        let slab = Slab::<Native, T>::new(&world.memory);
+        let objects = take_all(&slab);
+        assert_eq!(objects.len(), 7 * slab.objects_per_frame());
+        for (object, number) in objects.iter().zip(0_usize..) {
+            assert!(object.is_aligned());
+            // SAFETY: ours.
+            unsafe { object.write(value(number as u8)) };
+        }
+        for (object, number) in objects.iter().zip(0_usize..) {
+            // SAFETY: ours, and initialised above.
+            assert_eq!(unsafe { object.read() }, value(number as u8));
+        }
+        free_all(&slab, objects);
+        slab.drain();
+        assert_eq!((world.memory.nr_free(), slab.nr_live(), slab.nr_frames()), (7, 0, 0));
+    });
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(256))]
+struct Wide([u8; 300]);
+
+#[test]
+fn objects_of_all_sizes_and_alignments_stand_apart() {
+    objects_do_not_overlap(|n| n);
+    objects_do_not_overlap(|n| [u64::from(n); 6]);
+    objects_do_not_overlap(|n| [u64::from(n); 25]);
+    objects_do_not_overlap(|n| [n; 333]);
+    objects_do_not_overlap(|n| Wide([n; 300]));
+    objects_do_not_overlap(|n| [n; Slab::<Native, u8>::OBJECT_BYTES_MAX]);
+    objects_do_not_overlap(|_| ());
+}
+
+#[test]
+fn a_frame_is_used_well() {
+    in_world(10, Options::default(), |world| {
+        assert_eq!(Slab::<Native, u8>::new(&world.memory).objects_per_frame(), 63);
+        // 192 bytes and two words for deferral.
+        assert_eq!(Slab::<Native, [u64; 24]>::new(&world.memory).objects_per_frame(), 4088 / 208);
+        assert_eq!(Slab::<Native, [u8; 2000]>::new(&world.memory).objects_per_frame(), 2);
+        assert_eq!(Slab::<Native, [u8; 4072]>::new(&world.memory).objects_per_frame(), 1);
+    });
+}
+
+#[test]
+fn the_object_freed_last_is_given_out_first() {
+    in_world(10, Options::default(), |world| {
+        let slab = Slab::<Native, [u64; 9]>::new(&world.memory);
+        let objects: Vec<_> = (0..3).map(|_| slab.alloc().expect("plenty")).collect();
+        free_all(&slab, objects.clone());
+        let again: Vec<_> = (0..3).map(|_| slab.alloc().expect("plenty")).collect();
+        assert!(again.iter().eq(objects.iter().rev()));
+    });
+}
+
+#[test]
+fn empty_frames_go_back_while_others_stay() {
+    in_world(100, Options::default(), |world| {
+        let slab = Slab::<Native, [u8; 1000]>::new(&world.memory);
+        let mut objects: Vec<_> = (0..160).map(|_| slab.alloc().expect("plenty")).collect();
+        assert!((40..=47).contains(&slab.nr_frames()), "{} frames", slab.nr_frames());
+        let audit = world.memory.audit();
+        assert_eq!((audit.nr_of(Kind::Slab), audit.is_clean()), (slab.nr_frames(), true));
+        let kept = objects.split_off(155);
+        free_all(&slab, objects);
+        // What a magazine holds keeps some frames; a drained one holds nothing.
+        assert!(slab.nr_frames() <= 2 + 64 / 4 + 4, "{} frames", slab.nr_frames());
+        slab.drain();
+        let in_use: HashSet<_> = kept.iter().map(|object| world.memory.pfn_of(object.as_ptr().cast())).collect();
+        assert_eq!((slab.nr_frames(), slab.nr_live()), (in_use.len(), 5));
+        free_all(&slab, kept);
+        drop(slab);
+        assert_eq!(world.memory.nr_free(), 100);
+    });
+}
+
+#[test]
+fn a_slab_dropped_without_a_slot_gives_its_frames_back() {
+    let (world, machine) = (NativeWorld::new(100, 2, narrow()), Machine::new(2));
+    let slab = Slab::<Native, [u64; 30]>::new(&world.memory);
+    machine.attach(|| {
+        let objects: Vec<_> = (0..200).map(|_| slab.alloc().expect("plenty")).collect();
+        free_all(&slab, objects);
+    });
+    drop(slab);
+    assert_eq!(world.memory.nr_free(), 100);
+    assert!(world.memory.audit().is_clean());
+}
+
+#[test]
+fn deferred_objects_keep_their_content_until_the_readers_are_gone() {
+    in_world(1, narrow(), |world| {
+        let slab = Slab::<Native, [u64; 400]>::new(&world.memory);
+        let object = slab.alloc().expect("the only one");
+        let section = world.memory.rcu().read();
+        // SAFETY: ours; afterwards it is read inside a section that began before.
+        unsafe {
+            object.write([7; 400]);
+            slab.free_deferred(object);
+        }
+        assert_eq!((slab.nr_live(), slab.nr_deferred()), (1, 1));
+        assert!(slab.try_alloc().is_err());
+        // SAFETY: the section began before the object was deferred.
+        assert_eq!(unsafe { object.read() }, [7; 400]);
+        drop(section);
+        assert_eq!(slab.alloc(), Ok(object));
+        assert_eq!((slab.nr_live(), slab.nr_deferred()), (1, 0));
+    });
+}
+
+#[test]
+fn a_slab_dropped_with_deferred_objects_leaves_them_to_rcu() {
+    in_world(3, narrow(), |world| {
+        let slab = Slab::<Native, [u64; 400]>::new(&world.memory);
+        let object = slab.alloc().expect("plenty");
+        // SAFETY: ours, and not used any more.
+        unsafe { slab.free_deferred(object) };
+        drop(slab);
+        world.memory.rcu().flush();
+        assert_eq!(world.memory.nr_free(), 2, "the frame stays with the slab that is gone");
+    });
+}
+
+#[test]
+fn out_of_memory_is_exact_for_objects_too() {
+    let (world, machine) = (NativeWorld::new(5, 2, narrow()), Machine::new(2));
+    let slab = Slab::<Native, [u64; 30]>::new(&world.memory);
+    machine.attach(|| {
+        let objects = take_all(&slab);
+        assert_eq!(objects.len(), 5 * slab.objects_per_frame());
+        assert_eq!(slab.alloc().expect_err("all are taken").cause(), Cause::Exhausted);
+        free_all(&slab, objects);
+        // The other CPU gets all of them, out of this one's magazine too.
+        let elsewhere = std::thread::scope(|scope| {
+            let other = scope.spawn(|| machine.attach(|| take_all(&slab).len()));
+            other.join().expect("the other CPU failed")
+        });
+        assert_eq!(elsewhere, 5 * slab.objects_per_frame());
+    });
+}
+
+#[test]
+fn failures_on_request_strike_objects_once_each() {
+    in_world(10, Options::default(), |world| {
+        let slab = Slab::<Native, [u64; 30]>::new(&world.memory);
+        // The first needs a frame, which doesn't count as another allocation.
+        world.memory.set_failing(Failing::Once(2));
+        let results: Vec<bool> = (0..3).map(|_| slab.alloc().is_ok()).collect();
+        assert_eq!(results, [true, false, true]);
+        world.memory.set_failing(Failing::From(1));
+        assert_eq!(slab.try_alloc().expect_err("asked for").cause(), Cause::Injected);
+        assert_eq!(slab.nr_live(), 2);
+    });
+}
+
+#[test]
+#[should_panic(expected = "is freed twice")]
+fn an_object_freed_twice_is_noticed_when_it_goes_back() {
+    in_world(10, Options::default(), |world| {
+        let slab = Slab::<Native, [u64; 30]>::new(&world.memory);
+        let object = slab.alloc().expect("plenty");
+        free_all(&slab, [object, object]);
+        slab.drain();
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    #[test]
+    fn random_use_leaves_no_frame_behind(seed in any::<u64>(), nr_frames in 1..20_usize) {
+        in_world(nr_frames, narrow(), |world| {
+            let slab = Slab::<Native, [u64; 40]>::new(&world.memory);
+            let (mut dice, mut held, mut deferred) = (Dice(seed), Vec::new(), 0);
+            for _ in 0..2000 {
+                match dice.roll(8) {
+                    0..=4 => held.extend(slab.try_alloc()),
+                    5 if !held.is_empty() => {
+                        // SAFETY: ours, and not used any more.
+                        unsafe { slab.free_deferred(held.swap_remove(dice.roll(held.len()))) };
+                        deferred += 1;
+                    }
+                    6 if dice.roll(50) == 0 => slab.drain(),
+                    7 if dice.roll(50) == 0 => {
+                        world.memory.rcu().flush();
+                        deferred = 0;
+                    }
+                    _ if !held.is_empty() => free_all(&slab, [held.swap_remove(dice.roll(held.len()))]),
+                    _ => (),
+                }
+                world.memory.rcu().poll();
+                assert!(slab.nr_deferred() <= deferred);
+                assert_eq!(slab.nr_live(), held.len() + slab.nr_deferred());
+            }
+            free_all(&slab, held);
+            world.memory.rcu().flush();
+            slab.drain();
+            assert_eq!((world.memory.nr_free(), slab.nr_frames()), (nr_frames, 0));
+            assert!(world.memory.audit().is_clean());
+        });
+    }
+}
+
+/// Threads write their own mark into objects, pass the CPUs on, free at once and deferred; marks never mix.
+#[test]
+fn threads_share_a_slab() {
+    const THREADS: usize = 4;
+    let (world, machine) = (NativeWorld::new(60, 2, narrow()), Machine::new(2));
+    let slab = Slab::<Native, [u64; 60]>::new(&world.memory);
+    Native::run(&machine, THREADS, &|thread| {
+        let (mut dice, mut held) = (Dice(thread as u64), Vec::new());
+        for _ in 0..30_000 {
+            Native::enter();
+            work_once(&slab, &mut dice, &mut held, thread as u64 + 1);
+            world.memory.rcu().poll();
+            Native::leave();
+        }
+        Native::enter();
+        free_all(&slab, held);
+        Native::leave();
+    });
+    machine.attach(|| world.memory.rcu().flush());
+    drop(slab);
+    assert_eq!(world.memory.nr_free(), 60);
+    assert!(world.memory.audit().is_clean(), "{}", world.memory.audit());
+}
+
+fn work_once(slab: &Slab<Native, [u64; 60]>, dice: &mut Dice, held: &mut Vec<NonNull<[u64; 60]>>, mark: u64) {
+    if held.len() < 30 && dice.roll(2) == 0 {
+        // Each frame holds 8, so that 60 are enough even if every magazine's object keeps one.
+        let object = slab.alloc().expect("a frame or an object is free");
+        // SAFETY: ours.
+        unsafe { object.write([mark; 60]) };
+        held.push(object);
+    } else if !held.is_empty() {
+        let object = held.swap_remove(dice.roll(held.len()));
+        // SAFETY: ours, initialised when it was taken.
+        assert!(unsafe { object.read() }.iter().all(|&word| word == mark), "two threads own one object");
+        match dice.roll(3) {
+            // SAFETY: not used any more.
+            0 => unsafe { slab.free_deferred(object) },
+            _ => free_all(slab, [object]),
+        }
+    }
+    assert!(PAGE_BYTES / slab.objects_per_frame() >= 480);
+}

@@ -1,0 +1,50 @@
+//! A small memory on a machine of its own.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use faultless_phys::{Memory, Options, Pfn};
+use faultless_platform::native::HostRegion;
+use faultless_platform::{PAGE_BYTES, Platform};
+
+pub struct World<P: Platform> {
+    pub memory: Memory<P>,
+    region: HostRegion,
+}
+
+impl<P: Platform> World<P> {
+    /// A memory of `nr_frames` frames to allocate, and those of their metadata.
+    pub fn new(nr_frames: usize, nr_cpus: usize, options: Options) -> Self {
+        let nr_all = (nr_frames..).find(|all| all - all.div_ceil(64) == nr_frames).expect("numbers go on");
+        let region = HostRegion::reserve(nr_all * PAGE_BYTES).expect("the host has a few MiB");
+        // SAFETY: the region is new, and is dropped after the memory.
+        let memory = unsafe { Memory::new(region.base(), nr_all * PAGE_BYTES, nr_cpus, options) }.expect("it fits");
+        assert_eq!((memory.nr_frames(), memory.nr_free()), (nr_frames, nr_frames));
+        Self { memory, region }
+    }
+
+    /// Takes every frame, without sleeping.
+    pub fn take_all(&self) -> Vec<Pfn> {
+        std::iter::from_fn(|| self.memory.try_alloc().ok()).collect()
+    }
+
+    pub fn free_all(&self, frames: impl IntoIterator<Item = Pfn>) {
+        for pfn in frames {
+            // SAFETY: the tests own what they free and use it no more.
+            unsafe { self.memory.free(pfn) };
+        }
+    }
+}
+
+/// Poison on, lists and counts so narrow that rare paths are common.
+pub fn narrow() -> Options {
+    Options { poison: true, refcount_bits: 4, list_high: 4, list_batch: 2 }
+}
+
+/// Numbers that look random, the same for the same seed.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+}
