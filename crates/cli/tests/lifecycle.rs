@@ -197,6 +197,39 @@ fn a_refused_mode_says_what_to_set() {
 }
 
 #[test]
+fn where_nothing_may_be_watched_the_message_says_what_to_allow() {
+    let place = Place::new("forbidden");
+    let mut recorder = faultless();
+    recorder.args(["record", "--", "touch", "ran"]).current_dir(&place.folder);
+    // SAFETY: between fork and exec only system calls are made, on memory of this frame.
+    unsafe { recorder.pre_exec(|| forbid(libc::SYS_perf_event_open)) };
+    let output = recorder.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["watching page faults is not permitted", "perf_event_paranoid", "perf_event_open"] {
+        assert!(err(&output).contains(part), "{part}: {}", err(&output));
+    }
+    assert!(place.names().is_empty(), "the program did not run: {:?}", place.names());
+}
+
+/// Makes a system call fail with EPERM from now on, as a container does.
+fn forbid(number: i64) -> std::io::Result<()> {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the program and its steps live until the calls return.
+    let refused = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) != 0
+    };
+    if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[test]
 fn what_is_not_understood_gives_2() {
     for args in [
         &["record"][..],

@@ -7,7 +7,7 @@
 //! and how threads were called last is known only at the end. The second pass takes the same steps as the first.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Seek};
 
 use faultless_trace::{Event, Header, Missing, WriteError, Writer};
 
@@ -48,7 +48,13 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
     if cast.has_foreign_calls {
         header.missing.push(Missing::ForeignCalls);
     }
-    let bytes = write(material, &header, &cast, out)?;
+    let bytes = match write(material, &header, &cast, out) {
+        Err(RecordError::Write(WriteError::Inconsistent(_))) if header.lost == 0 => {
+            header.lost = 1;
+            write_again(material, &header, &cast, out)?
+        }
+        result => result?,
+    };
     Ok(Converted { header, tally, bytes, still_running: cast.still_running })
 }
 
@@ -63,6 +69,13 @@ fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) 
     tell(material, 500, &mut push)?;
     result?;
     Ok(writer.finish()?.1)
+}
+
+/// Writes the trace anew: the kernel's records contradicted each other, so one of them is missing (`lost` is 1 now).
+fn write_again(material: &mut Material<'_>, header: &Header, cast: &Cast, mut out: &File) -> Result<u64, RecordError> {
+    out.rewind()?;
+    out.set_len(0)?;
+    write(material, header, cast, out)
 }
 
 /// Tells the whole story to the sink.

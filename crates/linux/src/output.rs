@@ -30,10 +30,14 @@ impl Output {
         }
     }
 
-    /// Returns the folder that the output lies in.
-    pub(crate) fn folder(&self) -> &Path {
-        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
-        parent.unwrap_or(Path::new("."))
+    /// Returns the folder where the trace is being written, for other files that may grow large.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let parent = self.partial.as_ref().and_then(|partial| partial.parent());
+        match parent {
+            Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+            Some(parent) => parent.to_owned(),
+            None => std::env::temp_dir(),
+        }
     }
 
     /// Returns the file to write to.

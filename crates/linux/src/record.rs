@@ -198,7 +198,7 @@ fn watch(
     let setup = Setup { pid: child.pid(), pace: options.pace, begin: Begin::AtExec, ring_bytes: options.ring_bytes };
     let mut session = Session::open(sources, &setup)?;
     drop(trial);
-    let spool = Spool::create(output.folder(), session.rings_mut().len()).map_err(RecordError::Spool)?;
+    let spool = Spool::create(&output.folder(), session.rings_mut().len()).map_err(RecordError::Spool)?;
     let drain = Drain::start(session, spool)?;
     if let Err(error) = child.release() {
         drain.stop()?;

@@ -419,3 +419,6 @@ impl Record {
 fn guessed_flags(fork: &Forked) -> u64 {
     if fork.pid == fork.parent_pid { CloneTask::VM | CloneTask::THREAD } else { 0 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,9 @@ pub enum EventKind {
     /// The thread got a CPU.
     SwitchIn,
     /// The thread woke another recorded one, on its own behalf (never from an interrupt).
+    ///
+    /// What an ending thread wakes (who joins or waits for it) is not seen: Linux stops watching a thread just before.
+    /// Its [`EventKind::Exit`] stands for those wakes.
     Wake {
         /// The thread that may run again.
         woken: ThreadIndex,

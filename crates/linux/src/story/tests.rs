@@ -1,0 +1,245 @@
+//! Stories told from records made by hand, for what real programs do too rarely to wait for.
+
+use faultless_trace::Checker;
+
+use super::*;
+use crate::files::Identity;
+
+const ROOT: u32 = 10;
+
+/// Records made by hand, and what came of them.
+struct Told {
+    cast: Cast,
+    events: Vec<Event>,
+}
+
+impl Told {
+    /// Returns thread and kind of each event.
+    fn kinds(&self) -> Vec<(ThreadIndex, EventKind)> {
+        self.events.iter().map(|event| (event.thread, event.kind)).collect()
+    }
+
+    /// Checks the invariants that a trace without losses promises.
+    fn check(&self) {
+        assert_eq!(self.cast.lost, 0);
+        let header = faultless_trace::Header { pace: Pace::Stored, time_unit_ns: 10, ..Default::default() };
+        let mut checker = Checker::new(&header, self.cast.threads.len(), self.cast.files.len());
+        self.events.iter().for_each(|event| checker.admit(event).expect("the invariants hold"));
+    }
+}
+
+fn tell(mode: Mode, records: Vec<Record>) -> Told {
+    let mut story = Story::new(Scene { root: ROOT, mode, pace: Pace::Stored, time_unit_ns: 10 });
+    let mut events = Vec::new();
+    for record in records {
+        story.take(record, &mut |event| events.push(event));
+    }
+    let cast = story.finish(&mut |event| events.push(event));
+    Told { cast, events }
+}
+
+fn record(tid: u32, time_ns: u64, body: Body) -> Record {
+    Record { tid, time_ns, bytes: 0, body }
+}
+
+fn exec(tid: u32, time_ns: u64) -> Record {
+    record(tid, time_ns, Body::Named { tid, is_exec: true, name: format!("program {tid}") })
+}
+
+fn sample(tid: u32, time_ns: u64, sample: Sample) -> Record {
+    record(tid, time_ns, Body::Sample(Context { outer_tid: 1000 + tid, is_interrupt: false }, sample))
+}
+
+fn fault(tid: u32, time_ns: u64) -> Record {
+    sample(tid, time_ns, Sample::UserFault { address: 0x5000, ip: 0x400, error_code: 6 })
+}
+
+fn fork(parent: u32, pid: u32, tid: u32, time_ns: u64) -> Record {
+    record(parent, time_ns, Body::Forked(Forked { pid, tid, parent_pid: ROOT, parent_tid: parent }))
+}
+
+fn new_task(parent: u32, tid: u32, time_ns: u64) -> Record {
+    let flags = CloneTask::VM | CloneTask::THREAD;
+    sample(parent, time_ns, Sample::NewTask { outer_tid: 1000 + tid, flags })
+}
+
+fn is_fault(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Fault(_))
+}
+
+#[test]
+fn nothing_counts_before_the_program_begins() {
+    let told = tell(Mode::Privileged, vec![fault(ROOT, 100), exec(99, 150), exec(ROOT, 200), fault(ROOT, 345)]);
+    told.check();
+    assert_eq!(told.events.len(), 2);
+    assert_eq!((told.events[0].time_ns, told.events[0].kind), (0, EventKind::Exec));
+    assert_eq!((told.events[1].time_ns, told.events[1].on_cpu_ns), (140, 140), "rounded down to the unit");
+}
+
+#[test]
+fn a_threads_events_that_arrive_before_its_making_wait_for_it() {
+    let records = vec![
+        exec(ROOT, 100),
+        record(11, 5000, Body::SwitchedIn),
+        fault(11, 5010),
+        fork(ROOT, ROOT, 11, 5020),
+        new_task(ROOT, 11, 5030),
+        fault(11, 5040),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    let threads: Vec<_> = told.events.iter().map(|event| event.thread).collect();
+    assert_eq!(threads, [0, 0, 1, 1, 1]);
+    assert!(matches!(told.events[1].kind, EventKind::Clone(CloneTask { child: 1, .. })));
+    assert_eq!(told.cast.threads[1].name, "program 10", "a thread begins with its maker's name");
+}
+
+#[test]
+fn a_thread_whose_making_was_lost_marks_the_trace() {
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), fault(11, 200), fault(ROOT, 2_000_000)]);
+    assert_eq!(told.cast.lost, 1);
+    assert_eq!(told.events.iter().filter(|event| event.thread == 1).count(), 1);
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), fork(ROOT, ROOT, 11, 200), fault(11, 300)]);
+    assert_eq!(told.cast.lost, 1, "the clone's flags were lost");
+    assert_eq!(told.cast.threads.len(), 2);
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), new_task(ROOT, 11, 200)]);
+    assert_eq!(told.cast.lost, 1, "the fork was lost");
+}
+
+#[test]
+fn switching_after_the_end_is_no_life() {
+    let end = record(ROOT, 200, Body::Exited { tid: ROOT });
+    let switch = record(ROOT, 210, Body::SwitchedOut { is_preempted: false });
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), end, switch]);
+    told.check();
+    assert_eq!(told.kinds(), [(0, EventKind::Exec), (0, EventKind::Exit)]);
+}
+
+#[test]
+fn a_number_that_is_used_again_names_a_new_thread() {
+    let mut records = vec![exec(ROOT, 100)];
+    for time in [200, 400] {
+        records.extend([fork(ROOT, 11, 11, time), new_task(ROOT, 11, time + 10), fault(11, time + 20)]);
+        records.push(record(11, time + 30, Body::Exited { tid: 11 }));
+    }
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    assert_eq!(told.cast.threads.len(), 3);
+    let faults: Vec<_> = told.events.iter().filter(|event| is_fault(&event.kind)).map(|event| event.thread).collect();
+    assert_eq!(faults, [1, 2]);
+}
+
+#[test]
+fn exec_outside_the_first_thread_takes_over_the_process_number() {
+    let records = vec![
+        exec(ROOT, 100),
+        fork(ROOT, ROOT, 11, 200),
+        new_task(ROOT, 11, 210),
+        record(ROOT, 300, Body::Exited { tid: ROOT }),
+        exec(ROOT, 400),
+        fault(ROOT, 500),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    assert_eq!(told.kinds()[3], (1, EventKind::Exec));
+    assert!(told.events[4].thread == 1 && is_fault(&told.events[4].kind));
+}
+
+#[test]
+fn a_call_that_was_refused_or_is_no_memory_call_is_left_out() {
+    let enter = |number, first| Sample::Enter { number, args: [first, 1, 2, 3, 4, 5] };
+    let exit = |number| Sample::Exit { number, result: -1 };
+    let records = vec![
+        exec(ROOT, 100),
+        sample(ROOT, 200, exit(libc::SYS_mprotect)),
+        sample(ROOT, 210, enter(libc::SYS_prctl, 15)),
+        sample(ROOT, 220, exit(libc::SYS_prctl)),
+        sample(ROOT, 230, enter(libc::SYS_brk, 7)),
+        sample(ROOT, 240, exit(libc::SYS_brk)),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    let enter = CallEnter { call: Call::Brk, args: [7, 0, 0, 0, 0, 0] };
+    let exit = CallExit { call: Call::Brk, result: -1 };
+    assert_eq!(told.kinds()[1..], [(0, EventKind::CallEnter(enter)), (0, EventKind::CallExit(exit))]);
+}
+
+#[test]
+fn a_call_inside_a_call_marks_the_trace() {
+    let enter = Sample::Enter { number: libc::SYS_brk, args: [0; 6] };
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), sample(ROOT, 200, enter), sample(ROOT, 300, enter)]);
+    assert_eq!(told.cast.lost, 1);
+}
+
+#[test]
+fn a_32_bit_programs_calls_are_not_misread() {
+    let vdso = |start| {
+        let identity = Identity { major: 0, minor: 0, inode: 0, generation: 0 };
+        let (len_bytes, file_offset, prot, flags, path) = (8192, start, 5, 2, "[vdso]".into());
+        let mapping = Mapping { start, len_bytes, file_offset, prot, flags, identity, path };
+        record(ROOT, 150, Body::Mapped(Box::new(mapping)))
+    };
+    let link = Sample::Enter { number: libc::SYS_mmap, args: [0; 6] };
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), vdso(0xf7f0_0000), sample(ROOT, 200, link)]);
+    told.check();
+    assert!(told.cast.has_foreign_calls);
+    assert_eq!(told.events.len(), 2);
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), vdso(0x7fff_0000_0000), sample(ROOT, 200, link)]);
+    assert!(!told.cast.has_foreign_calls);
+    assert_eq!(told.events.len(), 3);
+}
+
+#[test]
+fn time_off_the_cpu_is_not_counted() {
+    let records = vec![
+        exec(ROOT, 0),
+        fault(ROOT, 100),
+        record(ROOT, 130, Body::SwitchedOut { is_preempted: false }),
+        record(ROOT, 5000, Body::SwitchedIn),
+        fault(ROOT, 5070),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    let on_cpu: Vec<_> = told.events.iter().map(|event| event.on_cpu_ns).collect();
+    assert_eq!(on_cpu, [0, 100, 30, 0, 70]);
+}
+
+#[test]
+fn wakes_count_between_recorded_threads_and_never_from_interrupts() {
+    let waking = |outer_tid, is_interrupt| {
+        let context = Context { outer_tid: 1000 + ROOT, is_interrupt };
+        record(ROOT, 300, Body::Sample(context, Sample::Waking { outer_tid }))
+    };
+    let records = vec![
+        exec(ROOT, 100),
+        fork(ROOT, ROOT, 11, 200),
+        new_task(ROOT, 11, 210),
+        waking(1011, false),
+        waking(1011, true),
+        waking(77, false),
+        waking(1000 + ROOT, false),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    let wakes: Vec<_> = told.kinds().into_iter().filter(|(_, kind)| matches!(kind, EventKind::Wake { .. })).collect();
+    assert_eq!(wakes, [(0, EventKind::Wake { woken: 1 })]);
+}
+
+#[test]
+fn without_privilege_a_fork_needs_no_tracepoint() {
+    let records = vec![exec(ROOT, 100), fork(ROOT, ROOT, 11, 200), fork(ROOT, 12, 12, 300)];
+    let told = tell(Mode::Unprivileged, records);
+    told.check();
+    let shares = |place: usize| match told.events[place].kind {
+        EventKind::Clone(clone) => clone.shares_memory(),
+        _ => panic!("a clone is expected"),
+    };
+    assert_eq!((shares(1), shares(2)), (true, false));
+}
+
+#[test]
+fn lost_and_unreadable_records_are_counted() {
+    let lost = record(ROOT, 200, Body::Lost { records: 5 });
+    let told = tell(Mode::Privileged, vec![exec(ROOT, 100), lost, record(0, 0, Body::Unreadable)]);
+    assert_eq!(told.cast.lost, 6);
+}
