@@ -1,0 +1,182 @@
+//! Areas: ranges of one kind of memory (Linux's VMAs).
+//!
+//! # Guarantee
+//! An area's attributes change only under the address space's write lock, inside
+//! [`Design::begin_change`](crate::design::Design::begin_change) .. `end_change`, so that a design whose faults don't
+//! take that lock can see a change coming.
+//!
+//! # Invariants
+//! * I1 `start < end`, both page-aligned; the index holds the same bounds.
+//! * I2 the object is set before the area is published and never changes; the area owns one of its references.
+//! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
+
+use crate::addr::PAGE;
+use crate::design::Design;
+use crate::entry::EntryFlags;
+use crate::object::{Object, ObjectRef};
+use bitflags::bitflags;
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use faultless_platform::{Atomic, Ordering, Platform};
+
+bitflags! {
+    /// What an area is and allows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AreaFlags: u32 {
+        /// Loads are allowed.
+        const READ = 1 << 0;
+        /// Stores are allowed.
+        const WRITE = 1 << 1;
+        /// Fetches are allowed.
+        const EXEC = 1 << 2;
+        /// Stores reach the object; without it the area is private.
+        const SHARED = 1 << 3;
+        /// Grows downwards when touched below its start.
+        const GROWSDOWN = 1 << 4;
+        /// Pages are locked in memory.
+        const LOCKED = 1 << 5;
+        /// A child does not get the area (`MADV_DONTFORK`).
+        const DONTFORK = 1 << 6;
+        /// A child gets the area empty (`MADV_WIPEONFORK`).
+        const WIPEONFORK = 1 << 7;
+        /// `PROT_WRITE` may not be added: a shared mapping of a read-only descriptor.
+        const DENY_WRITE = 1 << 8;
+        /// `MAP_NORESERVE` was asked for.
+        const NORESERVE = 1 << 9;
+    }
+}
+
+impl AreaFlags {
+    /// The rights among the flags.
+    pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
+}
+
+/// An area as it was at one instant.
+#[derive(Debug)]
+pub struct AreaView<P: Platform> {
+    /// First byte.
+    pub start: u64,
+    /// First byte behind.
+    pub end: u64,
+    /// What it is and allows.
+    pub flags: AreaFlags,
+    /// Page offset of the first page: in the object, or for anonymous memory `start` / 4096 when it was made.
+    pub page_offset: u64,
+    /// The object behind it; none for private anonymous memory.
+    pub object: Option<NonNull<Object<P>>>,
+    /// The reverse-map root; 0 is none.
+    pub root: u64,
+}
+
+impl<P: Platform> Clone for AreaView<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for AreaView<P> {}
+
+impl<P: Platform> AreaView<P> {
+    /// Returns the page offset of `address`.
+    pub fn page_offset_of(&self, address: u64) -> u64 {
+        self.page_offset.wrapping_add(address.wrapping_sub(self.start) / PAGE)
+    }
+
+    /// Returns the entry flags for a page of this area that stores may not reach.
+    pub fn read_only_entry(&self) -> EntryFlags {
+        let mut flags = EntryFlags::USER | EntryFlags::ACCESSED;
+        // x86: a present entry is readable; only areas without any right have none.
+        flags.set(EntryFlags::PRESENT, self.flags.intersects(AreaFlags::RIGHTS));
+        flags.set(EntryFlags::NO_EXECUTE, !self.flags.contains(AreaFlags::EXEC));
+        flags
+    }
+
+    /// Says whether `next`, which starts where this area ends, may be joined with it.
+    pub fn joins(&self, next: &Self) -> bool {
+        self.end == next.start
+            && self.flags == next.flags
+            && self.object == next.object
+            && self.page_offset_of(self.end) == next.page_offset
+            && (self.root == next.root || self.root == 0 || next.root == 0)
+    }
+}
+
+/// An area; see the module.
+pub struct Area<P: Platform, D: Design<P>> {
+    start: P::AtomicU64,
+    end: P::AtomicU64,
+    page_offset: P::AtomicU64,
+    flags: P::AtomicU32,
+    root: P::AtomicU64,
+    object: Option<ObjectRef<P>>,
+    /// What the design keeps for each area.
+    pub(crate) state: D::AreaState,
+    /// Links areas that one change removes; the writer's alone.
+    pub(crate) next_removed: UnsafeCell<Option<NonNull<Self>>>,
+}
+
+// SAFETY: all that several threads use is atomic; `next_removed` belongs to the writer.
+unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
+
+impl<P: Platform, D: Design<P>> Area<P, D> {
+    /// Returns an area as `view` describes it, which owns `object`.
+    pub(crate) fn new(view: &AreaView<P>, object: Option<ObjectRef<P>>) -> Self {
+        Self {
+            start: P::AtomicU64::new(view.start),
+            end: P::AtomicU64::new(view.end),
+            page_offset: P::AtomicU64::new(view.page_offset),
+            flags: P::AtomicU32::new(view.flags.bits()),
+            root: P::AtomicU64::new(view.root),
+            object,
+            state: D::new_area_state(),
+            next_removed: UnsafeCell::new(None),
+        }
+    }
+
+    /// Returns what the area is now. Under the space's lock, or checked by the design afterwards, it is consistent.
+    #[inline]
+    pub fn view(&self) -> AreaView<P> {
+        // Relaxed: the space's lock or the design's sequence count orders these loads.
+        let order = Ordering::Relaxed;
+        AreaView {
+            start: self.start.load(order),
+            end: self.end.load(order),
+            flags: AreaFlags::from_bits_truncate(self.flags.load(order)),
+            page_offset: self.page_offset.load(order),
+            object: self.object.as_ref().map(ObjectRef::as_ptr),
+            root: self.root.load(order),
+        }
+    }
+
+    /// Returns the object behind the area.
+    pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
+        self.object.as_ref()
+    }
+
+    /// Changes bounds, offset and flags; inside `begin_change` .. `end_change`.
+    pub(crate) fn set(&self, view: &AreaView<P>) {
+        // Relaxed: the design's sequence count orders these stores for those who don't hold the lock.
+        let order = Ordering::Relaxed;
+        self.start.store(view.start, order);
+        self.end.store(view.end, order);
+        self.page_offset.store(view.page_offset, order);
+        self.flags.store(view.flags.bits(), order);
+        if self.root.load(order) != view.root {
+            self.root.store(view.root, order);
+        }
+    }
+
+    /// Gives the area a reverse-map root unless it has one (I3); returns the one in force.
+    pub(crate) fn root_or_set(&self, fresh: impl FnOnce() -> u64) -> u64 {
+        // Relaxed: the root is an identity, nothing is reached through it.
+        match self.root.load(Ordering::Relaxed) {
+            0 => {
+                let root = fresh();
+                // Relaxed: as above; two faults under the read lock may race, and one value wins.
+                let result = self.root.compare_exchange(0, root, Ordering::Relaxed, Ordering::Relaxed);
+                result.map_or_else(|winner| winner, |_| root)
+            }
+            root => root,
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The invariants, checked.
+//!
+//! # Guarantee
+//! [`invariants`] looks at every space, table, frame and TLB of an instance and names the first invariant that is
+//! broken, with the address. It changes nothing but empties inboxes. Nobody may use the instance meanwhile.
+//!
+//! # What is checked
+//! Numbers are those of the project's list of invariants.
+//! * 1 areas sorted, disjoint, aligned, inside user memory; their count and total are those that the space keeps
+//! * 2 every entry that maps a frame lies in an area and is no stronger than it; a writable entry of a private area maps
+//!   a frame that nobody else maps
+//! * 3 a frame's references are the entries and objects that hold it; the zero page is never writable, and zero
+//! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
+//! * 8 every frame is free or somebody's
+
+use crate::addr::{PAGE, USER_END, is_page_aligned};
+use crate::area::{AreaFlags, AreaView};
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::instance::Vm;
+use crate::space::Space;
+use crate::tlb::Translation;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use core::fmt;
+use faultless_phys::{Kind, Pfn};
+use faultless_platform::{PAGE_BYTES, Platform};
+
+/// An invariant that doesn't hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Its number.
+    pub invariant: u32,
+    /// What was found.
+    pub what: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "invariant {} is broken: {}", self.invariant, self.what)
+    }
+}
+
+impl core::error::Error for Broken {}
+
+macro_rules! ensure {
+    ($invariant:literal, $holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err(Broken { invariant: $invariant, what: alloc::format!($($what)+) });
+        }
+    };
+}
+
+/// What the spaces hold, collected on the way.
+#[derive(Default)]
+struct Census {
+    /// References that entries and objects hold to each frame.
+    holds: BTreeMap<Pfn, u32>,
+    /// Writable private mappings of each frame.
+    private_writable: BTreeMap<Pfn, u64>,
+    tables: BTreeSet<Pfn>,
+}
+
+/// Checks everything; see the module.
+pub fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+    vm.memory().rcu().flush();
+    let mut census = Census::default();
+    let mut result = Ok(());
+    vm.for_each_space(|space| {
+        if result.is_ok() {
+            result = check_space(space, &mut census);
+        }
+    });
+    result?;
+    vm.for_each_object(|object| {
+        object.tables().for_each_table(vm.memory(), &mut |table| {
+            census.tables.insert(table);
+        });
+        object.for_each_frame(vm.memory(), &mut |pfn| *census.holds.entry(pfn).or_default() += 1);
+    });
+    check_frames(vm, &census)?;
+    check_tlbs(vm)
+}
+
+fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
+    let (mut position, mut nr_areas, mut bytes) = (0, 0, 0);
+    for entry in space.index().overlapping(0..u64::MAX) {
+        // SAFETY: the index holds the area, and nobody changes it meanwhile.
+        let view = unsafe { entry.area.as_ref() }.view();
+        let (start, end) = (entry.start, entry.end);
+        ensure!(
+            1,
+            (view.start, view.end) == (start, end),
+            "index says {start:#x}-{end:#x}, the area {:#x}-{:#x}",
+            view.start,
+            view.end
+        );
+        ensure!(1, start < end && is_page_aligned(start | end), "area {start:#x}-{end:#x} is empty or not aligned");
+        ensure!(1, start >= position && end <= USER_END, "area {start:#x}-{end:#x} overlaps or leaves user memory");
+        (position, nr_areas, bytes) = (end, nr_areas + 1, bytes + (end - start));
+    }
+    ensure!(1, nr_areas == space.nr_areas(), "{nr_areas} areas, map_count says {}", space.nr_areas());
+    ensure!(1, bytes == space.mapped_bytes(), "{bytes} bytes mapped, the total says {}", space.mapped_bytes());
+    check_entries(space, census)
+}
+
+fn check_entries<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
+    let memory = space.memory();
+    let mut result = Ok(());
+    let mut resident = 0;
+    space.tables().for_each_mapped(memory, 0..1 << 48, &mut |address, entry| {
+        resident += u64::from(!entry.is_special());
+        if result.is_ok() {
+            result = check_entry(space, address, entry, census);
+        }
+    });
+    result?;
+    ensure!(1, resident == space.resident_pages(), "{resident} pages resident, rss says {}", space.resident_pages());
+    let mut twice = None;
+    space.tables().for_each_table(memory, &mut |table| {
+        if !census.tables.insert(table) {
+            twice = Some(table);
+        }
+    });
+    ensure!(3, twice.is_none(), "table {twice:?} is in two trees");
+    Ok(())
+}
+
+fn check_entry<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    address: u64,
+    entry: Entry,
+    census: &mut Census,
+) -> Result<(), Broken> {
+    let area = space.index().containing(address);
+    // SAFETY: the index holds the area, and nobody changes it meanwhile.
+    let view = area.map(|area| unsafe { area.area.as_ref() }.view());
+    let Some(view) = view else {
+        ensure!(2, false, "{address:#x} maps {:?} outside any area", entry.pfn());
+        return Ok(());
+    };
+    ensure!(
+        2,
+        is_within_rights(entry, &view),
+        "{address:#x}: entry {:#x} is stronger than its area {:?}",
+        entry.bits(),
+        view.flags
+    );
+    if entry.is_special() {
+        ensure!(
+            3,
+            !entry.is_writable() && entry.pfn() == space.vm().zero_page(),
+            "{address:#x}: the zero page is writable or not the zero page"
+        );
+        return Ok(());
+    }
+    *census.holds.entry(entry.pfn()).or_default() += 1;
+    if entry.is_writable() && !view.flags.contains(AreaFlags::SHARED) {
+        census.private_writable.insert(entry.pfn(), address);
+    }
+    Ok(())
+}
+
+fn is_within_rights<P: Platform>(entry: Entry, view: &AreaView<P>) -> bool {
+    let may = |flag, right| !entry.has(flag) || view.flags.intersects(right);
+    let may_execute = entry.has(EntryFlags::NO_EXECUTE) || view.flags.contains(AreaFlags::EXEC);
+    may(EntryFlags::PRESENT, AreaFlags::RIGHTS)
+        && may(EntryFlags::WRITE, AreaFlags::WRITE)
+        && (may_execute || !entry.is_present())
+}
+
+fn check_frames<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &Census) -> Result<(), Broken> {
+    let memory = vm.memory();
+    let mut result = Ok(());
+    let audit = memory.audit_with(|frame| {
+        if result.is_ok() {
+            result = check_frame(census, &frame);
+        }
+    });
+    result?;
+    ensure!(8, audit.is_clean(), "{audit}");
+    for (pfn, address) in &census.private_writable {
+        let holds = census.holds.get(pfn).copied().unwrap_or(0);
+        ensure!(2, holds == 1, "{address:#x} may write {pfn}, which {holds} entries or objects hold");
+    }
+    let zero = memory.frame(vm.zero_page());
+    // SAFETY: the zero page is never freed and never written.
+    let zero = unsafe { core::slice::from_raw_parts(zero, PAGE_BYTES) };
+    ensure!(3, zero.iter().all(|&byte| byte == 0), "the zero page is not zero");
+    Ok(())
+}
+
+fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(), Broken> {
+    let pfn = frame.pfn;
+    match frame.kind {
+        Kind::Anonymous | Kind::Object => {
+            let holds = census.holds.get(&pfn).copied().unwrap_or(0);
+            ensure!(
+                3,
+                holds == frame.nr_references,
+                "{pfn} ({:?}) counts {} references, {holds} exist",
+                frame.kind,
+                frame.nr_references
+            );
+        }
+        Kind::Table => ensure!(8, census.tables.contains(&pfn), "{pfn} is a page table of no tree"),
+        Kind::Free | Kind::Slab | Kind::Reserved => {
+            ensure!(4, !census.holds.contains_key(&pfn), "{pfn} is {:?}, but mapped", frame.kind);
+        }
+    }
+    Ok(())
+}
+
+fn check_tlbs<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+    let mut result = Ok(());
+    // SAFETY: nobody uses the instance meanwhile, as this function's caller promises.
+    unsafe {
+        vm.cpus().for_each_tlb(|cpu, tlb| {
+            for translation in tlb.translations() {
+                if result.is_ok() {
+                    result = check_translation(vm, cpu, translation);
+                }
+            }
+        });
+    }
+    result
+}
+
+fn check_translation<P: Platform, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: &Translation) -> Result<(), Broken> {
+    let mut entry = None;
+    vm.for_each_space(|space| {
+        if space.id() == known.space {
+            let leaf = space.tables().walk(space.memory(), known.address);
+            entry = Some(leaf.map_or(Entry::EMPTY, |leaf| leaf.entry()));
+        }
+    });
+    let page = known.address / PAGE * PAGE;
+    let Some(entry) = entry else {
+        ensure!(4, false, "CPU {cpu} knows {page:#x} of space {}, which is gone", known.space);
+        return Ok(());
+    };
+    let is_covered = entry.is_present()
+        && entry.pfn() == known.entry.pfn()
+        && (entry.is_writable() || !known.entry.is_writable())
+        && (!entry.has(EntryFlags::NO_EXECUTE) || known.entry.has(EntryFlags::NO_EXECUTE));
+    ensure!(
+        5,
+        is_covered,
+        "CPU {cpu} knows {page:#x} as {:#x}, the table says {:#x}",
+        known.entry.bits(),
+        entry.bits()
+    );
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! `mmap-sem`: a fault reads the address space's semaphore from its beginning to its end (Linux up to 4.x).
+//!
+//! # Guarantee
+//! A fault excludes every map operation, and is excluded by it.
+//!
+//! | who | does | writes to shared lines |
+//! |---|---|---|
+//! | fault | read-locks the semaphore, looks the area up, installs under the page-table lock | the semaphore's word twice, the page-table lock twice, the entry |
+//! | writer | write-locks the semaphore | the semaphore's word twice, the index's root |
+
+use super::Design;
+use crate::error::AccessError;
+use crate::fault::{Fault, Handled, classic};
+use crate::space::Space;
+use core::marker::PhantomData;
+use faultless_platform::Platform;
+use faultless_sync::RwSemaphore;
+
+/// See the module.
+pub struct MmapSem<S>(PhantomData<fn() -> S>);
+
+impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
+    const NAME: &'static str = "mmap-sem";
+    type Semaphore = S;
+    type SpaceState = ();
+    type AreaState = ();
+
+    fn new_space_state() {}
+    fn new_area_state() {}
+    #[inline]
+    fn begin_change((): &()) {}
+    #[inline]
+    fn end_change((): &()) {}
+    #[inline]
+    fn update_index((): &(), update: impl FnOnce()) {
+        update();
+    }
+    #[inline]
+    fn release_area((): &()) -> bool {
+        true
+    }
+
+    #[inline]
+    fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
+        classic::handle(space, fault)?;
+        Ok(Handled::Classic)
+    }
+}

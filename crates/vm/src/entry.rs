@@ -1,0 +1,120 @@
+//! Page-table entries: the bits of the x86-64 hardware.
+//!
+//! # Guarantee
+//! An [`Entry`] has the layout of the processor's own 4 KiB entries (Intel SDM volume 3A, section 4.5), so that a
+//! later platform can point the hardware at the same tables. Software bits are among those that it ignores.
+
+use bitflags::bitflags;
+use faultless_phys::Pfn;
+
+bitflags! {
+    /// The bits of an entry that aren't the frame's address.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct EntryFlags: u64 {
+        /// P: the entry may be used.
+        const PRESENT = 1 << 0;
+        /// R/W: stores are allowed.
+        const WRITE = 1 << 1;
+        /// U/S: user mode may use it.
+        const USER = 1 << 2;
+        /// A: used since the bit was cleared.
+        const ACCESSED = 1 << 5;
+        /// D: written since the bit was cleared.
+        const DIRTY = 1 << 6;
+        /// Software (bit 9): the frame is not counted, it is the zero page.
+        const SPECIAL = 1 << 9;
+        /// Software (bit 10): private anonymous memory that no fork shares (Linux's PageAnonExclusive).
+        const EXCLUSIVE = 1 << 10;
+        /// XD: fetches are forbidden.
+        const NO_EXECUTE = 1 << 63;
+    }
+}
+
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// One entry as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// Nothing mapped.
+    pub const EMPTY: Self = Self(0);
+
+    /// Returns the entry with these 64 bits.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the 64 bits.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns an entry for a frame.
+    #[inline]
+    pub fn new(pfn: Pfn, flags: EntryFlags) -> Self {
+        Self(pfn.address() & ADDRESS | flags.bits())
+    }
+
+    /// Returns an upper-level entry for a table.
+    #[inline]
+    pub fn table(pfn: Pfn) -> Self {
+        Self::new(pfn, EntryFlags::PRESENT | EntryFlags::WRITE | EntryFlags::USER | EntryFlags::ACCESSED)
+    }
+
+    /// Says whether nothing is mapped.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Says whether the entry may be used.
+    #[inline]
+    pub const fn is_present(self) -> bool {
+        self.0 & EntryFlags::PRESENT.bits() != 0
+    }
+
+    /// Says whether stores are allowed.
+    #[inline]
+    pub const fn is_writable(self) -> bool {
+        self.has(EntryFlags::WRITE)
+    }
+
+    /// Says whether the frame is the zero page, which nobody counts.
+    #[inline]
+    pub const fn is_special(self) -> bool {
+        self.has(EntryFlags::SPECIAL)
+    }
+
+    /// Says whether all of `flags` are set.
+    #[inline]
+    pub const fn has(self, flags: EntryFlags) -> bool {
+        self.0 & flags.bits() == flags.bits()
+    }
+
+    /// Returns the frame.
+    #[inline]
+    pub fn pfn(self) -> Pfn {
+        Pfn::new(((self.0 & ADDRESS) >> 12) as u32)
+    }
+
+    /// Returns the entry's flags.
+    #[inline]
+    pub const fn flags(self) -> EntryFlags {
+        EntryFlags::from_bits_truncate(self.0)
+    }
+
+    /// Returns the entry with `flags` set.
+    #[inline]
+    pub const fn with(self, flags: EntryFlags) -> Self {
+        Self(self.0 | flags.bits())
+    }
+
+    /// Returns the entry with `flags` cleared.
+    #[inline]
+    pub const fn without(self, flags: EntryFlags) -> Self {
+        Self(self.0 & !flags.bits())
+    }
+}

@@ -1,0 +1,85 @@
+//! The classic fault: under the address space's semaphore.
+
+use super::{EntryLock, Fault, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::area::AreaFlags;
+use crate::design::Design;
+use crate::error::AccessError;
+use crate::events::GiveUp;
+use crate::object::{FetchError, ObjectRef, PageError};
+use crate::space::Space;
+use faultless_platform::Platform;
+use faultless_sync::RwSemaphore;
+
+/// What must happen without the semaphore before the fault is tried again.
+enum Again<P: Platform> {
+    Fetch(ObjectRef<P>, u64),
+    GrowStack,
+}
+
+/// Handles a fault under the semaphore, as often as it takes.
+pub(crate) fn handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+    loop {
+        match attempt(space, fault)? {
+            None => return Ok(()),
+            Some(Again::Fetch(object, page_index)) => fetch(space, fault, &object, page_index)?,
+            Some(Again::GrowStack) => space.grow_stack(fault.address)?,
+        }
+    }
+}
+
+#[inline]
+fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {
+    let _read = space.semaphore().read();
+    let not_mapped = AccessError::NotMapped { address: fault.address };
+    let entry = space.index().first_ending_after(fault.address).ok_or(not_mapped)?;
+    // SAFETY: the semaphore keeps the area.
+    let area = unsafe { entry.area.as_ref() };
+    let view = area.view();
+    if fault.address < view.start {
+        let grows = view.flags.contains(AreaFlags::GROWSDOWN);
+        return if grows { Ok(Some(Again::GrowStack)) } else { Err(not_mapped) };
+    }
+    if !permits(view.flags, fault.access) {
+        return Err(AccessError::Forbidden { address: fault.address });
+    }
+    let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
+    let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
+    match resolve(&page, &ClassicLock) {
+        // The classic lock never gives up.
+        Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
+        Err(Stop::Fetch((object, page_index))) => Ok(Some(Again::Fetch(object, page_index))),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+#[cold]
+fn fetch<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    fault: Fault,
+    object: &ObjectRef<P>,
+    page_index: u64,
+) -> Result<(), AccessError> {
+    match object.fill(space.memory(), page_index) {
+        Ok(()) | Err(PageError::Fetch(FetchError::Retry)) => Ok(()),
+        Err(PageError::OutOfFrames(cause)) => Err(cause.into()),
+        Err(PageError::Saturated) => Err(AccessError::TooManyReferences),
+        Err(PageError::BehindEnd | PageError::Fetch(FetchError::Failed)) => {
+            Err(AccessError::NoPage { address: fault.address })
+        }
+    }
+}
+
+/// Locks the page table and nothing else: the semaphore keeps the area as it is.
+struct ClassicLock;
+
+impl<P: Platform, D: Design<P>> EntryLock<P, D> for ClassicLock {
+    #[inline]
+    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    }
+
+    #[inline]
+    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+        page.area.root_or_set(|| page.space.vm().fresh_root())
+    }
+}

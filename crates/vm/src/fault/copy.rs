@@ -1,0 +1,122 @@
+//! Stores to pages that are mapped but not writable.
+//!
+//! # Guarantee
+//! A private page becomes writable in place only if nobody shares it; else the store gets a copy. Before the copy can
+//! be reached, no CPU has a translation to the old page (entry cleared, shot down, then set: as Linux does it), so
+//! that all threads see the change at once.
+
+use super::{EntryLock, LeafGuard, PageFault, Stop};
+use crate::addr::{PAGE, PageRange, page_floor};
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
+use crate::events::Event;
+use crate::frames;
+use faultless_phys::{Kind, Pfn};
+use faultless_platform::{Bulk, Platform};
+
+/// Answers a fault on a mapped page.
+pub(super) fn allow<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+) -> Result<(), Stop<P>> {
+    if !page.fault.access.is_write() || page.seen.is_writable() {
+        // Another thread was faster, or this CPU's TLB was stale.
+        return Ok(());
+    }
+    if page.is_shared() {
+        page.install(lock, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY))?;
+        return Ok(());
+    }
+    match reuse_or_hold(page, lock)? {
+        Some(old) => copy(page, lock, old),
+        None => Ok(()),
+    }
+}
+
+/// Makes the page writable if it is ours alone; otherwise returns the frame to copy, with a reference to it.
+fn reuse_or_hold<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+) -> Result<Option<Pfn>, Stop<P>> {
+    let memory = page.space.memory();
+    let guard = lock.lock(page)?;
+    if guard.entry() != page.seen {
+        return Ok(None);
+    }
+    let old = page.seen.pfn();
+    if page.seen.is_special() {
+        return Ok(Some(old));
+    }
+    let metadata = memory.page(old);
+    let is_alone = metadata.kind() == Kind::Anonymous && metadata.nr_references() == 1;
+    if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
+        guard.set(page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE));
+        page.space.vm().events().count(Event::Reuse);
+        return Ok(None);
+    }
+    frames::get(memory, old).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
+    Ok(Some(old))
+}
+
+fn copy<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    old: Pfn,
+) -> Result<(), Stop<P>> {
+    let memory = page.space.memory();
+    let is_zero = page.seen.is_special();
+    let result = make_copy(page, lock, old, is_zero);
+    if !is_zero {
+        // The reference that `reuse_or_hold` took.
+        frames::put(memory, old);
+    }
+    result
+}
+
+fn make_copy<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    old: Pfn,
+    is_zero: bool,
+) -> Result<(), Stop<P>> {
+    let memory = page.space.memory();
+    let root = lock.root(page);
+    let new = frames::alloc(memory, Kind::Anonymous)?;
+    let kind = if is_zero { Bulk::Zero } else { Bulk::CopyFrom(memory.frame(old)) };
+    // SAFETY: the new frame is ours alone; the old one is held, or the zero page.
+    unsafe { P::bulk(memory.frame(new), kind) };
+    frames::set_owner(memory, new, root, page.view.page_offset_of(page.fault.address));
+    match lock.lock(page) {
+        Ok(guard) if guard.entry() == page.seen => {
+            replace(page, &guard, page.private_entry(new));
+            drop(guard);
+            finish(page, old, is_zero);
+            Ok(())
+        }
+        changed => {
+            let result = changed.map(drop).map_err(Stop::from);
+            frames::put(memory, new);
+            result
+        }
+    }
+}
+
+/// Swaps the page under the table's lock; see the guarantee.
+fn replace<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
+    guard.take();
+    if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
+        page.space.flush(range);
+    }
+    guard.set(entry);
+}
+
+/// Accounts for a copy that is in place, and drops the entry's reference to the old page.
+fn finish<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_zero: bool) {
+    if was_zero {
+        page.space.add_resident(1);
+    } else {
+        page.space.vm().events().count(Event::Cow);
+        frames::put(page.space.memory(), old);
+    }
+}

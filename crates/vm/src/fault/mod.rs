@@ -1,0 +1,182 @@
+//! Page faults: what all designs share.
+//!
+//! # Guarantee
+//! [`resolve`] maps the page that an area promises at an address, or says why not. It commits by one store to the
+//! page's entry, under the lock that the design's [`EntryLock`] takes, and only if the entry is still the one seen
+//! before. If it isn't, another thread was faster, and the access is simply tried again.
+//!
+//! # Rooms
+//! `classic` finds the area under the semaphore; `anonymous` and `object` fill empty entries; `copy` answers stores
+//! to pages that may not be written yet.
+
+mod anonymous;
+pub(crate) mod classic;
+mod copy;
+mod object;
+
+use crate::area::{Area, AreaFlags, AreaView};
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
+use crate::events::GiveUp;
+use crate::guest::Access;
+use crate::object::ObjectRef;
+use crate::space::Space;
+use crate::table::Leaf;
+use faultless_phys::{Memory, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, Ordering, Platform};
+
+/// An access that the page tables did not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The address.
+    pub address: u64,
+    /// What was tried.
+    pub access: Access,
+    /// Whether the entry was present, and forbade it.
+    pub is_present: bool,
+}
+
+/// How a fault was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// Without the address-space lock.
+    Speculative,
+    /// Under it.
+    Classic,
+}
+
+/// Why [`resolve`] did not map the page.
+pub(crate) enum Stop<P: Platform> {
+    /// The design's lock found a change.
+    GiveUp(GiveUp),
+    /// The object must fetch this page, with no lock held.
+    Fetch((ObjectRef<P>, u64)),
+    /// The access fails.
+    Failed(AccessError),
+}
+
+impl<P: Platform> From<GiveUp> for Stop<P> {
+    fn from(reason: GiveUp) -> Self {
+        Self::GiveUp(reason)
+    }
+}
+
+impl<P: Platform> From<OutOfFrames> for Stop<P> {
+    fn from(cause: OutOfFrames) -> Self {
+        Self::Failed(AccessError::OutOfFrames(cause))
+    }
+}
+
+/// A fault whose area and entry are found.
+pub(crate) struct PageFault<'a, P: Platform, D: Design<P>> {
+    pub(crate) space: &'a Space<P, D>,
+    pub(crate) area: &'a Area<P, D>,
+    pub(crate) view: AreaView<P>,
+    pub(crate) fault: Fault,
+    pub(crate) leaf: Leaf<'a, P>,
+    /// The entry as it was when the walk ended.
+    pub(crate) seen: Entry,
+}
+
+/// How a design locks a page's entry for the commit.
+pub(crate) trait EntryLock<P: Platform, D: Design<P>> {
+    /// Locks the entry, after all that the design checks.
+    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp>;
+    /// Returns the area's reverse-map root for a page that is about to be made.
+    fn root(&self, page: &PageFault<'_, P, D>) -> u64;
+}
+
+/// Holds a leaf table's lock.
+///
+/// Having it tells you that the entry changes by nobody else, but for accessed and dirty bits.
+pub(crate) struct LeafGuard<'a, P: Platform> {
+    memory: &'a Memory<P>,
+    leaf: Leaf<'a, P>,
+}
+
+impl<'a, P: Platform> LeafGuard<'a, P> {
+    pub(crate) fn lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Self {
+        memory.page(leaf.table).lock().lock();
+        Self { memory, leaf }
+    }
+
+    pub(crate) fn try_lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Option<Self> {
+        memory.page(leaf.table).lock().try_lock().then_some(Self { memory, leaf })
+    }
+
+    pub(crate) fn is_locked(memory: &Memory<P>, leaf: Leaf<'_, P>) -> bool {
+        memory.page(leaf.table).lock().is_locked()
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        self.leaf.entry()
+    }
+
+    pub(crate) fn set(&self, entry: Entry) {
+        // ORDER: Release pairs with the Acquire in `table::load`: the frame's content is seen through the entry.
+        self.leaf.slot.store(entry.bits(), Ordering::Release);
+    }
+
+    /// Empties the entry and returns what it held, with the bits that a CPU's walk set until now.
+    pub(crate) fn take(&self) -> Entry {
+        // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
+        Entry::from_bits(self.leaf.slot.swap(0, Ordering::AcqRel))
+    }
+}
+
+impl<P: Platform> Drop for LeafGuard<'_, P> {
+    fn drop(&mut self) {
+        // SAFETY: this guard locked it.
+        unsafe { self.memory.page(self.leaf.table).lock().unlock() };
+    }
+}
+
+/// Says whether an area's rights allow an access. x86: any right implies that loads succeed.
+pub(crate) fn permits(flags: AreaFlags, access: Access) -> bool {
+    match access {
+        Access::Read => flags.intersects(AreaFlags::RIGHTS),
+        Access::Write => flags.contains(AreaFlags::WRITE),
+        Access::Fetch => flags.contains(AreaFlags::EXEC),
+    }
+}
+
+/// Maps what the area promises at the fault's address.
+#[inline]
+pub(crate) fn resolve<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+) -> Result<(), Stop<P>> {
+    if !page.seen.is_empty() {
+        return copy::allow(page, lock);
+    }
+    match page.area.object() {
+        None => anonymous::fill(page, lock),
+        Some(object) => object::fill(page, lock, object),
+    }
+}
+
+impl<P: Platform, D: Design<P>> PageFault<'_, P, D> {
+    pub(crate) fn is_shared(&self) -> bool {
+        self.view.flags.contains(AreaFlags::SHARED)
+    }
+
+    /// Returns the entry of a private page that this fault makes and nobody else has.
+    pub(crate) fn private_entry(&self, pfn: Pfn) -> Entry {
+        let mut flags = self.view.read_only_entry() | EntryFlags::EXCLUSIVE;
+        if self.view.flags.contains(AreaFlags::WRITE) {
+            flags |= EntryFlags::WRITE | EntryFlags::DIRTY;
+        }
+        Entry::new(pfn, flags)
+    }
+
+    /// Puts `entry` where nothing was mapped; says whether it did, or another thread was faster.
+    pub(crate) fn install(&self, lock: &impl EntryLock<P, D>, entry: Entry) -> Result<bool, GiveUp> {
+        let guard = lock.lock(self)?;
+        let is_unchanged = guard.entry() == self.seen;
+        if is_unchanged {
+            guard.set(entry);
+        }
+        Ok(is_unchanged)
+    }
+}

@@ -1,0 +1,84 @@
+//! Empty entries of memory with an object behind it.
+//!
+//! | area | access | maps |
+//! |---|---|---|
+//! | shared | store | the object's page, writable |
+//! | shared | load, fetch | the object's page, writable unless the object wants to notice the first store |
+//! | private | store | a copy of the object's page |
+//! | private | load, fetch | the object's page, read-only |
+
+use super::{EntryLock, PageFault, Stop};
+use crate::area::AreaFlags;
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
+use crate::frames;
+use crate::object::{ObjectRef, PageError, WriteNotice};
+use faultless_phys::{Kind, Pfn};
+use faultless_platform::{Bulk, Platform};
+
+pub(super) fn fill<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    object: &ObjectRef<P>,
+) -> Result<(), Stop<P>> {
+    let memory = page.space.memory();
+    let page_index = page.view.page_offset_of(page.fault.address);
+    let cached = object.cached(memory, page_index).map_err(|error| {
+        Stop::Failed(match error {
+            PageError::Saturated => AccessError::TooManyReferences,
+            _ => AccessError::NoPage { address: page.fault.address },
+        })
+    })?;
+    let source = cached.ok_or_else(|| Stop::Fetch((object.clone(), page_index)))?;
+    if page.fault.access.is_write() && !page.is_shared() {
+        let result = fill_copy(page, lock, source, page_index);
+        frames::put(memory, source);
+        return result;
+    }
+    match page.install(lock, Entry::new(source, entry_flags(page, object))) {
+        Ok(true) => page.space.add_resident(1),
+        Ok(false) => frames::put(memory, source),
+        Err(reason) => {
+            frames::put(memory, source);
+            return Err(reason.into());
+        }
+    }
+    Ok(())
+}
+
+fn entry_flags<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, object: &ObjectRef<P>) -> EntryFlags {
+    let mut flags = page.view.read_only_entry();
+    if page.fault.access.is_write() {
+        flags |= EntryFlags::WRITE | EntryFlags::DIRTY;
+    } else if page.is_shared()
+        && page.view.flags.contains(AreaFlags::WRITE)
+        && object.write_notice() == WriteNotice::None
+    {
+        flags |= EntryFlags::WRITE;
+    }
+    flags
+}
+
+fn fill_copy<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    source: Pfn,
+    page_index: u64,
+) -> Result<(), Stop<P>> {
+    let memory = page.space.memory();
+    let root = lock.root(page);
+    let copy = frames::alloc(memory, Kind::Anonymous)?;
+    // SAFETY: the copy is ours alone; we hold a reference to the source.
+    unsafe { P::bulk(memory.frame(copy), Bulk::CopyFrom(memory.frame(source))) };
+    frames::set_owner(memory, copy, root, page_index);
+    match page.install(lock, page.private_entry(copy)) {
+        Ok(true) => page.space.add_resident(1),
+        Ok(false) => frames::put(memory, copy),
+        Err(reason) => {
+            frames::put(memory, copy);
+            return Err(reason.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Frames with their kind and references, as `vm` uses them.
+//!
+//! # Guarantee
+//! These are the only places where `vm` gives references back. [`put`] is called by whoever owns the reference and
+//! has, for mapped frames, shot the translations down; see `gather`.
+
+use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, Bulk, Ordering, PAGE_BYTES, Platform};
+
+/// The frame has as many references as it can count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Saturated;
+
+/// Takes a frame; its content is anything.
+#[inline]
+pub(crate) fn alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+    let pfn = memory.alloc()?;
+    memory.page(pfn).set_kind(kind);
+    Ok(pfn)
+}
+
+/// Takes a frame filled with zeros.
+#[inline]
+pub(crate) fn alloc_zeroed<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+    let pfn = memory.alloc_zeroed()?;
+    memory.page(pfn).set_kind(kind);
+    Ok(pfn)
+}
+
+/// Takes `1 << order` frames in a row, filled with zeros.
+pub(crate) fn alloc_row_zeroed<P: Platform>(memory: &Memory<P>, order: u8) -> Result<Pfn, OutOfFrames> {
+    let first = memory.alloc_order(order)?;
+    memory.page(first).set_kind(Kind::Reserved);
+    for index in 0..1_usize << order {
+        // SAFETY: the row is ours alone.
+        unsafe { P::bulk(memory.frame(first).add(index * PAGE_BYTES), Bulk::Zero) };
+    }
+    Ok(first)
+}
+
+/// Takes a reference to a frame that somebody holds.
+#[inline]
+pub(crate) fn get<P: Platform>(memory: &Memory<P>, pfn: Pfn) -> Result<(), Saturated> {
+    if memory.page(pfn).try_get() { Ok(()) } else { Err(Saturated) }
+}
+
+/// Gives a reference back.
+#[inline]
+pub(crate) fn put<P: Platform>(memory: &Memory<P>, pfn: Pfn) {
+    // SAFETY: the caller owns the reference, and no translation is left (see the module).
+    unsafe { memory.put(pfn) };
+}
+
+/// Frees a page table after a grace period.
+pub(crate) fn put_table_deferred<P: Platform>(memory: &Memory<P>, table: Pfn) {
+    // SAFETY: the table was taken out of the tree and shot down; walkers in RCU sections may go on reading.
+    unsafe { memory.free_deferred(table) };
+}
+
+/// Says whose anonymous page this is: its reverse-map root and page offset.
+#[inline]
+pub(crate) fn set_owner<P: Platform>(memory: &Memory<P>, pfn: Pfn, root: u64, page_offset: u64) {
+    let page = memory.page(pfn);
+    // Relaxed: published with the entry that maps the frame.
+    page.owner().store(root, Ordering::Relaxed);
+    page.index().store(page_offset, Ordering::Relaxed);
+}
+
+/// Links a table that was taken out of the tree to the next.
+pub(crate) fn set_link<P: Platform>(memory: &Memory<P>, table: Pfn, next: Option<Pfn>) {
+    // Relaxed: one thread's list. 0 is no frame that was given out: metadata lies there.
+    memory.page(table).links()[0].store(next.map_or(0, |pfn| u64::from(pfn.get())), Ordering::Relaxed);
+}
+
+/// Returns the next table of a list.
+pub(crate) fn link<P: Platform>(memory: &Memory<P>, table: Pfn) -> Option<Pfn> {
+    // Relaxed: one thread's list.
+    match memory.page(table).links()[0].load(Ordering::Relaxed) {
+        0 => None,
+        number => Some(Pfn::new(number as u32)),
+    }
+}

@@ -1,0 +1,94 @@
+//! Frames on their way out: collected, shot down, then dropped (Linux's mmu_gather).
+//!
+//! # Guarantee
+//! A frame put into a [`Gather`] loses its reference only after every CPU that could reach it by the removed entry has
+//! lost the translation. A gather that was dropped has been flushed.
+//!
+//! # Two zappers
+//! Two threads may zap one range under the read lock (MADV_DONTNEED). The second finds the entries empty, has nothing
+//! to flush, and would return while the first has not flushed yet. So each gather counts itself in
+//! `Space::nr_gathers`; one that is not alone flushes its whole range at the end (bug 3ea277194daa).
+
+use crate::addr::PageRange;
+use crate::design::Design;
+use crate::entry::Entry;
+use crate::events::Event;
+use crate::frames;
+use crate::space::Space;
+use faultless_phys::Pfn;
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+
+/// Frames that are collected before they must be flushed.
+const CAPACITY: usize = 64;
+
+/// See the module.
+#[must_use = "a gather flushes when it is dropped"]
+pub struct Gather<'a, P: Platform, D: Design<P>> {
+    space: &'a Space<P, D>,
+    range: PageRange,
+    frames: [Option<Pfn>; CAPACITY],
+    len: usize,
+    /// Page tables taken out of the tree; linked through their frames' metadata.
+    tables: Option<Pfn>,
+    needs_flush: bool,
+}
+
+impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
+    /// Begins to collect what is taken out of `range`.
+    pub fn new(space: &'a Space<P, D>, range: PageRange) -> Self {
+        // ORDER: AcqRel pairs with the other zapper's: see `drop`.
+        space.nr_gathers.fetch_add(1, Ordering::AcqRel);
+        Self { space, range, frames: [None; CAPACITY], len: 0, tables: None, needs_flush: false }
+    }
+
+    /// Takes over the reference of an entry that was cleared; says whether the gather is full and must be flushed
+    /// before the next one.
+    #[must_use = "a full gather must be flushed"]
+    pub fn add(&mut self, entry: Entry) -> bool {
+        self.needs_flush |= entry.is_present();
+        if !entry.is_special() {
+            self.frames[self.len] = Some(entry.pfn());
+            self.len += 1;
+        }
+        self.len == CAPACITY
+    }
+
+    /// Notes that rights were taken away, so that translations must go although no frame does.
+    pub fn note_weakened(&mut self) {
+        self.needs_flush = true;
+    }
+
+    /// Takes over a page table that was taken out of the tree: freed after the flush and a grace period.
+    pub fn add_table(&mut self, table: Pfn) {
+        frames::set_link(self.space.memory(), table, self.tables);
+        self.tables = Some(table);
+        self.needs_flush = true;
+    }
+
+    /// Shoots the range down and drops the frames; called without any spin lock held.
+    pub fn flush(&mut self) {
+        if core::mem::take(&mut self.needs_flush) {
+            self.space.flush(self.range);
+        }
+        let memory = self.space.memory();
+        for frame in self.frames[..self.len].iter_mut().filter_map(Option::take) {
+            frames::put(memory, frame);
+        }
+        self.len = 0;
+        while let Some(table) = self.tables {
+            self.tables = frames::link(memory, table);
+            self.space.vm().events().count(Event::TablesFreed);
+            frames::put_table_deferred(memory, table);
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Drop for Gather<'_, P, D> {
+    fn drop(&mut self) {
+        // ORDER: Acquire pairs with the AcqRel in `new`: a zapper that began before us and has not ended is seen.
+        self.needs_flush |= self.space.nr_gathers.load(Ordering::Acquire) > 1;
+        self.flush();
+        // ORDER: Release pairs with the Acquire above: whoever does not see us has our flush behind it.
+        self.space.nr_gathers.fetch_sub(1, Ordering::Release);
+    }
+}

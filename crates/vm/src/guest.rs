@@ -1,0 +1,225 @@
+//! A thread's view of its memory: loads, stores, fetches, and the faults they take.
+//!
+//! # Guarantee
+//! An access either happens, to the frame that the tables gave at some instant during the call, or fails with the
+//! signal that Linux would send. Between lookup and access nothing else happens on the CPU, so that a shootdown never
+//! misses one.
+
+use crate::addr::page_floor;
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
+use crate::events::Event;
+use crate::fault::{Fault, Handled};
+use crate::space::{Space, SpaceRef};
+use crate::tlb;
+use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES, Platform};
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads data.
+    Read,
+    /// Stores data.
+    Write,
+    /// Fetches an instruction.
+    Fetch,
+}
+
+impl Access {
+    /// Says whether it stores.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write)
+    }
+}
+
+/// The faults that one access took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultsTaken {
+    /// How many.
+    pub count: u32,
+    /// How many of them were handled without the address-space lock.
+    pub speculative: u32,
+    /// Whether the first one found the entry present (the error code's bit 0).
+    pub first_was_present: bool,
+}
+
+impl FaultsTaken {
+    fn note(&mut self, fault: Fault, handled: Handled) {
+        if self.count == 0 {
+            self.first_was_present = fault.is_present;
+        }
+        self.count += 1;
+        self.speculative += u32::from(handled == Handled::Speculative);
+    }
+}
+
+/// A thread that runs in an address space; while it lives, it counts among the space's users.
+pub struct Guest<'vm, P: Platform, D: Design<P>> {
+    space: SpaceRef<'vm, P, D>,
+}
+
+impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
+    /// Makes a thread of `space`.
+    pub fn new(space: &SpaceRef<'vm, P, D>) -> Self {
+        space.add_user();
+        Self { space: space.clone() }
+    }
+
+    /// Returns the address space.
+    pub fn space(&self) -> &SpaceRef<'vm, P, D> {
+        &self.space
+    }
+
+    /// Loads the aligned 8 bytes around `address`.
+    pub fn load(&self, address: u64) -> Result<(u64, FaultsTaken), AccessError> {
+        self.access(address, Access::Read, |page| {
+            // SAFETY: `access` gives a mapped frame; the word lies inside and is accessed atomically by all guests.
+            let word = unsafe { P::AtomicU64::view(page.add(word_offset(address)).cast()) };
+            // Relaxed: a program's plain load.
+            word.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Stores `value` to the aligned 8 bytes around `address`.
+    pub fn store(&self, address: u64, value: u64) -> Result<FaultsTaken, AccessError> {
+        let stored = self.access(address, Access::Write, |page| {
+            // SAFETY: as in `load`.
+            let word = unsafe { P::AtomicU64::view(page.add(word_offset(address)).cast()) };
+            // Relaxed: a program's plain store.
+            word.store(value, Ordering::Relaxed);
+        });
+        stored.map(|((), faults)| faults)
+    }
+
+    /// Loads one byte.
+    pub fn load_byte(&self, address: u64) -> Result<(u8, FaultsTaken), AccessError> {
+        self.access(address, Access::Read, |page| {
+            // SAFETY: as in `load`.
+            let byte = unsafe { P::AtomicU8::view(page.add(byte_offset(address))) };
+            // Relaxed: a program's plain load.
+            byte.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Stores one byte.
+    pub fn store_byte(&self, address: u64, value: u8) -> Result<FaultsTaken, AccessError> {
+        let stored = self.access(address, Access::Write, |page| {
+            // SAFETY: as in `load`.
+            let byte = unsafe { P::AtomicU8::view(page.add(byte_offset(address))) };
+            // Relaxed: a program's plain store.
+            byte.store(value, Ordering::Relaxed);
+        });
+        stored.map(|((), faults)| faults)
+    }
+
+    /// Fetches an instruction from `address`.
+    pub fn fetch(&self, address: u64) -> Result<FaultsTaken, AccessError> {
+        self.access(address, Access::Fetch, |_| ()).map(|((), faults)| faults)
+    }
+
+    /// Runs `act` with the frame behind `address`, after as many faults as it takes.
+    fn access<R>(
+        &self,
+        address: u64,
+        access: Access,
+        act: impl Fn(*mut u8) -> R,
+    ) -> Result<(R, FaultsTaken), AccessError> {
+        let mut faults = FaultsTaken::default();
+        loop {
+            match self.try_access(address, access, &act) {
+                Ok(result) => return Ok((result, faults)),
+                Err(fault) => faults.note(fault, self.fault(fault)?),
+            }
+        }
+    }
+
+    /// One attempt, in guest state.
+    #[inline]
+    fn try_access<R>(&self, address: u64, access: Access, act: impl Fn(*mut u8) -> R) -> Result<R, Fault> {
+        let space: &Space<P, D> = &self.space;
+        let cpu = P::cpu();
+        // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
+        space.users().insert(cpu);
+        if P::guest_enter() {
+            space.vm().cpus().drain(cpu);
+        }
+        let found = translate(space, cpu, address, access);
+        let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
+        P::guest_exit();
+        result.map_err(|is_present| Fault { address, access, is_present })
+    }
+
+    fn fault(&self, fault: Fault) -> Result<Handled, AccessError> {
+        let events = self.space.vm().events();
+        events.count(Event::Faults);
+        let handled = D::fault(&self.space, fault);
+        match handled {
+            Ok(Handled::Speculative) => events.count(Event::Spf),
+            Ok(Handled::Classic) => {}
+            Err(_) => events.count(Event::Signals),
+        }
+        handled
+    }
+}
+
+impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
+    fn drop(&mut self) {
+        self.space.remove_user();
+    }
+}
+
+fn word_offset(address: u64) -> usize {
+    byte_offset(address) & !7
+}
+
+fn byte_offset(address: u64) -> usize {
+    address as usize % PAGE_BYTES
+}
+
+/// Finds the entry of an address in the TLB or the tables; otherwise says whether one was present.
+#[inline]
+fn translate<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    cpu: usize,
+    address: u64,
+    access: Access,
+) -> Result<Entry, bool> {
+    let page = page_floor(address);
+    let cpus = space.vm().cpus();
+    // SAFETY: this thread owns the CPU, in guest.
+    match unsafe { cpus.with_tlb(cpu, |tlb| tlb.lookup(space.id(), page, access)) } {
+        Some(entry) => Ok(entry),
+        None => {
+            let entry = walk(space, page, access)?;
+            // SAFETY: as above.
+            unsafe { cpus.with_tlb(cpu, |tlb| tlb.fill(space.id(), page, entry)) };
+            Ok(entry)
+        }
+    }
+}
+
+/// The hardware's walk: sets the accessed and dirty bits.
+fn walk<P: Platform, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
+    space.vm().events().count(Event::TlbMiss);
+    if page >= crate::addr::USER_END {
+        return Err(false);
+    }
+    let leaf = space.tables().walk(space.memory(), page).ok_or(false)?;
+    let wanted = match access {
+        Access::Write => EntryFlags::ACCESSED | EntryFlags::DIRTY,
+        Access::Read | Access::Fetch => EntryFlags::ACCESSED,
+    };
+    loop {
+        let entry = leaf.entry();
+        let with_bits = entry.with(wanted);
+        if !entry.is_present() || !tlb::allows(with_bits, access) {
+            return Err(entry.is_present());
+        }
+        // ORDER: AcqRel pairs with the stores and swaps under the table's lock: the bits go onto the entry we checked.
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        if entry == with_bits || leaf.slot.compare_exchange(entry.bits(), with_bits.bits(), success, failure).is_ok() {
+            return Ok(with_bits);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Changing the index: prepare, then commit or abandon.
+//!
+//! # Guarantee
+//! [`Index::prepare`] allocates all that the change needs and changes nothing that a reader sees; [`Edit::commit`]
+//! cannot fail. Dropping an [`Edit`] gives the prepared nodes back.
+
+use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots};
+use super::search::child;
+use super::{Entry, Index};
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+use faultless_phys::{OutOfFrames, Slab};
+use faultless_platform::{Atomic, Ordering, Platform};
+
+/// Most entries that one edit adds.
+pub const MAX_ADDED: usize = 3;
+/// Most nodes that an edit makes on one level: two rebuilt nodes, what is added and a neighbour, spread anew; and one
+/// for a root above.
+const NODES_PER_LEVEL: usize = Slots::CAPACITY.div_ceil(FANOUT) + 1;
+
+/// Nodes set aside.
+pub struct Spare<'a, P: Platform> {
+    head: *mut Node<P>,
+    nodes: &'a Slab<P, Node<P>>,
+}
+
+impl<P: Platform> Spare<'_, P> {
+    fn pop(&mut self) -> Option<NonNull<Node<P>>> {
+        let node = NonNull::new(self.head)?;
+        // SAFETY: nodes in the list are ours.
+        self.head = unsafe { (*node.as_ptr()).next_in_edit.get().read() };
+        Some(node)
+    }
+}
+
+impl<P: Platform> Drop for Spare<'_, P> {
+    fn drop(&mut self) {
+        while let Some(node) = self.pop() {
+            // SAFETY: nobody else has seen it.
+            unsafe { self.nodes.free(node) };
+        }
+    }
+}
+
+/// A prepared change; see the module.
+#[must_use = "an edit that is dropped changes nothing"]
+pub struct Edit<'a, P: Platform, T> {
+    index: &'a Index<P, T>,
+    nodes: &'a Slab<P, Node<P>>,
+    spare: Option<Spare<'a, P>>,
+    new_root: *mut Node<P>,
+    /// Nodes made by this edit.
+    fresh: *mut Node<P>,
+    /// Nodes that this edit replaces; each alone.
+    replaced: *mut Node<P>,
+    /// Roots of subtrees that this edit drops whole.
+    dropped: *mut Node<P>,
+}
+
+impl<P: Platform, T> Index<P, T> {
+    /// Prepares to remove every area that starts inside `range` and to add `added` (sorted, inside `range`).
+    pub fn prepare<'a>(
+        &'a self,
+        nodes: &'a Slab<P, Node<P>>,
+        range: Range<u64>,
+        added: &[Option<Entry<T>>; MAX_ADDED],
+        spare: Option<Spare<'a, P>>,
+    ) -> Result<Edit<'a, P, T>, OutOfFrames> {
+        let null = ptr::null_mut();
+        let (new_root, fresh, replaced, dropped) = (null, null, null, null);
+        let mut edit = Edit { index: self, nodes, spare, new_root, fresh, replaced, dropped };
+        let mut slots = [Slot::EMPTY; MAX_ADDED];
+        let mut len = 0;
+        for entry in added.iter().flatten() {
+            slots[len] = entry.to_slot();
+            len += 1;
+        }
+        edit.build(range, &slots[..len])?;
+        Ok(edit)
+    }
+
+    /// Sets aside the nodes that one edit without additions needs at most.
+    pub fn reserve<'a>(&self, nodes: &'a Slab<P, Node<P>>) -> Result<Spare<'a, P>, OutOfFrames> {
+        let height = self.root().map_or(0, |root| usize::from(root.height) + 1);
+        let mut spare = Spare { head: ptr::null_mut(), nodes };
+        for _ in 0..(height + 1) * NODES_PER_LEVEL {
+            let node = nodes.alloc()?;
+            // SAFETY: the slab gave us room for a node.
+            unsafe { node.write(Node::empty()) };
+            push(&mut spare.head, node.as_ptr());
+        }
+        Ok(spare)
+    }
+}
+
+impl<P: Platform, T> Edit<'_, P, T> {
+    /// Puts the change in force.
+    pub fn commit(mut self) {
+        // ORDER: Release pairs with the Acquire in `Index::root`: readers see the nodes' contents.
+        self.index.root.store(self.new_root, Ordering::Release);
+        self.fresh = ptr::null_mut();
+        let replaced = core::mem::replace(&mut self.replaced, ptr::null_mut());
+        let dropped = core::mem::replace(&mut self.dropped, ptr::null_mut());
+        Self::for_each(replaced, |node| self.retire(node));
+        Self::for_each(dropped, |node| self.retire_tree(node));
+    }
+
+    fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), OutOfFrames> {
+        let mut top = Slots::new();
+        let mut height = 0;
+        if let Some(root) = self.index.root() {
+            self.rebuild(root, &range, added, &mut top)?;
+            height = root.height;
+        } else {
+            top.extend(added);
+        }
+        self.grow(&top, height)
+    }
+
+    /// Makes the new root over the contents of the topmost level.
+    fn grow(&mut self, contents: &Slots, mut height: u16) -> Result<(), OutOfFrames> {
+        let mut level = Slots::new();
+        level.extend(contents.as_slice());
+        loop {
+            match level.as_slice() {
+                [] => return Ok(()),
+                [only] if height > 0 => {
+                    self.new_root = ptr::from_ref(child::<P>(only)).cast_mut();
+                    return Ok(());
+                }
+                _ => {}
+            }
+            let mut above = Slots::new();
+            self.materialise(level.as_slice(), height, &mut above)?;
+            height += 1;
+            level = above;
+        }
+    }
+
+    /// Puts into `out` what this node's level holds after the change; the node itself is replaced.
+    fn rebuild(
+        &mut self,
+        node: &Node<P>,
+        range: &Range<u64>,
+        added: &[Slot],
+        out: &mut Slots,
+    ) -> Result<(), OutOfFrames> {
+        push(&mut self.replaced, ptr::from_ref(node).cast_mut());
+        if node.is_leaf() {
+            Self::merge_leaf(node, range, added, out);
+            return Ok(());
+        }
+        let slots = node.slots();
+        let first = node.position(range.start);
+        let last = slots.iter().rposition(|slot| slot.start < range.end).unwrap_or(first).max(first);
+        let mut middle = Slots::new();
+        self.rebuild(child(&slots[first]), range, added, &mut middle)?;
+        for slot in &slots[first + 1..last.max(first + 1)] {
+            push(&mut self.dropped, ptr::from_ref(child::<P>(slot)).cast_mut());
+        }
+        if last > first {
+            self.rebuild(child(&slots[last]), range, &[], &mut middle)?;
+        }
+        let (mut left, mut right) = (&slots[..first], &slots[last + 1..]);
+        self.feed(&mut middle, &mut left, &mut right);
+        out.extend(left);
+        self.materialise(middle.as_slice(), node.height - 1, out)?;
+        out.extend(right);
+        Ok(())
+    }
+
+    /// Takes a neighbour in when too little is left for a node of its own.
+    fn feed(&mut self, middle: &mut Slots, left: &mut &[Slot], right: &mut &[Slot]) {
+        let len = middle.as_slice().len();
+        if len == 0 || len >= MIN_SLOTS {
+            return;
+        }
+        if let Some((neighbour, rest)) = left.split_last() {
+            middle.prepend(self.replace_child(neighbour));
+            *left = rest;
+        } else if let Some((neighbour, rest)) = right.split_first() {
+            middle.extend(self.replace_child(neighbour));
+            *right = rest;
+        }
+    }
+
+    fn replace_child<'s>(&mut self, slot: &'s Slot) -> &'s [Slot] {
+        let node = child::<P>(slot);
+        push(&mut self.replaced, ptr::from_ref(node).cast_mut());
+        node.slots()
+    }
+
+    fn merge_leaf(node: &Node<P>, range: &Range<u64>, added: &[Slot], out: &mut Slots) {
+        let slots = node.slots();
+        let below = slots.iter().position(|slot| slot.start >= range.start).unwrap_or(slots.len());
+        let above = slots.iter().position(|slot| slot.start >= range.end).unwrap_or(slots.len()).max(below);
+        out.extend(&slots[..below]);
+        out.extend(added);
+        out.extend(&slots[above..]);
+    }
+
+    /// Spreads slots evenly over as few new nodes as hold them, and puts those nodes' slots into `out`.
+    fn materialise(&mut self, slots: &[Slot], height: u16, out: &mut Slots) -> Result<(), OutOfFrames> {
+        let nr_nodes = slots.len().div_ceil(FANOUT);
+        for chunk in 0..nr_nodes {
+            let part = &slots[chunk * slots.len() / nr_nodes..(chunk + 1) * slots.len() / nr_nodes];
+            let node = self.new_node(part, height)?;
+            // SAFETY: just made.
+            out.extend(&[unsafe { node.as_ref() }.summary()]);
+        }
+        Ok(())
+    }
+
+    fn new_node(&mut self, slots: &[Slot], height: u16) -> Result<NonNull<Node<P>>, OutOfFrames> {
+        let node = match self.spare.as_mut().and_then(Spare::pop) {
+            Some(node) => node,
+            None => self.nodes.alloc()?,
+        };
+        let mut contents = [Slot::EMPTY; FANOUT];
+        contents[..slots.len()].copy_from_slice(slots);
+        let value = Node { height, nr_slots: slots.len() as u16, slots: contents, ..Node::empty() };
+        // SAFETY: the slab gave us room for a node.
+        unsafe { node.write(value) };
+        push(&mut self.fresh, node.as_ptr());
+        Ok(node)
+    }
+
+    fn for_each(mut list: *mut Node<P>, mut act: impl FnMut(NonNull<Node<P>>)) {
+        while let Some(node) = NonNull::new(list) {
+            // SAFETY: as in `push`; read before `act` may free the node.
+            list = unsafe { (*node.as_ptr()).next_in_edit.get().read() };
+            act(node);
+        }
+    }
+
+    fn retire(&self, node: NonNull<Node<P>>) {
+        // SAFETY: the node came from this slab and is no longer reachable from a published root (I3).
+        unsafe { self.nodes.free_deferred(node) };
+    }
+
+    fn retire_tree(&self, node: NonNull<Node<P>>) {
+        // SAFETY: not yet freed: deferral comes after the descent.
+        let slots = unsafe { node.as_ref() };
+        if !slots.is_leaf() {
+            slots.slots().iter().for_each(|slot| self.retire_tree(NonNull::from(child::<P>(slot))));
+        }
+        self.retire(node);
+    }
+}
+
+fn push<P: Platform>(list: &mut *mut Node<P>, node: *mut Node<P>) {
+    // SAFETY: the link is the editing writer's alone (I4), and the node outlives the edit. Readers never read it.
+    unsafe { (*node).next_in_edit.get().write(*list) };
+    *list = node;
+}
+
+impl<P: Platform, T> Drop for Edit<'_, P, T> {
+    fn drop(&mut self) {
+        let fresh = core::mem::replace(&mut self.fresh, ptr::null_mut());
+        // SAFETY: nobody else has seen these nodes.
+        Self::for_each(fresh, |node| unsafe { self.nodes.free(node) });
+    }
+}

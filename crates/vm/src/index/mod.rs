@@ -1,0 +1,103 @@
+//! The ordered index of an address space's areas.
+//!
+//! # Guarantee
+//! A reader in an RCU section sees one consistent version of the index, also while a writer changes it: an edit that
+//! removes several areas and adds others appears as one step. An edit that finds no memory changes nothing.
+//!
+//! # Shape
+//! A B+tree of 512-byte nodes out of the frame source. An edit copies the nodes on its way and publishes a new root.
+//! ```text
+//!   root ---> [ 1..9 | 12..40 ]                 after edit of 12..14: root'---> [ 1..9 | 12..40 ]
+//!               /         \                                                        |        \
+//!       [1..3|5..9]   [12..14|20..40]                                     [1..3|5..9]   [12..13|20..40]
+//! ```
+//! Inner slots carry the largest hole beneath, so that a search for free room visits one path.
+//!
+//! # Invariants
+//! * I1 slots are sorted and disjoint; an inner slot's bounds are those of its first and last area.
+//! * I2 a node does not change once it can be reached from a published root.
+//! * I3 a replaced node is freed after a grace period.
+//! * I4 writers are serialised by the caller (the address space's lock).
+//!
+//! # Race table (model: the property test with readers in `tests/index.rs`)
+//! ```text
+//! reader                                   writer
+//! enter RCU section                        build the new nodes
+//! root = load(Acquire)                     swap root (Release)
+//! walk immutable nodes                     defer the old nodes: freed when the reader has left
+//! leave
+//! ```
+//! Source: the copying ordered index is Bonsai's idea (Clements, ASPLOS 2012) in B+tree form.
+
+mod edit;
+mod node;
+mod search;
+
+pub use edit::{Edit, Spare};
+pub use node::Node;
+
+use core::ptr::NonNull;
+use faultless_platform::{Atomic, Ordering, Platform};
+use node::Slot;
+
+/// One area as the index knows it.
+#[derive(Debug)]
+pub struct Entry<T> {
+    /// First byte.
+    pub start: u64,
+    /// First byte behind.
+    pub end: u64,
+    /// The area.
+    pub area: NonNull<T>,
+}
+
+impl<T> Clone for Entry<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Entry<T> {}
+
+impl<T> Entry<T> {
+    fn from_slot(slot: &Slot) -> Option<Self> {
+        let area = NonNull::new(core::ptr::with_exposed_provenance_mut(slot.target))?;
+        Some(Self { start: slot.start, end: slot.end, area })
+    }
+
+    fn to_slot(self) -> Slot {
+        Slot { start: self.start, end: self.end, max_gap: 0, target: self.area.as_ptr().expose_provenance() }
+    }
+}
+
+/// The index; see the module.
+pub struct Index<P: Platform, T> {
+    root: P::AtomicPtr<Node<P>>,
+    areas: core::marker::PhantomData<NonNull<T>>,
+}
+
+// SAFETY: the index only hands out pointers to areas; it never follows them.
+unsafe impl<P: Platform, T> Send for Index<P, T> {}
+// SAFETY: readers follow immutable nodes under RCU (I2, I3); writers are serialised by the caller (I4).
+unsafe impl<P: Platform, T> Sync for Index<P, T> {}
+
+impl<P: Platform, T> Index<P, T> {
+    /// Returns an empty index.
+    pub fn new() -> Self {
+        Self { root: P::AtomicPtr::new(core::ptr::null_mut()), areas: core::marker::PhantomData }
+    }
+
+    /// Returns the root of the version in force.
+    fn root(&self) -> Option<&Node<P>> {
+        // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
+        let root = NonNull::new(self.root.load(Ordering::Acquire))?;
+        // SAFETY: callers are inside an RCU section, or hold the writers' lock (I3, I4).
+        Some(unsafe { root.as_ref() })
+    }
+}
+
+impl<P: Platform, T> Default for Index<P, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,98 @@
+//! A node of the area index and its slots.
+
+use core::cell::UnsafeCell;
+use faultless_platform::Platform;
+
+/// Slots of a node: with the header and the slab's RCU head they fill 512 bytes.
+pub(super) const FANOUT: usize = 15;
+/// A node with fewer slots is merged with a neighbour when it is rebuilt.
+pub(super) const MIN_SLOTS: usize = 5;
+
+/// One area in a leaf, or one subtree in an inner node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// First byte of the area, or of the subtree's first area.
+    pub(super) start: u64,
+    /// First byte behind the area, or behind the subtree's last area.
+    pub(super) end: u64,
+    /// Length in bytes of the largest hole between two areas of the subtree; 0 for an area.
+    pub(super) max_gap: u64,
+    /// The area, or the child node.
+    pub(super) target: usize,
+}
+
+impl Slot {
+    pub(super) const EMPTY: Self = Self { start: 0, end: 0, max_gap: 0, target: 0 };
+}
+
+/// A node: immutable once it is published (I2 of the index).
+pub struct Node<P: Platform> {
+    /// Links the nodes of one edit; the editing writer's alone.
+    pub(super) next_in_edit: UnsafeCell<*mut Node<P>>,
+    pub(super) height: u16,
+    pub(super) nr_slots: u16,
+    pub(super) slots: [Slot; FANOUT],
+}
+
+impl<P: Platform> Node<P> {
+    pub(super) fn empty() -> Self {
+        let next_in_edit = UnsafeCell::new(core::ptr::null_mut());
+        Self { next_in_edit, height: 0, nr_slots: 0, slots: [Slot::EMPTY; FANOUT] }
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots[..usize::from(self.nr_slots)]
+    }
+
+    pub(super) fn is_leaf(&self) -> bool {
+        self.height == 0
+    }
+
+    /// Returns the slot that a parent keeps for this node.
+    pub(super) fn summary(&self) -> Slot {
+        let slots = self.slots();
+        let inside = slots.iter().map(|slot| slot.max_gap);
+        let between = slots.windows(2).map(|pair| pair[1].start - pair[0].end);
+        Slot {
+            start: slots.first().map_or(0, |slot| slot.start),
+            end: slots.last().map_or(0, |slot| slot.end),
+            max_gap: inside.chain(between).max().unwrap_or(0),
+            target: core::ptr::from_ref(self).expose_provenance(),
+        }
+    }
+
+    /// Returns the place of the last slot that starts at or below `address`, or 0.
+    pub(super) fn position(&self, address: u64) -> usize {
+        self.slots().iter().rposition(|slot| slot.start <= address).unwrap_or(0)
+    }
+}
+
+/// A few slots in order, on the way into new nodes.
+pub(super) struct Slots {
+    slots: [Slot; Self::CAPACITY],
+    len: usize,
+}
+
+impl Slots {
+    /// Two rebuilt nodes, what an edit adds, and one neighbour.
+    pub(super) const CAPACITY: usize = 3 * FANOUT + 8;
+
+    pub(super) fn new() -> Self {
+        Self { slots: [Slot::EMPTY; Self::CAPACITY], len: 0 }
+    }
+
+    pub(super) fn extend(&mut self, more: &[Slot]) {
+        self.slots[self.len..self.len + more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+
+    pub(super) fn prepend(&mut self, more: &[Slot]) {
+        self.slots.copy_within(..self.len, more.len());
+        self.slots[..more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+
+    pub(super) fn as_slice(&self) -> &[Slot] {
+        &self.slots[..self.len]
+    }
+}

@@ -1,0 +1,88 @@
+//! Looking things up: areas by address, holes by length.
+
+use super::node::{Node, Slot};
+use super::{Entry, Index};
+use core::ops::Range;
+use faultless_platform::{Access, Platform};
+
+/// Returns the child that an inner slot stands for.
+pub(super) fn child<P: Platform>(slot: &Slot) -> &Node<P> {
+    // SAFETY: an inner slot's target is a node that lives as long as its parent's version (I2, I3).
+    let node = unsafe { &*core::ptr::with_exposed_provenance::<Node<P>>(slot.target) };
+    P::touch(core::ptr::from_ref(node).cast(), core::mem::size_of::<Node<P>>(), Access::Read);
+    node
+}
+
+/// All lookups are made inside an RCU section or under the writers' lock, and so are the uses of what they return.
+impl<P: Platform, T> Index<P, T> {
+    /// Returns the area that contains `address`.
+    #[inline]
+    pub fn containing(&self, address: u64) -> Option<Entry<T>> {
+        self.first_ending_after(address).filter(|entry| entry.start <= address)
+    }
+
+    /// Returns the first area that ends behind `address`: the one around it, or else the next one above.
+    #[inline]
+    pub fn first_ending_after(&self, address: u64) -> Option<Entry<T>> {
+        let mut node = self.root()?;
+        loop {
+            let slot = node.slots().iter().find(|slot| slot.end > address)?;
+            if node.is_leaf() {
+                return Entry::from_slot(slot);
+            }
+            node = child(slot);
+        }
+    }
+
+    /// Returns the last area that starts below `address`.
+    pub fn last_starting_before(&self, address: u64) -> Option<Entry<T>> {
+        let mut node = self.root()?;
+        loop {
+            let slot = node.slots().iter().rfind(|slot| slot.start < address)?;
+            if node.is_leaf() {
+                return Entry::from_slot(slot);
+            }
+            node = child(slot);
+        }
+    }
+
+    /// Visits the areas that overlap `range`, ascending.
+    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = Entry<T>> + '_ {
+        let mut position = range.start;
+        core::iter::from_fn(move || {
+            let entry = self.first_ending_after(position).filter(|entry| entry.start < range.end)?;
+            position = entry.end;
+            Some(entry)
+        })
+    }
+
+    /// Returns the start of the highest hole of at least `len_bytes` inside `room`, flush with the hole's upper end.
+    pub fn highest_gap(&self, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+        let found = |low: u64, high: u64| {
+            let (low, high) = (low.max(room.start), high.min(room.end));
+            (high.saturating_sub(low) >= len_bytes && high > low).then(|| high - len_bytes)
+        };
+        let Some(root) = self.root() else { return found(room.start, room.end) };
+        let summary = root.summary();
+        found(summary.end, room.end)
+            .or_else(|| highest_in(root, len_bytes, &found))
+            .or_else(|| found(room.start, summary.start))
+    }
+}
+
+/// Searches the holes between the areas of a subtree, from above.
+fn highest_in<P: Platform>(node: &Node<P>, len_bytes: u64, found: &dyn Fn(u64, u64) -> Option<u64>) -> Option<u64> {
+    let mut upper = None;
+    for slot in node.slots().iter().rev() {
+        if let Some(place) = upper.and_then(|upper| found(slot.end, upper)) {
+            return Some(place);
+        }
+        if slot.max_gap >= len_bytes
+            && let Some(place) = highest_in(child::<P>(slot), len_bytes, found)
+        {
+            return Some(place);
+        }
+        upper = Some(slot.start);
+    }
+    None
+}

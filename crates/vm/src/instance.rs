@@ -1,0 +1,153 @@
+//! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
+
+use crate::area::Area;
+use crate::design::Design;
+use crate::entry::Entry;
+use crate::error::CallError;
+use crate::events::Events;
+use crate::frames;
+use crate::index::Node;
+use crate::limits::Limits;
+use crate::object::{Object, ObjectHandle, ObjectSpec, Pool};
+use crate::shootdown::Cpus;
+use crate::space::{Space, SpaceRef};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use faultless_phys::{Kind, Memory, OutOfFrames, Pfn, Slab};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_sync::{LockStats, SpinMutex};
+
+/// An instance; everything else borrows from it.
+///
+/// # Invariants
+/// * I1 it stays where it was made (it is boxed), and outlives its spaces and objects, which borrow it.
+/// * I2 the zero page is never written, never counted, never freed.
+pub struct Vm<P: Platform, D: Design<P>> {
+    memory: Memory<P>,
+    pub(crate) areas: Slab<P, Area<P, D>>,
+    pub(crate) nodes: Slab<P, Node<P>>,
+    spaces: Slab<P, Space<P, D>>,
+    objects: Pool<P>,
+    cpus: Cpus<P>,
+    events: Events<P>,
+    lock_stats: Arc<LockStats<P>>,
+    zero_page: Pfn,
+    next_space: P::AtomicU64,
+    next_root: P::AtomicU64,
+    /// The spaces that exist, linked through themselves.
+    pub(crate) list: SpinMutex<P, Option<NonNull<Space<P, D>>>>,
+}
+
+// SAFETY: the list's pointers are followed under its lock only; everything else is shared by design.
+unsafe impl<P: Platform, D: Design<P>> Sync for Vm<P, D> {}
+// SAFETY: as above.
+unsafe impl<P: Platform, D: Design<P>> Send for Vm<P, D> {}
+
+impl<P: Platform, D: Design<P>> Vm<P, D> {
+    /// Makes an instance over `memory`, for the calling thread's machine.
+    ///
+    /// A machine serves one instance at a time: it registers its interrupt handler. The calling thread owns a slot.
+    pub fn new(memory: Memory<P>) -> Result<Box<Self>, OutOfFrames> {
+        let nr_cpus = P::nr_cpus();
+        let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
+        memory.page(zero_page).stop_counting();
+        let vm = Box::new(Self {
+            areas: Slab::new(&memory),
+            nodes: Slab::new(&memory),
+            spaces: Slab::new(&memory),
+            objects: Pool::new(&memory),
+            cpus: Cpus::new(nr_cpus),
+            events: Events::new(nr_cpus),
+            lock_stats: Arc::new(LockStats::new(nr_cpus)),
+            zero_page,
+            next_space: P::AtomicU64::new(1),
+            next_root: P::AtomicU64::new(1),
+            list: SpinMutex::new(None),
+            memory,
+        });
+        // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).
+        unsafe { P::set_interrupt_handler(drain::<P>, core::ptr::from_ref(&vm.cpus).cast()) };
+        Ok(vm)
+    }
+
+    /// Returns the frames.
+    pub fn memory(&self) -> &Memory<P> {
+        &self.memory
+    }
+
+    /// Returns the counters.
+    pub fn events(&self) -> &Events<P> {
+        &self.events
+    }
+
+    /// Returns what waiting for the spaces' semaphores has cost, all spaces together.
+    pub fn lock_stats(&self) -> &Arc<LockStats<P>> {
+        &self.lock_stats
+    }
+
+    /// Returns the CPUs' TLBs.
+    pub fn cpus(&self) -> &Cpus<P> {
+        &self.cpus
+    }
+
+    /// Returns the frame that loads of untouched anonymous memory see.
+    pub fn zero_page(&self) -> Pfn {
+        self.zero_page
+    }
+
+    /// Makes an empty address space.
+    pub fn create_space(&self, limits: Limits) -> Result<SpaceRef<'_, P, D>, CallError> {
+        // Relaxed: only uniqueness matters.
+        let id = self.next_space.fetch_add(1, Ordering::Relaxed);
+        SpaceRef::create(self, &self.spaces, id, limits)
+    }
+
+    /// Makes a memory object.
+    pub fn create_object(&self, spec: &ObjectSpec) -> Result<ObjectHandle<'_, P>, OutOfFrames> {
+        // SAFETY: references are held by areas, which end before us, and by handles, which borrow us (I1).
+        let object = unsafe { self.objects.create(spec) }?;
+        Ok(ObjectHandle { object, instance: PhantomData })
+    }
+
+    /// Visits the memory objects that exist; none is made or ended meanwhile.
+    pub fn for_each_object(&self, visit: impl FnMut(&Object<P>)) {
+        self.objects.for_each(visit);
+    }
+
+    /// Returns a reverse-map root that nobody has.
+    pub(crate) fn fresh_root(&self) -> u64 {
+        // Relaxed: only uniqueness matters.
+        self.next_root.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn space_slab(&self) -> &Slab<P, Space<P, D>> {
+        &self.spaces
+    }
+
+    /// Drops the reference of a page-table entry that nobody can reach any more.
+    pub(crate) fn drop_entry(&self, entry: Entry) {
+        if !entry.is_special() {
+            frames::put(&self.memory, entry.pfn());
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Drop for Vm<P, D> {
+    fn drop(&mut self) {
+        P::clear_interrupt_handler();
+        self.memory.rcu().flush();
+        // SAFETY: no space is left that could map it (I1).
+        unsafe { self.memory.free(self.zero_page) };
+    }
+}
+
+/// Serves a CPU's inbox in a wait.
+///
+/// # Safety
+/// `context` is the `Cpus<P>` that was registered, and the calling thread owns `cpu` in kernel state.
+unsafe fn drain<P: Platform>(context: *const (), cpu: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { &*context.cast::<Cpus<P>>() }.drain(cpu);
+}

@@ -1,0 +1,91 @@
+//! Address spaces, page tables, page faults, and the designs that lock them.
+//!
+//! # Guarantee
+//! Programs see Linux's memory semantics. No page is lost and none is stale: a frame is freed only when no CPU can
+//! reach it; when munmap, mprotect, mremap, madvise or fork return, no translation stronger than the tables is left.
+//! Nothing is allocated from the global allocator after [`Vm::new`]; an operation that finds no frame changes nothing.
+//!
+//! # Rooms, from below
+//! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables
+//! * `object`: what stands behind file and shared mappings
+//! * `area`, `index`: ranges of one kind of memory, and the ordered index that RCU readers walk
+//! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
+//! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
+//! * `space`: the calls; `guest`: loads, stores and fetches
+//! * [`check`]: the invariants, as a function that any test can call
+//!
+//! # Which calls may be made from where
+//! Every call is made by a thread that owns a CPU slot, outside RCU sections, with interrupts on, and without any lock
+//! of this crate held. Calls may sleep.
+//!
+//! ```
+//! use faultless_phys::{Memory, Options};
+//! use faultless_platform::native::{HostRegion, Machine, Native};
+//! use faultless_sync::RwsemV8;
+//! use faultless_vm::{design::SpfV11, AreaFlags, Backing, Guest, Limits, MapRequest, Placement, Populate, Vm};
+//!
+//! let region = HostRegion::reserve(64 << 20)?;
+//! Machine::new(2).attach(|| {
+//!     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+//!     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+//!     let vm = Vm::<Native, SpfV11<RwsemV8<Native>>>::new(memory)?;
+//!     let space = vm.create_space(Limits::default())?;
+//!     let address = space.mmap(&MapRequest {
+//!         placement: Placement::Anywhere,
+//!         len_bytes: 8192,
+//!         flags: AreaFlags::READ | AreaFlags::WRITE,
+//!         backing: Backing::Anonymous,
+//!         populate: Populate::OnFault,
+//!     })?;
+//!     let guest = Guest::new(&space);
+//!     assert_eq!(guest.store(address, 7)?.count, 1);
+//!     assert_eq!(guest.load(address)?.0, 7);
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod addr;
+mod area;
+pub mod check;
+pub mod design;
+mod entry;
+mod error;
+mod events;
+mod fault;
+mod frames;
+mod gather;
+mod guest;
+mod index;
+mod instance;
+mod limits;
+mod object;
+pub mod registry;
+mod shootdown;
+mod space;
+mod table;
+mod tlb;
+
+pub use addr::{PAGE, PageRange, USER_END, page_ceil, page_floor};
+pub use area::{Area, AreaFlags, AreaView};
+pub use entry::{Entry, EntryFlags};
+pub use error::{AccessError, CallError};
+pub use events::{Event, Events, GiveUp};
+pub use fault::{Fault, Handled};
+pub use guest::{Access, FaultsTaken, Guest};
+pub use index::{Edit, Entry as IndexEntry, Index, Node, Spare};
+pub use instance::Vm;
+pub use limits::{Limits, STACK_GUARD_PAGES};
+pub use object::{
+    FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
+};
+pub use space::{
+    Advice, AreaLine, Backing, MapRequest, Placement, Populate, RemapPlacement, RemapRequest, Space, SpaceRef,
+};
+pub use table::{Leaf, Tables};
+pub use tlb::{SpaceId, Tlb, Translation};

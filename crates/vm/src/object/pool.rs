@@ -1,0 +1,142 @@
+//! The objects of an instance, and counted references to them.
+//!
+//! # Invariants
+//! * I1 the pool outlives its objects: areas that hold references end before the instance does, and the references that
+//!   users hold ([`ObjectHandle`]) borrow the instance.
+//! * I2 the list's links are used under its lock.
+
+use super::{Object, ObjectSpec};
+use crate::frames;
+use crate::table::Tables;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use faultless_phys::{Memory, OutOfFrames, Slab};
+use faultless_platform::{AtomicInteger, Ordering, Platform};
+use faultless_sync::SpinMutex;
+
+/// The objects of an instance.
+pub(crate) struct Pool<P: Platform> {
+    memory: Memory<P>,
+    slab: Slab<P, Object<P>>,
+    first: SpinMutex<P, Option<NonNull<Object<P>>>>,
+}
+
+impl<P: Platform> Pool<P> {
+    pub(crate) fn new(memory: &Memory<P>) -> Self {
+        Self { memory: memory.clone(), slab: Slab::new(memory), first: SpinMutex::new(None) }
+    }
+
+    /// Makes an object.
+    ///
+    /// # Safety
+    /// The pool stays where it is, and outlives the last reference (I1).
+    pub(crate) unsafe fn create(&self, spec: &ObjectSpec) -> Result<ObjectRef<P>, OutOfFrames> {
+        let pages = Tables::new(&self.memory)?;
+        let object = self.slab.alloc().inspect_err(|_| pages.free_root(&self.memory))?;
+        // SAFETY: the slab gave us room for an object.
+        unsafe { object.write(Object::new(spec, pages)) };
+        let mut first = self.first.lock();
+        // SAFETY: I2.
+        unsafe { object.as_ref().next_in_pool.get().write(*first) };
+        *first = Some(object);
+        Ok(ObjectRef { object, pool: NonNull::from(self) })
+    }
+
+    /// Visits the objects; none is made or ended meanwhile.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Object<P>)) {
+        let first = self.first.lock();
+        let mut next = *first;
+        while let Some(object) = next {
+            // SAFETY: listed objects are alive, and the list is locked (I2).
+            let object = unsafe { object.as_ref() };
+            visit(object);
+            // SAFETY: I2.
+            next = unsafe { *object.next_in_pool.get() };
+        }
+    }
+
+    fn unlink(&self, object: NonNull<Object<P>>) {
+        let mut first = self.first.lock();
+        let mut place: *mut Option<NonNull<Object<P>>> = &raw mut *first;
+        // SAFETY: I2, and listed objects are alive.
+        unsafe {
+            while let Some(listed) = *place {
+                if listed == object {
+                    *place = *object.as_ref().next_in_pool.get();
+                    return;
+                }
+                place = listed.as_ref().next_in_pool.get();
+            }
+        }
+    }
+
+    fn end(&self, object: NonNull<Object<P>>) {
+        self.unlink(object);
+        // SAFETY: the last reference is gone, but the memory is still ours.
+        unsafe { object.as_ref() }.pages.free_all(&self.memory, &mut |entry| frames::put(&self.memory, entry.pfn()));
+        // SAFETY: as above; the object needs no drop of its own.
+        unsafe { self.slab.free(object) };
+    }
+}
+
+/// A counted reference to an object, for areas.
+pub struct ObjectRef<P: Platform> {
+    object: NonNull<Object<P>>,
+    pool: NonNull<Pool<P>>,
+}
+
+// SAFETY: an object is shared by design.
+unsafe impl<P: Platform> Send for ObjectRef<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Sync for ObjectRef<P> {}
+
+impl<P: Platform> ObjectRef<P> {
+    pub(crate) fn as_ptr(&self) -> NonNull<Object<P>> {
+        self.object
+    }
+}
+
+impl<P: Platform> core::ops::Deref for ObjectRef<P> {
+    type Target = Object<P>;
+    fn deref(&self) -> &Object<P> {
+        // SAFETY: a reference keeps the object alive.
+        unsafe { self.object.as_ref() }
+    }
+}
+
+impl<P: Platform> Clone for ObjectRef<P> {
+    fn clone(&self) -> Self {
+        // Relaxed: we hold a reference already, so the object can't go away meanwhile.
+        self.references.fetch_add(1, Ordering::Relaxed);
+        Self { object: self.object, pool: self.pool }
+    }
+}
+
+impl<P: Platform> Drop for ObjectRef<P> {
+    fn drop(&mut self) {
+        // ORDER: AcqRel pairs with the other references' drops: all uses come before the end.
+        if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: I1.
+            unsafe { self.pool.as_ref() }.end(self.object);
+        }
+    }
+}
+
+/// A user's reference to an object; the object lives on while areas map it.
+pub struct ObjectHandle<'vm, P: Platform> {
+    pub(crate) object: ObjectRef<P>,
+    pub(crate) instance: PhantomData<&'vm ()>,
+}
+
+impl<P: Platform> Clone for ObjectHandle<'_, P> {
+    fn clone(&self) -> Self {
+        Self { object: self.object.clone(), instance: PhantomData }
+    }
+}
+
+impl<P: Platform> core::ops::Deref for ObjectHandle<'_, P> {
+    type Target = Object<P>;
+    fn deref(&self) -> &Object<P> {
+        &self.object
+    }
+}

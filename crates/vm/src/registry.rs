@@ -1,0 +1,60 @@
+//! The designs by name; the command, the oracle and the tests take them all from here.
+
+use crate::design::{Design, MmapSem, SpfV11};
+use core::marker::PhantomData;
+use faultless_platform::Platform;
+use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
+
+/// What is done with a design chosen by name.
+pub trait DesignVisitor<P: Platform> {
+    /// What comes out.
+    type Output;
+    /// Gets the design's type.
+    fn visit<D: Design<P>>(self) -> Self::Output;
+}
+
+/// A name that the registry doesn't know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// No such design; [`DESIGNS`] has those there are.
+    Design,
+    /// No such semaphore; [`SEMAPHORES`] has those there are.
+    Semaphore,
+}
+
+macro_rules! designs {
+    ($($name:literal => $design:ident),+ $(,)?) => {
+        /// The names of all designs.
+        pub const DESIGNS: &[&str] = &[$($name),+];
+
+        struct WithSemaphore<'a, P, V>(&'a str, V, PhantomData<fn() -> P>);
+
+        impl<P: Platform, V: DesignVisitor<P>> SemaphoreVisitor<P> for WithSemaphore<'_, P, V> {
+            type Output = Result<V::Output, Unknown>;
+            fn visit<S: RwSemaphore<P>>(self) -> Self::Output {
+                match self.0 {
+                    $($name => Ok(self.1.visit::<$design<S>>()),)+
+                    _ => Err(Unknown::Design),
+                }
+            }
+        }
+    };
+}
+
+designs! {
+    "mmap-sem" => MmapSem,
+    "spf-v11" => SpfV11,
+}
+
+/// Shows `visitor` the design of that name over the semaphore of that name.
+pub fn with_design<P: Platform, V: DesignVisitor<P>>(
+    design: &str,
+    semaphore: &str,
+    visitor: V,
+) -> Result<V::Output, Unknown> {
+    if !DESIGNS.contains(&design) {
+        return Err(Unknown::Design);
+    }
+    debug_assert!(!SEMAPHORES.is_empty());
+    with_semaphore(semaphore, WithSemaphore(design, visitor, PhantomData)).unwrap_or(Err(Unknown::Semaphore))
+}

@@ -1,0 +1,133 @@
+//! The CPUs' TLBs, and how translations are taken away from them.
+//!
+//! # Guarantee
+//! When [`Cpus::shoot_down`] returns, no CPU can use a translation of the range that it had before: it has forgotten
+//! it, or will before it next uses any. That holds for CPUs outside the VM's code too: one that computes, sleeps or
+//! has no owner is not in state guest, and drains its inbox before it enters guest again (table in
+//! `faultless_platform::Platform`).
+//!
+//! # Invariants
+//! * I1 a CPU's TLB is touched by its owner only, in guest or while draining.
+//! * I2 a CPU is in its space's set before it walks the space's tables; the set is read after the entries were cleared.
+
+use crate::addr::PageRange;
+use crate::events::{Event, Events};
+use crate::tlb::{SpaceId, Tlb};
+use core::cell::UnsafeCell;
+use faultless_platform::{CpuSet, Ordering, Platform};
+use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex};
+
+/// Requests that an inbox holds before it asks for everything to be forgotten.
+const INBOX: usize = 16;
+
+#[derive(Clone, Copy)]
+struct Request {
+    space: SpaceId,
+    range: PageRange,
+}
+
+/// What others want a CPU to forget.
+struct Inbox {
+    requests: [Option<Request>; INBOX],
+    len: usize,
+    is_overflown: bool,
+}
+
+impl Inbox {
+    fn push(&mut self, request: Request) {
+        if self.len == INBOX {
+            self.is_overflown = true;
+        } else {
+            self.requests[self.len] = Some(request);
+            self.len += 1;
+        }
+    }
+
+    fn drain_into(&mut self, tlb: &mut Tlb) {
+        if self.is_overflown {
+            tlb.invalidate_all();
+        } else {
+            self.requests[..self.len].iter().flatten().for_each(|request| tlb.invalidate(request.space, request.range));
+        }
+        self.len = 0;
+        self.is_overflown = false;
+    }
+}
+
+struct Cpu<P: Platform> {
+    tlb: UnsafeCell<Tlb>,
+    inbox: SpinMutex<P, Inbox>,
+}
+
+/// The TLBs and inboxes of all CPUs of an instance.
+pub struct Cpus<P: Platform> {
+    cpus: PerCpu<P, Cpu<P>>,
+}
+
+// SAFETY: a TLB is touched by the slot's owner only (I1), the inbox under its lock.
+unsafe impl<P: Platform> Sync for Cpus<P> {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl<P: Platform> Send for Cpus<P> {}
+
+impl<P: Platform> Cpus<P> {
+    /// Returns empty TLBs for `nr_cpus` CPUs.
+    pub fn new(nr_cpus: usize) -> Self {
+        let inbox = || SpinMutex::new(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });
+        Self { cpus: PerCpu::new(nr_cpus, |_| Cpu { tlb: UnsafeCell::new(Tlb::new()), inbox: inbox() }) }
+    }
+
+    /// Runs `act` with a CPU's TLB.
+    ///
+    /// # Safety
+    /// The calling thread owns `cpu`, or nobody does and none can take it meanwhile; `act` does not call this again.
+    #[inline]
+    pub unsafe fn with_tlb<R>(&self, cpu: usize, act: impl FnOnce(&mut Tlb) -> R) -> R {
+        // SAFETY: the caller's promise.
+        act(unsafe { &mut *self.cpus.get(cpu).tlb.get() })
+    }
+
+    /// Makes the calling thread's CPU forget what others asked for.
+    #[cold]
+    pub fn drain(&self, cpu: usize) {
+        let mut inbox = self.cpus.get(cpu).inbox.lock();
+        // Under the inbox's lock: whoever sees the inbox empty may rely on the TLB being clean.
+        // SAFETY: callers own the CPU (guest entry, waits) and are outside `with_tlb`.
+        unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into(tlb)) };
+    }
+
+    /// Takes the translations of `range` away from the CPUs in `users`; see the module.
+    pub fn shoot_down(&self, events: &Events<P>, users: &AtomicCpuSet<P>, space: SpaceId, range: PageRange) {
+        // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins `users` unseen and reads an
+        // entry from before it was cleared (I2). Model: `tests/shootdown.rs`.
+        P::fence(Ordering::SeqCst);
+        let me = P::cpu();
+        let mut targets = users.snapshot();
+        targets.remove(me);
+        // SAFETY: this thread owns its CPU and is in kernel state.
+        unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
+        if !targets.is_empty() {
+            events.count(Event::TlbShootdown);
+            self.ask(&targets, Request { space, range });
+        }
+    }
+
+    fn ask(&self, targets: &CpuSet, request: Request) {
+        targets.iter().for_each(|cpu| self.cpus.get(cpu).inbox.lock().push(request));
+        P::shoot_down(targets, |cpu| {
+            let inbox = self.cpus.get(cpu).inbox.lock();
+            inbox.len == 0 && !inbox.is_overflown
+        });
+    }
+
+    /// Visits the TLBs with what is still asked of them carried out, as each CPU will before it uses one.
+    ///
+    /// # Safety
+    /// No thread uses the instance meanwhile.
+    pub unsafe fn for_each_tlb(&self, mut visit: impl FnMut(usize, &Tlb)) {
+        for cpu in 0..self.cpus.nr_cpus() {
+            self.drain(cpu);
+            // SAFETY: the caller keeps everybody else out.
+            unsafe { self.with_tlb(cpu, |tlb| visit(cpu, tlb)) };
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The one place that edits the area list.
+//!
+//! # Guarantee
+//! [`Change::prepare`] allocates everything; [`Change::commit`] can't fail. So a call that finds no memory, or too
+//! many areas, has changed nothing.
+//!
+//! # What a change is
+//! ```text
+//! before    LLLLLLL CC DDDD RRRRRR      L sticks out to the left, R to the right, C and D are covered
+//! range         [............)
+//! after     LLLLNNNNNNNNNNNNNRRRRR      N is new, or nothing; it is joined with L and R where they allow it
+//! ```
+//! If L and R are one area, R becomes an area of its own.
+
+use super::Space;
+use crate::addr::PageRange;
+use crate::area::{Area, AreaView};
+use crate::design::Design;
+use crate::error::CallError;
+use crate::index::{Edit, Entry, Spare};
+use crate::object::ObjectRef;
+use core::ptr::NonNull;
+use faultless_phys::OutOfFrames;
+use faultless_platform::{Atomic, Ordering, Platform};
+
+/// An area that stays or comes, with what it shall be.
+struct Piece<P: Platform, D: Design<P>> {
+    area: NonNull<Area<P, D>>,
+    view: AreaView<P>,
+    is_fresh: bool,
+}
+
+impl<P: Platform, D: Design<P>> Clone for Piece<P, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform, D: Design<P>> Copy for Piece<P, D> {}
+
+impl<P: Platform, D: Design<P>> Piece<P, D> {
+    fn entry(&self) -> Entry<Area<P, D>> {
+        Entry { start: self.view.start, end: self.view.end, area: self.area }
+    }
+}
+
+/// A new area, before it is one.
+pub(super) struct NewArea<P: Platform> {
+    pub(super) view: AreaView<P>,
+    pub(super) object: Option<ObjectRef<P>>,
+    pub(super) join: Join,
+}
+
+/// Whether a new area may become part of its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// It may.
+    Allowed,
+    /// It stays by itself, as a forked one does.
+    Never,
+}
+
+/// Memory set aside, so that a later change that removes one range can't fail.
+pub(super) struct Reserve<'a, P: Platform, D: Design<P>> {
+    space: &'a Space<P, D>,
+    nodes: Option<Spare<'a, P>>,
+    area: Option<NonNull<Area<P, D>>>,
+}
+
+/// A prepared change; see the module.
+#[must_use = "a change that is dropped changes nothing"]
+pub(super) struct Change<'a, P: Platform, D: Design<P>> {
+    space: &'a Space<P, D>,
+    reserve: Option<Reserve<'a, P, D>>,
+    edit: Option<Edit<'a, P, Area<P, D>>>,
+    /// Left, new, right: in order, as far as they exist.
+    pieces: [Option<Piece<P, D>>; 3],
+    /// All areas that start in here take part.
+    span: (u64, u64),
+    nr_before: u64,
+    bytes_before: u64,
+}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Sets aside what [`Space::prepare_removal`] needs at most. The caller holds the write lock.
+    pub(super) fn reserve_removal(&self) -> Result<Reserve<'_, P, D>, OutOfFrames> {
+        let nodes = self.index.reserve(&self.vm().nodes)?;
+        let area = self.vm().areas.alloc()?;
+        Ok(Reserve { space: self, nodes: Some(nodes), area: Some(area) })
+    }
+
+    /// As [`Space::prepare_change`] without a new area, out of memory that was set aside.
+    pub(super) fn prepare_removal<'a>(
+        &'a self,
+        range: PageRange,
+        reserve: Reserve<'a, P, D>,
+    ) -> Result<Change<'a, P, D>, CallError> {
+        self.prepare(range, None, Some(reserve))
+    }
+
+    /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller holds the write lock.
+    pub(super) fn prepare_change(
+        &self,
+        range: PageRange,
+        new: Option<NewArea<P>>,
+    ) -> Result<Change<'_, P, D>, CallError> {
+        self.prepare(range, new, None)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        range: PageRange,
+        new: Option<NewArea<P>>,
+        reserve: Option<Reserve<'a, P, D>>,
+    ) -> Result<Change<'a, P, D>, CallError> {
+        let mut change = Change {
+            space: self,
+            reserve,
+            edit: None,
+            pieces: [None; 3],
+            span: (range.start(), range.end()),
+            nr_before: 0,
+            bytes_before: 0,
+        };
+        change.plan(range, new)?;
+        change.check_limits()?;
+        change.prepare_edit()?;
+        Ok(change)
+    }
+}
+
+impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
+    fn plan(&mut self, range: PageRange, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
+        let index = &self.space.index;
+        let left = index.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
+        let right = index.containing(range.end());
+        let left = left.map(|entry| self.trimmed_left(&entry, range));
+        // An area that merely touches the range matters only if something can join it.
+        let left = left.filter(|(_, is_cut)| *is_cut || new.is_some()).map(|(piece, _)| piece);
+        let right = right.filter(|entry| entry.start < range.end() || new.is_some());
+        let right = match right {
+            Some(entry) => Some(self.trimmed_right(&entry, range, left.as_ref())?),
+            None => None,
+        };
+        self.pieces = [left, None, right];
+        if let Some(new) = new {
+            self.place(new)?;
+        }
+        self.leave_untouched();
+        let present = || self.pieces.iter().flatten();
+        let low = present().map(|piece| piece.view.start).min().map_or(range.start(), |low| low.min(range.start()));
+        let high = present().map(|piece| piece.view.end).max().map_or(range.end(), |high| high.max(range.end()));
+        self.span = (low, high);
+        Ok(())
+    }
+
+    fn trimmed_left(&self, entry: &Entry<Area<P, D>>, range: PageRange) -> (Piece<P, D>, bool) {
+        // SAFETY: the write lock keeps the area.
+        let view = unsafe { entry.area.as_ref() }.view();
+        let is_cut = view.end > range.start();
+        let view = AreaView { end: view.end.min(range.start()), ..view };
+        (Piece { area: entry.area, view, is_fresh: false }, is_cut)
+    }
+
+    /// Returns what stays of an area behind the range; a new area if its left part stays too.
+    fn trimmed_right(
+        &mut self,
+        entry: &Entry<Area<P, D>>,
+        range: PageRange,
+        left: Option<&Piece<P, D>>,
+    ) -> Result<Piece<P, D>, OutOfFrames> {
+        // SAFETY: the write lock keeps the area.
+        let area = unsafe { entry.area.as_ref() };
+        let old = area.view();
+        let start = old.start.max(range.end());
+        let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
+        if left.is_some_and(|left| left.area == entry.area) {
+            let area = self.new_area(&view, area.object().cloned())?;
+            return Ok(Piece { area, view, is_fresh: true });
+        }
+        Ok(Piece { area: entry.area, view, is_fresh: false })
+    }
+
+    fn new_area(
+        &mut self,
+        view: &AreaView<P>,
+        object: Option<ObjectRef<P>>,
+    ) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+        let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
+            Some(area) => area,
+            None => self.space.vm().areas.alloc()?,
+        };
+        // SAFETY: the slab gave us room for an area.
+        unsafe { area.write(Area::new(view, object)) };
+        Ok(area)
+    }
+
+    /// Puts the new area between its neighbours, joined with them where they allow it.
+    fn place(&mut self, new: NewArea<P>) -> Result<(), OutOfFrames> {
+        let [left, _, right] = &mut self.pieces;
+        let may_join = new.join == Join::Allowed;
+        let mut view = new.view;
+        let mut host = None;
+        if let Some(piece) = left.filter(|piece| may_join && piece.view.joins(&view)) {
+            view = joined(&piece.view, &view);
+            host = left.take();
+        }
+        if let Some(piece) = right.filter(|piece| may_join && view.joins(&piece.view)) {
+            view = joined(&view, &piece.view);
+            let other = right.take();
+            match host {
+                None => host = other,
+                Some(_) if piece.is_fresh => self.space.discard(piece.area),
+                Some(_) => {}
+            }
+        }
+        let (area, is_fresh) = match host {
+            Some(piece) => (piece.area, piece.is_fresh),
+            None => (self.new_area(&view, new.object)?, true),
+        };
+        self.pieces[1] = Some(Piece { area, view, is_fresh });
+        Ok(())
+    }
+
+    /// Lets go of neighbours that stay as they are: their faults need not notice anything.
+    fn leave_untouched(&mut self) {
+        for place in &mut self.pieces {
+            place.take_if(|piece| {
+                let now = piece.area().view();
+                !piece.is_fresh
+                    && (now.start, now.end) == (piece.view.start, piece.view.end)
+                    && now.flags == piece.view.flags
+            });
+        }
+    }
+
+    fn check_limits(&mut self) -> Result<(), CallError> {
+        for entry in self.space.index.overlapping(self.span.0..self.span.1) {
+            self.nr_before += 1;
+            self.bytes_before += entry.end - entry.start;
+        }
+        let limit = self.space.limits.max_map_count;
+        let nr_after = self.space.nr_areas() - self.nr_before + self.nr_after();
+        if nr_after > limit && self.nr_after() > self.nr_before {
+            return Err(CallError::TooManyAreas { limit });
+        }
+        Ok(())
+    }
+
+    fn nr_after(&self) -> u64 {
+        self.pieces.iter().flatten().count() as u64
+    }
+
+    fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
+        let mut entries = self.pieces.iter().flatten().map(Piece::entry);
+        let entries = [entries.next(), entries.next(), entries.next()];
+        let space = self.space;
+        let span = self.span.0..self.span.1;
+        let spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
+        self.edit = Some(space.index.prepare(&space.vm().nodes, span, &entries, spare)?);
+        Ok(())
+    }
+
+    /// Puts the change in force; `translations` adapts the page tables while faults keep out of the areas.
+    pub(super) fn commit(self, translations: impl FnOnce()) {
+        let held = self.commit_and_hold();
+        translations();
+        held.end();
+    }
+
+    /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
+    pub(super) fn commit_and_hold(mut self) -> Held<'a, P, D> {
+        let removed = self.begin();
+        let edit = self.edit.take();
+        D::update_index(&self.space.state, || {
+            if let Some(edit) = edit {
+                edit.commit();
+            }
+        });
+        for piece in self.pieces.iter().flatten() {
+            piece.area().set(&piece.view);
+        }
+        self.account();
+        Held { space: self.space, pieces: core::mem::replace(&mut self.pieces, [None; 3]), removed }
+    }
+
+    /// Announces the change to every area that takes part; returns those that it removes, linked.
+    fn begin(&self) -> Option<NonNull<Area<P, D>>> {
+        let mut removed = None;
+        for entry in self.space.index.overlapping(self.span.0..self.span.1) {
+            // SAFETY: the write lock keeps the area.
+            let area = unsafe { entry.area.as_ref() };
+            D::begin_change(&area.state);
+            if !self.pieces.iter().flatten().any(|piece| piece.area == entry.area) {
+                // SAFETY: the link is the writer's alone.
+                unsafe { area.next_removed.get().write(removed) };
+                removed = Some(entry.area);
+            }
+        }
+        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
+            D::begin_change(&piece.area().state);
+        }
+        removed
+    }
+
+    fn account(&self) {
+        let bytes_after: u64 = self.pieces.iter().flatten().map(|piece| piece.view.end - piece.view.start).sum();
+        let space = self.space;
+        let nr = space.nr_areas() - self.nr_before + self.nr_after();
+        let bytes = space.mapped_bytes() - self.bytes_before + bytes_after;
+        // Relaxed: written under the write lock.
+        space.nr_areas.store(nr, Ordering::Relaxed);
+        space.mapped_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A change in force whose areas don't serve faults yet.
+#[must_use = "faults stay out of the areas until the change ends"]
+pub(super) struct Held<'a, P: Platform, D: Design<P>> {
+    space: &'a Space<P, D>,
+    pieces: [Option<Piece<P, D>>; 3],
+    removed: Option<NonNull<Area<P, D>>>,
+}
+
+impl<P: Platform, D: Design<P>> Held<'_, P, D> {
+    /// Lets faults in again, and the removed areas go.
+    pub(super) fn end(self) {
+        for piece in self.pieces.iter().flatten() {
+            D::end_change(&piece.area().state);
+        }
+        let mut removed = self.removed;
+        while let Some(area) = removed {
+            // SAFETY: the link is the writer's alone; read before the area is let go.
+            removed = unsafe { *area.as_ref().next_removed.get() };
+            // SAFETY: the index held it until now.
+            if D::release_area(unsafe { &area.as_ref().state }) {
+                self.space.free_area(area);
+            }
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Drop for Reserve<'_, P, D> {
+    fn drop(&mut self) {
+        if let Some(area) = self.area.take() {
+            // SAFETY: never written, never published.
+            unsafe { self.space.vm().areas.free(area) };
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Drop for Change<'_, P, D> {
+    fn drop(&mut self) {
+        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
+            self.space.discard(piece.area);
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Piece<P, D> {
+    fn area(&self) -> &Area<P, D> {
+        // SAFETY: the write lock, or the change that made it, keeps the area.
+        unsafe { self.area.as_ref() }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Frees an area that was never published.
+    fn discard(&self, area: NonNull<Area<P, D>>) {
+        // SAFETY: nobody else knows it.
+        unsafe {
+            core::ptr::drop_in_place(area.as_ptr());
+            self.vm().areas.free(area);
+        }
+    }
+}
+
+/// Returns two neighbours as one.
+fn joined<P: Platform>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
+    AreaView { end: right.end, root: if left.root == 0 { right.root } else { left.root }, ..*left }
+}

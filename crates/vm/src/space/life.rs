@@ -1,0 +1,239 @@
+//! How spaces are made, shared and ended, and what they count.
+
+use super::Space;
+use crate::addr::{PageRange, USER_END};
+use crate::design::Design;
+use crate::error::CallError;
+use crate::frames;
+use crate::index::Index;
+use crate::instance::Vm;
+use crate::limits::Limits;
+use crate::table::Tables;
+use crate::tlb::SpaceId;
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use faultless_phys::{Memory, OutOfFrames, Pfn, Slab};
+use faultless_platform::{Atomic, AtomicInteger, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_sync::{AtomicCpuSet, RwSemaphore};
+
+/// A counted reference to an address space; the last one to go unmaps everything.
+pub struct SpaceRef<'vm, P: Platform, D: Design<P>> {
+    space: NonNull<Space<P, D>>,
+    vm: PhantomData<&'vm Vm<P, D>>,
+}
+
+// SAFETY: a space is shared by design, and the instance outlives `'vm`.
+unsafe impl<P: Platform, D: Design<P>> Send for SpaceRef<'_, P, D> {}
+// SAFETY: as above.
+unsafe impl<P: Platform, D: Design<P>> Sync for SpaceRef<'_, P, D> {}
+
+impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
+    /// Makes an empty space.
+    pub(crate) fn create(
+        vm: &'vm Vm<P, D>,
+        slab: &Slab<P, Space<P, D>>,
+        id: SpaceId,
+        limits: Limits,
+    ) -> Result<Self, CallError> {
+        let memory = vm.memory();
+        let tables = Tables::new(memory)?;
+        let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
+        let room = slab.alloc().inspect_err(|_| {
+            tables.free_root(memory);
+            resident.free(memory);
+        })?;
+        // SAFETY: the slab gave us room for a space.
+        unsafe { room.write(Space::new(vm, id, limits, tables, resident)) };
+        Space::link(vm, room);
+        Ok(Self { space: room, vm: PhantomData })
+    }
+
+    /// Returns the instance, for as long as it lives.
+    pub fn instance(&self) -> &'vm Vm<P, D> {
+        // SAFETY: the instance outlives `'vm`.
+        unsafe { self.space.as_ref().vm.as_ref() }
+    }
+
+    /// Says whether both are references to one space.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.space == other.space
+    }
+}
+
+impl<P: Platform, D: Design<P>> core::ops::Deref for SpaceRef<'_, P, D> {
+    type Target = Space<P, D>;
+    fn deref(&self) -> &Space<P, D> {
+        // SAFETY: the reference keeps it.
+        unsafe { self.space.as_ref() }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Clone for SpaceRef<'_, P, D> {
+    fn clone(&self) -> Self {
+        // Relaxed: we hold a reference, so the count is not 0.
+        self.references.fetch_add(1, Ordering::Relaxed);
+        Self { space: self.space, vm: PhantomData }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Drop for SpaceRef<'_, P, D> {
+    fn drop(&mut self) {
+        // ORDER: AcqRel pairs with the other references' drops: the last one sees all that was done to the space.
+        if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let (vm, space) = (self.instance(), self.space);
+            self.end();
+            Space::unlink(vm, space);
+            // SAFETY: the last reference is gone, and the list does not know the space any more.
+            unsafe {
+                core::ptr::drop_in_place(space.as_ptr());
+                vm.space_slab().free(space);
+            }
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    fn new(vm: &Vm<P, D>, id: SpaceId, limits: Limits, tables: Tables<P>, resident: Resident<P>) -> Self {
+        Self {
+            vm: NonNull::from(vm),
+            id,
+            limits,
+            semaphore: D::Semaphore::with_stats(Some(vm.lock_stats().clone())),
+            state: D::new_space_state(),
+            index: Index::new(),
+            tables,
+            users: AtomicCpuSet::new(),
+            references: P::AtomicU32::new(1),
+            nr_users: P::AtomicU32::new(0),
+            nr_gathers: P::AtomicU32::new(0),
+            nr_areas: P::AtomicU64::new(0),
+            mapped_bytes: P::AtomicU64::new(0),
+            heap_start: P::AtomicU64::new(0),
+            heap_end: P::AtomicU64::new(0),
+            resident,
+            next_in_list: UnsafeCell::new(None),
+        }
+    }
+
+    fn link(vm: &Vm<P, D>, space: NonNull<Self>) {
+        let mut first = vm.list.lock();
+        // SAFETY: links are used under the list's lock.
+        unsafe { space.as_ref().next_in_list.get().write(*first) };
+        *first = Some(space);
+    }
+
+    fn unlink(vm: &Vm<P, D>, space: NonNull<Self>) {
+        let mut first = vm.list.lock();
+        let mut place: *mut Option<NonNull<Self>> = &raw mut *first;
+        // SAFETY: links are used under the list's lock, and listed spaces are alive.
+        unsafe {
+            while let Some(listed) = *place {
+                if listed == space {
+                    *place = *space.as_ref().next_in_list.get();
+                    return;
+                }
+                place = listed.as_ref().next_in_list.get();
+            }
+        }
+    }
+
+    /// Unmaps everything, for the last user.
+    fn end(&self) {
+        let memory = self.memory();
+        if let Some(all) = PageRange::between(0, USER_END) {
+            self.flush(all);
+        }
+        self.tables.free_all(memory, &mut |entry| self.vm().drop_entry(entry));
+        for entry in self.index.overlapping(0..u64::MAX) {
+            // SAFETY: nobody else uses the space.
+            if D::release_area(unsafe { &entry.area.as_ref().state }) {
+                self.free_area(entry.area);
+            }
+        }
+        // An edit that leaves nothing needs no memory.
+        if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {
+            edit.commit();
+        }
+        self.resident.free(memory);
+    }
+}
+
+impl<P: Platform, D: Design<P>> Vm<P, D> {
+    /// Visits the spaces that exist; none is made or ended meanwhile.
+    pub fn for_each_space(&self, mut visit: impl FnMut(&Space<P, D>)) {
+        let first = self.list.lock();
+        let mut next = *first;
+        while let Some(space) = next {
+            // SAFETY: listed spaces are alive, and the list is locked.
+            let space = unsafe { space.as_ref() };
+            visit(space);
+            // SAFETY: as above.
+            next = unsafe { *space.next_in_list.get() };
+        }
+    }
+}
+
+/// Resident pages, counted by each CPU on its own line, in frames of the space's own.
+pub(super) struct Resident<P: Platform> {
+    cells: Pfn,
+    order: u8,
+    nr_cpus: usize,
+    peak: P::AtomicU64,
+}
+
+const LINE_BYTES: usize = 64;
+
+impl<P: Platform> Resident<P> {
+    fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
+        let nr_cpus = P::nr_cpus();
+        let order = (nr_cpus * LINE_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
+        let cells = frames::alloc_row_zeroed(memory, order)?;
+        Ok(Self { cells, order, nr_cpus, peak: P::AtomicU64::new(0) })
+    }
+
+    fn free(&self, memory: &Memory<P>) {
+        // SAFETY: the space that counted here has ended.
+        unsafe { memory.free_order(self.cells, self.order) };
+    }
+
+    fn cell<'a>(&self, memory: &'a Memory<P>, cpu: usize) -> &'a P::AtomicU64 {
+        debug_assert!(cpu < self.nr_cpus);
+        // SAFETY: the frames hold a line for each CPU, accessed atomically only.
+        unsafe { P::AtomicU64::view(memory.frame(self.cells).add(cpu * LINE_BYTES).cast()) }
+    }
+
+    #[inline]
+    pub(super) fn add(&self, memory: &Memory<P>, nr_pages: u64) {
+        let cell = self.cell(memory, P::cpu());
+        // Relaxed, and no read-modify-write: the slot has one owner.
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(nr_pages), Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self, memory: &Memory<P>, nr_pages: u64) {
+        self.add(memory, nr_pages.wrapping_neg());
+    }
+
+    pub(super) fn pages(&self, memory: &Memory<P>) -> u64 {
+        // Relaxed: a sum of single cells; a passing negative sum reads as 0.
+        let sum = (0..self.nr_cpus).map(|cpu| self.cell(memory, cpu).load(Ordering::Relaxed));
+        u64::try_from(sum.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
+    }
+
+    pub(super) fn note_peak(&self, memory: &Memory<P>) {
+        let pages = self.pages(memory);
+        // Relaxed: a statistic; the loop keeps the largest.
+        let mut peak = self.peak.load(Ordering::Relaxed);
+        while pages > peak {
+            match self.peak.compare_exchange(peak, pages, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => peak = other,
+            }
+        }
+    }
+
+    pub(super) fn peak(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.peak.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,204 @@
+//! Address spaces.
+//!
+//! # Guarantee
+//! An operation either does all that Linux documents for it, or answers an error; with `OutOfFrames` nothing is half
+//! done. When it returns, no CPU has a translation stronger than the page tables.
+//!
+//! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
+//! 1. the space's semaphore (parent before child in fork)
+//! 2. the design's index lock
+//! 3. a leaf table's lock (source before destination in mremap, parent before child in fork)
+//! 4. inboxes, the frame source's locks
+//!
+//! Fetches of memory objects and waits for grace periods happen without 2 to 4; fetches without 1.
+//!
+//! # Rooms
+//! `change` is the one place that edits the area list; `map`, `protect`, `remap`, `advise`, `heap`, `stack` and `fork`
+//! are the calls; `life` makes and ends spaces.
+
+mod advise;
+mod change;
+mod fork;
+mod heap;
+mod life;
+mod list;
+mod map;
+mod protect;
+mod remap;
+mod stack;
+
+pub use advise::Advice;
+pub use life::SpaceRef;
+pub use list::AreaLine;
+pub use map::{Backing, MapRequest, Placement, Populate};
+pub use remap::{RemapPlacement, RemapRequest};
+
+use crate::addr::PageRange;
+use crate::area::Area;
+use crate::design::Design;
+use crate::index::Index;
+use crate::instance::Vm;
+use crate::limits::Limits;
+use crate::table::Tables;
+use crate::tlb::SpaceId;
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use faultless_phys::Memory;
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_sync::{AtomicCpuSet, RwSemaphore};
+
+/// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
+pub struct Space<P: Platform, D: Design<P>> {
+    vm: NonNull<Vm<P, D>>,
+    id: SpaceId,
+    limits: Limits,
+    semaphore: D::Semaphore,
+    state: D::SpaceState,
+    index: Index<P, Area<P, D>>,
+    tables: Tables<P>,
+    /// CPUs that may have translations of this space.
+    users: AtomicCpuSet<P>,
+    references: P::AtomicU32,
+    nr_users: P::AtomicU32,
+    /// See `gather`.
+    pub(crate) nr_gathers: P::AtomicU32,
+    /// Changed under the semaphore's write side.
+    nr_areas: P::AtomicU64,
+    mapped_bytes: P::AtomicU64,
+    heap_start: P::AtomicU64,
+    heap_end: P::AtomicU64,
+    resident: life::Resident<P>,
+    next_in_list: UnsafeCell<Option<NonNull<Self>>>,
+}
+
+// SAFETY: shared by design; `next_in_list` is used under the instance's list lock.
+unsafe impl<P: Platform, D: Design<P>> Sync for Space<P, D> {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl<P: Platform, D: Design<P>> Send for Space<P, D> {}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Returns the instance.
+    pub fn vm(&self) -> &Vm<P, D> {
+        // SAFETY: the instance outlives its spaces (I1 of `Vm`).
+        unsafe { self.vm.as_ref() }
+    }
+
+    /// Returns the frames.
+    pub fn memory(&self) -> &Memory<P> {
+        self.vm().memory()
+    }
+
+    /// Returns the space's name in TLBs.
+    pub fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    /// Returns the limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Returns the semaphore that map operations write.
+    pub fn semaphore(&self) -> &D::Semaphore {
+        &self.semaphore
+    }
+
+    /// Returns what the design keeps for the space.
+    pub fn design_state(&self) -> &D::SpaceState {
+        &self.state
+    }
+
+    /// Returns the area index.
+    pub fn index(&self) -> &Index<P, Area<P, D>> {
+        &self.index
+    }
+
+    /// Returns the page tables.
+    pub fn tables(&self) -> &Tables<P> {
+        &self.tables
+    }
+
+    /// Returns the CPUs that may have translations of this space.
+    pub fn users(&self) -> &AtomicCpuSet<P> {
+        &self.users
+    }
+
+    /// Returns the number of threads that run in the space.
+    pub fn nr_users(&self) -> u32 {
+        // Relaxed: a design's choice of path hangs on it, no safety does.
+        self.nr_users.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_user(&self) {
+        // Relaxed: see `nr_users`.
+        self.nr_users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_user(&self) {
+        // Relaxed: see `nr_users`.
+        self.nr_users.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of areas (map_count).
+    pub fn nr_areas(&self) -> u64 {
+        // Relaxed: exact under the semaphore.
+        self.nr_areas.load(Ordering::Relaxed)
+    }
+
+    /// Returns the total size of all areas in bytes.
+    pub fn mapped_bytes(&self) -> u64 {
+        // Relaxed: exact under the semaphore.
+        self.mapped_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Runs `act` under the write lock, then what a grace period was waited for.
+    pub(super) fn with_write<R>(&self, act: impl FnOnce() -> R) -> R {
+        let result = {
+            let _write = self.semaphore.write();
+            act()
+        };
+        self.memory().rcu().poll();
+        result
+    }
+
+    /// Takes the translations of `range` away from all CPUs.
+    pub(crate) fn flush(&self, range: PageRange) {
+        self.vm().cpus().shoot_down(self.vm().events(), &self.users, self.id, range);
+    }
+
+    /// Frees an area that nobody holds any more, after a grace period.
+    pub(crate) fn free_area(&self, area: NonNull<Area<P, D>>) {
+        // SAFETY: the last holder calls; the area's fields are dropped here, readers in RCU sections see atomics only.
+        unsafe {
+            core::ptr::drop_in_place(area.as_ptr());
+            self.vm().areas.free_deferred(area);
+        }
+    }
+
+    /// Adds pages to the resident size.
+    #[inline]
+    pub(crate) fn add_resident(&self, nr_pages: u64) {
+        self.resident.add(self.memory(), nr_pages);
+    }
+
+    /// Takes pages off the resident size.
+    pub(crate) fn remove_resident(&self, nr_pages: u64) {
+        self.resident.remove(self.memory(), nr_pages);
+    }
+
+    /// Returns the resident size in pages (rss); exact while nobody faults.
+    pub fn resident_pages(&self) -> u64 {
+        self.resident.pages(self.memory())
+    }
+
+    /// Returns the largest resident size so far, in pages.
+    pub fn peak_resident_pages(&self) -> u64 {
+        self.resident.note_peak(self.memory());
+        self.resident.peak()
+    }
+
+    /// Notes the resident size before it shrinks.
+    pub(crate) fn note_peak(&self) {
+        self.resident.note_peak(self.memory());
+    }
+}

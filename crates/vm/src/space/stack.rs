@@ -1,0 +1,61 @@
+//! Stacks: areas that grow downwards when they are touched below their start.
+
+use super::Space;
+use super::change::{Join, NewArea};
+use crate::addr::{PAGE, PageRange, page_floor};
+use crate::area::{AreaFlags, AreaView};
+use crate::design::Design;
+use crate::error::{AccessError, CallError};
+use crate::events::Event;
+use crate::limits::Limits;
+use faultless_platform::Platform;
+use faultless_sync::RwSemaphore;
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Grows the stack above `address` down to it, if the gap to the next lower area and the limit allow.
+    #[cold]
+    pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {
+        let not_mapped = AccessError::NotMapped { address };
+        let _write = self.semaphore.write();
+        let entry = self.index.first_ending_after(address).ok_or(not_mapped)?;
+        // SAFETY: the write lock keeps the area.
+        let area = unsafe { entry.area.as_ref() };
+        let old = area.view();
+        if old.start <= address {
+            // Another thread was faster.
+            return Ok(());
+        }
+        let start = page_floor(address);
+        if !old.flags.contains(AreaFlags::GROWSDOWN) || !self.may_grow(&old, start) {
+            return Err(not_mapped);
+        }
+        let added = PageRange::between(start, old.start).ok_or(not_mapped)?;
+        let page_offset = old.page_offset.wrapping_sub(added.len_bytes() / PAGE);
+        let view = AreaView { start, end: old.start, page_offset, ..old };
+        let change =
+            self.prepare_change(added, Some(NewArea { view, object: area.object().cloned(), join: Join::Allowed }));
+        match change {
+            Ok(change) => change.commit(|| ()),
+            Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),
+            Err(_) => return Err(not_mapped),
+        }
+        self.vm().events().count(Event::StackGrowth);
+        Ok(())
+    }
+
+    fn may_grow(&self, stack: &AreaView<P>, start: u64) -> bool {
+        if stack.end - start > self.limits.stack_bytes || start < self.limits.mmap_min_addr {
+            return false;
+        }
+        match self.index.last_starting_before(stack.start) {
+            None => true,
+            Some(lower) if lower.end > start => false,
+            // SAFETY: the write lock keeps the area.
+            Some(lower) => match unsafe { lower.area.as_ref() }.view().flags {
+                // Inaccessible areas and other stacks need no gap, as on Linux.
+                flags if !flags.intersects(AreaFlags::RIGHTS) || flags.contains(AreaFlags::GROWSDOWN) => true,
+                _ => start - lower.end >= Limits::stack_gap_bytes(),
+            },
+        }
+    }
+}

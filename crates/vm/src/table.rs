@@ -1,0 +1,256 @@
+//! Four levels of page tables, x86-64's shape.
+//!
+//! # Guarantee
+//! Tables are frames, entries are the hardware's bits ([`Entry`]), and a walk takes no lock. Missing tables are added
+//! by compare-and-swap of an empty upper entry, so that two walkers that miss the same table agree on one.
+//!
+//! # Invariants
+//! * I1 an upper entry goes from empty to a table and, only in [`Tables::free_empty`], back to empty.
+//! * I2 a present leaf entry changes only under the lock of its leaf table (its frame's page lock), but for the
+//!   accessed and dirty bits, which a CPU's walk sets by compare-and-swap.
+//! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
+//!   after a grace period for those that walk it inside an RCU section.
+
+use crate::entry::Entry;
+use crate::frames;
+use core::marker::PhantomData;
+use core::ops::Range;
+use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, InPlace, Ordering, Platform};
+
+/// Entries of a table.
+pub const ENTRIES: usize = 512;
+/// Levels: 4 is the root, 1 the leaf.
+pub const LEVELS: u32 = 4;
+
+/// A tree of tables, by its root.
+pub struct Tables<P: Platform> {
+    root: Pfn,
+    platform: PhantomData<fn() -> P>,
+}
+
+/// Where a walk ended: a leaf entry and the way to it.
+pub struct Leaf<'a, P: Platform> {
+    /// The leaf table's frame, whose page lock guards the entries.
+    pub table: Pfn,
+    /// The page's entry.
+    pub slot: &'a P::AtomicU64,
+    /// The upper entry that points to the leaf table (Linux's pmd), and its value at the walk.
+    pub parent: (&'a P::AtomicU64, Entry),
+}
+
+impl<P: Platform> Clone for Leaf<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Leaf<'_, P> {}
+
+impl<P: Platform> Leaf<'_, P> {
+    /// Returns the page's entry as it is now.
+    #[inline]
+    pub fn entry(&self) -> Entry {
+        load::<P>(self.slot)
+    }
+}
+
+/// Returns the bytes that one entry of a level spans.
+const fn span(level: u32) -> u64 {
+    1 << (12 + 9 * (level - 1))
+}
+
+/// Returns entry `index` of a table.
+fn entry_at<P: Platform>(memory: &Memory<P>, table: Pfn, index: usize) -> &P::AtomicU64 {
+    debug_assert!(index < ENTRIES);
+    // SAFETY: a table's frame holds 512 aligned entries, which are accessed atomically only; index < 512.
+    unsafe { P::AtomicU64::view(memory.frame(table).cast::<u64>().add(index)) }
+}
+
+/// Returns the entry of a level-`level` table that covers `address`.
+fn entry_for<P: Platform>(memory: &Memory<P>, table: Pfn, level: u32, address: u64) -> &P::AtomicU64 {
+    entry_at(memory, table, (address / span(level)) as usize % ENTRIES)
+}
+
+fn load<P: Platform>(slot: &P::AtomicU64) -> Entry {
+    // ORDER: Acquire pairs with the Release that installed a table: its zeroed entries are seen.
+    Entry::from_bits(slot.load(Ordering::Acquire))
+}
+
+impl<P: Platform> Tables<P> {
+    /// Returns an empty tree.
+    pub fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
+        Ok(Self { root: frames::alloc_zeroed(memory, Kind::Table)?, platform: PhantomData })
+    }
+
+    /// Returns the root table's frame.
+    pub fn root(&self) -> Pfn {
+        self.root
+    }
+
+    /// Walks to the leaf entry of `address`; `None` if a table is missing.
+    ///
+    /// The caller is in guest state, in an RCU section, or holds the space's lock (I3).
+    #[inline]
+    pub fn walk<'a>(&self, memory: &'a Memory<P>, address: u64) -> Option<Leaf<'a, P>> {
+        let mut table = self.root;
+        let mut level = LEVELS;
+        loop {
+            let slot = entry_for(memory, table, level, address);
+            let entry = load::<P>(slot);
+            if !entry.is_present() {
+                return None;
+            }
+            table = entry.pfn();
+            level -= 1;
+            if level == 1 {
+                return Some(Leaf { table, slot: entry_for(memory, table, 1, address), parent: (slot, entry) });
+            }
+        }
+    }
+
+    /// Walks to the leaf entry of `address` and adds the tables that are missing.
+    pub fn walk_or_grow<'a>(&self, memory: &'a Memory<P>, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
+        if let Some(leaf) = self.walk(memory, address) {
+            return Ok(leaf);
+        }
+        let mut table = self.root;
+        for level in (2..=LEVELS).rev() {
+            let slot = entry_for(memory, table, level, address);
+            let entry = load::<P>(slot);
+            table = if entry.is_present() { entry.pfn() } else { Self::install(memory, slot)? };
+            if level == 2 {
+                let parent = (slot, Entry::table(table));
+                return Ok(Leaf { table, slot: entry_for(memory, table, 1, address), parent });
+            }
+        }
+        unreachable!("level 2 returns")
+    }
+
+    /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
+    #[cold]
+    fn install(memory: &Memory<P>, slot: &P::AtomicU64) -> Result<Pfn, OutOfFrames> {
+        let table = frames::alloc_zeroed(memory, Kind::Table)?;
+        let entry = Entry::table(table).bits();
+        // ORDER: Release pairs with the Acquire in `load`; Acquire on failure, to walk into the winner's table.
+        match slot.compare_exchange(0, entry, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => Ok(table),
+            Err(winner) => {
+                frames::put(memory, table);
+                Ok(Entry::from_bits(winner).pfn())
+            }
+        }
+    }
+
+    /// Visits the leaf tables that cover a part of `range`, with that part; the visit may stop by `false`.
+    pub fn for_each_leaf(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
+        Self::descend(memory, self.root, LEVELS, range, visit);
+    }
+
+    fn descend(
+        memory: &Memory<P>,
+        table: Pfn,
+        level: u32,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool,
+    ) -> bool {
+        if level == 1 {
+            return visit(table, range);
+        }
+        let mut position = range.start;
+        while position < range.end {
+            let end = ((position / span(level) + 1) * span(level)).min(range.end);
+            let entry = load::<P>(entry_for(memory, table, level, position));
+            if entry.is_present() && !Self::descend(memory, entry.pfn(), level - 1, position..end, visit) {
+                return false;
+            }
+            position = end;
+        }
+        true
+    }
+
+    /// Visits the leaf entries of `range` that hold a frame, ascending.
+    pub fn for_each_mapped(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
+        self.for_each_leaf(memory, range, &mut |table, part| {
+            for address in part.step_by(crate::addr::PAGE as usize) {
+                let entry = load::<P>(Self::leaf_slot(memory, table, address));
+                if !entry.is_empty() {
+                    visit(address, entry);
+                }
+            }
+            true
+        });
+    }
+
+    /// Returns the entry of `address` in its leaf table.
+    #[inline]
+    pub fn leaf_slot<'a>(memory: &'a Memory<P>, table: Pfn, address: u64) -> &'a P::AtomicU64 {
+        entry_for(memory, table, 1, address)
+    }
+
+    /// Takes tables that touch `range` and lie wholly inside `hole`, in which nothing is mapped, out of the tree (I1).
+    ///
+    /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
+    pub fn free_empty(&self, memory: &Memory<P>, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
+        Self::prune(memory, self.root, LEVELS, &range, &hole, taken);
+    }
+
+    fn prune(
+        memory: &Memory<P>,
+        table: Pfn,
+        level: u32,
+        range: &Range<u64>,
+        hole: &Range<u64>,
+        taken: &mut dyn FnMut(Pfn),
+    ) {
+        let mut start = range.start / span(level) * span(level);
+        while start < range.end {
+            let end = start + span(level);
+            let slot = entry_for(memory, table, level, start);
+            let entry = load::<P>(slot);
+            if entry.is_present() && level > 2 {
+                let part = range.start.max(start)..range.end.min(end);
+                Self::prune(memory, entry.pfn(), level - 1, &part, hole, taken);
+            }
+            if entry.is_present() && hole.start <= start && end <= hole.end {
+                // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
+                slot.store(0, Ordering::Release);
+                taken(entry.pfn());
+            }
+            start = end;
+        }
+    }
+
+    /// Frees all tables of a tree that nobody else can reach, after `drop_entry` for each leaf entry that holds a frame.
+    pub fn free_all(&self, memory: &Memory<P>, drop_entry: &mut dyn FnMut(Entry)) {
+        let all = 0..span(LEVELS) * ENTRIES as u64;
+        self.for_each_mapped(memory, all.clone(), &mut |_, entry| drop_entry(entry));
+        self.free_empty(memory, all.clone(), all, &mut |table| {
+            frames::put(memory, table);
+        });
+        self.free_root(memory);
+    }
+
+    /// Frees the root of a tree that has no other table.
+    pub fn free_root(&self, memory: &Memory<P>) {
+        frames::put(memory, self.root);
+    }
+
+    /// Visits the frames of all tables.
+    pub fn for_each_table(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
+        Self::visit_tables(memory, self.root, LEVELS, visit);
+    }
+
+    fn visit_tables(memory: &Memory<P>, table: Pfn, level: u32, visit: &mut dyn FnMut(Pfn)) {
+        visit(table);
+        if level == 1 {
+            return;
+        }
+        for index in 0..ENTRIES {
+            let entry = load::<P>(entry_at(memory, table, index));
+            if entry.is_present() {
+                Self::visit_tables(memory, entry.pfn(), level - 1, visit);
+            }
+        }
+    }
+}

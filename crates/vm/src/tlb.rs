@@ -1,0 +1,138 @@
+//! A software TLB: what one CPU remembers of the page tables.
+//!
+//! # Guarantee
+//! Like hardware: it answers from its own copy, also when the tables say otherwise by now. That makes it the witness
+//! of missing shootdowns. Direct-mapped, tagged by address space.
+
+use crate::addr::{PAGE, PageRange};
+use crate::entry::{Entry, EntryFlags};
+use crate::guest::Access;
+
+/// Entries of a CPU's TLB.
+const SIZE: usize = 256;
+/// Above this many pages a range is flushed by dropping everything (Linux's default ceiling is 33).
+const FLUSH_ALL_PAGES: u64 = 33;
+
+/// Names an address space; never used twice by one instance. 0 is none.
+pub type SpaceId = u64;
+
+/// One remembered translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The address space.
+    pub space: SpaceId,
+    /// First byte of the page.
+    pub address: u64,
+    /// The page-table entry at the time of the walk.
+    pub entry: Entry,
+}
+
+const NONE: Translation = Translation { space: 0, address: 0, entry: Entry::EMPTY };
+
+/// A CPU's TLB; see the module.
+pub struct Tlb {
+    slots: [Translation; SIZE],
+}
+
+impl Tlb {
+    /// Returns an empty TLB.
+    pub const fn new() -> Self {
+        Self { slots: [NONE; SIZE] }
+    }
+
+    fn place(address: u64) -> usize {
+        (address / PAGE) as usize % SIZE
+    }
+
+    /// Returns the remembered entry of a page if it allows `access`; a store needs the dirty bit too, else the CPU walks.
+    #[inline]
+    pub fn lookup(&self, space: SpaceId, page: u64, access: Access) -> Option<Entry> {
+        let slot = &self.slots[Self::place(page)];
+        (slot.space == space && slot.address == page && allows(slot.entry, access)).then_some(slot.entry)
+    }
+
+    /// Remembers an entry.
+    #[inline]
+    pub fn fill(&mut self, space: SpaceId, page: u64, entry: Entry) {
+        self.slots[Self::place(page)] = Translation { space, address: page, entry };
+    }
+
+    /// Forgets what it knows of `range` in `space`.
+    pub fn invalidate(&mut self, space: SpaceId, range: PageRange) {
+        if range.nr_pages() > FLUSH_ALL_PAGES {
+            self.forget(|slot| slot.space == space && range.contains(slot.address));
+            return;
+        }
+        for page in range.pages() {
+            let slot = &mut self.slots[Self::place(page)];
+            if slot.space == space && slot.address == page {
+                *slot = NONE;
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub fn invalidate_all(&mut self) {
+        self.forget(|_| true);
+    }
+
+    fn forget(&mut self, which: impl Fn(&Translation) -> bool) {
+        self.slots.iter_mut().filter(|slot| which(slot)).for_each(|slot| *slot = NONE);
+    }
+
+    /// Visits what it remembers.
+    pub fn translations(&self) -> impl Iterator<Item = &Translation> {
+        self.slots.iter().filter(|slot| slot.space != 0)
+    }
+}
+
+impl Default for Tlb {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Says whether an entry allows an access without a walk or a fault.
+#[inline]
+pub fn allows(entry: Entry, access: Access) -> bool {
+    match access {
+        Access::Read => entry.is_present(),
+        Access::Write => entry.has(EntryFlags::PRESENT | EntryFlags::WRITE | EntryFlags::DIRTY),
+        Access::Fetch => entry.is_present() && !entry.has(EntryFlags::NO_EXECUTE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_phys::Pfn;
+
+    fn range(start: u64, pages: u64) -> PageRange {
+        PageRange::new(start, pages * PAGE).expect("inside user memory")
+    }
+
+    #[test]
+    fn forgets_exactly_the_range_of_the_space() {
+        let entry = Entry::new(Pfn::new(7), EntryFlags::PRESENT);
+        for pages in [2, 100] {
+            let mut tlb = Tlb::new();
+            tlb.fill(1, 0x1000, entry);
+            tlb.fill(1, 0x5000, entry);
+            tlb.fill(2, 0x2000, entry);
+            tlb.invalidate(1, range(0x1000, pages));
+            assert_eq!(tlb.lookup(1, 0x1000, Access::Read), None);
+            assert_eq!(tlb.lookup(1, 0x5000, Access::Read).is_some(), pages == 2);
+            assert!(tlb.lookup(2, 0x2000, Access::Read).is_some());
+        }
+    }
+
+    #[test]
+    fn a_store_needs_write_and_dirty() {
+        let mut tlb = Tlb::new();
+        let clean = Entry::new(Pfn::new(7), EntryFlags::PRESENT | EntryFlags::WRITE);
+        tlb.fill(1, 0x1000, clean);
+        assert_eq!(tlb.lookup(1, 0x1000, Access::Write), None);
+        tlb.fill(1, 0x1000, clean.with(EntryFlags::DIRTY));
+        assert!(tlb.lookup(1, 0x1000, Access::Write).is_some());
+    }
+}

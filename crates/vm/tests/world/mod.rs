@@ -1,0 +1,93 @@
+//! A small instance to test on, and drawings of area lists.
+
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_vm::design::Design;
+use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm};
+
+/// Loads and stores.
+pub const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
+
+/// An instance on a machine of its own.
+pub struct World<D: Design<Native>> {
+    pub vm: Box<Vm<Native, D>>,
+}
+
+#[allow(dead_code, reason = "not every test uses every part")]
+impl<D: Design<Native>> World<D> {
+    /// Runs `test` with an instance of `nr_cpus` CPUs and poisoned frames.
+    pub fn run(nr_cpus: usize, memory_bytes: usize, test: impl FnOnce(&Self)) {
+        let region = HostRegion::reserve(memory_bytes).expect("the host has room");
+        let machine = Machine::new(nr_cpus);
+        machine.attach(|| test(&Self::new(&region, nr_cpus)));
+    }
+
+    /// Makes an instance; the calling thread is attached to the machine.
+    pub fn new(region: &HostRegion, nr_cpus: usize) -> Self {
+        let options = Options { poison: true, ..Options::default() };
+        // SAFETY: the region is zeroed, ours alone, and outlives the world.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");
+        Self { vm: Vm::new(memory).expect("a frame for the zero page") }
+    }
+
+    pub fn space(&self) -> SpaceRef<'_, Native, D> {
+        self.vm.create_space(Limits::default()).expect("room for a space")
+    }
+}
+
+/// Asks for private anonymous memory.
+#[allow(dead_code, reason = "not every test uses every part")]
+pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native> {
+    MapRequest {
+        placement: at.map_or(Placement::Anywhere, Placement::Fixed),
+        len_bytes,
+        flags: RW,
+        backing: Backing::Anonymous,
+        populate: Populate::OnFault,
+    }
+}
+
+/// Draws the areas: a letter an area, a character a page, a line for each run without a hole of more than 8 pages.
+#[allow(dead_code, reason = "not every test uses every part")]
+pub fn lines<D: Design<Native>>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
+    let mut drawing: Vec<String> = Vec::new();
+    let (mut end, mut letter) = (None, 0_u8);
+    space.for_each_area(|area| {
+        let hole = end.map(|end: u64| (area.start - end) / PAGE);
+        match hole {
+            Some(pages) if pages <= 8 => drawing.last_mut().expect("a line").push_str(&".".repeat(pages as usize)),
+            _ => drawing.push(String::new()),
+        }
+        let mark = char::from(b'A' + letter % 26);
+        letter += 1;
+        let pages = ((area.end - area.start) / PAGE) as usize;
+        drawing.last_mut().expect("a line").push_str(&mark.to_string().repeat(pages));
+        end = Some(area.end);
+    });
+    drawing
+}
+
+/// Makes a test of each design over each semaphore.
+#[macro_export]
+macro_rules! for_each_design {
+    ($name:ident, $design:ident, $body:block) => {
+        mod $name {
+            #[allow(unused_imports, reason = "what a body needs differs")]
+            use super::*;
+            use faultless_sync::{Rwsem2012, RwsemV8};
+            use faultless_vm::design::{MmapSem, SpfV11};
+
+            fn run<$design: Design<Native>>() $body
+
+            #[test]
+            fn mmap_sem() {
+                run::<MmapSem<Rwsem2012<Native>>>();
+            }
+
+            #[test]
+            fn spf_v11() {
+                run::<SpfV11<RwsemV8<Native>>>();
+            }
+        }
+    };
+}
