@@ -25,8 +25,10 @@ use crate::size;
 Root sees everything. Other users get what kernel.perf_event_paranoid=2 permits: page faults with guessed rights and
 the mappings; the trace names what is missing.
 
-The recording ends with the program's first process. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, ends it too: the
-program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until then.")]
+The recording ends with the program's first process. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder,
+ends it too: the program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until
+then. The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may
+not run; 1 if it could not be recorded.")]
 pub struct RecordArgs {
     /// Where the trace goes; an existing file is replaced when the new one is complete.
     #[arg(short, long, value_name = "FILE", default_value = "faultless.trace")]
@@ -143,7 +145,8 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
     }
     if !header.missing.is_empty() {
         let names: Vec<_> = header.missing.iter().map(|missing| missing.name()).collect();
-        warnings.push(format!("the trace lacks {}; as root it would not", names.join(", ")));
+        let why = recording.refusal.iter().map(|refusal| format!(" (watching tracepoints: {refusal}; run as root)"));
+        warnings.push(format!("the trace lacks {}{}", names.join(", "), why.collect::<String>()));
     }
     if recording.still_running > 0 {
         warnings.push(format!("{} threads still ran when the recording ended", recording.still_running));

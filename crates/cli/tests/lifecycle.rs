@@ -130,6 +130,31 @@ fn an_interrupt_from_the_terminal_leaves_a_valid_trace() {
 }
 
 #[test]
+fn interrupts_while_the_trace_is_written_change_nothing() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("impatient");
+    place.compile("flood");
+    let (mut recorder, _) = start(&place, "./flood 1; echo done");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut interrupts = 0;
+    let status = loop {
+        if let Some(status) = recorder.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "the recorder did not end");
+        signal(recorder.id() as i32, libc::SIGINT);
+        interrupts += 1;
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(interrupts > 2, "writing takes a while");
+    assert!(matches!(status.code(), Some(0 | 130)), "{status}");
+    assert_eq!(place.open().header.lost, 0);
+    assert_eq!(place.names(), ["flood", "t.trace"]);
+}
+
+#[test]
 fn a_signal_to_the_recorder_alone_is_passed_on() {
     if !has_tracepoints() {
         return;
@@ -252,7 +277,7 @@ fn what_is_not_understood_gives_2() {
 fn start(place: &Place, script: &str) -> (Child, String) {
     let mut recorder = faultless();
     recorder.args(["record", "-o"]).arg(place.trace()).args(["--", "sh", "-c", script]);
-    recorder.stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    recorder.current_dir(&place.folder).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut recorder = recorder.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();

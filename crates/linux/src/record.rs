@@ -9,7 +9,8 @@
 //!
 //! The recording ends with the program's first process. Children that outlive it are left alone; the trace has no exit
 //! for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the recording too: the program gets the signal, from
-//! the terminal or passed on, and has a second to end; then, or at the next interrupt, it is left running.
+//! the terminal or passed on, and has a second to end; then, or at the next interrupt, it is left running. Once the
+//! program is no longer watched, interrupts are ignored until the trace is written.
 
 use std::ffi::OsString;
 use std::io;
@@ -72,6 +73,8 @@ pub struct Recording {
     pub interrupted_by: Option<i32>,
     /// Threads that still ran when the recording ended.
     pub still_running: usize,
+    /// Why tracepoints were not watched although they were wanted.
+    pub refusal: Option<String>,
 }
 
 impl Recording {
@@ -89,10 +92,12 @@ impl Recording {
 /// done.
 pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
     let output_error = |error| RecordError::Output { path: options.output.clone(), error };
+    // Until the trace is whole: an impatient second interrupt must not destroy what the first one saved.
+    let signals = Signals::block()?;
     let output = Output::create(&options.output).map_err(output_error)?;
-    let Chosen { sources, measured } = choose(options)?;
+    let Chosen { sources, measured, refusal } = choose(options)?;
     let mut header = describe(options, argv, &sources, measured.costs);
-    let watched = watch(options, argv, &sources, &output, measured.session)?;
+    let watched = watch(options, argv, &sources, &output, (&signals, measured.session))?;
     header.ending = watched.outcome.ending;
     header.is_interrupted = watched.outcome.interrupted_by.is_some();
     let Drained { mut spool, lost, .. } = watched.drained;
@@ -106,7 +111,15 @@ pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> R
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, progress };
     let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
-    Ok(Recording { header, tally, bytes, interrupted_by: watched.outcome.interrupted_by, still_running })
+    let interrupted_by = watched.outcome.interrupted_by;
+    Ok(Recording {
+        header,
+        tally,
+        bytes,
+        interrupted_by,
+        still_running,
+        refusal: refusal.map(|error| error.to_string()),
+    })
 }
 
 /// Returns the header as far as it is known before the program runs.
@@ -138,6 +151,8 @@ fn time_unit_ns(pace: Pace) -> u64 {
 struct Chosen {
     sources: Sources,
     measured: Measured,
+    /// Why these are not the best sources.
+    refusal: Option<io::Error>,
 }
 
 /// Returns the best sources that the options and the kernel permit. Measuring opens all events, so it is the trial.
@@ -150,7 +165,7 @@ fn choose(options: &Options) -> Result<Chosen, RecordError> {
         ModeChoice::Only(Mode::Privileged) => privileged().map_err(watching_tracepoints),
         ModeChoice::Only(Mode::Unprivileged) => unprivileged(),
         ModeChoice::BestPermitted => match privileged() {
-            Err(error) if is_refusal(&error) => unprivileged(),
+            Err(error) if is_refusal(&error) => Ok(Chosen { refusal: Some(error), ..unprivileged()? }),
             result => result.map_err(watching_tracepoints),
         },
     }
@@ -159,7 +174,7 @@ fn choose(options: &Options) -> Result<Chosen, RecordError> {
 impl Chosen {
     fn try_out(sources: Sources, options: &Options) -> io::Result<Self> {
         let measured = costs::measure(&sources, options.pace)?;
-        Ok(Self { sources, measured })
+        Ok(Self { sources, measured, refusal: None })
     }
 }
 
@@ -188,10 +203,9 @@ fn watch(
     argv: &[OsString],
     sources: &Sources,
     output: &Output,
-    trial: Session,
+    (signals, trial): (&Signals, Session),
 ) -> Result<Watched, RecordError> {
     let program = |error| RecordError::Program { name: argv[0].to_string_lossy().into_owned(), error };
-    let signals = Signals::block()?;
     let launch = Launch { argv, huge_pages: options.huge_pages, mask: signals.mask_before() };
     let mut child = Child::spawn(&launch).map_err(program)?;
     let open_files = host::raise_open_files();

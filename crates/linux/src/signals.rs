@@ -99,7 +99,9 @@ impl Signals {
 }
 
 impl Drop for Signals {
+    /// Takes what still waits, so that it does not strike once it is let through, and lets signals act again.
     fn drop(&mut self) {
+        while let Ok(Some(_)) = self.next(Some(Instant::now())) {}
         // SAFETY: the mask is the one that was in force.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }

@@ -120,18 +120,23 @@ fn foreign_empty_and_newer_files_are_told_apart() {
 }
 
 #[test]
-fn a_huge_length_with_a_right_checksum_neither_panics_nor_allocates() {
-    let mut bytes = bytes_of(&small())[..16].to_vec();
-    let mut head = vec![b'H'];
-    head.extend_from_slice(&u32::MAX.to_le_bytes());
-    head.extend_from_slice(&u32::MAX.to_le_bytes());
-    head.extend_from_slice(&[0; 4]);
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[12..16]);
-    hasher.update(&head);
-    head.extend_from_slice(&hasher.finalize().to_le_bytes());
-    bytes.extend(head);
-    assert!(matches!(Trace::read(&bytes[..]), Err(ReadError::Damaged { offset: 16, .. })));
+fn a_huge_length_with_a_right_checksum_is_refused_before_anything_is_read_or_allocated() {
+    for (stored, raw) in [(u32::MAX, 10), (10, u32::MAX), (10, (16 << 20) + 1)] {
+        let mut bytes = bytes_of(&small())[..16].to_vec();
+        let mut head = vec![b'H'];
+        head.extend_from_slice(&u32::to_le_bytes(stored));
+        head.extend_from_slice(&u32::to_le_bytes(raw));
+        head.extend_from_slice(&[0; 4]);
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[12..16]);
+        hasher.update(&head);
+        head.extend_from_slice(&hasher.finalize().to_le_bytes());
+        bytes.extend(head);
+        match Trace::read(&bytes[..]) {
+            Err(ReadError::Damaged { offset: 16, part }) => assert_eq!(part, "a block's head"),
+            other => panic!("{stored} {raw}: {other:?}"),
+        }
+    }
 }
 
 #[test]
