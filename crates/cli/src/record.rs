@@ -22,13 +22,15 @@ use crate::size;
   faultless record -- gcc -O2 -c any.c
   faultless record -o sort.trace -- sort --parallel=2 big.txt
 
-Root sees everything. Other users get what kernel.perf_event_paranoid=2 permits: page faults with guessed rights and
+Root sees everything. Other users get what kernel.perf_event_paranoid=2 permits: page faults with guessed rights, and \
 the mappings; the trace names what is missing.
 
-The recording ends with the program's first process. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder,
-ends it too: the program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until
-then. The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may
-not run; 1 if it could not be recorded.")]
+The recording ends with the program's first process. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, \
+ends it too: the program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until \
+then.
+
+The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may not \
+run; 1 if it could not be recorded.")]
 pub struct RecordArgs {
     /// Where the trace goes; an existing file is replaced when the new one is complete.
     #[arg(short, long, value_name = "FILE", default_value = "faultless.trace")]
