@@ -1,0 +1,203 @@
+//! The walk over a trace, in the order that was chosen for it, that makes the plan.
+//!
+//! # Guarantee
+//! Steps come in the order of their moments; whatever a step waits for was made before it.
+
+use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
+
+use super::edges::{Knowledge, Wait, keep_latest};
+use super::ids::{EventIndex, NONE, SpaceIndex, StepIndex};
+use super::lives::Lives;
+use super::races::Races;
+use super::space::Space;
+use super::windows::{Moment, Windows, at, is_pace};
+use super::{Action, ObjectPlan, Options, Pace, Plan, Program, Step, Totals};
+
+/// The plan in the making.
+pub(super) struct Builder<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) lives: Lives,
+    pub(super) windows: Windows,
+    pub(super) races: Races<'a>,
+    pub(super) spaces: Vec<Space>,
+    pub(super) plan: Plan,
+    /// Steps made so far, of all threads.
+    pub(super) now: u32,
+    /// Whether the recording lacks what decides the details of faults.
+    pub(super) is_blind: bool,
+    /// For each thread that waits in vfork, the child.
+    pub(super) vfork_child: Vec<ThreadIndex>,
+    /// For each thread, the step at which it stopped using its maker's space.
+    pub(super) released: Vec<StepIndex>,
+    /// For each thread, a wake that it must wait for.
+    pub(super) woken_by: Vec<Option<Wait>>,
+    /// Waits of the step in the making.
+    pub(super) waits: Vec<Wait>,
+    knowledge: Knowledge,
+    options: Options,
+    work_ns: Vec<u64>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(trace: &'a Trace, options: Options) -> Self {
+        let lives = Lives::of(trace);
+        let nr_threads = trace.threads.len();
+        Self {
+            windows: Windows::of(trace, &lives),
+            races: Races::of(trace),
+            spaces: vec![Space::default(); lives.spaces.len()],
+            plan: Plan {
+                programs: vec![Program::default(); nr_threads],
+                objects: trace.files.iter().map(|file| object_of(&file.path)).collect(),
+                ..Plan::default()
+            },
+            now: 0,
+            is_blind: is_blind(trace),
+            vfork_child: vec![NONE; nr_threads],
+            released: vec![NONE; nr_threads],
+            woken_by: vec![None; nr_threads],
+            waits: Vec::new(),
+            knowledge: Knowledge::new(nr_threads),
+            work_ns: if options.pace == Pace::Recorded { super::pace::work(trace) } else { Vec::new() },
+            lives,
+            options,
+            trace,
+        }
+    }
+
+    pub(super) fn build(mut self) -> Plan {
+        for event in self.in_order() {
+            self.take(event);
+        }
+        self.finish()
+    }
+
+    /// Returns the events that become steps, in the order of their moments.
+    fn in_order(&self) -> Vec<EventIndex> {
+        let events = self.trace.events.iter().enumerate();
+        let mut order: Vec<(Moment, EventIndex)> = events
+            .filter_map(|(place, event)| Some((self.moment(place as EventIndex, event)?, place as EventIndex)))
+            .collect();
+        order.sort();
+        order.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// Returns when an event is replayed; nothing for one that is part of another, or left out.
+    fn moment(&self, place: EventIndex, event: &Event) -> Option<Moment> {
+        match event.kind {
+            EventKind::CallEnter(_) => self.windows.calls.get(&place).map(|window| window.moment),
+            EventKind::CallExit(_) => None,
+            EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => None,
+            ref kind if is_pace(kind) && self.options.pace == Pace::None => None,
+            _ => Some(at(place)),
+        }
+    }
+
+    fn take(&mut self, place: EventIndex) {
+        let event = self.trace.events[place as usize];
+        if let Some(&space) = self.lives.adoptions.get(&place) {
+            self.adopt(place, event.thread, space);
+        }
+        match event.kind {
+            EventKind::Fault(fault) => self.fault(place, fault),
+            EventKind::CallEnter(enter) => self.call(place, enter),
+            EventKind::Mapped(mapped) => self.told(place, mapped),
+            EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => self.turn(place, event.thread),
+            EventKind::Wake { woken } => self.wake(place, woken),
+            EventKind::SwitchIn => self.switch_in(place, event.thread),
+            EventKind::SwitchOut(_) => drop(self.push(place, event.thread, Action::Pass)),
+            EventKind::CallExit(_) => {}
+        }
+    }
+
+    /// Returns the space in which an event acts.
+    pub(super) fn space_of(&self, place: EventIndex) -> SpaceIndex {
+        self.lives.space_of[place as usize]
+    }
+
+    /// Returns whether several threads use a space at some time, so that order inside it matters.
+    pub(super) fn is_shared(&self, space: SpaceIndex) -> bool {
+        self.lives.spaces[space as usize].most_users > 1
+    }
+
+    /// Adds a step that waits for what was collected; returns it as something to wait for.
+    pub(super) fn push(&mut self, event: EventIndex, thread: ThreadIndex, action: Action) -> Wait {
+        self.await_vfork(thread);
+        let nr_waits = self.settle_waits(thread);
+        let work_ns = self.work_ns.get(event as usize).copied().unwrap_or(0);
+        let program = &mut self.plan.programs[thread as usize];
+        program.steps.push(Step { event, nr_waits, work_ns, is_awaited: false, action });
+        self.now += 1;
+        Wait { thread, step: program.steps.len() as StepIndex - 1 }
+    }
+
+    /// A thread that made a child by vfork goes on after the child's exec or end.
+    fn await_vfork(&mut self, thread: ThreadIndex) {
+        let child = std::mem::replace(&mut self.vfork_child[thread as usize], NONE);
+        if child == NONE {
+            return;
+        }
+        let released = self.released[child as usize];
+        let last = self.plan.programs[child as usize].steps.len().checked_sub(1);
+        let step = if released == NONE { last.map(|step| step as StepIndex) } else { Some(released) };
+        self.waits.extend(step.map(|step| Wait { thread: child, step }));
+    }
+
+    fn settle_waits(&mut self, thread: ThreadIndex) -> u32 {
+        let mut candidates = std::mem::take(&mut self.waits);
+        keep_latest(&mut candidates);
+        let waits = &mut self.plan.programs[thread as usize].waits;
+        let before = waits.len();
+        candidates.drain(..).for_each(|wait| self.knowledge.need(thread, wait, waits));
+        let nr_waits = waits.len() - before;
+        self.waits = candidates;
+        self.plan.totals.waits += nr_waits as u64;
+        nr_waits as u32
+    }
+
+    /// Lets a child begin with what its maker knows.
+    pub(super) fn inherit(&mut self, child: ThreadIndex, maker: Wait) {
+        self.knowledge.inherit(child, maker);
+    }
+
+    pub(super) fn skip(&mut self, kind: &'static str, count: u64) {
+        if count > 0 {
+            *self.plan.totals.skipped.entry(kind).or_default() += count;
+        }
+    }
+
+    fn finish(mut self) -> Plan {
+        self.end_threads();
+        self.mark_awaited();
+        let (orphans, clones) = (self.windows.orphans.len() as u64, self.lives.impossible_clones);
+        self.skip("call without its enter", orphans);
+        self.skip("clone of a running thread", clones);
+        let totals = std::mem::take(&mut self.plan.totals);
+        self.plan.totals = Totals { events: self.trace.events.len() as u64, lost: self.trace.header.lost, ..totals };
+        self.plan.roots = std::mem::take(&mut self.lives.roots);
+        self.plan.nr_spaces = self.lives.spaces.len() as u32;
+        self.plan
+    }
+
+    fn mark_awaited(&mut self) {
+        let waits: Vec<Wait> = self.plan.programs.iter().flat_map(|program| program.waits.iter().copied()).collect();
+        for wait in waits {
+            self.plan.programs[wait.thread as usize].steps[wait.step as usize].is_awaited = true;
+        }
+    }
+}
+
+/// Returns whether the recording lacks what decides the details of faults.
+fn is_blind(trace: &Trace) -> bool {
+    use faultless_trace::Missing;
+    let matters = |missing: &Missing| !matches!(missing, Missing::Wakes);
+    trace.header.lost > 0 || trace.header.missing.iter().any(matters)
+}
+
+/// Names under which the kernel shows memory that lives in no file system that is told of stores.
+const MEMORY_NAMES: [&str; 6] = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/[aio]", "anon_inode:"];
+
+fn object_of(path: &str) -> ObjectPlan {
+    let is_memory = MEMORY_NAMES.iter().any(|name| path.starts_with(name));
+    ObjectPlan { is_memory, ..ObjectPlan::default() }
+}

@@ -1,0 +1,265 @@
+//! From recorded calls and mappings to the plan's map calls.
+//!
+//! # Guarantee
+//! Every call of the recording is executed, imposed or counted as skipped; and it waits for what it conflicts with.
+
+use std::ops::Range;
+
+use faultless_trace::{Call, CallEnter, EventKind, Mapped};
+
+use super::build::Builder;
+use super::decode::{Recorded, flags};
+use super::deeds::{Deed, Mapping, Place, Verdict};
+use super::edges::Wait;
+use super::ids::{EventIndex, ObjectIndex, SpaceIndex};
+use super::lives::Turn;
+use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
+use super::windows::{drops, span};
+use super::{Action, CallPlan, ObjectPlan};
+
+impl Builder<'_> {
+    /// Plans a call.
+    pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
+        let space = self.space_of(place);
+        let window = self.windows.calls[&place];
+        let mapped =
+            window.mapped.and_then(|event| self.mapped_at(event)).filter(|mapped| tells(mapped, &enter, window.result));
+        let object = self.object_behind(&enter, mapped.as_ref());
+        let state = &self.spaces[space as usize];
+        let (regions, program_break) = (&state.regions, state.program_break);
+        let recorded = Recorded { enter, result: window.result, mapped, object, regions, program_break };
+        let (deed, verdict) = recorded.decode();
+        self.note_locks(space, &enter, window.result);
+        self.count_verdict(verdict);
+        self.perform(place, CallPlan { call: Some(enter.call), deed, verdict }, window.result.unwrap_or(-1));
+    }
+
+    fn mapped_at(&self, event: EventIndex) -> Option<Mapped> {
+        match self.trace.events[event as usize].kind {
+            EventKind::Mapped(mapped) => Some(mapped),
+            _ => None,
+        }
+    }
+
+    /// Returns the object behind a new mapping; shared memory that the kernel tells nothing of gets a new one.
+    fn object_behind(&mut self, enter: &CallEnter, mapped: Option<&Mapped>) -> Option<ObjectIndex> {
+        let is_file = |file: &u32| self.trace.files[*file as usize].path != "/dev/zero" || is_shared_map(enter);
+        let told = mapped.and_then(|mapped| mapped.file).filter(is_file);
+        let is_object = enter.call != Call::Mmap || is_shared_map(enter) || enter.args[3] & flags::MAP_ANONYMOUS == 0;
+        let is_zero = mapped.is_some_and(|mapped| mapped.file.is_some()) && told.is_none();
+        if told.is_some() || !is_object || is_zero {
+            return told;
+        }
+        let is_memory = enter.args[3] & flags::MAP_ANONYMOUS != 0;
+        self.plan.objects.push(ObjectPlan { is_memory, ..ObjectPlan::default() });
+        Some(self.plan.objects.len() as ObjectIndex - 1)
+    }
+
+    fn count_verdict(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Compared(_) => self.plan.totals.calls += 1,
+            Verdict::Imposed(reason) => *self.plan.totals.imposed.entry(reason).or_default() += 1,
+            Verdict::NotModelled(name) => self.skip(name, 1),
+        }
+    }
+
+    /// Makes the step for a call, and lets the space follow.
+    fn perform(&mut self, place: EventIndex, call: CallPlan, result: i64) {
+        let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
+        let reach = reach(&call.deed, result);
+        self.await_conflicts(space, &reach);
+        self.plan.calls.push(call);
+        let step = self.push(place, thread, Action::Call(self.plan.calls.len() as u32 - 1));
+        self.plan.demand.areas +=
+            u64::from(matches!(call.deed, Deed::Map(_) | Deed::Protect { .. } | Deed::Remap { .. }));
+        self.note_object(&call.deed);
+        let state = &mut self.spaces[space as usize];
+        state.apply(&call.deed, result);
+        if self.is_shared(space) {
+            let state = &mut self.spaces[space as usize];
+            reach.into_iter().for_each(|range| state.order.calls.note(range, step));
+            state.order.note(step);
+        }
+    }
+
+    /// Collects every step that touched the ranges last.
+    fn await_conflicts(&mut self, space: SpaceIndex, reach: &[Range<u64>]) {
+        if !self.is_shared(space) {
+            return;
+        }
+        let state = &self.spaces[space as usize];
+        let waits = &mut self.waits;
+        waits.extend(state.order.barrier);
+        for range in reach {
+            state.order.calls.visit(range, |wait| waits.push(wait));
+            state.pages.visit(range.start / PAGE..range.end.div_ceil(PAGE), |_, page| {
+                waits.push(Wait { thread: page.thread, step: page.step });
+            });
+        }
+    }
+
+    fn note_object(&mut self, deed: &Deed) {
+        let Deed::Map(mapping) = deed else { return };
+        let Backing::Object { object, offset, sharing } = mapping.backing else { return };
+        let plan = &mut self.plan.objects[object as usize];
+        plan.end_bytes = plan.end_bytes.max(offset.saturating_add(page_ceil(mapping.len)));
+        // Rights may be added later, so a shared mapping counts whether it allows stores or not.
+        plan.has_stores |= sharing == Sharing::Shared;
+    }
+
+    fn note_locks(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>) {
+        const MCL_FUTURE: u64 = 2;
+        let [start, len, ..] = enter.args;
+        let state = &mut self.spaces[space as usize];
+        match enter.call {
+            _ if result != Some(0) => {}
+            Call::Mlock | Call::Mlock2 => state.lock(span(start, len)),
+            Call::Mlockall => {
+                state.locks_future = start & MCL_FUTURE != 0;
+                state.lock(0..u64::MAX);
+            }
+            Call::Munlockall => state.locks_future = false,
+            _ => {}
+        }
+    }
+
+    /// Plans a mapping that the kernel made by itself: a new program's segments, its stack.
+    pub(super) fn told(&mut self, place: EventIndex, mapped: Mapped) {
+        let space = self.space_of(place);
+        let deeds = self.told_deeds(space, &mapped);
+        if deeds.is_empty() {
+            let thread = self.trace.events[place as usize].thread;
+            self.push(place, thread, Action::Pass);
+        }
+        for (deed, traits) in deeds {
+            let (verdict, range) = (Verdict::Compared(told_result(&deed)), told_range(&deed));
+            self.perform(place, CallPlan { call: None, deed, verdict }, told_result(&deed));
+            self.spaces[space as usize].regions.change(range, |region| region.traits |= traits);
+        }
+    }
+
+    fn told_deeds(&mut self, space: SpaceIndex, mapped: &Mapped) -> Vec<(Deed, Traits)> {
+        let state = &mut self.spaces[space as usize];
+        let is_stack = std::mem::take(&mut state.awaits_stack) && mapped.file.is_none();
+        let range = mapped.start..mapped.start + mapped.len_bytes;
+        let is_growth = |region: &&Region| region.end == range.end && region.traits.contains(Traits::GROWS_DOWN);
+        if !is_stack && state.regions.find(range.end.saturating_sub(1)).as_ref().is_some_and(is_growth) {
+            return Vec::new();
+        }
+        let traits = match mapped.file {
+            None if is_stack => Traits::GROWS_DOWN | Traits::ARGUMENTS,
+            None if mapped.prot & 2 == 0 => Traits::SPECIAL,
+            _ => Traits::empty(),
+        };
+        let parts = if self.is_blind { self.new_parts(space, mapped) } else { vec![(range, Change::Replace)] };
+        parts.into_iter().map(|(range, change)| (deed_of(mapped, range, change, is_stack), traits)).collect()
+    }
+
+    /// Returns what of a mapping is new, where it may be told as merged with what was there before.
+    fn new_parts(&self, space: SpaceIndex, mapped: &Mapped) -> Vec<(Range<u64>, Change)> {
+        let range = mapped.start..mapped.start + mapped.len_bytes;
+        let (mut parts, mut reached) = (Vec::new(), range.start);
+        for region in self.spaces[space as usize].regions.overlapping(range.clone()) {
+            let (start, end) = (region.start.max(range.start), region.end.min(range.end));
+            parts.extend((start > reached).then_some((reached..start, Change::Replace)));
+            parts.extend(change_of(region, mapped, start).map(|change| (start..end, change)));
+            reached = end;
+        }
+        parts.extend((range.end > reached).then_some((reached..range.end, Change::Replace)));
+        parts
+    }
+
+    /// Notes what a fork or an exec means for what comes next in the new space.
+    pub(super) fn expect_stack(&mut self, turn: Turn) {
+        if let Turn::Renew { new, .. } = turn {
+            self.spaces[new as usize].awaits_stack = true;
+        }
+    }
+}
+
+/// What a told mapping does to what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Replace,
+    Protect,
+}
+
+fn change_of(region: &Region, mapped: &Mapped, start: u64) -> Option<Change> {
+    let expected = backing_of(mapped).advanced(start - mapped.start);
+    let is_same = region.backing.advanced(start - region.start) == expected;
+    let has_rights = u32::from(region.prot.bits()) == mapped.prot & u32::from(Prot::all().bits());
+    match (is_same, has_rights) {
+        (true, true) => None,
+        (true, false) => Some(Change::Protect),
+        (false, _) => Some(Change::Replace),
+    }
+}
+
+fn backing_of(mapped: &Mapped) -> Backing {
+    let is_shared = u64::from(mapped.flags) & flags::MAP_SHARED != 0;
+    let sharing = if is_shared { Sharing::Shared } else { Sharing::Private };
+    let object = |object| Backing::Object { object, offset: mapped.file_offset, sharing };
+    mapped.file.map_or(Backing::Anonymous, object)
+}
+
+fn deed_of(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bool) -> Deed {
+    let (len, prot) = (range.end - range.start, u64::from(mapped.prot));
+    if change == Change::Protect {
+        return Deed::Protect { start: range.start, len, prot };
+    }
+    let backing = backing_of(mapped).advanced(range.start - mapped.start);
+    let kind = match backing {
+        Backing::Anonymous => flags::MAP_PRIVATE | flags::MAP_ANONYMOUS,
+        Backing::Object { .. } => u64::from(mapped.flags) & flags::MAP_TYPE,
+    };
+    let flags = kind | flags::MAP_FIXED | if is_stack { flags::MAP_GROWSDOWN } else { 0 };
+    Deed::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing })
+}
+
+fn told_result(deed: &Deed) -> i64 {
+    match deed {
+        Deed::Map(Mapping { place: Place::Fixed(start), .. }) => *start as i64,
+        _ => 0,
+    }
+}
+
+fn told_range(deed: &Deed) -> Range<u64> {
+    match *deed {
+        Deed::Map(Mapping { place: Place::Fixed(start), len, .. }) | Deed::Protect { start, len, .. } => {
+            span(start, len)
+        }
+        _ => 0..0,
+    }
+}
+
+/// Returns whether what the kernel told inside a call is about what the call made.
+fn tells(mapped: &Mapped, enter: &CallEnter, result: Option<i64>) -> bool {
+    let Some(result) = result else { return false };
+    let range = mapped.start..mapped.start + mapped.len_bytes;
+    enter.call == Call::IoSetup || range.contains(&(result as u64))
+}
+
+fn is_shared_map(enter: &CallEnter) -> bool {
+    enter.call != Call::Mmap || matches!(enter.args[3] & flags::MAP_TYPE, 1 | 3)
+}
+
+/// Returns the ranges that a call changes, or whose state its result tells.
+fn reach(deed: &Deed, result: i64) -> Vec<Range<u64>> {
+    match *deed {
+        Deed::Map(Mapping { place: Place::Refused { .. }, .. }) | Deed::Nothing => Vec::new(),
+        Deed::Map(Mapping { place: Place::FixedIfFree(start), len, .. }) => vec![span(start, len)],
+        Deed::Map(Mapping { len, .. }) => vec![span(result as u64, len)],
+        Deed::Unmap { start, len } | Deed::Protect { start, len, .. } | Deed::Ask { start, len } => {
+            vec![span(start, len)]
+        }
+        Deed::Advise { start, len, advice } if drops(advice) => vec![span(start, len)],
+        Deed::Advise { .. } => Vec::new(),
+        Deed::Remap { old, old_len, new_len, target, .. } => {
+            vec![span(old, old_len.max(new_len)), span(if target == 0 { old } else { target }, new_len)]
+        }
+        Deed::Break { before, requested } => {
+            let (old, new) = (page_ceil(before), page_ceil(requested));
+            std::iter::once(old.min(new)..old.max(new)).collect()
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! From a recorded call to a deed and a verdict.
+//!
+//! # Guarantee
+//! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
+//! mapped at that moment. Which error depends on what is written down here, error by error.
+
+use faultless_trace::{Call, CallEnter, Mapped};
+
+use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
+use super::ids::ObjectIndex;
+use super::regions::{Backing, PAGE, Regions, Sharing, page_ceil};
+use super::windows::{drops, span};
+
+/// Linux's numbers for the flags that matter here.
+pub mod flags {
+    /// `MAP_SHARED`.
+    pub const MAP_SHARED: u64 = 0x1;
+    /// `MAP_PRIVATE`.
+    pub const MAP_PRIVATE: u64 = 0x2;
+    /// The bits of a mapping's type: shared, private, shared and validated, droppable.
+    pub const MAP_TYPE: u64 = 0xf;
+    /// `MAP_DROPPABLE`.
+    pub const MAP_DROPPABLE: u64 = 0x8;
+    /// `MAP_FIXED`.
+    pub const MAP_FIXED: u64 = 0x10;
+    /// `MAP_ANONYMOUS`.
+    pub const MAP_ANONYMOUS: u64 = 0x20;
+    /// `MAP_GROWSDOWN`.
+    pub const MAP_GROWSDOWN: u64 = 0x100;
+    /// `MAP_LOCKED`.
+    pub const MAP_LOCKED: u64 = 0x2000;
+    /// `MAP_POPULATE`.
+    pub const MAP_POPULATE: u64 = 0x8000;
+    /// `MAP_HUGETLB`.
+    pub const MAP_HUGETLB: u64 = 0x4_0000;
+    /// `MAP_FIXED_NOREPLACE`.
+    pub const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+    /// `MREMAP_MAYMOVE`.
+    pub const MREMAP_MAYMOVE: u64 = 1;
+    /// `MREMAP_FIXED`.
+    pub const MREMAP_FIXED: u64 = 2;
+    /// `MREMAP_DONTUNMAP`.
+    pub const MREMAP_DONTUNMAP: u64 = 4;
+}
+
+mod errno {
+    pub const EPERM: i64 = 1;
+    pub const EBADF: i64 = 9;
+    pub const EAGAIN: i64 = 11;
+    pub const ENOMEM: i64 = 12;
+    pub const EACCES: i64 = 13;
+    pub const EFAULT: i64 = 14;
+    pub const EEXIST: i64 = 17;
+    pub const ENODEV: i64 = 19;
+    pub const EINVAL: i64 = 22;
+}
+
+/// User memory ends here (four table levels, the last page kept free).
+const USER_END: u64 = 0x7fff_ffff_f000;
+
+/// A call as recorded, with what surrounds it.
+pub struct Recorded<'a> {
+    /// The call and its arguments.
+    pub enter: CallEnter,
+    /// What it returned; `None` if it never did.
+    pub result: Option<i64>,
+    /// What the kernel told of the mapping.
+    pub mapped: Option<Mapped>,
+    /// The object behind `mapped`, or a new one for shared memory that the kernel told nothing of.
+    pub object: Option<ObjectIndex>,
+    /// What is mapped before the call.
+    pub regions: &'a Regions,
+    /// The space's break, if it is known.
+    pub program_break: Option<u64>,
+}
+
+/// A deed and the verdict on its result.
+pub type Decoded = (Deed, Verdict);
+
+const fn imposed(reason: Reason) -> Decoded {
+    (Deed::Nothing, Verdict::Imposed(reason))
+}
+
+impl Recorded<'_> {
+    /// Decides what a replay does for the call.
+    pub fn decode(&self) -> Decoded {
+        let Some(result) = self.result else { return imposed(Reason::Signal) };
+        match self.enter.call {
+            Call::Mmap => self.mmap(result),
+            Call::Munmap => self.munmap(result),
+            Call::Mprotect | Call::PkeyMprotect => self.mprotect(result),
+            Call::Mremap => self.mremap(result),
+            Call::Madvise => self.madvise(result),
+            Call::Brk => self.brk(result),
+            Call::Msync | Call::Mincore => self.ask(result),
+            _ => self.rare(result),
+        }
+    }
+
+    fn rare(&self, result: i64) -> Decoded {
+        let is_error = is_error(result);
+        match self.enter.call {
+            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall | Call::Mseal => {
+                imposed(Reason::Limit)
+            }
+            Call::Ftruncate | Call::Fallocate | Call::Truncate => imposed(Reason::Descriptor),
+            _ if is_error => imposed(Reason::Descriptor),
+            Call::Shmat => self.attach(result),
+            Call::IoSetup => self.ring(),
+            Call::Shmdt | Call::IoDestroy => self.detach(),
+            Call::MapShadowStack => self.shadow_stack(result),
+            Call::RemapFilePages => self.remap_file_pages(result),
+            Call::ProcessMadvise if !drops(self.enter.args[3]) => imposed(Reason::Descriptor),
+            call => (Deed::Nothing, Verdict::NotModelled(call.name())),
+        }
+    }
+
+    fn mmap(&self, result: i64) -> Decoded {
+        let [hint, len, prot, flags, _, offset] = self.enter.args;
+        let is_anonymous = flags & flags::MAP_ANONYMOUS != 0;
+        let place = match result {
+            _ if is_error(result) => Place::Refused { hint },
+            _ if flags & flags::MAP_FIXED != 0 => Place::Fixed(hint),
+            _ if flags & flags::MAP_FIXED_NOREPLACE != 0 => Place::FixedIfFree(hint),
+            _ => Place::Searched { hint, placed: result as u64 },
+        };
+        if let Some(reason) = is_error(result).then(|| mmap_refusal(-result, len, is_anonymous)).flatten() {
+            return imposed(reason);
+        }
+        let backing = self.backing(flags, offset);
+        (Deed::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
+    }
+
+    /// Returns what stands behind a new mapping.
+    fn backing(&self, flags: u64, offset: u64) -> Backing {
+        let is_shared = matches!(flags & flags::MAP_TYPE, 1 | 3);
+        let sharing = if is_shared { Sharing::Shared } else { Sharing::Private };
+        match self.object {
+            Some(object) if is_shared || flags & flags::MAP_ANONYMOUS == 0 => {
+                Backing::Object { object, offset, sharing }
+            }
+            _ => Backing::Anonymous,
+        }
+    }
+
+    fn munmap(&self, result: i64) -> Decoded {
+        let [start, len, ..] = self.enter.args;
+        match -result {
+            errno::ENOMEM | errno::EPERM => imposed(Reason::Limit),
+            _ => (Deed::Unmap { start, len }, Verdict::Compared(result)),
+        }
+    }
+
+    fn mprotect(&self, result: i64) -> Decoded {
+        let [start, len, prot, ..] = self.enter.args;
+        match -result {
+            errno::EACCES => imposed(Reason::Descriptor),
+            errno::EPERM => imposed(Reason::Limit),
+            errno::ENOMEM if !self.has_hole(start, len) => imposed(Reason::Limit),
+            errno::EINVAL if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
+            _ => (Deed::Protect { start, len, prot }, Verdict::Compared(result)),
+        }
+    }
+
+    fn has_hole(&self, start: u64, len: u64) -> bool {
+        self.regions.first_hole(span(start, len)).is_some()
+    }
+
+    fn mremap(&self, result: i64) -> Decoded {
+        let [old, old_len, new_len, flags, requested] = [0, 1, 2, 3, 4].map(|place: usize| self.enter.args[place]);
+        let target = match result {
+            _ if flags & flags::MREMAP_FIXED != 0 => requested,
+            _ if is_error(result) => 0,
+            _ => result as u64,
+        };
+        match -result {
+            errno::ENOMEM if flags & flags::MREMAP_MAYMOVE != 0 || !self.is_blocked(old, old_len, new_len) => {
+                imposed(Reason::Limit)
+            }
+            errno::EAGAIN | errno::EPERM => imposed(Reason::Limit),
+            _ => (Deed::Remap { old, old_len, new_len, flags, target }, Verdict::Compared(result)),
+        }
+    }
+
+    /// Returns whether something is mapped where a mapping would have to grow.
+    fn is_blocked(&self, old: u64, old_len: u64, new_len: u64) -> bool {
+        let (old, new) = (span(old, old_len), span(old, new_len));
+        new.end > USER_END || self.regions.overlapping(old.end..new.end.max(old.end)).next().is_some()
+    }
+
+    fn madvise(&self, result: i64) -> Decoded {
+        let [start, len, advice, ..] = self.enter.args;
+        match -result {
+            errno::ENOMEM if !self.has_hole(start, len) => imposed(Reason::Limit),
+            errno::EINVAL if is_well_formed(start, len) => imposed(Reason::Device),
+            errno::ENOMEM | errno::EINVAL => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
+            _ if is_error(result) => imposed(Reason::Device),
+            _ => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
+        }
+    }
+
+    /// A refused growth is the limit's doing, unless something is in the way.
+    fn brk(&self, result: i64) -> Decoded {
+        let [requested, ..] = self.enter.args;
+        let before = self.program_break.unwrap_or(result as u64);
+        let is_refused = requested > before && result as u64 != requested;
+        let grown = page_ceil(before)..page_ceil(requested).max(page_ceil(before));
+        if is_refused && self.regions.overlapping(grown).next().is_none() {
+            return imposed(Reason::Limit);
+        }
+        (Deed::Break { requested, before }, Verdict::Compared(result))
+    }
+
+    fn ask(&self, result: i64) -> Decoded {
+        let [start, len, ..] = self.enter.args;
+        match -result {
+            0 | errno::ENOMEM => (Deed::Ask { start, len }, Verdict::Compared(result)),
+            errno::EINVAL if !start.is_multiple_of(PAGE) => (Deed::Ask { start, len }, Verdict::Compared(result)),
+            _ => imposed(Reason::Descriptor),
+        }
+    }
+
+    fn attach(&self, result: i64) -> Decoded {
+        const SHM_RDONLY: u64 = 0o10000;
+        const SHM_EXEC: u64 = 0o100000;
+        let flags = self.enter.args[2];
+        let write = if flags & SHM_RDONLY == 0 { 2 } else { 0 };
+        let exec = if flags & SHM_EXEC != 0 { 4 } else { 0 };
+        self.told_mapping(Some(result as u64), 1 | write | exec)
+    }
+
+    fn ring(&self) -> Decoded {
+        self.told_mapping(None, 3)
+    }
+
+    /// Maps shared memory of which only the kernel's own record tells the size.
+    fn told_mapping(&self, result: Option<u64>, prot: u64) -> Decoded {
+        let Some((mapped, object)) = self.mapped.zip(self.object) else {
+            return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
+        };
+        let placed = result.unwrap_or(mapped.start);
+        let (place, backing) = (
+            Place::Searched { hint: 0, placed },
+            Backing::Object { object, offset: mapped.file_offset, sharing: Sharing::Shared },
+        );
+        let mapping = Mapping { place, len: mapped.len_bytes, prot, flags: flags::MAP_SHARED, backing };
+        (Deed::Map(mapping), Verdict::Compared(placed as i64))
+    }
+
+    /// Takes away the whole region that begins at the first argument.
+    fn detach(&self) -> Decoded {
+        let start = self.enter.args[0];
+        match self.regions.find(start) {
+            Some(region) => (Deed::Unmap { start, len: region.end - start }, Verdict::Compared(0)),
+            None => (Deed::Nothing, Verdict::NotModelled(self.enter.call.name())),
+        }
+    }
+
+    fn shadow_stack(&self, result: i64) -> Decoded {
+        let [hint, len, ..] = self.enter.args;
+        let place = Place::Searched { hint, placed: result as u64 };
+        let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS;
+        let mapping = Mapping { place, len, prot: 3, flags, backing: Backing::Anonymous };
+        (Deed::Map(mapping), Verdict::Compared(result))
+    }
+
+    fn remap_file_pages(&self, result: i64) -> Decoded {
+        let [start, len, _, page_offset, ..] = self.enter.args;
+        let Some(region) = self.regions.find(start) else { return imposed(Reason::Descriptor) };
+        let Backing::Object { object, sharing, .. } = region.backing else { return imposed(Reason::Descriptor) };
+        let backing = Backing::Object { object, offset: page_offset.wrapping_mul(PAGE), sharing };
+        let prot = u64::from(region.prot.bits());
+        let flags = flags::MAP_SHARED | flags::MAP_FIXED;
+        let mapping = Mapping { place: Place::Fixed(start), len, prot, flags, backing };
+        (Deed::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
+    }
+}
+
+/// Returns why an mmap was refused, unless its arguments and the map alone tell.
+fn mmap_refusal(error: i64, len: u64, is_anonymous: bool) -> Option<Reason> {
+    match error {
+        errno::EINVAL if is_anonymous => None,
+        errno::EEXIST => None,
+        errno::ENOMEM if len >= USER_END => None,
+        errno::ENOMEM | errno::EPERM | errno::EAGAIN => Some(Reason::Limit),
+        errno::EINVAL | errno::ENODEV => Some(Reason::Device),
+        errno::EBADF | errno::EACCES | errno::EFAULT => Some(Reason::Descriptor),
+        _ => Some(Reason::Descriptor),
+    }
+}
+
+fn is_well_formed(start: u64, len: u64) -> bool {
+    start.is_multiple_of(PAGE) && start.checked_add(len).is_some()
+}
+
+/// Returns whether a call's result is an error.
+pub fn is_error(result: i64) -> bool {
+    (-4095..0).contains(&result)
+}

@@ -1,0 +1,144 @@
+//! What a replay does for a recorded call, and what it does with the recorded result.
+//!
+//! # Guarantee
+//! Every recorded call gets exactly one [`Verdict`]: its result is compared, or taken from the recording for a named
+//! reason, or the call is not modelled and its name says so.
+
+use super::regions::Backing;
+
+/// What a replay does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Maps memory.
+    Map(Mapping),
+    /// Takes a range away.
+    Unmap {
+        /// As it was asked for.
+        start: u64,
+        /// As it was asked for.
+        len: u64,
+    },
+    /// Changes rights.
+    Protect {
+        /// As it was asked for.
+        start: u64,
+        /// As it was asked for.
+        len: u64,
+        /// As it was asked for.
+        prot: u64,
+    },
+    /// Changes a mapping's size or place.
+    Remap {
+        /// The old start.
+        old: u64,
+        /// The old length.
+        old_len: u64,
+        /// The new length.
+        new_len: u64,
+        /// `MREMAP_*`.
+        flags: u64,
+        /// The place asked for with `MREMAP_FIXED`, or the one that Linux chose; 0 if it failed.
+        target: u64,
+    },
+    /// Gives advice.
+    Advise {
+        /// As it was asked for.
+        start: u64,
+        /// As it was asked for.
+        len: u64,
+        /// `MADV_*`.
+        advice: u64,
+    },
+    /// Moves the break; the first one tells where the heap begins.
+    Break {
+        /// The break asked for.
+        requested: u64,
+        /// The space's break before it, or where the recording shows it to begin.
+        before: u64,
+    },
+    /// Asks about a range, changing nothing: only that it is mapped decides.
+    Ask {
+        /// As it was asked for.
+        start: u64,
+        /// As it was asked for.
+        len: u64,
+    },
+    /// Nothing: the result is imposed, and the map stays as it is.
+    Nothing,
+}
+
+/// A mapping to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where.
+    pub place: Place,
+    /// How long, as it was asked for.
+    pub len: u64,
+    /// `PROT_*`.
+    pub prot: u64,
+    /// `MAP_*`.
+    pub flags: u64,
+    /// What stands behind it.
+    pub backing: Backing,
+}
+
+/// Where a mapping goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To this address, over whatever is there.
+    Fixed(u64),
+    /// To this address, if it is free.
+    FixedIfFree(u64),
+    /// Where the space's own search would put it; then, for the sake of its neighbours, where Linux put it.
+    Searched {
+        /// The address asked for.
+        hint: u64,
+        /// Where Linux put it.
+        placed: u64,
+    },
+    /// Nowhere: Linux refused, and so must the replay.
+    Refused {
+        /// The address asked for.
+        hint: u64,
+    },
+}
+
+/// What happens to a call's recorded result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It depends on the map alone: the replay's must equal it.
+    Compared(i64),
+    /// It depends on something that a replay does not have.
+    Imposed(Reason),
+    /// The call is not modelled.
+    NotModelled(&'static str),
+}
+
+/// What an imposed result depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// A descriptor and what stands behind it.
+    Descriptor,
+    /// A limit or a privilege.
+    Limit,
+    /// A device or the kernel's configuration.
+    Device,
+    /// A signal: the thread was killed inside the call.
+    Signal,
+}
+
+impl Reason {
+    /// All of them, in the order of reports.
+    pub const ALL: [Reason; 4] = [Reason::Descriptor, Reason::Limit, Reason::Device, Reason::Signal];
+
+    /// Returns the name used in reports and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Descriptor => "descriptor",
+            Reason::Limit => "limit",
+            Reason::Device => "device",
+            Reason::Signal => "signal",
+        }
+    }
+}

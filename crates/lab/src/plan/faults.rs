@@ -1,0 +1,291 @@
+//! From a recorded fault to one access and to what must come of it.
+//!
+//! # Guarantee
+//! The rules of [`super::classes`], one function each. A page is strict while it is private anonymous memory of 4 KiB
+//! that the kernel had no known reason to fill or take, in a recording that saw everything, and the fault's order is
+//! certain.
+
+use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
+
+use super::build::Builder;
+use super::classes::Class;
+use super::edges::Wait;
+use super::ids::{EventIndex, NONE, SpaceIndex};
+use super::pages::{Content, Page};
+use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
+use super::space::{Ground, copies_on_write};
+use super::{Action, Before, Outcome, Touch};
+
+/// Linux maps up to this many pages of a file around the one that faulted.
+const FAULT_AROUND_PAGES: u64 = 16;
+
+/// Stacks without a limit may grow this far.
+const UNLIMITED_STACK_BYTES: u64 = 1 << 40;
+
+/// A fault with all that surrounds it.
+struct Scene {
+    place: EventIndex,
+    thread: u32,
+    space: SpaceIndex,
+    fault: Fault,
+    region: Option<Region>,
+    page: Page,
+}
+
+impl Scene {
+    fn is_allowed(&self) -> bool {
+        self.region.is_some_and(|region| region.prot.allows(self.fault.access()))
+    }
+
+    fn has_trait(&self, traits: Traits) -> bool {
+        self.region.is_some_and(|region| region.traits.intersects(traits))
+    }
+
+    fn object_sharing(&self) -> Option<Sharing> {
+        match self.region?.backing {
+            Backing::Object { sharing, .. } => Some(sharing),
+            Backing::Anonymous => None,
+        }
+    }
+
+    fn is_write(&self) -> bool {
+        self.fault.access() == Access::Write
+    }
+}
+
+impl Builder<'_> {
+    /// Plans the access that replays a fault.
+    pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
+        let scene = self.scene(place, fault);
+        let class = self.class_of(&scene);
+        let is_strict = class.is_none() && scene.region.is_some_and(|region| is_strict_ground(&region));
+        let touch = Touch {
+            address: fault.address,
+            access: fault.access(),
+            side: fault.side,
+            is_present: fault.is_present(),
+            outcome: if scene.is_allowed() { Outcome::Done } else { Outcome::Refused },
+            class,
+            is_strict,
+            before: before(&scene),
+        };
+        self.count(&scene, &touch);
+        if class.is_none() && forecast(&scene, self.spaces[scene.space as usize].forked_at) != Some(fault.is_present())
+        {
+            self.plan.surprises.push(place);
+        }
+        self.collect_waits(&scene);
+        let step = self.push(place, scene.thread, Action::Access(touch));
+        self.settle(&scene, step);
+    }
+
+    fn scene(&mut self, place: EventIndex, fault: Fault) -> Scene {
+        let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
+        let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(UNLIMITED_STACK_BYTES);
+        let state = &mut self.spaces[space as usize];
+        let region = match state.ground(fault.address, stack_bytes) {
+            Ground::Mapped(region) => Some(region),
+            Ground::Growable(region) => {
+                let start = page_floor(fault.address);
+                state.regions.grow_down(region.start, start);
+                Some(Region { start, ..region })
+            }
+            Ground::Nothing => None,
+        };
+        let page = state.page(fault.address, region.as_ref());
+        Scene { place, thread, space, fault, region, page }
+    }
+
+    fn count(&mut self, scene: &Scene, touch: &Touch) {
+        let totals = &mut self.plan.totals;
+        totals.faults += 1;
+        totals.strict += u64::from(touch.is_strict);
+        totals.outside += u64::from(scene.region.is_none());
+        totals.forbidden += u64::from(scene.region.is_some() && touch.outcome == Outcome::Refused);
+        if let Some(class) = touch.class {
+            *totals.may_differ.entry(class).or_default() += 1;
+        }
+    }
+
+    /// Returns why the fault may differ, by the first rule that applies.
+    fn class_of(&self, scene: &Scene) -> Option<Class> {
+        let rules: [(Class, bool); 6] = [
+            (Class::Ambiguous, self.is_ambiguous(scene)),
+            (Class::Raced, self.is_raced(scene)),
+            (Class::Populated, self.is_populated(scene)),
+            (Class::FaultAround, self.is_around_another(scene)),
+            (Class::Reclaimed, is_reclaimed(scene)),
+            (Class::Raced, self.is_behind_its_time(scene)),
+        ];
+        rules.into_iter().find(|&(_, applies)| applies).map(|(class, _)| class)
+    }
+
+    fn is_ambiguous(&self, scene: &Scene) -> bool {
+        self.is_blind
+            || scene.page.is_doubtful
+            || self.windows.uncertain.contains(scene.place)
+            || self.is_second_try(scene)
+    }
+
+    /// The kernel touched the page twice in a row: the first time with page faults switched off, so that only one of the
+    /// two mapped it (a signal's frame, a futex, the source of a write).
+    fn is_second_try(&self, scene: &Scene) -> bool {
+        let Page { thread, event, .. } = scene.page;
+        let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
+        let EventKind::Fault(first) = self.trace.events.get(event as usize).map_or(EventKind::Exec, |event| event.kind)
+        else {
+            return false;
+        };
+        is_in_a_row
+            && (first.side, scene.fault.side) == (Side::Kernel, Side::Kernel)
+            && (first.access(), first.is_present()) == (scene.fault.access(), scene.fault.is_present())
+    }
+
+    /// Another thread's fault on the page may not have been over.
+    fn is_raced(&self, scene: &Scene) -> bool {
+        let Page { thread, event, .. } = scene.page;
+        self.is_neighbours(scene) && thread != scene.thread && self.races.is_under_way(event, scene.place)
+    }
+
+    /// Returns whether the page's last fault happened in this space, and not in the one that it is a copy of.
+    fn is_neighbours(&self, scene: &Scene) -> bool {
+        let event = scene.page.event;
+        event != NONE && self.space_of(event) == scene.space
+    }
+
+    /// The kernel filled the page, or must have: it is there though no fault made it, and since a fork shows that.
+    fn is_populated(&self, scene: &Scene) -> bool {
+        let is_unexplained = scene.fault.is_present() && scene.page.content == Content::Absent;
+        let was_copied = self.spaces[scene.space as usize].forked_at > 0;
+        let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
+        scene.has_trait(Traits::FILLED | Traits::HUGE | Traits::SPECIAL)
+            || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied)
+            || is_private && self.trace.header.huge_pages == HugePages::AsSystem
+    }
+
+    /// The page is an object's, and a read beside it mapped its neighbours.
+    fn is_around_another(&self, scene: &Scene) -> bool {
+        let Some(region) = scene.region.filter(|_| scene.object_sharing().is_some()) else { return false };
+        let page = scene.fault.address / PAGE;
+        let first = page - page % FAULT_AROUND_PAGES;
+        let around = first.max(region.start / PAGE)..(first + FAULT_AROUND_PAGES).min(region.end / PAGE);
+        let mut has_neighbour = false;
+        self.spaces[scene.space as usize].pages.visit(around, |other, kept| {
+            has_neighbour |= other != page && kept.content != Content::Absent;
+        });
+        scene.page.content == Content::Absent && scene.fault.is_present() && has_neighbour
+    }
+
+    /// The entry allows the access, made so by another thread: this CPU still held the entry as it was before.
+    fn is_behind_its_time(&self, scene: &Scene) -> bool {
+        let is_own =
+            scene.page.content == Content::Own && scene.page.since > self.spaces[scene.space as usize].forked_at;
+        let is_strengthened = self.is_neighbours(scene) && scene.page.thread != scene.thread;
+        is_own && is_strengthened && scene.is_allowed() && scene.fault.is_present()
+    }
+
+    /// Collects what the access must wait for.
+    fn collect_waits(&mut self, scene: &Scene) {
+        if !self.is_shared(scene.space) {
+            return;
+        }
+        let order = &self.spaces[scene.space as usize].order;
+        self.waits.extend(order.barrier);
+        self.waits.extend(order.calls.at(scene.fault.address));
+        let Page { thread, step, .. } = scene.page;
+        self.waits.extend(self.is_neighbours(scene).then_some(Wait { thread, step }));
+    }
+
+    /// Notes what the fault made of its page.
+    fn settle(&mut self, scene: &Scene, step: Wait) {
+        self.doubt_simultaneous(scene);
+        let (now, is_shared) = (self.now, self.is_shared(scene.space));
+        let page = self.page_after(scene, step);
+        let space = &mut self.spaces[scene.space as usize];
+        if scene.page.content == Content::Absent && page.content != Content::Absent {
+            space.resident.add(1);
+        }
+        if page.content == Content::Own && page.since == now {
+            space.regions.give_root(scene.fault.address);
+        }
+        space.pages.set(scene.fault.address / PAGE, page);
+        if is_shared {
+            space.order.note(step);
+        }
+        if page.content == Content::Object && scene.page.content == Content::Absent {
+            self.plan.demand.object_pages += 1;
+        }
+    }
+
+    fn page_after(&self, scene: &Scene, step: Wait) -> Page {
+        let is_doubtful = self.windows.uncertain.contains(scene.place);
+        let noted = Page { event: scene.place, thread: step.thread, step: step.step, is_doubtful, ..scene.page };
+        let Some(region) = scene.region.filter(|_| scene.is_allowed()) else { return noted };
+        let is_own = scene.is_write() && copies_on_write(&region);
+        let content = match (scene.page.content, region.backing) {
+            _ if is_own => Content::Own,
+            (Content::Absent, Backing::Anonymous) => Content::Zero,
+            (Content::Absent, Backing::Object { .. }) => Content::Object,
+            (content, _) => content,
+        };
+        let store = if scene.is_write() { scene.place } else { scene.page.store };
+        let since = if content != scene.page.content || is_own { self.now } else { scene.page.since };
+        Page { content, store, since, ..noted }
+    }
+
+    /// Marks the page's previous fault too when it is another thread's and the order of the two is not certain.
+    fn doubt_simultaneous(&mut self, scene: &Scene) {
+        let Page { event, thread, step, .. } = scene.page;
+        if !self.is_neighbours(scene) || thread == scene.thread || !self.races.is_simultaneous(event, scene.place) {
+            return;
+        }
+        let Action::Access(touch) = &mut self.plan.programs[thread as usize].steps[step as usize].action else {
+            return;
+        };
+        if touch.class.is_none() {
+            touch.class = Some(Class::Raced);
+            self.plan.totals.strict -= u64::from(std::mem::take(&mut touch.is_strict));
+            *self.plan.totals.may_differ.entry(Class::Raced).or_default() += 1;
+        }
+    }
+}
+
+/// Returns the present bit that a fault must show if nothing but the recorded events touched the page; nothing if such an
+/// access should not fault at all.
+fn forecast(scene: &Scene, forked_at: u32) -> Option<bool> {
+    let Some(region) = scene.region.filter(|region| !region.prot.is_empty()) else { return Some(false) };
+    let is_shared_copy = scene.page.content == Content::Own && scene.page.since <= forked_at;
+    match scene.page.content {
+        Content::Absent => Some(false),
+        _ if !scene.is_allowed() => Some(true),
+        Content::Zero | Content::Object if scene.is_write() && copies_on_write(&region) => Some(true),
+        Content::Own if scene.is_write() && is_shared_copy => Some(true),
+        _ => None,
+    }
+}
+
+fn is_strict_ground(region: &Region) -> bool {
+    region.is_private_anonymous() && !region.traits.intersects(Traits::FILLED | Traits::HUGE | Traits::RECLAIMABLE)
+}
+
+/// The kernel may have taken the page away: advice let it, or it is an object's page that was mapped and isn't any more.
+fn is_reclaimed(scene: &Scene) -> bool {
+    let is_mapped = scene.page.content == Content::Object;
+    let is_gone = is_mapped && !scene.fault.is_present();
+    let is_cleaned = is_mapped && scene.is_write() && scene.object_sharing() == Some(Sharing::Shared);
+    scene.has_trait(Traits::RECLAIMABLE) || scene.object_sharing().is_some() && (is_gone || is_cleaned)
+}
+
+/// Returns what the page holds before the access.
+fn before(scene: &Scene) -> Before {
+    let Some(region) = scene.region else { return Before::Unknown };
+    match region.backing {
+        Backing::Object { sharing: Sharing::Shared, .. } => Before::Unknown,
+        _ if scene.page.store != NONE => Before::Token(scene.page.store),
+        Backing::Anonymous => Before::Zeros,
+        Backing::Object { object, offset, .. } => {
+            let page_index = (offset + (page_floor(scene.fault.address) - region.start)) / PAGE;
+            u32::try_from(page_index).map_or(Before::Unknown, |page_index| Before::Content { object, page_index })
+        }
+    }
+}

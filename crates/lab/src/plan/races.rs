@@ -1,0 +1,85 @@
+//! When two threads' faults on one page may overlap in time.
+//!
+//! # Guarantee
+//! A fault has an entry record only. It is taken to last until its thread's next event, and at most [`SPAN_NS`] of the
+//! thread's time on a CPU; a thread that was switched out meanwhile resumes it when it is switched in.
+
+use faultless_trace::{EventKind, Trace};
+
+use super::ids::{EventIndex, NONE};
+use super::windows::is_pace;
+
+/// The longest that a fault is taken to run: some hundred times what one costs.
+const SPAN_NS: u64 = 500_000;
+
+/// Without pace data it is not known whether a fault was interrupted by a switch: a few turns of a scheduler.
+const SPAN_UNPACED_NS: u64 = 20_000_000;
+
+/// Finds each thread's next event.
+#[derive(Debug)]
+pub struct Races<'a> {
+    trace: &'a Trace,
+    next: Vec<EventIndex>,
+}
+
+impl<'a> Races<'a> {
+    /// Looks at a whole trace.
+    pub fn of(trace: &'a Trace) -> Self {
+        let mut coming = vec![NONE; trace.threads.len()];
+        let mut next = vec![NONE; trace.events.len()];
+        for (place, event) in trace.events.iter().enumerate().rev() {
+            next[place] = std::mem::replace(&mut coming[event.thread as usize], place as EventIndex);
+        }
+        Self { trace, next }
+    }
+
+    /// Returns whether an earlier fault may still have been under way when the event came.
+    pub fn is_under_way(&self, fault: EventIndex, event: EventIndex) -> bool {
+        self.time(event) <= self.end_ns(fault).saturating_add(self.trace.header.clock_error_ns)
+    }
+
+    /// Returns whether two events are too close for their order to be known.
+    pub fn is_simultaneous(&self, one: EventIndex, other: EventIndex) -> bool {
+        self.time(one).abs_diff(self.time(other)) <= self.trace.header.clock_error_ns
+    }
+
+    /// Returns whether `later` is its thread's next event after `earlier`, scheduling aside.
+    pub fn is_next(&self, earlier: EventIndex, later: EventIndex) -> bool {
+        let mut event = self.next[earlier as usize];
+        while event < later && is_pace(&self.trace.events[event as usize].kind) {
+            event = self.next[event as usize];
+        }
+        event == later
+    }
+
+    fn time(&self, event: EventIndex) -> u64 {
+        self.trace.events[event as usize].time_ns
+    }
+
+    /// Returns when a fault is surely over.
+    fn end_ns(&self, fault: EventIndex) -> u64 {
+        let span_ns = match self.trace.header.pace {
+            faultless_trace::Pace::Stored => SPAN_NS,
+            faultless_trace::Pace::Absent => SPAN_UNPACED_NS,
+        };
+        let mut deadline_ns = self.time(fault) + span_ns;
+        let mut event = self.next[fault as usize];
+        while event != NONE && self.time(event) <= deadline_ns {
+            match self.trace.events[event as usize].kind {
+                EventKind::SwitchOut(_) => deadline_ns = self.resumed_ns(event).saturating_add(span_ns),
+                EventKind::SwitchIn | EventKind::Wake { .. } => {}
+                _ => return self.time(event),
+            }
+            event = self.next[event as usize];
+        }
+        deadline_ns
+    }
+
+    /// Returns when the thread was switched in again.
+    fn resumed_ns(&self, out: EventIndex) -> u64 {
+        match self.next[out as usize] {
+            NONE => u64::MAX,
+            event => self.time(event),
+        }
+    }
+}

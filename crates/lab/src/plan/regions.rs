@@ -1,0 +1,357 @@
+//! The regions of an address space as the trace tells of them: a map from addresses to what is mapped there.
+//!
+//! # Guarantee
+//! Regions are sorted, disjoint and not empty; two neighbours that touch differ in something.
+//!
+//! ```text
+//! AAAA  BBCCC      cut at a boundary:   AAAA  BB C CC
+//!                  join what is alike:  AAAA  BB CCC
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bitflags::bitflags;
+
+use super::ids::ObjectIndex;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// Returns the first byte of the page that holds `address`.
+pub fn page_floor(address: u64) -> u64 {
+    address & !(PAGE - 1)
+}
+
+/// Returns the first page boundary at or after `address`; the last one for the very last addresses.
+pub fn page_ceil(address: u64) -> u64 {
+    page_floor(address.saturating_add(PAGE - 1))
+}
+
+bitflags! {
+    /// What a mapping allows: the bits of `PROT_*`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Prot: u8 {
+        /// `PROT_READ`.
+        const READ = 1;
+        /// `PROT_WRITE`.
+        const WRITE = 2;
+        /// `PROT_EXEC`.
+        const EXEC = 4;
+    }
+}
+
+impl Prot {
+    /// Returns whether the hardware lets `access` through: on x86-64 whatever can be used can be read.
+    pub fn allows(self, access: faultless_trace::Access) -> bool {
+        match access {
+            faultless_trace::Access::Read => !self.is_empty(),
+            faultless_trace::Access::Write => self.contains(Prot::WRITE),
+            faultless_trace::Access::Fetch => self.contains(Prot::EXEC),
+        }
+    }
+}
+
+bitflags! {
+    /// What else is known of a region.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct Traits: u16 {
+        /// It grows towards lower addresses when touched there.
+        const GROWS_DOWN = 1;
+        /// The kernel may have filled its pages without a fault: populated, locked, or advised to.
+        const FILLED = 1 << 1;
+        /// Its upper pages hold what exec copied there.
+        const ARGUMENTS = 1 << 2;
+        /// It may be backed by huge pages.
+        const HUGE = 1 << 3;
+        /// A child does not get it.
+        const DONT_FORK = 1 << 4;
+        /// A child gets it empty.
+        const WIPE_ON_FORK = 1 << 5;
+        /// The kernel may have taken its pages away: freed lazily, paged out, merged.
+        const RECLAIMABLE = 1 << 6;
+        /// Pages of the kernel's own: the vdso and its data.
+        const SPECIAL = 1 << 7;
+        /// It is locked in memory.
+        const LOCKED = 1 << 8;
+    }
+}
+
+/// Whether writes go to the object or to a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// To a copy.
+    Private,
+    /// To the object, for all to see.
+    Shared,
+}
+
+/// What stands behind a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// Memory of its own that begins as zeros.
+    Anonymous,
+    /// An object: a file, or memory that several spaces share.
+    Object {
+        /// Which.
+        object: ObjectIndex,
+        /// The object's byte behind the region's first one.
+        offset: u64,
+        /// Whether writes reach it.
+        sharing: Sharing,
+    },
+}
+
+impl Backing {
+    /// Returns the backing as seen `bytes` further on.
+    pub fn advanced(self, bytes: u64) -> Self {
+        match self {
+            Backing::Anonymous => self,
+            Backing::Object { object, offset, sharing } => {
+                Backing::Object { object, offset: offset.wrapping_add(bytes), sharing }
+            }
+        }
+    }
+}
+
+/// One mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The first byte.
+    pub start: u64,
+    /// The byte behind the last one.
+    pub end: u64,
+    /// What it allows.
+    pub prot: Prot,
+    /// What stands behind it.
+    pub backing: Backing,
+    /// What else is known.
+    pub traits: Traits,
+    /// Pages whose last fault is older than this step are not there: a fork left them out.
+    pub fresh_since: u32,
+    /// Whether a store has made pages of its own here, so that a fork copies its tables.
+    pub has_root: bool,
+}
+
+impl Region {
+    /// Returns whether its pages are the space's own from the beginning, and begin as zeros.
+    pub fn is_private_anonymous(&self) -> bool {
+        self.backing == Backing::Anonymous && !self.traits.contains(Traits::SPECIAL)
+    }
+
+    fn tail_from(&self, start: u64) -> Region {
+        Region { start, backing: self.backing.advanced(start - self.start), ..*self }
+    }
+
+    /// Returns whether `next` is more of the same; as in Linux a root spreads to the neighbour that has none.
+    fn continues_in(&self, next: &Region) -> bool {
+        let expected = self.tail_from(self.end);
+        self.end == next.start && *next == Region { end: next.end, has_root: next.has_root, ..expected }
+    }
+}
+
+/// All regions of a space.
+#[derive(Clone, Debug, Default)]
+pub struct Regions {
+    by_start: BTreeMap<u64, Region>,
+}
+
+impl Regions {
+    /// Returns the region that holds `address`.
+    pub fn find(&self, address: u64) -> Option<&Region> {
+        let (_, region) = self.by_start.range(..=address).next_back()?;
+        (address < region.end).then_some(region)
+    }
+
+    /// Notes that the region that holds `address` has pages of its own.
+    pub fn give_root(&mut self, address: u64) {
+        if let Some((_, region)) = self.by_start.range_mut(..=address).next_back() {
+            region.has_root |= address < region.end;
+        }
+    }
+
+    /// Returns the first region that ends after `address`.
+    pub fn at_or_after(&self, address: u64) -> Option<&Region> {
+        self.find(address).or_else(|| self.by_start.range(address..).next().map(|(_, region)| region))
+    }
+
+    /// Returns the last region that ends at or before `address`.
+    pub fn before(&self, address: u64) -> Option<&Region> {
+        self.by_start.range(..address).next_back().map(|(_, region)| region).filter(|region| region.end <= address)
+    }
+
+    /// Visits the regions that overlap the range, whole.
+    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Region> {
+        let first = self.find(range.start).map_or(range.start, |region| region.start);
+        self.by_start.range(first..range.end.max(first)).map(|(_, region)| region)
+    }
+
+    /// Visits all regions, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.by_start.values()
+    }
+
+    /// Returns where the first hole in the range begins, if there is one.
+    pub fn first_hole(&self, range: Range<u64>) -> Option<u64> {
+        let mut reached = range.start;
+        for region in self.overlapping(range.clone()) {
+            if region.start > reached {
+                break;
+            }
+            reached = region.end;
+        }
+        (reached < range.end).then_some(reached)
+    }
+
+    /// Maps a region over whatever was there.
+    pub fn insert(&mut self, region: Region) {
+        if region.start >= region.end {
+            return;
+        }
+        self.remove(region.start..region.end);
+        self.by_start.insert(region.start, region);
+        self.join_around(region.start..region.end);
+    }
+
+    /// Takes the range away.
+    pub fn remove(&mut self, range: Range<u64>) {
+        drop(self.take(range));
+    }
+
+    /// Takes the range away; returns what was there, cut to it.
+    pub fn take(&mut self, range: Range<u64>) -> Vec<Region> {
+        self.cut(range.start);
+        self.cut(range.end);
+        let starts: Vec<u64> =
+            self.by_start.range(range.start..range.end.max(range.start)).map(|(&at, _)| at).collect();
+        starts.iter().filter_map(|start| self.by_start.remove(start)).collect()
+    }
+
+    /// Changes what is mapped in the range, region by region.
+    pub fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut Region)) {
+        self.cut(range.start);
+        self.cut(range.end);
+        for (_, region) in self.by_start.range_mut(range.start..range.end.max(range.start)) {
+            change(region);
+        }
+        self.join_around(range);
+    }
+
+    /// Changes every region; whatever `change` refuses goes away.
+    pub fn retain(&mut self, mut change: impl FnMut(&mut Region) -> bool) {
+        self.by_start.retain(|_, region| change(region));
+    }
+
+    /// Lets the region that begins at `start` begin at `lower`.
+    pub fn grow_down(&mut self, start: u64, lower: u64) {
+        if let Some(region) = self.by_start.remove(&start) {
+            self.by_start.insert(lower, Region { start: lower, ..region });
+        }
+    }
+
+    /// Makes `at` a boundary.
+    fn cut(&mut self, at: u64) {
+        let Some((_, region)) = self.by_start.range_mut(..at).next_back() else { return };
+        if region.end > at {
+            let tail = region.tail_from(at);
+            region.end = at;
+            self.by_start.insert(at, tail);
+        }
+    }
+
+    /// Joins what is alike, from the region before the range to the one behind it.
+    fn join_around(&mut self, range: Range<u64>) {
+        let first = self.by_start.range(..range.start).next_back().map_or(range.start, |(&start, _)| start);
+        let mut starts: Vec<u64> =
+            self.by_start.range(first..=range.end.max(range.start)).map(|(&start, _)| start).collect();
+        let mut kept = starts.drain(..1.min(starts.len())).next();
+        for start in starts {
+            kept = Some(self.join(kept.unwrap_or(start), start));
+        }
+    }
+
+    /// Joins two neighbours if they are alike; returns where the latter's bytes now belong.
+    fn join(&mut self, lower: u64, upper: u64) -> u64 {
+        let (Some(&first), Some(&second)) = (self.by_start.get(&lower), self.by_start.get(&upper)) else {
+            return upper;
+        };
+        if !first.continues_in(&second) {
+            return upper;
+        }
+        self.by_start.remove(&upper);
+        let has_root = first.has_root || second.has_root;
+        self.by_start.insert(lower, Region { end: second.end, has_root, ..first });
+        lower
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    /// Maps a drawing: one letter a page, the same letter the same region, a space a hole.
+    fn drawn(drawing: &str) -> Regions {
+        let mut regions = Regions::default();
+        for (page, letter) in drawing.chars().enumerate().filter(|&(_, letter)| letter != ' ') {
+            regions.insert(page_of(page as u64, letter));
+        }
+        regions
+    }
+
+    fn page_of(page: u64, letter: char) -> Region {
+        let prot = Prot::from_bits_truncate(letter as u8 - b'a');
+        let backing = Backing::Anonymous;
+        let (start, end) = (page * PAGE, (page + 1) * PAGE);
+        Region { start, end, prot, backing, traits: Traits::empty(), fresh_since: 0, has_root: false }
+    }
+
+    fn draw(regions: &Regions) -> String {
+        regions.iter().fold(String::new(), |mut drawing, region| {
+            let letter = char::from(b'a' + region.prot.bits());
+            let _ = write!(drawing, "{letter}{}-{} ", region.start / PAGE, region.end / PAGE);
+            drawing
+        })
+    }
+
+    #[test]
+    fn alike_neighbours_are_one_region() {
+        assert_eq!(draw(&drawn("aab aa")), "a0-2 b2-3 a4-6 ");
+        let mut regions = drawn("aabaa");
+        regions.change(2 * PAGE..3 * PAGE, |region| region.prot = Prot::empty());
+        assert_eq!(draw(&regions), "a0-5 ");
+    }
+
+    #[test]
+    fn a_range_in_the_middle_is_taken_and_reported() {
+        let mut regions = drawn("aaabbb");
+        let taken = regions.take(2 * PAGE..5 * PAGE);
+        assert_eq!(taken.len(), 2);
+        assert_eq!(draw(&regions), "a0-2 b5-6 ");
+        assert_eq!(regions.first_hole(0..6 * PAGE), Some(2 * PAGE));
+        assert_eq!(regions.first_hole(0..2 * PAGE), None);
+        assert_eq!(regions.at_or_after(3 * PAGE).map(|region| region.start), Some(5 * PAGE));
+        assert_eq!(regions.before(4 * PAGE).map(|region| region.end), Some(2 * PAGE));
+    }
+
+    #[test]
+    fn a_files_offset_goes_with_the_cut() {
+        let backing = Backing::Object { object: 3, offset: 8 * PAGE, sharing: Sharing::Private };
+        let mut regions = Regions::default();
+        regions.insert(Region { end: 4 * PAGE, backing, ..page_of(0, 'b') });
+        regions.remove(PAGE..2 * PAGE);
+        let last = regions.find(3 * PAGE).expect("the tail is mapped");
+        assert_eq!(last.backing, Backing::Object { object: 3, offset: 10 * PAGE, sharing: Sharing::Private });
+        regions.insert(Region { start: PAGE, end: 2 * PAGE, backing: backing.advanced(PAGE), ..page_of(1, 'b') });
+        assert_eq!(regions.iter().count(), 1);
+    }
+
+    #[test]
+    fn empty_and_reversed_ranges_change_nothing() {
+        let mut regions = drawn("aa");
+        #[expect(clippy::reversed_empty_ranges, reason = "the case under test")]
+        regions.change(PAGE..0, |region| region.prot = Prot::all());
+        regions.insert(Region { end: 0, ..page_of(1, 'b') });
+        assert_eq!(draw(&regions), "a0-2 ");
+    }
+}

@@ -1,0 +1,288 @@
+//! One address space as the trace tells of it: what is mapped, what faulted, who acted last.
+//!
+//! # Guarantee
+//! After each deed it holds what Linux's own space held after the recorded call, as far as calls and faults tell. It
+//! never refuses a deed: the recording has happened.
+
+use std::ops::Range;
+
+use super::decode::{flags, is_error};
+use super::deeds::{Deed, Mapping, Place};
+use super::edges::SpaceOrder;
+use super::ids::NONE;
+use super::pages::{Content, Page, Pages};
+use super::regions::{Backing, PAGE, Prot, Region, Regions, Sharing, Traits, page_ceil, page_floor};
+use super::windows::span;
+
+/// Pages that stay free below a region that grows.
+const GUARD_BYTES: u64 = 256 * PAGE;
+
+/// A space.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    /// What is mapped.
+    pub regions: Regions,
+    /// What faulted.
+    pub pages: Pages,
+    /// Who acted last.
+    pub order: SpaceOrder,
+    /// The break, once a call told it.
+    pub program_break: Option<u64>,
+    /// The count of steps at its last fork; 0 if neither it nor what it is a copy of ever forked.
+    pub forked_at: u32,
+    /// Whether later mappings are locked too.
+    pub locks_future: bool,
+    /// Whether the stack was not yet told: the first mapping after exec is it.
+    pub awaits_stack: bool,
+    /// Mapped pages now, and at most.
+    pub resident: Resident,
+}
+
+/// How many pages a space holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    now: u64,
+    /// The most so far.
+    pub peak: u64,
+}
+
+impl Resident {
+    /// Adds pages.
+    pub fn add(&mut self, pages: u64) {
+        self.now += pages;
+        self.peak = self.peak.max(self.now);
+    }
+
+    fn remove(&mut self, pages: u64) {
+        self.now = self.now.saturating_sub(pages);
+    }
+}
+
+/// What an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// Mapped.
+    Mapped(Region),
+    /// Below a region that grows down to it when it is touched.
+    Growable(Region),
+    /// Nothing is mapped there.
+    Nothing,
+}
+
+impl Space {
+    /// Returns what an address is; stacks may grow to `stack_bytes`.
+    pub fn ground(&self, address: u64, stack_bytes: u64) -> Ground {
+        if let Some(&region) = self.regions.find(address) {
+            return Ground::Mapped(region);
+        }
+        match self.regions.at_or_after(address) {
+            Some(&above) if self.grows_to(&above, address, stack_bytes) => Ground::Growable(above),
+            _ => Ground::Nothing,
+        }
+    }
+
+    fn grows_to(&self, region: &Region, address: u64, stack_bytes: u64) -> bool {
+        let wanted = page_floor(address);
+        let is_near = region.end.saturating_sub(wanted) <= stack_bytes;
+        let below = self.regions.before(region.start).filter(|below| !below.prot.is_empty());
+        let is_free = below.is_none_or(|below| wanted.saturating_sub(below.end) >= GUARD_BYTES);
+        region.traits.contains(Traits::GROWS_DOWN) && is_near && is_free
+    }
+
+    /// Returns what is known of a page of a region.
+    pub fn page(&self, address: u64, region: Option<&Region>) -> Page {
+        let page = self.pages.get(address / PAGE);
+        let is_left_out = region.is_some_and(|region| page.since < region.fresh_since);
+        if is_left_out { Page { content: Content::Absent, store: NONE, ..page } } else { page }
+    }
+
+    /// Does what a call did.
+    pub fn apply(&mut self, deed: &Deed, result: i64) {
+        match *deed {
+            Deed::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64),
+            Deed::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
+            Deed::Protect { start, len, prot } => self.protect(start, len, prot, result),
+            Deed::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
+                self.remap(span(old, old_len), old_len, span(result as u64, new_len), flags);
+            }
+            Deed::Advise { start, len, advice } => self.advise(span(start, len), advice, result),
+            Deed::Break { before, .. } => self.set_break(before, result as u64),
+            _ => {}
+        }
+    }
+
+    fn map(&mut self, mapping: &Mapping, placed: u64) {
+        let range = span(placed, mapping.len);
+        self.unmap(range.clone());
+        let mut traits = traits_of(mapping);
+        if self.locks_future {
+            traits |= Traits::LOCKED | Traits::FILLED;
+        }
+        if traits.contains(Traits::FILLED) {
+            self.resident.add((range.end - range.start) / PAGE);
+        }
+        let prot = Prot::from_bits_truncate(mapping.prot as u8);
+        let (start, end, backing) = (range.start, range.end, mapping.backing);
+        self.regions.insert(Region { start, end, prot, backing, traits, fresh_since: 0, has_root: false });
+    }
+
+    fn unmap(&mut self, range: Range<u64>) {
+        self.regions.remove(range.clone());
+        self.drop_pages(&range);
+    }
+
+    fn drop_pages(&mut self, range: &Range<u64>) {
+        let gone = self.pages.clear(range.start / PAGE..range.end / PAGE);
+        self.resident.remove(gone);
+    }
+
+    /// Changes rights up to the first hole: Linux keeps what it changed before it found one.
+    fn protect(&mut self, start: u64, len: u64, prot: u64, result: i64) {
+        const PROT_GROWSDOWN: u64 = 0x0100_0000;
+        const NO_MEMORY: i64 = -12;
+        let asked = span(start, len);
+        let first =
+            self.regions.find(start).filter(|_| prot & PROT_GROWSDOWN != 0).map_or(asked.start, |region| region.start);
+        let end = match result {
+            0 => asked.end,
+            NO_MEMORY => self.regions.first_hole(asked.clone()).unwrap_or(first),
+            _ => return,
+        };
+        let prot = Prot::from_bits_truncate(prot as u8);
+        self.regions.change(first..end.max(first), |region| region.prot = prot);
+    }
+
+    fn remap(&mut self, old: Range<u64>, old_len: u64, new: Range<u64>, flags: u64) {
+        if new.start == old.start {
+            return self.resize(old, new);
+        }
+        let common = (old.end - old.start).min(new.end - new.start);
+        self.unmap(new.clone());
+        let (shift, moved) = (new.start.wrapping_sub(old.start), self.moved_regions(&old, flags, old_len));
+        self.pages.shift(old.start / PAGE..(old.start + common) / PAGE, new.start / PAGE);
+        if flags & flags::MREMAP_DONTUNMAP == 0 && old_len != 0 {
+            self.unmap(old);
+        }
+        let last = moved.len().saturating_sub(1);
+        for (place, region) in moved.into_iter().enumerate() {
+            let end = if place == last { new.end } else { region.end.wrapping_add(shift).min(new.end) };
+            self.regions.insert(Region { start: region.start.wrapping_add(shift), end, ..region });
+        }
+    }
+
+    /// Returns the regions that move, cut to the old range; an old length of 0 duplicates a shared mapping.
+    fn moved_regions(&mut self, old: &Range<u64>, flags: u64, old_len: u64) -> Vec<Region> {
+        if old_len == 0 {
+            let tail = |region: &Region| {
+                let backing = region.backing.advanced(old.start - region.start);
+                Region { start: old.start, backing, ..*region }
+            };
+            return self.regions.find(old.start).map(tail).into_iter().collect();
+        }
+        let taken = self.regions.take(old.clone());
+        if flags & flags::MREMAP_DONTUNMAP != 0 {
+            taken.iter().for_each(|&region| self.regions.insert(region));
+        }
+        taken
+    }
+
+    fn resize(&mut self, old: Range<u64>, new: Range<u64>) {
+        if new.end < old.end {
+            return self.unmap(new.end..old.end);
+        }
+        let Some(&last) = self.regions.find(old.end.saturating_sub(1)) else { return };
+        if last.end < new.end {
+            let backing = last.backing.advanced(last.end - last.start);
+            self.regions.insert(Region { start: last.end, end: new.end, backing, ..last });
+        }
+    }
+
+    fn advise(&mut self, range: Range<u64>, advice: u64, result: i64) {
+        const NO_MEMORY: i64 = -12;
+        if result != 0 && result != NO_MEMORY {
+            return;
+        }
+        let mark = |regions: &mut Regions, add: Traits, remove: Traits| {
+            regions.change(range.clone(), |region| region.traits = (region.traits | add) - remove);
+        };
+        const NONE: Traits = Traits::empty();
+        match advice {
+            4 | 9 | 24 => self.discard(&range),
+            3 | 22 | 23 => mark(&mut self.regions, Traits::FILLED, NONE),
+            8 | 12 | 20 | 21 => mark(&mut self.regions, Traits::RECLAIMABLE, NONE),
+            10 => mark(&mut self.regions, Traits::DONT_FORK, NONE),
+            11 => mark(&mut self.regions, NONE, Traits::DONT_FORK),
+            18 => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
+            19 => mark(&mut self.regions, NONE, Traits::WIPE_ON_FORK),
+            _ => {}
+        }
+    }
+
+    /// Drops pages as advice does; whether those with an uncertain fault are gone stays uncertain.
+    fn discard(&mut self, range: &Range<u64>) {
+        let mut doubtful = Vec::new();
+        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
+            if page.is_doubtful {
+                doubtful.push((number, Page { content: Content::Absent, store: NONE, ..*page }));
+            }
+        });
+        self.drop_pages(range);
+        doubtful.into_iter().for_each(|(number, page)| self.pages.set(number, page));
+        self.regions.change(range.clone(), |region| {
+            if !region.traits.contains(Traits::LOCKED) {
+                region.traits -= Traits::FILLED;
+            }
+        });
+    }
+
+    fn set_break(&mut self, before: u64, after: u64) {
+        self.program_break = Some(after);
+        let (old, new) = (page_ceil(before), page_ceil(after));
+        if new < old {
+            return self.unmap(new..old);
+        }
+        let place = Place::Fixed(old);
+        let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS;
+        if new > old {
+            self.map(&Mapping { place, len: new - old, prot: 3, flags, backing: Backing::Anonymous }, old);
+        }
+    }
+
+    /// Marks what the lock calls made the kernel fill.
+    pub fn lock(&mut self, range: Range<u64>) {
+        self.regions.change(range, |region| region.traits |= Traits::LOCKED | Traits::FILLED);
+    }
+
+    /// Returns a child's copy at a fork; `now` is the count of steps.
+    pub fn fork(&mut self, now: u32) -> Space {
+        self.forked_at = now;
+        let mut child = Space { order: SpaceOrder::default(), resident: Resident::default(), ..self.clone() };
+        child.regions.retain(|region| {
+            let is_left_out = region.traits.contains(Traits::WIPE_ON_FORK) || !region.has_root;
+            if is_left_out {
+                region.fresh_since = now;
+            }
+            region.traits -= Traits::LOCKED;
+            !region.traits.contains(Traits::DONT_FORK)
+        });
+        child
+    }
+}
+
+fn traits_of(mapping: &Mapping) -> Traits {
+    let table = [
+        (flags::MAP_GROWSDOWN, Traits::GROWS_DOWN),
+        (flags::MAP_LOCKED, Traits::LOCKED | Traits::FILLED),
+        (flags::MAP_POPULATE, Traits::FILLED),
+        (flags::MAP_HUGETLB, Traits::HUGE),
+    ];
+    let is_set = |bit: u64| mapping.flags & bit != 0;
+    let traits = table.iter().filter(|(bit, _)| is_set(*bit)).fold(Traits::empty(), |all, (_, traits)| all | *traits);
+    let is_droppable = mapping.flags & flags::MAP_TYPE == flags::MAP_DROPPABLE && mapping.backing == Backing::Anonymous;
+    if is_droppable { traits | Traits::WIPE_ON_FORK | Traits::RECLAIMABLE } else { traits }
+}
+
+/// Returns whether a store into a page of the region must first make the page its own.
+pub fn copies_on_write(region: &Region) -> bool {
+    !matches!(region.backing, Backing::Object { sharing: Sharing::Shared, .. })
+}

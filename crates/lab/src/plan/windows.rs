@@ -1,0 +1,353 @@
+//! Calls as windows in time, and the moment in each at which a replay executes it.
+//!
+//! # Guarantee
+//! The chosen moment lies between the thread's neighbouring events. Faults and calls whose recorded order with a call
+//! is not certain are marked; whatever is not marked keeps its recorded order.
+//!
+//! # Protocol
+//! A call takes effect somewhere between its enter and its exit, and the clocks of two CPUs differ by up to the header's
+//! clock error. What takes memory away is executed at the enter, what gives memory at the exit; unless another thread's
+//! fault in the window shows otherwise:
+//! ```text
+//! A  enter munmap(p) ................. exit      A  enter mmap -> p ............. exit
+//! B              fault p                         B                    fault p
+//!    executed             here                      executed      here
+//! ```
+
+use std::ops::Range;
+
+use faultless_trace::{Call, CallEnter, EventKind, Fault, ThreadIndex, Trace};
+use rustc_hash::FxHashMap;
+
+use super::ids::{EventIndex, NONE, SpaceIndex};
+use super::lives::{Lives, Turn};
+use super::regions::{PAGE, page_ceil, page_floor};
+
+/// A fork copies tables for at most this long before the record that tells of it.
+const FORK_SPAN_NS: u64 = 100_000_000;
+
+/// A moment: twice the place of an event, or one more for "just behind it".
+pub type Moment = u64;
+
+/// Returns the moment of an event.
+pub fn at(event: EventIndex) -> Moment {
+    u64::from(event) * 2
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The enter's event.
+    pub enter: EventIndex,
+    /// The exit's event, if the call returned.
+    pub exit: Option<EventIndex>,
+    /// What it returned.
+    pub result: Option<i64>,
+    /// The mapping that the kernel told of inside it.
+    pub mapped: Option<EventIndex>,
+    /// When a replay executes it.
+    pub moment: Moment,
+}
+
+/// All calls of a trace.
+#[derive(Debug, Default)]
+pub struct Windows {
+    /// By enter's event.
+    pub calls: FxHashMap<EventIndex, Window>,
+    /// Mappings told of inside a call, which belong to it.
+    pub is_inside: FxHashMap<EventIndex, EventIndex>,
+    /// Exits without an enter; only where records were lost.
+    pub orphans: Vec<EventIndex>,
+    /// By exit's event: the enter's.
+    enter_of: FxHashMap<EventIndex, EventIndex>,
+    /// Events without a certain order.
+    pub uncertain: Bits,
+}
+
+/// A set of events.
+#[derive(Debug, Default)]
+pub struct Bits(Vec<u64>);
+
+impl Bits {
+    fn insert(&mut self, event: EventIndex) {
+        let word = event as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (event % 64);
+    }
+
+    /// Returns whether the event is in the set.
+    pub fn contains(&self, event: EventIndex) -> bool {
+        self.0.get(event as usize / 64).is_some_and(|word| word & (1 << (event % 64)) != 0)
+    }
+}
+
+impl Windows {
+    /// Finds the calls of a trace and decides when each is executed.
+    pub fn of(trace: &Trace, lives: &Lives) -> Self {
+        let mut windows = Self::default();
+        windows.pair(trace);
+        let decided = Scout::new(trace, lives, &windows).decide_all();
+        let mut uncertain = Bits::default();
+        for (window, others) in decided {
+            others.into_iter().for_each(|event| uncertain.insert(event));
+            windows.calls.insert(window.enter, window);
+        }
+        Scout::new(trace, lives, &windows).doubt_forks(&mut uncertain);
+        Self { uncertain, ..windows }
+    }
+
+    fn pair(&mut self, trace: &Trace) {
+        let mut open: Vec<EventIndex> = vec![NONE; trace.threads.len()];
+        for (place, event) in trace.events.iter().enumerate() {
+            let (place, open) = (place as EventIndex, &mut open[event.thread as usize]);
+            match event.kind {
+                EventKind::CallEnter(_) => {
+                    *open = place;
+                    let window = Window { enter: place, exit: None, result: None, mapped: None, moment: at(place) };
+                    self.calls.insert(place, window);
+                }
+                EventKind::CallExit(exit) => self.close(std::mem::replace(open, NONE), place, exit.result),
+                EventKind::Mapped(_) if *open != NONE => self.note_mapped(*open, place),
+                EventKind::Exec | EventKind::Exit => *open = NONE,
+                _ => {}
+            }
+        }
+    }
+
+    fn close(&mut self, enter: EventIndex, exit: EventIndex, result: i64) {
+        match self.calls.get_mut(&enter) {
+            Some(window) => {
+                *window = Window { exit: Some(exit), result: Some(result), ..*window };
+                self.enter_of.insert(exit, enter);
+            }
+            None => self.orphans.push(exit),
+        }
+    }
+
+    fn note_mapped(&mut self, enter: EventIndex, mapped: EventIndex) {
+        self.is_inside.insert(mapped, enter);
+        if let Some(window) = self.calls.get_mut(&enter) {
+            window.mapped = Some(mapped);
+        }
+    }
+}
+
+/// What a call does to ranges of addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Memory is taken away, or rights on it.
+    pub takes: Range<u64>,
+    /// Memory is given, or rights on it.
+    pub gives: Range<u64>,
+}
+
+impl Reach {
+    /// Returns what a call reaches, its result and the break before it being known.
+    pub fn of(enter: &CallEnter, result: i64, old_break: Option<u64>) -> Self {
+        let [start, len, third, ..] = enter.args;
+        let old = span(start, len);
+        let is_error = (-4095..0).contains(&result);
+        match enter.call {
+            Call::Mprotect | Call::PkeyMprotect if third & PROT_WRITE != 0 => Self::giving(old),
+            Call::Mprotect | Call::PkeyMprotect => Self::taking(old),
+            Call::Madvise if drops(third) => Self::taking(old),
+            _ if is_error => Self::default(),
+            Call::Munmap => Self::taking(old),
+            Call::Mmap => Self::giving(span(result as u64, len)),
+            Call::Mremap => Self { takes: old, gives: span(result as u64, third) },
+            Call::Brk => old_break.map_or(Self::default(), |old_break| Self::of_break(old_break, result as u64)),
+            _ => Self::default(),
+        }
+    }
+
+    fn of_break(old: u64, new: u64) -> Self {
+        let (old, new) = (page_ceil(old), page_ceil(new));
+        if new > old { Self::giving(old..new) } else { Self::taking(new..old) }
+    }
+
+    fn taking(takes: Range<u64>) -> Self {
+        Self { takes, ..Self::default() }
+    }
+
+    fn giving(gives: Range<u64>) -> Self {
+        Self { gives, ..Self::default() }
+    }
+
+    fn touches(&self, address: u64) -> bool {
+        self.takes.contains(&address) || self.gives.contains(&address)
+    }
+}
+
+const PROT_WRITE: u64 = 2;
+
+/// Returns whether the advice takes pages away.
+pub fn drops(advice: u64) -> bool {
+    const DONTNEED: u64 = 4;
+    const FREE: u64 = 8;
+    const REMOVE: u64 = 9;
+    const DONTNEED_LOCKED: u64 = 24;
+    matches!(advice, DONTNEED | FREE | REMOVE | DONTNEED_LOCKED)
+}
+
+/// Returns the pages' bytes that a start and a length name.
+pub fn span(start: u64, len: u64) -> Range<u64> {
+    page_floor(start)..page_ceil(start.saturating_add(len).min(u64::MAX - PAGE))
+}
+
+/// Looks at what surrounds a call.
+struct Scout<'a> {
+    trace: &'a Trace,
+    lives: &'a Lives,
+    windows: &'a Windows,
+}
+
+impl<'a> Scout<'a> {
+    fn new(trace: &'a Trace, lives: &'a Lives, windows: &'a Windows) -> Self {
+        Self { trace, lives, windows }
+    }
+
+    /// Returns every call with its moment, and the faults of others that are uncertain for its sake.
+    fn decide_all(&self) -> Vec<(Window, Vec<EventIndex>)> {
+        let mut enters: Vec<EventIndex> = self.windows.calls.keys().copied().collect();
+        enters.sort_unstable();
+        let mut breaks = FxHashMap::default();
+        enters.iter().map(|enter| self.decide(self.windows.calls[enter], &mut breaks)).collect()
+    }
+
+    fn decide(&self, window: Window, breaks: &mut FxHashMap<SpaceIndex, u64>) -> (Window, Vec<EventIndex>) {
+        let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return (window, Vec::new()) };
+        let space = self.lives.space_of[window.enter as usize];
+        let result = window.result.unwrap_or_default();
+        let reach = Reach::of(&enter, result, breaks.get(&space).copied());
+        if enter.call == Call::Brk {
+            breaks.insert(space, result as u64);
+        }
+        let default = if reach.takes.is_empty() { at(exit) } else { at(window.enter) };
+        if !self.is_shared(window.enter) || reach == Reach::default() {
+            return (Window { moment: default, ..window }, Vec::new());
+        }
+        let others = self.others_inside(window.enter, exit, &reach);
+        let moment = self.moment(&others, &reach, default, window.enter..exit);
+        (Window { moment, ..window }, others.into_iter().map(|(event, _)| event).collect())
+    }
+
+    fn enter(&self, event: EventIndex) -> Option<CallEnter> {
+        match self.trace.events[event as usize].kind {
+            EventKind::CallEnter(enter) => Some(enter),
+            _ => None,
+        }
+    }
+
+    /// Returns the moment that suits the other threads' events in the window, as far as one moment can.
+    fn moment(
+        &self,
+        others: &[(EventIndex, Fault)],
+        reach: &Reach,
+        default: Moment,
+        window: Range<EventIndex>,
+    ) -> Moment {
+        let regiven = self.regiven(&window, reach);
+        let is_given = |fault: &Fault| reach.gives.contains(&fault.address);
+        let is_taken = |fault: &Fault| reach.takes.contains(&fault.address);
+        let given = others.iter().find(|(_, fault)| is_given(fault)).map(|&(event, _)| at(event).saturating_sub(1));
+        let taken =
+            others.iter().rfind(|(event, fault)| *event < regiven && is_taken(fault)).map(|&(event, _)| at(event) + 1);
+        let wanted = given.map_or(default, |latest| default.min(latest)).max(taken.unwrap_or(0));
+        let (earliest, latest) = self.room(&window);
+        wanted.clamp(earliest, latest.max(earliest))
+    }
+
+    /// Returns the first exit in the window by which another thread got memory that this call took away.
+    fn regiven(&self, window: &Range<EventIndex>, reach: &Reach) -> EventIndex {
+        let thread = self.thread(window.start);
+        let is_regiven = |exit: EventIndex| {
+            let Some(&enter) = self.windows.enter_of.get(&exit) else { return false };
+            let Some((enter, result)) = self.enter(enter).zip(self.windows.calls[&enter].result) else { return false };
+            let gives = Reach::of(&enter, result, None).gives;
+            gives.start < reach.takes.end && reach.takes.start < gives.end
+        };
+        let exits = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
+        exits.into_iter().find(|&event| is_regiven(event)).unwrap_or(window.end + 1)
+    }
+
+    /// Returns whether the event is another thread's, in the space of the event `of`.
+    fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
+        self.thread(event) != thread && self.lives.space_of[event as usize] == self.lives.space_of[of as usize]
+    }
+
+    /// Returns the first and the last moment between the thread's event before the window and its event after it.
+    fn room(&self, window: &Range<EventIndex>) -> (Moment, Moment) {
+        let thread = self.thread(window.start);
+        let before = self.near(window.start, Direction::Back).take_while(|&event| self.thread(event) != thread).last();
+        let after = self.near(window.end, Direction::Forth).take_while(|&event| self.thread(event) != thread).last();
+        (at(before.unwrap_or(window.start)).saturating_sub(1), at(after.unwrap_or(window.end)) + 1)
+    }
+
+    fn thread(&self, event: EventIndex) -> ThreadIndex {
+        self.trace.events[event as usize].thread
+    }
+
+    /// Visits the events within the clock error of one, going away from it.
+    fn near(&self, event: EventIndex, direction: Direction) -> impl Iterator<Item = EventIndex> + '_ {
+        let (time_ns, error_ns) = (self.trace.events[event as usize].time_ns, self.trace.header.clock_error_ns);
+        let next = move |from: EventIndex| match direction {
+            Direction::Back => from.checked_sub(1),
+            Direction::Forth => Some(from + 1).filter(|&event| (event as usize) < self.trace.events.len()),
+        };
+        std::iter::successors(next(event), move |&from| next(from))
+            .take_while(move |&other| self.trace.events[other as usize].time_ns.abs_diff(time_ns) <= error_ns)
+    }
+
+    /// Collects the faults of other threads of the space that the call reaches, inside its window or near its edges.
+    fn others_inside(&self, enter: EventIndex, exit: EventIndex, reach: &Reach) -> Vec<(EventIndex, Fault)> {
+        let first = self.near(enter, Direction::Back).last().unwrap_or(enter);
+        let last = self.near(exit, Direction::Forth).last().unwrap_or(exit);
+        let fault = |event: EventIndex| match self.trace.events[event as usize].kind {
+            EventKind::Fault(fault) if reach.touches(fault.address) => Some((event, fault)),
+            _ => None,
+        };
+        let others = (first..=last).filter(|&event| self.is_neighbour(event, self.thread(enter), enter));
+        others.filter_map(fault).collect()
+    }
+
+    fn is_shared(&self, event: EventIndex) -> bool {
+        self.lives.spaces[self.lives.space_of[event as usize] as usize].most_users > 1
+    }
+
+    /// Marks the faults of other threads that a fork may have overtaken while it copied the tables.
+    fn doubt_forks(&self, uncertain: &mut Bits) {
+        for (&event, turn) in &self.lives.turns {
+            if matches!(turn, Turn::Fork { .. }) && self.is_shared(event) {
+                self.doubt_fork(event, uncertain);
+            }
+        }
+    }
+
+    fn doubt_fork(&self, fork: EventIndex, uncertain: &mut Bits) {
+        let thread = self.thread(fork);
+        let since = self.trace.events[fork as usize].time_ns.saturating_sub(FORK_SPAN_NS);
+        let before = (0..fork).rev().take_while(|&event| {
+            let event = &self.trace.events[event as usize];
+            event.time_ns >= since && (event.thread != thread || is_pace(&event.kind))
+        });
+        let around = before.chain(self.near(fork, Direction::Back)).chain(self.near(fork, Direction::Forth));
+        around
+            .filter(|&event| self.is_neighbour(event, thread, fork))
+            .filter(|&event| matches!(self.trace.events[event as usize].kind, EventKind::Fault(_)))
+            .for_each(|event| uncertain.insert(event));
+    }
+}
+
+/// Returns whether the event tells of scheduling alone.
+pub fn is_pace(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::SwitchIn | EventKind::SwitchOut(_) | EventKind::Wake { .. })
+}
+
+/// Which way to look.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Back,
+    Forth,
+}

@@ -1,0 +1,328 @@
+//! The rule of each class: what it needs to apply, and that it does not apply without it.
+
+mod support;
+
+use faultless_lab::plan::classes::Class;
+use faultless_lab::plan::{Action, Before, Losses, Options, Outcome, Plan, Touch, plan};
+use faultless_trace::*;
+use support::{PAGE, STEP_NS, Story};
+
+const HEAP: u64 = 0x7f00_0000_0000;
+const READ: u32 = 4;
+const WRITE: u32 = 6;
+const WRITE_PRESENT: u32 = 7;
+
+fn planned(trace: &Trace) -> Plan {
+    plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
+}
+
+fn touch(plan: &Plan, event: u32) -> Touch {
+    let steps = plan.programs.iter().flat_map(|program| &program.steps);
+    match steps.clone().find(|step| step.event == event).map(|step| step.action) {
+        Some(Action::Access(touch)) => touch,
+        other => panic!("event {event} is no access but {other:?}"),
+    }
+}
+
+/// Returns the class of an event and whether its page is strict.
+fn class(story: &Story, event: u32) -> (Option<Class>, bool) {
+    let touch = touch(&planned(&story.done()), event);
+    (touch.class, touch.is_strict)
+}
+
+#[test]
+fn fresh_private_memory_is_strict() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    let (read, write) = (story.fault(0, HEAP + 8, READ), story.fault(0, HEAP + 8, WRITE_PRESENT));
+    assert_eq!(class(&story, read), (None, true));
+    assert_eq!(class(&story, write), (None, true));
+    let plan = planned(&story.done());
+    assert_eq!((plan.totals.faults, plan.totals.strict, plan.surprises.len()), (2, 2, 0));
+    assert_eq!(touch(&plan, write).before, Before::Zeros);
+}
+
+#[test]
+fn a_second_fault_on_a_present_page_stays_strict_and_surprises() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    let again = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, again), (None, true));
+    assert_eq!(planned(&story.done()).surprises, [again]);
+}
+
+#[test]
+fn a_fault_while_another_threads_is_under_way_is_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let first = story.fault(0, HEAP, WRITE);
+    let second = story.at_once().wait(20_000).fault(1, HEAP, WRITE);
+    assert_eq!(class(&story, first), (None, true));
+    assert_eq!(class(&story, second), (Some(Class::Raced), false));
+}
+
+#[test]
+fn two_faults_within_the_clock_error_are_both_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let first = story.fault(0, HEAP, READ);
+    let second = story.at_once().wait(5_000).fault(1, HEAP, WRITE);
+    for event in [first, second] {
+        assert_eq!(class(&story, event), (Some(Class::Raced), false));
+    }
+    assert_eq!(planned(&story.done()).totals.strict, 0);
+}
+
+#[test]
+fn a_fault_after_the_other_threads_next_event_is_not_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, READ);
+    story.fault(0, HEAP + PAGE, READ);
+    let later = story.fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, later), (None, true));
+}
+
+#[test]
+fn a_fault_long_after_one_without_a_next_event_is_not_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, READ);
+    let later = story.wait(50 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, later), (None, true));
+}
+
+#[test]
+fn a_switch_out_in_a_fault_prolongs_it() {
+    let mut story = Story::new(2);
+    story.trace.header.pace = Pace::Stored;
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    story.at_once().wait(2_000).push(0, EventKind::SwitchOut(SwitchReason::Blocked));
+    let meanwhile = story.wait(90 * STEP_NS).fault(1, HEAP, WRITE);
+    story.push(0, EventKind::SwitchIn);
+    let after = story.wait(STEP_NS).fault(1, HEAP + 8, WRITE);
+    assert_eq!(class(&story, meanwhile).0, Some(Class::Raced));
+    assert_eq!(class(&story, after).0, None);
+}
+
+#[test]
+fn an_entry_that_another_thread_made_writable_is_raced_and_ones_own_is_not() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    let other = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, other), (Some(Class::Raced), false));
+    let own = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, own), (None, true));
+}
+
+#[test]
+fn a_page_of_the_parents_is_no_race_of_the_childs() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    story.at_once().wait(2_000).clone_task(0, 1, 0);
+    let copy = story.at_once().wait(2_000).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, copy), (None, true));
+}
+
+#[test]
+fn populated_memory_may_differ_until_advice_drops_it() {
+    let mut story = Story::new(1);
+    story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x8022, u64::MAX, 0], HEAP as i64);
+    let populated = story.fault(0, HEAP, WRITE);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, 4, 0, 0, 0], 0);
+    let dropped = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, populated), (Some(Class::Populated), false));
+    assert_eq!(class(&story, dropped), (None, true));
+}
+
+#[test]
+fn locked_memory_may_differ() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Mlock, [HEAP, PAGE, 0, 0, 0, 0], 0);
+    let (locked, beside) = (story.fault(0, HEAP, WRITE), story.fault(0, HEAP + PAGE, WRITE));
+    assert_eq!(class(&story, locked), (Some(Class::Populated), false));
+    assert_eq!(class(&story, beside), (None, true));
+}
+
+#[test]
+fn a_page_that_no_fault_made_is_populated_only_after_a_fork() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    let unforked = story.fault(0, HEAP, WRITE_PRESENT);
+    story.clone_task(0, 1, 0);
+    let forked = story.fault(0, HEAP + PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, unforked), (None, true));
+    assert_eq!(class(&story, forked), (Some(Class::Populated), false));
+    assert_eq!(planned(&story.done()).surprises, [unforked]);
+}
+
+#[test]
+fn execs_arguments_are_populated_and_the_stack_below_is_strict() {
+    let (top, len_bytes) = (0x7fff_0000_0000, 33 * PAGE);
+    let mut story = Story::new(1);
+    let stack = Mapped { start: top - len_bytes, len_bytes, file_offset: 0, prot: 3, flags: 2, file: None };
+    story.push(0, EventKind::Mapped(stack));
+    let arguments = story.fault(0, top - PAGE, WRITE_PRESENT);
+    let below = story.fault(0, top - 3 * PAGE, WRITE);
+    let grown = story.fault(0, top - len_bytes - 5 * PAGE, WRITE);
+    assert_eq!(class(&story, arguments).0, Some(Class::Populated));
+    assert_eq!(class(&story, below), (None, true));
+    assert_eq!(class(&story, grown), (None, true));
+    assert_eq!(planned(&story.done()).totals.outside, 0);
+}
+
+#[test]
+fn huge_pages_make_private_memory_populated() {
+    let mut story = Story::new(1);
+    story.trace.header.huge_pages = HugePages::AsSystem;
+    story.map(0, HEAP, 4);
+    let fault = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, fault), (Some(Class::Populated), false));
+}
+
+#[test]
+fn a_files_page_is_mapped_around_a_neighbour_in_its_window_only() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 64, 3, file);
+    story.fault(0, HEAP + PAGE, READ);
+    let (inside, outside) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + 16 * PAGE, WRITE_PRESENT));
+    assert_eq!(class(&story, inside), (Some(Class::FaultAround), false));
+    assert_eq!(class(&story, outside), (None, false));
+    assert_eq!(planned(&story.done()).surprises, [outside]);
+}
+
+#[test]
+fn a_files_page_that_is_gone_is_reclaimed_and_anonymous_memory_is_not() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 4, 1, file);
+    story.map(0, HEAP + 64 * PAGE, 4);
+    story.fault(0, HEAP, READ);
+    story.fault(0, HEAP + 64 * PAGE, READ);
+    let (file, memory) = (story.fault(0, HEAP, READ), story.fault(0, HEAP + 64 * PAGE, READ));
+    assert_eq!(class(&story, file), (Some(Class::Reclaimed), false));
+    assert_eq!(class(&story, memory), (None, true));
+}
+
+#[test]
+fn lazily_freed_memory_is_reclaimed() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    story.call(0, Call::Madvise, [HEAP, PAGE, 8, 0, 0, 0], 0);
+    let again = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, again), (Some(Class::Reclaimed), false));
+}
+
+#[test]
+fn faults_in_another_threads_call_are_ambiguous_if_it_reaches_their_page() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.map(0, HEAP + 64 * PAGE, 4);
+    story.spawn(0, 1);
+    story.enter(0, Call::Madvise, [HEAP, 4 * PAGE, 4, 0, 0, 0]);
+    let (reached, elsewhere) = (story.fault(1, HEAP, WRITE), story.fault(1, HEAP + 64 * PAGE, WRITE));
+    story.exit(0, Call::Madvise, 0);
+    let next = story.fault(1, HEAP + 8, WRITE);
+    assert_eq!(class(&story, reached), (Some(Class::Ambiguous), false));
+    assert_eq!(class(&story, elsewhere), (None, true));
+    assert_eq!(class(&story, next).0, Some(Class::Ambiguous), "whether the page was still there is not known either");
+}
+
+#[test]
+fn faults_beside_a_call_are_ambiguous_within_the_clock_error() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.unmap(0, HEAP, 1);
+    let near = story.at_once().wait(8_000).fault(1, HEAP, WRITE);
+    assert_eq!(class(&story, near), (Some(Class::Ambiguous), false));
+}
+
+#[test]
+fn faults_of_other_threads_before_a_fork_are_ambiguous_and_the_forkers_own_are_not() {
+    let mut story = Story::new(3);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let own = story.fault(0, HEAP, WRITE);
+    let other = story.fault(1, HEAP + PAGE, WRITE);
+    story.clone_task(0, 2, 0);
+    assert_eq!(class(&story, own), (None, true));
+    assert_eq!(class(&story, other), (Some(Class::Ambiguous), false));
+}
+
+#[test]
+fn a_second_try_of_the_kernel_is_ambiguous_and_one_of_the_program_is_not() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, 2);
+    let second = story.fault(0, HEAP, 2);
+    story.fault(0, HEAP + PAGE, WRITE);
+    let user = story.fault(0, HEAP + PAGE, WRITE);
+    assert_eq!(class(&story, second), (Some(Class::Ambiguous), false));
+    assert_eq!(class(&story, user), (None, true));
+}
+
+#[test]
+fn a_recording_that_lacks_something_has_no_strict_page() {
+    let mut story = Story::new(1);
+    story.trace.header.missing.push(Missing::WriteBit);
+    story.map(0, HEAP, 4);
+    let fault = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, fault), (Some(Class::Ambiguous), false));
+}
+
+#[test]
+fn what_the_map_forbids_must_be_refused() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.protect(0, HEAP, 1, 1);
+    story.protect(0, HEAP + PAGE, 1, 0);
+    let faults = [
+        (story.fault(0, HEAP, WRITE), Outcome::Refused),
+        (story.fault(0, HEAP, READ), Outcome::Done),
+        (story.fault(0, HEAP + PAGE, READ), Outcome::Refused),
+        (story.fault(0, HEAP + 2 * PAGE, 0x14), Outcome::Refused),
+        (story.fault(0, HEAP + 3 * PAGE, WRITE), Outcome::Done),
+        (story.fault(0, 8, READ), Outcome::Refused),
+    ];
+    let plan = planned(&story.done());
+    for (event, outcome) in faults {
+        assert_eq!(touch(&plan, event).outcome, outcome, "event {event}");
+    }
+    assert_eq!((plan.totals.outside, plan.totals.forbidden), (1, 3));
+}
+
+#[test]
+fn what_a_page_holds_is_known_across_fork_and_remap() {
+    let mut story = Story::new(2);
+    let file = story.file("/lib/x.so");
+    story.map(0, HEAP, 4);
+    let store = story.fault(0, HEAP + 40, WRITE);
+    story.call(0, Call::Mremap, [HEAP, 4 * PAGE, 8 * PAGE, 1, 0, 0], (HEAP + 64 * PAGE) as i64);
+    story.clone_task(0, 1, 0);
+    let child = story.fault(1, HEAP + 64 * PAGE, WRITE_PRESENT);
+    let parent = story.fault(0, HEAP + 64 * PAGE, WRITE_PRESENT);
+    story.call(0, Call::Madvise, [HEAP + 64 * PAGE, PAGE, 4, 0, 0, 0], 0);
+    let dropped = story.fault(0, HEAP + 64 * PAGE, READ);
+    story.map_file(0, HEAP, 4, 3, file);
+    let content = story.fault(0, HEAP + 2 * PAGE, WRITE);
+    let plan = planned(&story.done());
+    assert_eq!(touch(&plan, child).before, Before::Token(store));
+    assert_eq!(touch(&plan, parent).before, Before::Token(store));
+    assert_eq!(touch(&plan, dropped).before, Before::Zeros);
+    assert_eq!(touch(&plan, content).before, Before::Content { object: 0, page_index: 2 });
+    assert!(plan.surprises.is_empty());
+}
