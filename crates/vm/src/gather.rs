@@ -41,15 +41,17 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
         Self { space, range, frames: [None; CAPACITY], len: 0, tables: None, needs_flush: false }
     }
 
-    /// Takes over the reference of an entry that was cleared; says whether the gather is full and must be flushed
-    /// before the next one.
-    #[must_use = "a full gather must be flushed"]
-    pub fn add(&mut self, entry: Entry) -> bool {
+    /// Takes over the reference of an entry that was cleared; a full gather is flushed before.
+    pub fn add(&mut self, entry: Entry) {
         self.needs_flush |= entry.is_present();
         if !entry.is_special() {
             self.frames[self.len] = Some(entry.pfn());
             self.len += 1;
         }
+    }
+
+    /// Says whether the gather must be flushed before it takes another entry.
+    pub fn is_full(&self) -> bool {
         self.len == CAPACITY
     }
 

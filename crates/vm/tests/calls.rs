@@ -59,6 +59,22 @@ for_each_design!(unmapping_the_middle_splits_and_loses_the_pages, D, {
     });
 });
 
+for_each_design!(ranges_over_many_tables_are_unmapped_whole, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        for (nr_pages, first) in [(512, 0), (1500, 7), (1025, 511), (64, 448)] {
+            let start = (BASE & !0x1f_ffff) + first * PAGE;
+            space.mmap(&anonymous(Some(start), nr_pages * PAGE)).expect("room");
+            (0..nr_pages).for_each(|page| drop(guest.store(start + page * PAGE, page).expect("mapped")));
+            assert_eq!(space.resident_pages(), nr_pages);
+            space.munmap(start, nr_pages * PAGE).expect("valid");
+            assert_eq!((space.resident_pages(), space.nr_areas()), (0, 0));
+        }
+        assert!(world.vm.events().total(Event::TablesFreed) >= 4);
+    });
+});
+
 for_each_design!(neighbours_are_joined_and_split_as_on_linux, D, {
     with_world::<D>(|world| {
         let space = world.space();

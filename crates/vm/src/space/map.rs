@@ -216,7 +216,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             let mut position = part.start;
             while position < part.end {
                 position = self.zap_leaf(table, position..part.end, gather, &mut nr_pages);
-                if position < part.end {
+                if gather.is_full() {
                     gather.flush();
                 }
             }
@@ -238,7 +238,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
             let entry = Entry::from_bits(slot.swap(0, Ordering::AcqRel));
             *nr_pages += u64::from(!entry.is_special());
-            if gather.add(entry) {
+            gather.add(entry);
+            if gather.is_full() {
                 return address + PAGE;
             }
         }
