@@ -44,8 +44,8 @@ compile_error!("faultless-refpage needs 64-bit Linux");
 
 mod areas;
 mod arena;
+mod dirty;
 mod error;
-#[cfg(feature = "c")]
 mod ffi;
 mod intern;
 mod lock;
@@ -61,6 +61,7 @@ mod share;
 mod stats;
 mod sys;
 mod tile;
+mod wiped;
 
 pub use error::Error;
 pub use mapping::Mapping;
@@ -70,3 +71,4 @@ pub use raw::{Kind, RawMapping};
 pub use refpage::RefPage;
 pub use registry::Registry;
 pub use stats::{Stats, stats};
+pub use sys::{keeping_errno, round_to_pages, set_errno};

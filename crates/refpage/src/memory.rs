@@ -2,13 +2,16 @@
 
 use crate::sys;
 
-/// Returns whether `len` bytes can be filled without driving the system out of memory: at most half
-/// of what /proc/meminfo calls available, or anything where that cannot be read.
+/// One mapping that is filled takes at most this part of the memory that is available.
+const SHARE: usize = 8;
+
+/// Returns whether `len` bytes can be filled without driving the system out of memory: at most an
+/// eighth of what /proc/meminfo calls available, or anything where that cannot be read.
 ///
 /// A sparse allocation that is filled needs memory for every page, which a plain one does not; so a
 /// fallback that always filled would let a program that only reserves be killed.
 pub fn fits_in_memory(len: usize) -> bool {
-    available().is_none_or(|available| len <= available / 2)
+    available().is_none_or(|available| len <= available / SHARE)
 }
 
 fn available() -> Option<usize> {

@@ -53,6 +53,17 @@ impl RawMapping {
         self.kind
     }
 
+    /// Returns the length of its tiles, if it has any.
+    pub fn tile_len(&self) -> Option<usize> {
+        (self.kind == Kind::Tiled).then_some(self.tile_len)
+    }
+
+    /// Returns a mapping from what the other functions here returned of it: for a caller that packs
+    /// its books tightly. The calls that use the mapping are the unsafe ones.
+    pub fn from_parts(address: *mut u8, len: usize, kind: Kind, tile_len: usize) -> RawMapping {
+        RawMapping { address, len, kind, tile_len }
+    }
+
     /// Returns how many areas it was counted with: an upper bound of what it holds.
     pub(crate) fn areas(&self) -> usize {
         match self.kind {

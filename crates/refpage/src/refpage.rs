@@ -61,6 +61,16 @@ impl RefPage {
         self.place.pattern().content()
     }
 
+    /// Returns whether every byte of the pattern is zero: then its mappings are plain memory.
+    pub fn is_zero(&self) -> bool {
+        self.place.pattern().is_zero()
+    }
+
+    /// Returns after how many bytes pattern and page begin together again, unless that overflows.
+    pub fn period(&self) -> Option<usize> {
+        self.place.pattern().period()
+    }
+
     /// Returns fresh memory that starts out as the pattern.
     pub fn map(&self, len: usize) -> Result<Mapping, Error> {
         self.map_aligned(len, 1)

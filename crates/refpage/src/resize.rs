@@ -32,7 +32,7 @@ impl RefPage {
                 len if len < raw.len => Ok(self.shrink(raw, len)),
                 len => match self.grow_in_place(&raw, len) {
                     Some(grown) => Ok(grown),
-                    None => self.grow_elsewhere(raw, len),
+                    None => Ok(self.move_into(raw, self.map_raw(len, 1)?)),
                 },
             }
         }
@@ -48,9 +48,12 @@ impl RefPage {
         shorter
     }
 
+    /// Makes a mapping longer without moving it, if the address space behind it is free; `len` is
+    /// whole pages and longer than before.
+    ///
     /// # Safety
-    /// As for `resize_raw`; `len` is longer.
-    unsafe fn grow_in_place(&self, raw: &RawMapping, len: usize) -> Option<RawMapping> {
+    /// The mapping came from this pattern.
+    pub unsafe fn grow_in_place(&self, raw: &RawMapping, len: usize) -> Option<RawMapping> {
         if raw.kind != Kind::Tiled {
             return None;
         }
@@ -83,10 +86,12 @@ impl RefPage {
         Some(grown)
     }
 
+    /// Moves a mapping's content, page by page, to the start of a longer one that is fresh, and
+    /// returns that one; the old one is unmapped. This cannot fail.
+    ///
     /// # Safety
-    /// As for `resize_raw`; `len` is longer.
-    unsafe fn grow_elsewhere(&self, raw: RawMapping, len: usize) -> Result<RawMapping, Error> {
-        let mut fresh = self.map_raw(len, 1)?;
+    /// Both mappings came from this pattern, and nobody uses them, or the old one afterwards.
+    pub unsafe fn move_into(&self, raw: RawMapping, fresh: RawMapping) -> RawMapping {
         let step = match (raw.kind, fresh.kind) {
             (Kind::Tiled, Kind::Tiled) => raw.tile_len,
             _ => raw.len,
@@ -97,8 +102,7 @@ impl RefPage {
             unsafe { move_or_copy(&raw, &fresh, at, part) };
         }
         areas::give_back(raw.areas());
-        fresh = self.recount(fresh, raw.tile_len);
-        Ok(fresh)
+        self.recount(fresh, raw.tile_len)
     }
 
     /// Counts a mapping's areas anew, since the moved tiles may be shorter than its own.

@@ -54,7 +54,7 @@ fn duplicate_checked(content: &[u8], theirs: i32) -> Result<Tile, Error> {
     let (identity, len) = sys::identify(theirs).map_err(|_| Error::NotSealed)?;
     let len = usize::try_from(len).map_err(|_| Error::OtherContent)?;
     check_content(content, theirs, len)?;
-    let copy = sys::duplicate(theirs, tile::LOWEST_FD);
+    let copy = sys::duplicate(theirs, sys::LOWEST_FD);
     let fd = copy.map_err(|errno| tile::refused("fcntl(F_DUPFD_CLOEXEC)", errno, 0))?;
     Ok(Tile { fd, identity, len, previous: std::ptr::null_mut() })
 }

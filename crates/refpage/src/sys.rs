@@ -28,7 +28,7 @@ pub(crate) const TILE_SEALS: i32 =
 const MFD_NOEXEC_SEAL: u32 = 8;
 
 /// Runs `call` and leaves errno as it was before.
-pub(crate) fn keeping_errno<T>(call: impl FnOnce() -> T) -> T {
+pub fn keeping_errno<T>(call: impl FnOnce() -> T) -> T {
     // SAFETY: errno is this thread's.
     let before = unsafe { *libc::__errno_location() };
     let result = call();
@@ -37,7 +37,7 @@ pub(crate) fn keeping_errno<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// Sets errno.
-pub(crate) fn set_errno(errno: i32) {
+pub fn set_errno(errno: i32) {
     // SAFETY: errno is this thread's.
     unsafe { *libc::__errno_location() = errno };
 }
@@ -62,7 +62,7 @@ pub(crate) fn page_len() -> usize {
 }
 
 /// Rounds up to whole pages, unless that overflows.
-pub(crate) fn round_to_pages(len: usize) -> Option<usize> {
+pub fn round_to_pages(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(page_len()).filter(|len| *len <= isize::MAX as usize)
 }
 
@@ -231,6 +231,24 @@ pub(crate) fn seals(fd: i32) -> Result<i32, Errno> {
     }
 }
 
+/// Descriptors are moved up to here, out of the way of programs that count on the lowest numbers,
+/// but below 64, where the kernel would have to grow the process's table.
+pub(crate) const LOWEST_FD: i32 = 48;
+
+/// Moves a descriptor out of the program's way, if a number is left there.
+pub(crate) fn moved_up(fd: i32) -> i32 {
+    if fd >= LOWEST_FD {
+        return fd;
+    }
+    match duplicate(fd, LOWEST_FD) {
+        Ok(higher) => {
+            close(fd);
+            higher
+        }
+        Err(_) => fd,
+    }
+}
+
 /// Duplicates a descriptor to the lowest number from `lowest` on, closed on exec.
 pub(crate) fn duplicate(fd: i32, lowest: i32) -> Result<i32, Errno> {
     // SAFETY: no memory is involved.
@@ -282,13 +300,28 @@ pub(crate) fn futex_wake(word: *const u32) {
     unsafe { libc::syscall(libc::SYS_futex, word, call, 1) };
 }
 
+/// Opens a file for reading.
+pub(crate) fn open(path: &std::ffi::CStr) -> Result<i32, Errno> {
+    // SAFETY: the path is a C string.
+    match unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) } {
+        -1 => Err(last()),
+        fd => Ok(fd),
+    }
+}
+
+/// Reads words at an offset; returns how many.
+pub(crate) fn read_words(fd: i32, words: &mut [u64], offset: usize) -> Result<usize, Errno> {
+    let (start, len) = (words.as_mut_ptr().cast(), size_of_val(words));
+    // SAFETY: the words are writable, and any bits are a word.
+    match unsafe { libc::pread(fd, start, len, offset as libc::off_t) } {
+        ..0 => Err(last()),
+        got => Ok(got as usize / size_of::<u64>()),
+    }
+}
+
 /// Reads the start of a small file of /proc into `buffer`.
 pub(crate) fn read_small<'a>(path: &std::ffi::CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    // SAFETY: the path is a C string.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
+    let fd = open(path).ok()?;
     // SAFETY: the buffer is writable for its length.
     let got = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
     close(fd);

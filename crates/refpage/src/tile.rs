@@ -35,9 +35,6 @@ const MAX_ALONE: usize = 16 << 20;
 const SHARE_OF_AREAS: usize = 32;
 /// A tile is shorter than the allocation by this factor, or at the lowest level.
 const LEAST_PIECES: usize = 8;
-/// Descriptors are moved up to here, out of the way of programs that count on the lowest numbers,
-/// but below 64, where the kernel would have to grow the process's table.
-pub(crate) const LOWEST_FD: i32 = 48;
 
 impl Tile {
     /// Returns whether the descriptor still leads to the memfd that we made (I4).
@@ -101,7 +98,7 @@ pub(crate) fn make(pattern: &Pattern, len: usize) -> Result<Tile, Error> {
     }
     let fd = sys::create_memfd().map_err(|errno| refused("memfd_create", errno, len))?;
     match fill_and_seal(fd, pattern, len) {
-        Ok(identity) => Ok(Tile { fd: moved_up(fd), identity, len, previous: std::ptr::null_mut() }),
+        Ok(identity) => Ok(Tile { fd: sys::moved_up(fd), identity, len, previous: std::ptr::null_mut() }),
         Err(error) => {
             sys::close(fd);
             Err(error)
@@ -117,20 +114,6 @@ fn fill_and_seal(fd: i32, pattern: &Pattern, len: usize) -> Result<Identity, Err
     TILES_MADE.add(1);
     TILE_BYTES.add(len);
     Ok(identity)
-}
-
-/// Moves a descriptor out of the program's way, if a number is left there.
-fn moved_up(fd: i32) -> i32 {
-    if fd >= LOWEST_FD {
-        return fd;
-    }
-    match sys::duplicate(fd, LOWEST_FD) {
-        Ok(higher) => {
-            sys::close(fd);
-            higher
-        }
-        Err(_) => fd,
-    }
 }
 
 /// Closes a tile's descriptor, unless the program has put something else there (I4).

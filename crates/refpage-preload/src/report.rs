@@ -1,0 +1,123 @@
+//! What is said on stderr, and the counters.
+//!
+//! # Guarantee
+//! A line is put together on the stack and written by one call; nothing is said unless a setting
+//! is wrong or the user asked for it.
+
+use crate::settings::{self, Settings};
+use faultless_refpage::{Error, stats};
+use std::ffi::CStr;
+use std::fmt::{Arguments, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+// Relaxed throughout: counters publish nothing.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+static PATTERNED: AtomicU64 = AtomicU64::new(0);
+
+/// A line on the stack; what does not fit is cut off.
+struct Line {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.bytes.len() - self.len;
+        let part = &text.as_bytes()[..text.len().min(room)];
+        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
+        self.len += part.len();
+        Ok(())
+    }
+}
+
+/// Writes a line to a descriptor.
+fn write_line(fd: i32, text: Arguments) {
+    let mut line = Line { bytes: [0; 512], len: 0 };
+    // A line never refuses text.
+    let _ = writeln!(line, "faultless-refpage-preload: {text}");
+    // SAFETY: the line is readable. A stderr that is closed loses it.
+    unsafe { libc::write(fd, line.bytes.as_ptr().cast(), line.len) };
+}
+
+/// Says something on stderr.
+pub(crate) fn say(text: Arguments) {
+    write_line(libc::STDERR_FILENO, text);
+}
+
+/// Says why memory is filled instead of patterned; the library calls this once.
+pub(crate) fn warn(why: &Error) {
+    say(format_args!("filling instead of mapping: {why}"));
+}
+
+/// Counts an allocation, if counters were asked for.
+pub(crate) fn count(settings: &Settings, len: usize) {
+    if settings.stats.is_some() {
+        CALLS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(len as u64, Relaxed);
+    }
+}
+
+/// Counts bytes that are to start out as the pattern, if counters were asked for.
+pub(crate) fn count_patterned(settings: &Settings, len: usize) {
+    if settings.stats.is_some() {
+        PATTERNED.fetch_add(len as u64, Relaxed);
+    }
+}
+
+/// Runs when the program exits.
+extern "C" fn at_exit() {
+    if let Some(path) = settings::settings().and_then(|settings| settings.stats) {
+        append_counters(path);
+    }
+}
+
+fn append_counters(path: &CStr) {
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+    if fd < 0 {
+        return say(format_args!("cannot append counters to FAULTLESS_STATS={path:?}"));
+    }
+    write_counters(fd);
+    // SAFETY: the descriptor is ours.
+    unsafe { libc::close(fd) };
+}
+
+fn write_counters(fd: i32) {
+    let stats = stats();
+    // SAFETY: asks the kernel for a number.
+    let pid = unsafe { libc::getpid() };
+    write_line(
+        fd,
+        format_args!(
+            "pid={pid} calls={} allocated_bytes={} patterned_bytes={} tiled_bytes={} filled_bytes={} tiles_made={} tile_bytes={} areas={}",
+            CALLS.load(Relaxed),
+            BYTES.load(Relaxed),
+            PATTERNED.load(Relaxed),
+            stats.tiled_bytes,
+            stats.filled_bytes,
+            stats.tiles_made,
+            stats.tile_bytes,
+            stats.areas,
+        ),
+    );
+}
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut() {
+        let mut line = Line { bytes: [0; 512], len: 0 };
+        write!(line, "{:600}", 1).unwrap();
+        assert_eq!(line.len, 512);
+        at_exit();
+    }
+}

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Installs the C library, its header and its pkg-config file, and the preload.
+#
+#   crates/refpage/install.sh [PREFIX]        PREFIX is /usr/local by default
+#   DESTDIR=/tmp/stage crates/refpage/install.sh /usr
+#   CARGO_ARGS="--target-dir DIR" ...         more arguments for cargo build
+set -eu
+case "${1:-}" in
+-h | --help)
+    sed -n '2,6s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+-*)
+    echo "install.sh: $1 is not a prefix (try --help)" >&2
+    exit 2
+    ;;
+esac
+prefix=${1:-/usr/local}
+to=${DESTDIR:-}$prefix
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here"
+
+# shellcheck disable=SC2086  # CARGO_ARGS is a list of words.
+built=$(cargo build --release ${CARGO_ARGS:-} -p faultless-refpage -p faultless-refpage-preload \
+    --message-format=json-render-diagnostics)
+file() {
+    printf '%s\n' "$built" | grep -o "\"[^\"]*/$1\"" | tr -d '"' | tail -n 1
+}
+version=$(printf '%s\n' "$built" | sed -n 's/.*faultless-refpage[@#]\([0-9.]*\)".*/\1/p' | tail -n 1)
+
+mkdir -p "$to/lib/pkgconfig" "$to/include"
+for name in libfaultless_refpage.so libfaultless_refpage.a libfaultless_refpage_preload.so; do
+    install -m 644 "$(file "$name")" "$to/lib/$name"
+done
+install -m 644 include/faultless_refpage.h "$to/include/"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" pkgconfig/faultless-refpage.pc.in \
+    >"$to/lib/pkgconfig/faultless-refpage.pc"
+echo "installed to $to" >&2
