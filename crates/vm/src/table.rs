@@ -184,7 +184,7 @@ impl<P: Platform> Tables<P> {
 
     /// Returns the entry of `address` in its leaf table.
     #[inline]
-    pub fn leaf_slot<'a>(memory: &'a Memory<P>, table: Pfn, address: u64) -> &'a P::AtomicU64 {
+    pub fn leaf_slot(memory: &Memory<P>, table: Pfn, address: u64) -> &P::AtomicU64 {
         entry_for(memory, table, 1, address)
     }
 

@@ -77,7 +77,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn flag(&self, range: PageRange, set: AreaFlags, clear: AreaFlags) -> Result<(), CallError> {
-        self.with_write(|| self.reflag(range, &|view| Ok(view.flags - clear | set)))
+        self.with_write(|| self.reflag(range, &|view| Ok((view.flags - clear) | set)))
     }
 
     /// Runs `act` on the part of each area that lies in `range`, under the read lock.

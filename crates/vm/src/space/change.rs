@@ -282,7 +282,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
             piece.area().set(&piece.view);
         }
         self.account();
-        Held { space: self.space, pieces: core::mem::replace(&mut self.pieces, [None; 3]), removed }
+        Held { space: self.space, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.

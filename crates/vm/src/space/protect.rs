@@ -27,7 +27,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             if rights.contains(AreaFlags::WRITE) && view.flags.contains(AreaFlags::DENY_WRITE) {
                 return Err(CallError::Denied);
             }
-            Ok(view.flags - AreaFlags::RIGHTS | rights)
+            Ok((view.flags - AreaFlags::RIGHTS) | rights)
         };
         self.with_write(|| self.reflag(range, &flags_of))
     }

@@ -1,0 +1,202 @@
+//! The area index against a plain map, and its readers against a writer.
+
+mod world;
+
+use faultless_phys::{Memory, Options, Slab};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Processor, Threads};
+use faultless_vm::{Index, IndexEntry, Node};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Areas here are bare numbers; the index never follows them.
+type Plain = u64;
+
+fn area(number: u64) -> NonNull<Plain> {
+    NonNull::new(std::ptr::without_provenance_mut((number as usize + 1) * 16)).expect("not null")
+}
+
+struct Fixture<'a> {
+    nodes: Slab<Native, Node<Native>>,
+    index: Index<Native, Plain>,
+    memory: &'a Memory<Native>,
+}
+
+impl<'a> Fixture<'a> {
+    fn new(memory: &'a Memory<Native>) -> Self {
+        Self { nodes: Slab::new(memory), index: Index::new(), memory }
+    }
+
+    /// Replaces the areas that start in `range` by `added`.
+    fn edit(&self, range: Range<u64>, added: &[(u64, u64, u64)]) {
+        let mut entries = [None; 3];
+        for (place, &(start, end, number)) in entries.iter_mut().zip(added) {
+            *place = Some(IndexEntry { start, end, area: area(number) });
+        }
+        self.index.prepare(&self.nodes, range, &entries, None).expect("room").commit();
+    }
+}
+
+fn with_memory(nr_cpus: usize, test: impl FnOnce(&Machine, &Memory<Native>)) {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(nr_cpus);
+    let options = Options { poison: true, ..Options::default() };
+    // SAFETY: the region is zeroed, ours alone, and outlives the memory.
+    let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");
+    test(&machine, &memory);
+}
+
+/// An edit in units of 16 bytes: cut `range` free, then put up to three areas into it.
+#[derive(Clone, Debug)]
+struct Step {
+    start: u64,
+    len: u64,
+    parts: Vec<(u64, u64)>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let part = (0_u64..4, 1_u64..4);
+    let step = (0_u64..600, 1_u64..200, prop::collection::vec(part, 0..=3)).prop_map(|(start, len, parts)| {
+        let len = if len > 150 { len * 3 } else { len % 12 + 1 };
+        Step { start, len, parts }
+    });
+    prop::collection::vec(step, 1..400)
+}
+
+fn check(model: &BTreeMap<u64, (u64, u64)>, index: &Index<Native, Plain>) {
+    let listed: Vec<_> = index.overlapping(0..u64::MAX).map(|entry| (entry.start, entry.end, entry.area)).collect();
+    let expected: Vec<_> = model.iter().map(|(&start, &(end, number))| (start, end, area(number))).collect();
+    assert_eq!(listed, expected);
+    for address in (0..1300).step_by(7) {
+        let above = model.iter().find(|(_, (end, _))| *end > address).map(|(&start, _)| start);
+        assert_eq!(index.first_ending_after(address).map(|entry| entry.start), above, "above {address}");
+        let below = model.range(..address).next_back().map(|(&start, _)| start);
+        assert_eq!(index.last_starting_before(address).map(|entry| entry.start), below, "below {address}");
+    }
+    for (len, low, high) in [(1, 0, 1300), (5, 100, 900), (40, 3, 1200), (200, 0, 5000), (7, 50, 60)] {
+        assert_eq!(index.highest_gap(len, low..high), highest_gap(model, len, low..high), "a hole of {len}");
+    }
+}
+
+fn highest_gap(model: &BTreeMap<u64, (u64, u64)>, len: u64, room: Range<u64>) -> Option<u64> {
+    let mut upper = room.end;
+    for (&start, &(end, _)) in model.iter().rev() {
+        let low = end.max(room.start);
+        if upper > low && upper - low >= len {
+            return Some(upper - len);
+        }
+        upper = upper.min(start);
+    }
+    (upper > room.start && upper - room.start >= len).then(|| upper - len)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #[test]
+    fn behaves_like_a_plain_map(steps in steps()) {
+        with_memory(1, |machine, memory| machine.attach(|| {
+            let fixture = Fixture::new(memory);
+            let mut model: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+            let mut number = 0;
+            for step in steps {
+                // Whole areas only: the range grows to those that stick out, as callers see to.
+                let mut range = step.start..step.start + step.len;
+                for (&start, &(end, _)) in &model {
+                    if start < range.end && end > range.start {
+                        range = range.start.min(start)..range.end.max(end);
+                    }
+                }
+                model.retain(|start, _| !range.contains(start));
+                let (mut added, mut position) = (Vec::new(), range.start);
+                for (hole, len) in step.parts {
+                    let (start, end) = (position + hole, position + hole + len);
+                    if end <= range.end {
+                        added.push((start, end, number));
+                        model.insert(start, (end, number));
+                        number += 1;
+                        position = end;
+                    }
+                }
+                fixture.edit(range, &added);
+            }
+            check(&model, &fixture.index);
+            fixture.edit(0..u64::MAX, &[]);
+            memory.rcu().flush();
+            assert_eq!(fixture.nodes.nr_live(), 0, "nodes were lost");
+        }));
+    }
+}
+
+#[test]
+fn an_abandoned_edit_changes_nothing() {
+    with_memory(1, |machine, memory| {
+        machine.attach(|| {
+            let fixture = Fixture::new(memory);
+            for number in 0..200 {
+                fixture.edit(number * 10..number * 10 + 10, &[(number * 10, number * 10 + 5, number)]);
+            }
+            let live = fixture.nodes.nr_live() - fixture.nodes.nr_deferred();
+            let entry = IndexEntry { start: 500, end: 505, area: area(7) };
+            let edit = fixture.index.prepare(&fixture.nodes, 300..900, &[Some(entry), None, None], None).expect("room");
+            drop(edit);
+            memory.rcu().flush();
+            assert_eq!(fixture.nodes.nr_live(), live);
+            assert_eq!(fixture.index.overlapping(0..u64::MAX).count(), 200);
+        });
+    });
+}
+
+/// A writer moves one pair of areas back and forth and lets a run of others come and go; a reader always sees one
+/// version: exactly one of the pair's two places, and the run whole or not at all. Replaced nodes are poisoned and used
+/// again at once, so that a reader that outlives its grace period finds garbage.
+#[test]
+fn readers_see_one_version_while_a_writer_edits() {
+    with_memory(2, |machine, memory| {
+        let fixture = machine.attach(|| Fixture::new(memory));
+        machine.attach(|| (0..300).for_each(|n| fixture.edit(n * 10..n * 10 + 10, &[(n * 10, n * 10 + 5, n)])));
+        let is_over = AtomicBool::new(false);
+        Native::run(machine, 2, &|thread| {
+            Native::enter();
+            match thread {
+                0 => write(&fixture, &is_over),
+                _ => read(&fixture, &is_over),
+            }
+            Native::leave();
+        });
+        machine.attach(|| {
+            fixture.edit(0..u64::MAX, &[]);
+            memory.rcu().flush();
+            drop(fixture);
+        });
+    });
+}
+
+fn write(fixture: &Fixture<'_>, is_over: &AtomicBool) {
+    for round in 0..20_000_u64 {
+        let (start, number) = if round % 2 == 0 { (1006, 1) } else { (1001, 2) };
+        fixture.edit(1000..1010, &[(start, start + 3, number)]);
+        match round % 2 {
+            0 => fixture.edit(2000..2500, &[]),
+            _ => fixture.edit(2000..2500, &[(2000, 2100, 5), (2200, 2300, 6), (2400, 2410, 7)]),
+        }
+        fixture.memory.rcu().poll();
+    }
+    is_over.store(true, Ordering::SeqCst);
+}
+
+fn read(fixture: &Fixture<'_>, is_over: &AtomicBool) {
+    let mut seen = [0_u64; 4];
+    while !is_over.load(Ordering::SeqCst) {
+        let _section = fixture.memory.rcu().read();
+        let place = fixture.index.first_ending_after(1000).expect("one of the two").start;
+        assert!(place == 1006 || place == 1001 || place == 1000, "an area at {place}");
+        let run = fixture.index.first_ending_after(2000).expect("areas above stay").start;
+        assert!(run == 2000 || run == 2500, "the next area is at {run}");
+        seen[usize::from(place == 1006)] += 1;
+        seen[2 + usize::from(run == 2500)] += 1;
+    }
+    assert!(seen.iter().sum::<u64>() > 0);
+}

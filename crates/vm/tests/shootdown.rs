@@ -1,0 +1,113 @@
+//! Translations are gone when the call that takes them away returns: a program that runs on another CPU is the witness.
+//!
+//! # Race table
+//! ```text
+//! CPU A (program)                      CPU B (changes the map)
+//! joins the space's CPUs               clears or weakens the entry
+//! guest: state, fence, drain           fence, reads the space's CPUs, fills their inboxes
+//! looks up or walks, accesses          fence; waits for those in guest; returns
+//! leaves guest
+//! ```
+//! If A's access comes after B's return, A has drained, or it walks to the new entry.
+
+mod world;
+
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Processor, Threads};
+use faultless_vm::design::Design;
+use faultless_vm::{AccessError, Advice, AreaFlags, Event, Guest, Limits, PAGE, check};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use world::{RW, World, anonymous};
+
+const BASE: u64 = 0x10_0000_0000;
+
+/// What B is about: even while the page may be accessed, odd from the return that took it away to the next gift.
+struct Stage {
+    phase: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// Runs `take` and `give` in turn on one CPU, while another accesses the page: after `take` has returned and before
+/// `give` begins, no access may succeed.
+fn witness<D: Design<Native>>(
+    access: impl Fn(&Guest<'_, Native, D>) -> bool + Sync,
+    take: impl Fn(&World<D>, &faultless_vm::SpaceRef<'_, Native, D>) + Sync,
+    give: impl Fn(&World<D>, &faultless_vm::SpaceRef<'_, Native, D>) + Sync,
+) {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(2);
+    let world = machine.attach(|| World::<D>::new(&region, 2));
+    let space = machine.attach(|| world.vm.create_space(Limits::default()).expect("room"));
+    let stage = Stage { phase: AtomicU64::new(1), is_over: AtomicBool::new(false) };
+    let hits = AtomicU64::new(0);
+    Native::run(&machine, 2, &|thread| {
+        Native::enter();
+        if thread == 0 {
+            let end = Native::now() + 700_000_000;
+            for round in (0_u64..).take_while(|_| Native::now() < end) {
+                stage.phase.store(round * 2 + 2, Ordering::SeqCst);
+                give(&world, &space);
+                let seen = hits.load(Ordering::SeqCst);
+                let patience = Native::now() + 200_000;
+                Native::spin_until_deadline(patience, || hits.load(Ordering::SeqCst) != seen);
+                take(&world, &space);
+                stage.phase.store(round * 2 + 3, Ordering::SeqCst);
+                let patience = Native::now() + 1_000;
+                Native::spin_until_deadline(patience, || false);
+            }
+            stage.is_over.store(true, Ordering::SeqCst);
+        } else {
+            let guest = Guest::new(&space);
+            while !stage.is_over.load(Ordering::SeqCst) {
+                let before = stage.phase.load(Ordering::SeqCst);
+                if access(&guest) {
+                    let after = stage.phase.load(Ordering::SeqCst);
+                    assert!(before % 2 == 0 || before != after, "an access succeeded after the call had returned");
+                    hits.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+        Native::leave();
+    });
+    machine.attach(|| check::invariants(&world.vm).expect("invariants"));
+    assert!(hits.load(Ordering::SeqCst) > 10, "the witness hardly ran");
+    assert!(world.vm.events().total(Event::TlbShootdown) > 10, "nothing was shot down");
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(world));
+}
+
+for_each_design!(no_store_succeeds_after_mprotect_returns, D, {
+    witness::<D>(
+        |guest| guest.store(BASE, 1).is_ok(),
+        |_, space| space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped"),
+        |_, space| match space.mprotect(BASE, PAGE, RW) {
+            Ok(()) => {}
+            Err(_) => drop(space.mmap(&anonymous(Some(BASE), PAGE)).expect("room")),
+        },
+    );
+});
+
+for_each_design!(no_load_succeeds_after_munmap_returns, D, {
+    witness::<D>(
+        |guest| match guest.load(BASE) {
+            Ok(_) => true,
+            Err(AccessError::NotMapped { .. }) => false,
+            Err(other) => panic!("{other}"),
+        },
+        |_, space| space.munmap(BASE, PAGE).expect("valid"),
+        |_, space| drop(space.mmap(&anonymous(Some(BASE), PAGE)).expect("room")),
+    );
+});
+
+for_each_design!(no_old_value_is_read_after_dontneed_returns, D, {
+    witness::<D>(
+        |guest| guest.load(BASE).is_ok_and(|(value, _)| value == 7),
+        |_, space| space.madvise(BASE, PAGE, Advice::DontNeed).expect("mapped"),
+        |_, space| {
+            if space.nr_areas() == 0 {
+                space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
+            }
+            Guest::new(space).store(BASE, 7).expect("mapped");
+        },
+    );
+});
