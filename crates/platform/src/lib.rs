@@ -1,8 +1,8 @@
 //! What the core needs of the machine below it.
 //!
 //! # Guarantee
-//! Code that is generic over these traits runs unchanged on OS threads ([`Native`](native::Native)),
-//! on counting atomics ([`Count`](count::Count)), under a model checker, on a simulated machine and,
+//! Code that is generic over these traits runs unchanged on OS threads (`Native`),
+//! on counting atomics (`Count`), under a model checker, on a simulated machine and,
 //! later, on bare metal. It reaches atomics, CPUs, waiting and threads through the traits alone.
 //!
 //! # The traits, from small to large
@@ -22,7 +22,7 @@
 //! * I3 every wait goes through `spin_until`, `spin_until_deadline` or `park`.
 //!
 //! # Floors
-//! The core is `no_std`; the feature `std` adds [`native`] and [`count`].
+//! The core is `no_std`; the feature `std` adds `native` and `count`, the feature `loom` the processor of model tests.
 //!
 //! ```
 //! # #[cfg(feature = "std")] {
@@ -55,6 +55,8 @@ mod threads;
 
 #[cfg(feature = "std")]
 pub mod count;
+#[cfg(feature = "loom")]
+pub mod loom;
 #[cfg(feature = "std")]
 pub mod native;
 

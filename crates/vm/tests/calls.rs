@@ -66,7 +66,9 @@ for_each_design!(ranges_over_many_tables_are_unmapped_whole, D, {
         for (nr_pages, first) in [(512, 0), (1500, 7), (1025, 511), (64, 448)] {
             let start = (BASE & !0x1f_ffff) + first * PAGE;
             space.mmap(&anonymous(Some(start), nr_pages * PAGE)).expect("room");
-            (0..nr_pages).for_each(|page| drop(guest.store(start + page * PAGE, page).expect("mapped")));
+            for page in 0..nr_pages {
+                guest.store(start + page * PAGE, page).expect("mapped");
+            }
             assert_eq!(space.resident_pages(), nr_pages);
             space.munmap(start, nr_pages * PAGE).expect("valid");
             assert_eq!((space.resident_pages(), space.nr_areas()), (0, 0));
