@@ -107,7 +107,7 @@ fn the_program_inherits_nothing_of_the_recorders() {
         return;
     }
     let place = Place::new("inherits");
-    let script = "grep -E '^(Sig|ShdPnd|Cap)' /proc/self/status; ulimit -n; ls /proc/self/fd | wc -l; nice";
+    let script = "grep -E '^(Sig[BI]|Cap)' /proc/self/status; ulimit -n; ls /proc/self/fd | wc -l; nice";
     let recorded = place.record(&[], &["sh", "-c", script]);
     let plain = Command::new("sh").args(["-c", script]).current_dir(&place.folder).output().unwrap();
     assert_eq!(out(&recorded), out(&plain));
@@ -119,7 +119,7 @@ fn an_interrupt_from_the_terminal_leaves_a_valid_trace() {
         return;
     }
     let place = Place::new("interrupt");
-    let (mut recorder, _) = start(&place, "echo ready; sleep 30");
+    let (mut recorder, _) = start(&place, "echo ready; exec sleep 30");
     signal(-(recorder.id() as i32), libc::SIGINT);
     assert_eq!(end(&mut recorder), Some(130));
     let trace = place.open();
@@ -136,7 +136,7 @@ fn interrupts_while_the_trace_is_written_change_nothing() {
     }
     let place = Place::new("impatient");
     place.compile("flood");
-    let (mut recorder, _) = start(&place, "./flood 1; echo done");
+    let (mut recorder, _) = start(&place, "./flood 1 >count; echo ready");
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut interrupts = 0;
     let status = loop {
@@ -146,12 +146,12 @@ fn interrupts_while_the_trace_is_written_change_nothing() {
         assert!(Instant::now() < deadline, "the recorder did not end");
         signal(recorder.id() as i32, libc::SIGINT);
         interrupts += 1;
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(10));
     };
     assert!(interrupts > 2, "writing takes a while");
     assert!(matches!(status.code(), Some(0 | 130)), "{status}");
     assert_eq!(place.open().header.lost, 0);
-    assert_eq!(place.names(), ["flood", "t.trace"]);
+    assert_eq!(place.names(), ["count", "flood", "t.trace"]);
 }
 
 #[test]
@@ -167,6 +167,25 @@ fn a_signal_to_the_recorder_alone_is_passed_on() {
         assert!(!is_running(&program), "the program has ended");
         assert!(place.open().header.is_interrupted);
     }
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_ignored() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("nohup");
+    let trace = place.trace();
+    let script = "trap '' HUP; \"$0\" record -o \"$1\" -- sh -c 'echo ready; sleep 1; exit 3'; echo $?";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_faultless")]).arg(&trace).process_group(0);
+    let mut shell = shell.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "ready");
+    signal(-(shell.id() as i32), libc::SIGHUP);
+    assert_eq!(lines.next().unwrap(), "3", "the program ends by itself");
+    shell.wait().unwrap();
+    assert!(!place.open().header.is_interrupted);
 }
 
 #[test]
@@ -278,10 +297,21 @@ fn start(place: &Place, script: &str) -> (Child, String) {
     let mut recorder = faultless();
     recorder.args(["record", "-o"]).arg(place.trace()).args(["--", "sh", "-c", script]);
     recorder.current_dir(&place.folder).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe { recorder.pre_exec(heed) };
     let mut recorder = recorder.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     (recorder, line.trim().to_owned())
+}
+
+/// Lets signals act that whoever runs the tests ignores, as a shell does for what it runs in the background.
+fn heed() -> std::io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: the default action needs no handler of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
 }
 
 /// Waits for the recorder, at most ten seconds; returns its exit code.
