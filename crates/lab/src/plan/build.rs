@@ -6,7 +6,7 @@
 use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
 
 use super::edges::{Knowledge, Wait, keep_latest};
-use super::ids::{EventIndex, NONE, SpaceIndex, StepIndex};
+use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
 use super::lives::Lives;
 use super::races::Races;
 use super::space::Space;
@@ -33,6 +33,8 @@ pub(super) struct Builder<'a> {
     pub(super) woken_by: Vec<Option<Wait>>,
     /// Waits of the step in the making.
     pub(super) waits: Vec<Wait>,
+    /// What each thread's steps wait for, in their order.
+    awaited: Vec<Vec<Wait>>,
     knowledge: Knowledge,
     options: Options,
     work_ns: Vec<u64>,
@@ -48,6 +50,7 @@ impl<'a> Builder<'a> {
             spaces: vec![Space::default(); lives.spaces.len()],
             plan: Plan {
                 programs: vec![Program::default(); nr_threads],
+                lowest_mapped: u64::MAX,
                 objects: trace.files.iter().map(|file| object_of(&file.path)).collect(),
                 ..Plan::default()
             },
@@ -57,6 +60,7 @@ impl<'a> Builder<'a> {
             released: vec![NONE; nr_threads],
             woken_by: vec![None; nr_threads],
             waits: Vec::new(),
+            awaited: vec![Vec::new(); nr_threads],
             knowledge: Knowledge::new(nr_threads),
             work_ns: if options.pace == Pace::Recorded { super::pace::work(trace) } else { Vec::new() },
             lives,
@@ -126,7 +130,7 @@ impl<'a> Builder<'a> {
         let nr_waits = self.settle_waits(thread);
         let work_ns = self.work_ns.get(event as usize).copied().unwrap_or(0);
         let program = &mut self.plan.programs[thread as usize];
-        program.steps.push(Step { event, nr_waits, work_ns, is_awaited: false, action });
+        program.steps.push(Step { event, nr_waits, work_ns, gate: None, action });
         self.now += 1;
         Wait { thread, step: program.steps.len() as StepIndex - 1 }
     }
@@ -146,7 +150,7 @@ impl<'a> Builder<'a> {
     fn settle_waits(&mut self, thread: ThreadIndex) -> u32 {
         let mut candidates = std::mem::take(&mut self.waits);
         keep_latest(&mut candidates);
-        let waits = &mut self.plan.programs[thread as usize].waits;
+        let waits = &mut self.awaited[thread as usize];
         let before = waits.len();
         candidates.drain(..).for_each(|wait| self.knowledge.need(thread, wait, waits));
         let nr_waits = waits.len() - before;
@@ -168,7 +172,7 @@ impl<'a> Builder<'a> {
 
     fn finish(mut self) -> Plan {
         self.end_threads();
-        self.mark_awaited();
+        self.make_gates();
         let (orphans, clones) = (self.windows.orphans.len() as u64, self.lives.impossible_clones);
         self.skip("call without its enter", orphans);
         self.skip("clone of a running thread", clones);
@@ -179,11 +183,21 @@ impl<'a> Builder<'a> {
         self.plan
     }
 
-    fn mark_awaited(&mut self) {
-        let waits: Vec<Wait> = self.plan.programs.iter().flat_map(|program| program.waits.iter().copied()).collect();
-        for wait in waits {
-            self.plan.programs[wait.thread as usize].steps[wait.step as usize].is_awaited = true;
+    /// Gives a gate to every step that is waited for.
+    fn make_gates(&mut self) {
+        let awaited = std::mem::take(&mut self.awaited);
+        for (thread, waits) in awaited.into_iter().enumerate() {
+            let gates = waits.into_iter().map(|wait| self.gate_of(wait)).collect();
+            self.plan.programs[thread].waits = gates;
         }
+    }
+
+    fn gate_of(&mut self, wait: Wait) -> GateIndex {
+        let step = &mut self.plan.programs[wait.thread as usize].steps[wait.step as usize];
+        *step.gate.get_or_insert_with(|| {
+            self.plan.nr_gates += 1;
+            self.plan.nr_gates - 1
+        })
     }
 }
 

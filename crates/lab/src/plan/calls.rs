@@ -14,7 +14,7 @@ use super::edges::Wait;
 use super::ids::{EventIndex, ObjectIndex, SpaceIndex};
 use super::lives::Turn;
 use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
-use super::windows::{drops, span};
+use super::windows::{drops, fills, span};
 use super::{Action, CallPlan, ObjectPlan};
 
 impl Builder<'_> {
@@ -26,8 +26,8 @@ impl Builder<'_> {
             window.mapped.and_then(|event| self.mapped_at(event)).filter(|mapped| tells(mapped, &enter, window.result));
         let object = self.object_behind(&enter, mapped.as_ref());
         let state = &self.spaces[space as usize];
-        let (regions, program_break) = (&state.regions, state.program_break);
-        let recorded = Recorded { enter, result: window.result, mapped, object, regions, program_break };
+        let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
+        let recorded = Recorded { enter, result: window.result, mapped, object, regions, locks_future, program_break };
         let (deed, verdict) = recorded.decode();
         self.note_locks(space, &enter, window.result);
         self.count_verdict(verdict);
@@ -100,6 +100,9 @@ impl Builder<'_> {
 
     fn note_object(&mut self, deed: &Deed) {
         let Deed::Map(mapping) = deed else { return };
+        if let Place::Fixed(start) | Place::FixedIfFree(start) | Place::Searched { placed: start, .. } = mapping.place {
+            self.plan.lowest_mapped = self.plan.lowest_mapped.min(start);
+        }
         let Backing::Object { object, offset, sharing } = mapping.backing else { return };
         let plan = &mut self.plan.objects[object as usize];
         plan.end_bytes = plan.end_bytes.max(offset.saturating_add(page_ceil(mapping.len)));
@@ -108,17 +111,12 @@ impl Builder<'_> {
     }
 
     fn note_locks(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>) {
-        const MCL_FUTURE: u64 = 2;
-        let [start, len, ..] = enter.args;
-        let state = &mut self.spaces[space as usize];
+        let locks_future = &mut self.spaces[space as usize].locks_future;
         match enter.call {
-            _ if result != Some(0) => {}
-            Call::Mlock | Call::Mlock2 => state.lock(span(start, len)),
-            Call::Mlockall => {
-                state.locks_future = start & MCL_FUTURE != 0;
-                state.lock(0..u64::MAX);
+            Call::Mlockall if result == Some(0) => {
+                *locks_future = enter.args[0] & (flags::MCL_FUTURE | flags::MCL_ONFAULT) == flags::MCL_FUTURE;
             }
-            Call::Munlockall => state.locks_future = false,
+            Call::Munlockall => *locks_future = false,
             _ => {}
         }
     }
@@ -247,17 +245,19 @@ fn is_shared_map(enter: &CallEnter) -> bool {
 fn reach(deed: &Deed, result: i64) -> Vec<Range<u64>> {
     match *deed {
         Deed::Map(Mapping { place: Place::Refused { .. }, .. }) | Deed::Nothing => Vec::new(),
+        Deed::LockAll { .. } => std::iter::once(0..u64::MAX).collect(),
+        Deed::Lock { start, len, .. } => vec![span(start, len.saturating_add(start % PAGE))],
         Deed::Map(Mapping { place: Place::FixedIfFree(start), len, .. }) => vec![span(start, len)],
         Deed::Map(Mapping { len, .. }) => vec![span(result as u64, len)],
         Deed::Unmap { start, len } | Deed::Protect { start, len, .. } | Deed::Ask { start, len } => {
             vec![span(start, len)]
         }
-        Deed::Advise { start, len, advice } if drops(advice) => vec![span(start, len)],
+        Deed::Advise { start, len, advice } if drops(advice) || fills(advice) => vec![span(start, len)],
         Deed::Advise { .. } => Vec::new(),
         Deed::Remap { old, old_len, new_len, target, .. } => {
             vec![span(old, old_len.max(new_len)), span(if target == 0 { old } else { target }, new_len)]
         }
-        Deed::Break { before, requested } => {
+        Deed::Break { before, requested, .. } => {
             let (old, new) = (page_ceil(before), page_ceil(requested));
             std::iter::once(old.min(new)..old.max(new)).collect()
         }

@@ -35,6 +35,14 @@ pub mod flags {
     pub const MAP_HUGETLB: u64 = 0x4_0000;
     /// `MAP_FIXED_NOREPLACE`.
     pub const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+    /// `MLOCK_ONFAULT`.
+    pub const MLOCK_ONFAULT: u64 = 1;
+    /// `MCL_CURRENT`.
+    pub const MCL_CURRENT: u64 = 1;
+    /// `MCL_FUTURE`.
+    pub const MCL_FUTURE: u64 = 2;
+    /// `MCL_ONFAULT`.
+    pub const MCL_ONFAULT: u64 = 4;
     /// `MREMAP_MAYMOVE`.
     pub const MREMAP_MAYMOVE: u64 = 1;
     /// `MREMAP_FIXED`.
@@ -70,6 +78,8 @@ pub struct Recorded<'a> {
     pub object: Option<ObjectIndex>,
     /// What is mapped before the call.
     pub regions: &'a Regions,
+    /// Whether new mappings are locked.
+    pub locks_future: bool,
     /// The space's break, if it is known.
     pub program_break: Option<u64>,
 }
@@ -100,6 +110,7 @@ impl Recorded<'_> {
     fn rare(&self, result: i64) -> Decoded {
         let is_error = is_error(result);
         match self.enter.call {
+            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall if !is_error => self.lock(),
             Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall | Call::Mseal => {
                 imposed(Reason::Limit)
             }
@@ -128,6 +139,7 @@ impl Recorded<'_> {
             return imposed(reason);
         }
         let backing = self.backing(flags, offset);
+        let flags = if self.locks_future { flags | flags::MAP_LOCKED } else { flags };
         (Deed::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
     }
 
@@ -195,6 +207,7 @@ impl Recorded<'_> {
             errno::EINVAL if is_well_formed(start, len) => imposed(Reason::Device),
             errno::ENOMEM | errno::EINVAL => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
             _ if is_error(result) => imposed(Reason::Device),
+            _ if is_guard(advice) => (Deed::Nothing, Verdict::NotModelled("madvise: guard pages")),
             _ => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
         }
     }
@@ -208,7 +221,7 @@ impl Recorded<'_> {
         if is_refused && self.regions.overlapping(grown).next().is_none() {
             return imposed(Reason::Limit);
         }
-        (Deed::Break { requested, before }, Verdict::Compared(result))
+        (Deed::Break { requested, before, is_first: self.program_break.is_none() }, Verdict::Compared(result))
     }
 
     fn ask(&self, result: i64) -> Decoded {
@@ -218,6 +231,19 @@ impl Recorded<'_> {
             errno::EINVAL if !start.is_multiple_of(PAGE) => (Deed::Ask { start, len }, Verdict::Compared(result)),
             _ => imposed(Reason::Descriptor),
         }
+    }
+
+    /// Locking a page when it comes, instead of now, needs nothing of a replay.
+    fn lock(&self) -> Decoded {
+        let [start, len, flags, ..] = self.enter.args;
+        let deed = match self.enter.call {
+            Call::Mlock2 if flags & flags::MLOCK_ONFAULT != 0 => Deed::Nothing,
+            Call::Mlockall if !locks_now(start) => Deed::Nothing,
+            Call::Mlockall | Call::Munlockall => Deed::LockAll { is_locked: self.enter.call == Call::Mlockall },
+            call => Deed::Lock { start, len, is_locked: call != Call::Munlock },
+        };
+        let verdict = if deed == Deed::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
+        (deed, verdict)
     }
 
     fn attach(&self, result: i64) -> Decoded {
@@ -276,6 +302,11 @@ impl Recorded<'_> {
     }
 }
 
+/// Returns whether the advice makes or removes guard pages.
+fn is_guard(advice: u64) -> bool {
+    matches!(advice, 102 | 103)
+}
+
 /// Returns why an mmap was refused, unless its arguments and the map alone tell.
 fn mmap_refusal(error: i64, len: u64, is_anonymous: bool) -> Option<Reason> {
     match error {
@@ -287,6 +318,11 @@ fn mmap_refusal(error: i64, len: u64, is_anonymous: bool) -> Option<Reason> {
         errno::EBADF | errno::EACCES | errno::EFAULT => Some(Reason::Descriptor),
         _ => Some(Reason::Descriptor),
     }
+}
+
+/// Returns whether `mlockall` with these flags makes the pages that are missing.
+pub fn locks_now(flags: u64) -> bool {
+    flags & flags::MCL_CURRENT != 0 && flags & flags::MCL_ONFAULT == 0
 }
 
 fn is_well_formed(start: u64, len: u64) -> bool {

@@ -49,12 +49,28 @@ pub enum Deed {
         /// `MADV_*`.
         advice: u64,
     },
-    /// Moves the break; the first one tells where the heap begins.
+    /// Moves the break.
     Break {
         /// The break asked for.
         requested: u64,
-        /// The space's break before it, or where the recording shows it to begin.
+        /// The space's break before it.
         before: u64,
+        /// Whether no earlier call told the break, so that the heap begins at `before`.
+        is_first: bool,
+    },
+    /// Locks a range in memory, or lets it go.
+    Lock {
+        /// As it was asked for.
+        start: u64,
+        /// As it was asked for.
+        len: u64,
+        /// Which.
+        is_locked: bool,
+    },
+    /// Locks all that is mapped, or lets it go.
+    LockAll {
+        /// Which.
+        is_locked: bool,
     },
     /// Asks about a range, changing nothing: only that it is mapped decides.
     Ask {

@@ -67,7 +67,7 @@ impl Builder<'_> {
             outcome: if scene.is_allowed() { Outcome::Done } else { Outcome::Refused },
             class,
             is_strict,
-            before: before(&scene),
+            before: if self.is_blind { Before::Unknown } else { before(&scene) },
         };
         self.count(&scene, &touch);
         if class.is_none() && forecast(&scene, self.spaces[scene.space as usize].forked_at) != Some(fault.is_present())

@@ -12,5 +12,8 @@ pub type ObjectIndex = u32;
 /// The place of a step in its thread's program.
 pub type StepIndex = u32;
 
+/// The place of a gate: a step that opens it, and the threads that wait for that.
+pub type GateIndex = u32;
+
 /// No event, no step.
 pub const NONE: u32 = u32::MAX;

@@ -35,8 +35,7 @@ use faultless_trace::{Access, Call, Side, ThreadIndex, Trace};
 
 use self::classes::Class;
 use self::deeds::{Deed, Reason, Verdict};
-use self::edges::Wait;
-use self::ids::{EventIndex, ObjectIndex, SpaceIndex};
+use self::ids::{EventIndex, GateIndex, ObjectIndex, SpaceIndex};
 use self::lives::Departure;
 use self::regions::PAGE;
 
@@ -78,6 +77,10 @@ pub struct Plan {
     pub roots: Vec<ThreadIndex>,
     /// The number of address spaces.
     pub nr_spaces: u32,
+    /// The number of gates: steps that other threads wait for.
+    pub nr_gates: u32,
+    /// The lowest address that a call mapped.
+    pub lowest_mapped: u64,
     /// What stands behind mappings.
     pub objects: Vec<ObjectPlan>,
     /// The map calls.
@@ -95,8 +98,8 @@ pub struct Plan {
 pub struct Program {
     /// In order.
     pub steps: Vec<Step>,
-    /// What the steps wait for, in their order.
-    pub waits: Vec<Wait>,
+    /// The gates that the steps wait for, in their order.
+    pub waits: Vec<GateIndex>,
     /// The space it begins in; nothing for a thread whose first step makes one.
     pub home: Option<SpaceIndex>,
 }
@@ -110,8 +113,8 @@ pub struct Step {
     pub nr_waits: u32,
     /// The computing before it.
     pub work_ns: u64,
-    /// Whether some thread waits for it.
-    pub is_awaited: bool,
+    /// The gate that it opens, if some thread waits for it.
+    pub gate: Option<GateIndex>,
     /// What to do.
     pub action: Action,
 }

@@ -107,6 +107,8 @@ impl Space {
             }
             Deed::Advise { start, len, advice } => self.advise(span(start, len), advice, result),
             Deed::Break { before, .. } => self.set_break(before, result as u64),
+            Deed::Lock { start, len, is_locked } => self.lock(span(page_floor(start), len + start % PAGE), is_locked),
+            Deed::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked),
             _ => {}
         }
     }
@@ -114,10 +116,7 @@ impl Space {
     fn map(&mut self, mapping: &Mapping, placed: u64) {
         let range = span(placed, mapping.len);
         self.unmap(range.clone());
-        let mut traits = traits_of(mapping);
-        if self.locks_future {
-            traits |= Traits::LOCKED | Traits::FILLED;
-        }
+        let traits = traits_of(mapping);
         if traits.contains(Traits::FILLED) {
             self.resident.add((range.end - range.start) / PAGE);
         }
@@ -248,9 +247,11 @@ impl Space {
         }
     }
 
-    /// Marks what the lock calls made the kernel fill.
-    pub fn lock(&mut self, range: Range<u64>) {
-        self.regions.change(range, |region| region.traits |= Traits::LOCKED | Traits::FILLED);
+    fn lock(&mut self, range: Range<u64>, is_locked: bool) {
+        self.regions.change(range, |region| match is_locked {
+            true => region.traits |= Traits::LOCKED | Traits::FILLED,
+            false => region.traits -= Traits::LOCKED,
+        });
     }
 
     /// Returns a child's copy at a fork; `now` is the count of steps.

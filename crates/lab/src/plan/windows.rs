@@ -191,6 +191,13 @@ pub fn drops(advice: u64) -> bool {
     matches!(advice, DONTNEED | FREE | REMOVE | DONTNEED_LOCKED)
 }
 
+/// Returns whether the advice makes pages.
+pub fn fills(advice: u64) -> bool {
+    const POPULATE_READ: u64 = 22;
+    const POPULATE_WRITE: u64 = 23;
+    matches!(advice, POPULATE_READ | POPULATE_WRITE)
+}
+
 /// Returns the pages' bytes that a start and a length name.
 pub fn span(start: u64, len: u64) -> Range<u64> {
     page_floor(start)..page_ceil(start.saturating_add(len).min(u64::MAX - PAGE))
