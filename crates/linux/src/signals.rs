@@ -64,12 +64,14 @@ impl Signals {
         let mut deadline: Option<Instant> = None;
         loop {
             if let Some(ending) = child.try_wait()? {
+                // A terminal's interrupt may have ended the program before we heard of it ourselves.
+                let interrupted_by = interrupted_by.or_else(|| self.waiting_stop());
                 return Ok(Outcome { ending, interrupted_by });
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(Outcome { ending: Ending::Unknown, interrupted_by });
             }
-            let Some(signal) = self.next(deadline)? else { continue };
+            let Some(signal) = self.next(deadline) else { continue };
             if signal.ssi_signo as i32 == libc::SIGCHLD {
                 continue;
             }
@@ -80,10 +82,16 @@ impl Signals {
         }
     }
 
+    /// Returns a stopping signal that has come and was not yet looked at.
+    fn waiting_stop(&self) -> Option<i32> {
+        let waiting = std::iter::from_fn(|| self.next(Some(Instant::now())));
+        waiting.map(|signal| signal.ssi_signo as i32).find(|signal| STOPPING.contains(signal))
+    }
+
     /// Returns the next signal, or `None` after a while, at the latest at the deadline.
     ///
     /// The while is for a process with other threads: one that does not block SIGCHLD may take it from us.
-    fn next(&self, deadline: Option<Instant>) -> io::Result<Option<libc::signalfd_siginfo>> {
+    fn next(&self, deadline: Option<Instant>) -> Option<libc::signalfd_siginfo> {
         let left = deadline.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
         let timeout = left.as_millis() as i32 + 1;
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -93,7 +101,7 @@ impl Signals {
         unsafe {
             libc::poll(&mut poll, 1, timeout);
             let got = libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size);
-            Ok((got == size as isize).then(|| info.assume_init()))
+            (got == size as isize).then(|| info.assume_init())
         }
     }
 }
@@ -101,7 +109,7 @@ impl Signals {
 impl Drop for Signals {
     /// Takes what still waits, so that it does not strike once it is let through, and lets signals act again.
     fn drop(&mut self) {
-        while let Ok(Some(_)) = self.next(Some(Instant::now())) {}
+        while self.next(Some(Instant::now())).is_some() {}
         // SAFETY: the mask is the one that was in force.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
