@@ -20,7 +20,7 @@
 //! # Invariants
 //! * I1 a node's neighbour before it may be looked at only while `link` is BUSY; whoever wants to vanish from before
 //!   us changes `link` from its own address first, so it waits while we look.
-//! * I2 whoever takes a node out of `next` (by swap or exchange) alone puts something in again, or moves `tail` back. Until then the
+//! * I2 whoever takes a node out of `next` (by an exchange) alone puts something in again, or moves `tail` back. Until then the
 //!   node in front stays: it can neither find a successor nor be the tail.
 //! * I3 `link == X` and nobody has taken us out of `X.next` implies `X.next` is us.
 //!
@@ -205,9 +205,12 @@ impl<P: Processor> Turn<'_, P> {
             {
                 return None;
             }
+            // Relaxed: a look.
+            let next = self.node.next.load(Ordering::Relaxed);
             // ORDER: Acquire pairs with the Release of those who set `next`: the node named is initialised.
-            let next = self.node.next.swap(ptr::null_mut(), Ordering::Acquire);
-            if !next.is_null() {
+            if !next.is_null()
+                && self.node.next.compare_exchange(next, ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
                 return Some(next);
             }
             // Relaxed: we look again.

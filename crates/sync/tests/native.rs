@@ -1,7 +1,7 @@
 //! Stress on OS threads: more threads than slots, so that spinners meet sleepers.
 
 use faultless_platform::native::{Machine, Native};
-use faultless_platform::{Atomic, Ordering, Processor, Threads};
+use faultless_platform::{Ordering, Processor, Threads};
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
 
 type Cell = <Native as Processor>::AtomicU64;

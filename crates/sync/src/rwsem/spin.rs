@@ -50,7 +50,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
             }
             P::spin_until_deadline(P::now() + SLICE_NS, || {
                 let word = self.look();
-                word.may_be_stolen(V::PATIENCE) || word.has_readers()
+                word.may_be_stolen(V::PATIENCE) || word.is_held_by_readers()
             });
         }
     }
@@ -67,9 +67,9 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     }
 
     fn is_worth_spinning(&self) -> bool {
-        // Relaxed: hints.
+        // Relaxed: a hint.
         let owner = ThreadToken::from_bits(self.owner.load(Ordering::Relaxed));
-        let is_owner_awake = if owner == ThreadToken::NONE { !self.look().has_readers() } else { P::is_running(owner) };
-        is_owner_awake && !P::should_yield()
+        let is_owner_awake = owner == ThreadToken::NONE || P::is_running(owner);
+        is_owner_awake && !self.look().is_held_by_readers() && !P::should_yield()
     }
 }

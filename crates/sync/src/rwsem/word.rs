@@ -35,8 +35,13 @@ impl Word {
         self.0 & WAITERS != 0
     }
 
-    pub(super) fn has_readers(self) -> bool {
+    fn has_readers(self) -> bool {
         self.0 >= READER
+    }
+
+    /// Says whether readers have the lock, or knock at one that nobody has.
+    pub(super) fn is_held_by_readers(self) -> bool {
+        self.has_readers() && !self.has_writer()
     }
 
     pub(super) fn is_free(self) -> bool {

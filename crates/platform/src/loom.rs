@@ -1,0 +1,410 @@
+//! `Loom`: the processor of the loom checker, which tries all interleavings of a small model.
+//!
+//! # Guarantee
+//! A model that passes has, within its bounds, no interleaving and no allowed reordering of its atomics that breaks its
+//! assertions, sleeps for ever, or touches an atomic after its drop. SeqCst accesses count as AcqRel: use SeqCst fences.
+//!
+//! # Waiting
+//! A spinner sleeps until an atomic that its condition read is written, so that models stay finite, and a spinner
+//! for whom nobody writes is a deadlock. Time does not pass: a deadline is far away, or over at once if CPUs are wanted.
+//!
+//! # What it can't tell
+//! Histories are cut at seven stores of an atomic, threads at five. Whoever is woken sees all that the waker did before, so a
+//! missing ordering shows where the waiter comes too late to wait. Each thread has a slot of its own, and keeps it.
+//!
+//! All model threads are coroutines of one OS thread, so plain cells keep what belongs to the model and not to the code.
+
+use crate::{Atomic, AtomicInteger, Processor, ThreadToken};
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic as checked;
+use loom::thread::{self, JoinHandle, Thread, ThreadId};
+use std::sync::Arc;
+use std::vec::Vec;
+
+/// The processor under the loom checker. It has no memory: loom's atomics can't live inside frames.
+#[derive(Debug, Clone, Copy)]
+pub enum Loom {}
+
+/// Bounds of an exploration.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// CPU slots: at least as many as the model has threads.
+    pub nr_cpus: usize,
+    /// How often a thread may be interrupted in one interleaving; `None`: any number.
+    pub max_preemptions: Option<usize>,
+}
+
+/// What is known of the model now running.
+#[derive(Default)]
+struct Model {
+    nr_cpus: usize,
+    threads: Vec<ModelThread>,
+    /// Those who sleep: on which address, and who.
+    sleepers: Vec<(usize, usize)>,
+    is_crowded: bool,
+    now_ns: u64,
+    /// Accessed by each park and unpark, so that the checker knows that their order matters.
+    order: Option<&'static checked::AtomicU32>,
+}
+
+struct ModelThread {
+    id: ThreadId,
+    handle: Thread,
+    irq_depth: u32,
+    is_running: bool,
+    /// The addresses that a spinner's condition read; `None` unless it looks or waits.
+    watched: Option<Vec<usize>>,
+    /// One of them was written since.
+    is_notified: bool,
+}
+
+impl ModelThread {
+    fn new(handle: Thread) -> Self {
+        Self { id: handle.id(), handle, irq_depth: 0, is_running: true, watched: None, is_notified: false }
+    }
+}
+
+std::thread_local! {
+    static MODEL: RefCell<Model> = RefCell::default();
+}
+
+loom::lazy_static! {
+    static ref ORDER: checked::AtomicU32 = checked::AtomicU32::new(0);
+}
+
+/// Runs `body` under every interleaving within `bounds`, on a slot; returns how many there were.
+///
+/// # Panics
+/// With the first failure of an assertion, or if all threads sleep.
+pub fn explore(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
+    let nr_runs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&nr_runs);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = bounds.max_preemptions;
+    builder.max_branches = 5_000;
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let order = Some(&*ORDER);
+        MODEL.with(|model| *model.borrow_mut() = Model { nr_cpus: bounds.nr_cpus, order, ..Model::default() });
+        Loom::enter();
+        body();
+        Loom::leave();
+    });
+    nr_runs.load(Ordering::Relaxed)
+}
+
+/// Starts a thread of the model, on a slot of its own.
+pub fn start<R: 'static>(body: impl FnOnce() -> R + 'static) -> JoinHandle<R> {
+    thread::spawn(|| {
+        Loom::enter();
+        let result = body();
+        Loom::leave();
+        result
+    })
+}
+
+/// Says from now on that threads wait for slots, so that spinners give way.
+pub fn set_crowded(is_crowded: bool) {
+    with(|model| model.is_crowded = is_crowded);
+}
+
+fn with<R>(act: impl FnOnce(&mut Model) -> R) -> R {
+    MODEL.with(|model| act(&mut model.borrow_mut()))
+}
+
+/// Tells the checker that the order of sleeping and waking matters.
+fn note_order() {
+    if let Some(order) = with(|model| model.order) {
+        // Relaxed: it hands nothing on, so it hides no missing ordering.
+        order.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Acts on the calling thread's entry, which is made when it first enters a slot.
+fn with_me<R>(act: impl FnOnce(usize, &mut ModelThread) -> R) -> R {
+    let id = thread::current().id();
+    with(|model| {
+        let me = model.threads.iter().position(|thread| thread.id == id);
+        let me = me.unwrap_or_else(|| panic!("this thread owns no slot: call enter first"));
+        act(me, &mut model.threads[me])
+    })
+}
+
+fn is_asleep(me: usize) -> bool {
+    with(|model| model.sleepers.iter().any(|&(_, sleeper)| sleeper == me))
+}
+
+/// Says whether the calling thread looks with a spinner's eyes; if so, notes that it reads this address.
+fn is_watching(address: usize) -> bool {
+    with_me(|_, thread| {
+        let watched = thread.watched.as_mut();
+        watched.map(|watched| watched.push(address)).is_some()
+    })
+}
+
+/// Lets those look again whose condition read this address.
+fn notify(address: usize) {
+    with(|model| {
+        for thread in &mut model.threads {
+            if thread.watched.as_ref().is_some_and(|watched| watched.contains(&address)) {
+                thread.is_notified = true;
+                thread.handle.unpark();
+            }
+        }
+    });
+}
+
+/// Looks at the newest values; if the condition does not hold, sleeps until one of them has changed.
+fn look_or_sleep(condition: &mut impl FnMut() -> bool) -> bool {
+    with_me(|_, thread| (thread.watched, thread.is_notified) = (Some(Vec::new()), false));
+    let holds = condition();
+    while !holds && !with_me(|_, thread| thread.is_notified) {
+        thread::park();
+    }
+    with_me(|_, thread| thread.watched = None);
+    holds
+}
+
+/// An atomic that wakes spinners, and notices its use after its drop.
+pub struct Mortal<A> {
+    atomic: A,
+    life: Cell<u64>,
+}
+
+/// In `life` while the atomic lives: no likely content of a stack.
+const ALIVE: u64 = 0xa11c_e5a0_a11c_e5a0;
+
+// SAFETY: all threads of a model are coroutines of one OS thread, and `life` is never borrowed.
+unsafe impl<A: Send> Send for Mortal<A> {}
+// SAFETY: as above.
+unsafe impl<A: Sync> Sync for Mortal<A> {}
+
+impl<A> Mortal<A> {
+    fn alive(&self) -> &A {
+        // SAFETY: the cell is ours, or was: if the code under test is wrong it is read after the drop, to say so.
+        let life = unsafe { self.life.as_ptr().read_volatile() };
+        assert_eq!(life, ALIVE, "an atomic is used after its drop");
+        &self.atomic
+    }
+
+    /// Does something that writes the atomic.
+    fn write<R>(&self, act: impl FnOnce(&A) -> R) -> R {
+        let address = (&raw const *self).addr();
+        let result = act(self.alive());
+        notify(address);
+        result
+    }
+}
+
+impl<A> Drop for Mortal<A> {
+    fn drop(&mut self) {
+        // SAFETY: the cell is ours. Volatile: the store must not be left out because the cell dies.
+        unsafe { self.life.as_ptr().write_volatile(0) };
+    }
+}
+
+/// Watches an atomic type; `$unused` is a value that no code uses.
+macro_rules! watch_atomic {
+    ($name:ty, $value:ty, $unused:expr $(, $param:ident)?) => {
+        impl$(<$param>)? Mortal<$name> {
+            /// Returns the newest value, as a futex's comparison and a spinner's last look see it.
+            ///
+            /// By an exchange that fails: a load may return an older value, and one that succeeds is a store, of which
+            /// the checker does not know that no other can come between its two halves.
+            fn newest(&self, order: Ordering) -> $value {
+                // ORDER: the caller's.
+                let (Ok(value) | Err(value)) = self.alive().compare_exchange($unused, $unused, order, order);
+                value
+            }
+        }
+
+        impl$(<$param>)? Atomic for Mortal<$name> {
+            type Value = $value;
+            #[track_caller]
+            fn new(value: $value) -> Self {
+                Self { atomic: <$name>::new(value), life: Cell::new(ALIVE) }
+            }
+            #[track_caller]
+            fn load(&self, order: Ordering) -> $value {
+                if is_watching((&raw const *self).addr()) { self.newest(order) } else { self.alive().load(order) }
+            }
+            #[track_caller]
+            fn store(&self, value: $value, order: Ordering) {
+                self.write(|atomic| atomic.store(value, order));
+            }
+            #[track_caller]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.write(|atomic| atomic.swap(value, order))
+            }
+            #[track_caller]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.write(|atomic| atomic.compare_exchange(current, new, success, failure))
+            }
+            #[track_caller]
+            fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+        }
+    };
+}
+
+macro_rules! watch_integer {
+    ($name:ty, $value:ty) => {
+        watch_atomic!($name, $value, <$value>::MAX - 0x13);
+        impl AtomicInteger for Mortal<$name> {
+            #[track_caller]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.write(|atomic| atomic.fetch_add(value, order))
+            }
+            #[track_caller]
+            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.write(|atomic| atomic.fetch_sub(value, order))
+            }
+            #[track_caller]
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.write(|atomic| atomic.fetch_and(value, order))
+            }
+            #[track_caller]
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.write(|atomic| atomic.fetch_or(value, order))
+            }
+        }
+    };
+}
+
+watch_atomic!(checked::AtomicBool, bool, true);
+watch_atomic!(checked::AtomicPtr<T>, *mut T, core::ptr::without_provenance_mut(usize::MAX), T);
+watch_integer!(checked::AtomicU8, u8);
+watch_integer!(checked::AtomicU16, u16);
+watch_integer!(checked::AtomicU32, u32);
+watch_integer!(checked::AtomicU64, u64);
+watch_integer!(checked::AtomicUsize, usize);
+
+impl Processor for Loom {
+    type AtomicBool = Mortal<checked::AtomicBool>;
+    type AtomicU8 = Mortal<checked::AtomicU8>;
+    type AtomicU16 = Mortal<checked::AtomicU16>;
+    type AtomicU32 = Mortal<checked::AtomicU32>;
+    type AtomicU64 = Mortal<checked::AtomicU64>;
+    type AtomicUsize = Mortal<checked::AtomicUsize>;
+    type AtomicPtr<T> = Mortal<checked::AtomicPtr<T>>;
+
+    fn fence(order: Ordering) {
+        // ORDER: the caller's; it names the pair.
+        checked::fence(order);
+    }
+
+    fn nr_cpus() -> usize {
+        with(|model| model.nr_cpus)
+    }
+
+    fn cpu() -> usize {
+        with_me(|me, _| me)
+    }
+
+    fn enter() {
+        let handle = thread::current();
+        with(|model| {
+            if let Some(me) = model.threads.iter_mut().find(|thread| thread.id == handle.id()) {
+                me.is_running = true;
+                return;
+            }
+            assert!(model.threads.len() < model.nr_cpus, "a model needs a slot for each of its threads");
+            model.threads.push(ModelThread::new(handle));
+        });
+    }
+
+    fn leave() {
+        with_me(|_, thread| {
+            assert_eq!(thread.irq_depth, 0, "a slot is left with interrupts off");
+            thread.is_running = false;
+        });
+    }
+
+    fn irq_off() {
+        with_me(|_, thread| thread.irq_depth += 1);
+    }
+
+    fn irq_on() {
+        with_me(|_, thread| thread.irq_depth -= 1);
+    }
+
+    fn current() -> ThreadToken {
+        ThreadToken::from_bits(Self::cpu() + 1)
+    }
+
+    fn is_running(thread: ThreadToken) -> bool {
+        with(|model| model.threads.get(thread.bits().wrapping_sub(1)).is_some_and(|thread| thread.is_running))
+    }
+
+    fn should_yield() -> bool {
+        with(|model| model.is_crowded)
+    }
+
+    fn now() -> u64 {
+        with(|model| {
+            model.now_ns += 1;
+            model.now_ns
+        })
+    }
+
+    fn spin_until(mut condition: impl FnMut() -> bool) {
+        while !condition() && !look_or_sleep(&mut condition) {}
+    }
+
+    fn spin_until_deadline(_deadline_ns: u64, mut condition: impl FnMut() -> bool) -> bool {
+        if Self::should_yield() {
+            return condition();
+        }
+        Self::spin_until(condition);
+        true
+    }
+
+    fn park(word: &Self::AtomicU32, expected: u32) {
+        Self::leave();
+        note_order();
+        let me = Self::cpu();
+        with(|model| model.sleepers.push(((&raw const *word).addr(), me)));
+        // Relaxed: it hands nothing on.
+        if word.newest(Ordering::Relaxed) != expected {
+            with(|model| model.sleepers.retain(|&(_, sleeper)| sleeper != me));
+        }
+        while is_asleep(me) {
+            thread::park();
+        }
+        Self::enter();
+    }
+
+    fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
+        note_order();
+        let mut woken = 0;
+        while woken < threads
+            && let Some(sleeper) = take_sleeper(word.addr())
+        {
+            sleeper.unpark();
+            woken += 1;
+        }
+        woken
+    }
+}
+
+fn take_sleeper(address: usize) -> Option<Thread> {
+    with(|model| {
+        let place = model.sleepers.iter().position(|&(slept_on, _)| slept_on == address)?;
+        let (_, sleeper) = model.sleepers.remove(place);
+        Some(model.threads[sleeper].handle.clone())
+    })
+}

@@ -1,0 +1,58 @@
+//! The MCS queue: one head at a time, nobody lost, no touch of a node that has gone.
+
+use crate::{Word, bump, race, read};
+use faultless_platform::Atomic;
+use faultless_platform::loom::Loom;
+use faultless_sync::McsQueue;
+
+struct Queue {
+    queue: McsQueue<Loom>,
+    count: Word,
+}
+
+fn queue() -> Queue {
+    Queue { queue: McsQueue::new(), count: Word::new(0) }
+}
+
+fn stay(shared: &Queue) {
+    shared.queue.lock(|| bump(&shared.count));
+}
+
+/// Leaves at once when it is not at the head; may be handed the head meanwhile.
+fn leave(shared: &Queue) {
+    shared.queue.lock_while(|| false, || bump(&shared.count));
+}
+
+/// Leaves after one look.
+fn hesitate(shared: &Queue) {
+    let mut looks = 0;
+    let keep_waiting = || {
+        looks += 1;
+        looks < 2
+    };
+    shared.queue.lock_while(keep_waiting, || bump(&shared.count));
+}
+
+fn is_empty_with(shared: &Queue, counts: core::ops::RangeInclusive<u64>) {
+    assert!(counts.contains(&read(&shared.count)), "{} of {counts:?} sections are seen", read(&shared.count));
+    assert!(!shared.queue.is_occupied());
+}
+
+#[test]
+fn one_head_at_a_time() {
+    race(None, queue, [stay, stay], |shared| is_empty_with(shared, 2..=2));
+    race(Some(3), queue, [stay, stay, stay], |shared| is_empty_with(shared, 3..=3));
+}
+
+#[test]
+fn whoever_leaves_loses_nobody() {
+    race(None, queue, [stay, leave], |shared| is_empty_with(shared, 1..=2));
+    race(None, queue, [stay, hesitate], |shared| is_empty_with(shared, 1..=2));
+    race(Some(3), queue, [stay, leave, stay], |shared| is_empty_with(shared, 2..=3));
+}
+
+#[test]
+fn neighbours_leave_at_the_same_time() {
+    race(Some(2), queue, [stay, leave, leave], |shared| is_empty_with(shared, 1..=3));
+    race(Some(1), queue, [stay, leave, leave, stay], |shared| is_empty_with(shared, 2..=4));
+}

@@ -1,0 +1,91 @@
+//! Park's contract, and what stands on it directly.
+
+use crate::{Word, bump, race, read, write};
+use faultless_platform::loom::Loom;
+use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_sync::{Barrier, Event};
+
+struct Flag {
+    word: <Loom as Processor>::AtomicU32,
+    data: Word,
+}
+
+fn raise(flag: &Flag) {
+    write(&flag.data, 7);
+    flag.word.store(1, Ordering::Release);
+    Loom::unpark(&flag.word, 1);
+}
+
+fn await_flag(flag: &Flag) {
+    while flag.word.load(Ordering::Acquire) == 0 {
+        Loom::park(&flag.word, 0);
+    }
+    assert_eq!(read(&flag.data), 7);
+}
+
+#[test]
+fn park_compares_and_sleeps_in_one_step() {
+    let flag = || Flag { word: Atomic::new(0), data: Word::new(0) };
+    race(None, flag, [raise, await_flag], |_| ());
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_wake_up_before_the_change_is_lost() {
+    let too_early = |flag: &Flag| {
+        write(&flag.data, 7);
+        Loom::unpark(&flag.word, 1);
+        flag.word.store(1, Ordering::Release);
+    };
+    race(None, || Flag { word: Atomic::new(0), data: Word::new(0) }, [too_early, await_flag], |_| ());
+}
+
+struct Gate {
+    event: Event<Loom>,
+    data: Word,
+}
+
+fn gate() -> Gate {
+    Gate { event: Event::new(), data: Word::new(0) }
+}
+
+fn open(gate: &Gate) {
+    write(&gate.data, 7);
+    gate.event.set();
+}
+
+fn pass(gate: &Gate) {
+    gate.event.wait();
+    assert_eq!(read(&gate.data), 7);
+}
+
+#[test]
+fn event_wakes_all_who_wait_and_shows_what_came_before() {
+    race(None, gate, [open, pass], |_| ());
+    race(Some(3), gate, [open, pass, pass], |_| ());
+}
+
+struct Meeting {
+    barrier: Barrier<Loom>,
+    counts: [Word; 2],
+    leaders: Word,
+}
+
+fn meet(meeting: &Meeting) {
+    for count in &meeting.counts {
+        // One after the other: the barrier is what orders the rounds, not the threads of one round.
+        let mine = &meeting.leaders;
+        if meeting.barrier.wait() {
+            bump(count);
+            bump(mine);
+        }
+        meeting.barrier.wait();
+        assert_eq!(read(count), 1);
+    }
+}
+
+#[test]
+fn barrier_holds_all_back_and_has_one_leader_a_round() {
+    let meeting = || Meeting { barrier: Barrier::new(2), counts: [Word::new(0), Word::new(0)], leaders: Word::new(0) };
+    race(Some(2), meeting, [meet, meet], |meeting| assert_eq!(read(&meeting.leaders), 2));
+}

@@ -1,0 +1,116 @@
+//! RCU: nothing that a reader can see is freed, and waits end.
+
+use crate::{Word, race, read, write};
+use core::ptr::NonNull;
+use faultless_platform::loom::Loom;
+use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_sync::{Rcu, RcuHead};
+
+/// A linked object, and whether it was freed.
+struct Object {
+    head: RcuHead<Loom>,
+    is_freed: Word,
+}
+
+struct Shared {
+    rcu: Rcu<Loom>,
+    is_linked: <Loom as Processor>::AtomicBool,
+    object: Object,
+    other: Object,
+}
+
+fn object() -> Object {
+    Object { head: RcuHead::new(), is_freed: Word::new(0) }
+}
+
+fn shared<const N: usize>() -> Shared {
+    Shared { rcu: Rcu::new(N), is_linked: Atomic::new(true), object: object(), other: object() }
+}
+
+fn reader(shared: &Shared) {
+    let _guard = shared.rcu.read();
+    if shared.is_linked.load(Ordering::Relaxed) {
+        assert_eq!(read(&shared.object.is_freed), 0, "freed under a reader");
+    }
+}
+
+fn reader_twice(shared: &Shared) {
+    reader(shared);
+    reader(shared);
+}
+
+fn nested_reader(shared: &Shared) {
+    let _guard = shared.rcu.read();
+    let is_linked = shared.is_linked.load(Ordering::Relaxed);
+    drop(shared.rcu.read());
+    if is_linked {
+        assert_eq!(read(&shared.object.is_freed), 0, "freed after an inner section ended");
+    }
+}
+
+fn free_after_synchronize(shared: &Shared) {
+    shared.is_linked.store(false, Ordering::Relaxed);
+    shared.rcu.synchronize();
+    write(&shared.object.is_freed, 1);
+}
+
+fn synchronize(shared: &Shared) {
+    shared.rcu.synchronize();
+}
+
+#[test]
+fn synchronize_waits_for_readers() {
+    race(None, shared::<2>, [free_after_synchronize, reader], |_| ());
+    race(None, shared::<2>, [free_after_synchronize, reader_twice], |_| ());
+    race(None, shared::<2>, [free_after_synchronize, nested_reader], |_| ());
+    race(Some(3), shared::<3>, [free_after_synchronize, reader, reader], |_| ());
+}
+
+#[test]
+fn a_grace_period_that_began_too_early_does_not_count() {
+    race(Some(3), shared::<3>, [free_after_synchronize, reader, synchronize], |_| ());
+}
+
+/// Frees the object that the head stands in.
+///
+/// # Safety
+/// The head is that of an [`Object`] that is alive.
+unsafe fn free(head: NonNull<RcuHead<Loom>>) {
+    // SAFETY: the head is the first field of an object; see above.
+    let object = unsafe { &*head.as_ptr().cast_const().byte_sub(core::mem::offset_of!(Object, head)).cast::<Object>() };
+    write(&object.is_freed, 1);
+}
+
+fn defer(shared: &Shared, object: &Object) {
+    let head = NonNull::from(&object.head);
+    // SAFETY: the object is unlinked, deferred once, and lives as long as the model.
+    unsafe { shared.rcu.defer(head, free) };
+}
+
+fn free_by_flush(shared: &Shared) {
+    shared.is_linked.store(false, Ordering::Relaxed);
+    defer(shared, &shared.object);
+    shared.rcu.flush();
+    assert_eq!(read(&shared.object.is_freed), 1, "flush came back too early");
+}
+
+fn flush_other(shared: &Shared) {
+    defer(shared, &shared.other);
+    shared.rcu.flush();
+    assert_eq!(read(&shared.other.is_freed), 1, "flush came back too early");
+}
+
+fn both_are_freed(shared: &Shared) {
+    assert_eq!((read(&shared.object.is_freed), read(&shared.other.is_freed)), (1, 1));
+    assert_eq!(shared.rcu.nr_deferred(), 0);
+}
+
+#[test]
+fn deferred_callbacks_run_after_a_grace_period() {
+    race(None, shared::<2>, [free_by_flush, reader], |shared| assert_eq!(shared.rcu.nr_deferred(), 0));
+}
+
+#[test]
+fn flush_waits_for_what_another_cpu_runs() {
+    race(Some(3), shared::<2>, [free_by_flush, flush_other], both_are_freed);
+}

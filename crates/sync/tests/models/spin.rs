@@ -1,0 +1,78 @@
+//! Spin locks: one at a time, and each sees what the last one did.
+
+use crate::{Word, bump, race, read};
+use faultless_platform::Atomic;
+use faultless_platform::loom::Loom;
+use faultless_sync::{RawSpinLock, RwSpinLock, SpinMutex};
+
+struct Raw {
+    lock: RawSpinLock<Loom>,
+    count: Word,
+}
+
+fn raw() -> Raw {
+    Raw { lock: RawSpinLock::new(), count: Word::new(0) }
+}
+
+fn take(raw: &Raw) {
+    let _guard = raw.lock.guard();
+    bump(&raw.count);
+}
+
+fn try_take(raw: &Raw) {
+    if let Some(_guard) = raw.lock.try_guard() {
+        bump(&raw.count);
+        bump(&raw.count);
+    }
+}
+
+#[test]
+fn raw_lock_lets_one_in_at_a_time() {
+    race(None, raw, [take, take], |raw| assert_eq!(read(&raw.count), 2));
+    race(Some(4), raw, [take, take, take], |raw| assert_eq!(read(&raw.count), 3));
+}
+
+#[test]
+fn try_lock_excludes_and_may_fail() {
+    race(None, raw, [take, try_take], |raw| assert!(matches!(read(&raw.count), 1 | 3)));
+}
+
+#[test]
+fn mutex_hands_its_value_on() {
+    let add = |mutex: &SpinMutex<Loom, u64>| *mutex.lock() += 1;
+    race(None, || SpinMutex::new(0), [add, add], |mutex| assert_eq!(*mutex.lock(), 2));
+}
+
+struct Pair {
+    lock: RwSpinLock<Loom>,
+    left: Word,
+    right: Word,
+}
+
+fn pair() -> Pair {
+    Pair { lock: RwSpinLock::new(), left: Word::new(0), right: Word::new(0) }
+}
+
+fn change(pair: &Pair) {
+    let _guard = pair.lock.write();
+    bump(&pair.left);
+    bump(&pair.right);
+}
+
+fn look(pair: &Pair) {
+    let _guard = pair.lock.read();
+    assert_eq!(read(&pair.left), read(&pair.right));
+}
+
+fn is_twice(pair: &Pair) {
+    assert_eq!((read(&pair.left), read(&pair.right)), (2, 2));
+    assert!(!pair.lock.is_locked());
+}
+
+#[test]
+fn rw_lock_excludes_readers_and_writers() {
+    race(None, pair, [change, look], |pair| assert_eq!(read(&pair.right), 1));
+    race(None, pair, [change, change], is_twice);
+    race(Some(4), pair, [change, change, look], is_twice);
+    race(Some(4), pair, [change, look, look], |pair| assert_eq!(read(&pair.right), 1));
+}
