@@ -102,7 +102,8 @@ impl<'a, P: Platform> LeafGuard<'a, P> {
     }
 
     pub(crate) fn try_lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Option<Self> {
-        memory.page(leaf.table).lock().try_lock().then_some(Self { memory, leaf })
+        // Lazily: a guard made in vain would unlock another one's lock when dropped.
+        memory.page(leaf.table).lock().try_lock().then(|| Self { memory, leaf })
     }
 
     pub(crate) fn is_locked(memory: &Memory<P>, leaf: Leaf<'_, P>) -> bool {
