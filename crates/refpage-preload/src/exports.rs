@@ -6,7 +6,7 @@
 use crate::large;
 use crate::next::{Next, malloc_of_known, next};
 use crate::settings::{Settings, Treatment, passes, settings};
-use crate::{boot, report};
+use crate::{boot, pool, report};
 use faultless_refpage::{RawMapping, keeping_errno, set_errno};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -19,7 +19,8 @@ use std::ptr;
 pub unsafe extern "C" fn malloc(len: usize) -> *mut c_void {
     if passes(len) {
         // SAFETY: something passes only once the next allocator is known.
-        return unsafe { malloc_of_known(len) };
+        let memory = unsafe { malloc_of_known(len) };
+        return if memory.is_null() { retry(len) } else { memory };
     }
     match next() {
         Some(next) => allocate(next, len, 1).cast(),
@@ -144,6 +145,16 @@ pub unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
             unsafe { (next.usable_size)(pointer) }
         }
         _ => 0,
+    }
+}
+
+/// Tries once more after the address space of empty pools was given back.
+#[cold]
+fn retry(len: usize) -> *mut c_void {
+    match settings() {
+        // SAFETY: as in `malloc`.
+        Some(settings) if pool::retire_empty(&settings.pages) => unsafe { malloc_of_known(len) },
+        _ => ptr::null_mut(),
     }
 }
 

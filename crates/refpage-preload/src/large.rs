@@ -52,7 +52,12 @@ pub(crate) fn allocate_from(
     if let Some(run) = from_pool(settings, len, align, start) {
         return run.address();
     }
-    match map(settings, len, align) {
+    let first = map(settings, len, align);
+    let mapped = match first {
+        Err(_) if pool::retire_empty(&settings.pages) => map(settings, len, align),
+        first => first,
+    };
+    match mapped {
         Ok(raw) => raw.address(),
         Err(why) => fill_instead(settings, next, len, align, &why),
     }
@@ -120,7 +125,7 @@ fn fill_instead(
     why: &Error,
 ) -> *mut u8 {
     settings.pages.notice(why);
-    if !fits_in_memory(len) {
+    if !fits_in_memory(len, why) {
         return ptr::null_mut();
     }
     // SAFETY: any length will do for malloc; the alignment was checked by the caller.

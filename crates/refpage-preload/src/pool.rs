@@ -18,17 +18,29 @@
 //! # Invariants
 //! - P5 `used` holds a page before its address is handed out, until it is free again.
 //! - P6 A free page that is not in `stale` reads as the pattern.
+//! - P7 `start` and `tile_len` change only while `state` is `MAKING`, or every page is in `used`; so
+//!   whoever has claimed a page, and then found the pool `READY`, may read them until it releases.
+//!
+//! # Making, claiming and retiring a pool
+//!
+//! ```text
+//! make                      | claim                      | retire
+//! state EMPTY -> MAKING     | claim pages                | claim all pages
+//! map, set `start`          | state READY? else release  | state READY -> MAKING, unmap
+//! state -> READY            | read `start`               | state -> EMPTY, release all pages
+//! ```
 
 use crate::bits::{self, Bits};
 use crate::settings::Settings;
 use faultless_refpage::{Kind, RawMapping, RefPage};
-use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
-/// The lengths of the pools, in the order in which they are made.
-const LENGTHS: [usize; 8] =
-    [4 << 20, 8 << 20, 16 << 20, 32 << 20, LONGEST, LONGEST, LONGEST, LONGEST];
+/// How many pools there can be: 4 GiB in all.
+const POOLS_LEN: usize = 64;
+/// The first pool's length; each is twice the one before, up to the longest.
+const SHORTEST: usize = 4 << 20;
 const LONGEST: usize = 64 << 20;
 /// The longest run; libc maps what is longer, too.
 const LONGEST_RUN: usize = 32 << 20;
@@ -41,19 +53,19 @@ const EMPTY: u8 = 0;
 const MAKING: u8 = 1;
 const READY: u8 = 2;
 
-/// One pool. Its state moves from `EMPTY` to `MAKING` (one thread) to `READY`, or back to `EMPTY`
-/// where no mapping could be made.
+/// One pool. Its state moves from `EMPTY` over `MAKING` (one thread) to `READY`, and the same way
+/// back when it is retired. In a child that was forked meanwhile it stays `MAKING`, and unused.
 struct Pool {
     state: AtomicU8,
-    raw: UnsafeCell<Option<RawMapping>>,
+    start: AtomicPtr<u8>,
+    tile_len: AtomicUsize,
     used: Bits,
+    /// How many pages are in `used`: full pools are passed over.
+    nr_used: AtomicUsize,
     stale: Bits,
 }
 
-// SAFETY: `raw` is written by the one thread that moves `state` to MAKING, and read once READY.
-unsafe impl Sync for Pool {}
-
-static POOLS: [Pool; LENGTHS.len()] = [const { Pool::new() }; LENGTHS.len()];
+static POOLS: [Pool; POOLS_LEN] = [const { Pool::new() }; POOLS_LEN];
 /// How many bytes of free runs are stale.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 /// The longest run that was freed.
@@ -66,13 +78,14 @@ pub(crate) fn allocate(settings: &Settings, len: usize, start: usize) -> Option<
     if settings.cache == 0 || len > LONGEST_RUN || settings.pages.is_zero() {
         return None;
     }
-    let lengths = POOLS.iter().zip(LENGTHS).filter(|(_, pool_len)| *pool_len >= len);
-    for (pool, pool_len) in lengths {
-        let run = pool.raw(&settings.pages, pool_len).map(|raw| pool.claim(raw, len, step));
-        match run {
-            Some(Some(run)) => return Some(pool.hand_out(&settings.pages, run, start)),
-            Some(None) => {}
-            None => return None,
+    let pools = POOLS.iter().enumerate().map(|(index, pool)| (pool, length_of(index)));
+    for (pool, pool_len) in pools.filter(|(_, pool_len)| *pool_len >= len) {
+        if pool.is_empty() {
+            pool.make(&settings.pages, pool_len)?;
+        }
+        let (all, len, step) = (pool_len / page(), len / page(), step / page());
+        if let Some(run) = pool.claim(all, len, step) {
+            return Some(pool.hand_out(&settings.pages, run, start));
         }
     }
     None
@@ -81,27 +94,29 @@ pub(crate) fn allocate(settings: &Settings, len: usize, start: usize) -> Option<
 /// Makes a run longer where it is, if the pages behind it are free.
 pub(crate) fn extend(pages: &RefPage, run: &RawMapping, len: usize) -> Option<RawMapping> {
     let len = faultless_refpage::round_to_pages(len)?;
-    let (pool, raw) = pool_of(run)?;
-    let (old, new) = (pool.pages(raw, run, run.len()), pool.pages(raw, run, len));
-    let is_free = new.end <= raw.len() / page() && pool.used.claim(old.end..new.end);
+    let (pool, pool_len) = pool_of(run)?;
+    let (old, new) = (pool.pages(run, run.len()), pool.pages(run, len));
+    let is_free = new.end <= pool_len / page() && pool.used.claim(old.end..new.end);
     is_free.then(|| {
-        let longer = part(raw, new);
-        pool.hand_out(pages, longer, run.len())
+        pool.nr_used.fetch_add(new.end - old.end, Ordering::Relaxed); // Relaxed: a hint
+        pool.hand_out(pages, new, run.len())
     })
 }
 
 /// Takes a run, or its end from `keep` bytes on, back; returns whether it is a pool's.
 pub(crate) fn release(settings: &Settings, run: &RawMapping, keep: usize) -> bool {
-    let Some((pool, raw)) = pool_of(run) else { return false };
-    let whole = pool.pages(raw, run, run.len());
+    let Some((pool, pool_len)) = pool_of(run) else { return false };
+    let whole = pool.pages(run, run.len());
     let freed = whole.start + keep.div_ceil(page())..whole.end;
     let len = freed.len() * page();
     // Relaxed, here and below: numbers on their own.
     let longest = LONGEST_FREED.fetch_max(len, Ordering::Relaxed).max(len);
     let most = (2 * longest).max(LEAST_KEPT).min(settings.cache);
-    if KEPT.load(Ordering::Relaxed) + len <= most || !pool.give_back(&settings.pages, raw, &freed) {
+    let is_kept = KEPT.load(Ordering::Relaxed) + len <= most;
+    if is_kept || !pool.give_back(&settings.pages, pool_len, &freed) {
         KEPT.fetch_add(pool.stale.insert(freed.clone()) * page(), Ordering::Relaxed);
     }
+    pool.nr_used.fetch_sub(freed.len(), Ordering::Relaxed);
     pool.used.release(freed);
     true
 }
@@ -111,92 +126,148 @@ pub(crate) fn has(run: &RawMapping) -> bool {
     pool_of(run).is_some()
 }
 
+/// Unmaps the pools of which nothing is in use; returns whether there was one.
+#[cold]
+pub(crate) fn retire_empty(pages: &RefPage) -> bool {
+    let retire = |(index, pool): (usize, &Pool)| pool.retire(pages, length_of(index));
+    POOLS.iter().enumerate().map(retire).filter(|is_retired| *is_retired).count() > 0
+}
+
+fn length_of(index: usize) -> usize {
+    LONGEST.min(SHORTEST << index.min(8)).min(bits::LEN * page())
+}
+
 fn page() -> usize {
     faultless_refpage::round_to_pages(1).unwrap_or(1)
 }
 
-fn pool_of(run: &RawMapping) -> Option<(&'static Pool, &'static RawMapping)> {
-    POOLS.iter().find_map(|pool| {
-        let raw = pool.ready()?;
-        let offset = run.address().addr().wrapping_sub(raw.address().addr());
-        (offset < raw.len()).then_some((pool, raw))
+/// Returns the pool of a run that the caller has, and the pool's length.
+fn pool_of(run: &RawMapping) -> Option<(&'static Pool, usize)> {
+    let address = run.address().addr();
+    POOLS.iter().enumerate().find_map(|(index, pool)| {
+        // Relaxed: the run's own pool does not move (P7), and the others do not lie here.
+        let start = pool.start.load(Ordering::Relaxed);
+        let offset = address.wrapping_sub(start.addr());
+        (!start.is_null() && offset < length_of(index)).then(|| (pool, length_of(index)))
     })
-}
-
-/// Returns some pages of a pool as a mapping of their own.
-fn part(raw: &RawMapping, pages: Range<usize>) -> RawMapping {
-    let address = raw.address().wrapping_add(pages.start * page());
-    RawMapping::from_parts(address, pages.len() * page(), Kind::Tiled, raw.len())
 }
 
 impl Pool {
     const fn new() -> Pool {
         Pool {
             state: AtomicU8::new(EMPTY),
-            raw: UnsafeCell::new(None),
+            start: AtomicPtr::new(ptr::null_mut()),
+            tile_len: AtomicUsize::new(0),
             used: Bits::new(),
+            nr_used: AtomicUsize::new(0),
             stale: Bits::new(),
         }
     }
 
-    fn ready(&self) -> Option<&RawMapping> {
+    fn is_ready(&self) -> bool {
         // ORDER: Acquire pairs with the Release in `make`.
-        let is_ready = self.state.load(Ordering::Acquire) == READY;
-        // SAFETY: READY: nobody writes it any more.
-        if is_ready { unsafe { (*self.raw.get()).as_ref() } } else { None }
+        self.state.load(Ordering::Acquire) == READY
     }
 
-    /// Returns the pool's mapping, which is made when it is first asked for.
-    fn raw(&self, pages: &RefPage, len: usize) -> Option<&RawMapping> {
-        self.ready().or_else(|| self.make(pages, len))
+    fn is_empty(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == EMPTY // Relaxed: `make` decides
     }
 
+    /// Makes the pool, unless another thread does meanwhile; nothing where that is impossible.
     #[cold]
-    fn make(&self, pages: &RefPage, len: usize) -> Option<&RawMapping> {
-        // ORDER: Acquire, Relaxed on failure: another thread makes it, and this one goes without.
-        self.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let len = len.min(bits::LEN * page());
+    fn make(&self, pages: &RefPage, len: usize) -> Option<()> {
+        // ORDER: Acquire pairs with the Release in `retire`; Relaxed on failure: nothing is touched.
+        let was = self.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed);
+        if was.is_err() {
+            return Some(());
+        }
         let made = pages.map_raw(len, 1).ok();
+        if let Some(raw) = made {
+            // Relaxed: published by `state` (P7).
+            self.tile_len.store(raw.tile_len().unwrap_or(len), Ordering::Relaxed);
+            self.start.store(raw.address(), Ordering::Relaxed);
+        }
         let state = if made.is_some() { READY } else { EMPTY };
-        // SAFETY: the exchange makes this the only thread here.
-        unsafe { *self.raw.get() = made };
-        // ORDER: Release pairs with the Acquire in `ready`.
+        // ORDER: Release pairs with the Acquire in `is_ready`.
         self.state.store(state, Ordering::Release);
-        self.ready()
+        made.map(|_| ())
     }
 
-    fn claim(&self, raw: &RawMapping, len: usize, step: usize) -> Option<RawMapping> {
-        let run = self.used.claim_first(len / page(), raw.len() / page(), step / page())?;
-        Some(part(raw, run))
+    /// Claims `len` of the pool's pages.
+    fn claim(&self, all: usize, len: usize, step: usize) -> Option<Range<usize>> {
+        // Relaxed, here and below: a hint.
+        if self.nr_used.load(Ordering::Relaxed) + len > all {
+            return None;
+        }
+        let run = self.used.claim_first(len, all, step)?;
+        if !self.is_ready() {
+            self.used.release(run);
+            return None;
+        }
+        self.nr_used.fetch_add(len, Ordering::Relaxed);
+        Some(run)
     }
 
-    /// Returns the pages of a run that are `len` bytes long.
-    fn pages(&self, raw: &RawMapping, run: &RawMapping, len: usize) -> Range<usize> {
-        let first = (run.address().addr() - raw.address().addr()) / page();
+    /// Unmaps the pool, if nothing of it is in use.
+    fn retire(&self, pages: &RefPage, len: usize) -> bool {
+        let all = 0..len / page();
+        if !self.is_ready() || !self.used.claim(all.clone()) {
+            return false;
+        }
+        // Another thread may have retired it, and a third be making it anew.
+        // ORDER: Acquire pairs with the Release in `make`; the fields below are ours by P7.
+        let was = self.state.compare_exchange(READY, MAKING, Ordering::Acquire, Ordering::Relaxed);
+        if was.is_ok() {
+            KEPT.fetch_sub(self.stale.remove(all.clone()) * page(), Ordering::Relaxed);
+            let raw = self.part(all.clone());
+            self.start.store(ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: all pages are claimed here, so nobody uses them.
+            unsafe { pages.unmap_raw(raw) };
+            // ORDER: Release pairs with the Acquire in `make`.
+            self.state.store(EMPTY, Ordering::Release);
+        }
+        self.used.release(all);
+        was.is_ok()
+    }
+
+    /// Returns some claimed pages of the pool as a mapping.
+    fn part(&self, pages: Range<usize>) -> RawMapping {
+        // Relaxed: P7.
+        let start = self.start.load(Ordering::Relaxed);
+        let address = start.wrapping_add(pages.start * page());
+        let tile_len = self.tile_len.load(Ordering::Relaxed);
+        RawMapping::from_parts(address, pages.len() * page(), Kind::Tiled, tile_len)
+    }
+
+    /// Returns the pages of a run, as if it were `len` bytes long.
+    fn pages(&self, run: &RawMapping, len: usize) -> Range<usize> {
+        // Relaxed: P7.
+        let start = self.start.load(Ordering::Relaxed);
+        let first = (run.address().addr() - start.addr()) / page();
         first..first + len / page()
     }
 
-    /// Makes a claimed run the pattern from byte `start` on.
-    fn hand_out(&self, pages: &RefPage, run: RawMapping, start: usize) -> RawMapping {
-        let Some(raw) = self.ready() else { return run };
-        let all = self.pages(raw, &run, run.len());
-        let unwritten = all.start..all.start + (start / page()).min(all.len());
-        let stale = self.stale.hull(unwritten.end..all.end);
-        let kept = self.stale.remove(all) * page();
+    /// Makes claimed pages the pattern from byte `start` on.
+    fn hand_out(&self, pages: &RefPage, all: Range<usize>, start: usize) -> RawMapping {
+        let run = self.part(all.clone());
+        let first = all.start + (start / page()).min(all.len());
+        let stale = self.stale.hull(first..all.end);
+        let kept = self.stale.remove(all.clone()) * page();
         KEPT.fetch_sub(kept, Ordering::Relaxed); // Relaxed: a number on its own
-        // The phase is the run's, so the range is, too.
-        let offset = |number: usize| number * page() - (run.address().addr() - raw.address().addr());
         if !stale.is_empty() {
+            // The phase is the run's, so the range is, too.
+            let range = (stale.start - all.start) * page()..(stale.end - all.start) * page();
             // SAFETY: the run is the caller's alone. Resetting cannot fail inside the mapping.
-            let _ = unsafe { pages.refresh_raw(&run, offset(stale.start)..offset(stale.end)) };
+            let _ = unsafe { pages.refresh_raw(&run, range) };
         }
         run
     }
 
-    /// Gives the pages of a run back to the system.
-    fn give_back(&self, pages: &RefPage, raw: &RawMapping, run: &Range<usize>) -> bool {
+    /// Gives claimed pages back to the system.
+    fn give_back(&self, pages: &RefPage, pool_len: usize, run: &Range<usize>) -> bool {
+        let all = self.part(0..pool_len / page());
         // SAFETY: the run is still claimed, and its user has given it up.
-        unsafe { pages.reset_raw(raw, run.start * page()..run.end * page()) }.is_ok()
+        unsafe { pages.reset_raw(&all, run.start * page()..run.end * page()) }.is_ok()
     }
 }
 
@@ -225,6 +296,10 @@ mod tests {
             assert!(release(&settings, &longer, if round % 2 == 0 { 0 } else { run.len() }));
             if round % 2 == 1 {
                 assert!(release(&settings, &run, 0));
+            }
+            if round % 10 == 0 {
+                assert!(retire_empty(&settings.pages));
+                assert!(!retire_empty(&settings.pages));
             }
         }
     }

@@ -1,17 +1,17 @@
 //! Whether memory is there to be filled.
 
-use crate::sys;
+use crate::{Error, sys};
 
-/// One mapping that is filled takes at most this part of the memory that is available.
-const SHARE: usize = 8;
-
-/// Returns whether `len` bytes can be filled without driving the system out of memory: at most an
-/// eighth of what /proc/meminfo calls available, or anything where that cannot be read.
+/// Returns whether `len` bytes can be filled, since they cannot be tiled for the reason `why`,
+/// without driving the system out of memory: at most half of what /proc/meminfo calls available,
+/// or anything where that cannot be read.
 ///
 /// A sparse allocation that is filled needs memory for every page, which a plain one does not; so a
-/// fallback that always filled would let a program that only reserves be killed.
-pub fn fits_in_memory(len: usize) -> bool {
-    available().is_none_or(|available| len <= available / SHARE)
+/// fallback that always filled would let a program that only reserves be killed. A program that has
+/// used up its areas is likely to be one, so there the limit is a 64th.
+pub fn fits_in_memory(len: usize, why: &Error) -> bool {
+    let share = if matches!(why, Error::Areas { .. }) { 64 } else { 2 };
+    available().is_none_or(|available| len <= available / share)
 }
 
 fn available() -> Option<usize> {
@@ -28,7 +28,9 @@ mod tests {
 
     #[test]
     fn a_page_fits_and_the_address_space_does_not() {
-        assert!(fits_in_memory(4096));
-        assert!(!fits_in_memory(usize::MAX / 2));
+        for why in [Error::DescriptorStolen, Error::Areas { limit: 1 }] {
+            assert!(fits_in_memory(4096, &why));
+            assert!(!fits_in_memory(usize::MAX / 2, &why));
+        }
     }
 }

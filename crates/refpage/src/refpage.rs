@@ -145,7 +145,7 @@ impl RefPage {
         if self.options.fallback == Fallback::Fail {
             return Err(why);
         }
-        if !fits_in_memory(len) {
+        if !fits_in_memory(len, &why) {
             return Err(Error::OutOfMemory { len });
         }
         let raw = self.map_anonymous(len, align, Kind::Filled)?;
