@@ -109,7 +109,7 @@ impl<P: Platform> Buddy<P> {
     }
 
     fn is_listed(&self, block: u32, order: u8) -> bool {
-        self.frames.contains(Pfn::new(block)) && block < self.fresh && self.state(block).is_listed_at(order)
+        self.frames.contains(Pfn::new(block)) && self.state(block).is_listed_at(order)
     }
 
     fn state(&self, block: u32) -> State {

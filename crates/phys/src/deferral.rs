@@ -41,10 +41,7 @@ impl<P: Platform> Core<P> {
     fn begin_deferral(&self, pfn: Pfn) {
         let page = self.frames.page(pfn);
         let state = page.state();
-        assert!(
-            !state.is_free() && !state.is_deferred() && state.order() == 0,
-            "I1: {pfn} is deferred, but is no single frame in use"
-        );
+        assert!(state.is_in_use(0), "I1: {pfn} is deferred, but is no single frame in use");
         page.stop_life();
         page.set_state(state.with_deferral());
         // Relaxed: handed to `release` by RCU.

@@ -25,7 +25,7 @@ use faultless_sync::Rcu;
 
 /// The frames of one region of memory; a handle, of which clones name the same memory.
 ///
-/// Cloning and dropping handles is for set-up. See the [crate] for an example, and for what may be called from where.
+/// Cloning and dropping handles is for set-up; what is deferred when the last one is dropped stays so. See the [crate] for an example, and for what may be called from where.
 pub struct Memory<P: Platform> {
     core: Arc<Core<P>>,
 }
@@ -84,6 +84,7 @@ impl<P: Platform> Memory<P> {
     /// May sleep, to wait for frames that are freed after a grace period.
     #[inline]
     pub fn alloc(&self) -> Result<Pfn, OutOfFrames> {
+        self.core.may_sleep();
         match self.core.try_alloc() {
             Ok(pfn) => Ok(pfn),
             Err(refusal) => self.core.alloc_slow(refusal, &NoReclaim),
@@ -101,6 +102,7 @@ impl<P: Platform> Memory<P> {
     /// Takes a frame; asks `reclaim` for more as long as there are none. May sleep.
     #[inline]
     pub fn alloc_or_reclaim(&self, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
+        self.core.may_sleep();
         match self.core.try_alloc() {
             Ok(pfn) => Ok(pfn),
             Err(refusal) => self.core.alloc_slow(refusal, reclaim),
@@ -128,12 +130,14 @@ impl<P: Platform> Memory<P> {
     /// References are counted on the first frame alone.
     pub fn alloc_order(&self, order: u8) -> Result<Pfn, OutOfFrames> {
         let core = &self.core;
+        core.may_sleep();
         core.try_alloc_order(order).or_else(|refusal| core.alloc_slow(refusal, &NoReclaim))
     }
 
     /// Takes a row of frames as [`Memory::alloc_order`] does, asking `reclaim` as long as there is none. May sleep.
     pub fn alloc_order_or_reclaim(&self, order: u8, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
         let core = &self.core;
+        core.may_sleep();
         core.try_alloc_order(order).or_else(|refusal| core.alloc_slow(refusal, reclaim))
     }
 
@@ -252,6 +256,22 @@ impl<P: Platform> Core<P> {
         self.take().ok_or(self.refusal(0, Cause::Exhausted))
     }
 
+    /// Notes that the caller may be put to sleep. With poison on, a caller that must not is found even if it isn't.
+    ///
+    /// # Panics
+    /// With poison on, inside an RCU section.
+    #[inline(always)]
+    pub(crate) fn may_sleep(&self) {
+        if self.options.poison {
+            self.check_context();
+        }
+    }
+
+    #[cold]
+    fn check_context(&self) {
+        assert!(!self.rcu.is_reading(), "an allocation that may sleep is made inside an RCU section: use try_alloc");
+    }
+
     /// Counts an allocation; says whether it must fail.
     #[inline(always)]
     pub(crate) fn strikes(&self) -> bool {
@@ -347,10 +367,7 @@ impl<P: Platform> Core<P> {
     fn retire(&self, pfn: Pfn, order: u8) {
         let page = self.frames.page(pfn);
         let state = page.state();
-        assert!(
-            !state.is_free() && state.order() == order,
-            "I1: {pfn} is freed, but is no block of order {order} in use"
-        );
+        assert!(state.is_in_use(order), "I1: {pfn} is freed, but is no block of order {order} in use");
         page.clear();
         page.set_state(State::FREE);
         if self.options.poison {

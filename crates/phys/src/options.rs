@@ -12,7 +12,8 @@ use crate::stash;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Fills freed frames and objects with a pattern and panics if it changed when they are handed out again.
+    /// Fills freed frames and objects with a pattern and panics if it changed when they are handed out again. Panics too
+    /// if an allocation that may sleep is made inside an RCU section.
     pub poison: bool,
     /// Width of reference counts, 2 to 31: tests narrow it to reach the limit.
     pub refcount_bits: u32,

@@ -25,7 +25,7 @@
 //! ```
 //! Forbidden: the owner takes `n` having seen `t < n`, and a thief moves `top` from `n` to `n + 1`. That thief saw `top = n`
 //! before its fence and `bottom > n` after it. If the owner's fence comes first, the thief sees `bottom = n` and takes
-//! nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model: `tests::model`.
+//! nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model: `model_tests`.
 //!
 //! Source: Chase and Lev 2005, with the orders of Lê, Pop, Cohen and Zappa Nardelli 2013. The ring's size is fixed; each
 //! store to `bottom` releases, where theirs lean on a fence in `push`.
@@ -114,7 +114,8 @@ impl<P: Processor> Stash<P> {
     pub(crate) fn push(&self, thing: usize) -> usize {
         // Relaxed: only the owner writes it.
         let bottom = self.bottom.load(Ordering::Relaxed);
-        // ORDER: Acquire pairs with the Release in `steal`: the thief has read the entry that is written here.
+        // ORDER: Acquire pairs with the Release in `claim`: the thief has read the entry that is written here. (The checker
+        // can't show it: it delays no load past a later store. Processors other than x86 do.)
         let top = self.top.load(Ordering::Acquire);
         debug_assert!(bottom - top < self.entries.len() as u64, "I1: the stash is full");
         self.entry(bottom).store(thing, Ordering::Relaxed);
@@ -156,9 +157,9 @@ impl<P: Processor> Stash<P> {
             return None;
         }
         let newest = bottom - 1;
-        // ORDER: Release as in `push`: a thief that reads this value takes things pushed before.
+        // ORDER: Release as in `push`: a thief that reads this value takes things that were pushed before.
         self.bottom.store(newest, Ordering::Release);
-        // ORDER: pairs with the fence in `steal`; forbids that both take thing `newest` (module table, `tests::model`).
+        // ORDER: pairs with the fence in `steal`; forbids that both take thing `newest` (module table, `model_tests`).
         P::fence(Ordering::SeqCst);
         let top = self.top.load(Ordering::Relaxed);
         if top < newest {
@@ -172,8 +173,8 @@ impl<P: Processor> Stash<P> {
     fn pop_last(&self, newest: u64, top: u64) -> Option<usize> {
         let thing = self.entry(newest).load(Ordering::Relaxed);
         let is_mine = top == newest && self.claim(top, 1);
-        // ORDER: Release as in `push`.
-        self.bottom.store(newest + 1, Ordering::Release);
+        // Relaxed: the stash is empty, so that a thief who sees this takes nothing on the strength of it.
+        self.bottom.store(newest + 1, Ordering::Relaxed);
         is_mine.then_some(thing)
     }
 
@@ -194,9 +195,9 @@ impl<P: Processor> Stash<P> {
     /// Takes the oldest thing. Anybody's.
     pub(crate) fn steal(&self) -> Option<usize> {
         loop {
-            // ORDER: Acquire pairs with the Release in `claim`: the bottom that the other thief saw is not unseen here.
-            let top = self.top.load(Ordering::Acquire);
-            // ORDER: pairs with the fence in `pop_if`; forbids that both take one thing (module table, `tests::model`).
+            // Relaxed: the compare-and-swap fails if it is old; the fence orders it before the load of `bottom`.
+            let top = self.top.load(Ordering::Relaxed);
+            // ORDER: pairs with the fence in `pop_if`; forbids that both take one thing (module table, `model_tests`).
             P::fence(Ordering::SeqCst);
             // ORDER: Acquire pairs with the Release in `push`.
             let bottom = self.bottom.load(Ordering::Acquire);
@@ -212,11 +213,29 @@ impl<P: Processor> Stash<P> {
 
     /// Moves `top` on if it still is `top`: the things passed over are the caller's (I2).
     fn claim(&self, top: u64, count: u64) -> bool {
-        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written again;
-        // Acquire pairs with the Release here: as in `steal`.
-        self.top.compare_exchange(top, top + count, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written again.
+        self.top.compare_exchange(top, top + count, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }
 
+/// Takes a thing from any of `stashes`; fails only if at some instant during the call all were empty.
+///
+/// The caller keeps batches from being pushed or shed meanwhile, so that things appear by `push` alone, which counts them.
+/// The counts are added up before and after every stash has been tried. Each only grows: equal sums mean that no stash
+/// gained a thing between the two looks at its count, so that one found empty in between was empty when the last was tried.
+/// Ends: those who push without their lists being filled again run out of things.
+pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(stashes: impl Fn() -> I) -> Option<usize> {
+    let nr_pushed = || stashes().fold(0, |sum: u64, stash| sum.wrapping_add(stash.nr_pushed()));
+    loop {
+        let before = nr_pushed();
+        let found = stashes().find_map(Stash::steal);
+        if found.is_some() || nr_pushed() == before {
+            return found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 mod tests;

@@ -88,6 +88,11 @@ impl State {
         self.0 & !POISONED == Self::listed(order).0
     }
 
+    /// Says whether this heads a block of `order` that is given out and not deferred.
+    pub(crate) fn is_in_use(self, order: u8) -> bool {
+        !self.is_free() && self.0 & (ORDER | DEFERRED) == u32::from(order) << ORDER_SHIFT
+    }
+
     pub(crate) fn is_poisoned(self) -> bool {
         self.0 & POISONED != 0
     }
@@ -153,6 +158,8 @@ mod tests {
         assert_eq!(state, State::FREE);
         assert!(state.is_free() && !state.is_listed() && !state.is_listed_at(0));
         assert_eq!(state.most_references(), 0);
+        assert!(State::given(4, 9).is_in_use(4) && !State::given(4, 9).is_in_use(0) && !state.is_in_use(0));
+        assert!(!State::given(4, 9).with_deferral().is_in_use(4));
         assert!(State::listed(3).with_poison().is_listed_at(3) && !State::listed(3).is_listed_at(2));
     }
 }

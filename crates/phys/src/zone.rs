@@ -9,10 +9,8 @@
 //! * I2 frames go from the buddy allocator to a list, or back, under the zone's lock alone.
 //!
 //! # Why a failure is exact
-//! The searcher holds the lock, so that frames only appear on lists by `put`, which counts them. It adds the counts up,
-//! tries to steal from each list, and adds the counts up again. Counts only grow: equal sums mean that no list gained a
-//! frame between the first and the second look at its count, so a list found empty in between stayed empty until the last
-//! list had been tried. At that instant all were empty, and the buddy allocator was throughout.
+//! The searcher holds the lock and finds the buddy allocator empty throughout; `stash::search` finds all lists empty at one
+//! instant.
 //!
 //! # Lock order
 //! The zone's lock is the innermost of all: nothing waits, parks or calls out under it.
@@ -22,7 +20,7 @@ use crate::error::ZoneKind;
 use crate::frames::Frames;
 use crate::options::Options;
 use crate::pfn::Pfn;
-use crate::stash::{Batch, Stash};
+use crate::stash::{self, Batch, Stash};
 use faultless_platform::{Atomic, CachePadded, Ordering, Platform};
 use faultless_sync::{PerCpu, SpinMutex};
 
@@ -108,17 +106,7 @@ impl<P: Platform> Zone<P> {
 
     /// Takes a frame from any list; the caller holds the lock and has found the buddy allocator empty.
     fn steal(&self) -> Option<usize> {
-        loop {
-            let before = self.nr_pushed();
-            let stolen = self.lists.iter().find_map(Stash::steal);
-            if stolen.is_some() || self.nr_pushed() == before {
-                return stolen;
-            }
-        }
-    }
-
-    fn nr_pushed(&self) -> u64 {
-        self.lists.iter().fold(0, |sum, list| sum.wrapping_add(list.nr_pushed()))
+        stash::search(|| self.lists.iter())
     }
 
     /// Gives a list's coldest frames back.

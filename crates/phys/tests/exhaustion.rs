@@ -3,6 +3,7 @@
 mod support;
 
 use faultless_phys::{Cause, Failing, Kind, Memory, NoReclaim, Options, Pfn, Reclaim, Wanted, ZoneKind};
+use faultless_platform::count::{self, Count};
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{Processor, Threads};
 use std::cell::RefCell;
@@ -154,33 +155,48 @@ fn failures_on_request_strike_single_allocations_and_change_nothing() {
     });
 }
 
-/// Each thread keeps one frame fewer than would exhaust the memory together; so nobody may ever be refused.
-#[test]
-fn nobody_is_refused_while_a_frame_is_free() {
-    const THREADS: usize = 3;
-    const EACH: usize = 6;
-    let (world, machine) = (NativeWorld::new(THREADS * EACH, 2, narrow()), Machine::new(2));
-    Native::run(&machine, THREADS, &|thread| {
+const THREADS: usize = 3;
+const EACH: usize = 6;
+
+/// Each thread takes a frame only while it has fewer than its share; so nobody may ever be refused.
+fn nobody_is_refused<P: Threads>(machine: &P::Machine, options: Options, rounds: usize, rounds_a_drain: usize) {
+    let world = World::<P>::new(THREADS * EACH, 2, options);
+    P::run(machine, THREADS, &|thread| {
         let mut dice = Dice(thread as u64);
         let mut held: Vec<Pfn> = Vec::new();
-        for round in 0..30_000 {
-            Native::enter();
-            if held.len() < EACH && dice.roll(2) == 0 {
+        for round in 0..rounds {
+            P::enter();
+            if held.len() < EACH && dice.roll(4) != 0 {
                 held.push(world.memory.try_alloc().expect("a frame is free: each holds at most its share"));
             } else if !held.is_empty() {
                 world.free_all([held.swap_remove(dice.roll(held.len()))]);
             }
-            if round % 64 == 0 {
+            if round % rounds_a_drain == 0 {
                 world.memory.drain_cpu_lists();
             }
-            Native::leave();
+            P::leave();
         }
-        Native::enter();
+        P::enter();
         world.free_all(held);
-        Native::leave();
+        P::leave();
     });
     assert_eq!(world.memory.nr_free(), THREADS * EACH);
     assert!(world.memory.audit().is_clean(), "{}", world.memory.audit());
+}
+
+#[test]
+fn nobody_is_refused_while_a_frame_is_on_some_list() {
+    nobody_is_refused::<Native>(&Machine::new(2), narrow(), 100_000, 64);
+}
+
+/// A batch is all there is: whoever fetches it must not hide it on the way to the list, or back. Counting makes every
+/// atomic a place where the other CPU may come between.
+#[test]
+fn nobody_is_refused_while_frames_are_on_their_way() {
+    let wide = Options { list_high: 192, list_batch: 64, ..narrow() };
+    nobody_is_refused::<Count>(&count::Machine::new(2), wide, 60_000, 2);
+    let tight = Options { list_high: 2, list_batch: 2, ..narrow() };
+    nobody_is_refused::<Count>(&count::Machine::new(2), tight, 250_000, 1000);
 }
 
 /// Two CPUs fight for all frames: every one is given out, to one of them, and the sum is exact.

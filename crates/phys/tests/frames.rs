@@ -105,6 +105,29 @@ fn a_frame_freed_twice_is_noticed() {
 }
 
 #[test]
+#[should_panic(expected = "is no block of order 0 in use")]
+fn a_frame_freed_at_once_and_deferred_is_noticed() {
+    let (world, machine) = (NativeWorld::new(100, 1, Options::default()), Machine::new(1));
+    machine.attach(|| {
+        let pfn = world.memory.alloc().expect("plenty");
+        // SAFETY: freed once too often, which is what the test is about: it must panic.
+        unsafe { world.memory.free_deferred(pfn) };
+        world.free_all([pfn]);
+    });
+}
+
+#[test]
+#[should_panic(expected = "is deferred, but is no single frame in use")]
+fn a_row_deferred_is_noticed() {
+    let (world, machine) = (NativeWorld::new(100, 1, Options::default()), Machine::new(1));
+    machine.attach(|| {
+        let row = world.memory.alloc_order(1).expect("plenty");
+        // SAFETY: refused, which is what the test is about: it must panic.
+        unsafe { world.memory.free_deferred(row) };
+    });
+}
+
+#[test]
 #[should_panic(expected = "is no block of order 1 in use")]
 fn a_row_freed_with_another_order_is_noticed() {
     let (world, machine) = (NativeWorld::new(100, 1, Options::default()), Machine::new(1));

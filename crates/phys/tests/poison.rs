@@ -36,19 +36,29 @@ fn without_poison_nobody_looks() {
     write_after_free(0, Options::default());
 }
 
-#[test]
-#[should_panic(expected = "was written after it was freed")]
-fn a_write_is_found_after_the_frame_has_merged_into_a_row() {
+/// Frees 64 frames, merges them, writes to the one of that index, and takes them again in rows or one by one.
+fn write_into_merged(index: usize, order: u8) {
     let (world, machine) = (World::<Native>::new(64, 1, narrow()), Machine::new(1));
     machine.attach(|| {
-        let frames = world.take_all();
+        let mut frames = world.take_all();
+        frames.sort_unstable();
         world.free_all(frames.clone());
         world.memory.drain_cpu_lists();
         // SAFETY: as above.
-        unsafe { world.memory.frame(frames[40]).add(100).write_volatile(1) };
-        let rows: Vec<Pfn> = std::iter::from_fn(|| world.memory.alloc_order(2).ok()).collect();
-        panic!("{} rows were given out", rows.len());
+        unsafe { world.memory.frame(frames[index]).add(100).write_volatile(1) };
+        let rows = std::iter::from_fn(|| world.memory.alloc_order(order).ok()).count();
+        assert_eq!(rows << order, 64);
     });
+}
+
+#[test]
+fn a_write_is_found_wherever_the_frame_stands_in_its_row() {
+    for (index, order) in (0..64).flat_map(|index| [(index, 0), (index, 1)]) {
+        let found = std::panic::catch_unwind(|| write_into_merged(index, order));
+        let message = found.expect_err("the write went unnoticed");
+        let message = message.downcast_ref::<String>().expect("a message");
+        assert!(message.contains("was written after it was freed: byte 96 holds"), "{message}");
+    }
 }
 
 #[test]
@@ -88,5 +98,17 @@ fn a_write_to_a_freed_object_is_found() {
         }
         let again = slab.alloc();
         panic!("{again:?} was given out");
+    });
+}
+
+#[test]
+#[should_panic(expected = "an allocation that may sleep is made inside an RCU section")]
+fn an_allocation_that_may_sleep_in_an_rcu_section_is_found_though_it_need_not() {
+    let (world, machine) = (World::<Native>::new(50, 1, narrow()), Machine::new(1));
+    machine.attach(|| {
+        let _section = world.memory.rcu().read();
+        assert!(world.memory.try_alloc().is_ok());
+        let slept = world.memory.alloc();
+        panic!("{slept:?} was given out");
     });
 }

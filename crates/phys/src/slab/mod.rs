@@ -25,7 +25,7 @@ use crate::memory::Memory;
 use crate::pfn::Pfn;
 use crate::poison;
 use crate::reclaim::{NoReclaim, Reclaim, Wanted};
-use crate::stash::{Batch, Stash};
+use crate::stash::{self, Batch, Stash};
 use alloc::boxed::Box;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -103,6 +103,7 @@ impl<P: Platform, T> Slab<P, T> {
     /// Takes an object. May sleep, to wait for frames and objects that are freed after a grace period.
     #[inline]
     pub fn alloc(&self) -> Result<NonNull<T>, OutOfFrames> {
+        self.core.memory.core().may_sleep();
         let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, &NoReclaim));
         object.map(|object| self.core.pointer(object))
     }
@@ -115,6 +116,7 @@ impl<P: Platform, T> Slab<P, T> {
 
     /// Takes an object; asks `reclaim` for more frames as long as there are none. May sleep.
     pub fn alloc_or_reclaim(&self, reclaim: &dyn Reclaim) -> Result<NonNull<T>, OutOfFrames> {
+        self.core.memory.core().may_sleep();
         let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, reclaim));
         object.map(|object| self.core.pointer(object))
     }
@@ -252,16 +254,9 @@ impl<P: Platform> Core<P> {
         first.or_else(|| magazine.objects.pop())
     }
 
-    /// Takes an object from any magazine; the caller holds the depot's lock (see `zone` for why a failure is exact).
+    /// Takes an object from any magazine; the caller holds the depot's lock.
     fn steal(&self) -> Option<usize> {
-        let nr_pushed = || self.magazines.iter().fold(0_u64, |sum, one| sum.wrapping_add(one.objects.nr_pushed()));
-        loop {
-            let before = nr_pushed();
-            let stolen = self.magazines.iter().find_map(|magazine| magazine.objects.steal());
-            if stolen.is_some() || nr_pushed() == before {
-                return stolen;
-            }
-        }
+        stash::search(|| self.magazines.iter().map(|magazine| &magazine.objects))
     }
 
     /// 1. what waits for a grace period; 2. what the caller can reclaim, as long as it finds something.

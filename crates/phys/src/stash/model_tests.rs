@@ -1,0 +1,159 @@
+//! The race tables under the loom checker. Things are indices into relaxed words: what a thing means is seen whole, or the
+//! model shows an old value. Each word is bumped by whoever gets the thing, so that a thing that comes out twice shows.
+
+use super::*;
+use faultless_platform::loom::{Bounds, Loom, explore, start};
+use std::rc::Rc;
+use std::vec::Vec;
+
+type Word = <Loom as Processor>::AtomicU64;
+
+/// A stash, and what each of four things means.
+struct World {
+    stashes: [Stash<Loom>; 2],
+    meanings: [Word; 4],
+    flag: Word,
+}
+
+/// What a thing means once its maker has made it.
+const MADE: u64 = 10;
+
+fn world(room: usize) -> World {
+    let word = || Word::new(0);
+    World { stashes: [Stash::new(room), Stash::new(room)], meanings: [word(), word(), word(), word()], flag: word() }
+}
+
+impl World {
+    /// Makes a thing and puts it in.
+    fn make(&self, thing: usize) {
+        self.meanings[thing].store(MADE, Ordering::Relaxed);
+        self.stashes[0].push(thing);
+    }
+
+    /// Looks at what came out, and uses it up.
+    fn use_up(&self, things: impl IntoIterator<Item = usize>) {
+        for thing in things {
+            let meaning = self.meanings[thing].load(Ordering::Relaxed);
+            assert_eq!(meaning, MADE, "thing {thing} came out twice or unmade");
+            self.meanings[thing].store(MADE + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn pop(&self) {
+        self.use_up(self.stashes[0].pop());
+    }
+
+    fn steal(&self) {
+        self.use_up(self.stashes[0].steal());
+    }
+
+    /// Takes what is left, and counts that each of `nr_made` things came out.
+    fn settle(&self, nr_made: usize) {
+        self.use_up(core::iter::from_fn(|| self.stashes[0].steal()));
+        let nr_used = self.meanings.iter().filter(|word| word.load(Ordering::Relaxed) == MADE + 1).count();
+        assert_eq!(nr_used, nr_made, "a thing was lost");
+    }
+}
+
+type Body = fn(&World);
+
+/// Explores the owner, who first makes `nr_before` things, beside thieves.
+fn race<const N: usize>(preemptions: Option<usize>, nr_before: usize, nr_made: usize, owner: Body, thieves: [Body; N]) {
+    explore(Bounds { nr_cpus: N + 1, max_preemptions: preemptions }, move || {
+        let world = Rc::new(world(2));
+        (0..nr_before).for_each(|thing| world.make(thing));
+        let others: Vec<_> = thieves
+            .iter()
+            .map(|&thief| {
+                let world = Rc::clone(&world);
+                start(move || thief(&world))
+            })
+            .collect();
+        owner(&world);
+        others.into_iter().for_each(|thief| thief.join().expect("a thief failed"));
+        world.settle(nr_made);
+    });
+}
+
+#[test]
+fn the_last_thing_goes_to_one() {
+    race(None, 1, 1, World::pop, [World::steal]);
+    race(Some(3), 1, 1, World::pop, [World::steal, World::steal]);
+}
+
+/// The table's case: the owner takes without a compare-and-swap what a thief may be after.
+#[test]
+fn two_things_go_to_one_each() {
+    let steal_twice: Body = |world| {
+        world.steal();
+        world.steal();
+    };
+    race(None, 2, 2, World::pop, [steal_twice]);
+    race(None, 2, 2, |world| world.use_up(world.stashes[0].pop_hot()), [steal_twice]);
+    race(Some(3), 2, 2, World::pop, [World::steal, World::steal]);
+}
+
+#[test]
+fn what_is_pushed_is_seen_whole() {
+    let push_and_pop: Body = |world| {
+        world.make(0);
+        world.pop();
+        world.make(1);
+    };
+    race(None, 0, 2, push_and_pop, [World::steal]);
+    let push_two_and_pop: Body = |world| {
+        world.make(0);
+        world.make(1);
+        world.pop();
+    };
+    race(None, 0, 2, push_two_and_pop, [World::steal]);
+    race(Some(3), 0, 2, push_two_and_pop, [World::steal, World::steal]);
+}
+
+/// The ring has two entries: the third thing overwrites the first one's.
+#[test]
+fn an_entry_is_not_written_again_before_it_was_read() {
+    let push_when_there_is_room: Body = |world| {
+        if world.stashes[0].len() < 2 {
+            world.make(2);
+        } else {
+            world.meanings[2].store(MADE + 1, Ordering::Relaxed);
+        }
+    };
+    race(None, 2, 3, push_when_there_is_room, [World::steal]);
+    race(Some(3), 2, 3, push_when_there_is_room, [World::steal, World::steal]);
+}
+
+#[test]
+fn the_owner_sheds_while_others_steal() {
+    let shed: Body = |world| world.use_up(world.stashes[0].shed(2).as_slice().iter().copied());
+    let shed_and_pop: Body = |world| {
+        world.use_up(world.stashes[0].shed(1).as_slice().iter().copied());
+        world.pop();
+    };
+    race(None, 2, 2, shed, [World::steal]);
+    race(Some(3), 2, 2, shed_and_pop, [World::steal, World::steal]);
+}
+
+/// One CPU frees a thing, and then another takes the last one elsewhere: at no instant is nothing free.
+#[test]
+fn a_search_that_fails_saw_an_instant_without_anything() {
+    explore(Bounds { nr_cpus: 3, max_preemptions: Some(4) }, || {
+        let world = Rc::new(world(2));
+        world.stashes[1].push(1);
+        let (freeing, taking) = (Rc::clone(&world), Rc::clone(&world));
+        let freer = start(move || {
+            freeing.stashes[0].push(0);
+            freeing.flag.store(1, Ordering::Release);
+        });
+        let taker = start(move || {
+            if taking.flag.load(Ordering::Acquire) == 1 {
+                taking.stashes[1].pop();
+            }
+        });
+        let found = search(|| world.stashes.iter());
+        assert!(found.is_some(), "something was free all the time");
+        freer.join().expect("the freer failed");
+        taker.join().expect("the taker failed");
+    });
+}
