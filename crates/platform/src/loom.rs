@@ -22,6 +22,9 @@ use loom::thread::{self, JoinHandle, Thread, ThreadId};
 use std::sync::Arc;
 use std::vec::Vec;
 
+/// A plain cell whose accesses must be ordered: the checker fails if a write is concurrent with another access.
+pub use loom::cell::UnsafeCell;
+
 /// The processor under the loom checker. It has no memory: loom's atomics can't live inside frames.
 #[derive(Debug, Clone, Copy)]
 pub enum Loom {}
@@ -42,7 +45,7 @@ struct Model {
     threads: Vec<ModelThread>,
     /// Those who sleep: on which address, and who.
     sleepers: Vec<(usize, usize)>,
-    is_crowded: bool,
+    may_be_crowded: bool,
     now_ns: u64,
     /// Accessed by each park and unpark, so that the checker knows that their order matters.
     order: Option<&'static checked::AtomicU32>,
@@ -71,6 +74,7 @@ std::thread_local! {
 
 loom::lazy_static! {
     static ref ORDER: checked::AtomicU32 = checked::AtomicU32::new(0);
+    static ref CROWDED: checked::AtomicU32 = checked::AtomicU32::new(0);
 }
 
 /// Runs `body` under every interleaving within `bounds`, on a slot; returns how many there were.
@@ -104,9 +108,12 @@ pub fn start<R: 'static>(body: impl FnOnce() -> R + 'static) -> JoinHandle<R> {
     })
 }
 
-/// Says from now on that threads wait for slots, so that spinners give way.
+/// Says from now on whether threads wait for slots, so that spinners give way. A model in which that changes says so
+/// before its threads start.
 pub fn set_crowded(is_crowded: bool) {
-    with(|model| model.is_crowded = is_crowded);
+    with(|model| model.may_be_crowded = true);
+    CROWDED.store(is_crowded.into(), Ordering::Relaxed);
+    notify_if(|_| true);
 }
 
 fn with<R>(act: impl FnOnce(&mut Model) -> R) -> R {
@@ -145,9 +152,13 @@ fn is_watching(address: usize) -> bool {
 
 /// Lets those look again whose condition read this address.
 fn notify(address: usize) {
+    notify_if(|watched| watched.contains(&address));
+}
+
+fn notify_if(is_concerned: impl Fn(&[usize]) -> bool) {
     with(|model| {
         for thread in &mut model.threads {
-            if thread.watched.as_ref().is_some_and(|watched| watched.contains(&address)) {
+            if thread.watched.as_deref().is_some_and(&is_concerned) {
                 thread.is_notified = true;
                 thread.handle.unpark();
             }
@@ -351,7 +362,9 @@ impl Processor for Loom {
     }
 
     fn should_yield() -> bool {
-        with(|model| model.is_crowded)
+        // A failed exchange sees the newest value. Relaxed: a hint.
+        with(|model| model.may_be_crowded)
+            && CROWDED.compare_exchange(2, 2, Ordering::Relaxed, Ordering::Relaxed) == Err(1)
     }
 
     fn now() -> u64 {
@@ -366,10 +379,14 @@ impl Processor for Loom {
     }
 
     fn spin_until_deadline(_deadline_ns: u64, mut condition: impl FnMut() -> bool) -> bool {
-        if Self::should_yield() {
-            return condition();
+        while !condition() {
+            if Self::should_yield() {
+                return false;
+            }
+            if look_or_sleep(&mut condition) {
+                break;
+            }
         }
-        Self::spin_until(condition);
         true
     }
 

@@ -1,55 +1,443 @@
 //! Stress on OS threads: more threads than slots, so that spinners meet sleepers.
 
+use core::ptr::NonNull;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{Ordering, Processor, Threads};
-use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
+use faultless_sync::{
+    AtomicCpuSet, Barrier, Event, LockStats, McsQueue, Patches, PerCpuCounter, Rcu, RcuHead, RwSemaphore, RwSpinLock,
+    Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex, with_semaphore,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-type Cell = <Native as Processor>::AtomicU64;
+type Word = <Native as Processor>::AtomicU64;
 
 /// Runs `body` on every thread, on a slot.
 fn on(nr_cpus: usize, nr_threads: usize, body: impl Fn(usize) + Sync) {
-    Native::run(&Machine::new(nr_cpus), nr_threads, &|thread| {
+    on_machine(&Machine::new(nr_cpus), nr_threads, body);
+}
+
+fn on_machine(machine: &Machine, nr_threads: usize, body: impl Fn(usize) + Sync) {
+    Native::run(machine, nr_threads, &|thread| {
         Native::enter();
         body(thread);
         Native::leave();
     });
 }
 
-struct Pairs {
+/// Two words that writers change and readers never see apart.
+struct Pair {
+    left: Word,
+    right: Word,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self { left: Word::new(0), right: Word::new(0) }
+    }
+
+    fn change(&self) {
+        for word in [&self.left, &self.right] {
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.left.load(Ordering::Relaxed), self.right.load(Ordering::Relaxed));
+    }
+
+    fn changes(&self) -> u64 {
+        self.check();
+        self.left.load(Ordering::Relaxed)
+    }
+}
+
+struct ReadersAndWriters {
     nr_cpus: usize,
 }
 
-impl SemaphoreVisitor<Native> for Pairs {
-    type Output = ();
-    /// Writers change two words; readers never see one of them alone.
-    fn visit<S: RwSemaphore<Native>>(self) {
-        let (lock, left, right) = (S::new(), Cell::new(0), Cell::new(0));
+impl SemaphoreVisitor<Native> for ReadersAndWriters {
+    type Output = &'static str;
+    fn visit<S: RwSemaphore<Native>>(self) -> &'static str {
+        let (lock, pair) = (S::new(), Pair::new());
         on(self.nr_cpus, 6, |thread| {
             for round in 0..2000 {
-                if (thread + round) % 3 == 0 {
-                    let write = lock.write();
-                    left.store(left.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                    right.store(right.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                    if round % 5 == 0 {
-                        let _read = write.downgrade();
-                        assert_eq!(left.load(Ordering::Relaxed), right.load(Ordering::Relaxed));
+                match (thread + round) % 6 {
+                    0 | 1 => {
+                        let write = lock.write();
+                        pair.change();
+                        if round % 5 == 0 {
+                            let _read = write.downgrade();
+                            pair.check();
+                        }
                     }
-                } else {
-                    let _read = lock.read();
-                    assert_eq!(left.load(Ordering::Relaxed), right.load(Ordering::Relaxed));
+                    2 => {
+                        if let Some(_read) = lock.try_read() {
+                            pair.check();
+                        }
+                        if let Some(_write) = lock.try_write() {
+                            pair.check();
+                        }
+                    }
+                    _ => {
+                        let _read = lock.read();
+                        pair.check();
+                    }
                 }
             }
         });
-        assert_eq!(left.load(Ordering::Relaxed), 4000);
+        assert_eq!(pair.changes(), 4000);
         assert!(!lock.is_locked() && !lock.is_contended());
+        S::NAME
     }
 }
 
 #[test]
-fn semaphores_exclude_and_lose_no_wake_up() {
+fn every_registered_semaphore_excludes_and_loses_no_wake_up() {
     for name in SEMAPHORES {
         for nr_cpus in [1, 2, 6] {
-            with_semaphore(name, Pairs { nr_cpus }).expect("every registered name is found");
+            assert_eq!(with_semaphore(name, ReadersAndWriters { nr_cpus }), Some(*name));
         }
     }
+    assert_eq!(with_semaphore("rwsem-1999", ReadersAndWriters { nr_cpus: 1 }), None);
+}
+
+/// One patch of the series at a time, so that each can be switched on alone.
+macro_rules! series {
+    ($name:ident, $patience:literal, $try:literal, $grant:literal, $spin:literal, $spare:literal) => {
+        enum $name {}
+        impl Patches for $name {
+            const NAME: &'static str = stringify!($name);
+            const PATIENCE: u32 = $patience;
+            const LOOK_BEFORE_TRY: bool = $try;
+            const LOOK_BEFORE_GRANT: bool = $grant;
+            const OPTIMISTIC_SPIN: bool = $spin;
+            const SPINNER_SPARES_WAKE: bool = $spare;
+        }
+    };
+}
+
+series!(Stealing, 63, false, false, false, false);
+series!(Impatient, 3, false, false, false, false);
+series!(LooksFirst, 63, true, true, false, false);
+series!(SpinsOnly, 63, false, false, true, false);
+series!(SpinsWithoutStealing, 0, false, true, true, true);
+
+#[test]
+fn each_patch_stands_alone() {
+    for nr_cpus in [1, 2, 6] {
+        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, Stealing>>();
+        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, Impatient>>();
+        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, LooksFirst>>();
+        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, SpinsOnly>>();
+        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, SpinsWithoutStealing>>();
+    }
+}
+
+/// Returns the longest run of tenures of one thread, each begun with the other in line.
+fn longest_overtaking<V: Patches>() -> u64 {
+    let (lock, run, longest) = (Rwsem::<Native, V>::new(), Word::new(0), Word::new(0));
+    on(2, 2, |thread| {
+        for _ in 0..20_000 {
+            let _write = lock.write();
+            let now = if thread == 0 && lock.is_contended() { run.load(Ordering::Relaxed) + 1 } else { 0 };
+            run.store(now, Ordering::Relaxed);
+            longest.store(longest.load(Ordering::Relaxed).max(now), Ordering::Relaxed);
+        }
+    });
+    longest.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
+    // The first tenure of a run is the one that the sleeper found; the others overtake it.
+    assert!(longest_overtaking::<faultless_sync::Series2012>() <= 1);
+    assert!(longest_overtaking::<Impatient>() <= 1 + 3);
+    assert!(longest_overtaking::<Stealing>() <= 1 + 63);
+}
+
+#[test]
+fn whoever_waits_is_counted_with_its_time() {
+    let machine = Machine::new(2);
+    let stats = Arc::new(LockStats::new(2));
+    let lock = Rwsem2012::<Native>::with_stats(Some(Arc::clone(&stats)));
+    let (held, wait_ns) = (Event::<Native>::new(), 3_000_000);
+    on_machine(&machine, 2, |thread| {
+        if thread == 0 {
+            let _write = lock.write();
+            held.set();
+            Native::spin_until(|| lock.is_contended());
+            Native::spin_until_deadline(Native::now() + wait_ns, || false);
+        } else {
+            held.wait();
+            let _read = lock.read();
+        }
+    });
+    let read = stats.figures(Side::Read);
+    assert_eq!(read.nr_contended, 1);
+    assert!(read.wait_ns >= wait_ns && read.longest_wait_ns == read.wait_ns, "{read:?}");
+    assert_eq!(stats.figures(Side::Write).nr_contended, 0);
+}
+
+/// Thread 0 fails while the others wait for a lock that nobody releases.
+fn a_panic_empties_the_line<S: RwSemaphore<Native>>(nr_cpus: usize) {
+    let (machine, lock) = (Machine::new(nr_cpus), S::new());
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        on_machine(&machine, 6, |thread| match thread {
+            0 => {
+                lock.write_lock();
+                let wait_ns = 5_000_000;
+                Native::spin_until_deadline(Native::now() + wait_ns, || false);
+                std::panic::resume_unwind(Box::new("the writer fails"));
+            }
+            1..4 => drop(lock.write()),
+            _ => drop(lock.read()),
+        });
+    }));
+    assert!(result.is_err());
+    assert!(lock.is_locked() && !lock.is_contended(), "somebody is left in line");
+    // SAFETY: thread 0 took it, and is gone.
+    on_machine(&machine, 1, |_| unsafe { lock.write_unlock() });
+    on_machine(&machine, 2, |_| (drop(lock.write()), drop(lock.read())).0);
+    assert!(!lock.is_locked() && !lock.is_contended());
+}
+
+#[test]
+fn a_panic_of_another_thread_takes_waiters_out_of_the_line() {
+    for nr_cpus in [1, 2, 6] {
+        a_panic_empties_the_line::<Rwsem2012<Native>>(nr_cpus);
+        a_panic_empties_the_line::<RwsemV8<Native>>(nr_cpus);
+    }
+}
+
+#[test]
+fn mcs_queue_keeps_order_though_many_leave() {
+    for nr_cpus in [2, 6] {
+        let (queue, pair, nr_entered) = (McsQueue::<Native>::new(), Pair::new(), Word::new(0));
+        on(nr_cpus, 6, |thread| {
+            for round in 0..3000 {
+                let mut looks = (thread * 7 + round) % 5;
+                let keep_waiting = || {
+                    looks = looks.wrapping_sub(1);
+                    looks != 0 && !Native::should_yield()
+                };
+                if queue.lock_while(keep_waiting, || pair.change()).is_some() {
+                    nr_entered.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        assert_eq!(pair.changes(), nr_entered.load(Ordering::Relaxed));
+        assert!(!queue.is_occupied());
+    }
+}
+
+#[test]
+fn spinning_reader_writer_lock_excludes() {
+    let (lock, pair) = (RwSpinLock::<Native>::new(), Pair::new());
+    on(4, 4, |thread| {
+        for round in 0..5000 {
+            if (thread + round) % 4 == 0 {
+                let _write = lock.write();
+                pair.change();
+            } else {
+                let _read = lock.read();
+                pair.check();
+            }
+        }
+    });
+    assert_eq!(pair.changes(), 5000);
+}
+
+#[test]
+fn sequence_count_readers_accept_no_torn_pair() {
+    let (count, lock, pair) = (SeqCount::<Native>::new(), SpinMutex::<Native, ()>::new(()), Pair::new());
+    let nr_accepted = PerCpuCounter::<Native>::new(4);
+    on(4, 4, |thread| {
+        for _ in 0..20_000 {
+            if thread == 0 {
+                let _serial = lock.lock();
+                let _write = count.write();
+                pair.change();
+            } else {
+                let seq = count.read();
+                let (left, right) = (pair.left.load(Ordering::Relaxed), pair.right.load(Ordering::Relaxed));
+                if count.is_unchanged(seq) {
+                    assert_eq!(left, right);
+                    nr_accepted.add(1);
+                }
+            }
+        }
+    });
+    assert!(nr_accepted.sum() > 0 && nr_accepted.sum() <= 60_000);
+}
+
+/// Something that readers reach and writers free.
+struct Object {
+    head: RcuHead<Native>,
+    is_alive: Word,
+    nr_freed: Arc<Word>,
+}
+
+impl Object {
+    fn boxed(nr_freed: &Arc<Word>) -> *mut Self {
+        let nr_freed = Arc::clone(nr_freed);
+        Box::into_raw(Box::new(Self { head: RcuHead::new(), is_alive: Word::new(1), nr_freed }))
+    }
+}
+
+/// Frees the object that the head stands in.
+///
+/// # Safety
+/// The head is that of an [`Object`] from [`Object::boxed`] that nobody reaches.
+unsafe fn free(head: NonNull<RcuHead<Native>>) {
+    // SAFETY: see above.
+    let object = unsafe { Box::from_raw(head.as_ptr().byte_sub(core::mem::offset_of!(Object, head)).cast::<Object>()) };
+    assert_eq!(object.is_alive.swap(0, Ordering::Relaxed), 1, "freed twice");
+    object.nr_freed.fetch_add(1, Ordering::Relaxed);
+}
+
+fn replace_under_readers(nr_cpus: usize, nr_rounds: u64, free_old: impl Fn(&Rcu<Native>, *mut Object) + Sync) {
+    let (rcu, nr_freed) = (Rcu::<Native>::new(nr_cpus), Arc::new(Word::new(0)));
+    let current = <Native as Processor>::AtomicPtr::new(Object::boxed(&nr_freed));
+    let machine = Machine::new(nr_cpus);
+    on_machine(&machine, 5, |thread| {
+        for _ in 0..nr_rounds {
+            if thread < 2 {
+                free_old(&rcu, current.swap(Object::boxed(&nr_freed), Ordering::AcqRel));
+            } else {
+                let _guard = rcu.read();
+                // SAFETY: reached under the guard.
+                let object = unsafe { &*current.load(Ordering::Acquire) };
+                assert_eq!(object.is_alive.load(Ordering::Relaxed), 1, "reached after it was freed");
+            }
+        }
+        rcu.poll();
+    });
+    on_machine(&machine, 1, |_| rcu.flush());
+    assert_eq!(nr_freed.load(Ordering::Relaxed), 2 * nr_rounds);
+    assert_eq!(rcu.nr_deferred(), 0);
+    // SAFETY: the last one, which nobody reaches any more.
+    drop(unsafe { Box::from_raw(current.load(Ordering::Relaxed)) });
+}
+
+fn defer(rcu: &Rcu<Native>, object: *mut Object) {
+    // SAFETY: unlinked by the caller, once; `free` gets what `Object::boxed` made.
+    unsafe { rcu.defer(NonNull::from(&(*object).head), free) };
+    rcu.poll();
+}
+
+#[test]
+fn nothing_is_freed_under_a_reader() {
+    for nr_cpus in [2, 5] {
+        replace_under_readers(nr_cpus, 20_000, defer);
+        replace_under_readers(nr_cpus, 500, |rcu, object| {
+            rcu.synchronize();
+            // SAFETY: unlinked, and a grace period has passed.
+            unsafe { free(NonNull::from(&(*object).head)) };
+        });
+        replace_under_readers(nr_cpus, 300, |rcu, object| {
+            defer(rcu, object);
+            rcu.flush();
+        });
+    }
+}
+
+#[test]
+fn a_batch_runs_by_poll_once_its_grace_period_is_over() {
+    let (rcu, nr_freed) = (Rcu::<Native>::new(2), Arc::new(Word::new(0)));
+    Machine::new(1).attach(|| {
+        for _ in 0..63 {
+            defer(&rcu, Object::boxed(&nr_freed));
+        }
+        assert_eq!((nr_freed.load(Ordering::Relaxed), rcu.nr_deferred()), (0, 63), "an open batch is not run");
+        let guard = rcu.read();
+        defer(&rcu, Object::boxed(&nr_freed));
+        rcu.poll();
+        assert_eq!(nr_freed.load(Ordering::Relaxed), 0, "freed under a reader");
+        drop(guard);
+        rcu.poll();
+        assert_eq!((nr_freed.load(Ordering::Relaxed), rcu.nr_deferred()), (64, 0));
+    });
+}
+
+#[test]
+fn synchronize_inside_a_read_section_is_a_panic_and_no_hang() {
+    let rcu = Rcu::<Native>::new(1);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        Machine::new(1).attach(|| {
+            let _guard = rcu.read();
+            rcu.synchronize();
+        });
+    }));
+    assert!(result.is_err());
+    Machine::new(1).attach(|| rcu.synchronize());
+}
+
+#[test]
+fn barrier_and_event_work_with_fewer_slots_than_threads() {
+    let (barrier, event, total) = (Barrier::<Native>::new(6), Event::<Native>::new(), Word::new(0));
+    let nr_leaders = Word::new(0);
+    on(2, 6, |_| {
+        for round in 1..=100 {
+            total.fetch_add(1, Ordering::Relaxed);
+            let is_leader = barrier.wait();
+            assert_eq!(total.load(Ordering::Relaxed), 6 * round);
+            nr_leaders.fetch_add(u64::from(is_leader), Ordering::Relaxed);
+            barrier.wait();
+        }
+        if total.fetch_add(1, Ordering::Relaxed) == 605 { event.set() } else { event.wait() }
+    });
+    assert!(event.is_set());
+    assert_eq!(nr_leaders.load(Ordering::Relaxed), 100);
+}
+
+#[test]
+fn counters_of_all_cpus_add_up() {
+    let counter = PerCpuCounter::<Native>::new(4);
+    on(4, 8, |thread| {
+        for _ in 0..1000 {
+            counter.add(3);
+            counter.sub(if thread % 2 == 0 { 3 } else { 1 });
+        }
+    });
+    assert_eq!(counter.sum(), 4 * 2 * 1000);
+    Machine::new(1).attach(|| counter.sub(9000));
+    assert_eq!(counter.sum(), 0, "less than nothing is shown as nothing");
+}
+
+#[test]
+fn cpu_set_holds_what_was_inserted() {
+    let set = AtomicCpuSet::<Native>::new();
+    assert!(set.insert(0) && set.insert(1023) && set.insert(64) && !set.insert(64));
+    assert!(set.remove(0) && !set.remove(0));
+    assert!(set.contains(1023) && !set.contains(0));
+    assert!(set.snapshot().iter().eq([64, 1023]));
+}
+
+/// Steps through `nr_writes` writes under a reader; says whether it accepts what it read before them.
+fn accepts_across<const BITS: u32>(nr_writes: u32) -> bool {
+    let count = SeqCount::<Native, BITS>::new();
+    let seq = count.read();
+    for _ in 0..nr_writes {
+        drop(count.write());
+    }
+    count.is_unchanged(seq)
+}
+
+#[test]
+fn narrow_sequence_counts_wrap_after_a_whole_turn_alone() {
+    assert!((1..8).all(|writes| !accepts_across::<4>(writes)));
+    assert!(accepts_across::<4>(8), "four bits are back where they were: what a reader must not sleep through");
+    assert!((1..=300).all(|writes| accepts_across::<8>(writes) == (writes % 128 == 0)));
+    assert!((1..=300).all(|writes| !accepts_across::<64>(writes)));
+}
+
+#[test]
+fn an_odd_count_is_never_unchanged() {
+    let count = SeqCount::<Native, 4>::new();
+    let write = count.write();
+    let seq = count.read();
+    assert!(seq.is_write_in_progress() && !count.is_unchanged(seq));
+    drop(write);
+    assert!(count.is_unchanged(count.read()));
 }

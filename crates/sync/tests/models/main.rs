@@ -1,7 +1,7 @@
 //! Models of every protocol of the crate under the loom checker: all interleavings, within the bounds named in each.
 //!
-//! Data are relaxed atomics: a missing ordering shows as an old value. Nodes on stacks are atomics that notice their use
-//! after their drop. A lost wake-up shows as a deadlock.
+//! Data are plain cells: a missing ordering shows as a race, in either direction. Nodes on stacks are atomics that notice
+//! their use after their drop. A lost wake-up shows as a deadlock.
 
 mod mcs;
 mod parking;
@@ -10,23 +10,30 @@ mod rwsem;
 mod seqcount;
 mod spin;
 
-use faultless_platform::loom::{Bounds, Loom, explore, start};
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::loom::{Bounds, UnsafeCell, explore, start};
 use std::rc::Rc;
 
-type Word = <Loom as Processor>::AtomicU64;
+/// Plain data: the checker fails on accesses that nothing orders.
+struct Plain(UnsafeCell<u64>);
 
-fn read(word: &Word) -> u64 {
-    word.load(Ordering::Relaxed)
-}
+impl Plain {
+    fn new() -> Self {
+        Self(UnsafeCell::new(0))
+    }
 
-fn write(word: &Word, value: u64) {
-    word.store(value, Ordering::Relaxed);
-}
+    fn read(&self) -> u64 {
+        // SAFETY: the checker has seen that no write is concurrent.
+        self.0.with(|value| unsafe { *value })
+    }
 
-/// Adds 1 by a load and a store: two at a time lose one.
-fn bump(word: &Word) {
-    write(word, read(word) + 1);
+    fn write(&self, value: u64) {
+        // SAFETY: the checker has seen that no other access is concurrent.
+        self.0.with_mut(|place| unsafe { *place = value });
+    }
+
+    fn bump(&self) {
+        self.write(self.read() + 1);
+    }
 }
 
 type Body<S> = fn(&S);

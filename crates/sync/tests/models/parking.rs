@@ -1,17 +1,17 @@
 //! Park's contract, and what stands on it directly.
 
-use crate::{Word, bump, race, read, write};
+use crate::{Plain, race};
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
 use faultless_sync::{Barrier, Event};
 
 struct Flag {
     word: <Loom as Processor>::AtomicU32,
-    data: Word,
+    data: Plain,
 }
 
 fn raise(flag: &Flag) {
-    write(&flag.data, 7);
+    flag.data.write(7);
     flag.word.store(1, Ordering::Release);
     Loom::unpark(&flag.word, 1);
 }
@@ -20,12 +20,12 @@ fn await_flag(flag: &Flag) {
     while flag.word.load(Ordering::Acquire) == 0 {
         Loom::park(&flag.word, 0);
     }
-    assert_eq!(read(&flag.data), 7);
+    assert_eq!(flag.data.read(), 7);
 }
 
 #[test]
 fn park_compares_and_sleeps_in_one_step() {
-    let flag = || Flag { word: Atomic::new(0), data: Word::new(0) };
+    let flag = || Flag { word: Atomic::new(0), data: Plain::new() };
     race(None, flag, [raise, await_flag], |_| ());
 }
 
@@ -33,30 +33,30 @@ fn park_compares_and_sleeps_in_one_step() {
 #[should_panic(expected = "deadlock")]
 fn a_wake_up_before_the_change_is_lost() {
     let too_early = |flag: &Flag| {
-        write(&flag.data, 7);
+        flag.data.write(7);
         Loom::unpark(&flag.word, 1);
         flag.word.store(1, Ordering::Release);
     };
-    race(None, || Flag { word: Atomic::new(0), data: Word::new(0) }, [too_early, await_flag], |_| ());
+    race(None, || Flag { word: Atomic::new(0), data: Plain::new() }, [too_early, await_flag], |_| ());
 }
 
 struct Gate {
     event: Event<Loom>,
-    data: Word,
+    data: Plain,
 }
 
 fn gate() -> Gate {
-    Gate { event: Event::new(), data: Word::new(0) }
+    Gate { event: Event::new(), data: Plain::new() }
 }
 
 fn open(gate: &Gate) {
-    write(&gate.data, 7);
+    gate.data.write(7);
     gate.event.set();
 }
 
 fn pass(gate: &Gate) {
     gate.event.wait();
-    assert_eq!(read(&gate.data), 7);
+    assert_eq!(gate.data.read(), 7);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn event_wakes_all_who_wait_and_shows_what_came_before() {
 
 struct Meeting {
     barrier: Barrier<Loom>,
-    counts: [Word; 2],
-    leaders: Word,
+    counts: [Plain; 2],
+    leaders: Plain,
 }
 
 fn meet(meeting: &Meeting) {
@@ -76,16 +76,16 @@ fn meet(meeting: &Meeting) {
         // One after the other: the barrier is what orders the rounds, not the threads of one round.
         let mine = &meeting.leaders;
         if meeting.barrier.wait() {
-            bump(count);
-            bump(mine);
+            count.bump();
+            mine.bump();
         }
         meeting.barrier.wait();
-        assert_eq!(read(count), 1);
+        assert_eq!(count.read(), 1);
     }
 }
 
 #[test]
 fn barrier_holds_all_back_and_has_one_leader_a_round() {
-    let meeting = || Meeting { barrier: Barrier::new(2), counts: [Word::new(0), Word::new(0)], leaders: Word::new(0) };
-    race(Some(2), meeting, [meet, meet], |meeting| assert_eq!(read(&meeting.leaders), 2));
+    let meeting = || Meeting { barrier: Barrier::new(2), counts: [Plain::new(), Plain::new()], leaders: Plain::new() };
+    race(Some(2), meeting, [meet, meet], |meeting| assert_eq!(meeting.leaders.read(), 2));
 }

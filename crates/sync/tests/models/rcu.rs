@@ -1,6 +1,6 @@
 //! RCU: nothing that a reader can see is freed, and waits end.
 
-use crate::{Word, race, read, write};
+use crate::{Plain, race};
 use core::ptr::NonNull;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
@@ -9,7 +9,7 @@ use faultless_sync::{Rcu, RcuHead};
 /// A linked object, and whether it was freed.
 struct Object {
     head: RcuHead<Loom>,
-    is_freed: Word,
+    is_freed: Plain,
 }
 
 struct Shared {
@@ -20,7 +20,7 @@ struct Shared {
 }
 
 fn object() -> Object {
-    Object { head: RcuHead::new(), is_freed: Word::new(0) }
+    Object { head: RcuHead::new(), is_freed: Plain::new() }
 }
 
 fn shared<const N: usize>() -> Shared {
@@ -30,7 +30,7 @@ fn shared<const N: usize>() -> Shared {
 fn reader(shared: &Shared) {
     let _guard = shared.rcu.read();
     if shared.is_linked.load(Ordering::Relaxed) {
-        assert_eq!(read(&shared.object.is_freed), 0, "freed under a reader");
+        assert_eq!(shared.object.is_freed.read(), 0, "freed under a reader");
     }
 }
 
@@ -44,14 +44,14 @@ fn nested_reader(shared: &Shared) {
     let is_linked = shared.is_linked.load(Ordering::Relaxed);
     drop(shared.rcu.read());
     if is_linked {
-        assert_eq!(read(&shared.object.is_freed), 0, "freed after an inner section ended");
+        assert_eq!(shared.object.is_freed.read(), 0, "freed after an inner section ended");
     }
 }
 
 fn free_after_synchronize(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     shared.rcu.synchronize();
-    write(&shared.object.is_freed, 1);
+    shared.object.is_freed.write(1);
 }
 
 fn synchronize(shared: &Shared) {
@@ -78,7 +78,7 @@ fn a_grace_period_that_began_too_early_does_not_count() {
 unsafe fn free(head: NonNull<RcuHead<Loom>>) {
     // SAFETY: the head is the first field of an object; see above.
     let object = unsafe { &*head.as_ptr().cast_const().byte_sub(core::mem::offset_of!(Object, head)).cast::<Object>() };
-    write(&object.is_freed, 1);
+    object.is_freed.write(1);
 }
 
 fn defer(shared: &Shared, object: &Object) {
@@ -91,17 +91,17 @@ fn free_by_flush(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     defer(shared, &shared.object);
     shared.rcu.flush();
-    assert_eq!(read(&shared.object.is_freed), 1, "flush came back too early");
+    assert_eq!(shared.object.is_freed.read(), 1, "flush came back too early");
 }
 
 fn flush_other(shared: &Shared) {
     defer(shared, &shared.other);
     shared.rcu.flush();
-    assert_eq!(read(&shared.other.is_freed), 1, "flush came back too early");
+    assert_eq!(shared.other.is_freed.read(), 1, "flush came back too early");
 }
 
 fn both_are_freed(shared: &Shared) {
-    assert_eq!((read(&shared.object.is_freed), read(&shared.other.is_freed)), (1, 1));
+    assert_eq!((shared.object.is_freed.read(), shared.other.is_freed.read()), (1, 1));
     assert_eq!(shared.rcu.nr_deferred(), 0);
 }
 

@@ -1,9 +1,19 @@
 //! The sequence count: a reader never accepts a torn pair.
 
-use crate::{Word, race, read, write};
-use faultless_platform::Atomic;
+use crate::race;
 use faultless_platform::loom::Loom;
+use faultless_platform::{Atomic, Ordering, Processor};
 use faultless_sync::SeqCount;
+
+type Word = <Loom as Processor>::AtomicU64;
+
+fn read(word: &Word) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+fn write(word: &Word, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
 
 struct Pair {
     count: SeqCount<Loom>,

@@ -1,40 +1,39 @@
 //! Spin locks: one at a time, and each sees what the last one did.
 
-use crate::{Word, bump, race, read};
-use faultless_platform::Atomic;
+use crate::{Plain, race};
 use faultless_platform::loom::Loom;
 use faultless_sync::{RawSpinLock, RwSpinLock, SpinMutex};
 
 struct Raw {
     lock: RawSpinLock<Loom>,
-    count: Word,
+    count: Plain,
 }
 
 fn raw() -> Raw {
-    Raw { lock: RawSpinLock::new(), count: Word::new(0) }
+    Raw { lock: RawSpinLock::new(), count: Plain::new() }
 }
 
 fn take(raw: &Raw) {
     let _guard = raw.lock.guard();
-    bump(&raw.count);
+    raw.count.bump();
 }
 
 fn try_take(raw: &Raw) {
     if let Some(_guard) = raw.lock.try_guard() {
-        bump(&raw.count);
-        bump(&raw.count);
+        raw.count.bump();
+        raw.count.bump();
     }
 }
 
 #[test]
 fn raw_lock_lets_one_in_at_a_time() {
-    race(None, raw, [take, take], |raw| assert_eq!(read(&raw.count), 2));
-    race(Some(4), raw, [take, take, take], |raw| assert_eq!(read(&raw.count), 3));
+    race(None, raw, [take, take], |raw| assert_eq!(raw.count.read(), 2));
+    race(Some(4), raw, [take, take, take], |raw| assert_eq!(raw.count.read(), 3));
 }
 
 #[test]
 fn try_lock_excludes_and_may_fail() {
-    race(None, raw, [take, try_take], |raw| assert!(matches!(read(&raw.count), 1 | 3)));
+    race(None, raw, [take, try_take], |raw| assert!(matches!(raw.count.read(), 1 | 3)));
 }
 
 #[test]
@@ -45,34 +44,34 @@ fn mutex_hands_its_value_on() {
 
 struct Pair {
     lock: RwSpinLock<Loom>,
-    left: Word,
-    right: Word,
+    left: Plain,
+    right: Plain,
 }
 
 fn pair() -> Pair {
-    Pair { lock: RwSpinLock::new(), left: Word::new(0), right: Word::new(0) }
+    Pair { lock: RwSpinLock::new(), left: Plain::new(), right: Plain::new() }
 }
 
 fn change(pair: &Pair) {
     let _guard = pair.lock.write();
-    bump(&pair.left);
-    bump(&pair.right);
+    pair.left.bump();
+    pair.right.bump();
 }
 
 fn look(pair: &Pair) {
     let _guard = pair.lock.read();
-    assert_eq!(read(&pair.left), read(&pair.right));
+    assert_eq!(pair.left.read(), pair.right.read());
 }
 
 fn is_twice(pair: &Pair) {
-    assert_eq!((read(&pair.left), read(&pair.right)), (2, 2));
+    assert_eq!((pair.left.read(), pair.right.read()), (2, 2));
     assert!(!pair.lock.is_locked());
 }
 
 #[test]
 fn rw_lock_excludes_readers_and_writers() {
-    race(None, pair, [change, look], |pair| assert_eq!(read(&pair.right), 1));
+    race(None, pair, [change, look], |pair| assert_eq!(pair.right.read(), 1));
     race(None, pair, [change, change], is_twice);
     race(Some(4), pair, [change, change, look], is_twice);
-    race(Some(4), pair, [change, look, look], |pair| assert_eq!(read(&pair.right), 1));
+    race(Some(4), pair, [change, look, look], |pair| assert_eq!(pair.right.read(), 1));
 }
