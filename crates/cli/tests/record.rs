@@ -25,6 +25,9 @@ fn faults_of_gcc_are_those_that_the_kernel_counts() {
     println!("recorded {recorded} faults, the kernel counts {counted}");
     assert!(counted > 5000.0, "gcc does real work");
     assert!((recorded / counted - 1.0).abs() < 0.02, "recorded {recorded}, counted {counted}");
+    let by_kernel =
+        faults(&trace).filter(|event| matches!(event.kind, EventKind::Fault(Fault { side: Side::Kernel, .. })));
+    assert!(by_kernel.count() > 50, "gcc's reads and writes take some");
     assert_eq!(trace.header.lost, 0);
     assert!(trace.header.missing.is_empty());
 }
@@ -95,7 +98,7 @@ fn a_tiny_buffer_loses_records_and_the_trace_says_so_for_ever() {
     let output = place.record(&["--buffer", "4K"], &["./flood", "0.5"]);
     assert!(output.status.success());
     assert!(err(&output).contains("records were lost"), "{}", err(&output));
-    assert!(place.open().header.lost > 0);
+    assert!(place.open().header.lost > 1000, "nearly all of them");
     let info = faultless().args(["trace", "info"]).arg(place.trace()).output().unwrap();
     let lost = out(&info).lines().find(|line| line.starts_with("lost ")).unwrap().to_owned();
     assert!(!lost.ends_with(" 0"), "{lost}");
@@ -140,7 +143,8 @@ fn waiting_is_told_from_computing_and_wakes_are_seen() {
     let on_cpu_ns: u64 = trace.events.iter().map(|event| event.on_cpu_ns).sum();
     assert!((290_000_000..600_000_000).contains(&on_cpu_ns), "computes 0.3 s: {on_cpu_ns} ns");
     let wakes = |woken| trace.events.iter().filter(|event| event.kind == EventKind::Wake { woken }).count();
-    assert!(wakes(0) > 20 && wakes(1) > 20, "both wake the other: {} and {}", wakes(0), wakes(1));
+    // Who wakes whom how often is the scheduler's choice: a thread that is only preempted needs no waking.
+    assert!(wakes(0) + wakes(1) > 100, "they wake each other: {} and {}", wakes(0), wakes(1));
     for thread in 0..2 {
         check_switches(&trace, thread);
     }

@@ -394,9 +394,7 @@ impl Story {
 impl State {
     /// Returns the CPU time since the thread's last event, and starts counting anew.
     fn on_cpu_until(&mut self, now_ns: u64, kind: &EventKind) -> u64 {
-        if let Some(since) = self.on_since_ns
-            && *kind != EventKind::SwitchIn
-        {
+        if let Some(since) = self.on_since_ns {
             self.on_cpu_ns += now_ns.saturating_sub(since);
         }
         self.on_since_ns = if matches!(kind, EventKind::SwitchOut(_)) { None } else { Some(now_ns) };
