@@ -1,4 +1,4 @@
-//! What a fault and a pair of map calls do to memory, counted: figures that depend on the code alone.
+//! What a fault and each call do to memory, counted: figures that depend on the code alone.
 //!
 //! A change of these figures is a change of cost. If it is meant, change the table here and say why in the commit.
 //! `writes to shared lines` are those to lines that a second CPU used before: here, one that faults in the same area.
@@ -9,7 +9,11 @@ use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_sync::RwsemV8;
 use faultless_vm::design::{Design, MmapSem, SpfV11};
-use faultless_vm::{AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, Vm};
+use faultless_vm::{
+    Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, RemapPlacement,
+    RemapRequest, Vm,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Barrier, Mutex};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -24,99 +28,145 @@ fn request(at: u64, nr_pages: u64) -> MapRequest<'static, Count> {
     }
 }
 
-/// What was counted.
-struct Cost {
-    fault: Figures,
-    map_pair: Figures,
-    spf: u64,
+/// An operation that is counted, in a state that its predecessors have made.
+type Step<D> = (&'static str, for<'a> fn(&Guest<'a, Count, D>, u64));
+
+/// A fault in the area that all share, alone: calls would pass frames, and with them lines, from CPU to CPU.
+fn fault<D: Design<Count>>() -> Vec<Step<D>> {
+    vec![("fault", |guest, _| {
+        let page = NEXT_PAGE.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(guest.store(BASE + page * PAGE, 1).expect("mapped").count, 1);
+    })]
 }
 
-/// Counts on CPU 0, after CPU 1 has done the same in the same space.
-fn measure<D: Design<Count>>() -> Cost {
+/// The calls, in order; the second argument is the first address of the thread's own 16 pages.
+fn calls<D: Design<Count>>() -> Vec<Step<D>> {
+    vec![
+        ("mmap", |guest, at| assert_eq!(guest.space().mmap(&request(at, 16)), Ok(at))),
+        ("mprotect", |guest, at| guest.space().mprotect(at, 4 * PAGE, AreaFlags::READ).expect("mapped")),
+        ("mprotect back", |guest, at| {
+            let both = AreaFlags::READ | AreaFlags::WRITE;
+            guest.space().mprotect(at, 4 * PAGE, both).expect("mapped");
+        }),
+        ("madvise dontneed", |guest, at| guest.space().madvise(at, 4 * PAGE, Advice::DontNeed).expect("mapped")),
+        ("mremap move", |guest, at| {
+            let request = RemapRequest {
+                old_start: at,
+                old_len_bytes: 16 * PAGE,
+                new_len_bytes: 16 * PAGE,
+                placement: RemapPlacement::Fixed(at + 0x1000_0000),
+                keeps_source: false,
+            };
+            guest.space().mremap(&request).expect("room");
+        }),
+        ("munmap", |guest, at| guest.space().munmap(at + 0x1000_0000, 16 * PAGE).expect("valid")),
+        ("brk up", |guest, _| assert_eq!(guest.space().brk(HEAP + 4 * PAGE), HEAP + 4 * PAGE)),
+        ("brk down", |guest, _| assert_eq!(guest.space().brk(HEAP), HEAP)),
+        ("fork, child ends", |guest, _| drop(guest.space().fork().expect("room"))),
+    ]
+}
+
+const HEAP: u64 = 0x50_0000_0000;
+static NEXT_PAGE: AtomicU64 = AtomicU64::new(0);
+/// The page counter is shared by both designs' measurements.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Counts on CPU 0 what each operation does, after CPU 1 has done the same in the same space.
+fn measure<D: Design<Count>>(steps: fn() -> Vec<Step<D>>) -> Vec<(&'static str, Figures)> {
+    let _alone = ONE_AT_A_TIME.lock();
+    NEXT_PAGE.store(0, std::sync::atomic::Ordering::SeqCst);
     let region = HostRegion::reserve(64 << 20).expect("the host has room");
     let machine = Machine::new(2);
-    let result = Mutex::new(None);
     // std's barrier: it keeps the slot while it waits, so that thread and slot have one number.
     let barrier = Barrier::new(2);
-    let slot = Mutex::new(None);
+    let first_is_in = AtomicBool::new(false);
+    let result = Mutex::new(Vec::new());
     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
     let memory = unsafe { Memory::<Count>::new(region.base(), region.len_bytes(), 2, Options::default()) };
     let vm = machine.attach(|| Vm::<Count, D>::new(memory.expect("large enough")).expect("a zero page"));
     let space = machine.attach(|| {
         let space = vm.create_space(Limits::default()).expect("room");
-        space.mmap(&request(BASE, 64)).expect("room");
+        space.mmap(&request(BASE, 256)).expect("room");
+        space.set_heap_start(HEAP);
         space
     });
     Count::run(&machine, 2, &|thread| {
-        // Thread 0 takes slot 0, thread 1 slot 1: one after the other.
-        while thread == 1 && slot.lock().expect("no panic").is_none() {
+        while thread == 1 && !first_is_in.load(std::sync::atomic::Ordering::SeqCst) {
             std::thread::yield_now();
         }
         Count::enter();
-        *slot.lock().expect("no panic") = Some(());
+        first_is_in.store(true, std::sync::atomic::Ordering::SeqCst);
         assert_eq!(Count::cpu(), thread);
         let guest = Guest::new(&space);
         let own = BASE + 0x4000_0000 * (thread as u64 + 1);
-        let mut pages = (thread as u64..64).step_by(2).map(|page| BASE + page * PAGE);
-        let mut fault = || {
-            let taken = guest.store(pages.next().expect("enough pages"), 1).expect("mapped");
-            assert_eq!(taken.count, 1);
-        };
-        let pair = || {
-            space.mmap(&request(own, 16)).expect("room");
-            space.munmap(own, 16 * PAGE).expect("valid");
-        };
+        // Five times each, so that the next page's entry shares a line (8 entries) with one that CPU 1 used.
         // Both warm up, CPU 1 last, so that every line that both use was used by CPU 1 before CPU 0 is counted.
         for turn in [0, 1, 0, 1] {
             if turn == thread {
-                (0..4).for_each(|_| fault());
-                (0..4).for_each(|_| pair());
+                (0..5).for_each(|_| steps().iter().for_each(|(_, step)| step(&guest, own)));
             }
             barrier.wait();
         }
         if thread == 0 {
-            let spf = vm.events().total(Event::Spf);
-            let start = machine.figures(0);
-            fault();
-            let middle = machine.figures(0);
-            let spf = vm.events().total(Event::Spf) - spf;
-            let before_pair = machine.figures(0);
-            pair();
-            let end = machine.figures(0);
-            *result.lock().expect("no panic") = Some(Cost { fault: middle - start, map_pair: end - before_pair, spf });
+            let counted = steps().into_iter().map(|(name, step)| {
+                let before = machine.figures(0);
+                step(&guest, own);
+                (name, machine.figures(0) - before)
+            });
+            result.lock().expect("no panic").extend(counted);
         }
         barrier.wait();
         drop(guest);
         Count::leave();
     });
+    let has_faults = vm.events().total(Event::Faults) > 0;
+    assert_eq!(vm.events().total(Event::Spf) > 0, has_faults && D::NAME == "spf-v11");
     machine.attach(|| drop(space));
     machine.attach(|| drop(vm));
-    result.into_inner().expect("no panic").expect("thread 0 counted")
+    result.into_inner().expect("no panic")
 }
 
-fn show(name: &str, what: &str, figures: Figures) {
-    println!(
-        "{name:10} {what:14} atomics {:4}  read-modify-writes {:3}  fences {:2}  writes to shared lines {:3}",
-        figures.atomics, figures.read_modify_writes, figures.fences, figures.shared_writes
-    );
+type Row = (&'static str, [u64; 4]);
+
+fn check<D: Design<Count>>(expected: &[Row]) {
+    let both = || [measure::<D>(fault), measure::<D>(calls)].concat();
+    let costs = both();
+    assert_eq!(costs, both(), "{} differs between two runs", D::NAME);
+    println!("{}: atomics, read-modify-writes, fences, writes to shared lines", D::NAME);
+    let rows = costs.iter().map(|(name, f)| (*name, [f.atomics, f.read_modify_writes, f.fences, f.shared_writes]));
+    let rows: Vec<Row> = rows.collect();
+    rows.iter().for_each(|row| println!("        {row:?},"));
+    assert_eq!(rows, expected);
 }
 
 #[test]
-fn figures_are_deterministic_and_as_recorded() {
-    let costs = [
-        ("mmap-sem", measure::<MmapSem<RwsemV8<Count>>>(), measure::<MmapSem<RwsemV8<Count>>>()),
-        ("spf-v11", measure::<SpfV11<RwsemV8<Count>>>(), measure::<SpfV11<RwsemV8<Count>>>()),
-    ];
-    for (name, cost, again) in &costs {
-        show(name, "anonymous fault", cost.fault);
-        show(name, "mmap + munmap", cost.map_pair);
-        assert_eq!((cost.fault, cost.map_pair), (again.fault, again.map_pair), "{name} differs between two runs");
-        assert_eq!(cost.spf, u64::from(*name == "spf-v11"));
-    }
-    let figures = costs.map(|(_, cost, _)| [cost.fault, cost.map_pair]);
-    let rows = figures.map(|pair| pair.map(|f| (f.atomics, f.read_modify_writes, f.fences, f.shared_writes)));
-    // atomics, read-modify-writes, fences, writes to shared lines; the last as the designs' tables say
-    let mmap_sem = [(48, 3, 3, 5), (108, 10, 3, 18)];
-    let spf_v11 = [(66, 5, 8, 7), (119, 15, 5, 22)];
-    assert_eq!(rows, [mmap_sem, spf_v11]);
+fn mmap_sem_costs_what_its_table_says() {
+    check::<MmapSem<RwsemV8<Count>>>(&[
+        ("fault", [48, 3, 3, 5]),
+        ("mmap", [50, 3, 2, 7]),
+        ("mprotect", [76, 5, 2, 9]),
+        ("mprotect back", [64, 6, 1, 9]),
+        ("madvise dontneed", [18, 4, 0, 5]),
+        ("mremap move", [290, 7, 14, 13]),
+        ("munmap", [55, 6, 1, 10]),
+        ("brk up", [54, 3, 2, 8]),
+        ("brk down", [58, 6, 1, 11]),
+        ("fork, child ends", [1198, 9, 8, 9]),
+    ]);
+}
+
+#[test]
+fn spf_v11_costs_what_its_table_says() {
+    check::<SpfV11<RwsemV8<Count>>>(&[
+        ("fault", [66, 5, 8, 7]),
+        ("mmap", [56, 5, 3, 9]),
+        ("mprotect", [86, 7, 4, 11]),
+        ("mprotect back", [73, 9, 3, 11]),
+        ("madvise dontneed", [18, 4, 0, 5]),
+        ("mremap move", [301, 12, 16, 17]),
+        ("munmap", [60, 9, 2, 12]),
+        ("brk up", [60, 5, 3, 10]),
+        ("brk down", [63, 9, 2, 13]),
+        ("fork, child ends", [1209, 12, 10, 11]),
+    ]);
 }
