@@ -5,7 +5,8 @@
 //!
 //! [`plan`] turns a trace into what each thread does and must see.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod plan;
+pub mod replay;
 pub mod stats;

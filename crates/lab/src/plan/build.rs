@@ -4,6 +4,7 @@
 //! Steps come in the order of their moments; whatever a step waits for was made before it.
 
 use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
+use rustc_hash::FxHashSet;
 
 use super::edges::{Knowledge, Wait, keep_latest};
 use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
@@ -33,6 +34,8 @@ pub(super) struct Builder<'a> {
     pub(super) woken_by: Vec<Option<Wait>>,
     /// Waits of the step in the making.
     pub(super) waits: Vec<Wait>,
+    /// Faults that nothing explains so far.
+    pub(super) surprises: FxHashSet<EventIndex>,
     /// What each thread's steps wait for, in their order.
     awaited: Vec<Vec<Wait>>,
     knowledge: Knowledge,
@@ -60,6 +63,7 @@ impl<'a> Builder<'a> {
             released: vec![NONE; nr_threads],
             woken_by: vec![None; nr_threads],
             waits: Vec::new(),
+            surprises: FxHashSet::default(),
             awaited: vec![Vec::new(); nr_threads],
             knowledge: Knowledge::new(nr_threads),
             work_ns: if options.pace == Pace::Recorded { super::pace::work(trace) } else { Vec::new() },
@@ -178,7 +182,10 @@ impl<'a> Builder<'a> {
         self.skip("clone of a running thread", clones);
         let totals = std::mem::take(&mut self.plan.totals);
         self.plan.totals = Totals { events: self.trace.events.len() as u64, lost: self.trace.header.lost, ..totals };
+        self.plan.demand.object_pages += OBJECT_TABLES * self.plan.objects.len() as u64;
         self.plan.roots = std::mem::take(&mut self.lives.roots);
+        self.plan.surprises = self.surprises.into_iter().collect();
+        self.plan.surprises.sort_unstable();
         self.plan.nr_spaces = self.lives.spaces.len() as u32;
         self.plan
     }
@@ -207,6 +214,9 @@ fn is_blind(trace: &Trace) -> bool {
     let matters = |missing: &Missing| !matches!(missing, Missing::Wakes);
     trace.header.lost > 0 || trace.header.missing.iter().any(matters)
 }
+
+/// Frames that an object's own tree takes, when it is small.
+const OBJECT_TABLES: u64 = 4;
 
 /// Names under which the kernel shows memory that lives in no file system that is told of stores.
 const MEMORY_NAMES: [&str; 6] = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/[aio]", "anon_inode:"];

@@ -73,8 +73,8 @@ impl Builder<'_> {
         self.plan.demand.areas +=
             u64::from(matches!(call.deed, Deed::Map(_) | Deed::Protect { .. } | Deed::Remap { .. }));
         self.note_object(&call.deed);
-        let state = &mut self.spaces[space as usize];
-        state.apply(&call.deed, result);
+        let now = self.now;
+        self.spaces[space as usize].apply(&call.deed, result, now);
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
@@ -103,9 +103,9 @@ impl Builder<'_> {
         if let Place::Fixed(start) | Place::FixedIfFree(start) | Place::Searched { placed: start, .. } = mapping.place {
             self.plan.lowest_mapped = self.plan.lowest_mapped.min(start);
         }
-        let Backing::Object { object, offset, sharing } = mapping.backing else { return };
+        let Backing::Object { object, sharing, .. } = mapping.backing else { return };
         let plan = &mut self.plan.objects[object as usize];
-        plan.end_bytes = plan.end_bytes.max(offset.saturating_add(page_ceil(mapping.len)));
+        plan.nr_maps += 1;
         // Rights may be added later, so a shared mapping counts whether it allows stores or not.
         plan.has_stores |= sharing == Sharing::Shared;
     }

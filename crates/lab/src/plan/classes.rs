@@ -1,12 +1,14 @@
 //! Why a replayed fault may differ from the recorded one: the classes, and the rule of each.
 //!
 //! # Guarantee
-//! A class is given from the recording alone, before anything is replayed, and each for a cause that the recording
-//! shows. What gets none must be replayed exactly as it was recorded.
+//! A class is given from the recording alone, before anything is replayed, and only to a fault that the recorded events
+//! before it do not explain: one that comes although the page should allow the access, or that shows another present bit
+//! than the page should have. Everything else must be replayed exactly as it was recorded, and so must what is
+//! unexplained and fits no rule.
 //!
 //! | class | the recording shows |
 //! |---|---|
-//! | ambiguous | the fault lies inside another thread's call on that page, beside a fork, or within the clock error of one; or the recording lacks what would decide |
+//! | ambiguous | the fault lies inside another thread's call on that page, beside a fork, or within the clock error of one; or the kernel tried the page twice in a row; or the recording lacks what would decide |
 //! | raced | another thread's fault on that page was under way, or made the entry stronger while this CPU still held the weaker one |
 //! | populated | populate, lock, advice, huge pages or exec filled the page; or a fault says that it is there though none made it, and a fork came between |
 //! | fault_around | the page is a file's, and a fault beside it mapped its neighbours |

@@ -29,8 +29,12 @@ pub mod flags {
     pub const MAP_GROWSDOWN: u64 = 0x100;
     /// `MAP_LOCKED`.
     pub const MAP_LOCKED: u64 = 0x2000;
+    /// `MAP_NORESERVE`.
+    pub const MAP_NORESERVE: u64 = 0x4000;
     /// `MAP_POPULATE`.
     pub const MAP_POPULATE: u64 = 0x8000;
+    /// `MAP_NONBLOCK`.
+    pub const MAP_NONBLOCK: u64 = 0x1_0000;
     /// `MAP_HUGETLB`.
     pub const MAP_HUGETLB: u64 = 0x4_0000;
     /// `MAP_FIXED_NOREPLACE`.

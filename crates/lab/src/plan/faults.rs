@@ -13,7 +13,7 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::pages::{Content, Page};
 use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
-use super::space::{Ground, copies_on_write};
+use super::space::{Ground, copies_on_write, filled};
 use super::{Action, Before, Outcome, Touch};
 
 /// Linux maps up to this many pages of a file around the one that faulted.
@@ -57,8 +57,9 @@ impl Builder<'_> {
     /// Plans the access that replays a fault.
     pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
         let scene = self.scene(place, fault);
-        let class = self.class_of(&scene);
-        let is_strict = class.is_none() && scene.region.is_some_and(|region| is_strict_ground(&region));
+        let is_as_forecast = self.forecast(&scene) == Some(fault.is_present());
+        let class = if is_as_forecast { None } else { self.class_of(&scene) };
+        let is_strict = class.is_none() && self.is_strict_ground(&scene);
         let touch = Touch {
             address: fault.address,
             access: fault.access(),
@@ -67,12 +68,11 @@ impl Builder<'_> {
             outcome: if scene.is_allowed() { Outcome::Done } else { Outcome::Refused },
             class,
             is_strict,
-            before: if self.is_blind { Before::Unknown } else { before(&scene) },
+            before: if self.is_blind { Before::Unknown } else { self.before(&scene) },
         };
         self.count(&scene, &touch);
-        if class.is_none() && forecast(&scene, self.spaces[scene.space as usize].forked_at) != Some(fault.is_present())
-        {
-            self.plan.surprises.push(place);
+        if class.is_none() && !is_as_forecast {
+            self.surprises.insert(place);
         }
         self.collect_waits(&scene);
         let step = self.push(place, scene.thread, Action::Access(touch));
@@ -107,7 +107,29 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns why the fault may differ, by the first rule that applies.
+    /// Returns the present bit that a fault shows if the events so far are all that happened to the page; nothing if
+    /// such an access does not fault then.
+    fn forecast(&self, scene: &Scene) -> Option<bool> {
+        let Some(region) = scene.region.filter(|region| !region.prot.is_empty()) else { return Some(false) };
+        let forked_at = self.spaces[scene.space as usize].forked_at;
+        let is_shared_copy = scene.page.content == Content::Own && scene.page.since <= forked_at;
+        match scene.page.content {
+            Content::Absent => Some(false),
+            _ if !scene.is_allowed() => Some(true),
+            Content::Zero | Content::Object if scene.is_write() && copies_on_write(&region) => Some(true),
+            Content::Own if scene.is_write() && is_shared_copy => Some(true),
+            _ => None,
+        }
+    }
+
+    fn is_strict_ground(&self, scene: &Scene) -> bool {
+        const FILLED_OR_TAKEN: Traits = Traits::FILLED.union(Traits::HUGE).union(Traits::RECLAIMABLE);
+        let is_small = self.trace.header.huge_pages == HugePages::Off;
+        let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
+        is_private && is_small && !self.is_blind && !scene.has_trait(FILLED_OR_TAKEN)
+    }
+
+    /// Returns why the fault is not as forecast, by the first rule that applies.
     fn class_of(&self, scene: &Scene) -> Option<Class> {
         let rules: [(Class, bool); 6] = [
             (Class::Ambiguous, self.is_ambiguous(scene)),
@@ -184,6 +206,27 @@ impl Builder<'_> {
         is_own && is_strengthened && scene.is_allowed() && scene.fault.is_present()
     }
 
+    /// Returns what the page holds before the access.
+    fn before(&self, scene: &Scene) -> Before {
+        let Some(region) = scene.region else { return Before::Unknown };
+        match region.backing {
+            Backing::Object { sharing: Sharing::Shared, .. } => Before::Unknown,
+            _ if scene.page.store != NONE => self.token_of(scene.page.store),
+            Backing::Anonymous => Before::Zeros,
+            Backing::Object { object, offset, .. } => {
+                let page_index = (offset + (page_floor(scene.fault.address) - region.start)) / PAGE;
+                u32::try_from(page_index).map_or(Before::Unknown, |page_index| Before::Content { object, page_index })
+            }
+        }
+    }
+
+    fn token_of(&self, store: EventIndex) -> Before {
+        match self.trace.events[store as usize].kind {
+            EventKind::Fault(fault) => Before::Token { event: store, word: (fault.address % PAGE / 8) as u16 },
+            _ => Before::Unknown,
+        }
+    }
+
     /// Collects what the access must wait for.
     fn collect_waits(&mut self, scene: &Scene) {
         if !self.is_shared(scene.space) {
@@ -222,50 +265,26 @@ impl Builder<'_> {
         let noted = Page { event: scene.place, thread: step.thread, step: step.step, is_doubtful, ..scene.page };
         let Some(region) = scene.region.filter(|_| scene.is_allowed()) else { return noted };
         let is_own = scene.is_write() && copies_on_write(&region);
-        let content = match (scene.page.content, region.backing) {
-            _ if is_own => Content::Own,
-            (Content::Absent, Backing::Anonymous) => Content::Zero,
-            (Content::Absent, Backing::Object { .. }) => Content::Object,
-            (content, _) => content,
-        };
+        let content = filled(scene.page.content, region.backing, is_own);
         let store = if scene.is_write() { scene.place } else { scene.page.store };
         let since = if content != scene.page.content || is_own { self.now } else { scene.page.since };
         Page { content, store, since, ..noted }
     }
 
-    /// Marks the page's previous fault too when it is another thread's and the order of the two is not certain.
+    /// Explains the page's previous fault too when it is another thread's and the order of the two is not certain.
     fn doubt_simultaneous(&mut self, scene: &Scene) {
         let Page { event, thread, step, .. } = scene.page;
-        if !self.is_neighbours(scene) || thread == scene.thread || !self.races.is_simultaneous(event, scene.place) {
+        let is_other = self.is_neighbours(scene) && thread != scene.thread;
+        if !is_other || !self.races.is_simultaneous(event, scene.place) || !self.surprises.remove(&event) {
             return;
         }
         let Action::Access(touch) = &mut self.plan.programs[thread as usize].steps[step as usize].action else {
             return;
         };
-        if touch.class.is_none() {
-            touch.class = Some(Class::Raced);
-            self.plan.totals.strict -= u64::from(std::mem::take(&mut touch.is_strict));
-            *self.plan.totals.may_differ.entry(Class::Raced).or_default() += 1;
-        }
+        touch.class = Some(Class::Raced);
+        self.plan.totals.strict -= u64::from(std::mem::take(&mut touch.is_strict));
+        *self.plan.totals.may_differ.entry(Class::Raced).or_default() += 1;
     }
-}
-
-/// Returns the present bit that a fault must show if nothing but the recorded events touched the page; nothing if such an
-/// access should not fault at all.
-fn forecast(scene: &Scene, forked_at: u32) -> Option<bool> {
-    let Some(region) = scene.region.filter(|region| !region.prot.is_empty()) else { return Some(false) };
-    let is_shared_copy = scene.page.content == Content::Own && scene.page.since <= forked_at;
-    match scene.page.content {
-        Content::Absent => Some(false),
-        _ if !scene.is_allowed() => Some(true),
-        Content::Zero | Content::Object if scene.is_write() && copies_on_write(&region) => Some(true),
-        Content::Own if scene.is_write() && is_shared_copy => Some(true),
-        _ => None,
-    }
-}
-
-fn is_strict_ground(region: &Region) -> bool {
-    region.is_private_anonymous() && !region.traits.intersects(Traits::FILLED | Traits::HUGE | Traits::RECLAIMABLE)
 }
 
 /// The kernel may have taken the page away: advice let it, or it is an object's page that was mapped and isn't any more.
@@ -274,18 +293,4 @@ fn is_reclaimed(scene: &Scene) -> bool {
     let is_gone = is_mapped && !scene.fault.is_present();
     let is_cleaned = is_mapped && scene.is_write() && scene.object_sharing() == Some(Sharing::Shared);
     scene.has_trait(Traits::RECLAIMABLE) || scene.object_sharing().is_some() && (is_gone || is_cleaned)
-}
-
-/// Returns what the page holds before the access.
-fn before(scene: &Scene) -> Before {
-    let Some(region) = scene.region else { return Before::Unknown };
-    match region.backing {
-        Backing::Object { sharing: Sharing::Shared, .. } => Before::Unknown,
-        _ if scene.page.store != NONE => Before::Token(scene.page.store),
-        Backing::Anonymous => Before::Zeros,
-        Backing::Object { object, offset, .. } => {
-            let page_index = (offset + (page_floor(scene.fault.address) - region.start)) / PAGE;
-            u32::try_from(page_index).map_or(Before::Unknown, |page_index| Before::Content { object, page_index })
-        }
-    }
 }

@@ -188,8 +188,13 @@ pub enum Before {
     Unknown,
     /// Zeros everywhere.
     Zeros,
-    /// The token of the store that replayed this event.
-    Token(EventIndex),
+    /// A token that a store left.
+    Token {
+        /// The event that the store replayed.
+        event: EventIndex,
+        /// Which of the page's words holds it.
+        word: u16,
+    },
     /// The object's own content, if nobody stores into the object.
     Content {
         /// Which object.
@@ -206,8 +211,8 @@ pub struct ObjectPlan {
     pub is_memory: bool,
     /// Whether some mapping lets stores reach it.
     pub has_stores: bool,
-    /// The end of its furthest mapped byte.
-    pub end_bytes: u64,
+    /// How many calls map it. One that is mapped once goes with its last mapping.
+    pub nr_maps: u32,
 }
 
 /// A map call.
@@ -262,12 +267,16 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Returns the frames that it needs at most.
+    pub fn frames(&self) -> u64 {
+        self.own_pages + self.table_pages + self.object_pages
+    }
+
     /// Returns the physical memory that is surely enough.
     pub fn bytes(&self) -> u64 {
         const AREA_BYTES: u64 = 512;
         const SLACK_BYTES: u64 = 64 << 20;
-        let frames = self.own_pages + self.table_pages + self.object_pages;
-        let bytes = frames.saturating_mul(PAGE).saturating_add(self.areas * AREA_BYTES);
+        let bytes = self.frames().saturating_mul(PAGE).saturating_add(self.areas * AREA_BYTES);
         // A quarter more: page metadata, the lists of each CPU, what waits for a grace period.
         (bytes + bytes / 4).saturating_add(SLACK_BYTES)
     }

@@ -1,7 +1,7 @@
-//! What the recorded faults tell of each page: a map from page numbers to their last fault.
+//! What the recording tells of each page: what stands behind it, and its last fault.
 //!
 //! # Guarantee
-//! Only pages that faulted are kept. A clone costs one reference for each 2 MiB that was touched, and pages are copied
+//! Only pages that faulted or that a call made are kept. A clone costs one reference for each 2 MiB that was touched, and pages are copied
 //! when one side writes them: a fork is as cheap as the kernel's own.
 
 use std::collections::BTreeMap;
@@ -53,9 +53,9 @@ impl Default for Page {
 }
 
 impl Page {
-    /// Returns whether a fault on it was ever recorded.
-    pub fn has_faulted(&self) -> bool {
-        self.event != NONE
+    /// Returns whether anything is known of it.
+    fn is_known(&self) -> bool {
+        self.event != NONE || self.content != Content::Absent
     }
 }
 
@@ -79,17 +79,27 @@ impl Pages {
         Arc::make_mut(block)[place(page)] = value;
     }
 
+    /// Changes every page of the range, known or not.
+    pub fn update(&mut self, range: Range<u64>, mut update: impl FnMut(&mut Page)) {
+        for number in blocks_of(&range) {
+            let block = self.blocks.entry(number).or_insert_with(|| Arc::new([Page::default(); 512]));
+            let pages = clipped(number, &range);
+            let places = place(pages.start)..place(pages.end - 1) + 1;
+            Arc::make_mut(block)[places].iter_mut().for_each(&mut update);
+        }
+    }
+
     /// Returns how many blocks of 2 MiB were touched.
     pub fn nr_blocks(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    /// Visits the pages of the range that faulted.
+    /// Visits the pages of the range of which something is known.
     pub fn visit(&self, range: Range<u64>, mut visit: impl FnMut(u64, &Page)) {
         for (&number, block) in self.blocks.range(blocks_of(&range)) {
             for page in clipped(number, &range) {
                 let kept = &block[place(page)];
-                if kept.has_faulted() {
+                if kept.is_known() {
                     visit(page, kept);
                 }
             }

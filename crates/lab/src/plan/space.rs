@@ -97,32 +97,35 @@ impl Space {
     }
 
     /// Does what a call did.
-    pub fn apply(&mut self, deed: &Deed, result: i64) {
+    pub fn apply(&mut self, deed: &Deed, result: i64, now: u32) {
         match *deed {
-            Deed::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64),
+            Deed::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64, now),
             Deed::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
             Deed::Protect { start, len, prot } => self.protect(start, len, prot, result),
             Deed::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
                 self.remap(span(old, old_len), old_len, span(result as u64, new_len), flags);
             }
-            Deed::Advise { start, len, advice } => self.advise(span(start, len), advice, result),
-            Deed::Break { before, .. } => self.set_break(before, result as u64),
-            Deed::Lock { start, len, is_locked } => self.lock(span(page_floor(start), len + start % PAGE), is_locked),
-            Deed::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked),
+            Deed::Advise { start, len, advice } => self.advise(span(start, len), advice, result, now),
+            Deed::Break { before, .. } => self.set_break(before, result as u64, now),
+            Deed::Lock { start, len, is_locked } => {
+                self.lock(span(page_floor(start), len.saturating_add(start % PAGE)), is_locked, now);
+            }
+            Deed::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
             _ => {}
         }
     }
 
-    fn map(&mut self, mapping: &Mapping, placed: u64) {
+    fn map(&mut self, mapping: &Mapping, placed: u64, now: u32) {
         let range = span(placed, mapping.len);
         self.unmap(range.clone());
         let traits = traits_of(mapping);
-        if traits.contains(Traits::FILLED) {
-            self.resident.add((range.end - range.start) / PAGE);
-        }
         let prot = Prot::from_bits_truncate(mapping.prot as u8);
         let (start, end, backing) = (range.start, range.end, mapping.backing);
-        self.regions.insert(Region { start, end, prot, backing, traits, fresh_since: 0, has_root: false });
+        let region = Region { start, end, prot, backing, traits, fresh_since: 0, has_root: false };
+        self.regions.insert(with_account(region));
+        if traits.contains(Traits::FILLED) {
+            self.fill(range, Filling::AsRights, now);
+        }
     }
 
     fn unmap(&mut self, range: Range<u64>) {
@@ -148,7 +151,7 @@ impl Space {
             _ => return,
         };
         let prot = Prot::from_bits_truncate(prot as u8);
-        self.regions.change(first..end.max(first), |region| region.prot = prot);
+        self.regions.change(first..end.max(first), |region| *region = with_account(Region { prot, ..*region }));
     }
 
     fn remap(&mut self, old: Range<u64>, old_len: u64, new: Range<u64>, flags: u64) {
@@ -196,7 +199,7 @@ impl Space {
         }
     }
 
-    fn advise(&mut self, range: Range<u64>, advice: u64, result: i64) {
+    fn advise(&mut self, range: Range<u64>, advice: u64, result: i64, now: u32) {
         const NO_MEMORY: i64 = -12;
         if result != 0 && result != NO_MEMORY {
             return;
@@ -207,7 +210,9 @@ impl Space {
         const NONE: Traits = Traits::empty();
         match advice {
             4 | 9 | 24 => self.discard(&range),
-            3 | 22 | 23 => mark(&mut self.regions, Traits::FILLED, NONE),
+            3 => mark(&mut self.regions, Traits::FILLED, NONE),
+            22 => self.fill(range, Filling::AsLoads, now),
+            23 => self.fill(range, Filling::AsStores, now),
             8 | 12 | 20 | 21 => mark(&mut self.regions, Traits::RECLAIMABLE, NONE),
             10 => mark(&mut self.regions, Traits::DONT_FORK, NONE),
             11 => mark(&mut self.regions, NONE, Traits::DONT_FORK),
@@ -234,7 +239,7 @@ impl Space {
         });
     }
 
-    fn set_break(&mut self, before: u64, after: u64) {
+    fn set_break(&mut self, before: u64, after: u64, now: u32) {
         self.program_break = Some(after);
         let (old, new) = (page_ceil(before), page_ceil(after));
         if new < old {
@@ -243,15 +248,52 @@ impl Space {
         let place = Place::Fixed(old);
         let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS;
         if new > old {
-            self.map(&Mapping { place, len: new - old, prot: 3, flags, backing: Backing::Anonymous }, old);
+            self.map(&Mapping { place, len: new - old, prot: 3, flags, backing: Backing::Anonymous }, old, now);
         }
     }
 
-    fn lock(&mut self, range: Range<u64>, is_locked: bool) {
-        self.regions.change(range, |region| match is_locked {
-            true => region.traits |= Traits::LOCKED | Traits::FILLED,
+    fn lock(&mut self, range: Range<u64>, is_locked: bool, now: u32) {
+        self.regions.change(range.clone(), |region| match is_locked {
+            true => region.traits |= Traits::LOCKED,
             false => region.traits -= Traits::LOCKED,
         });
+        if is_locked {
+            self.fill(range, Filling::AsRights, now);
+        }
+    }
+
+    /// Makes the pages that are missing, as the kernel does without a fault.
+    fn fill(&mut self, range: Range<u64>, filling: Filling, now: u32) {
+        let parts: Vec<Region> = self.regions.overlapping(range.clone()).copied().collect();
+        for region in parts.iter().filter(|region| !region.prot.is_empty()) {
+            let part = region.start.max(range.start)..region.end.min(range.end);
+            self.fill_part(region, part, filling, now);
+        }
+        self.regions.change(range, |region| region.traits |= Traits::FILLED);
+    }
+
+    fn fill_part(&mut self, region: &Region, part: Range<u64>, filling: Filling, now: u32) {
+        let is_store = match filling {
+            Filling::AsLoads => false,
+            Filling::AsStores => true,
+            Filling::AsRights => region.prot.contains(Prot::WRITE),
+        };
+        let (is_own, forked_at, fresh_since) =
+            (is_store && copies_on_write(region), self.forked_at, region.fresh_since);
+        let mut added = 0;
+        self.pages.update(part.start / PAGE..part.end / PAGE, |page| {
+            let content = if page.since < fresh_since { Content::Absent } else { page.content };
+            added += u64::from(content == Content::Absent);
+            page.content = filled(content, region.backing, is_own);
+            let is_copied = is_own && content == Content::Own && page.since <= forked_at;
+            if page.content != content || is_copied {
+                page.since = now;
+            }
+        });
+        self.resident.add(added);
+        if is_own {
+            self.regions.give_root(part.start);
+        }
     }
 
     /// Returns a child's copy at a fork; `now` is the count of steps.
@@ -270,15 +312,53 @@ impl Space {
     }
 }
 
+/// As what the kernel makes pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filling {
+    /// As loads would.
+    AsLoads,
+    /// As stores would.
+    AsStores,
+    /// As stores would where the region may be written, and as loads elsewhere.
+    AsRights,
+}
+
+/// Returns what stands behind a page after it was touched, `is_own` saying whether that makes it the space's own.
+pub fn filled(content: Content, backing: Backing, is_own: bool) -> Content {
+    match (content, backing) {
+        _ if is_own => Content::Own,
+        (Content::Absent, Backing::Anonymous) => Content::Zero,
+        (Content::Absent, Backing::Object { .. }) => Content::Object,
+        (content, _) => content,
+    }
+}
+
+/// Notes whether the kernel has set memory aside for a region, its rights being new.
+fn with_account(region: Region) -> Region {
+    let is_private = !matches!(region.backing, Backing::Object { sharing: Sharing::Shared, .. });
+    let is_writable = region.prot.contains(Prot::WRITE);
+    let is_counted = is_private && is_writable && !region.traits.contains(Traits::NO_RESERVE);
+    let is_given_back = !is_writable && region.backing == Backing::Anonymous && !region.has_root;
+    let traits = match (is_counted, is_given_back) {
+        (true, _) => region.traits | Traits::ACCOUNTED,
+        (false, true) => region.traits - Traits::ACCOUNTED,
+        (false, false) => region.traits,
+    };
+    Region { traits, ..region }
+}
+
 fn traits_of(mapping: &Mapping) -> Traits {
     let table = [
         (flags::MAP_GROWSDOWN, Traits::GROWS_DOWN),
         (flags::MAP_LOCKED, Traits::LOCKED | Traits::FILLED),
-        (flags::MAP_POPULATE, Traits::FILLED),
         (flags::MAP_HUGETLB, Traits::HUGE),
+        (flags::MAP_NORESERVE, Traits::NO_RESERVE),
     ];
     let is_set = |bit: u64| mapping.flags & bit != 0;
     let traits = table.iter().filter(|(bit, _)| is_set(*bit)).fold(Traits::empty(), |all, (_, traits)| all | *traits);
+    // MAP_NONBLOCK takes MAP_POPULATE back.
+    let is_populated = mapping.flags & (flags::MAP_POPULATE | flags::MAP_NONBLOCK) == flags::MAP_POPULATE;
+    let traits = if is_populated { traits | Traits::FILLED } else { traits };
     let is_droppable = mapping.flags & flags::MAP_TYPE == flags::MAP_DROPPABLE && mapping.backing == Backing::Anonymous;
     if is_droppable { traits | Traits::WIPE_ON_FORK | Traits::RECLAIMABLE } else { traits }
 }

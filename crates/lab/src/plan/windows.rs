@@ -276,7 +276,7 @@ impl<'a> Scout<'a> {
             gives.start < reach.takes.end && reach.takes.start < gives.end
         };
         let exits = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
-        exits.into_iter().find(|&event| is_regiven(event)).unwrap_or(window.end + 1)
+        exits.into_iter().find(|&event| is_regiven(event)).unwrap_or(NONE)
     }
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
