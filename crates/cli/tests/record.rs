@@ -27,7 +27,7 @@ fn faults_of_gcc_are_those_that_the_kernel_counts() {
     assert!((recorded / counted - 1.0).abs() < 0.02, "recorded {recorded}, counted {counted}");
     let by_kernel =
         faults(&trace).filter(|event| matches!(event.kind, EventKind::Fault(Fault { side: Side::Kernel, .. })));
-    assert!(by_kernel.count() > 50, "gcc's reads and writes take some");
+    assert!(by_kernel.count() > 10, "gcc's reads and writes take some");
     assert_eq!(trace.header.lost, 0);
     assert!(trace.header.missing.is_empty());
 }
@@ -198,8 +198,8 @@ fn the_header_tells_machine_costs_and_limits() {
     assert_eq!(header.ending, Ending::Exited(0));
     assert!(!header.is_interrupted);
     assert!((200..100_000).contains(&header.costs.fault_ns), "{:?}", header.costs);
-    assert!((20..100_000).contains(&header.costs.fault_tracing_ns), "{:?}", header.costs);
-    assert!((50..100_000).contains(&header.costs.call_tracing_ns), "{:?}", header.costs);
+    assert!((100..100_000).contains(&header.costs.fault_tracing_ns), "{:?}", header.costs);
+    assert!((200..100_000).contains(&header.costs.call_tracing_ns), "{:?}", header.costs);
     let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_owned();
     assert_eq!(header.machine.kernel, read("/proc/sys/kernel/osrelease"));
     assert_eq!(header.limits.max_map_count, read("/proc/sys/vm/max_map_count").parse().ok());

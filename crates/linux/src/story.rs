@@ -175,8 +175,8 @@ impl Story {
 
     fn dispatch(&mut self, record: Record, sink: Sink<'_>) {
         let tid = record.actor();
-        if matches!(record.body, Body::Named { is_exec: true, .. }) && !self.live.contains_key(&tid) {
-            self.succeed_leader(tid);
+        if !self.live.contains_key(&tid) && !record.is_switch() {
+            self.succeed_leader(tid, sink);
         }
         match self.live.get(&tid) {
             Some(&thread) => self.act(thread, record, sink),
@@ -184,14 +184,18 @@ impl Story {
         }
     }
 
-    /// Gives a process's number to its last thread: one that is not the first and runs exec takes the number over.
-    fn succeed_leader(&mut self, pid: u32) {
-        let heir = self.live.iter().find(|&(_, &thread)| self.states[thread as usize].pid == pid);
-        let Some((&tid, &thread)) = heir else { return };
+    /// Gives a process's number to its last thread: one that is not the first and runs exec takes the number over, some
+    /// time before the kernel tells of the exec.
+    fn succeed_leader(&mut self, pid: u32, sink: Sink<'_>) {
+        let mut heirs = self.live.iter().filter(|&(_, &thread)| self.states[thread as usize].pid == pid);
+        let (Some((&tid, &thread)), None) = (heirs.next(), heirs.next()) else { return };
         self.live.remove(&tid);
         self.live.insert(pid, thread);
         self.states[thread as usize].tid = pid;
         self.forget_outer(thread);
+        for record in self.early.remove(&pid).unwrap_or_default() {
+            self.act(thread, record, sink);
+        }
     }
 
     /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1).
@@ -200,7 +204,7 @@ impl Story {
         let is_due = |records: &Vec<Record>| records.iter().all(|record| record.time_ns + patience_ns <= now);
         let due: Vec<_> = self.early.extract_if(|_, records| is_due(records)).collect();
         for (tid, records) in due {
-            if records.iter().all(|record| matches!(record.body, Body::SwitchedIn | Body::SwitchedOut { .. })) {
+            if records.iter().all(Record::is_switch) {
                 continue;
             }
             self.lost += 1;
@@ -403,6 +407,11 @@ impl State {
 }
 
 impl Record {
+    /// Returns whether it only tells of a switch; those may come after a thread's end.
+    fn is_switch(&self) -> bool {
+        matches!(self.body, Body::SwitchedIn | Body::SwitchedOut { .. })
+    }
+
     /// Returns the number of the thread that the record is about.
     fn actor(&self) -> u32 {
         match self.body {

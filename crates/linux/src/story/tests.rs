@@ -146,6 +146,26 @@ fn exec_outside_the_first_thread_takes_over_the_process_number() {
 }
 
 #[test]
+fn what_a_thread_does_under_the_process_number_before_its_exec_is_told_is_its_own() {
+    let records = vec![
+        exec(ROOT, 100),
+        fork(ROOT, ROOT, 11, 200),
+        new_task(ROOT, 11, 210),
+        record(ROOT, 300, Body::Exited { tid: ROOT }),
+        record(ROOT, 350, Body::SwitchedIn),
+        sample(ROOT, 400, Sample::Waking { outer_tid: 77 }),
+        record(ROOT, 450, Body::SwitchedOut { is_preempted: true }),
+        record(ROOT, 9_000_000, Body::SwitchedIn),
+        exec(ROOT, 9_000_100),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    let preempted = EventKind::SwitchOut(SwitchReason::Preempted);
+    let expected = [EventKind::SwitchIn, preempted, EventKind::SwitchIn, EventKind::Exec].map(|kind| (1, kind));
+    assert_eq!(told.kinds()[3..], expected);
+}
+
+#[test]
 fn a_call_that_was_refused_or_is_no_memory_call_is_left_out() {
     let enter = |number, first| Sample::Enter { number, args: [first, 1, 2, 3, 4, 5] };
     let exit = |number| Sample::Exit { number, result: -1 };
