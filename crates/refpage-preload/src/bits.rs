@@ -43,8 +43,7 @@ impl Bits {
             let is_free = |word: u64| (word & mask == 0).then_some(word | mask);
             // ORDER: Acquire pairs with the Release in `release`: whoever had the run has done with
             // it. Relaxed on failure: nothing was claimed.
-            let claimed =
-                self.0[index].fetch_update(Ordering::Acquire, Ordering::Relaxed, is_free);
+            let claimed = self.0[index].fetch_update(Ordering::Acquire, Ordering::Relaxed, is_free);
             if claimed.is_err() {
                 self.release(run.start..(index * WORD).max(run.start));
                 return false;
@@ -79,17 +78,32 @@ impl Bits {
         masks(&run).map(removed).map(|bits| bits.count_ones() as usize).sum()
     }
 
-    /// Returns the smallest range that holds every number of the run that is in the set.
-    pub(crate) fn hull(&self, run: Range<usize>) -> Range<usize> {
-        match (self.first_in(run.clone()), self.last_in(run.clone())) {
-            (Some(first), Some(last)) => first..last + 1,
-            _ => run.start..run.start,
-        }
+    /// Cuts a run into parts of which all numbers are in the set, or none, and says which.
+    pub(crate) fn parts(&self, run: Range<usize>) -> impl Iterator<Item = (Range<usize>, bool)> {
+        let mut start = run.start;
+        std::iter::from_fn(move || {
+            let is_in = start < run.end && self.first_in(start..start + 1).is_some();
+            let end = match is_in {
+                true => self.first_out(start..run.end),
+                false => self.first_in(start..run.end),
+            };
+            let part = start..end.unwrap_or(run.end);
+            start = part.end;
+            (!part.is_empty()).then_some((part, is_in))
+        })
     }
 
     fn first_in(&self, run: Range<usize>) -> Option<usize> {
+        self.first_where(run, |word| word)
+    }
+
+    fn first_out(&self, run: Range<usize>) -> Option<usize> {
+        self.first_where(run, |word| !word)
+    }
+
+    fn first_where(&self, run: Range<usize>, select: impl Fn(u64) -> u64) -> Option<usize> {
         let found = |(index, mask): (usize, u64)| {
-            let word = self.load(index) & mask;
+            let word = select(self.load(index)) & mask;
             (word != 0).then(|| index * WORD + word.trailing_zeros() as usize)
         };
         masks(&run).find_map(found)
@@ -142,7 +156,8 @@ mod tests {
         let bits = Bits::new();
         assert!(bits.claim(200..201));
         assert!(!bits.claim(10..300));
-        assert_eq!(bits.hull(0..LEN), 200..201);
+        let parts: Vec<_> = bits.parts(0..LEN).collect();
+        assert_eq!(parts, [(0..200, false), (200..201, true), (201..LEN, false)]);
     }
 
     #[test]
@@ -161,9 +176,13 @@ mod tests {
                 model.retain(|number| !run.contains(number));
                 assert_eq!(bits.remove(run), before - model.len());
             }
-            let hull = bits.hull(0..LEN);
-            assert_eq!(model.first().copied().unwrap_or(0), hull.start);
-            assert_eq!(model.last().map_or(0, |last| last + 1), hull.end);
+            let mut at = 100;
+            for (part, is_in) in bits.parts(100..650) {
+                assert_eq!(part.start, at);
+                assert!(part.clone().all(|number| model.contains(&number) == is_in));
+                at = part.end;
+            }
+            assert_eq!(at, 650);
         }
     }
 

@@ -91,11 +91,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, len: usize) -> *mut c_void 
 /// # Safety
 /// As posix_memalign(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_memalign(
-    result: *mut *mut c_void,
-    align: usize,
-    len: usize,
-) -> c_int {
+pub unsafe extern "C" fn posix_memalign(result: *mut *mut c_void, align: usize, len: usize) -> c_int {
     let Some(next) = next() else { return libc::ENOMEM };
     let is_valid = align.is_power_of_two() && align.is_multiple_of(size_of::<*mut c_void>());
     if passes(len) || !is_valid {
@@ -168,9 +164,7 @@ fn allocate(next: &Next, len: usize, align: usize) -> *mut u8 {
     let Some(settings) = settings() else { return plain(next, len, align) };
     report::count(settings, len);
     match settings.treatment(len) {
-        Treatment::Map => {
-            fail_if_null(keeping_errno(|| large::allocate(settings, next, len, align)))
-        }
+        Treatment::Map => fail_if_null(keeping_errno(|| large::allocate(settings, next, len, align))),
         Treatment::Pass => plain(next, len, align),
         Treatment::Fill => {
             let memory = plain(next, len, align);
@@ -264,12 +258,7 @@ unsafe fn reallocate_theirs(next: &Next, pointer: *mut c_void, len: usize) -> *m
 ///
 /// # Safety
 /// `room` bytes from `from` on are readable, and `len` bytes from `to` on writable.
-unsafe fn move_to_new(
-    from: *mut c_void,
-    room: usize,
-    len: usize,
-    to: *mut c_void,
-) -> *mut c_void {
+unsafe fn move_to_new(from: *mut c_void, room: usize, len: usize, to: *mut c_void) -> *mut c_void {
     if !to.is_null() {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.cast(), room.min(len)) };

@@ -41,13 +41,7 @@ pub(crate) fn allocate(settings: &Settings, next: &Next, len: usize, align: usiz
 }
 
 /// Returns memory that is patterned from byte `start` on; the caller writes what is before.
-pub(crate) fn allocate_from(
-    settings: &Settings,
-    next: &Next,
-    len: usize,
-    align: usize,
-    start: usize,
-) -> *mut u8 {
+pub(crate) fn allocate_from(settings: &Settings, next: &Next, len: usize, align: usize, start: usize) -> *mut u8 {
     report::count_patterned(settings, len);
     if let Some(run) = from_pool(settings, len, align, start) {
         return run.address();
@@ -117,13 +111,7 @@ fn map(settings: &Settings, len: usize, align: usize) -> Result<RawMapping, Erro
 }
 
 #[cold]
-fn fill_instead(
-    settings: &Settings,
-    next: &Next,
-    len: usize,
-    align: usize,
-    why: &Error,
-) -> *mut u8 {
+fn fill_instead(settings: &Settings, next: &Next, len: usize, align: usize, why: &Error) -> *mut u8 {
     settings.pages.notice(why);
     if !fits_in_memory(len, why) {
         return ptr::null_mut();
@@ -146,12 +134,7 @@ fn fill_instead(
 ///
 /// # Safety
 /// `raw` was taken from [`MAPPINGS`] by the caller, for a pointer that the program gave up.
-pub(crate) unsafe fn reallocate(
-    settings: &Settings,
-    next: &Next,
-    raw: RawMapping,
-    len: usize,
-) -> *mut u8 {
+pub(crate) unsafe fn reallocate(settings: &Settings, next: &Next, raw: RawMapping, len: usize) -> *mut u8 {
     if pool::has(&raw) {
         // SAFETY: the caller's promise.
         return unsafe { resize_run(settings, next, raw, len) };
@@ -217,13 +200,7 @@ unsafe fn resize(settings: &Settings, raw: RawMapping, len: usize) -> Result<Raw
 /// # Safety
 /// As for `reallocate`.
 #[cold]
-unsafe fn copy_instead(
-    settings: &Settings,
-    next: &Next,
-    raw: RawMapping,
-    len: usize,
-    why: &Error,
-) -> *mut u8 {
+unsafe fn copy_instead(settings: &Settings, next: &Next, raw: RawMapping, len: usize, why: &Error) -> *mut u8 {
     let memory = fill_instead(settings, next, len, 1, why);
     // SAFETY: the caller's promise; both are at least as long as the shorter of the two.
     unsafe {

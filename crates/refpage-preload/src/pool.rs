@@ -9,10 +9,11 @@
 //! all but the largest from its heap; a mapping for each would copy every page anew, each time.
 //!
 //! # How
-//! A pool is one patterned mapping, with a set of the pages that are in use and a set of those that
-//! may have been written by an earlier user. Runs are taken from the lowest address that fits, so
-//! that few pages are written at all; of the pages in the second set those that really were written
-//! are filled again (`refresh_raw`). Freed runs are kept, up to twice the longest one that was freed
+//! A pool is one patterned mapping, with a set of the pages that are in use, one of those that may
+//! have been written by an earlier user, and one of those that are known to be private copies. Runs
+//! are taken from the lowest address that fits, so that few pages are written at all. Of the pages
+//! in the second set those in the third are filled again; of the others, those that the kernel says
+//! were written (`refresh_and_tell`), which then are in the third set, too. Freed runs are kept, up to twice the longest one that was freed
 //! (libc's rule), and given back to the system beyond that.
 //!
 //! # Invariants
@@ -63,6 +64,7 @@ struct Pool {
     /// How many pages are in `used`: full pools are passed over.
     nr_used: AtomicUsize,
     stale: Bits,
+    copied: Bits,
 }
 
 static POOLS: [Pool; POOLS_LEN] = [const { Pool::new() }; POOLS_LEN];
@@ -161,6 +163,7 @@ impl Pool {
             used: Bits::new(),
             nr_used: AtomicUsize::new(0),
             stale: Bits::new(),
+            copied: Bits::new(),
         }
     }
 
@@ -219,6 +222,7 @@ impl Pool {
         let was = self.state.compare_exchange(READY, MAKING, Ordering::Acquire, Ordering::Relaxed);
         if was.is_ok() {
             KEPT.fetch_sub(self.stale.remove(all.clone()) * page(), Ordering::Relaxed);
+            self.copied.remove(all.clone());
             let raw = self.part(all.clone());
             self.start.store(ptr::null_mut(), Ordering::Relaxed);
             // SAFETY: all pages are claimed here, so nobody uses them.
@@ -251,21 +255,36 @@ impl Pool {
     fn hand_out(&self, pages: &RefPage, all: Range<usize>, start: usize) -> RawMapping {
         let run = self.part(all.clone());
         let first = all.start + (start / page()).min(all.len());
-        let stale = self.stale.hull(first..all.end);
-        let kept = self.stale.remove(all.clone()) * page();
-        KEPT.fetch_sub(kept, Ordering::Relaxed); // Relaxed: a number on its own
-        if !stale.is_empty() {
-            // The phase is the run's, so the range is, too.
-            let range = (stale.start - all.start) * page()..(stale.end - all.start) * page();
-            // SAFETY: the run is the caller's alone. Resetting cannot fail inside the mapping.
-            let _ = unsafe { pages.refresh_raw(&run, range) };
+        for (stale, _) in self.stale.parts(first..all.end).filter(|(_, is_stale)| *is_stale) {
+            for (part, is_copied) in self.copied.parts(stale) {
+                self.refresh(pages, &run, all.start, part, is_copied);
+            }
         }
+        let kept = self.stale.remove(all) * page();
+        KEPT.fetch_sub(kept, Ordering::Relaxed); // Relaxed: a number on its own
         run
+    }
+
+    /// Makes pages of a run, whose first page is `first`, the pattern again.
+    fn refresh(&self, pages: &RefPage, run: &RawMapping, first: usize, part: Range<usize>, is_copied: bool) {
+        // The phase is the run's, so the range is, too.
+        let range = (part.start - first) * page()..(part.end - first) * page();
+        if is_copied {
+            let address = run.address().wrapping_add(range.start);
+            // SAFETY: the run is the caller's alone.
+            return unsafe { pages.fill(address, range.len(), range.start) };
+        }
+        let learn = |written: Range<usize>| {
+            self.copied.insert(first + written.start / page()..first + written.end / page());
+        };
+        // SAFETY: as above. Refreshing cannot fail inside the mapping.
+        let _ = unsafe { pages.refresh_and_tell(run, range, learn) };
     }
 
     /// Gives claimed pages back to the system.
     fn give_back(&self, pages: &RefPage, pool_len: usize, run: &Range<usize>) -> bool {
         let all = self.part(0..pool_len / page());
+        self.copied.remove(run.clone());
         // SAFETY: the run is still claimed, and its user has given it up.
         unsafe { pages.reset_raw(&all, run.start * page()..run.end * page()) }.is_ok()
     }

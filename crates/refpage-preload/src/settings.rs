@@ -125,9 +125,8 @@ impl Settings {
 
 fn read() -> Option<Settings> {
     let mut buffer = [0; MOST_PATTERN_BYTES];
-    let pattern = value(c"FAULTLESS_PATTERN", "0x and an even number of hex digits", |text| {
-        parse_pattern(text, &mut buffer)
-    });
+    let pattern =
+        value(c"FAULTLESS_PATTERN", "0x and an even number of hex digits", |text| parse_pattern(text, &mut buffer));
     let len = pattern.unwrap_or_else(|| {
         buffer[0] = DEFAULT_PATTERN;
         1
@@ -142,10 +141,8 @@ fn read() -> Option<Settings> {
             parse_size(text).filter(|size| *size > 0)
         })
         .unwrap_or(DEFAULT_THRESHOLD),
-        cache: value(c"FAULTLESS_CACHE", "a size such as 32M, or 0", parse_size)
-            .unwrap_or(DEFAULT_CACHE),
-        large: value(c"FAULTLESS_LARGE", "map, fill or pass", parse_treatment)
-            .unwrap_or(Treatment::Map),
+        cache: value(c"FAULTLESS_CACHE", "a size such as 32M, or 0", parse_size).unwrap_or(DEFAULT_CACHE),
+        large: value(c"FAULTLESS_LARGE", "map, fill or pass", parse_treatment).unwrap_or(Treatment::Map),
         small: value(c"FAULTLESS_SMALL", "pass or fill", |text| {
             parse_treatment(text).filter(|small| *small != Treatment::Map)
         })

@@ -80,7 +80,9 @@ fn python3() {
     if !has("python3", "--version") {
         return;
     }
-    same_bytes("python3", r#"python3 -S -c '
+    same_bytes(
+        "python3",
+        r#"python3 -S -c '
 import zlib, json, hashlib, re
 data = bytes(range(256)) * 20000
 print(hashlib.sha256(zlib.compress(data, 9)).hexdigest())
@@ -90,7 +92,8 @@ print(len(text), hashlib.md5(text.encode()).hexdigest(), len(re.findall("1.3", t
 big = list(range(2000000)); big.reverse(); print(sum(big[::7]), 3 ** 20000 % 10 ** 30)
 print(bytearray(5000000).count(0), (bytearray(3000000) + b"x" * 100)[-1])
 open("out.bin", "wb").write(data[::3])
-'"#);
+'"#,
+    );
 }
 
 #[test]
@@ -98,13 +101,16 @@ fn perl() {
     if !has("perl", "-v") {
         return;
     }
-    same_bytes("perl", r#"perl -e '
+    same_bytes(
+        "perl",
+        r#"perl -e '
 my %h; $h{$_ * 7919 % 100003} .= "v$_" for 1..150000;
 my $s = join ",", map { "$_=$h{$_}" } sort { $a <=> $b } keys %h;
 print length($s), " ", unpack("%32C*", $s), "\n";
 $s =~ s/v(\d)/w$1$1/g; print length($s), "\n";
 my @a = reverse 1..500000; @a = sort { $a <=> $b } @a; print "$a[0] $a[-1]\n"; print substr($s x 3, -50), "\n";
-'"#);
+'"#,
+    );
 }
 
 #[test]
@@ -112,14 +118,17 @@ fn git() {
     if !has("git", "--version") {
         return;
     }
-    same_bytes("git", r#"
+    same_bytes(
+        "git",
+        r#"
 export GIT_AUTHOR_DATE='1600000000 +0000' GIT_COMMITTER_DATE='1600000000 +0000'
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 git -c init.defaultBranch=main init -q . && for i in 1 2 3 4 5; do
   seq $((i * 1000)) 60000 > numbers; seq $i > file$i; git add . && git commit -q -m "commit $i" || exit 1
 done
 git log --stat --format='%H %s' && git -c pack.threads=1 gc -q && git fsck && git diff HEAD~3 HEAD | tail -n 20
-git blame numbers | tail -n 3 && git rev-list --all --objects | sort"#);
+git blame numbers | tail -n 3 && git rev-list --all --objects | sort"#,
+    );
 }
 
 #[test]
@@ -127,8 +136,11 @@ fn sort() {
     if !has("sort", "--version") {
         return;
     }
-    same_bytes("sort", "seq 300000 | sort --parallel=2 -S 8M -k1,1r > sorted && tail -n 3 sorted && \
-        seq 200000 | sort -R --random-source=/usr/bin/sort | tail -n 2");
+    same_bytes(
+        "sort",
+        "seq 300000 | sort --parallel=2 -S 8M -k1,1r > sorted && tail -n 3 sorted && \
+        seq 200000 | sort -R --random-source=/usr/bin/sort | tail -n 2",
+    );
 }
 
 #[test]
@@ -136,13 +148,16 @@ fn sqlite3() {
     if !has("sqlite3", "--version") {
         return;
     }
-    same_bytes("sqlite3", r#"sqlite3 data.db "
+    same_bytes(
+        "sqlite3",
+        r#"sqlite3 data.db "
 PRAGMA cache_size=4000; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c BLOB);
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 60000)
 INSERT INTO t SELECT i, hex(i*7919), zeroblob(i%50) FROM n;
 CREATE INDEX tb ON t(b); SELECT count(*), max(b), min(b), sum(length(c)) FROM t;
 SELECT b, count(*) FROM t GROUP BY substr(b, -2) ORDER BY 2 DESC, 1 LIMIT 5;
-DELETE FROM t WHERE a % 3 = 0; VACUUM; PRAGMA integrity_check; SELECT length(group_concat(b)) FROM t;""#);
+DELETE FROM t WHERE a % 3 = 0; VACUUM; PRAGMA integrity_check; SELECT length(group_concat(b)) FROM t;""#,
+    );
 }
 
 #[test]
@@ -171,9 +186,12 @@ fn pdftoppm() {
     if !has("pdftoppm", "-v") {
         return;
     }
-    same_bytes("pdftoppm", "cat > p.pdf <<'EOF'\n%PDF-1.1\n\
+    same_bytes(
+        "pdftoppm",
+        "cat > p.pdf <<'EOF'\n%PDF-1.1\n\
         1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n\
         3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 400 400]/Contents 4 0 R>>endobj\n\
         4 0 obj<</Length 60>>stream\n1 0 0 rg 20 20 200 300 re f 5 w 0 0 m 390 380 l S           \nendstream endobj\n\
-        trailer<</Root 1 0 R>>\nEOF\npdftoppm -r 200 p.pdf page 2>/dev/null; ls && cat page*");
+        trailer<</Root 1 0 R>>\nEOF\npdftoppm -r 200 p.pdf page 2>/dev/null; ls && cat page*",
+    );
 }

@@ -33,6 +33,22 @@ impl RefPage {
     /// # Safety
     /// The mapping came from this pattern, and nobody else uses the range meanwhile.
     pub unsafe fn refresh_raw(&self, raw: &RawMapping, range: Range<usize>) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.refresh_and_tell(raw, range, |_| {}) }
+    }
+
+    /// As [`RefPage::refresh_raw`], and tells which parts had been written. Their pages are private
+    /// copies and remain so until the range is reset: a caller that remembers them can fill them
+    /// next time without asking the kernel.
+    ///
+    /// # Safety
+    /// As for `refresh_raw`.
+    pub unsafe fn refresh_and_tell(
+        &self,
+        raw: &RawMapping,
+        range: Range<usize>,
+        mut written: impl FnMut(Range<usize>),
+    ) -> Result<(), Error> {
         let page = sys::page_len();
         let is_whole = range.start.is_multiple_of(page) && range.end.is_multiple_of(page);
         if raw.kind != Kind::Tiled || !is_whole || range.end > raw.len {
@@ -42,7 +58,7 @@ impl RefPage {
         let mut at = range.start;
         while at < range.end {
             // SAFETY: the caller's promise.
-            match unsafe { self.refresh_batch(raw, at..range.end) } {
+            match unsafe { self.refresh_batch(raw, at..range.end, &mut written) } {
                 Some(done) => at += done,
                 // SAFETY: the caller's promise.
                 None => return unsafe { self.reset_raw(raw, at..range.end) },
@@ -55,19 +71,25 @@ impl RefPage {
     ///
     /// # Safety
     /// As for `refresh_raw`.
-    unsafe fn refresh_batch(&self, raw: &RawMapping, range: Range<usize>) -> Option<usize> {
+    unsafe fn refresh_batch(
+        &self,
+        raw: &RawMapping,
+        range: Range<usize>,
+        written: &mut impl FnMut(Range<usize>),
+    ) -> Option<usize> {
         let page = sys::page_len();
         let mut words = [0; BATCH];
         let wanted = (range.len() / page).min(BATCH);
         let first = (raw.address.addr() + range.start) / page;
         let got = read_pagemap(&mut words[..wanted], first)?;
+        let mut at = range.start;
         for run in words[..got].chunk_by(|a, b| is_written(*a) == is_written(*b)) {
+            let part = at..at + run.len() * page;
+            at = part.end;
             if is_written(run[0]) {
-                let index = run.as_ptr().addr() - words.as_ptr().addr();
-                let start = range.start + index / size_of::<u64>() * page;
-                let part = start..start + run.len() * page;
                 // SAFETY: the part lies inside the range.
                 self.place.pattern().fill(unsafe { raw.bytes(part.clone()) }, part.start);
+                written(part);
             }
         }
         Some(got * page)

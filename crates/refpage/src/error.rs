@@ -131,32 +131,25 @@ impl fmt::Display for Error {
                 f,
                 "the process has no area left (vm.max_map_count is {limit}); raise it, or choose larger tiles"
             ),
-            Error::Descriptors { limit } => write!(
-                f,
-                "no descriptor is left for the pattern's memfd (ulimit -n is {limit})"
-            ),
-            Error::FileSize { limit } => write!(
-                f,
-                "the file-size limit (ulimit -f) of {limit} bytes is below the tile's length"
-            ),
-            Error::LongPeriod { period } => write!(
-                f,
-                "pattern and page meet only every {period} bytes, too far for a tile"
-            ),
+            Error::Descriptors { limit } => {
+                write!(f, "no descriptor is left for the pattern's memfd (ulimit -n is {limit})")
+            }
+            Error::FileSize { limit } => {
+                write!(f, "the file-size limit (ulimit -f) of {limit} bytes is below the tile's length")
+            }
+            Error::LongPeriod { period } => {
+                write!(f, "pattern and page meet only every {period} bytes, too far for a tile")
+            }
             Error::Unsupported { call, errno } => {
                 write!(f, "the kernel refuses {call} (errno {errno})")
             }
-            Error::DescriptorStolen => write!(
-                f,
-                "the program closes the pattern's descriptor as fast as it is made"
-            ),
+            Error::DescriptorStolen => write!(f, "the program closes the pattern's descriptor as fast as it is made"),
             Error::BadOptions => {
                 write!(f, "the options have another size or flags that this version does not know")
             }
-            Error::NotSealed => write!(
-                f,
-                "the descriptor is not a memfd sealed against writing, growing and shrinking"
-            ),
+            Error::NotSealed => {
+                write!(f, "the descriptor is not a memfd sealed against writing, growing and shrinking")
+            }
             Error::OtherContent => {
                 write!(f, "the descriptor holds another pattern, or a length that does not tile")
             }

@@ -61,11 +61,7 @@ pub unsafe extern "C" fn refpage_create_with(
 /// # Safety
 /// `content` points to `len` readable bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn refpage_attach(
-    content: *const c_void,
-    len: usize,
-    fd: c_int,
-) -> *mut RefPage {
+pub unsafe extern "C" fn refpage_attach(content: *const c_void, len: usize, fd: c_int) -> *mut RefPage {
     if fd < 0 {
         return fail(Error::NotSealed, ptr::null_mut());
     }
@@ -118,11 +114,7 @@ pub unsafe extern "C" fn refpage_map(pages: *const RefPage, len: usize) -> *mut 
 /// # Safety
 /// `pages` is alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn refpage_map_aligned(
-    pages: *const RefPage,
-    len: usize,
-    align: usize,
-) -> *mut c_void {
+pub unsafe extern "C" fn refpage_map_aligned(pages: *const RefPage, len: usize, align: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     answer(ptr::null_mut(), || map_registered(unsafe { alive(pages) }?, len, align))
 }

@@ -111,9 +111,7 @@ impl Place {
 
     fn has(&self, content: &[u8]) -> bool {
         // Relaxed: asked under the lock.
-        !self.is_free()
-            && !self.is_attached.load(Ordering::Relaxed)
-            && self.pattern().content() == content
+        !self.is_free() && !self.is_attached.load(Ordering::Relaxed) && self.pattern().content() == content
     }
 
     /// Adds a reference to a place that has one.

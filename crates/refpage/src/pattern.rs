@@ -18,8 +18,7 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// A pattern of nothing, for a place that is not in use.
-    pub(crate) const NONE: Pattern =
-        Pattern { block: std::ptr::null_mut(), block_len: 0, len: 0, is_zero: true };
+    pub(crate) const NONE: Pattern = Pattern { block: std::ptr::null_mut(), block_len: 0, len: 0, is_zero: true };
 
     /// Copies `content` into a mapping of its own.
     pub(crate) fn new(content: &[u8]) -> Result<Pattern, Error> {

@@ -130,9 +130,7 @@ impl RefPage {
         }
         // SAFETY: the range is the mapping's; the advice leaves its content alone. A kernel without
         // huge pages refuses it, rightly.
-        let _ = unsafe {
-            sys::advise(raw.address.add(range.start), range.len(), libc::MADV_NOHUGEPAGE)
-        };
+        let _ = unsafe { sys::advise(raw.address.add(range.start), range.len(), libc::MADV_NOHUGEPAGE) };
     }
 
     fn map_anonymous(&self, len: usize, align: usize, kind: Kind) -> Result<RawMapping, Error> {

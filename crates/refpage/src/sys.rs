@@ -20,8 +20,7 @@ pub(crate) struct Identity {
 }
 
 /// The seals that make a tile's content permanent (I1).
-pub(crate) const TILE_SEALS: i32 =
-    libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+pub(crate) const TILE_SEALS: i32 = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
 
 /// Not executable, and sealed so: Linux 6.3 warns where neither this nor `MFD_EXEC` is given, and
 /// refuses it under `vm.memfd_noexec=2`.
@@ -103,17 +102,10 @@ pub(crate) fn map_file(len: usize, fd: i32) -> Result<*mut u8, Errno> {
 ///
 /// # Safety
 /// The range belongs to the caller, who holds no reference into it.
-pub(crate) unsafe fn map_file_at(
-    address: *mut u8,
-    len: usize,
-    fd: i32,
-    offset: usize,
-) -> Result<(), Errno> {
+pub(crate) unsafe fn map_file_at(address: *mut u8, len: usize, fd: i32, offset: usize) -> Result<(), Errno> {
     let flags = PRIVATE | libc::MAP_FIXED;
     // SAFETY: the caller's promise.
-    let got = unsafe {
-        libc::mmap(address.cast(), len, READ_WRITE, flags, fd, offset as libc::off_t)
-    };
+    let got = unsafe { libc::mmap(address.cast(), len, READ_WRITE, flags, fd, offset as libc::off_t) };
     checked(got).map(|_| ())
 }
 

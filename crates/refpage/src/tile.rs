@@ -26,8 +26,7 @@ pub(crate) struct Tile {
 }
 
 /// A tile's length, and into how many pieces it may cut an allocation.
-const LEVELS: [(usize, usize); 4] =
-    [(256 << 10, 128), (2 << 20, 1024), (16 << 20, 1024), (MAX_LEN, usize::MAX)];
+const LEVELS: [(usize, usize); 4] = [(256 << 10, 128), (2 << 20, 1024), (16 << 20, 1024), (MAX_LEN, usize::MAX)];
 const MAX_LEN: usize = 128 << 20;
 /// The longest tile that is made for an allocation that it holds alone, when the period is longer.
 const MAX_ALONE: usize = 16 << 20;
@@ -142,9 +141,7 @@ pub(crate) unsafe fn cover(base: *mut u8, range: Range<usize>, tile: &Tile) -> R
 /// Says what a refused call means.
 pub(crate) fn refused(call: &'static str, Errno(errno): Errno, len: usize) -> Error {
     match errno {
-        libc::EMFILE | libc::ENFILE => {
-            Error::Descriptors { limit: sys::soft_limit(libc::RLIMIT_NOFILE) }
-        }
+        libc::EMFILE | libc::ENFILE => Error::Descriptors { limit: sys::soft_limit(libc::RLIMIT_NOFILE) },
         libc::ENOMEM | libc::ENOSPC => Error::OutOfMemory { len },
         libc::EFBIG => Error::FileSize { limit: sys::soft_limit(libc::RLIMIT_FSIZE) },
         errno => Error::Unsupported { call, errno },

@@ -120,9 +120,7 @@ fn the_preload_exports_the_allocator_and_nothing_else() {
         return;
     }
     let names = symbols(&["-D"], &prefix().join("lib/libfaultless_refpage_preload.so"));
-    let wanted = [
-        "malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "free", "malloc_usable_size",
-    ];
+    let wanted = ["malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "free", "malloc_usable_size"];
     assert_eq!(names, wanted.map(str::to_owned).into());
 }
 

@@ -96,9 +96,7 @@ fn without_sealing() {
     assert!(in_child(|| {
         let argument = Some((1, libc::F_ADD_SEALS as u32 & !libc::F_DUPFD_CLOEXEC as u32));
         refuse(&[Rule { call: libc::SYS_fcntl, argument, errno: libc::EINVAL, ..Rule::default() }]);
-        assert_fails_or_fills(1 << 20, |error| {
-            matches!(error, Error::Unsupported { call: "fcntl(F_ADD_SEALS)", .. })
-        });
+        assert_fails_or_fills(1 << 20, |error| matches!(error, Error::Unsupported { call: "fcntl(F_ADD_SEALS)", .. }));
         assert!(support::tile_descriptors().is_empty());
     }));
 }
@@ -109,12 +107,7 @@ fn linux_5_4_is_enough() {
         // Its last call is clone3 (435), and it knows the lowest three flags of memfd_create.
         refuse(&[
             Rule { call: 436, and_later: true, errno: libc::ENOSYS, ..Rule::default() },
-            Rule {
-                call: libc::SYS_memfd_create,
-                argument: Some((1, !7)),
-                errno: libc::EINVAL,
-                ..Rule::default()
-            },
+            Rule { call: libc::SYS_memfd_create, argument: Some((1, !7)), errno: libc::EINVAL, ..Rule::default() },
         ]);
         let pages = failing(b"old");
         let mut mapping = pages.map(40 << 20).unwrap();

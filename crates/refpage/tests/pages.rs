@@ -194,8 +194,7 @@ fn tiles_are_sealed_and_out_of_the_programs_way() {
     let _mapping = RefPage::new(&[0x56]).unwrap().map(1 << 20).unwrap();
     for fd in support::tile_descriptors() {
         // SAFETY: asks for flags.
-        let (seals, flags) =
-            unsafe { (libc::fcntl(fd, libc::F_GET_SEALS), libc::fcntl(fd, libc::F_GETFD)) };
+        let (seals, flags) = unsafe { (libc::fcntl(fd, libc::F_GET_SEALS), libc::fcntl(fd, libc::F_GETFD)) };
         let wanted = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
         assert_eq!(seals & wanted, wanted);
         assert_eq!(flags, libc::FD_CLOEXEC);

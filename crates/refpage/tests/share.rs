@@ -45,8 +45,6 @@ fn what_is_not_a_tile_of_this_pattern_is_refused() {
     let file = std::fs::File::open("/etc/passwd").unwrap();
     assert_eq!(RefPage::attach(b"right", file.as_fd()).unwrap_err(), Error::NotSealed);
     // SAFETY: a fresh descriptor.
-    let unsealed = unsafe {
-        OwnedFd::from_raw_fd(libc::memfd_create(c"x".as_ptr(), libc::MFD_ALLOW_SEALING))
-    };
+    let unsealed = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"x".as_ptr(), libc::MFD_ALLOW_SEALING)) };
     assert_eq!(RefPage::attach(b"right", unsealed.as_fd()).unwrap_err(), Error::NotSealed);
 }

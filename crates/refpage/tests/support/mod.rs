@@ -45,9 +45,7 @@ pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) {
 pub fn tile_descriptors() -> Vec<i32> {
     let entries = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
     entries
-        .filter(|path| {
-            fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("faultless-refpage"))
-        })
+        .filter(|path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("faultless-refpage")))
         .map(|path| path.file_name().unwrap().to_str().unwrap().parse().unwrap())
         .collect()
 }
