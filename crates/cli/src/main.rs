@@ -8,6 +8,7 @@
 
 mod message;
 mod record;
+mod replay;
 mod size;
 mod table;
 mod trace_cmd;
@@ -34,6 +35,8 @@ struct Cli {
 enum Command {
     /// Runs a program and records what it does to its memory.
     Record(record::RecordArgs),
+    /// Replays a recorded trace under locking designs and compares them.
+    Replay(replay::ReplayArgs),
     /// Shows what is in a recorded trace.
     Trace(trace_cmd::TraceArgs),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Record(args) => record::run(&args, cli.color),
+        Command::Replay(args) => replay::run(&args, cli.color),
         Command::Trace(args) => trace_cmd::run(&args),
     };
     result.unwrap_or_else(|failure: Failure| failure.report(cli.color))

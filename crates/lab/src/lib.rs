@@ -3,10 +3,14 @@
 //! # Guarantee
 //! a result is measured, carries its spread, and says what could not be checked
 //!
-//! [`plan`] turns a trace into what each thread does and must see.
+//! [`plan`] turns a trace into what each thread does and must see; [`replay`] does it under one design; [`experiment`]
+//! does it under several, run by run in turn; [`stats`] says how sure the numbers are, and [`report`] prints them.
 
 #![deny(unsafe_code)]
 
+pub mod experiment;
+pub mod host;
 pub mod plan;
 pub mod replay;
+pub mod report;
 pub mod stats;

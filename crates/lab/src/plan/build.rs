@@ -186,6 +186,7 @@ impl<'a> Builder<'a> {
         self.plan.roots = std::mem::take(&mut self.lives.roots);
         self.plan.surprises = self.surprises.into_iter().collect();
         self.plan.surprises.sort_unstable();
+        self.plan.has_shared_spaces = self.lives.has_threads();
         self.plan.nr_spaces = self.lives.spaces.len() as u32;
         self.plan
     }

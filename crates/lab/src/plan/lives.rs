@@ -94,6 +94,11 @@ impl Lives {
         lives
     }
 
+    /// Returns whether two threads use one space and none of them sleeps until the other leaves it.
+    pub fn has_threads(&self) -> bool {
+        self.turns.values().any(|turn| matches!(turn, Turn::Spawn { is_vfork: false, .. }))
+    }
+
     fn follow(&mut self, place: EventIndex, event: &Event) {
         let thread = event.thread;
         if !std::mem::replace(&mut self.is_born[thread as usize], true) {

@@ -124,7 +124,7 @@ impl Space {
         let region = Region { start, end, prot, backing, traits, fresh_since: 0, has_root: false };
         self.regions.insert(with_account(region));
         if traits.contains(Traits::FILLED) {
-            self.fill(range, Filling::AsRights, now);
+            self.fill(range, Filling::Rights, now);
         }
     }
 
@@ -211,8 +211,8 @@ impl Space {
         match advice {
             4 | 9 | 24 => self.discard(&range),
             3 => mark(&mut self.regions, Traits::FILLED, NONE),
-            22 => self.fill(range, Filling::AsLoads, now),
-            23 => self.fill(range, Filling::AsStores, now),
+            22 => self.fill(range, Filling::Loads, now),
+            23 => self.fill(range, Filling::Stores, now),
             8 | 12 | 20 | 21 => mark(&mut self.regions, Traits::RECLAIMABLE, NONE),
             10 => mark(&mut self.regions, Traits::DONT_FORK, NONE),
             11 => mark(&mut self.regions, NONE, Traits::DONT_FORK),
@@ -258,7 +258,7 @@ impl Space {
             false => region.traits -= Traits::LOCKED,
         });
         if is_locked {
-            self.fill(range, Filling::AsRights, now);
+            self.fill(range, Filling::Rights, now);
         }
     }
 
@@ -274,9 +274,9 @@ impl Space {
 
     fn fill_part(&mut self, region: &Region, part: Range<u64>, filling: Filling, now: u32) {
         let is_store = match filling {
-            Filling::AsLoads => false,
-            Filling::AsStores => true,
-            Filling::AsRights => region.prot.contains(Prot::WRITE),
+            Filling::Loads => false,
+            Filling::Stores => true,
+            Filling::Rights => region.prot.contains(Prot::WRITE),
         };
         let (is_own, forked_at, fresh_since) =
             (is_store && copies_on_write(region), self.forked_at, region.fresh_since);
@@ -316,11 +316,11 @@ impl Space {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filling {
     /// As loads would.
-    AsLoads,
+    Loads,
     /// As stores would.
-    AsStores,
+    Stores,
     /// As stores would where the region may be written, and as loads elsewhere.
-    AsRights,
+    Rights,
 }
 
 /// Returns what stands behind a page after it was touched, `is_own` saying whether that makes it the space's own.

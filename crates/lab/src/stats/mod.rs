@@ -5,11 +5,13 @@
 //! same samples and seed give the same result.
 
 mod histogram;
+mod rank;
 mod ratio;
 mod summary;
 
 pub use histogram::Histogram;
-pub use ratio::{Interval, Verdict, median_ratio, within};
+pub use rank::p_value;
+pub use ratio::{Interval, LEAST_PAIRS, Verdict, median_ratio, within};
 pub use summary::{Summary, median, summarize};
 
 /// A small generator of pseudo-random numbers (Weyl sequence, mixed as in splitmix64), for resampling and shuffling.

@@ -1,0 +1,206 @@
+//! `faultless replay`: a recorded trace under one locking design after the other, checked event by event.
+//!
+//! # Guarantee
+//! The exit code is 0 only if every event was replayed and came out as recorded. A trace that can't be used fails before
+//! anything runs.
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use faultless_lab::experiment::{self, DEFAULT_SEMAPHORE, DESIGNS, Outcome, SEMAPHORES, Setup};
+use faultless_lab::plan::{Losses, Pace};
+use faultless_lab::replay::Checking;
+use faultless_lab::{host, report};
+use faultless_trace::{Header, Trace};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::message::{Color, Failure, Tone, say};
+use crate::size;
+use crate::table::Format;
+
+/// The arguments of `replay`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  faultless replay faultless.trace
+  faultless replay --design mmap-sem,spf-v11 --semaphore rwsem-2012,rwsem-v8 --cpus 2 -r 10 java.trace
+  faultless replay --pace recorded --format json --out java.json java.trace
+
+Each recorded thread is a thread; at most as many run at once as --cpus says, and one that waits for another gives its \
+place up. The designs are replayed in turn, run by run, in an order that --seed draws.
+
+Every recorded fault is one access, and must fault as it was recorded; what the recording itself cannot explain is \
+counted by class, and what nothing explains is a mismatch, printed with the event's number.
+
+The exit code is 0 if all came out as recorded, 1 if something did not, was not replayed, or failed, and 2 if the \
+command was not understood.")]
+pub struct ReplayArgs {
+    /// The trace.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Designs to compare; all of them unless named. Example: --design spf-v11
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(DESIGNS), default_values = DESIGNS, hide_default_value = true)]
+    design: Vec<String>,
+
+    /// Semaphores beneath the designs. Example: --semaphore rwsem-2012,rwsem-v8
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(SEMAPHORES), default_value = DEFAULT_SEMAPHORE)]
+    semaphore: Vec<String>,
+
+    /// The machine to replay on. Example: --machine native
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["native"]), default_value = "native")]
+    machine: String,
+
+    /// How many threads run at once at most; several numbers are compared one after the other. As many as this machine
+    /// has CPUs unless said. Example: --cpus 1,2
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: Vec<u16>,
+
+    /// Runs of each design. Example: -r 30
+    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
+    runs: u32,
+
+    /// Draws the order of the designs in each run, and the resampling of the statistics. Example: --seed 7
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Whether the computing between events, and who woke whom, is replayed. Example: --pace recorded
+    #[arg(long, value_enum, default_value_t = PaceChoice::None)]
+    pace: PaceChoice,
+
+    /// Physical memory; as much as the trace can need unless said. Example: --memory 2G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<usize>,
+
+    /// Replay a trace that lost records; its result is then not the recorded program's. Example: --allow-lost
+    #[arg(long)]
+    allow_lost: bool,
+
+    /// Check every invariant after every event: slow, and one thread at a time. Example: --check
+    #[arg(long)]
+    check: bool,
+
+    /// How to print the result. Example: --format json
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+
+    /// Where the result goes, instead of standard output; an existing file is replaced when the new one is complete.
+    /// Example: --out gcc.json
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Whether the pace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PaceChoice {
+    /// Computing as recorded on-CPU time, and wakes.
+    Recorded,
+    /// Neither: an upper bound on contention.
+    None,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
+    let name = args.file.display();
+    let trace = Trace::open(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    let setup = setup(args);
+    let bar = progress_bar(setup.arms().len() * setup.runs);
+    let result = experiment::run(&trace, &setup, &|done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let outcome = result.map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    print(args, &trace.header, &setup, &outcome)?;
+    complain(args, &outcome, color);
+    Ok(if outcome.checks.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn setup(args: &ReplayArgs) -> Setup {
+    let cpus = if args.cpus.is_empty() { vec![host::cpus()] } else { args.cpus.iter().map(|&n| n.into()).collect() };
+    Setup {
+        designs: distinct(&args.design),
+        semaphores: distinct(&args.semaphore),
+        cpus: distinct(&cpus),
+        runs: args.runs as usize,
+        seed: args.seed,
+        pace: if args.pace == PaceChoice::Recorded { Pace::Recorded } else { Pace::None },
+        losses: if args.allow_lost { Losses::Allowed } else { Losses::Refused },
+        memory_bytes: args.memory,
+        checking: if args.check { Checking::EachStep } else { Checking::AtEnd },
+    }
+}
+
+/// Returns the values without those that came before.
+fn distinct<T: Clone + PartialEq>(values: &[T]) -> Vec<T> {
+    let first = |&place: &usize| !values[..place].contains(&values[place]);
+    (0..values.len()).filter(first).map(|place| values[place].clone()).collect()
+}
+
+/// Returns a bar that is shown on a terminal only.
+fn progress_bar(passes: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("replaying [{bar:40}] pass {pos} of {len}, {eta} left");
+    ProgressBar::new(passes as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+}
+
+fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome) -> Result<(), Failure> {
+    let machine = host::machine();
+    let name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
+    let report = report::Report { workload: &name, header, machine: &machine, setup, outcome };
+    match &args.out {
+        None => Ok(write(args.format, &report, &mut BufWriter::new(io::stdout().lock()))?),
+        Some(path) => replace(path, |out| write(args.format, &report, out))
+            .map_err(|error| Failure::new(format_args!("cannot write {}: {error}", path.display()))),
+    }
+}
+
+fn write(format: Format, report: &report::Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    match format {
+        Format::Human => report::human::write(report, out),
+        Format::Json => report::json::write(report, out),
+        Format::Csv => report::csv::write(report, out),
+        Format::Markdown => report::markdown::write(report, out),
+    }?;
+    out.flush()
+}
+
+/// Writes a file beside the path, and lets it take the path's place once it is complete.
+fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>) -> io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let mut out = BufWriter::new(fs::File::create(&partial)?);
+    let written = write(&mut out).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        // The error that counts is the first one.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// Says on stderr what did not come out as recorded.
+fn complain(args: &ReplayArgs, outcome: &Outcome, color: Color) {
+    const SHOWN: usize = 10;
+    let checks = &outcome.checks;
+    for (arm, mismatch) in checks.first_mismatches.iter().take(SHOWN) {
+        say(color, Tone::Error, &format!("event {}: {} (under {arm})", mismatch.event, mismatch.what));
+    }
+    if checks.mismatches > 0 {
+        let file = args.file.display();
+        let total = format!(
+            "mismatches: {} in all, passes: {}; `faultless trace dump {file}` shows the events",
+            checks.mismatches, checks.passes
+        );
+        say(color, Tone::Error, &total);
+    }
+    for (kind, count) in &checks.skipped {
+        say(color, Tone::Error, &format!("not replayed: {kind}, {count} times, passes: {}", checks.passes));
+    }
+    if checks.lost > 0 {
+        say(
+            color,
+            Tone::Warning,
+            &format!("the recording lost {} records: this is not what the program did", checks.lost),
+        );
+    }
+}

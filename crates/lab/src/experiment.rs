@@ -1,0 +1,248 @@
+//! A trace under several designs: passes in turn, and what they say together.
+//!
+//! # Guarantee
+//! Every pass counts, none is repeated or dropped. The arms of one run stand next to each other in time, in an order that
+//! the seed draws anew for each run, so that what drifts on the machine hits all of them.
+
+use std::fmt;
+
+use faultless_platform::MAX_CPUS;
+use faultless_platform::native::{Machine, Native};
+use faultless_trace::Trace;
+
+use crate::plan::classes::Class;
+use crate::plan::{self, Losses, Options, Pace, Plan, PlanError, Totals};
+use crate::replay::{self, Checking, Mismatch, PassResult, ReplayError, Settings};
+use crate::stats::Random;
+
+pub use faultless_sync::SEMAPHORES;
+pub use faultless_vm::registry::DESIGNS;
+
+/// The semaphore beneath a design unless another is asked for: the one that Linux had when the designs met.
+pub const DEFAULT_SEMAPHORE: &str = "rwsem-v8";
+
+/// What to compare, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Designs by name.
+    pub designs: Vec<String>,
+    /// Semaphores by name.
+    pub semaphores: Vec<String>,
+    /// How many threads run at once at most; one arm for each number.
+    pub cpus: Vec<usize>,
+    /// Passes of each arm.
+    pub runs: usize,
+    /// Draws the order of the arms.
+    pub seed: u64,
+    /// The pace.
+    pub pace: Pace,
+    /// Whether a trace with losses is replayed.
+    pub losses: Losses,
+    /// Physical memory; as much as the trace needs if nothing is said.
+    pub memory_bytes: Option<usize>,
+    /// How often invariants are checked.
+    pub checking: Checking,
+}
+
+/// One way to replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// The design.
+    pub design: String,
+    /// The semaphore.
+    pub semaphore: String,
+    /// How many threads run at once at most.
+    pub cpus: usize,
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {} on {} CPUs", self.design, self.semaphore, self.cpus)
+    }
+}
+
+/// An arm's passes, in the order of the runs.
+#[derive(Clone, Debug)]
+pub struct ArmResult {
+    /// Which arm.
+    pub arm: Arm,
+    /// What came out, run by run.
+    pub passes: Vec<PassResult>,
+}
+
+/// What came out of an experiment.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Arm by arm, in the order in which they were asked for.
+    pub arms: Vec<ArmResult>,
+    /// What was checked.
+    pub checks: Checks,
+    /// What one pass holds.
+    pub totals: Totals,
+    /// Whether threads share a space at some time.
+    pub has_shared_spaces: bool,
+    /// The physical memory that each pass had.
+    pub memory_bytes: usize,
+}
+
+/// What was checked, with the names of the machine-readable report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Events in one pass.
+    pub events: u64,
+    /// Recorded faults in one pass.
+    pub faults_recorded: u64,
+    /// Accesses that really faulted in one pass: the first.
+    pub faults_replayed: u64,
+    /// Faults on strict pages in one pass.
+    pub strict: u64,
+    /// Differences that nothing explains, of all passes.
+    pub mismatches: u64,
+    /// Differences by class, of all passes.
+    pub classified: [u64; Class::ALL.len()],
+    /// Results taken from the recording, of all passes.
+    pub imposed: Vec<(&'static str, u64)>,
+    /// Events that were not executed, of all passes.
+    pub skipped: Vec<(&'static str, u64)>,
+    /// Records that the recording lost.
+    pub lost: u64,
+    /// Passes.
+    pub passes: u64,
+    /// The first mismatches, with the arm that they happened under.
+    pub first_mismatches: Vec<(Arm, Mismatch)>,
+}
+
+impl Checks {
+    /// Returns whether everything was replayed, and as recorded.
+    pub fn are_clean(&self) -> bool {
+        self.mismatches == 0 && self.skipped.is_empty()
+    }
+
+    /// Returns a class's share of all recorded faults of all passes.
+    pub fn share(&self, class: Class) -> f64 {
+        let faults = (self.faults_recorded * self.passes).max(1);
+        self.classified[class as usize] as f64 / faults as f64
+    }
+}
+
+/// Why an experiment came to no result.
+#[derive(Debug)]
+pub enum ExperimentError {
+    /// The trace can't be planned.
+    Plan(PlanError),
+    /// There is nothing to compare, or too much.
+    Setup(String),
+    /// A pass failed.
+    Replay {
+        /// Under which arm.
+        arm: Arm,
+        /// Why.
+        error: ReplayError,
+    },
+}
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(error) => write!(f, "{error}"),
+            Self::Setup(what) => f.write_str(what),
+            Self::Replay { arm, error } => write!(f, "{error} (under {arm})"),
+        }
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+impl Setup {
+    /// Returns the arms, in the order in which they are reported.
+    pub fn arms(&self) -> Vec<Arm> {
+        let arm = |cpus: usize, semaphore: &String, design: &String| Arm {
+            design: design.clone(),
+            semaphore: semaphore.clone(),
+            cpus,
+        };
+        let pairs = self.cpus.iter().flat_map(|&cpus| self.semaphores.iter().map(move |semaphore| (cpus, semaphore)));
+        pairs
+            .flat_map(|(cpus, semaphore)| self.designs.iter().map(move |design| arm(cpus, semaphore, design)))
+            .collect()
+    }
+
+    fn check(&self) -> Result<(), ExperimentError> {
+        let wrong = self.cpus.iter().find(|cpus| !(1..=MAX_CPUS).contains(cpus));
+        match wrong {
+            Some(cpus) => Err(ExperimentError::Setup(format!("{cpus} CPUs: a machine has 1 to {MAX_CPUS}"))),
+            None if self.runs == 0 || self.arms().is_empty() => {
+                Err(ExperimentError::Setup("there is nothing to run".into()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Replays a trace as often as the setup says; `progress` is told after each pass how many are done.
+pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Outcome, ExperimentError> {
+    setup.check()?;
+    let plan = plan::plan(trace, Options { pace: setup.pace, losses: setup.losses }).map_err(ExperimentError::Plan)?;
+    let memory_bytes = setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX));
+    let arms = setup.arms();
+    let mut results: Vec<ArmResult> =
+        arms.into_iter().map(|arm| ArmResult { arm, passes: Vec::with_capacity(setup.runs) }).collect();
+    let mut random = Random::new(setup.seed);
+    let mut done = 0;
+    for _ in 0..setup.runs {
+        let mut order: Vec<usize> = (0..results.len()).collect();
+        random.shuffle(&mut order);
+        for place in order {
+            let pass = run_pass(trace, &plan, setup, &results[place].arm, memory_bytes)?;
+            results[place].passes.push(pass);
+            done += 1;
+            progress(done);
+        }
+    }
+    Ok(conclude(results, plan, memory_bytes))
+}
+
+fn run_pass(
+    trace: &Trace,
+    plan: &Plan,
+    setup: &Setup,
+    arm: &Arm,
+    memory_bytes: usize,
+) -> Result<PassResult, ExperimentError> {
+    let settings = Settings {
+        design: arm.design.clone(),
+        semaphore: arm.semaphore.clone(),
+        memory_bytes,
+        limits: trace.header.limits,
+        checking: setup.checking,
+    };
+    let pass = replay::pass::<Native>(&Machine::new(arm.cpus), arm.cpus, plan, &settings);
+    pass.map_err(|error| ExperimentError::Replay { arm: arm.clone(), error })
+}
+
+fn conclude(arms: Vec<ArmResult>, plan: Plan, memory_bytes: usize) -> Outcome {
+    let passes = arms.iter().map(|arm| arm.passes.len() as u64).sum();
+    let totals = plan.totals;
+    let mut checks = Checks {
+        events: totals.events,
+        faults_recorded: totals.faults,
+        faults_replayed: arms.first().and_then(|arm| arm.passes.first()).map_or(0, |pass| pass.tally.faulted),
+        strict: totals.strict,
+        imposed: totals.imposed.iter().map(|(reason, count)| (reason.name(), count * passes)).collect(),
+        skipped: totals.skipped.iter().map(|(&kind, count)| (kind, count * passes)).collect(),
+        lost: totals.lost,
+        passes,
+        ..Checks::default()
+    };
+    arms.iter().for_each(|arm| arm.passes.iter().for_each(|pass| checks.add(&arm.arm, pass)));
+    Outcome { arms, checks, has_shared_spaces: plan.has_shared_spaces, totals, memory_bytes }
+}
+
+impl Checks {
+    fn add(&mut self, arm: &Arm, pass: &PassResult) {
+        self.mismatches += pass.tally.mismatches;
+        self.classified.iter_mut().zip(pass.tally.classified).for_each(|(count, more)| *count += more);
+        let first = pass.tally.first_mismatches.iter().map(|mismatch| (arm.clone(), mismatch.clone()));
+        self.first_mismatches.extend(first);
+    }
+}

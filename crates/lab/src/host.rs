@@ -1,0 +1,30 @@
+//! The machine that an experiment runs on, as reports name it.
+//!
+//! # Guarantee
+//! What the system does not tell is left empty, never guessed.
+
+use std::fs;
+use std::thread;
+
+use faultless_trace::Machine;
+
+/// Returns the machine's description.
+pub fn machine() -> Machine {
+    Machine {
+        cpus: cpus() as u32,
+        model: model().unwrap_or_default(),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        page_size_bytes: crate::plan::regions::PAGE,
+    }
+}
+
+/// Returns how many CPUs this process may use.
+pub fn cpus() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn model() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}

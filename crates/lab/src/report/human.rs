@@ -1,0 +1,119 @@
+//! The table for people.
+
+use std::io::{self, Write};
+
+use super::Report;
+use super::metrics::Metric;
+use super::verdict;
+use crate::experiment::{ArmResult, Checks};
+use crate::plan::Pace;
+use crate::plan::classes::Class;
+use crate::stats::summarize;
+
+/// Writes the report.
+pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    write_head(report, out)?;
+    write_table(report, out)?;
+    write_checks(&report.outcome.checks, out)?;
+    writeln!(out, "{}", verdict::sentence(report))
+}
+
+fn write_head(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    let machine = report.machine;
+    let runs = report.setup.runs;
+    writeln!(out, "Replay of {}: {}", report.workload, report.header.command.join(" "))?;
+    writeln!(out, "machine   native, {} CPUs, {}, Linux {}", machine.cpus, machine.model, machine.kernel)?;
+    writeln!(
+        out,
+        "runs      {runs} of each design, in turn, seed {}; mean ± standard deviation, n {runs}",
+        report.setup.seed
+    )?;
+    if report.setup.pace == Pace::None {
+        writeln!(out, "pace      none: upper bound on contention: blocking not replayed")?;
+    } else {
+        writeln!(out, "pace      recorded: computing as on-CPU time, and wakes")?;
+    }
+    if !report.header.missing.is_empty() {
+        let missing: Vec<&str> = report.header.missing.iter().map(|missing| missing.name()).collect();
+        writeln!(out, "missing   {} (not in the recording, so no page is strict)", missing.join(", "))?;
+    }
+    writeln!(out)
+}
+
+fn write_table(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    let rows = rows(report);
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)).collect();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).enumerate().map(|(place, (cell, &width))| pad(cell, width, place)).collect();
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
+    }
+    writeln!(out)
+}
+
+fn width(cell: &str) -> usize {
+    cell.chars().count()
+}
+
+/// Names stand to the left, figures to the right.
+fn pad(cell: &str, to: usize, place: usize) -> String {
+    let space = " ".repeat(to.saturating_sub(width(cell)));
+    if place == 0 { format!("{cell}{space}") } else { format!("{space}{cell}") }
+}
+
+/// Returns the table: headings, then a row for each figure.
+pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
+    let arms = &report.outcome.arms;
+    let mut rows = vec![heading("design", arms, |arm| arm.arm.design.clone())];
+    rows.push(heading("semaphore", arms, |arm| arm.arm.semaphore.clone()));
+    rows.push(heading("CPUs", arms, |arm| arm.arm.cpus.to_string()));
+    for metric in Metric::ALL {
+        rows.push(heading(metric.title, arms, |arm| cell(metric, arm)));
+    }
+    rows
+}
+
+fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String) -> Vec<String> {
+    std::iter::once(title.to_owned()).chain(arms.iter().map(cell)).collect()
+}
+
+fn cell(metric: &Metric, arm: &ArmResult) -> String {
+    let Some(samples) = metric.samples(arm) else { return "<not supported>".into() };
+    match summarize(&samples) {
+        None => "<not counted>".into(),
+        Some(summary) => {
+            let deviation = summary.deviation.map_or("?".into(), |deviation| metric.unit.show(deviation));
+            format!("{} ± {deviation}", metric.unit.show(summary.mean))
+        }
+    }
+}
+
+fn write_checks(checks: &Checks, out: &mut impl Write) -> io::Result<()> {
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    writeln!(
+        out,
+        "checked   {} events, {} recorded faults of which {} faulted here; {} strict ({:.1} %); mismatches {}, passes {}",
+        checks.events,
+        checks.faults_recorded,
+        checks.faults_replayed,
+        checks.strict,
+        percent(checks.strict, checks.faults_recorded),
+        checks.mismatches,
+        checks.passes
+    )?;
+    let shares = Class::ALL.map(|class| format!("{} {:.2} %", class.name(), checks.share(class) * 100.0));
+    writeln!(out, "explained {}", shares.join(", "))?;
+    write_counts("imposed  ", &checks.imposed, out)?;
+    write_counts("skipped  ", &checks.skipped, out)?;
+    if checks.lost > 0 {
+        writeln!(out, "lost      {} records of the recording", checks.lost)?;
+    }
+    Ok(())
+}
+
+fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut impl Write) -> io::Result<()> {
+    let words: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if words.is_empty() { Ok(()) } else { writeln!(out, "{title} {}", words.join(", ")) }
+}
