@@ -43,6 +43,10 @@ bitflags! {
         const DENY_WRITE = 1 << 8;
         /// `MAP_NORESERVE` was asked for.
         const NORESERVE = 1 << 9;
+        /// Linux would account for its pages: it is, or with pages of its own once was, private and writable.
+        const ACCOUNT = 1 << 10;
+        /// Came from a fork with a reverse-map root of the parent's: it joins only areas with its own root.
+        const INHERITED = 1 << 11;
     }
 }
 
@@ -94,10 +98,15 @@ impl<P: Platform> AreaView<P> {
     /// Says whether `next`, which starts where this area ends, may be joined with it.
     pub fn joins(&self, next: &Self) -> bool {
         self.end == next.start
-            && self.flags == next.flags
+            && self.flags - AreaFlags::INHERITED == next.flags - AreaFlags::INHERITED
             && self.object == next.object
             && self.page_offset_of(self.end) == next.page_offset
-            && (self.root == next.root || self.root == 0 || next.root == 0)
+            && (self.root == next.root || self.takes_root_of(next) || next.takes_root_of(self))
+    }
+
+    /// Says whether this area has no root and may get that of `other`.
+    fn takes_root_of(&self, other: &Self) -> bool {
+        self.root == 0 && !other.flags.contains(AreaFlags::INHERITED)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::events::Events;
 use crate::frames;
 use crate::index::Node;
 use crate::limits::Limits;
-use crate::object::{Object, ObjectHandle, ObjectSpec, Pool};
+use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, Pool};
 use crate::shootdown::Cpus;
 use crate::space::{Space, SpaceRef};
 use alloc::boxed::Box;
@@ -109,6 +109,11 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         // SAFETY: references are held by areas, which end before us, and by handles, which borrow us (I1).
         let object = unsafe { self.objects.create(spec) }?;
         Ok(ObjectHandle { object, instance: PhantomData })
+    }
+
+    /// Says whether an object is one of this instance's.
+    pub(crate) fn owns(&self, object: &ObjectRef<P>) -> bool {
+        self.objects.owns(object)
     }
 
     /// Visits the memory objects that exist; none is made or ended meanwhile.

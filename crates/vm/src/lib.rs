@@ -85,7 +85,7 @@ pub use object::{
     FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
 };
 pub use space::{
-    Advice, AreaLine, Backing, MapRequest, Placement, Populate, RemapPlacement, RemapRequest, Space, SpaceRef,
+    Advice, AreaLine, Backing, MapRequest, PageLock, Placement, Populate, RemapPlacement, RemapRequest, Space, SpaceRef,
 };
 pub use table::{Leaf, Tables};
 pub use tlb::{SpaceId, Tlb, Translation};

@@ -208,11 +208,13 @@ impl<P: Platform> Tables<P> {
             let end = start + span(level);
             let slot = entry_for(memory, table, level, start);
             let entry = load::<P>(slot);
+            let is_whole = hole.start <= start && end <= hole.end;
             if entry.is_present() && level > 2 {
-                let part = range.start.max(start)..range.end.min(end);
+                // A table that goes takes all below it along, also what lies outside the range.
+                let part = if is_whole { start..end } else { range.start.max(start)..range.end.min(end) };
                 Self::prune(memory, entry.pfn(), level - 1, &part, hole, taken);
             }
-            if entry.is_present() && hole.start <= start && end <= hole.end {
+            if entry.is_present() && is_whole {
                 // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
                 slot.store(0, Ordering::Release);
                 taken(entry.pfn());

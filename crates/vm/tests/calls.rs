@@ -3,9 +3,12 @@
 mod world;
 
 use faultless_platform::native::Native;
+use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, CallError, Event, Guest, Limits, PAGE, RemapPlacement, RemapRequest, check,
+    AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits, MapRequest, ObjectHandle,
+    ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, WriteNotice, ZeroSource,
+    check,
 };
 use world::{RW, World, anonymous, lines};
 
@@ -247,6 +250,282 @@ for_each_design!(running_out_of_frames_changes_nothing, D, {
             assert_eq!(guest.load(BASE + 2 * PAGE).expect("still there").0, 0);
         }
         panic!("mremap never succeeded");
+    });
+});
+
+for_each_design!(a_failed_move_keeps_the_target_and_no_tables, D, {
+    use faultless_phys::Failing;
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let target = BASE + 0x8000_0000;
+        space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
+        guest.store(BASE + PAGE, 5).expect("mapped");
+        space.mmap(&anonymous(Some(target), PAGE)).expect("room");
+        guest.store(target, 77).expect("mapped");
+        for nth in 1..100 {
+            world.vm.memory().set_failing(Failing::Once(nth));
+            let moved = space.mremap(&RemapRequest {
+                old_start: BASE + PAGE,
+                old_len_bytes: PAGE,
+                new_len_bytes: PAGE,
+                placement: RemapPlacement::Fixed(target),
+                keeps_source: false,
+            });
+            world.vm.memory().set_failing(Failing::Never);
+            check::invariants(&world.vm).expect("invariants");
+            if moved.is_ok() {
+                assert!(nth > 1);
+                assert_eq!(guest.load(target).expect("moved").0, 5);
+                return;
+            }
+            assert_eq!(guest.load(target).expect("the target is untouched").0, 77);
+        }
+        panic!("mremap never succeeded");
+    });
+});
+
+for_each_design!(a_move_at_the_area_limit_changes_nothing, D, {
+    World::<D>::run(1, 64 << 20, |world| {
+        let space = world.vm.create_space(Limits { max_map_count: 2, ..Limits::default() }).expect("room");
+        space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
+        let request = RemapRequest {
+            old_start: BASE + PAGE,
+            old_len_bytes: PAGE,
+            new_len_bytes: PAGE,
+            placement: RemapPlacement::Fixed(BASE + 16 * PAGE),
+            keeps_source: false,
+        };
+        assert_eq!(space.mremap(&request), Err(CallError::TooManyAreas { limit: 2 }));
+        assert_eq!(lines(&space), ["AAA"]);
+        check::invariants(&world.vm).expect("invariants");
+    });
+});
+
+for_each_design!(a_kept_source_is_empty_and_an_old_length_of_0_needs_a_shared_mapping, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let target = BASE + 0x100_0000;
+        space.mmap(&anonymous(Some(BASE), 2 * PAGE)).expect("room");
+        guest.store(BASE, 6).expect("mapped");
+        let mut request = RemapRequest {
+            old_start: BASE,
+            old_len_bytes: 2 * PAGE,
+            new_len_bytes: 2 * PAGE,
+            placement: RemapPlacement::MayMoveTo(target),
+            keeps_source: true,
+        };
+        assert_eq!(space.mremap(&request), Ok(target));
+        assert_eq!((guest.load(BASE).expect("mapped").0, guest.load(target).expect("mapped").0), (0, 6));
+        request = RemapRequest { old_len_bytes: 0, keeps_source: false, ..request };
+        assert!(space.mremap(&request).is_err());
+        assert!(space.mremap(&RemapRequest { placement: RemapPlacement::InPlace, ..request }).is_err());
+    });
+});
+
+for_each_design!(after_a_fork_an_upgrade_does_not_make_shared_pages_writable, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
+        guest.store(BASE, 1).expect("mapped");
+        let child = space.fork().expect("room");
+        let in_child = Guest::new(&child);
+        space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
+        space.mprotect(BASE, PAGE, RW).expect("mapped");
+        let copies = world.vm.events().total(Event::Cow);
+        guest.store(BASE, 2).expect("writable");
+        assert_eq!(world.vm.events().total(Event::Cow), copies + 1);
+        assert_eq!(in_child.load(BASE).expect("mapped").0, 1);
+    });
+});
+
+for_each_design!(a_child_gets_what_advice_leaves_it, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        space.mmap(&anonymous(Some(BASE), 4 * PAGE)).expect("room");
+        (0..4).for_each(|page| assert!(guest.store(BASE + page * PAGE, page + 1).is_ok()));
+        space.madvise(BASE, PAGE, Advice::DontFork).expect("mapped");
+        space.madvise(BASE + PAGE, PAGE, Advice::WipeOnFork).expect("mapped");
+        assert_eq!(lines(&space), ["ABCC"]);
+        let child = space.fork().expect("room");
+        let in_child = Guest::new(&child);
+        assert!(in_child.load(BASE).is_err());
+        assert_eq!(in_child.load(BASE + PAGE).expect("wiped").0, 0);
+        assert_eq!(in_child.load(BASE + 2 * PAGE).expect("inherited").0, 3);
+        assert_eq!(guest.load(BASE + PAGE).expect("the parent's stays").0, 2);
+        child.mmap(&anonymous(Some(BASE + 4 * PAGE), PAGE)).expect("room");
+        space.mmap(&anonymous(Some(BASE + 4 * PAGE), PAGE)).expect("room");
+        assert_eq!(lines(&space), ["ABCCC"]);
+        assert_eq!(lines(&child), ["ABBC"], "an inherited area joins nothing fresh");
+    });
+});
+
+for_each_design!(pages_are_made_at_once_when_asked_for, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let request = faultless_vm::MapRequest { populate: Populate::Now, ..anonymous(Some(BASE), 5 * PAGE) };
+        space.mmap(&request).expect("room");
+        assert_eq!(space.resident_pages(), 5);
+        space.mmap(&anonymous(Some(BASE + 8 * PAGE), 2 * PAGE)).expect("room");
+        space.mlock(BASE + 8 * PAGE, 2 * PAGE, PageLock::Lock).expect("mapped");
+        assert_eq!(space.resident_pages(), 7);
+        assert!(space.madvise(BASE + 8 * PAGE, PAGE, Advice::DontNeed).is_err(), "the pages are locked");
+        space.madvise(BASE + 8 * PAGE, PAGE, Advice::DontNeedLocked).expect("locked pages too");
+        assert_eq!(space.resident_pages(), 6);
+        space.mlock(BASE + 8 * PAGE, 2 * PAGE, PageLock::Unlock).expect("mapped");
+        assert_eq!(space.madvise(BASE + 8 * PAGE, PAGE, Advice::DontNeed), Ok(()));
+        assert_eq!(space.mlock(BASE, 0, PageLock::Lock), Ok(()));
+    });
+});
+
+/// Gives each byte the page's number plus the identity.
+struct Numbered;
+
+impl PageSource for Numbered {
+    fn fetch(&self, identity: u64, page_index: u64, page: &mut [u8; 4096]) -> Result<(), FetchError> {
+        if page_index == 9 {
+            return Err(FetchError::Failed);
+        }
+        page.fill((identity + page_index) as u8);
+        Ok(())
+    }
+}
+
+fn file(write_notice: WriteNotice) -> ObjectSpec {
+    ObjectSpec { identity: 3, size_bytes: 10 * PAGE - 5, source: &Numbered, write_notice }
+}
+
+fn mapping<'a>(object: &'a ObjectHandle<'a, Native>, at: u64, offset: u64, flags: AreaFlags) -> MapRequest<'a, Native> {
+    let backing = Backing::Object(object, offset * PAGE);
+    let (placement, len_bytes) = (Placement::Fixed(at), 4 * PAGE);
+    MapRequest { placement, len_bytes, flags, backing, populate: Populate::OnFault }
+}
+
+for_each_design!(private_stores_stay_private_and_shared_ones_reach_the_object, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let object = world.vm.create_object(&file(WriteNotice::Fault)).expect("room");
+        let (private, shared, third) = (BASE, BASE + 0x100_0000, BASE + 0x200_0000);
+        space.mmap(&mapping(&object, private, 0, RW)).expect("room");
+        space.mmap(&mapping(&object, shared, 0, RW | AreaFlags::SHARED)).expect("room");
+        space.mmap(&mapping(&object, third, 0, AreaFlags::READ)).expect("room");
+        assert_eq!(guest.load_byte(private + PAGE).expect("mapped").0, 4);
+        let taken = guest.store_byte(private + PAGE, 40).expect("writable");
+        assert_eq!((taken.count, taken.first_was_present), (1, true));
+        assert_eq!(guest.store_byte(private + 2 * PAGE, 50).expect("writable").count, 1);
+        assert_eq!(guest.load_byte(third + PAGE).expect("mapped").0, 4);
+        assert_eq!(guest.load_byte(third + 2 * PAGE).expect("mapped").0, 5);
+        assert_eq!(guest.load_byte(shared).expect("mapped").0, 3);
+        let taken = guest.store_byte(shared, 30).expect("writable");
+        assert_eq!((taken.count, taken.first_was_present), (1, true), "the file wants to know of the first store");
+        assert_eq!(guest.load_byte(third).expect("mapped").0, 30);
+        assert_eq!(guest.load_byte(private).expect("mapped").0, 30, "not written privately yet");
+        assert!(guest.store_byte(third, 1).is_err());
+        check::invariants(&world.vm).expect("invariants");
+    });
+});
+
+for_each_design!(shared_memory_stays_shared_after_a_fork, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let spec =
+            ObjectSpec { identity: 0, size_bytes: 4 * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = world.vm.create_object(&spec).expect("room");
+        space.mmap(&mapping(&object, BASE, 0, RW | AreaFlags::SHARED)).expect("room");
+        drop(object);
+        assert_eq!(guest.load(BASE).expect("mapped").1.count, 1);
+        assert_eq!(guest.store(BASE, 8).expect("mapped").count, 0, "nobody wants to notice the store");
+        let child = space.fork().expect("room");
+        let in_child = Guest::new(&child);
+        assert_eq!(in_child.load(BASE).expect("mapped").0, 8);
+        in_child.store(BASE, 9).expect("mapped");
+        assert_eq!(guest.load(BASE).expect("mapped").0, 9);
+        space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
+        space.mprotect(BASE, PAGE, RW).expect("mapped");
+        assert_eq!(guest.store(BASE, 1).expect("mapped").count, 0, "as on Linux, an upgrade is complete at once");
+    });
+});
+
+for_each_design!(what_an_object_cannot_give_is_a_bus_error, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let object = world.vm.create_object(&file(WriteNotice::Fault)).expect("room");
+        space.mmap(&mapping(&object, BASE, 8, AreaFlags::READ)).expect("room");
+        assert!(guest.load(BASE).is_ok());
+        for page in [1, 2] {
+            let address = BASE + page * PAGE;
+            assert_eq!(guest.load(address), Err(AccessError::NoPage { address }), "failed, and behind the end");
+        }
+    });
+});
+
+for_each_design!(mappings_of_one_object_join_only_where_its_pages_follow, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let object = world.vm.create_object(&file(WriteNotice::None)).expect("room");
+        space.mmap(&mapping(&object, BASE, 0, AreaFlags::READ)).expect("room");
+        space.mmap(&mapping(&object, BASE + 4 * PAGE, 5, AreaFlags::READ)).expect("room");
+        assert_eq!(lines(&space), ["AAAABBBB"]);
+        space.mmap(&mapping(&object, BASE + 4 * PAGE, 4, AreaFlags::READ)).expect("room");
+        assert_eq!(lines(&space), ["AAAAAAAA"]);
+    });
+});
+
+for_each_design!(mappings_that_linux_refuses_are_refused, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let object = world.vm.create_object(&file(WriteNotice::None)).expect("room");
+        let read_only = RW | AreaFlags::SHARED | AreaFlags::DENY_WRITE;
+        assert_eq!(space.mmap(&mapping(&object, BASE, 0, read_only)), Err(CallError::Denied));
+        let grows = AreaFlags::READ | AreaFlags::GROWSDOWN;
+        assert!(matches!(space.mmap(&mapping(&object, BASE, 0, grows)), Err(CallError::Invalid(_))));
+        let region = HostRegion::reserve(64 << 20).expect("the host has room");
+        let machine = Machine::new(1);
+        let other = std::thread::scope(|scope| {
+            let made = scope.spawn(|| machine.attach(|| World::<D>::new(&region, 1)));
+            made.join().expect("a second instance on a machine of its own")
+        });
+        let foreign = std::thread::scope(|scope| {
+            let made =
+                scope.spawn(|| machine.attach(|| other.vm.create_object(&file(WriteNotice::None)).expect("room")));
+            made.join().expect("an object of it")
+        });
+        assert!(matches!(space.mmap(&mapping(&foreign, BASE, 0, RW)), Err(CallError::Invalid(_))));
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| machine.attach(|| drop(foreign)));
+            ended.join().expect("the object ends on its own machine");
+        });
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| machine.attach(|| drop(other)));
+            ended.join().expect("and so does the instance");
+        });
+    });
+});
+
+for_each_design!(one_user_does_not_speculate_and_two_do, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let total = |event| world.vm.events().total(event);
+        space.mmap(&anonymous(Some(BASE), 8 * PAGE)).expect("room");
+        guest.store(BASE, 1).expect("mapped");
+        assert_eq!((total(Event::Spf), total(Event::SpfFailed)), (0, 0));
+        let _second = Guest::new(&space);
+        guest.store(BASE + PAGE, 1).expect("mapped");
+        let speculates = u64::from(D::NAME.starts_with("spf"));
+        assert_eq!((total(Event::Spf), total(Event::SpfFailed)), (speculates, 0));
+        assert!(guest.store(BASE + 0x100_0000, 1).is_err());
+        space.mmap(&anonymous(Some(BASE + 0x200_0000), PAGE)).expect("room");
+        guest.store(BASE + 0x200_0000, 1).expect("mapped");
+        assert_eq!(total(Event::SpfVmaChanged), speculates, "no area there");
+        assert_eq!(total(Event::SpfVmaNoanon), speculates, "the first write of an area");
+        assert_eq!(total(Event::SpfFailed), 2 * speculates);
     });
 });
 

@@ -149,11 +149,11 @@ fn mmap_sem_costs_what_its_table_says() {
         ("mmap", [50, 3, 2, 7]),
         ("mprotect", [76, 5, 2, 9]),
         ("mprotect back", [64, 6, 1, 9]),
-        ("madvise dontneed", [18, 4, 0, 5]),
-        ("mremap move", [290, 7, 14, 13]),
-        ("munmap", [55, 6, 1, 10]),
+        ("madvise dontneed", [13, 4, 0, 4]),
+        ("mremap move", [288, 9, 14, 14]),
+        ("munmap", [50, 6, 1, 9]),
         ("brk up", [54, 3, 2, 8]),
-        ("brk down", [58, 6, 1, 11]),
+        ("brk down", [53, 6, 1, 10]),
         ("fork, child ends", [1194 + DEBUG_LOOKS, 9, 8, 9]),
     ]);
 }
@@ -165,11 +165,11 @@ fn spf_v11_costs_what_its_table_says() {
         ("mmap", [56, 5, 3, 9]),
         ("mprotect", [86, 7, 4, 11]),
         ("mprotect back", [73, 9, 3, 11]),
-        ("madvise dontneed", [18, 4, 0, 5]),
-        ("mremap move", [301, 12, 16, 17]),
-        ("munmap", [60, 9, 2, 12]),
+        ("madvise dontneed", [13, 4, 0, 4]),
+        ("mremap move", [299, 14, 16, 18]),
+        ("munmap", [55, 9, 2, 11]),
         ("brk up", [60, 5, 3, 10]),
-        ("brk down", [63, 9, 2, 13]),
+        ("brk down", [58, 9, 2, 12]),
         ("fork, child ends", [1205 + DEBUG_LOOKS, 12, 10, 11]),
     ]);
 }

@@ -7,7 +7,8 @@ use faultless_phys::OutOfFrames;
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    Advice, AreaFlags, Backing, CallError, MapRequest, Placement, Populate, RemapPlacement, RemapRequest, Space,
+    Advice, AreaFlags, Backing, CallError, MapRequest, PageLock, Placement, Populate, RemapPlacement, RemapRequest,
+    Space,
 };
 
 use super::objects::Objects;
@@ -40,7 +41,7 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
                 }
                 Ok(self.space.brk(requested) as i64)
             }
-            Deed::Lock { start, len, is_locked } => raw(self.space.mlock(start, len, is_locked).map(|()| 0)),
+            Deed::Lock { start, len, is_locked } => raw(self.space.mlock(start, len, lock_of(is_locked)).map(|()| 0)),
             Deed::LockAll { is_locked } => self.lock_all(is_locked),
             Deed::Ask { start, len } => raw(self.space.madvise(start, len, Advice::Ignored).map(|()| 0)),
             Deed::Nothing => Ok(0),
@@ -114,7 +115,7 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
         let mut areas = Vec::new();
         self.space.for_each_area(|area| areas.push((area.start, area.end - area.start)));
         for (start, len) in areas {
-            raw(self.space.mlock(start, len, is_locked).map(|()| 0))?;
+            raw(self.space.mlock(start, len, lock_of(is_locked)).map(|()| 0))?;
         }
         Ok(0)
     }
@@ -166,9 +167,14 @@ fn placement(mapping: &Mapping) -> Placement {
     }
 }
 
+fn lock_of(is_locked: bool) -> PageLock {
+    if is_locked { PageLock::Lock } else { PageLock::Unlock }
+}
+
 fn advice_of(advice: u64) -> Advice {
     match advice {
-        4 | 9 | 24 => Advice::DontNeed,
+        4 | 9 => Advice::DontNeed,
+        24 => Advice::DontNeedLocked,
         8 => Advice::Free,
         10 => Advice::DontFork,
         11 => Advice::DoFork,

@@ -55,6 +55,11 @@ impl<P: Platform> Pool<P> {
         }
     }
 
+    /// Says whether an object is one of this pool's.
+    pub(crate) fn owns(&self, object: &ObjectRef<P>) -> bool {
+        core::ptr::eq(self, object.pool.as_ptr())
+    }
+
     fn unlink(&self, object: NonNull<Object<P>>) {
         let mut first = self.first.lock();
         let mut place: *mut Option<NonNull<Object<P>>> = &raw mut *first;

@@ -1,8 +1,8 @@
 //! madvise, and making pages before they are touched.
 
 use super::Space;
-use crate::addr::{PAGE, PageRange, is_page_aligned};
-use crate::area::AreaFlags;
+use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil, page_floor};
+use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::{AccessError, CallError};
@@ -19,6 +19,8 @@ use faultless_sync::RwSemaphore;
 pub enum Advice {
     /// Drop the pages (`MADV_DONTNEED`).
     DontNeed,
+    /// Drop the pages, also locked ones (`MADV_DONTNEED_LOCKED`).
+    DontNeedLocked,
     /// The pages may be dropped until they are written again (`MADV_FREE`); nothing reclaims here, so they stay.
     Free,
     /// Make the pages as loads would (`MADV_POPULATE_READ`).
@@ -37,6 +39,25 @@ pub enum Advice {
     Ignored,
 }
 
+/// What mlock and munlock do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageLock {
+    /// Keeps the pages in memory, and makes them.
+    Lock,
+    /// Ends that.
+    Unlock,
+}
+
+/// Checks a range as madvise does: one that overflows is invalid, one outside user memory is not mapped.
+fn advised_range(start: u64, len_bytes: u64) -> Result<PageRange, CallError> {
+    let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len));
+    end.ok_or(CallError::Invalid("the range overflows"))?;
+    PageRange::new(start, len_bytes).ok_or(CallError::Unmapped { address: start })
+}
+
+/// What is done to the part of an area that advice is about.
+type OnArea<'a, P> = dyn Fn(PageRange, &AreaView<P>) -> Result<(), CallError> + 'a;
+
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Takes advice about a range. Across holes it is applied to what is mapped, and the answer is `Unmapped`.
     pub fn madvise(&self, start: u64, len_bytes: u64, advice: Advice) -> Result<(), CallError> {
@@ -46,16 +67,23 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if len_bytes == 0 {
             return Ok(());
         }
-        let range = PageRange::new(start, len_bytes).ok_or(CallError::Invalid("the range leaves user memory"))?;
+        let range = advised_range(start, len_bytes)?;
         match advice {
-            Advice::DontNeed => self.on_areas(range, &|part, flags| self.drop_pages(part, flags)),
-            Advice::Free => self.on_areas(range, &|part, flags| self.free_lazily(part, flags)),
+            Advice::DontNeed => self.on_areas(range, &|part, view| self.drop_pages(part, view)),
+            Advice::DontNeedLocked => self.on_areas(range, &|part, _| {
+                self.zap(part);
+                Ok(())
+            }),
+            Advice::Free => self.on_areas(range, &|part, view| self.free_lazily(part, view)),
             Advice::PopulateRead => self.populate_as(range, Access::Read),
             Advice::PopulateWrite => self.populate_as(range, Access::Write),
-            Advice::DontFork => self.flag(range, AreaFlags::DONTFORK, AreaFlags::empty()),
-            Advice::DoFork => self.flag(range, AreaFlags::empty(), AreaFlags::DONTFORK),
-            Advice::WipeOnFork => self.flag(range, AreaFlags::WIPEONFORK, AreaFlags::empty()),
-            Advice::KeepOnFork => self.flag(range, AreaFlags::empty(), AreaFlags::WIPEONFORK),
+            Advice::DontFork => self.flag(range, &|view| Ok(view.flags | AreaFlags::DONTFORK)),
+            Advice::DoFork => self.flag(range, &|view| Ok(view.flags - AreaFlags::DONTFORK)),
+            Advice::WipeOnFork => self.flag(range, &|view| match view.object {
+                None => Ok(view.flags | AreaFlags::WIPEONFORK),
+                Some(_) => Err(CallError::Invalid("only private anonymous memory can be wiped on fork")),
+            }),
+            Advice::KeepOnFork => self.flag(range, &|view| Ok(view.flags - AreaFlags::WIPEONFORK)),
             Advice::Ignored => {
                 self.vm().events().count(Event::AdviceIgnored);
                 self.on_areas(range, &|_, _| Ok(()))
@@ -63,29 +91,40 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Locks or unlocks the pages of a range; locking makes them.
-    pub fn mlock(&self, start: u64, len_bytes: u64, locked: bool) -> Result<(), CallError> {
-        let first = crate::addr::page_floor(start);
-        let range = PageRange::new(first, len_bytes.saturating_add(start - first));
-        let range = range.ok_or(CallError::Unmapped { address: start })?;
-        let (set, clear) = match locked {
-            true => (AreaFlags::LOCKED, AreaFlags::empty()),
-            false => (AreaFlags::empty(), AreaFlags::LOCKED),
-        };
-        self.flag(range, set, clear)?;
-        if locked { self.populate(range) } else { Ok(()) }
+    /// Locks or unlocks the pages of a range, in whole pages; locking makes them.
+    pub fn mlock(&self, start: u64, len_bytes: u64, lock: PageLock) -> Result<(), CallError> {
+        let unmapped = CallError::Unmapped { address: start };
+        let first = page_floor(start);
+        if len_bytes == 0 && first == start {
+            return Ok(());
+        }
+        let range = len_bytes.checked_add(start - first).and_then(|len| PageRange::new(first, len)).ok_or(unmapped)?;
+        self.with_write(|| {
+            self.reflag(range, &|view| match lock {
+                PageLock::Lock => Ok(view.flags | AreaFlags::LOCKED),
+                PageLock::Unlock => Ok(view.flags - AreaFlags::LOCKED),
+            })
+        })?;
+        match lock {
+            PageLock::Unlock => Ok(()),
+            PageLock::Lock => self.populate(range).map_err(|error| match error {
+                CallError::OutOfFrames(_) => error,
+                // As Linux: pages that can't be had are reported as not mapped.
+                _ => unmapped,
+            }),
+        }
     }
 
-    fn flag(&self, range: PageRange, set: AreaFlags, clear: AreaFlags) -> Result<(), CallError> {
-        self.with_write(|| self.reflag(range, &|view| Ok((view.flags - clear) | set)))
+    fn flag(
+        &self,
+        range: PageRange,
+        flags_of: &dyn Fn(&AreaView<P>) -> Result<AreaFlags, CallError>,
+    ) -> Result<(), CallError> {
+        self.with_write(|| self.reflag_all(range, flags_of))
     }
 
     /// Runs `act` on the part of each area that lies in `range`, under the read lock.
-    fn on_areas(
-        &self,
-        range: PageRange,
-        act: &dyn Fn(PageRange, AreaFlags) -> Result<(), CallError>,
-    ) -> Result<(), CallError> {
+    fn on_areas(&self, range: PageRange, act: &OnArea<'_, P>) -> Result<(), CallError> {
         let _read = self.semaphore.read();
         let mut position = range.start();
         let mut hole = None;
@@ -94,9 +133,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 hole.get_or_insert(position);
             }
             // SAFETY: the semaphore keeps the area.
-            let flags = unsafe { entry.area.as_ref() }.view().flags;
+            let view = unsafe { entry.area.as_ref() }.view();
             if let Some(part) = range.intersection(entry.start..entry.end) {
-                act(part, flags)?;
+                act(part, &view)?;
             }
             position = entry.end;
         }
@@ -106,17 +145,17 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         hole.map_or(Ok(()), |address| Err(CallError::Unmapped { address }))
     }
 
-    fn drop_pages(&self, part: PageRange, flags: AreaFlags) -> Result<(), CallError> {
-        if flags.contains(AreaFlags::LOCKED) {
+    fn drop_pages(&self, part: PageRange, view: &AreaView<P>) -> Result<(), CallError> {
+        if view.flags.contains(AreaFlags::LOCKED) {
             return Err(CallError::Invalid("the pages are locked"));
         }
         self.zap(part);
         Ok(())
     }
 
-    fn free_lazily(&self, part: PageRange, flags: AreaFlags) -> Result<(), CallError> {
-        if flags.contains(AreaFlags::SHARED) {
-            return Err(CallError::Invalid("MADV_FREE is for private anonymous memory"));
+    fn free_lazily(&self, part: PageRange, view: &AreaView<P>) -> Result<(), CallError> {
+        if view.object.is_some() || view.flags.contains(AreaFlags::LOCKED) {
+            return Err(CallError::Invalid("MADV_FREE is for private anonymous memory that is not locked"));
         }
         let memory = self.memory();
         let mut gather = Gather::new(self, part);

@@ -14,7 +14,7 @@
 
 use super::Space;
 use crate::addr::PageRange;
-use crate::area::{Area, AreaView};
+use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::index::{Edit, Entry, Spare};
@@ -89,7 +89,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         Ok(Reserve { space: self, nodes: Some(nodes), area: Some(area) })
     }
 
-    /// As [`Space::prepare_change`] without a new area, out of memory that was set aside.
+    /// As [`Space::prepare_change`] without a new area, out of memory that was set aside and past the limit of areas,
+    /// which the caller has checked: it can't fail.
     pub(super) fn prepare_removal<'a>(
         &'a self,
         range: PageRange,
@@ -113,6 +114,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         new: Option<NewArea<P>>,
         reserve: Option<Reserve<'a, P, D>>,
     ) -> Result<Change<'a, P, D>, CallError> {
+        let is_reserved = reserve.is_some();
         let mut change = Change {
             space: self,
             reserve,
@@ -123,7 +125,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             bytes_before: 0,
         };
         change.plan(range, new)?;
-        change.check_limits()?;
+        change.count_before();
+        if !is_reserved {
+            change.check_limits()?;
+        }
         change.prepare_edit()?;
         Ok(change)
     }
@@ -235,11 +240,14 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         }
     }
 
-    fn check_limits(&mut self) -> Result<(), CallError> {
+    fn count_before(&mut self) {
         for entry in self.space.index.overlapping(self.span.0..self.span.1) {
             self.nr_before += 1;
             self.bytes_before += entry.end - entry.start;
         }
+    }
+
+    fn check_limits(&self) -> Result<(), CallError> {
         let limit = self.space.limits.max_map_count;
         let nr_after = self.space.nr_areas() - self.nr_before + self.nr_after();
         if nr_after > limit && self.nr_after() > self.nr_before {
@@ -325,7 +333,11 @@ pub(super) struct Held<'a, P: Platform, D: Design<P>> {
 
 impl<P: Platform, D: Design<P>> Held<'_, P, D> {
     /// Lets faults in again, and the removed areas go.
-    pub(super) fn end(self) {
+    pub(super) fn end(self) {}
+}
+
+impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
+    fn drop(&mut self) {
         for piece in self.pieces.iter().flatten() {
             D::end_change(&piece.area().state);
         }
@@ -378,5 +390,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
 /// Returns two neighbours as one.
 fn joined<P: Platform>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
-    AreaView { end: right.end, root: if left.root == 0 { right.root } else { left.root }, ..*left }
+    let (root, inherited) = if left.root == 0 { (right.root, right.flags) } else { (left.root, left.flags) };
+    let flags = (left.flags - AreaFlags::INHERITED) | (inherited & AreaFlags::INHERITED);
+    AreaView { end: right.end, root, flags, ..*left }
 }

@@ -72,7 +72,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let copies_pages = old.root != 0 && !old.flags.intersects(AreaFlags::SHARED | AreaFlags::WIPEONFORK);
         let root = if copies_pages { self.vm().fresh_root() } else { 0 };
         // Locks on memory are not inherited.
-        let view = AreaView { root, flags: old.flags - AreaFlags::LOCKED, ..old };
+        let mut flags = old.flags - AreaFlags::LOCKED - AreaFlags::INHERITED;
+        flags.set(AreaFlags::INHERITED, root != 0);
+        let view = AreaView { root, flags, ..old };
         let range = PageRange::between(old.start, old.end).ok_or(CallError::BadSource { address: old.start })?;
         let new = NewArea { view, object: area.object().cloned(), join: Join::Never };
         child.prepare_change(range, Some(new))?.commit(|| ());

@@ -2,7 +2,7 @@
 
 use super::Space;
 use super::map::{Backing, MapRequest, Placement, Populate};
-use crate::addr::{PageRange, page_ceil};
+use crate::addr::{PAGE, PageRange, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use faultless_platform::{Atomic, Ordering, Platform};
@@ -42,7 +42,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return self.unmap_locked(PageRange::between(new, old)?).ok();
         }
         let range = PageRange::between(old, new)?;
-        if self.index.overlapping(range.addresses()).next().is_some() {
+        // As Linux: one page above the new end stays free.
+        if self.index.overlapping(range.start()..range.end() + PAGE).next().is_some() {
             return None;
         }
         let request = MapRequest {

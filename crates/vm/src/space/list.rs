@@ -28,7 +28,7 @@ impl fmt::Display for AreaLine {
         let kind = if self.flags.contains(AreaFlags::SHARED) { 's' } else { 'p' };
         let (read, write, execute) =
             (mark(AreaFlags::READ, 'r'), mark(AreaFlags::WRITE, 'w'), mark(AreaFlags::EXEC, 'x'));
-        let offset = if self.has_object { self.page_offset * crate::addr::PAGE } else { 0 };
+        let offset = if self.has_object { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
         write!(out, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x}", self.start, self.end)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Space;
 use super::change::{Join, NewArea};
-use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
+use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
@@ -78,7 +78,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if request.len_bytes == 0 {
             return Err(CallError::Invalid("length 0"));
         }
-        if let Backing::Object(_, offset) = request.backing {
+        if let Backing::Object(handle, offset) = request.backing {
+            self.check_object(&handle.object, request.flags)?;
             if !is_page_aligned(offset) {
                 return Err(CallError::Invalid("the offset is not a multiple of the page size"));
             }
@@ -87,6 +88,19 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
         } else if request.flags.contains(AreaFlags::SHARED) {
             return Err(CallError::Invalid("a shared mapping needs an object"));
+        }
+        Ok(())
+    }
+
+    fn check_object(&self, object: &ObjectRef<P>, flags: AreaFlags) -> Result<(), CallError> {
+        if !self.vm().owns(object) {
+            return Err(CallError::Invalid("the object belongs to another instance"));
+        }
+        if flags.contains(AreaFlags::GROWSDOWN) {
+            return Err(CallError::Invalid("only private anonymous memory grows downwards"));
+        }
+        if flags.contains(AreaFlags::SHARED | AreaFlags::WRITE | AreaFlags::DENY_WRITE) {
+            return Err(CallError::Denied);
         }
         Ok(())
     }
@@ -110,8 +124,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// As Linux: a hint below a page is none, others are rounded down, and up to the lowest address.
     fn at_hint(&self, hint: u64, len: u64) -> Option<PageRange> {
-        let start = page_ceil(hint)?.max(self.limits.mmap_min_addr);
+        if hint < PAGE {
+            return None;
+        }
+        let start = page_floor(hint).max(self.limits.mmap_min_addr);
         let range = PageRange::new(start, len)?;
         self.index.overlapping(range.addresses()).next().is_none().then_some(range)
     }
@@ -148,12 +166,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let view = AreaView {
             start: range.start(),
             end: range.end(),
-            flags: request.flags,
+            flags: with_account(request.flags),
             page_offset,
             object: object.as_ref().map(ObjectRef::as_ptr),
             root: 0,
         };
-        self.check_total(range)?;
+        self.check_total(range, None)?;
         let change = self.prepare_change(range, Some(NewArea { view, object, join: Join::Allowed }))?;
         let was_mapped = self.index.overlapping(range.addresses()).next().is_some();
         change.commit(|| {
@@ -164,13 +182,15 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
-    fn check_total(&self, range: PageRange) -> Result<(), CallError> {
+    /// Checks the total size with `range` mapped, and `removed` not.
+    pub(super) fn check_total(&self, range: PageRange, removed: Option<PageRange>) -> Result<(), CallError> {
         let limit_bytes = self.limits.address_space_bytes;
         if limit_bytes == u64::MAX {
             return Ok(());
         }
         let replaced: u64 = self.index.overlapping(range.addresses()).map(|entry| overlap(&entry, range)).sum();
-        if self.mapped_bytes() - replaced + range.len_bytes() > limit_bytes {
+        let removed = removed.map_or(0, PageRange::len_bytes);
+        if (self.mapped_bytes() - replaced).saturating_sub(removed) + range.len_bytes() > limit_bytes {
             return Err(CallError::OverLimit { limit_bytes });
         }
         Ok(())
@@ -196,13 +216,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Empties the entries of a range and drops what they held.
     pub(crate) fn zap(&self, range: PageRange) {
-        self.note_peak();
         let mut gather = Gather::new(self, range);
         self.zap_into(range, &mut gather);
     }
 
     pub(super) fn zap_and_prune(&self, range: PageRange) {
-        self.note_peak();
         let mut gather = Gather::new(self, range);
         self.zap_into(range, &mut gather);
         let below = self.index.last_starting_before(range.start()).map_or(0, |entry| entry.end);
@@ -222,7 +240,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
             true
         });
-        self.remove_resident(nr_pages);
+        if nr_pages != 0 {
+            self.note_peak();
+            self.remove_resident(nr_pages);
+        }
     }
 
     /// Empties entries of one table until the gather is full; returns where it stopped.
@@ -245,6 +266,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         part.end
     }
+}
+
+/// Marks what Linux accounts for (VM_ACCOUNT), because areas with and without the mark are not joined.
+fn with_account(flags: AreaFlags) -> AreaFlags {
+    let is_counted = flags.contains(AreaFlags::WRITE) && !flags.intersects(AreaFlags::SHARED | AreaFlags::NORESERVE);
+    if is_counted { flags | AreaFlags::ACCOUNT } else { flags - AreaFlags::ACCOUNT }
 }
 
 /// Returns the bytes of an area that lie in `range`.

@@ -27,7 +27,7 @@ mod protect;
 mod remap;
 mod stack;
 
-pub use advise::Advice;
+pub use advise::{Advice, PageLock};
 pub use life::SpaceRef;
 pub use list::AreaLine;
 pub use map::{Backing, MapRequest, Placement, Populate};

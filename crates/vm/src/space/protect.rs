@@ -9,6 +9,7 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::gather::Gather;
 use crate::index;
+use crate::object::{ObjectRef, WriteNotice};
 use crate::table::Tables;
 use faultless_platform::{Atomic, Ordering, Platform};
 
@@ -27,9 +28,35 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             if rights.contains(AreaFlags::WRITE) && view.flags.contains(AreaFlags::DENY_WRITE) {
                 return Err(CallError::Denied);
             }
-            Ok((view.flags - AreaFlags::RIGHTS) | rights)
+            Ok(with_rights(view, rights))
         };
         self.with_write(|| self.reflag(range, &flags_of))
+    }
+
+    /// Changes the flags of the areas of a range; what is mapped behind a hole too, but then the answer is `Unmapped`.
+    pub(super) fn reflag_all(
+        &self,
+        range: PageRange,
+        flags_of: &dyn Fn(&AreaView<P>) -> Result<AreaFlags, CallError>,
+    ) -> Result<(), CallError> {
+        let (mut position, mut hole) = (range.start(), None);
+        while let Some(entry) = self.index.first_ending_after(position).filter(|entry| entry.start < range.end()) {
+            if entry.start > position {
+                hole.get_or_insert(position);
+            }
+            let end = entry.end.min(range.end());
+            if let Some(part) = PageRange::between(entry.start.max(position), end) {
+                self.reflag_part(&entry, part, flags_of)?;
+            }
+            position = end;
+            if position == range.end() {
+                break;
+            }
+        }
+        if position < range.end() {
+            hole.get_or_insert(position);
+        }
+        hole.map_or(Ok(()), |address| Err(CallError::Unmapped { address }))
     }
 
     /// Changes the flags of every area of a range, up to the first hole. The caller holds the write lock.
@@ -70,20 +97,25 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             self.prepare_change(part, Some(NewArea { view, object: area.object().cloned(), join: Join::Allowed }))?;
         change.commit(|| {
             if (old.flags ^ flags).intersects(AreaFlags::RIGHTS) {
-                self.protect_entries(part, &view);
+                self.protect_entries(part, &view, area.object());
             }
         });
         Ok(())
     }
 
     /// Gives the entries of a range the rights of its area, and takes weaker translations away.
-    fn protect_entries(&self, range: PageRange, view: &AreaView<P>) {
+    fn protect_entries(&self, range: PageRange, view: &AreaView<P>, object: Option<&ObjectRef<P>>) {
         let memory = self.memory();
+        let upgrade = match object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
+            None => Upgrade::Own,
+            Some(object) if object.write_notice() == WriteNotice::Fault => Upgrade::Dirty,
+            Some(_) => Upgrade::All,
+        };
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                if set_rights::<P>(Tables::leaf_slot(memory, table, address), view) {
+                if set_rights::<P>(Tables::leaf_slot(memory, table, address), view, upgrade) {
                     gather.note_weakened();
                 }
             }
@@ -92,15 +124,38 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 }
 
+/// Which pages of a range that becomes writable do so at once; the others at the next store, as on Linux.
+#[derive(Clone, Copy)]
+enum Upgrade {
+    /// Private ones that no fork shares.
+    Own,
+    /// Shared ones whose file knows already that they are dirty.
+    Dirty,
+    /// All.
+    All,
+}
+
+/// Returns an area's flags with other rights.
+fn with_rights<P: Platform>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
+    let mut flags = (view.flags - AreaFlags::RIGHTS) | rights;
+    if rights.contains(AreaFlags::WRITE) {
+        let is_counted = !flags.intersects(AreaFlags::SHARED | AreaFlags::NORESERVE);
+        flags.set(AreaFlags::ACCOUNT, is_counted || flags.contains(AreaFlags::ACCOUNT));
+    } else if view.object.is_none() && view.root == 0 {
+        flags -= AreaFlags::ACCOUNT;
+    }
+    flags
+}
+
 /// Gives an entry its area's rights; says whether a translation may be stronger than the entry now is.
-fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>) -> bool {
+fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upgrade) -> bool {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
         let old = Entry::from_bits(slot.load(Ordering::Acquire));
         if old.is_empty() {
             return false;
         }
-        let new = with_rights(old, view);
+        let new = entry_with_rights(old, view, upgrade);
         // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
         if slot.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return is_weaker(old, new);
@@ -108,13 +163,15 @@ fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>) -> bool {
     }
 }
 
-fn with_rights<P: Platform>(old: Entry, view: &AreaView<P>) -> Entry {
+fn entry_with_rights<P: Platform>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
     const RIGHTS: EntryFlags = EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE);
-    let keeps_write = view.flags.contains(AreaFlags::WRITE)
-        // As Linux: pages that are ours alone become writable at once, others at the next store.
-        && (old.has(EntryFlags::EXCLUSIVE) || view.flags.contains(AreaFlags::SHARED) && old.is_writable());
+    let may_write = match upgrade {
+        Upgrade::Own => old.has(EntryFlags::EXCLUSIVE),
+        Upgrade::Dirty => old.has(EntryFlags::DIRTY),
+        Upgrade::All => true,
+    };
     let mut flags = view.read_only_entry() & RIGHTS;
-    flags.set(EntryFlags::WRITE, keeps_write);
+    flags.set(EntryFlags::WRITE, view.flags.contains(AreaFlags::WRITE) && may_write);
     old.without(RIGHTS).with(flags)
 }
 

@@ -2,14 +2,14 @@
 //!
 //! # A move
 //! ```text
-//! 1 unmap the target           4 put the target's area in force, faults kept out
-//! 2 set aside memory           5 take the source's area out; move its entries; shoot the source down
-//! 3 make the target's tables   6 let faults into the target
+//! 1 check limits, set memory aside     4 take the source's area out; move its entries; shoot the source down
+//! 2 make the target's tables           5 let faults into the target
+//! 3 put the target's area in force in place of what was there, faults kept out; zap what was there
 //! ```
-//! After 3 nothing can fail. The old translations are gone before the lock is (CVE-2018-18281).
+//! After 2 nothing can fail, and until then nothing has changed. The old translations are gone before the lock is (CVE-2018-18281).
 
 use super::Space;
-use super::change::{Held, Join, NewArea};
+use super::change::{Join, NewArea};
 use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
@@ -55,6 +55,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     fn remap_locked(&self, request: &RemapRequest, old_len: u64, new_len: u64) -> Result<u64, CallError> {
         let must_move = request.keeps_source || matches!(request.placement, RemapPlacement::Fixed(_));
+        if old_len == 0 && request.placement == RemapPlacement::InPlace {
+            return Err(CallError::NoRoom { len_bytes: new_len });
+        }
         if !must_move && old_len != 0 {
             if let Some(start) = self.resize_in_place(request.old_start, old_len, new_len)? {
                 return Ok(start);
@@ -98,6 +101,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let page_offset = old.page_offset_of(added.start());
         let view = AreaView { start: added.start(), end: added.end(), page_offset, ..old };
         let new = NewArea { view, object: area.object().cloned(), join: Join::Allowed };
+        self.check_total(added, None)?;
         self.prepare_change(added, Some(new))?.commit(|| ());
         Ok(())
     }
@@ -118,7 +122,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if source.is_some_and(|source| source.intersection(target.addresses()).is_some()) {
             return Err(CallError::Invalid("old and new range overlap"));
         }
-        self.unmap_locked(target)?;
+        // As Linux: room for what cutting source and target may add.
+        let limit = self.limits.max_map_count;
+        if self.nr_areas() + 2 > limit {
+            return Err(CallError::TooManyAreas { limit });
+        }
         self.carry_over(request, source, target)?;
         Ok(target.start())
     }
@@ -130,13 +138,16 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 if !is_page_aligned(start) {
                     return Err(CallError::Invalid("the new address is not a multiple of the page size"));
                 }
+                if start < self.limits.mmap_min_addr {
+                    return Err(CallError::TooLow { lowest: self.limits.mmap_min_addr });
+                }
                 PageRange::new(start, new_len).ok_or(CallError::Invalid("the new range leaves user memory"))
             }
             RemapPlacement::MayMove | RemapPlacement::InPlace => self.search_locked(new_len).ok_or(no_room),
         }
     }
 
-    /// Steps 2 to 6 of the module.
+    /// The steps of the module.
     fn carry_over(
         &self,
         request: &RemapRequest,
@@ -144,38 +155,41 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         target: PageRange,
     ) -> Result<(), CallError> {
         let bad = CallError::BadSource { address: request.old_start };
-        // Looked up again: unmapping the target may have cut the area.
         let entry = self.index.containing(request.old_start).ok_or(bad)?;
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
-        let old = area.view();
-        let page_offset = old.page_offset_of(request.old_start);
-        let view = AreaView { start: target.start(), end: target.end(), page_offset, ..old };
+        let new =
+            NewArea { view: moved(area.view(), request, target), object: area.object().cloned(), join: Join::Allowed };
+        self.check_total(target, source.filter(|_| !request.keeps_source))?;
         let reserve = self.reserve_removal()?;
+        let change = self.prepare_change(target, Some(new))?;
         if let Some(source) = source {
             self.make_tables(source, target)?;
         }
-        let new = NewArea { view, object: area.object().cloned(), join: Join::Allowed };
-        let held = self.prepare_change(target, Some(new))?.commit_and_hold();
+        let held = change.commit_and_hold();
+        self.zap(target);
         match source {
-            None => held.end(),
-            Some(source) if request.keeps_source => self.empty_source(area, source, target, held),
-            Some(source) => {
-                self.prepare_removal(source, reserve)?.commit(|| {
-                    self.move_entries(source, target);
-                    self.zap_and_prune(source);
-                });
-                held.end();
-            }
+            None => {}
+            Some(source) if request.keeps_source => self.empty_source(source, target)?,
+            Some(source) => self.prepare_removal(source, reserve)?.commit(|| {
+                self.move_entries(source, target);
+                self.zap_and_prune(source);
+            }),
         }
+        held.end();
         Ok(())
     }
 
-    fn empty_source(&self, area: &Area<P, D>, source: PageRange, target: PageRange, held: Held<'_, P, D>) {
+    fn empty_source(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
+        // Looked up anew: putting the target in force may have cut the area.
+        let entry = self.index.containing(source.start());
+        let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
+        // SAFETY: the write lock keeps the area.
+        let area = unsafe { entry.area.as_ref() };
         D::begin_change(&area.state);
         self.move_entries(source, target);
         D::end_change(&area.state);
-        held.end();
+        Ok(())
     }
 
     /// Makes the target's tables for every table that the source has.
@@ -227,6 +241,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             leaf.slot.store(entry.bits(), Ordering::Release);
         }
     }
+}
+
+/// Returns what the target's area shall be.
+fn moved<P: Platform>(old: AreaView<P>, request: &RemapRequest, target: PageRange) -> AreaView<P> {
+    // As Linux: anonymous memory that was never written takes the offset of its new place, and may join there.
+    let is_untouched = old.object.is_none() && old.root == 0;
+    let page_offset = if is_untouched { target.start() / PAGE } else { old.page_offset_of(request.old_start) };
+    AreaView { start: target.start(), end: target.end(), page_offset, ..old }
 }
 
 /// Checks the arguments that depend on nothing; returns both lengths in whole pages.

@@ -2,7 +2,7 @@
 
 use super::Space;
 use super::change::{Join, NewArea};
-use crate::addr::{PAGE, PageRange, page_floor};
+use crate::addr::{PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::{AccessError, CallError};
@@ -30,7 +30,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Err(not_mapped);
         }
         let added = PageRange::between(start, old.start).ok_or(not_mapped)?;
-        let page_offset = old.page_offset.wrapping_sub(added.len_bytes() / PAGE);
+        let page_offset = old.page_offset.checked_sub(added.nr_pages()).ok_or(not_mapped)?;
+        if self.check_total(added, None).is_err() {
+            return Err(not_mapped);
+        }
         let view = AreaView { start, end: old.start, page_offset, ..old };
         let change =
             self.prepare_change(added, Some(NewArea { view, object: area.object().cloned(), join: Join::Allowed }));
