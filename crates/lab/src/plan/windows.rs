@@ -256,12 +256,17 @@ impl<'a> Scout<'a> {
         window: Range<EventIndex>,
     ) -> Moment {
         let regiven = self.regiven(&window, reach);
-        let is_given = |fault: &Fault| reach.gives.contains(&fault.address);
+        let taken_before = self.taken_before(&window, reach);
+        let is_given = |event: EventIndex, fault: &Fault| {
+            taken_before.is_none_or(|taken| event > taken) && reach.gives.contains(&fault.address)
+        };
         let is_taken = |fault: &Fault| reach.takes.contains(&fault.address);
-        let given = others.iter().find(|(_, fault)| is_given(fault)).map(|&(event, _)| at(event).saturating_sub(1));
+        let given = others.iter().find(|(event, fault)| is_given(*event, fault));
+        let given = given.map(|&(event, _)| at(event).saturating_sub(1));
         let taken =
             others.iter().rfind(|(event, fault)| *event < regiven && is_taken(fault)).map(|&(event, _)| at(event) + 1);
         let wanted = given.map_or(default, |latest| default.min(latest)).max(taken.unwrap_or(0));
+        let wanted = wanted.max(taken_before.map_or(0, |taken| at(taken) + 1));
         let (earliest, latest) = self.room(&window);
         wanted.clamp(earliest, latest.max(earliest))
     }
@@ -277,6 +282,22 @@ impl<'a> Scout<'a> {
         };
         let exits = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
         exits.into_iter().find(|&event| is_regiven(event)).unwrap_or(NONE)
+    }
+
+    /// Returns the last enter in the window by which another thread took memory away that this call gave: what was
+    /// touched there before was that thread's, and this call came later.
+    fn taken_before(&self, window: &Range<EventIndex>, reach: &Reach) -> Option<EventIndex> {
+        let thread = self.thread(window.start);
+        let is_taken = |event: EventIndex| {
+            let Some((enter, call)) = self.enter(event).zip(self.windows.calls.get(&event)) else { return false };
+            let takes = match enter.call {
+                Call::Munmap | Call::Mremap => Reach::of(&enter, call.result.unwrap_or_default(), None).takes,
+                _ => return false,
+            };
+            takes.start < reach.gives.end && reach.gives.start < takes.end
+        };
+        let enters = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
+        enters.filter(|&event| is_taken(event)).last()
     }
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
