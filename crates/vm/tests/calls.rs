@@ -313,7 +313,7 @@ for_each_design!(a_kept_source_is_empty_and_an_old_length_of_0_needs_a_shared_ma
             old_start: BASE,
             old_len_bytes: 2 * PAGE,
             new_len_bytes: 2 * PAGE,
-            placement: RemapPlacement::MayMoveTo(target),
+            placement: RemapPlacement::MoveTo(target),
             keeps_source: true,
         };
         assert_eq!(space.mremap(&request), Ok(target));

@@ -80,17 +80,39 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
         std::hint::black_box(self.space.index().highest_gap(page_ceil(len), room));
     }
 
+    /// Checks the rights in Linux's order; the space knows them as flags only.
     fn protect(&self, start: u64, len: u64, prot: u64) -> Answer {
-        const PROT_GROWSDOWN: u64 = 0x0100_0000;
+        let grows = prot & PROT_GROWS;
+        let is_aligned = start.is_multiple_of(PAGE) && grows != PROT_GROWS;
+        if is_aligned && len == 0 {
+            return Ok(0);
+        }
+        if !is_aligned || prot & !(PROT_KNOWN | PROT_GROWS) != 0 && start.checked_add(len).is_some() {
+            return Ok(INVALID);
+        }
+        let first = match self.first_protected(start, len, grows) {
+            Ok(first) => first,
+            Err(error) => return Ok(error),
+        };
         let bits = Prot::from_bits_truncate(prot as u8);
-        let first = if prot & PROT_GROWSDOWN != 0 { self.area_start(start) } else { start };
-        let len = len.saturating_add(start - first);
-        raw(self.space.mprotect(first, len, rights(bits)).map(|()| 0))
+        raw(self.space.mprotect(first, len.saturating_add(start - first), rights(bits)).map(|()| 0))
     }
 
-    fn area_start(&self, address: u64) -> u64 {
-        let _reading = self.space.memory().rcu().read();
-        self.space.index().containing(address).map_or(address, |entry| entry.start)
+    /// Returns where the change begins: with `PROT_GROWSDOWN` at the start of the stack that holds the address.
+    fn first_protected(&self, start: u64, len: u64, grows: u64) -> Result<u64, i64> {
+        if grows == 0 {
+            return Ok(start);
+        }
+        let mut found = None;
+        self.space.for_each_area(|area| found = found.or((area.end > start).then_some(area)));
+        match found {
+            None => Err(NO_MEMORY),
+            Some(area) if area.start >= page_ceil(start.saturating_add(len)) => Err(NO_MEMORY),
+            Some(area) if grows == PROT_GROWSUP && area.start > start => Err(NO_MEMORY),
+            // Nothing grows up on x86-64.
+            Some(area) if grows == PROT_GROWSUP || !area.flags.contains(AreaFlags::GROWSDOWN) => Err(INVALID),
+            Some(area) => Ok(area.start.min(start)),
+        }
     }
 
     fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: u64, target: u64) -> Answer {
@@ -102,8 +124,8 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
         let placement = match (flags & flags::MREMAP_FIXED != 0, may_move) {
             (true, _) => RemapPlacement::Fixed(target),
             (false, false) => RemapPlacement::InPlace,
-            (false, true) if target == 0 => RemapPlacement::MayMove,
-            (false, true) => RemapPlacement::MayMoveTo(target),
+            (false, true) if target == 0 || target == old => RemapPlacement::MayMove,
+            (false, true) => RemapPlacement::MoveTo(target),
         };
         let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
         let request =
@@ -122,6 +144,13 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
 }
 
 const INVALID: i64 = -22;
+const NO_MEMORY: i64 = -12;
+
+/// `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`, `PROT_SEM`.
+const PROT_KNOWN: u64 = 0xf;
+const PROT_GROWSUP: u64 = 0x0200_0000;
+/// `PROT_GROWSDOWN` and `PROT_GROWSUP`.
+const PROT_GROWS: u64 = 0x0300_0000;
 
 /// Returns a call's raw result.
 fn raw(result: Result<i64, CallError>) -> Answer {

@@ -25,8 +25,8 @@ pub enum RemapPlacement {
     InPlace,
     /// It stays if it can, or moves where there is room.
     MayMove,
-    /// It stays if it can, or moves to this address, which is free: a recorded choice.
-    MayMoveTo(u64),
+    /// It moves to this address although it might stay: a recorded choice, made after the search that Linux made too.
+    MoveTo(u64),
     /// It moves to this address, in place of what is there (`MREMAP_FIXED`).
     Fixed(u64),
 }
@@ -54,7 +54,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn remap_locked(&self, request: &RemapRequest, old_len: u64, new_len: u64) -> Result<u64, CallError> {
-        let must_move = request.keeps_source || matches!(request.placement, RemapPlacement::Fixed(_));
+        let must_move = request.keeps_source
+            || matches!(request.placement, RemapPlacement::Fixed(_) | RemapPlacement::MoveTo(_));
         if old_len == 0 && request.placement == RemapPlacement::InPlace {
             return Err(CallError::NoRoom { len_bytes: new_len });
         }
@@ -134,7 +135,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     fn target(&self, request: &RemapRequest, new_len: u64) -> Result<PageRange, CallError> {
         let no_room = CallError::NoRoom { len_bytes: new_len };
         match request.placement {
-            RemapPlacement::Fixed(start) | RemapPlacement::MayMoveTo(start) => {
+            RemapPlacement::Fixed(start) | RemapPlacement::MoveTo(start) => {
+                if matches!(request.placement, RemapPlacement::MoveTo(_)) {
+                    // For its cost: the place is chosen already.
+                    self.search_locked(new_len);
+                }
                 if !is_page_aligned(start) {
                     return Err(CallError::Invalid("the new address is not a multiple of the page size"));
                 }
