@@ -54,8 +54,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn remap_locked(&self, request: &RemapRequest, old_len: u64, new_len: u64) -> Result<u64, CallError> {
-        let must_move = request.keeps_source
-            || matches!(request.placement, RemapPlacement::Fixed(_) | RemapPlacement::MoveTo(_));
+        let must_move =
+            request.keeps_source || matches!(request.placement, RemapPlacement::Fixed(_) | RemapPlacement::MoveTo(_));
         if old_len == 0 && request.placement == RemapPlacement::InPlace {
             return Err(CallError::NoRoom { len_bytes: new_len });
         }
