@@ -2,8 +2,9 @@
 //!
 //! # Guarantee
 //! [`Memory`] hands out the frames of a region that its embedder passes in; [`Slab`] cuts objects from such frames. After
-//! set-up neither calls the global allocator. A frame or object belongs to one owner at a time. An allocation fails only
-//! if nothing was free at some instant during the call, wherever the free frames lay, and a failure changes nothing.
+//! set-up neither calls the global allocator. A frame or object belongs to one owner at a time. A frame is refused only if
+//! none was free at some instant during the call, wherever the free ones lay; an object only if, besides, none was free at
+//! some other instant. A refusal changes nothing.
 //!
 //! ```
 //! use faultless_phys::{Memory, Options};
@@ -39,8 +40,8 @@
 //! All but set-up, `nr_...`, `audit` and what looks at a [`Page`] are called by a thread that owns a CPU slot.
 //!
 //! # Lock order
-//! The caller's locks, then a slab's depot, or a zone; a slab frees and allocates frames with its depot unlocked. A zone's
-//! lock is the innermost of all: under it nothing waits, calls out or takes another.
+//! The caller's locks, then a slab's depot, then a zone. A slab takes frames, without sleeping, and gives them back under its
+//! depot's lock. A zone's lock is the innermost of all: under it nothing waits, calls out or takes another.
 //!
 //! # Rooms
 //! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is a

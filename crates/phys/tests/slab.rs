@@ -8,6 +8,8 @@ use faultless_platform::{PAGE_BYTES, Processor, Threads};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::shaky::Shaky;
 use support::{Dice, World, narrow};
 
 type NativeWorld = World<Native>;
@@ -170,6 +172,60 @@ fn out_of_memory_is_exact_for_objects_too() {
         });
         assert_eq!(elsewhere, 5 * slab.objects_per_frame());
     });
+}
+
+/// Counts its end, also by a panic.
+struct Ended<'a>(&'a AtomicUsize);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Three CPUs hold at most their share of all objects there can be, others empty the magazines all the time; nobody may
+/// be refused.
+fn nobody_is_refused<T>(nr_frames: usize, nr_drainers: usize, rounds: usize) {
+    const WORKERS: usize = 3;
+    let options = Options { list_high: 2, list_batch: 2, ..narrow() };
+    let (world, machine) = (World::<Shaky>::new(nr_frames, 4, options), Machine::new(4));
+    let slab = Slab::<Shaky, T>::new(&world.memory);
+    let (share, nr_ended) = (nr_frames * slab.objects_per_frame() / WORKERS, AtomicUsize::new(0));
+    let drain = || {
+        while nr_ended.load(Ordering::Relaxed) < WORKERS {
+            slab.drain();
+        }
+    };
+    let work = |seed: usize| {
+        let _ended = Ended(&nr_ended);
+        let (mut dice, mut held) = (Dice(seed as u64), Vec::new());
+        for _ in 0..rounds {
+            if held.len() < share && dice.roll(4) != 0 {
+                held.push(slab.try_alloc().expect("an object is free: each holds at most its share"));
+            } else if !held.is_empty() {
+                // SAFETY: ours, and not used any more.
+                unsafe { slab.free(held.swap_remove(dice.roll(held.len()))) };
+            }
+        }
+    };
+    Shaky::run(&machine, WORKERS + nr_drainers, &|thread| {
+        Shaky::enter();
+        if thread >= WORKERS {
+            drain()
+        } else {
+            work(thread)
+        }
+        Shaky::leave();
+    });
+    assert!(slab.nr_live() <= WORKERS * share && slab.nr_frames() <= nr_frames);
+}
+
+#[test]
+fn nobody_is_refused_an_object_while_one_is_free() {
+    // 5 objects a frame; then 1, so that every object freed may empty a frame.
+    nobody_is_refused::<[u64; 100]>(3, 1, 8_000);
+    nobody_is_refused::<[u64; 500]>(3, 1, 8_000);
+    nobody_is_refused::<[u64; 500]>(9, 0, 40_000);
 }
 
 #[test]

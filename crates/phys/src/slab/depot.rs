@@ -66,11 +66,11 @@ impl<P: Platform> Depot<P> {
         Some(self.frames.frame(pfn).addr() + (slot * self.geometry.slot_bytes) as usize)
     }
 
-    /// Takes an object back; moves its frame to `emptied` if it was the last in use.
+    /// Takes an object back; returns its frame, no longer the slab's, if no other object of it was out.
     ///
     /// # Panics
     /// If the object is free already, or is none of this slab's: memory would be given out twice.
-    pub(super) fn give(&mut self, object: usize, emptied: &mut Emptied<P>) {
+    pub(super) fn give(&mut self, object: usize) -> Option<Pfn> {
         let (frames, (pfn, bit)) = (self.frames, self.place(object));
         let page = frames.page(pfn);
         let before = map(page);
@@ -79,11 +79,12 @@ impl<P: Platform> Depot<P> {
             self.link(pfn);
         }
         set_map(page, before | bit);
-        if before | bit == self.geometry.full_map() {
-            self.unlink(pfn);
-            self.nr_frames -= 1;
-            emptied.push(pfn);
+        if before | bit != self.geometry.full_map() {
+            return None;
         }
+        self.unlink(pfn);
+        self.nr_frames -= 1;
+        Some(pfn)
     }
 
     fn place(&self, object: usize) -> (Pfn, u64) {
@@ -117,32 +118,6 @@ impl<P: Platform> Depot<P> {
 
     fn set_link(&self, of: u64, which: usize, to: u64) {
         self.frames.page(Pfn::new(of as u32)).links()[which].store(to, Ordering::Relaxed);
-    }
-}
-
-/// Frames that became empty: freed by whoever has dropped the lock. Chained by their next links.
-pub(super) struct Emptied<P: Platform> {
-    frames: Frames<P>,
-    first: u64,
-}
-
-impl<P: Platform> Emptied<P> {
-    pub(super) fn new(frames: Frames<P>) -> Self {
-        Self { frames, first: NONE }
-    }
-
-    fn push(&mut self, pfn: Pfn) {
-        let next = core::mem::replace(&mut self.first, u64::from(pfn.get()));
-        self.frames.page(pfn).links()[NEXT].store(next, Ordering::Relaxed);
-    }
-
-    pub(super) fn for_each(self, mut act: impl FnMut(Pfn)) {
-        let mut next = self.first;
-        while next != NONE {
-            let pfn = Pfn::new(next as u32);
-            next = self.frames.page(pfn).links()[NEXT].load(Ordering::Relaxed);
-            act(pfn);
-        }
     }
 }
 

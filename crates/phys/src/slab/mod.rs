@@ -30,14 +30,14 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
-use depot::{Depot, Emptied};
+use depot::Depot;
 use faultless_platform::{PAGE_BYTES, Platform};
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex};
 use geometry::Geometry;
 
-/// A magazine gives objects back once it holds more.
+/// A magazine gives objects back once it holds more than this, or than a CPU's page list holds.
 const MAGAZINE_HIGH: usize = 64;
-/// How many objects go between a magazine and the depot at once.
+/// How many objects go between a magazine and the depot at once, if not fewer frames do.
 const MAGAZINE_BATCH: usize = 24;
 
 /// A cache of objects of type `T`, at most [`Slab::OBJECT_BYTES_MAX`] bytes each.
@@ -72,6 +72,8 @@ struct Core<P: Platform> {
     magazines: PerCpu<P, Magazine<P>>,
     depot: SpinMutex<P, Depot<P>>,
     geometry: Geometry,
+    magazine_high: usize,
+    magazine_batch: usize,
 }
 
 /// A CPU's own objects.
@@ -91,11 +93,14 @@ impl<P: Platform, T> Slab<P, T> {
     /// Compiles only for a `T` that fits.
     pub fn new(memory: &Memory<P>) -> Self {
         let geometry = const { Geometry::of::<P, T>() };
+        let magazine_high = memory.options().list_high.min(MAGAZINE_HIGH);
         let core = Core {
-            magazines: PerCpu::new(memory.core().nr_cpus, |_| Magazine::new()),
+            magazines: PerCpu::new(memory.core().nr_cpus, |_| Magazine::new(magazine_high)),
             depot: SpinMutex::new(Depot::new(memory.core().frames, geometry)),
             memory: memory.clone(),
             geometry,
+            magazine_high,
+            magazine_batch: memory.options().list_batch.min(MAGAZINE_BATCH),
         };
         Self { core: ManuallyDrop::new(Box::new(core)), objects: PhantomData }
     }
@@ -148,7 +153,7 @@ impl<P: Platform, T> Slab<P, T> {
 
     /// Gives all CPUs' free objects back to their frames, and the empty frames to the memory. Never sleeps.
     pub fn drain(&self) {
-        self.core.drain().for_each(|pfn| self.core.memory.core().free(pfn));
+        self.core.drain(|pfn| self.core.memory.core().free(pfn));
     }
 
     /// Returns how many objects are given out, deferred ones included; exact while nobody allocates or frees.
@@ -179,15 +184,15 @@ impl<P: Platform, T> Drop for Slab<P, T> {
         if self.nr_deferred() != 0 {
             return;
         }
-        self.core.drain().for_each(|pfn| self.core.memory.core().free_past_list(pfn));
+        self.core.drain(|pfn| self.core.memory.core().free_past_list(pfn));
         // SAFETY: not used again; nothing points to the core but frames whose objects nobody will free (I3).
         unsafe { ManuallyDrop::drop(&mut self.core) };
     }
 }
 
 impl<P: Platform> Magazine<P> {
-    fn new() -> Self {
-        Self { objects: Stash::new(MAGAZINE_HIGH + 2), nr_live: CounterCell::new(), nr_deferred: CounterCell::new() }
+    fn new(high: usize) -> Self {
+        Self { objects: Stash::new(high + 2), nr_live: CounterCell::new(), nr_deferred: CounterCell::new() }
     }
 }
 
@@ -221,34 +226,36 @@ impl<P: Platform> Core<P> {
     }
 
     /// 1. what partly used frames have; 2. the magazine's last; 3. a frame more; 4. one object of another CPU.
+    ///
+    /// All under one lock, so that no object hides on its way from a frame to a magazine, or back: it fails if at some
+    /// instant no frame was free, at a later one no object, and between them the slab gave no frame back.
     #[cold]
     fn take_slow(&self, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
-        if let Some(object) = self.refill(&mut self.depot.lock(), magazine) {
+        let memory = self.memory.core();
+        let mut depot = self.depot.lock();
+        if let Some(object) = self.refill(&mut depot, magazine) {
             return Ok(object);
         }
-        let refusal = match self.memory.core().try_take_uncounted() {
-            Ok(pfn) => return self.take_from_new(pfn, magazine),
-            Err(refusal) => refusal,
-        };
-        let _searching = self.depot.lock();
-        self.steal().ok_or(refusal)
+        // Never sleeps, and takes the zone's lock alone.
+        if let Ok(pfn) = memory.try_take_uncounted() {
+            self.adopt(&mut depot, pfn);
+        }
+        let object = self.refill(&mut depot, magazine).or_else(|| self.steal());
+        object.ok_or(memory.refusal(0, Cause::Exhausted))
     }
 
-    fn take_from_new(&self, pfn: Pfn, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
-        let frames = self.memory.core().frames;
+    fn adopt(&self, depot: &mut Depot<P>, pfn: Pfn) {
         if self.memory.options().poison {
             // SAFETY: the frame was just given out to us.
-            unsafe { poison::fill(frames.frame(pfn), PAGE_BYTES) };
+            unsafe { poison::fill(self.memory.frame(pfn), PAGE_BYTES) };
         }
-        let mut depot = self.depot.lock();
         depot.adopt(pfn, core::ptr::from_ref(self).cast());
-        self.refill(&mut depot, magazine).ok_or(self.memory.core().refusal(0, Cause::Exhausted))
     }
 
     /// Fills the magazine up from the depot, and takes one.
     fn refill(&self, depot: &mut Depot<P>, magazine: &Magazine<P>) -> Option<usize> {
         let mut batch = Batch::new();
-        batch.fill(MAGAZINE_BATCH, || depot.take());
+        batch.fill(self.magazine_batch, || depot.take());
         let first = batch.take_first();
         magazine.objects.push_batch(&batch);
         first.or_else(|| magazine.objects.pop())
@@ -281,29 +288,26 @@ impl<P: Platform> Core<P> {
         }
         let magazine = self.magazines.here();
         magazine.nr_live.sub(1);
-        if magazine.objects.push(object.as_ptr().addr()) > MAGAZINE_HIGH {
+        if magazine.objects.push(object.as_ptr().addr()) > self.magazine_high {
             self.spill(magazine);
         }
     }
 
-    /// Gives a magazine's coldest objects back; frames are freed after the depot's lock is dropped.
+    /// Gives a magazine's coldest objects back.
     #[cold]
     fn spill(&self, magazine: &Magazine<P>) {
-        let mut emptied = Emptied::new(self.memory.core().frames);
         let mut depot = self.depot.lock();
-        let batch = magazine.objects.shed(MAGAZINE_BATCH);
-        batch.as_slice().iter().for_each(|&object| depot.give(object, &mut emptied));
-        drop(depot);
+        let batch = magazine.objects.shed(self.magazine_batch);
+        let emptied = batch.as_slice().iter().filter_map(|&object| depot.give(object));
+        // Under the lock, so that an allocation that finds neither object nor frame can tell whether one was on its way.
         emptied.for_each(|pfn| self.memory.core().free(pfn));
     }
 
-    fn drain(&self) -> Emptied<P> {
-        let mut emptied = Emptied::new(self.memory.core().frames);
+    fn drain(&self, free: impl Fn(Pfn)) {
         let mut depot = self.depot.lock();
         while let Some(object) = self.steal() {
-            depot.give(object, &mut emptied);
+            depot.give(object).into_iter().for_each(&free);
         }
-        emptied
     }
 
     fn sum(&self, counter: impl Fn(&Magazine<P>) -> &CounterCell<P>) -> usize {

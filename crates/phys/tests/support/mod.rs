@@ -1,6 +1,8 @@
 //! A small memory on a machine of its own.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod shaky;
+
 use faultless_phys::{Memory, Options, Pfn};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{PAGE_BYTES, Platform};
