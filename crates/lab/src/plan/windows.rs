@@ -297,7 +297,7 @@ impl<'a> Scout<'a> {
             takes.start < reach.gives.end && reach.gives.start < takes.end
         };
         let enters = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
-        enters.filter(|&event| is_taken(event)).last()
+        enters.rev().find(|&event| is_taken(event))
     }
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
