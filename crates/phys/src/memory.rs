@@ -325,7 +325,7 @@ impl<P: Platform> Core<P> {
                 return Ok(pfn);
             }
             if reclaim.reclaim(Wanted { zone: refusal.zone, order }) == 0 {
-                return self.take_order(order).ok_or(refusal);
+                return Err(refusal);
             }
         }
     }

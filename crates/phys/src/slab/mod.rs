@@ -276,7 +276,7 @@ impl<P: Platform> Core<P> {
             self.memory.rcu().flush();
             let object = self.take();
             if object.is_ok() || reclaim.reclaim(Wanted { zone: refusal.zone, order: 0 }) == 0 {
-                return object.or_else(|_| self.take());
+                return object;
             }
         }
     }
