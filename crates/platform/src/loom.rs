@@ -177,8 +177,14 @@ fn look_or_sleep(condition: &mut impl FnMut() -> bool) -> bool {
     holds
 }
 
-/// An atomic that wakes spinners, and notices its use after its drop.
-pub struct Mortal<A> {
+/// An atomic of the checker.
+pub trait Checked {
+    /// Ends its life: every access to it must be ordered before.
+    fn end(&mut self);
+}
+
+/// An atomic that wakes spinners, and notices its use after its drop, or unordered with it.
+pub struct Mortal<A: Checked> {
     atomic: A,
     life: Cell<u64>,
 }
@@ -187,11 +193,11 @@ pub struct Mortal<A> {
 const ALIVE: u64 = 0xa11c_e5a0_a11c_e5a0;
 
 // SAFETY: all threads of a model are coroutines of one OS thread, and `life` is never borrowed.
-unsafe impl<A: Send> Send for Mortal<A> {}
+unsafe impl<A: Checked + Send> Send for Mortal<A> {}
 // SAFETY: as above.
-unsafe impl<A: Sync> Sync for Mortal<A> {}
+unsafe impl<A: Checked + Sync> Sync for Mortal<A> {}
 
-impl<A> Mortal<A> {
+impl<A: Checked> Mortal<A> {
     fn alive(&self) -> &A {
         // SAFETY: the cell is ours, or was: if the code under test is wrong it is read after the drop, to say so.
         let life = unsafe { self.life.as_ptr().read_volatile() };
@@ -208,10 +214,33 @@ impl<A> Mortal<A> {
     }
 }
 
-impl<A> Drop for Mortal<A> {
+impl<A: Checked> Drop for Mortal<A> {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.atomic.end();
+        }
         // SAFETY: the cell is ours. Volatile: the store must not be left out because the cell dies.
         unsafe { self.life.as_ptr().write_volatile(0) };
+    }
+}
+
+macro_rules! end_alone {
+    ($($name:ty $(, $param:ident)?;)+) => {
+        $(impl$(<$param>)? Checked for $name {
+            fn end(&mut self) {
+                self.with_mut(|_| ());
+            }
+        })+
+    };
+}
+
+end_alone!(checked::AtomicU8; checked::AtomicU16; checked::AtomicU32; checked::AtomicU64; checked::AtomicUsize;);
+end_alone!(checked::AtomicPtr<T>, T;);
+
+impl Checked for checked::AtomicBool {
+    fn end(&mut self) {
+        // SAFETY: the borrow is exclusive. Loom has no stronger check for this type: it sees unordered writes alone.
+        unsafe { self.unsync_load() };
     }
 }
 

@@ -199,9 +199,10 @@ impl<P: Processor> Turn<'_, P> {
     fn take_next(&self, before: *mut Node<P>) -> Option<*mut Node<P>> {
         let (me, tail) = (self.node.address(), &self.queue.tail);
         loop {
-            // ORDER: Release hands the head's section on to whoever joins an empty queue, by the Acquire in `join`.
+            // ORDER: Release hands the head's section on to whoever joins an empty queue, by the Acquire in `join`; Acquire
+            // pairs with the Release of those who left here and made us the tail: they touch our node no more.
             if tail.load(Ordering::Relaxed) == me
-                && tail.compare_exchange(me, before, Ordering::Release, Ordering::Relaxed).is_ok()
+                && tail.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 return None;
             }

@@ -18,11 +18,22 @@ fn on(nr_cpus: usize, nr_threads: usize, body: impl Fn(usize) + Sync) {
 }
 
 fn on_machine(machine: &Machine, nr_threads: usize, body: impl Fn(usize) + Sync) {
+    let start = Barrier::<Native>::new(u32::try_from(nr_threads).expect("a few threads"));
     Native::run(machine, nr_threads, &|thread| {
         Native::enter();
+        start.wait();
         body(thread);
         Native::leave();
     });
+}
+
+/// How long a stress lasts: enough for the host to run several threads at once, and to interrupt them anywhere.
+const STRESS_NS: u64 = 60_000_000;
+
+/// Counts rounds until the stress is over.
+fn rounds() -> impl Iterator<Item = usize> {
+    let end_ns = Native::now() + STRESS_NS;
+    (0..).take_while(move |round| round % 16 != 0 || Native::now() < end_ns)
 }
 
 /// Two words that writers change and readers never see apart.
@@ -59,13 +70,14 @@ struct ReadersAndWriters {
 impl SemaphoreVisitor<Native> for ReadersAndWriters {
     type Output = &'static str;
     fn visit<S: RwSemaphore<Native>>(self) -> &'static str {
-        let (lock, pair) = (S::new(), Pair::new());
+        let (lock, pair, nr_changes) = (S::new(), Pair::new(), PerCpuCounter::<Native>::new(self.nr_cpus));
         on(self.nr_cpus, 6, |thread| {
-            for round in 0..2000 {
+            for round in rounds() {
                 match (thread + round) % 6 {
                     0 | 1 => {
                         let write = lock.write();
                         pair.change();
+                        nr_changes.add(1);
                         if round % 5 == 0 {
                             let _read = write.downgrade();
                             pair.check();
@@ -86,7 +98,7 @@ impl SemaphoreVisitor<Native> for ReadersAndWriters {
                 }
             }
         });
-        assert_eq!(pair.changes(), 4000);
+        assert_eq!(pair.changes(), nr_changes.sum());
         assert!(!lock.is_locked() && !lock.is_contended());
         S::NAME
     }
@@ -122,6 +134,7 @@ series!(Impatient, 3, false, false, false, false);
 series!(LooksFirst, 63, true, true, false, false);
 series!(SpinsOnly, 63, false, false, true, false);
 series!(SpinsWithoutStealing, 0, false, true, true, true);
+series!(Polite, 1, true, true, true, true);
 
 #[test]
 fn each_patch_stands_alone() {
@@ -131,6 +144,7 @@ fn each_patch_stands_alone() {
         ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, LooksFirst>>();
         ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, SpinsOnly>>();
         ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, SpinsWithoutStealing>>();
+        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, Polite>>();
     }
 }
 
@@ -138,7 +152,7 @@ fn each_patch_stands_alone() {
 fn longest_overtaking<V: Patches>() -> u64 {
     let (lock, run, longest) = (Rwsem::<Native, V>::new(), Word::new(0), Word::new(0));
     on(2, 2, |thread| {
-        for _ in 0..20_000 {
+        for _ in rounds() {
             let _write = lock.write();
             let now = if thread == 0 && lock.is_contended() { run.load(Ordering::Relaxed) + 1 } else { 0 };
             run.store(now, Ordering::Relaxed);
@@ -215,7 +229,7 @@ fn mcs_queue_keeps_order_though_many_leave() {
     for nr_cpus in [2, 6] {
         let (queue, pair, nr_entered) = (McsQueue::<Native>::new(), Pair::new(), Word::new(0));
         on(nr_cpus, 6, |thread| {
-            for round in 0..3000 {
+            for round in rounds() {
                 let mut looks = (thread * 7 + round) % 5;
                 let keep_waiting = || {
                     looks = looks.wrapping_sub(1);
@@ -233,19 +247,20 @@ fn mcs_queue_keeps_order_though_many_leave() {
 
 #[test]
 fn spinning_reader_writer_lock_excludes() {
-    let (lock, pair) = (RwSpinLock::<Native>::new(), Pair::new());
+    let (lock, pair, nr_changes) = (RwSpinLock::<Native>::new(), Pair::new(), PerCpuCounter::<Native>::new(4));
     on(4, 4, |thread| {
-        for round in 0..5000 {
+        for round in rounds() {
             if (thread + round) % 4 == 0 {
                 let _write = lock.write();
                 pair.change();
+                nr_changes.add(1);
             } else {
                 let _read = lock.read();
                 pair.check();
             }
         }
     });
-    assert_eq!(pair.changes(), 5000);
+    assert_eq!(pair.changes(), nr_changes.sum());
 }
 
 #[test]
@@ -253,7 +268,7 @@ fn sequence_count_readers_accept_no_torn_pair() {
     let (count, lock, pair) = (SeqCount::<Native>::new(), SpinMutex::<Native, ()>::new(()), Pair::new());
     let nr_accepted = PerCpuCounter::<Native>::new(4);
     on(4, 4, |thread| {
-        for _ in 0..20_000 {
+        for _ in rounds() {
             if thread == 0 {
                 let _serial = lock.lock();
                 let _write = count.write();
@@ -268,7 +283,7 @@ fn sequence_count_readers_accept_no_torn_pair() {
             }
         }
     });
-    assert!(nr_accepted.sum() > 0 && nr_accepted.sum() <= 60_000);
+    assert!(nr_accepted.sum() > 0);
 }
 
 /// Something that readers reach and writers free.
@@ -296,14 +311,16 @@ unsafe fn free(head: NonNull<RcuHead<Native>>) {
     object.nr_freed.fetch_add(1, Ordering::Relaxed);
 }
 
-fn replace_under_readers(nr_cpus: usize, nr_rounds: u64, free_old: impl Fn(&Rcu<Native>, *mut Object) + Sync) {
+fn replace_under_readers(nr_cpus: usize, free_old: impl Fn(&Rcu<Native>, *mut Object) + Sync) {
     let (rcu, nr_freed) = (Rcu::<Native>::new(nr_cpus), Arc::new(Word::new(0)));
+    let nr_replaced = PerCpuCounter::<Native>::new(nr_cpus);
     let current = <Native as Processor>::AtomicPtr::new(Object::boxed(&nr_freed));
     let machine = Machine::new(nr_cpus);
     on_machine(&machine, 5, |thread| {
-        for _ in 0..nr_rounds {
+        for _ in rounds() {
             if thread < 2 {
                 free_old(&rcu, current.swap(Object::boxed(&nr_freed), Ordering::AcqRel));
+                nr_replaced.add(1);
             } else {
                 let _guard = rcu.read();
                 // SAFETY: reached under the guard.
@@ -314,7 +331,7 @@ fn replace_under_readers(nr_cpus: usize, nr_rounds: u64, free_old: impl Fn(&Rcu<
         rcu.poll();
     });
     on_machine(&machine, 1, |_| rcu.flush());
-    assert_eq!(nr_freed.load(Ordering::Relaxed), 2 * nr_rounds);
+    assert_eq!(nr_freed.load(Ordering::Relaxed), nr_replaced.sum());
     assert_eq!(rcu.nr_deferred(), 0);
     // SAFETY: the last one, which nobody reaches any more.
     drop(unsafe { Box::from_raw(current.load(Ordering::Relaxed)) });
@@ -329,13 +346,13 @@ fn defer(rcu: &Rcu<Native>, object: *mut Object) {
 #[test]
 fn nothing_is_freed_under_a_reader() {
     for nr_cpus in [2, 5] {
-        replace_under_readers(nr_cpus, 20_000, defer);
-        replace_under_readers(nr_cpus, 500, |rcu, object| {
+        replace_under_readers(nr_cpus, defer);
+        replace_under_readers(nr_cpus, |rcu, object| {
             rcu.synchronize();
             // SAFETY: unlinked, and a grace period has passed.
             unsafe { free(NonNull::from(&(*object).head)) };
         });
-        replace_under_readers(nr_cpus, 300, |rcu, object| {
+        replace_under_readers(nr_cpus, |rcu, object| {
             defer(rcu, object);
             rcu.flush();
         });

@@ -2,15 +2,18 @@
 
 use crate::{Plain, race};
 use faultless_platform::loom::Loom;
+use faultless_platform::{Atomic, Ordering, Processor};
 use faultless_sync::McsQueue;
 
 struct Queue {
     queue: McsQueue<Loom>,
     count: Plain,
+    /// How many have found that they are not the head.
+    nr_waiting: <Loom as Processor>::AtomicU32,
 }
 
 fn queue() -> Queue {
-    Queue { queue: McsQueue::new(), count: Plain::new() }
+    Queue { queue: McsQueue::new(), count: Plain::new(), nr_waiting: Atomic::new(0) }
 }
 
 fn stay(shared: &Queue) {
@@ -20,6 +23,25 @@ fn stay(shared: &Queue) {
 /// Leaves at once when it is not at the head; may be handed the head meanwhile.
 fn leave(shared: &Queue) {
     shared.queue.lock_while(|| false, || shared.count.bump());
+}
+
+/// Stays at the head until somebody waits behind.
+fn stay_until_awaited(shared: &Queue) {
+    shared.queue.lock(|| {
+        Loom::spin_until(|| shared.nr_waiting.load(Ordering::Relaxed) != 0);
+        shared.count.bump();
+    });
+}
+
+/// Says that it waits, and leaves; or is the head, where nobody holds the others up.
+fn leave_behind(shared: &Queue) {
+    let note = || {
+        shared.nr_waiting.store(1, Ordering::Relaxed);
+        false
+    };
+    if shared.queue.lock_while(note, || shared.count.bump()).is_some() {
+        shared.nr_waiting.store(1, Ordering::Relaxed);
+    }
 }
 
 /// Leaves after one look.
@@ -48,6 +70,11 @@ fn whoever_leaves_loses_nobody() {
     race(None, queue, [stay, leave], |shared| is_empty_with(shared, 1..=2));
     race(None, queue, [stay, hesitate], |shared| is_empty_with(shared, 1..=2));
     race(Some(2), queue, [stay, leave, stay], |shared| is_empty_with(shared, 2..=3));
+}
+
+#[test]
+fn the_head_takes_over_from_one_who_leaves() {
+    race(Some(2), queue, [stay_until_awaited, leave_behind, stay], |shared| is_empty_with(shared, 2..=3));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{Body, Plain, race};
 use faultless_platform::loom::{Loom, set_crowded};
-use faultless_sync::{Patches, RwSemaphore, Rwsem, Rwsem2012, RwsemV8};
+use faultless_sync::{Event, Patches, RwSemaphore, Rwsem, Rwsem2012, RwsemV8};
 
 struct Pair<S> {
     lock: S,
@@ -147,4 +147,42 @@ fn overtake(pair: &Pair<Rwsem<Loom, Impatient>>) {
 #[test]
 fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
     race(Some(4), pair, [overtake, change], |pair| went(pair, 1));
+}
+
+/// A lock, and a reader that says that it is in.
+struct Announced {
+    lock: Rwsem2012<Loom>,
+    is_in: Event<Loom>,
+}
+
+#[test]
+fn a_downgrade_lets_in_the_readers_that_wait() {
+    let downgrade = |shared: &Announced| {
+        let write = shared.lock.write();
+        let _read = write.downgrade();
+        shared.is_in.wait();
+    };
+    let enter = |shared: &Announced| {
+        let _read = shared.lock.read();
+        shared.is_in.set();
+    };
+    let setup = || Announced { lock: Rwsem2012::new(), is_in: Event::new() };
+    race(Some(4), setup, [downgrade as Body<Announced>, enter], |shared| assert!(!shared.lock.is_locked()));
+}
+
+/// Spins, and leaves the waking to spinners, but hardly ever overtakes.
+enum Polite {}
+
+impl Patches for Polite {
+    const NAME: &'static str = "polite";
+    const PATIENCE: u32 = 1;
+    const LOOK_BEFORE_TRY: bool = true;
+    const LOOK_BEFORE_GRANT: bool = true;
+    const OPTIMISTIC_SPIN: bool = true;
+    const SPINNER_SPARES_WAKE: bool = true;
+}
+
+#[test]
+fn spinners_that_hardly_overtake_four_threads() {
+    race(Some(1), pair::<Rwsem<Loom, Polite>>, [change, look, change, change], |pair| went(pair, 3));
 }
