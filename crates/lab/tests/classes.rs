@@ -275,6 +275,31 @@ fn a_fault_in_another_threads_call_that_an_order_explains_needs_no_class() {
 }
 
 #[test]
+fn memory_is_there_for_another_threads_fault_before_its_call_returned() {
+    let mut story = Story::new(2);
+    story.spawn(0, 1);
+    story.enter(0, Call::Mmap, [0, 4 * PAGE, 3, 0x22, u64::MAX, 0]);
+    let early = story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Mmap, HEAP as i64);
+    assert_eq!(class(&story, early), (None, true));
+    assert_eq!(touch(&planned(&story.done()), early).outcome, Outcome::Done);
+}
+
+#[test]
+fn memory_that_another_thread_gets_was_taken_away_before() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    story.enter(0, Call::Munmap, [HEAP, 4 * PAGE, 0, 0, 0, 0]);
+    story.map(1, HEAP, 4);
+    let fresh = story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Munmap, 0);
+    assert_eq!(class(&story, fresh), (None, true));
+    assert_eq!(touch(&planned(&story.done()), fresh).outcome, Outcome::Done);
+}
+
+#[test]
 fn faults_beside_a_call_are_ambiguous_within_the_clock_error_only() {
     for (distance_ns, expected) in [(8_000, Some(Class::Ambiguous)), (30_000, None)] {
         let mut story = Story::new(2);

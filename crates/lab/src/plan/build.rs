@@ -187,6 +187,7 @@ impl<'a> Builder<'a> {
         self.plan.surprises = self.surprises.into_iter().collect();
         self.plan.surprises.sort_unstable();
         self.plan.has_shared_spaces = self.lives.has_threads();
+        self.plan.is_blind = self.is_blind;
         self.plan.nr_spaces = self.lives.spaces.len() as u32;
         self.plan
     }

@@ -11,7 +11,7 @@ use super::build::Builder;
 use super::decode::{Recorded, flags};
 use super::deeds::{Deed, Mapping, Place, Verdict};
 use super::edges::Wait;
-use super::ids::{EventIndex, ObjectIndex, SpaceIndex};
+use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::lives::Turn;
 use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
 use super::windows::{drops, fills, span};
@@ -93,7 +93,7 @@ impl Builder<'_> {
         for range in reach {
             state.order.calls.visit(range, |wait| waits.push(wait));
             state.pages.visit(range.start / PAGE..range.end.div_ceil(PAGE), |_, page| {
-                waits.push(Wait { thread: page.thread, step: page.step });
+                waits.extend((page.event != NONE).then_some(Wait { thread: page.thread, step: page.step }));
             });
         }
     }

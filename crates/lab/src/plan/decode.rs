@@ -244,6 +244,8 @@ impl Recorded<'_> {
             Call::Mlock2 if flags & flags::MLOCK_ONFAULT != 0 => Deed::Nothing,
             Call::Mlockall if !locks_now(start) => Deed::Nothing,
             Call::Mlockall | Call::Munlockall => Deed::LockAll { is_locked: self.enter.call == Call::Mlockall },
+            // As Linux rounds it: a length that wraps around is none.
+            _ if is_wrapped(start, len) => return (Deed::Nothing, Verdict::Compared(0)),
             call => Deed::Lock { start, len, is_locked: call != Call::Munlock },
         };
         let verdict = if deed == Deed::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
@@ -322,6 +324,11 @@ fn mmap_refusal(error: i64, len: u64, is_anonymous: bool) -> Option<Reason> {
         errno::EBADF | errno::EACCES | errno::EFAULT => Some(Reason::Descriptor),
         _ => Some(Reason::Descriptor),
     }
+}
+
+/// Returns whether the pages that a range touches are none, because their number wraps around.
+fn is_wrapped(start: u64, len: u64) -> bool {
+    len.wrapping_add(start % PAGE).wrapping_add(PAGE - 1) < PAGE
 }
 
 /// Returns whether `mlockall` with these flags makes the pages that are missing.

@@ -77,6 +77,8 @@ pub struct Plan {
     pub roots: Vec<ThreadIndex>,
     /// The number of address spaces.
     pub nr_spaces: u32,
+    /// Whether the recording lacks what decides the details of faults and calls.
+    pub is_blind: bool,
     /// Whether several threads run in one space at some time.
     pub has_shared_spaces: bool,
     /// The number of gates: steps that other threads wait for.

@@ -203,6 +203,15 @@ pub fn span(start: u64, len: u64) -> Range<u64> {
     page_floor(start)..page_ceil(start.saturating_add(len).min(u64::MAX - PAGE))
 }
 
+/// What the calls decided so far leave behind.
+#[derive(Debug, Default)]
+struct SoFar {
+    /// Each space's break.
+    breaks: FxHashMap<SpaceIndex, u64>,
+    /// Each thread's last moment.
+    moments: FxHashMap<ThreadIndex, Moment>,
+}
+
 /// Looks at what surrounds a call.
 struct Scout<'a> {
     trace: &'a Trace,
@@ -219,24 +228,27 @@ impl<'a> Scout<'a> {
     fn decide_all(&self) -> Vec<(Window, Vec<EventIndex>)> {
         let mut enters: Vec<EventIndex> = self.windows.calls.keys().copied().collect();
         enters.sort_unstable();
-        let mut breaks = FxHashMap::default();
-        enters.iter().map(|enter| self.decide(self.windows.calls[enter], &mut breaks)).collect()
+        let mut so_far = SoFar::default();
+        enters.iter().map(|enter| self.decide(self.windows.calls[enter], &mut so_far)).collect()
     }
 
-    fn decide(&self, window: Window, breaks: &mut FxHashMap<SpaceIndex, u64>) -> (Window, Vec<EventIndex>) {
+    fn decide(&self, window: Window, so_far: &mut SoFar) -> (Window, Vec<EventIndex>) {
         let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return (window, Vec::new()) };
         let space = self.lives.space_of[window.enter as usize];
         let result = window.result.unwrap_or_default();
-        let reach = Reach::of(&enter, result, breaks.get(&space).copied());
+        let reach = Reach::of(&enter, result, so_far.breaks.get(&space).copied());
         if enter.call == Call::Brk {
-            breaks.insert(space, result as u64);
+            so_far.breaks.insert(space, result as u64);
         }
         let default = if reach.takes.is_empty() { at(exit) } else { at(window.enter) };
         if !self.is_shared(window.enter) || reach == Reach::default() {
             return (Window { moment: default, ..window }, Vec::new());
         }
         let others = self.others_inside(window.enter, exit, &reach);
-        let moment = self.moment(&others, &reach, default, window.enter..exit);
+        // Not before the thread's previous call, which may have been moved towards this one.
+        let floor = so_far.moments.entry(self.thread(window.enter)).or_default();
+        *floor = self.moment(&others, &reach, default, window.enter..exit).max(*floor);
+        let moment = *floor;
         (Window { moment, ..window }, others.into_iter().map(|(event, _)| event).collect())
     }
 
