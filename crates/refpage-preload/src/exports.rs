@@ -4,7 +4,7 @@
 //! Each behaves as its manual page says; errno is set on failure and left alone otherwise (P4).
 
 use crate::large;
-use crate::next::{Next, malloc_of_known, next};
+use crate::next::{self, Next, malloc_of_known, next};
 use crate::settings::{Settings, Treatment, passes, settings};
 use crate::{boot, pool, report};
 use faultless_refpage::{RawMapping, keeping_errno, set_errno};
@@ -53,6 +53,19 @@ pub unsafe extern "C" fn calloc(count: usize, len: usize) -> *mut c_void {
 /// As realloc(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn realloc(pointer: *mut c_void, len: usize) -> *mut c_void {
+    // SAFETY: the caller's promise, in each.
+    unsafe {
+        if let (true, true, Some(next)) = (is_theirs(pointer), passes(len), next()) {
+            return (next.realloc)(pointer, len);
+        }
+        reallocate(pointer, len)
+    }
+}
+
+/// # Safety
+/// As realloc(3).
+#[inline(never)]
+unsafe fn reallocate(pointer: *mut c_void, len: usize) -> *mut c_void {
     // SAFETY: the caller's promise, in each.
     unsafe {
         if pointer.is_null() {
@@ -113,17 +126,29 @@ pub unsafe extern "C" fn posix_memalign(result: *mut *mut c_void, align: usize, 
 /// As free(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
+    if is_theirs(pointer) {
+        // SAFETY: the caller's promise: it is the next allocator's, or null.
+        return unsafe { next::free(pointer) };
+    }
+    free_if_ours(pointer);
+}
+
+#[cold]
+#[inline(never)]
+fn free_if_ours(pointer: *mut c_void) {
     match large::take(pointer.cast()) {
         // SAFETY: the program gave the mapping up.
         Some(raw) => keeping_errno(|| unsafe { free_ours(raw) }),
         None if boot::room_behind(pointer.cast()).is_some() => {}
-        None => {
-            if let Some(next) = next() {
-                // SAFETY: the caller's promise: it is the next allocator's, or null.
-                unsafe { (next.free)(pointer) };
-            }
-        }
+        // SAFETY: the program's promise: it is the next allocator's, or null.
+        None => unsafe { next::free(pointer) },
     }
+}
+
+/// Returns whether a look at the pointer shows that it is the next allocator's.
+#[inline]
+fn is_theirs(pointer: *mut c_void) -> bool {
+    !large::can_be_ours(pointer.cast()) && boot::room_behind(pointer.cast()).is_none()
 }
 
 /// malloc_usable_size(3).

@@ -21,18 +21,22 @@ const LONGEST_TAUGHT: usize = 32 << 20;
 /// The shortest page that any system has, and so an alignment that every mapping has.
 const PAGE: usize = 4096;
 
+/// Returns whether a pointer may begin a mapping (P1). Null does not.
+#[inline]
+pub(crate) fn can_be_ours(pointer: *mut u8) -> bool {
+    pointer.addr().is_multiple_of(PAGE) && !pointer.is_null()
+}
+
 /// Returns the mapping that begins at a pointer.
 #[inline]
 pub(crate) fn find(pointer: *mut u8) -> Option<RawMapping> {
-    // P1.
-    if pointer.addr().is_multiple_of(PAGE) { MAPPINGS.find(pointer) } else { None }
+    if can_be_ours(pointer) { MAPPINGS.find(pointer) } else { None }
 }
 
 /// Removes and returns the mapping that begins at a pointer.
 #[inline]
 pub(crate) fn take(pointer: *mut u8) -> Option<RawMapping> {
-    // P1.
-    if pointer.addr().is_multiple_of(PAGE) { MAPPINGS.remove(pointer) } else { None }
+    if can_be_ours(pointer) { MAPPINGS.remove(pointer) } else { None }
 }
 
 /// Returns patterned memory.

@@ -58,6 +58,23 @@ pub(crate) unsafe fn malloc_of_known(len: usize) -> *mut c_void {
     unsafe { transmute::<*mut c_void, Allocate>(malloc)(len) }
 }
 
+/// The next allocator's free; before it is known, nothing that it could free was handed out.
+static FREE: AtomicPtr<c_void> = AtomicPtr::new(free_nothing as *mut c_void);
+
+unsafe extern "C" fn free_nothing(_pointer: *mut c_void) {}
+
+/// Calls the next allocator's free.
+///
+/// # Safety
+/// The pointer is the next allocator's, or null.
+#[inline]
+pub(crate) unsafe fn free(pointer: *mut c_void) {
+    // Relaxed: whoever has such a pointer got it after the function was stored.
+    let free = FREE.load(Ordering::Relaxed);
+    // SAFETY: a function of this type, here or by `look_up`.
+    unsafe { transmute::<*mut c_void, Free>(free)(pointer) }
+}
+
 /// Returns the next allocator's functions, unless they are being looked up.
 #[inline]
 pub(crate) fn next() -> Option<&'static Next> {
@@ -75,7 +92,9 @@ fn look_up() -> Option<&'static Next> {
     STATE.compare_exchange(UNKNOWN, LOOKING, Ordering::Acquire, Ordering::Relaxed).ok()?;
     // SAFETY: the exchange makes this the only thread here.
     unsafe { *FOUND.0.get() = Some(find_all()) };
-    MALLOC.store(find(c"malloc"), Ordering::Relaxed); // Relaxed: published by STATE
+    // Relaxed: published by STATE.
+    MALLOC.store(find(c"malloc"), Ordering::Relaxed);
+    FREE.store(find(c"free"), Ordering::Relaxed);
     // ORDER: Release pairs with the Acquire in `next`.
     STATE.store(KNOWN, Ordering::Release);
     next()
