@@ -223,6 +223,7 @@ unsafe fn fill_from(settings: &Settings, next: &Next, memory: *mut u8, start: us
         let len = (next.usable_size)(memory.cast());
         if start < len {
             settings.pages.fill(memory.add(start), len - start, start);
+            report::count_filled(settings, len - start);
         }
     }
 }

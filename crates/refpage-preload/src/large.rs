@@ -130,6 +130,7 @@ fn fill_instead(settings: &Settings, next: &Next, len: usize, align: usize, why:
     if !memory.is_null() {
         // SAFETY: the next allocator's fresh memory.
         unsafe { settings.pages.fill(memory, len, 0) };
+        report::count_filled(settings, len);
     }
     memory
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 // Relaxed throughout: counters publish nothing.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
+static FILLED: AtomicU64 = AtomicU64::new(0);
 static PATTERNED: AtomicU64 = AtomicU64::new(0);
 
 /// A line on the stack; what does not fit is cut off.
@@ -58,6 +59,13 @@ pub(crate) fn count(settings: &Settings, len: usize) {
     }
 }
 
+/// Counts bytes of the next allocator that were filled, if counters were asked for.
+pub(crate) fn count_filled(settings: &Settings, len: usize) {
+    if settings.stats.is_some() {
+        FILLED.fetch_add(len as u64, Relaxed);
+    }
+}
+
 /// Counts bytes that are to start out as the pattern, if counters were asked for.
 pub(crate) fn count_patterned(settings: &Settings, len: usize) {
     if settings.stats.is_some() {
@@ -96,7 +104,7 @@ fn write_counters(fd: i32) {
             BYTES.load(Relaxed),
             PATTERNED.load(Relaxed),
             stats.tiled_bytes,
-            stats.filled_bytes,
+            FILLED.load(Relaxed),
             stats.tiles_made,
             stats.tile_bytes,
             stats.areas,

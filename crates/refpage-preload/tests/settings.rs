@@ -86,14 +86,21 @@ fn counters_are_appended_at_exit() {
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text.lines().count(), round);
     }
-    let text = std::fs::read_to_string(&file).unwrap();
-    let number = |name: &str| -> u64 {
-        let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
-        word.parse().unwrap()
-    };
+    let number = |name: &str| counter(&file, name);
     assert!(number("allocated_bytes=") > number("patterned_bytes="));
     assert!(number("patterned_bytes=") >= 3_000_000);
     assert!(number("tiled_bytes=") >= 3_000_000);
     assert!(number("calls=") > 100);
     assert_eq!(number("filled_bytes="), 0);
+    std::fs::remove_file(&file).unwrap();
+    run(&[("FAULTLESS_STATS", file.to_str().unwrap()), ("FAULTLESS_LARGE", "fill")]);
+    assert!(number("filled_bytes=") >= 3_000_000);
+    assert_eq!(number("tiled_bytes="), 0);
+}
+
+/// Returns a counter of the first line.
+fn counter(file: &std::path::Path, name: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap();
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
+    word.parse().unwrap()
 }

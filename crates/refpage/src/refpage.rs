@@ -149,6 +149,7 @@ impl RefPage {
         let raw = self.map_anonymous(len, align, Kind::Filled)?;
         // SAFETY: fresh memory that nobody else knows.
         unsafe { self.fill(raw.address, len, 0) };
+        FILLED_BYTES.add(len);
         self.notice(&why);
         Ok(raw)
     }
@@ -168,7 +169,6 @@ impl RefPage {
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts_mut(into, len) };
         self.place.pattern().fill(bytes, offset);
-        FILLED_BYTES.add(len);
     }
 
     /// Gives a mapping back.

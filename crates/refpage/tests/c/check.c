@@ -102,7 +102,7 @@ static void check_fallback(void) {
 
 static void *thread(void *argument) {
     int i;
-    for (i = 0; i < 200; i++)
+    for (i = 0; i < 40; i++)
         check_mapping(argument, "ab", 2);
     return NULL;
 }
