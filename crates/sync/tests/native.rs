@@ -337,7 +337,7 @@ fn replace_under_readers(nr_cpus: usize, free_old: impl Fn(&Rcu<Native>, *mut Ob
     drop(unsafe { Box::from_raw(current.load(Ordering::Relaxed)) });
 }
 
-fn defer(rcu: &Rcu<Native>, object: *mut Object) {
+fn defer<const BATCH: usize>(rcu: &Rcu<Native, BATCH>, object: *mut Object) {
     // SAFETY: unlinked by the caller, once; `free` gets what `Object::boxed` made.
     unsafe { rcu.defer(NonNull::from(&(*object).head), free) };
     rcu.poll();
@@ -375,6 +375,37 @@ fn a_batch_runs_by_poll_once_its_grace_period_is_over() {
         rcu.poll();
         assert_eq!((nr_freed.load(Ordering::Relaxed), rcu.nr_deferred()), (64, 0));
     });
+}
+
+#[test]
+fn a_batch_is_not_put_off_by_later_ones() {
+    let (rcu, nr_freed) = (Rcu::<Native, 1>::with_batch(2), Arc::new(Word::new(0)));
+    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Event::<Native>::new());
+    on(2, 2, |thread| {
+        if thread == 0 {
+            is_reading.wait();
+            defer(&rcu, Object::boxed(&nr_freed));
+            defer(&rcu, Object::boxed(&nr_freed));
+            assert_eq!(nr_freed.load(Ordering::Relaxed), 0, "the reader is in the way");
+            has_deferred.set();
+            is_reading_again.wait();
+            // The grace periods of both are over, that of the third is not.
+            defer(&rcu, Object::boxed(&nr_freed));
+            assert_eq!(nr_freed.load(Ordering::Relaxed), 2);
+            is_done.set();
+        } else {
+            let first = rcu.read();
+            is_reading.set();
+            Native::spin_until(|| has_deferred.is_set());
+            drop(first);
+            rcu.synchronize();
+            let _second = rcu.read();
+            is_reading_again.set();
+            Native::spin_until(|| is_done.is_set());
+        }
+    });
+    on(2, 1, |_| rcu.flush());
+    assert_eq!(nr_freed.load(Ordering::Relaxed), 3);
 }
 
 #[test]

@@ -21,9 +21,6 @@ use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 /// Called with what was deferred, after its grace period.
 pub type RcuCallback<P> = unsafe fn(head: NonNull<RcuHead<P>>);
 
-/// Callbacks that close a batch: one grace period for so many.
-const BATCH: usize = 64;
-
 /// Stands inside an object that is freed after a grace period; two words, of which nothing matters before `defer`.
 ///
 /// Its bits may be zero: it can be viewed inside zeroed memory.
@@ -139,7 +136,6 @@ impl<P: Processor> Lists<P> {
         self.collect(grace);
         let is_older = self.older.chain.is_empty() || self.older.ticket == ticket;
         let batch = if is_older { &mut self.older } else { &mut self.newer };
-        debug_assert!(batch.chain.is_empty() || batch.ticket == ticket, "deferred I2: three tickets at a time");
         batch.chain.append(core::mem::replace(&mut self.open, Chain::new()));
         batch.ticket = ticket;
     }
@@ -188,11 +184,16 @@ impl<P: Processor> Deferred<P> {
         }
     }
 
-    /// Puts a head into the open batch, and closes it if that fills it.
+    /// Puts a head into the open batch, and closes it at `BATCH` heads.
     ///
     /// # Safety
     /// As for `Rcu::defer`.
-    pub(super) unsafe fn push(&self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>, grace: &Grace<P>) {
+    pub(super) unsafe fn push<const BATCH: usize>(
+        &self,
+        head: NonNull<RcuHead<P>>,
+        callback: RcuCallback<P>,
+        grace: &Grace<P>,
+    ) {
         let mut lists = self.lists.lock();
         // SAFETY: the caller gives the head away.
         unsafe { lists.open.push(head, callback) };

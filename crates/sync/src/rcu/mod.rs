@@ -45,8 +45,9 @@ use core::ptr::NonNull;
 
 /// One domain of readers and of what is freed after them.
 ///
-/// Dropping it frees nothing that was deferred: [`Rcu::flush`] first.
-pub struct Rcu<P: Processor> {
+/// A batch of `BATCH` callbacks shares a grace period; in tests it shrinks, so that rare paths are common. Dropping the
+/// domain frees nothing that was deferred: [`Rcu::flush`] first.
+pub struct Rcu<P: Processor, const BATCH: usize = 64> {
     readers: PerCpu<P, Reader<P>>,
     deferred: PerCpu<P, Deferred<P>>,
     grace: Grace<P>,
@@ -55,6 +56,16 @@ pub struct Rcu<P: Processor> {
 impl<P: Processor> Rcu<P> {
     /// Returns a domain for a machine of `nr_cpus` slots; allocates, so it is for set-up.
     pub fn new(nr_cpus: usize) -> Self {
+        Self::with_batch(nr_cpus)
+    }
+}
+
+impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
+    const HAS_ROOM: () = assert!(BATCH > 0, "a batch holds at least one callback");
+
+    /// As [`Rcu::new`], with batches of another size.
+    pub fn with_batch(nr_cpus: usize) -> Self {
+        let () = Self::HAS_ROOM;
         Self {
             readers: PerCpu::new(nr_cpus, |_| Reader::new()),
             deferred: PerCpu::new(nr_cpus, |_| Deferred::new()),
@@ -92,7 +103,7 @@ impl<P: Processor> Rcu<P> {
     /// * `callback` may be called with it on any CPU; it does not sleep, and calls neither `poll`, `flush` nor `synchronize`.
     pub unsafe fn defer(&self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>) {
         // SAFETY: passed on as promised.
-        unsafe { self.deferred.here().push(head, callback, &self.grace) };
+        unsafe { self.deferred.here().push::<BATCH>(head, callback, &self.grace) };
     }
 
     /// Runs those of this CPU's callbacks whose grace period has passed, and helps the current one on; never waits.

@@ -13,10 +13,13 @@ struct Object {
 }
 
 struct Shared {
-    rcu: Rcu<Loom>,
+    /// Each callback is a batch.
+    rcu: Rcu<Loom, 1>,
     is_linked: <Loom as Processor>::AtomicBool,
     object: Object,
     other: Object,
+    third: Object,
+    has_deferred: <Loom as Processor>::AtomicU32,
 }
 
 fn object() -> Object {
@@ -24,7 +27,8 @@ fn object() -> Object {
 }
 
 fn shared<const N: usize>() -> Shared {
-    Shared { rcu: Rcu::new(N), is_linked: Atomic::new(true), object: object(), other: object() }
+    let [object, other, third] = core::array::from_fn(|_| object());
+    Shared { rcu: Rcu::with_batch(N), is_linked: Atomic::new(true), object, other, third, has_deferred: Atomic::new(0) }
 }
 
 fn reader(shared: &Shared) {
@@ -113,4 +117,52 @@ fn deferred_callbacks_run_after_a_grace_period() {
 #[test]
 fn flush_waits_for_what_another_cpu_runs() {
     race(Some(3), shared::<2>, [free_by_flush, flush_other], both_are_freed);
+}
+
+fn free_by_poll(shared: &Shared) {
+    shared.is_linked.store(false, Ordering::Relaxed);
+    defer(shared, &shared.object);
+    shared.rcu.poll();
+    shared.rcu.poll();
+}
+
+fn poll_other(shared: &Shared) {
+    defer(shared, &shared.other);
+    shared.rcu.poll();
+}
+
+fn rest_is_freed(shared: &Shared) {
+    shared.rcu.flush();
+    both_are_freed(shared);
+}
+
+#[test]
+fn polling_frees_after_a_grace_period_and_never_waits() {
+    race(Some(3), shared::<2>, [free_by_poll, reader], |shared| {
+        shared.rcu.flush();
+        assert_eq!(shared.object.is_freed.read(), 1);
+    });
+    race(Some(2), shared::<2>, [free_by_poll, poll_other], rest_is_freed);
+    race(Some(2), shared::<3>, [free_by_poll, reader, synchronize], |_| ());
+}
+
+fn defer_three(shared: &Shared) {
+    defer(shared, &shared.object);
+    defer(shared, &shared.other);
+    shared.has_deferred.store(1, Ordering::Release);
+    defer(shared, &shared.third);
+}
+
+fn flush_two(shared: &Shared) {
+    Loom::spin_until(|| shared.has_deferred.load(Ordering::Acquire) == 1);
+    shared.rcu.flush();
+    assert_eq!((shared.object.is_freed.read(), shared.other.is_freed.read()), (1, 1), "flush came back too early");
+}
+
+#[test]
+fn flush_is_not_put_off_by_what_is_deferred_meanwhile() {
+    race(Some(3), shared::<3>, [defer_three, flush_two, synchronize], |shared| {
+        shared.rcu.flush();
+        assert_eq!(shared.rcu.nr_deferred(), 0);
+    });
 }
