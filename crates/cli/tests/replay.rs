@@ -93,7 +93,8 @@ fn formats_carry_every_sample() {
     let json: serde_json::Value = serde_json::from_str(&count("json")).expect("JSON");
     for result in json["results"].as_array().expect("a list") {
         assert_eq!(result["samples"].as_array().map(Vec::len), Some(2), "{result}");
-        assert_eq!((&result["design"], &result["mode"]), (&"spf-v11".into(), &"threads".into()));
+        // The program has one thread.
+        assert_eq!((&result["design"], &result["mode"]), (&"spf-v11".into(), &"processes".into()));
     }
     let keys = [
         "events",
