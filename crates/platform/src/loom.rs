@@ -454,3 +454,83 @@ fn take_sleeper(address: usize) -> Option<Thread> {
         Some(model.threads[sleeper].handle.clone())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    type Word = <Loom as Processor>::AtomicU32;
+    const TWO: Bounds = Bounds { nr_cpus: 2, max_preemptions: None };
+
+    /// Explores `first` beside `second` on two words.
+    fn race(first: fn(&[Word; 2]), second: fn(&[Word; 2])) {
+        explore(TWO, move || {
+            let words = Rc::new([Word::new(0), Word::new(0)]);
+            let other = Rc::clone(&words);
+            let thread = start(move || second(&other));
+            first(&words);
+            thread.join().expect("the other thread failed");
+        });
+    }
+
+    fn publish(words: &[Word; 2]) {
+        words[0].store(7, Ordering::Relaxed);
+        words[1].store(1, Ordering::Relaxed);
+    }
+
+    fn expect(words: &[Word; 2]) {
+        Loom::spin_until(|| words[1].load(Ordering::Relaxed) == 1);
+        assert_eq!(words[0].load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "left == right")]
+    fn a_missing_ordering_shows_as_an_old_value() {
+        race(publish, expect);
+    }
+
+    #[test]
+    fn a_spinner_ends_when_its_word_is_written() {
+        race(
+            |words| words[1].store(1, Ordering::Release),
+            |words| Loom::spin_until(|| words[1].load(Ordering::Acquire) == 1),
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn a_spinner_for_whom_nobody_writes_is_a_deadlock() {
+        race(|_| (), |words| Loom::spin_until(|| words[1].load(Ordering::Acquire) == 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "used after its drop")]
+    fn an_access_after_the_drop_is_noticed() {
+        explore(TWO, || {
+            let mut word = core::mem::ManuallyDrop::new(Word::new(0));
+            // SAFETY: dropped once; the access below is what the checker is to notice, and the memory is still ours.
+            unsafe { core::mem::ManuallyDrop::drop(&mut word) };
+            word.load(Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn an_access_that_nothing_orders_before_the_drop_is_noticed() {
+        explore(TWO, || {
+            let (flag, word) = (Rc::new(Word::new(0)), Rc::new(core::cell::RefCell::new(Some(Word::new(0)))));
+            let (other_flag, other_word) = (Rc::clone(&flag), Rc::clone(&word));
+            let thread = start(move || {
+                let word = other_word.as_ptr();
+                // SAFETY: the word is taken out only after the flag is up.
+                unsafe { (*word).as_ref() }.inspect(|word| word.store(1, Ordering::Relaxed));
+                other_flag.store(1, Ordering::Relaxed);
+            });
+            if flag.load(Ordering::Relaxed) == 1 {
+                drop(word.take());
+            }
+            thread.join().expect("the other thread failed");
+        });
+    }
+}

@@ -2,6 +2,16 @@
 //!
 //! # Guarantee
 //! Nobody passes before all have arrived; what each did before is seen by all after. It can be used again at once.
+//!
+//! # Race
+//! ```text
+//! the last to arrive                  who arrived before
+//! nr_arrived += 1, AcqRel             nr_arrived += 1, AcqRel
+//! nr_arrived = 0                      round as before? park while it is
+//! round += 1, Release; unpark all     round changed, Acquire: pass
+//! ```
+//! Forbidden: sleeping through the change (park's contract); arriving for the next round before `nr_arrived` is 0 (who passes has
+//! seen the store through `round`). Model: `tests/models/parking.rs`.
 
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 

@@ -10,7 +10,7 @@
 //! fence SeqCst (guest_enter)     fence SeqCst
 //! read the entry                 snapshot()
 //! ```
-//! Forbidden: T reads the old entry and S misses T.
+//! Forbidden: T reads the old entry and S misses T. Model: `tests/models/cpu_set.rs`.
 
 use faultless_platform::{Atomic, AtomicInteger, CpuSet, MAX_CPUS, Ordering, Processor};
 

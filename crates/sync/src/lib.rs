@@ -23,6 +23,22 @@
 //! # Panics
 //! On a platform whose waits may end by a panic (a test machine on which another thread failed) a lock that is
 //! waited for is not held afterwards, and what stood in its queue is gone from it.
+//!
+//! # Example
+//! ```
+//! use faultless_platform::{Processor, Threads, native::{Machine, Native}};
+//! use faultless_sync::{PerCpuCounter, RwSemaphore, RwsemV8};
+//!
+//! let (space, nr_faults) = (RwsemV8::<Native>::new(), PerCpuCounter::<Native>::new(2));
+//! Native::run(&Machine::new(2), 4, &|_| {
+//!     Native::enter();
+//!     let write = space.write();
+//!     let _read = write.downgrade();
+//!     nr_faults.add(1);
+//!     Native::leave();
+//! });
+//! assert_eq!(nr_faults.sum(), 4);
+//! ```
 #![no_std]
 #![deny(missing_docs)]
 
@@ -50,7 +66,7 @@ pub use per_cpu::PerCpu;
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rwsem::{
     Patches, ReadGuard, RwSemaphore, Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, Series2012, SeriesV8,
-    WriteGuard, with_semaphore,
+    Timed, WriteGuard, with_semaphore,
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};

@@ -1,8 +1,9 @@
 //! What a lock cost: how often it was taken, waited for and held, kept per CPU.
 //!
 //! # Guarantee
-//! A semaphore without statistics pays nothing for them; one with statistics reads the clock in its slow paths
-//! alone. Figures are exact once those who use the lock are still.
+//! A semaphore without statistics pays nothing for them. One with statistics reads the clock in its slow paths alone; inside
+//! a [`Timed`](crate::Timed) it reads it at each acquisition and release too. Figures are exact once those who use the
+//! lock are still.
 //!
 //! One `LockStats` serves any number of locks: all address spaces of a run, say, whose waiting is one number.
 
@@ -27,24 +28,44 @@ pub struct LockFigures {
     pub wait_ns: u64,
     /// The longest of them.
     pub longest_wait_ns: u64,
+    /// All acquisitions; counted by [`Timed`](crate::Timed) alone.
+    pub nr_acquired: u64,
+    /// Time from acquisition to release, in all; that of holders who still hold up to now. Counted by [`Timed`](crate::Timed) alone.
+    pub held_ns: u64,
 }
 
 struct Cell<P: Processor> {
     nr_contended: CounterCell<P>,
     wait_ns: CounterCell<P>,
     longest_wait_ns: CounterCell<P>,
+    nr_acquired: CounterCell<P>,
+    nr_released: CounterCell<P>,
+    /// Times of release less times of acquisition: the sum over all CPUs means something once all are released.
+    held_ns: CounterCell<P>,
 }
 
 impl<P: Processor> Cell<P> {
     fn new() -> Self {
-        Self { nr_contended: CounterCell::new(), wait_ns: CounterCell::new(), longest_wait_ns: CounterCell::new() }
+        Self {
+            nr_contended: CounterCell::new(),
+            wait_ns: CounterCell::new(),
+            longest_wait_ns: CounterCell::new(),
+            nr_acquired: CounterCell::new(),
+            nr_released: CounterCell::new(),
+            held_ns: CounterCell::new(),
+        }
     }
 
-    fn add_to(&self, sum: LockFigures) -> LockFigures {
+    /// Adds the cell's figures to `sum`; whoever holds the lock holds it until `now_ns`.
+    fn add_to(&self, sum: LockFigures, now_ns: u64) -> LockFigures {
+        let nr_holding = self.nr_acquired.get().wrapping_sub(self.nr_released.get());
+        let held_ns = self.held_ns.get().wrapping_add(nr_holding.wrapping_mul(now_ns));
         LockFigures {
             nr_contended: sum.nr_contended.wrapping_add(self.nr_contended.get()),
             wait_ns: sum.wait_ns.wrapping_add(self.wait_ns.get()),
             longest_wait_ns: sum.longest_wait_ns.max(self.longest_wait_ns.get()),
+            nr_acquired: sum.nr_acquired.wrapping_add(self.nr_acquired.get()),
+            held_ns: sum.held_ns.wrapping_add(held_ns),
         }
     }
 }
@@ -68,8 +89,23 @@ impl<P: Processor> LockStats<P> {
         cell.longest_wait_ns.raise(wait_ns);
     }
 
+    /// Notes an acquisition, of which the release is noted too.
+    pub fn note_acquired(&self, side: Side) {
+        let cell = &self.cells.here()[side as usize];
+        cell.nr_acquired.add(1);
+        cell.held_ns.sub(P::now());
+    }
+
+    /// Notes the release of what [`LockStats::note_acquired`] noted, maybe on another CPU.
+    pub fn note_released(&self, side: Side) {
+        let cell = &self.cells.here()[side as usize];
+        cell.nr_released.add(1);
+        cell.held_ns.add(P::now());
+    }
+
     /// Returns the figures of one side, over all CPUs.
     pub fn figures(&self, side: Side) -> LockFigures {
-        self.cells.iter().fold(LockFigures::default(), |sum, cell| cell[side as usize].add_to(sum))
+        let now_ns = P::now();
+        self.cells.iter().fold(LockFigures::default(), |sum, cell| cell[side as usize].add_to(sum, now_ns))
     }
 }

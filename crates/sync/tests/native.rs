@@ -5,7 +5,7 @@ use faultless_platform::native::{Machine, Native};
 use faultless_platform::{Ordering, Processor, Threads};
 use faultless_sync::{
     AtomicCpuSet, Barrier, Event, LockStats, McsQueue, Patches, PerCpuCounter, Rcu, RcuHead, RwSemaphore, RwSpinLock,
-    Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex, with_semaphore,
+    Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex, Timed, with_semaphore,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -191,6 +191,27 @@ fn whoever_waits_is_counted_with_its_time() {
     assert_eq!(read.nr_contended, 1);
     assert!(read.wait_ns >= wait_ns && read.longest_wait_ns == read.wait_ns, "{read:?}");
     assert_eq!(stats.figures(Side::Write).nr_contended, 0);
+}
+
+#[test]
+fn a_timed_semaphore_counts_acquisitions_and_the_time_held() {
+    let stats = Arc::new(LockStats::new(1));
+    let lock = Timed::<Native, RwsemV8<Native>>::with_stats(Some(Arc::clone(&stats)));
+    let hold = |ns| _ = Native::spin_until_deadline(Native::now() + ns, || false);
+    Machine::new(1).attach(|| {
+        let write = lock.write();
+        hold(2_000_000);
+        let read = write.downgrade();
+        hold(1_000_000);
+        let held_so_far = stats.figures(Side::Read);
+        assert!((1_000_000..1_000_000_000).contains(&held_so_far.held_ns), "{held_so_far:?}");
+        drop(read);
+        assert!(lock.try_write().is_some() && lock.try_read().is_some());
+    });
+    let (read, write) = (stats.figures(Side::Read), stats.figures(Side::Write));
+    assert_eq!((read.nr_acquired, write.nr_acquired, read.nr_contended, write.nr_contended), (2, 2, 0, 0));
+    assert!((2_000_000..1_000_000_000).contains(&write.held_ns), "{write:?}");
+    assert_eq!(stats.figures(Side::Write), write, "what is released counts no more time");
 }
 
 /// Thread 0 fails while the others wait for a lock that nobody releases.

@@ -16,6 +16,8 @@ pub(super) struct Context {
     pub(super) last_cpu: Cell<usize>,
     pub(super) token: Cell<usize>,
     pub(super) irq_depth: Cell<u32>,
+    /// Rounds of all waits: those who wait in slices give the core away too.
+    pub(super) spins: Cell<u32>,
 }
 
 std::thread_local! {
@@ -27,6 +29,7 @@ std::thread_local! {
             last_cpu: Cell::new(0),
             token: Cell::new(0),
             irq_depth: Cell::new(0),
+            spins: Cell::new(0),
         }
     };
 }

@@ -10,20 +10,22 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, 
 #[derive(Debug, Clone, Copy)]
 pub enum Native {}
 
-/// Spins of one round, after which the OS may run somebody else: the one we wait for may share our core.
+/// Rounds of waiting, after which the OS may run somebody else: the one we wait for may share our core.
 const SPINS_PER_YIELD: u32 = 128;
 
 /// Spins until `condition` holds, giving the core away now and then.
 pub(super) fn spin(mut condition: impl FnMut() -> bool) {
-    let mut spins = 0;
     while !condition() {
-        pause(&mut spins);
+        pause();
     }
 }
 
-fn pause(spins: &mut u32) {
+fn pause() {
     core::hint::spin_loop();
-    *spins += 1;
+    let spins = context::with(|context| {
+        context.spins.set(context.spins.get().wrapping_add(1));
+        context.spins.get()
+    });
     if spins.is_multiple_of(SPINS_PER_YIELD) {
         machine().check_alive();
         std::thread::yield_now();
@@ -108,21 +110,19 @@ impl Processor for Native {
 
     #[inline]
     fn spin_until(mut condition: impl FnMut() -> bool) {
-        let mut spins = 0;
         while !condition() {
             serve_if_on();
-            pause(&mut spins);
+            pause();
         }
     }
 
     fn spin_until_deadline(deadline_ns: u64, mut condition: impl FnMut() -> bool) -> bool {
-        let mut spins = 0;
         while !condition() {
             if Self::now() >= deadline_ns {
                 return condition();
             }
             serve_if_on();
-            pause(&mut spins);
+            pause();
         }
         true
     }

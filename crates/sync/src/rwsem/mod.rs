@@ -14,7 +14,7 @@
 //!
 //! # Rooms
 //! `word` is the lock word; `body` takes and releases; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
-//! queue; `series` has the generations, `registry` their names.
+//! queue; `series` has the generations, `registry` their names; `timed` measures any of them.
 
 mod body;
 mod guard;
@@ -22,6 +22,7 @@ mod registry;
 mod series;
 mod slow;
 mod spin;
+mod timed;
 mod waiters;
 mod word;
 
@@ -29,6 +30,7 @@ pub use body::Rwsem;
 pub use guard::{ReadGuard, WriteGuard};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
 pub use series::{Patches, Rwsem2012, RwsemV8, Series2012, SeriesV8};
+pub use timed::Timed;
 
 use crate::LockStats;
 use alloc::sync::Arc;

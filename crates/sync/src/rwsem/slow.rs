@@ -16,11 +16,13 @@
 //! wake those
 //! ```
 //! Both change the word: the release comes first, and then the waiter finds it free; or WAITERS does, and then the releaser finds
-//! it and comes for the queue's lock. Forbidden: a free lock with a sleeper that nobody comes for.
+//! it and comes for the queue's lock. Forbidden: a free lock with a sleeper that nobody comes for. Models:
+//! `tests/models/rwsem.rs`.
 //!
 //! # Liveness
 //! Those in line are served in order. Writers that steal may overtake them [`Patches::PATIENCE`] times in a row; then the word
-//! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (PATIENCE + 1) tenures.
+//! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (PATIENCE + 1) tenures, and
+//! a spinner gets in line after a time (see `spin`).
 
 use super::RwSemaphore;
 use super::body::Rwsem;

@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
-//! when readers have the lock, or when its CPU is wanted; then it goes to the end of the line like anybody else.
+//! when readers have the lock, when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
+//! lock again and again is too quick for a spinner. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
 //! ```text
@@ -14,12 +15,15 @@
 //! ```
 //! Forbidden: the releaser sees the spinner and the spinner, giving up, sees the lock held. So the spinner takes the lock, awake
 //! or from the line, or finds it free for the first in line, whom it rouses. The releaser does so itself when no thief
-//! may take the lock any more.
+//! may take the lock any more. Model: `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
 use super::body::Rwsem;
 use super::series::Patches;
 use crate::give_way::SLICE_NS;
 use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
+
+/// How long a spinner stays at the head: a tick of a kernel's clock, after which the original's would be rescheduled.
+const PATIENCE_NS: u64 = 1_000_000;
 
 impl<P: Processor, V: Patches> Rwsem<P, V> {
     /// Tries to take the lock awake.
@@ -41,18 +45,19 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     }
 
     fn spin_at_head(&self) -> bool {
-        loop {
-            if self.try_steal() {
-                return true;
-            }
-            if !self.is_worth_spinning() {
+        let mut now_ns = P::now();
+        let end_ns = now_ns + PATIENCE_NS;
+        while !self.try_steal() {
+            if now_ns >= end_ns || !self.is_worth_spinning() {
                 return false;
             }
-            P::spin_until_deadline(P::now() + SLICE_NS, || {
+            P::spin_until_deadline(now_ns + SLICE_NS, || {
                 let word = self.look();
                 word.may_be_stolen(V::PATIENCE) || word.is_held_by_readers()
             });
+            now_ns = P::now();
         }
+        true
     }
 
     fn try_steal(&self) -> bool {
