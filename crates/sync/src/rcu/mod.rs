@@ -85,7 +85,8 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
         self.readers.here().is_inside()
     }
 
-    /// Waits until all read sections that may see what the caller has made unreachable are over.
+    /// Waits until all read sections that may see what the caller has made unreachable are over; may give the slot up
+    /// meanwhile, so it is called with interrupts on and no spin lock held.
     ///
     /// # Panics
     /// Inside a read section (I1): it would wait for itself.
@@ -118,7 +119,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
 
     /// Waits until every callback that was deferred before, on any CPU, has run; runs those that nobody else does.
     ///
-    /// Called where no lock is held that a callback takes, and not by a callback.
+    /// May give the slot up. Called with interrupts on, where no lock is held that a callback takes, and not by a callback.
     ///
     /// # Panics
     /// Inside a read section (I1).

@@ -27,7 +27,7 @@
 use super::RwSemaphore;
 use super::body::Rwsem;
 use super::series::Patches;
-use super::waiters::{WaitList, Waiter, Wake};
+use super::waiters::{Place, WaitList, Waiter, Wake};
 use super::word::{READER, WAITERS, WRITER, Word};
 use crate::{Side, SpinMutexGuard};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
@@ -158,6 +158,14 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
         self.word.fetch_and(Word::WITHOUT_LINE, Ordering::Relaxed);
     }
 
+    /// Undoes what a reader did before it saw that it must wait; under the queue's lock.
+    fn take_knock_back(&self, side: Side) {
+        if side == Side::Read {
+            // Relaxed: nothing was read under the lock.
+            self.word.fetch_sub(READER, Ordering::Relaxed);
+        }
+    }
+
     /// Releases what somebody was granted who can't use it any more.
     fn release_granted(&self, side: Side) {
         match side {
@@ -179,7 +187,8 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     }
 }
 
-/// A waiter's way through the line. Dropped by a panic of the wait alone: then it leaves the line, and what it was granted.
+/// A waiter's way through the line. Dropped by a panic of the wait alone: then it leaves the line, gives back what it was
+/// granted, and takes back its knock.
 struct Queued<'a, P: Processor, V: Patches> {
     semaphore: &'a Rwsem<P, V>,
     waiter: &'a Waiter<P>,
@@ -246,14 +255,66 @@ impl<P: Processor, V: Patches> Drop for Queued<'_, P, V> {
     fn drop(&mut self) {
         let semaphore = self.semaphore;
         let mut line = semaphore.waiters.lock();
-        if line.remove(self.waiter) {
-            if line.is_empty() {
-                semaphore.close_line();
+        match line.remove(self.waiter) {
+            Place::Outside => {
+                semaphore.take_knock_back(self.waiter.side());
+                semaphore.let_in(line);
             }
-            return semaphore.let_in(line);
+            Place::InLine => {
+                if line.is_empty() {
+                    semaphore.close_line();
+                }
+                semaphore.let_in(line);
+            }
+            Place::Served => {
+                drop(line);
+                P::spin_until(|| self.waiter.is_granted());
+                semaphore.release_granted(self.waiter.side());
+            }
         }
-        drop(line);
-        P::spin_until(|| self.waiter.is_granted());
-        semaphore.release_granted(self.waiter.side());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::{Event, RwSemaphore, Rwsem2012};
+    use faultless_platform::Threads;
+    use faultless_platform::native::{Machine, Native};
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::time::Duration;
+
+    /// A reader's wait for the queue's lock ends by a panic: it has knocked, and is not in line yet.
+    #[test]
+    fn a_panic_before_the_line_takes_the_knock_back() {
+        let (machine, lock, is_held) = (Machine::new(3), Rwsem2012::<Native>::new(), Event::<Native>::new());
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            Native::run(&machine, 3, &|thread| {
+                Native::enter();
+                match thread {
+                    0 => {
+                        Native::spin_until(|| lock.look().0 >= READER);
+                        resume_unwind(std::boxed::Box::new("thread 0 fails"));
+                    }
+                    1 => {
+                        lock.write_lock();
+                        let line = lock.waiters.lock();
+                        is_held.set();
+                        Native::spin_until_deadline(Native::now() + 1_000_000_000, || lock.look().0 >= READER);
+                        // Not through the platform: this wait outlives the failure.
+                        std::thread::sleep(Duration::from_millis(50));
+                        drop(line);
+                    }
+                    _ => {
+                        is_held.wait();
+                        lock.read_lock();
+                    }
+                }
+            });
+        }));
+        assert!(result.is_err());
+        assert!(lock.look() == Word(WRITER), "something but the writer is left in the word");
     }
 }

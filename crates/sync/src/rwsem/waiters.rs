@@ -37,12 +37,23 @@ pub(super) struct Waiter<P: Processor> {
 struct Links<P: Processor> {
     before: *const Waiter<P>,
     behind: *const Waiter<P>,
-    is_queued: bool,
+    place: Place,
+}
+
+/// Where a node is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It was never in line.
+    Outside,
+    /// It stands in line.
+    InLine,
+    /// It was in line, and was served.
+    Served,
 }
 
 impl<P: Processor> Waiter<P> {
     pub(super) fn new(side: Side) -> Self {
-        let links = Links { before: ptr::null(), behind: ptr::null(), is_queued: false };
+        let links = Links { before: ptr::null(), behind: ptr::null(), place: Place::Outside };
         Self { state: P::AtomicU32::new(WAITING), side, links: UnsafeCell::new(links) }
     }
 
@@ -109,7 +120,7 @@ impl<P: Processor> WaitList<P> {
     /// # Safety
     /// The node is in no list, and I1 holds of it from now on.
     pub(super) unsafe fn push(&mut self, waiter: &Waiter<P>) {
-        *Self::links(waiter) = Links { before: self.back, behind: ptr::null(), is_queued: true };
+        *Self::links(waiter) = Links { before: self.back, behind: ptr::null(), place: Place::InLine };
         // SAFETY: nodes in the list are valid (I1).
         match unsafe { self.back.as_ref() } {
             Some(back) => Self::links(back).behind = waiter,
@@ -119,13 +130,13 @@ impl<P: Processor> WaitList<P> {
         self.len += 1;
     }
 
-    /// Takes a node out, wherever it stands; says whether it was in the list still.
-    pub(super) fn remove(&mut self, waiter: &Waiter<P>) -> bool {
+    /// Takes a node out if it stands in line; returns where it was.
+    pub(super) fn remove(&mut self, waiter: &Waiter<P>) -> Place {
         let links = Self::links(waiter);
-        if !links.is_queued {
-            return false;
+        if links.place != Place::InLine {
+            return links.place;
         }
-        links.is_queued = false;
+        links.place = Place::Served;
         // SAFETY: nodes in the list are valid (I1).
         match unsafe { links.before.as_ref() } {
             Some(before) => Self::links(before).behind = links.behind,
@@ -137,7 +148,7 @@ impl<P: Processor> WaitList<P> {
             None => self.back = links.before,
         }
         self.len -= 1;
-        true
+        Place::InLine
     }
 
     /// Moves the first in line to `wake`.
