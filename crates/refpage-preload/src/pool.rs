@@ -301,20 +301,56 @@ mod tests {
         unsafe { std::slice::from_raw_parts_mut(run.address(), run.len()) }
     }
 
+    /// Returns this process's private memory, in KiB.
+    fn anonymous_kib() -> usize {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The pools are the process's, and have one pattern: so this is one test.
     #[test]
-    fn a_reused_run_is_the_pattern_again() {
+    fn pools_hand_out_the_pattern_and_keep_no_more_than_they_may() {
         let settings = settings_for(&[1, 2, 3]);
+        reused_runs_are_the_pattern_again(&settings);
+        assert!(retire_empty(&settings.pages));
+        freed_memory_is_given_back_beyond_the_limit(&Settings { cache: 64 << 10, ..settings });
+    }
+
+    fn freed_memory_is_given_back_beyond_the_limit(settings: &Settings) {
+        let roomy = Settings { pages: settings.pages.clone(), cache: 64 << 20, ..*settings };
+        let before = anonymous_kib();
+        for _ in 0..5 {
+            let run = allocate(settings, 3 << 20, 0).unwrap();
+            bytes(&run)[1 << 20..].fill(9);
+            // The first time the kernel is asked which pages were written, and they are kept.
+            assert!(release(&roomy, &run, 0));
+            let again = allocate(settings, 3 << 20, 0).unwrap();
+            assert_eq!(again, run);
+            assert!(anonymous_kib() >= before + (2 << 10));
+            assert!(release(settings, &again, 0));
+            assert!(anonymous_kib() < before + 512);
+            // Nobody writes this one, so it has no page that would have to be filled.
+            let third = allocate(settings, 3 << 20, 0).unwrap();
+            assert!(release(&roomy, &third, 0));
+            let fourth = allocate(settings, 3 << 20, 0).unwrap();
+            assert!(anonymous_kib() < before + 512, "pages that were given back were filled");
+            assert!(release(settings, &fourth, 0));
+        }
+    }
+
+    fn reused_runs_are_the_pattern_again(settings: &Settings) {
         for round in 0..50 {
-            let run = allocate(&settings, 150_000 + round * 1_000, 0).unwrap();
+            let run = allocate(settings, 150_000 + round * 1_000, 0).unwrap();
             let is_pattern = bytes(&run).iter().enumerate().all(|(i, byte)| *byte == (i % 3) as u8 + 1);
             assert!(is_pattern, "round {round}");
             bytes(&run)[round * 100..].fill(9);
             let longer = extend(&settings.pages, &run, run.len() + 100_000).unwrap();
             let new = &bytes(&longer)[run.len()..];
             assert!(new.iter().enumerate().all(|(i, byte)| *byte == ((run.len() + i) % 3) as u8 + 1));
-            assert!(release(&settings, &longer, if round % 2 == 0 { 0 } else { run.len() }));
+            assert!(release(settings, &longer, if round % 2 == 0 { 0 } else { run.len() }));
             if round % 2 == 1 {
-                assert!(release(&settings, &run, 0));
+                assert!(release(settings, &run, 0));
             }
             if round % 10 == 0 {
                 assert!(retire_empty(&settings.pages));

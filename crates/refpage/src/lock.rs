@@ -77,6 +77,8 @@ mod tests {
         // SAFETY: the child only takes the lock and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            // SAFETY: ends a child that waits for ever.
+            unsafe { libc::alarm(10) };
             let free = lock().is_ok();
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(if free { 7 } else { 1 }) };

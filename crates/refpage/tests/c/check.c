@@ -94,7 +94,9 @@ static void check_fallback(void) {
     CHECK(strstr(refpage_strerror(EMFILE), "descriptor") != NULL);
     options.flags = 0;
     filling = refpage_create_with("fill", 4, &options);
+    errno = 12345;
     memory = refpage_map(filling, 1 << 20);
+    CHECK(errno == 12345);
     CHECK(memory != NULL && refpage_kind(memory) == REFPAGE_KIND_FILLED);
     check_pattern(memory, 1 << 20, "fill", 4);
     CHECK(refpage_map(filling, 1 << 20) != NULL && notices == 1);
