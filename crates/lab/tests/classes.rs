@@ -293,10 +293,13 @@ fn memory_that_another_thread_gets_was_taken_away_before() {
     story.fault(0, HEAP, WRITE);
     story.enter(0, Call::Munmap, [HEAP, 4 * PAGE, 0, 0, 0, 0]);
     story.map(1, HEAP, 4);
-    let fresh = story.fault(1, HEAP, WRITE);
+    let inside = story.fault(1, HEAP, WRITE);
     story.exit(0, Call::Munmap, 0);
-    assert_eq!(class(&story, fresh), (None, true));
-    assert_eq!(touch(&planned(&story.done()), fresh).outcome, Outcome::Done);
+    let after = story.fault(1, HEAP + PAGE, WRITE);
+    for fresh in [inside, after] {
+        assert_eq!(class(&story, fresh), (None, true));
+        assert_eq!(touch(&planned(&story.done()), fresh).outcome, Outcome::Done);
+    }
 }
 
 #[test]

@@ -214,7 +214,7 @@ impl Builder<'_> {
             _ if scene.page.store != NONE => self.token_of(scene.page.store),
             Backing::Anonymous => Before::Zeros,
             Backing::Object { object, offset, .. } => {
-                let page_index = (offset + (page_floor(scene.fault.address) - region.start)) / PAGE;
+                let page_index = offset.wrapping_add(page_floor(scene.fault.address) - region.start) / PAGE;
                 u32::try_from(page_index).map_or(Before::Unknown, |page_index| Before::Content { object, page_index })
             }
         }

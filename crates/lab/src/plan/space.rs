@@ -17,6 +17,9 @@ use super::windows::span;
 /// Pages that stay free below a region that grows.
 const GUARD_BYTES: u64 = 256 * PAGE;
 
+/// Of a region that is filled at once so many pages are followed at most (16 GiB); the others may then differ.
+const FOLLOWED_PAGES_MOST: u64 = 4 << 20;
+
 /// A space.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
@@ -267,6 +270,9 @@ impl Space {
         let parts: Vec<Region> = self.regions.overlapping(range.clone()).copied().collect();
         for region in parts.iter().filter(|region| !region.prot.is_empty()) {
             let part = region.start.max(range.start)..region.end.min(range.end);
+            if (part.end - part.start) / PAGE > FOLLOWED_PAGES_MOST {
+                continue;
+            }
             self.fill_part(region, part, filling, now);
         }
         self.regions.change(range, |region| region.traits |= Traits::FILLED);
