@@ -393,6 +393,12 @@ fn stuck(plan: &Plan) -> Vec<usize> {
     let mut places = vec![(0, 0); plan.programs.len()];
     let mut has_begun: Vec<bool> = (0..plan.programs.len() as u32).map(|thread| plan.roots.contains(&thread)).collect();
     let mut is_open = vec![false; plan.nr_gates as usize];
+    let has_space = |thread: &usize| {
+        let program = &plan.programs[*thread];
+        program.home.is_some()
+            || matches!(program.steps.first().map(|step| step.action), None | Some(Action::Renew { .. }))
+    };
+    assert!((0..plan.programs.len()).all(|thread| has_space(&thread)), "a thread begins without a space");
     let mut is_moving = true;
     while std::mem::take(&mut is_moving) {
         for thread in 0..plan.programs.len() {
@@ -427,6 +433,9 @@ proptest! {
             if story.trace.check().is_err() {
                 story.trace.events.truncate(before);
             }
+        }
+        if lost > 0 {
+            story.trace.events.remove(0);
         }
         let trace = story.done();
         let plan = planned(&trace);

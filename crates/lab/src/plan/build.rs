@@ -93,6 +93,7 @@ impl<'a> Builder<'a> {
     /// Returns when an event is replayed; nothing for one that is part of another, or left out.
     fn moment(&self, place: EventIndex, event: &Event) -> Option<Moment> {
         match event.kind {
+            _ if self.lives.adoptions.contains_key(&place) => Some(at(place)),
             EventKind::CallEnter(_) => self.windows.calls.get(&place).map(|window| window.moment),
             EventKind::CallExit(_) => None,
             EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => None,
@@ -109,8 +110,10 @@ impl<'a> Builder<'a> {
         match event.kind {
             EventKind::Fault(fault) => self.fault(place, fault),
             EventKind::CallEnter(enter) => self.call(place, enter),
+            EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => {}
             EventKind::Mapped(mapped) => self.told(place, mapped),
             EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => self.turn(place, event.thread),
+            ref kind if is_pace(kind) && self.options.pace == Pace::None => {}
             EventKind::Wake { woken } => self.wake(place, woken),
             EventKind::SwitchIn => self.switch_in(place, event.thread),
             EventKind::SwitchOut(_) => drop(self.push(place, event.thread, Action::Pass)),

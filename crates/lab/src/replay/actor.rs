@@ -202,17 +202,19 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
     }
 
     fn fork(&mut self, step: &Step, child: ThreadIndex, space: SpaceIndex) -> Going {
-        let Some(guest) = self.guest.as_ref() else { return Ok(()) };
-        let copy = guest.space().fork().map_err(|error| self.refused(step, error))?;
-        self.pass.hand_over(child, Guest::new(&copy));
-        self.pass.settle(space, copy);
-        P::start(child as usize).map_err(ReplayError::Start)
+        if let Some(guest) = self.guest.as_ref() {
+            let copy = guest.space().fork().map_err(|error| self.refused(step, error))?;
+            self.pass.hand_over(child, Guest::new(&copy));
+            self.pass.settle(space, copy);
+        }
+        self.pass.start(child)
     }
 
     fn spawn(&mut self, child: ThreadIndex) -> Going {
-        let Some(guest) = self.guest.as_ref() else { return Ok(()) };
-        self.pass.hand_over(child, Guest::new(guest.space()));
-        P::start(child as usize).map_err(ReplayError::Start)
+        if let Some(guest) = self.guest.as_ref() {
+            self.pass.hand_over(child, Guest::new(guest.space()));
+        }
+        self.pass.start(child)
     }
 
     fn renew(&mut self, step: &Step, old: Option<Departure>, new: SpaceIndex) -> Going {

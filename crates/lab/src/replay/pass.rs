@@ -91,7 +91,7 @@ impl<'a, P: Threads> Visitor<'a, P> {
         let objects = self.alone(|| Objects::new(vm, &self.plan.objects));
         let objects = objects.map_err(|cause| self.out_of_memory(cause.to_string()))?;
         let pass = Pass::new(vm, self.plan, self.settings, objects);
-        P::run(self.machine, 1, &|thread| pass.run(thread));
+        P::run(self.machine, 1, &|number| pass.run(number));
         self.alone(|| pass.conclude())
     }
 }
@@ -132,23 +132,30 @@ impl<'vm, P: Threads, D: Design<P>> Pass<'vm, P, D> {
         }
     }
 
-    /// Runs a thread of the plan; the first root starts the other ones.
-    fn run(&self, thread: usize) {
+    /// Runs the machine's thread of that number: 0 starts the roots, the others are the plan's, counted from 1.
+    fn run(&self, number: usize) {
         P::enter();
-        if thread == 0 {
-            self.start_roots();
+        match number.checked_sub(1) {
+            None => self.start_roots(),
+            Some(thread) => {
+                let tally = Actor::new(self, thread as ThreadIndex).live();
+                self.tally.lock().add(tally);
+            }
         }
-        let tally = Actor::new(self, thread as ThreadIndex).live();
-        self.tally.lock().add(tally);
         P::leave();
     }
 
     fn start_roots(&self) {
-        for &root in self.plan.roots.iter().filter(|&&root| root != 0) {
-            if let Err(error) = P::start(root as usize) {
-                self.stop(ReplayError::Start(error));
+        for &root in &self.plan.roots {
+            if let Err(error) = self.start(root) {
+                self.stop(error);
             }
         }
+    }
+
+    /// Starts a thread of the plan.
+    pub(super) fn start(&self, thread: ThreadIndex) -> Result<(), ReplayError> {
+        P::start(thread as usize + 1).map_err(ReplayError::Start)
     }
 
     /// Runs a step; if every step is checked, by itself.
