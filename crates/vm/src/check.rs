@@ -63,7 +63,7 @@ struct Census {
 
 /// Checks everything; see the module.
 pub fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
-    vm.memory().rcu().flush();
+    vm.flush();
     let mut census = Census::default();
     let mut result = Ok(());
     vm.for_each_space(|space| {

@@ -49,6 +49,8 @@ events! {
     SpfVmaAccess = "pagefault:spf_vma_access",
     /// Given up: the upper entry or the page's entry changed meanwhile.
     SpfPmdChanged = "pagefault:spf_pmd_changed",
+    /// Given up: the page-table lock was taken.
+    SpfPteLock = "pagefault:spf_pte_lock",
     /// Pages copied on write.
     Cow = "cow",
     /// Anonymous pages made writable again because nobody shares them any more.
@@ -80,6 +82,8 @@ pub enum GiveUp {
     VmaAccess,
     /// The upper entry or the page's own entry changed.
     PmdChanged,
+    /// The page-table lock was taken, and the design doesn't wait for it.
+    PteLock,
 }
 
 impl GiveUp {
@@ -91,6 +95,7 @@ impl GiveUp {
             Self::VmaNotsup => Event::SpfVmaNotsup,
             Self::VmaAccess => Event::SpfVmaAccess,
             Self::PmdChanged => Event::SpfPmdChanged,
+            Self::PteLock => Event::SpfPteLock,
         }
     }
 }

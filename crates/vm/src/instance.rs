@@ -31,6 +31,7 @@ pub struct Vm<P: Platform, D: Design<P>> {
     spaces: Slab<P, Space<P, D>>,
     objects: Pool<P>,
     cpus: Cpus<P>,
+    design: D::InstanceState,
     events: Events<P>,
     lock_stats: Arc<LockStats<P>>,
     zero_page: Pfn,
@@ -59,6 +60,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             spaces: Slab::new(&memory),
             objects: Pool::new(&memory),
             cpus: Cpus::new(nr_cpus),
+            design: D::new_instance_state(nr_cpus),
             events: Events::new(nr_cpus),
             lock_stats: Arc::new(LockStats::new(nr_cpus)),
             zero_page,
@@ -85,6 +87,19 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Returns what waiting for the spaces' semaphores has cost, all spaces together.
     pub fn lock_stats(&self) -> &Arc<LockStats<P>> {
         &self.lock_stats
+    }
+
+    /// Returns what the design keeps for the instance.
+    pub fn design_state(&self) -> &D::InstanceState {
+        &self.design
+    }
+
+    /// Waits until all that was let go of and that nobody holds is freed: areas, nodes, tables, frames.
+    ///
+    /// Called as the other calls are; see the crate.
+    pub fn flush(&self) {
+        D::flush(self);
+        self.memory.rcu().flush();
     }
 
     /// Returns the CPUs' TLBs.
@@ -142,7 +157,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 impl<P: Platform, D: Design<P>> Drop for Vm<P, D> {
     fn drop(&mut self) {
         P::clear_interrupt_handler();
-        self.memory.rcu().flush();
+        self.flush();
         // SAFETY: no space is left that could map it (I1).
         unsafe { self.memory.free(self.zero_page) };
     }

@@ -109,6 +109,7 @@ impl Metric {
         speculative("spf_vma_notsup", "  given up: spf_vma_notsup", |pass| give_up(pass, "vma_notsup")),
         speculative("spf_vma_access", "  given up: spf_vma_access", |pass| give_up(pass, "vma_access")),
         speculative("spf_pmd_changed", "  given up: spf_pmd_changed", |pass| give_up(pass, "pmd_changed")),
+        speculative("spf_pte_lock", "  given up: spf_pte_lock", |pass| give_up(pass, "pte_lock")),
         metric("peak_rss_bytes", "peak resident size", Unit::Bytes, |pass| Some(pass.peak_rss_bytes as f64)),
     ];
 

@@ -9,10 +9,12 @@
 //! | writer | write-locks the semaphore | the semaphore's word twice, the index's root |
 
 use super::Design;
+use crate::area::Area;
 use crate::error::AccessError;
 use crate::fault::{Fault, Handled, classic};
 use crate::space::Space;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 use faultless_platform::Platform;
 use faultless_sync::RwSemaphore;
 
@@ -22,9 +24,11 @@ pub struct MmapSem<S>(PhantomData<fn() -> S>);
 impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     const NAME: &'static str = "mmap-sem";
     type Semaphore = S;
+    type InstanceState = ();
     type SpaceState = ();
     type AreaState = ();
 
+    fn new_instance_state(_: usize) {}
     fn new_space_state() {}
     fn new_area_state() {}
     #[inline]
@@ -36,8 +40,8 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
         update();
     }
     #[inline]
-    fn release_area((): &()) -> bool {
-        true
+    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+        space.free_area(area);
     }
 
     #[inline]

@@ -8,14 +8,21 @@
 //! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry).
 
 mod mmap_sem;
+mod speculation;
 mod spf_v11;
+mod spf_v9;
 
 pub use mmap_sem::MmapSem;
-pub use spf_v11::SpfV11;
+pub use speculation::{Speculation, Version, WhenBusy};
+pub use spf_v9::{SpfV9, V9};
+pub use spf_v11::{CountedArea, SpfV11, V11};
 
+use crate::area::Area;
 use crate::error::AccessError;
 use crate::fault::{Fault, Handled};
+use crate::instance::Vm;
 use crate::space::Space;
+use core::ptr::NonNull;
 use faultless_platform::Platform;
 use faultless_sync::RwSemaphore;
 
@@ -25,11 +32,15 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// The semaphore that map operations write and classic faults read.
     type Semaphore: RwSemaphore<P>;
+    /// What the design keeps for the instance.
+    type InstanceState: Send + Sync;
     /// What the design keeps for each address space.
     type SpaceState: Send + Sync;
     /// What the design keeps for each area.
     type AreaState: Send + Sync;
 
+    /// Returns the state of a new instance; may allocate.
+    fn new_instance_state(nr_cpus: usize) -> Self::InstanceState;
     /// Returns the state of a new address space.
     fn new_space_state() -> Self::SpaceState;
     /// Returns the state of a new area, which the index holds.
@@ -41,8 +52,13 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     fn end_change(area: &Self::AreaState);
     /// Runs `update`, which publishes a new version of the index; called under the write lock.
     fn update_index(space: &Self::SpaceState, update: impl FnOnce());
-    /// Ends the index's hold on a removed area; says whether nobody else holds it, so that the caller frees it.
-    fn release_area(area: &Self::AreaState) -> bool;
+    /// Ends the index's hold on a removed area; whoever holds it last frees it by [`Space::free_area`].
+    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
+    /// Waits until every area that was let go of and that nobody holds is freed; called without any lock.
+    fn flush(_vm: &Vm<P, Self>) {}
+    /// Frees areas that were let go of, as far as that needs no waiting; called without any lock.
+    #[inline]
+    fn poll(_vm: &Vm<P, Self>) {}
 
     /// Handles a page fault; returns how.
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError>;

@@ -345,10 +345,7 @@ impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
         while let Some(area) = removed {
             // SAFETY: the link is the writer's alone; read before the area is let go.
             removed = unsafe { *area.as_ref().next_removed.get() };
-            // SAFETY: the index held it until now.
-            if D::release_area(unsafe { &area.as_ref().state }) {
-                self.space.free_area(area);
-            }
+            D::release_area(self.space, area);
         }
     }
 }

@@ -146,10 +146,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         self.tables.free_all(memory, &mut |entry| self.vm().drop_entry(entry));
         for entry in self.index.overlapping(0..u64::MAX) {
-            // SAFETY: nobody else uses the space.
-            if D::release_area(unsafe { &entry.area.as_ref().state }) {
-                self.free_area(entry.area);
-            }
+            D::release_area(self, entry.area);
         }
         // An edit that leaves nothing needs no memory.
         if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {

@@ -157,6 +157,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             let _write = self.semaphore.write();
             act()
         };
+        D::poll(self.vm());
         self.memory().rcu().poll();
         result
     }

@@ -1,0 +1,279 @@
+//! What the designs of the speculative page-fault series share: the attempt itself.
+//!
+//! # Guarantee
+//! A speculative fault commits under the page-table lock, after it saw there that its area has not begun to change. So
+//! whoever changes the area afterwards takes that lock later and finds the page; whoever began before is noticed.
+//!
+//! # Protocol
+//! ```text
+//! fault                                          writer (holds the semaphore)
+//! get hold of the area (the version's way)       area.sequence += 1        (odd)
+//! seq = area.sequence; odd: give up              publish the index (the version's way)
+//! check kind, rights, bounds                     page-table lock: clear entries, one table after the other
+//! RCU: walk to pmd and pte, remember both        shoot down; free empty tables after a grace period
+//! seq changed? give up                           area.sequence += 1        (even; never, for a removed area)
+//! take a frame                                   let go of a removed area (the version's way)
+//! irq off, RCU: seq or pmd changed? give up
+//!   trylock page table; busy: the version's way
+//!   seq changed? pte changed? give up
+//! irq on; install; unlock; let go of the area
+//! ```
+//!
+//! # Give-ups
+//! Each attempt that isn't completed has exactly one reason, in the order of the checks. A space that one thread uses
+//! does not speculate; such faults count as classic and not as failed.
+//!
+//! # Reconstructed (the threads' prose leaves it open)
+//! * No area at or above the address, or the address outside the area found: `spf_vma_changed` (the classic path then
+//!   finds out whether it is a bad access or a stack that grows).
+//! * A read fault needs no reverse-map root; `spf_vma_noanon` is for writes.
+//! * The page's entry changed between walk and lock: `spf_pmd_changed`.
+//! * The tables stay allocated during the walk by RCU, as on architectures that free them so; the series held
+//!   interrupts off, which here does not keep a writer from freeing, since shootdowns don't wait for kernel code.
+//! * An attempt that finds no frame is given up as `spf_vma_notsup`; the classic path reports the shortage.
+
+use super::Design;
+use crate::area::{Area, AreaFlags, AreaView};
+use crate::entry::Entry;
+use crate::error::AccessError;
+use crate::events::{Event, GiveUp};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::instance::Vm;
+use crate::space::Space;
+use crate::table::Leaf;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use faultless_platform::{Atomic, IrqOffGuard, Ordering, Platform};
+use faultless_sync::{RwSemaphore, Seq, SeqCount};
+
+/// What an attempt does that finds the page-table lock taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenBusy {
+    /// Waits a little with interrupts on, and checks everything again.
+    Wait,
+    /// Gives up, as `spf_pte_lock`.
+    GiveUp,
+}
+
+/// How a version of the series gets hold of an area without the semaphore.
+pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
+    /// The design's name.
+    const NAME: &'static str;
+    /// What it does when the page-table lock is taken.
+    const WHEN_BUSY: WhenBusy;
+    /// What it keeps for the instance.
+    type InstanceState: Send + Sync;
+    /// What it keeps for each space.
+    type SpaceState: Send + Sync;
+    /// What it keeps for each area.
+    type AreaState: Send + Sync;
+
+    /// Returns the state of a new instance.
+    fn new_instance_state(nr_cpus: usize) -> Self::InstanceState;
+    /// Returns the state of a new space.
+    fn new_space_state() -> Self::SpaceState;
+    /// Returns the state of a new area, which the index holds.
+    fn new_area_state() -> Self::AreaState;
+    /// Returns an area's sequence count.
+    fn sequence(area: &Self::AreaState) -> &SeqCount<P>;
+    /// See [`Design::update_index`].
+    fn update_index(space: &Self::SpaceState, update: impl FnOnce());
+    /// See [`Design::release_area`].
+    fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>);
+    /// See [`Design::flush`].
+    fn flush(_instance: &Self::InstanceState) {}
+    /// See [`Design::poll`].
+    fn poll(_instance: &Self::InstanceState) {}
+    /// Runs `act` on the area that ends behind `address`, which is not freed meanwhile.
+    fn with_area<S: RwSemaphore<P>, R>(
+        space: &SpeculativeSpace<P, S, Self>,
+        address: u64,
+        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> R,
+    ) -> Option<R>;
+}
+
+/// A space under a version of the series.
+pub type SpeculativeSpace<P, S, V> = Space<P, Speculation<S, V>>;
+/// An area under a version of the series.
+pub type SpeculativeArea<P, S, V> = NonNull<Area<P, Speculation<S, V>>>;
+
+/// The designs of the series; see the module.
+pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
+
+impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
+    const NAME: &'static str = V::NAME;
+    type Semaphore = S;
+    type InstanceState = V::InstanceState;
+    type SpaceState = V::SpaceState;
+    type AreaState = V::AreaState;
+
+    fn new_instance_state(nr_cpus: usize) -> V::InstanceState {
+        V::new_instance_state(nr_cpus)
+    }
+
+    fn new_space_state() -> V::SpaceState {
+        V::new_space_state()
+    }
+
+    fn new_area_state() -> V::AreaState {
+        V::new_area_state()
+    }
+
+    #[inline]
+    fn begin_change(area: &V::AreaState) {
+        V::sequence(area).begin_write();
+    }
+
+    #[inline]
+    fn end_change(area: &V::AreaState) {
+        V::sequence(area).end_write();
+    }
+
+    #[inline]
+    fn update_index(space: &V::SpaceState, update: impl FnOnce()) {
+        V::update_index(space, update);
+    }
+
+    #[inline]
+    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+        V::release_area(space, area);
+    }
+
+    fn flush(vm: &Vm<P, Self>) {
+        V::flush(vm.design_state());
+    }
+
+    fn poll(vm: &Vm<P, Self>) {
+        V::poll(vm.design_state());
+    }
+
+    #[inline]
+    fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
+        if space.nr_users() > 1 {
+            match speculate(space, fault) {
+                Ok(()) => return Ok(Handled::Speculative),
+                Err(reason) => {
+                    space.vm().events().count(Event::SpfFailed);
+                    space.vm().events().count(reason.event());
+                }
+            }
+        }
+        classic::handle(space, fault)?;
+        Ok(Handled::Classic)
+    }
+}
+
+/// Tries to handle a fault without the semaphore.
+fn speculate<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
+    space: &SpeculativeSpace<P, S, V>,
+    fault: Fault,
+) -> Result<(), GiveUp> {
+    V::with_area(space, fault.address, |area| attempt(space, area, fault)).unwrap_or(Err(GiveUp::VmaChanged))
+}
+
+fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
+    space: &SpeculativeSpace<P, S, V>,
+    area: &Area<P, Speculation<S, V>>,
+    fault: Fault,
+) -> Result<(), GiveUp> {
+    let seen = V::sequence(&area.state).read();
+    if seen.is_write_in_progress() {
+        return Err(GiveUp::VmaChanged);
+    }
+    let lock = SpeculativeLock { sequence: V::sequence(&area.state), seen, when_busy: V::WHEN_BUSY };
+    let view = area.view();
+    check(&view, fault)?;
+    let (leaf, seen) = walk(space, &lock, fault)?;
+    let page = PageFault { space, area, view, fault, leaf, seen };
+    resolve(&page, &lock).map_err(|stop| match stop {
+        Stop::GiveUp(reason) => reason,
+        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup,
+    })
+}
+
+/// Checks what the series checks before it walks, in its order.
+fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
+    if view.object.is_some() {
+        return Err(GiveUp::VmaNotsup);
+    }
+    if fault.access.is_write() && view.root == 0 {
+        return Err(GiveUp::VmaNoanon);
+    }
+    if view.flags.contains(AreaFlags::GROWSDOWN) {
+        return Err(GiveUp::VmaNotsup);
+    }
+    if !(view.start..view.end).contains(&fault.address) {
+        return Err(GiveUp::VmaChanged);
+    }
+    if !permits(view.flags, fault.access) {
+        return Err(GiveUp::VmaAccess);
+    }
+    Ok(())
+}
+
+/// Walks to the page's entry; a missing level is not supported.
+fn walk<'a, P: Platform, D: Design<P>>(
+    space: &'a Space<P, D>,
+    lock: &SpeculativeLock<'_, P>,
+    fault: Fault,
+) -> Result<(Leaf<'a, P>, Entry), GiveUp> {
+    let walked = {
+        let _irq = IrqOffGuard::<P>::new();
+        let _rcu = space.memory().rcu().read();
+        let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
+        (leaf, leaf.entry())
+    };
+    lock.check_unchanged().map(|()| walked)
+}
+
+/// Locks the entry as the series' `pte_map_lock` does.
+struct SpeculativeLock<'a, P: Platform> {
+    sequence: &'a SeqCount<P>,
+    seen: Seq,
+    when_busy: WhenBusy,
+}
+
+enum Attempt<'a, P: Platform> {
+    Locked(LeafGuard<'a, P>),
+    Busy,
+}
+
+impl<P: Platform> SpeculativeLock<'_, P> {
+    fn check_unchanged(&self) -> Result<(), GiveUp> {
+        if self.sequence.is_unchanged(self.seen) { Ok(()) } else { Err(GiveUp::VmaChanged) }
+    }
+
+    /// One attempt, with interrupts off.
+    fn attempt<'a, D: Design<P>>(&self, page: &PageFault<'a, P, D>) -> Result<Attempt<'a, P>, GiveUp> {
+        let _irq = IrqOffGuard::<P>::new();
+        // The tables below can't be freed while we read them: a writer that bumps the sequence after the check that
+        // follows waits for this section before it frees any.
+        let _rcu = page.space.memory().rcu().read();
+        self.check_unchanged()?;
+        let (parent, walked) = page.leaf.parent;
+        // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
+        if parent.load(Ordering::Acquire) != walked.bits() {
+            return Err(GiveUp::PmdChanged);
+        }
+        let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };
+        self.check_unchanged()?;
+        if guard.entry() != page.seen { Err(GiveUp::PmdChanged) } else { Ok(Attempt::Locked(guard)) }
+    }
+}
+
+impl<P: Platform, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
+    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        loop {
+            match self.attempt(page)? {
+                Attempt::Locked(guard) => return Ok(guard),
+                Attempt::Busy if self.when_busy == WhenBusy::GiveUp => return Err(GiveUp::PteLock),
+                // Interrupts are on: the wait serves shootdowns.
+                Attempt::Busy => P::spin_until(|| !LeafGuard::is_locked(page.space.memory(), page.leaf)),
+            }
+        }
+    }
+
+    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+        page.view.root
+    }
+}
