@@ -4,6 +4,7 @@
 //! their use after their drop. A lost wake-up shows as a deadlock.
 
 mod cpu_set;
+mod door;
 mod mcs;
 mod parking;
 mod rcu;
@@ -39,14 +40,18 @@ impl Plain {
 
 type Body<S> = fn(&S);
 
-/// Explores `bodies`, one a thread, on what `setup` makes; `check` sees it after all have ended.
+/// Explores `bodies`, one a thread, on what `setup` makes; `check` sees it after all have ended. Returns the number of
+/// interleavings.
+///
+/// # Panics
+/// If there were hardly any interleavings: the model races nobody.
 fn race<S: 'static, const N: usize>(
     max_preemptions: Option<usize>,
     setup: fn() -> S,
     bodies: [Body<S>; N],
     check: fn(&S),
-) {
-    explore(Bounds { nr_cpus: N, max_preemptions }, move || {
+) -> u64 {
+    let nr_runs = explore(Bounds { nr_cpus: N, max_preemptions }, move || {
         let shared = Rc::new(setup());
         let others: Vec<_> = bodies[1..]
             .iter()
@@ -59,4 +64,7 @@ fn race<S: 'static, const N: usize>(
         others.into_iter().for_each(|thread| thread.join().expect("a model thread failed"));
         check(&shared);
     });
+    println!("{nr_runs} interleavings");
+    assert!(nr_runs >= 10, "{nr_runs} interleavings: the model races nobody");
+    nr_runs
 }

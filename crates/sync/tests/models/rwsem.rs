@@ -87,7 +87,7 @@ fn rwsem_v8_two_threads() {
 
 #[test]
 fn rwsem_v8_three_threads() {
-    three_at_a_time::<RwsemV8<Loom>>(1);
+    three_at_a_time::<RwsemV8<Loom>>(2);
 }
 
 /// Thieves may overtake once, so that their bound is met within a model.
