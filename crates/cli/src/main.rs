@@ -1,14 +1,18 @@
 //! The command `faultless`.
 //!
 //! # Guarantee
-//! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 not understood; `record` passes on
+//! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 not understood, 3 a regression; `record` passes on
 //! the recorded program's own.
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod message;
+mod nearest;
+mod output;
 mod record;
 mod replay;
+mod report;
 mod size;
 mod table;
 mod trace_cmd;
@@ -37,6 +41,10 @@ enum Command {
     Record(record::RecordArgs),
     /// Replays a recorded trace under locking designs and compares them.
     Replay(replay::ReplayArgs),
+    /// Compares results with each other.
+    Compare(compare::CompareArgs),
+    /// Lists saved results, and prints them.
+    Report(report::ReportArgs),
     /// Shows what is in a recorded trace.
     Trace(trace_cmd::TraceArgs),
 }
@@ -46,6 +54,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Record(args) => record::run(&args, cli.color),
         Command::Replay(args) => replay::run(&args, cli.color),
+        Command::Compare(args) => compare::run(&args, cli.color),
+        Command::Report(args) => report::run(&args),
         Command::Trace(args) => trace_cmd::run(&args),
     };
     result.unwrap_or_else(|failure: Failure| failure.report(cli.color))

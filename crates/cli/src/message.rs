@@ -77,6 +77,8 @@ pub enum Tone {
     Error,
     /// The results are less than they could be.
     Warning,
+    /// All is well, and this is good to know.
+    Note,
 }
 
 /// Prints a message on stderr.
@@ -84,6 +86,7 @@ pub fn say(color: Color, tone: Tone, what: &str) {
     let (word, code) = match tone {
         Tone::Error => ("error", 31),
         Tone::Warning => ("warning", 33),
+        Tone::Note => ("note", 36),
     };
     if color.on_stderr() {
         eprintln!("\x1b[1;{code}m{word}:\x1b[0m {what}");

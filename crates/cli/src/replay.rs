@@ -4,23 +4,23 @@
 //! The exit code is 0 only if every event was replayed and came out as recorded. A trace that can't be used fails before
 //! anything runs.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_lab::experiment::{self, DEFAULT_SEMAPHORE, DESIGNS, Outcome, SEMAPHORES, Setup};
+use faultless_lab::host;
 use faultless_lab::plan::{Losses, Pace};
 use faultless_lab::replay::Checking;
-use faultless_lab::{host, report};
+use faultless_lab::report::replay::{self as report, Report};
 use faultless_trace::{Header, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure, Tone, say};
+use crate::output::OutputArgs;
 use crate::size;
-use crate::table::Format;
 
 /// The arguments of `replay`.
 #[derive(Args)]
@@ -83,14 +83,8 @@ pub struct ReplayArgs {
     #[arg(long)]
     check: bool,
 
-    /// How to print the result. Example: --format json
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
-
-    /// Where the result goes, instead of standard output; an existing file is replaced when the new one is complete.
-    /// Example: --out gcc.json
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Whether the pace is replayed.
@@ -104,6 +98,7 @@ enum PaceChoice {
 
 /// Runs the subcommand.
 pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
+    args.output.prepare()?;
     let name = args.file.display();
     let trace = Trace::open(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
     let setup = setup(args);
@@ -111,7 +106,7 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     let result = experiment::run(&trace, &setup, &|done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let outcome = result.map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
-    print(args, &trace.header, &setup, &outcome)?;
+    print(args, &trace.header, &setup, &outcome, color)?;
     complain(args, &outcome, color);
     Ok(if outcome.checks.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -143,39 +138,13 @@ fn progress_bar(passes: usize) -> ProgressBar {
     ProgressBar::new(passes as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
 }
 
-fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome) -> Result<(), Failure> {
+fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
     let machine = host::machine();
     let name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
-    let report = report::Report { workload: &name, header, machine: &machine, setup, outcome };
-    match &args.out {
-        None => Ok(write(args.format, &report, &mut BufWriter::new(io::stdout().lock()))?),
-        Some(path) => replace(path, |out| write(args.format, &report, out))
-            .map_err(|error| Failure::new(format_args!("cannot write {}: {error}", path.display()))),
-    }
-}
-
-fn write(format: Format, report: &report::Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    match format {
-        Format::Human => report::human::write(report, out),
-        Format::Json => report::json::write(report, out),
-        Format::Csv => report::csv::write(report, out),
-        Format::Markdown => report::markdown::write(report, out),
-    }?;
-    out.flush()
-}
-
-/// Writes a file beside the path, and lets it take the path's place once it is complete.
-fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>) -> io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let mut out = BufWriter::new(fs::File::create(&partial)?);
-    let written = write(&mut out).and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        // The error that counts is the first one.
-        let _ = fs::remove_file(&partial);
-    }
-    written
+    let report = Report { workload: &name, header, machine: &machine, setup, outcome };
+    let human = |out: &mut dyn Write| report::human::write(&report, out);
+    let markdown = |out: &mut dyn Write| report::markdown::write(&report, out);
+    args.output.hand_out(&report::result_set(&report), human, markdown, color)
 }
 
 /// Says on stderr what did not come out as recorded.

@@ -19,19 +19,19 @@ pub enum Format {
 }
 
 /// Writes one CSV row.
-pub fn csv_row<'a>(out: &mut impl Write, fields: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+pub fn csv_row<'a>(out: &mut (impl Write + ?Sized), fields: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
     let quoted: Vec<_> = fields.into_iter().map(csv_field).collect();
     writeln!(out, "{}", quoted.join(","))
 }
 
 /// Writes one row of a Markdown table.
-pub fn markdown_row<'a>(out: &mut impl Write, fields: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+pub fn markdown_row<'a>(out: &mut (impl Write + ?Sized), fields: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
     let escaped: Vec<_> = fields.into_iter().map(|field| field.replace('|', "\\|").replace('\n', " ")).collect();
     writeln!(out, "| {} |", escaped.join(" | "))
 }
 
 /// Writes the headings of a Markdown table.
-pub fn markdown_head(out: &mut impl Write, headings: &[&str]) -> io::Result<()> {
+pub fn markdown_head(out: &mut (impl Write + ?Sized), headings: &[&str]) -> io::Result<()> {
     markdown_row(out, headings.iter().copied())?;
     markdown_row(out, headings.iter().map(|_| "---"))
 }

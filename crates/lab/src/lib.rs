@@ -4,10 +4,12 @@
 //! a result is measured, carries its spread, and says what could not be checked
 //!
 //! [`plan`] turns a trace into what each thread does and must see; [`replay`] does it under one design; [`experiment`]
-//! does it under several, run by run in turn; [`stats`] says how sure the numbers are, and [`report`] prints them.
+//! does it under several, run by run in turn; [`stats`] says how sure the numbers are, [`report`] prints and keeps them, and
+//! [`compare`] sets what was kept against each other.
 
 #![deny(unsafe_code)]
 
+pub mod compare;
 pub mod experiment;
 pub mod host;
 pub mod plan;

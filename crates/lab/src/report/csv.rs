@@ -1,23 +1,32 @@
-//! The report as CSV: a row for each sample.
+//! A result set as CSV: a row for each sample.
 
 use std::io::{self, Write};
 
-use super::{Metric, Report};
+use super::set::{Measured, ResultSet};
 
 /// Writes headings and rows.
-pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "workload,design,semaphore,cpus,metric,unit,run,sample")?;
-    for arm in &report.outcome.arms {
-        for metric in Metric::ALL {
-            for (run, sample) in metric.samples(arm).unwrap_or_default().into_iter().enumerate() {
-                let (name, unit) = (metric.name, metric.unit.name());
-                let (workload, design) = (field(report.workload), field(&arm.arm.design));
-                let semaphore = field(&arm.arm.semaphore);
-                writeln!(out, "{workload},{design},{semaphore},{},{name},{unit},{run},{sample}", arm.arm.cpus)?;
-            }
-        }
+pub fn write(set: &ResultSet, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "machine,workload,mode,design,semaphore,cpus,workers,metric,unit,run,sample")?;
+    set.results.iter().try_for_each(|result| write_samples(&set.machine.name, result, out))
+}
+
+fn write_samples(machine: &str, result: &Measured, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let (cpus, workers) = (result.cpus.to_string(), result.nr_workers().to_string());
+    let mode = result.mode.to_string();
+    for (run, sample) in result.samples.iter().enumerate() {
+        let (run, sample) = (run.to_string(), sample.to_string());
+        let semaphore = result.semaphore.as_deref().unwrap_or_default();
+        let fields = [machine, &result.workload, &mode, &result.design, semaphore, &cpus, &workers];
+        let rest = [result.metric.as_str(), &result.unit, &run, &sample];
+        row(fields.into_iter().chain(rest), out)?;
     }
     Ok(())
+}
+
+/// Writes a row of fields, quoted where they must be.
+pub fn row<'a>(fields: impl Iterator<Item = &'a str>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let quoted: Vec<String> = fields.map(field).collect();
+    writeln!(out, "{}", quoted.join(","))
 }
 
 fn field(text: &str) -> String {
@@ -26,9 +35,12 @@ fn field(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn fields_that_would_break_a_row_are_quoted() {
-        assert_eq!(super::field("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(super::field("plain.trace"), "plain.trace");
+        let mut out = Vec::new();
+        row(["a,\"b\"", "plain.trace", "two\nlines"].into_iter(), &mut out).expect("memory");
+        assert_eq!(String::from_utf8(out).expect("text"), "\"a,\"\"b\"\"\",plain.trace,\"two\nlines\"\n");
     }
 }

@@ -1,37 +1,53 @@
-//! The report as a Markdown table.
+//! A result set as a Markdown table: a row for each metric, and its spread.
 
 use std::io::{self, Write};
 
-use super::human::rows;
-use super::{Report, verdict};
-use crate::plan::Pace;
+use super::set::{Measured, ResultSet};
+use super::unit::Unit;
+use crate::stats::summarize;
 
-/// Writes the table, and what stands around it as text.
-pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    let (machine, runs) = (report.machine, report.setup.runs);
-    writeln!(
-        out,
-        "`{}` on {} CPUs, {}, Linux {}; mean ± standard deviation, n {runs}.",
-        escaped(report.workload),
-        machine.cpus,
-        machine.model,
-        machine.kernel
-    )?;
-    if report.setup.pace == Pace::None {
-        writeln!(out, "Upper bound on contention: blocking not replayed.")?;
-    }
-    writeln!(out)?;
-    for (place, row) in rows(report).iter().enumerate() {
-        let cells: Vec<String> = row.iter().map(|cell| escaped(cell.trim())).collect();
-        writeln!(out, "| {} |", cells.join(" | "))?;
-        if place == 0 {
-            writeln!(out, "|{}", " --- |".repeat(row.len()))?;
-        }
-    }
-    writeln!(out, "\n{}", verdict::sentence(report))
+const HEADINGS: [&str; 8] = ["workload", "mode", "design", "semaphore", "CPUs", "metric", "mean ± deviation", "n"];
+
+/// Writes the machine and the table.
+pub fn write(set: &ResultSet, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "{}\n", escaped(&set.machine.to_string()))?;
+    head(&HEADINGS, out)?;
+    set.results.iter().try_for_each(|result| row(&cells(result), out))
+}
+
+fn cells(result: &Measured) -> [String; 8] {
+    [
+        result.workload.clone(),
+        result.mode.to_string(),
+        result.design.clone(),
+        result.semaphore_name().to_owned(),
+        result.cpus.to_string(),
+        result.metric.clone(),
+        spread(&result.samples, &result.unit),
+        result.samples.len().to_string(),
+    ]
+}
+
+/// Returns a list's mean and standard deviation for people.
+pub fn spread(samples: &[f64], unit: &str) -> String {
+    let Some(summary) = summarize(samples) else { return "<not counted>".into() };
+    let deviation = summary.deviation.map_or("?".into(), |deviation| Unit::show_named(unit, deviation));
+    format!("{} ± {deviation}", Unit::show_named(unit, summary.mean))
+}
+
+/// Writes the headings of a table.
+pub fn head(headings: &[&str], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "| {} |", headings.join(" | "))?;
+    writeln!(out, "|{}", " --- |".repeat(headings.len()))
+}
+
+/// Writes a row of a table.
+pub fn row(cells: &[String], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let cells: Vec<String> = cells.iter().map(|cell| escaped(cell.trim())).collect();
+    writeln!(out, "| {} |", cells.join(" | "))
 }
 
 /// A `<` would begin a tag, a `|` a cell.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
 }

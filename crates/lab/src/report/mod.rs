@@ -3,35 +3,24 @@
 //! # Guarantee
 //! Every figure has its spread and its number of samples; machine formats hold every sample, in base units.
 //!
-//! One exporter a file: [`human`], [`json`], [`csv`], [`markdown`].
+//! # Rooms
+//! [`ResultSet`] is what every command that measures found out: `set` has its types, [`read()`] takes it from a file,
+//! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`] for any set; [`replay`] has what
+//! is the replay's own.
 
+pub mod columns;
 pub mod csv;
-pub mod human;
 pub mod json;
 pub mod markdown;
-mod metrics;
-mod verdict;
+mod read;
+pub mod replay;
+pub mod saved;
+mod set;
+mod unit;
 
-use faultless_trace::{Header, Machine};
-
-use crate::experiment::{Outcome, Setup};
-
-pub use metrics::{Metric, Unit};
-
-/// An experiment with what it was about.
-#[derive(Debug)]
-pub struct Report<'a> {
-    /// The trace's name, as the user gave it.
-    pub workload: &'a str,
-    /// How the trace was recorded.
-    pub header: &'a Header,
-    /// The machine that replayed it.
-    pub machine: &'a Machine,
-    /// What was asked for.
-    pub setup: &'a Setup,
-    /// What came out.
-    pub outcome: &'a Outcome,
-}
+pub use read::{ReadError, parse, read};
+pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA};
+pub use unit::Unit;
 
 /// Returns the commit that this was built from.
 pub fn commit() -> &'static str {

@@ -12,7 +12,7 @@ mod summary;
 pub use histogram::Histogram;
 pub use rank::p_value;
 pub use ratio::{Interval, LEAST_PAIRS, Verdict, median_ratio, within};
-pub use summary::{Summary, median, summarize};
+pub use summary::{Summary, median, median_interval, summarize};
 
 /// A small generator of pseudo-random numbers (Weyl sequence, mixed as in splitmix64), for resampling and shuffling.
 #[derive(Clone, Copy, Debug)]

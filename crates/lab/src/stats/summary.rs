@@ -35,6 +35,25 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+/// Returns samples between which the median of their source lies with at least 95 %, whatever its distribution; nothing
+/// with fewer than six samples, of which even the extremes don't tell.
+pub fn median_interval(samples: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    // The median lies below the sample in place k with the chance that at most k of n fair coins fall heads.
+    let (mut chance, mut tail, mut place) = (0.5_f64.powi(n as i32), 0.0, None);
+    for k in 0..n / 2 {
+        tail += chance;
+        if tail > 0.025 {
+            break;
+        }
+        place = Some(k);
+        chance *= (n - k) as f64 / (k + 1) as f64;
+    }
+    place.map(|k| (sorted[k], sorted[n - 1 - k]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +65,18 @@ mod tests {
         let summary = summarize(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).expect("there are samples");
         assert_eq!((summary.n, summary.mean), (8, 5.0));
         assert!((summary.deviation.expect("more than one") - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn intervals_of_medians_are_those_of_the_binomial_table() {
+        let interval = |n: u32| median_interval(&(1..=n).map(f64::from).collect::<Vec<_>>());
+        // Known ranks: none for 5, the extremes for 6 to 8, the second from the end for 9 to 11, the third for 12.
+        assert_eq!(interval(0), None);
+        assert_eq!(interval(5), None);
+        assert_eq!(
+            [6, 8, 9, 11, 12].map(interval),
+            [(1.0, 6.0), (1.0, 8.0), (2.0, 8.0), (2.0, 10.0), (3.0, 10.0)].map(Some)
+        );
     }
 
     #[test]

@@ -8,17 +8,18 @@ use super::verdict;
 use crate::experiment::{ArmResult, Checks};
 use crate::plan::Pace;
 use crate::plan::classes::Class;
-use crate::stats::summarize;
+use crate::report::{columns, markdown::spread};
 
 /// Writes the report.
-pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_head(report, out)?;
-    write_table(report, out)?;
+    columns::write(&rows(report), out)?;
+    writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
     writeln!(out, "{}", verdict::sentence(report))
 }
 
-fn write_head(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let machine = report.machine;
     let runs = report.setup.runs;
     writeln!(out, "Replay of {}: {}", report.workload, report.header.command.join(" "))?;
@@ -40,29 +41,6 @@ fn write_head(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn write_table(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    let rows = rows(report);
-    let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> =
-        (0..columns).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)).collect();
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).enumerate().map(|(place, (cell, &width))| pad(cell, width, place)).collect();
-        writeln!(out, "{}", cells.join("  ").trim_end())?;
-    }
-    writeln!(out)
-}
-
-fn width(cell: &str) -> usize {
-    cell.chars().count()
-}
-
-/// Names stand to the left, figures to the right.
-fn pad(cell: &str, to: usize, place: usize) -> String {
-    let space = " ".repeat(to.saturating_sub(width(cell)));
-    if place == 0 { format!("{cell}{space}") } else { format!("{space}{cell}") }
-}
-
 /// Returns the table: headings, then a row for each figure.
 pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
     let arms = &report.outcome.arms;
@@ -80,17 +58,13 @@ fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String)
 }
 
 fn cell(metric: &Metric, arm: &ArmResult) -> String {
-    let Some(samples) = metric.samples(arm) else { return "<not supported>".into() };
-    match summarize(&samples) {
-        None => "<not counted>".into(),
-        Some(summary) => {
-            let deviation = summary.deviation.map_or("?".into(), |deviation| metric.unit.show(deviation));
-            format!("{} ± {deviation}", metric.unit.show(summary.mean))
-        }
+    match metric.samples(arm) {
+        Some(samples) => spread(&samples, metric.unit.name()),
+        None => "<not supported>".into(),
     }
 }
 
-fn write_checks(checks: &Checks, out: &mut impl Write) -> io::Result<()> {
+fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
     writeln!(
         out,
@@ -113,7 +87,7 @@ fn write_checks(checks: &Checks, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut impl Write) -> io::Result<()> {
+fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let words: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if words.is_empty() { Ok(()) } else { writeln!(out, "{title} {}", words.join(", ")) }
 }

@@ -1,0 +1,31 @@
+//! The report as a Markdown table.
+
+use std::io::{self, Write};
+
+use super::human::rows;
+use super::{Report, verdict};
+use crate::plan::Pace;
+use crate::report::markdown::{escaped, head, row};
+
+/// Writes the table, and what stands around it as text.
+pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let (machine, runs) = (report.machine, report.setup.runs);
+    writeln!(
+        out,
+        "`{}` on {} CPUs, {}, Linux {}; mean ± standard deviation, n {runs}.",
+        escaped(report.workload),
+        machine.cpus,
+        machine.model,
+        machine.kernel
+    )?;
+    if report.setup.pace == Pace::None {
+        writeln!(out, "Upper bound on contention: blocking not replayed.")?;
+    }
+    writeln!(out)?;
+    let rows = rows(report);
+    if let Some((headings, rest)) = rows.split_first() {
+        head(&headings.iter().map(String::as_str).collect::<Vec<_>>(), out)?;
+        rest.iter().try_for_each(|cells| row(cells, out))?;
+    }
+    writeln!(out, "\n{}", verdict::sentence(report))
+}

@@ -1,0 +1,94 @@
+//! Units: base units for machines, three digits and a prefix for people.
+
+/// The unit of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Events in a second.
+    PerSecond,
+    /// A share of 1.
+    Share,
+    /// A number of things.
+    Count,
+    /// Bytes.
+    Bytes,
+}
+
+impl Unit {
+    /// Returns the name used in machine formats.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Ns => "ns",
+            Unit::PerSecond => "ops/s",
+            Unit::Share => "share",
+            Unit::Count => "count",
+            Unit::Bytes => "bytes",
+        }
+    }
+
+    /// Returns the unit of a name used in machine formats.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Unit::Ns, Unit::PerSecond, Unit::Share, Unit::Count, Unit::Bytes];
+        all.into_iter().find(|unit| unit.name() == name)
+    }
+
+    /// Returns a value in a unit that may be anybody's, for people.
+    pub fn show_named(name: &str, value: f64) -> String {
+        match Self::named(name) {
+            Some(unit) => unit.show(value),
+            None => format!("{} {name}", digits(value)),
+        }
+    }
+
+    /// Returns a value for people, with three digits.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Unit::Ns => scaled(value, 1000.0, &[" ns", " us", " ms", " s"]),
+            Unit::PerSecond => scaled(value, 1000.0, &["/s", " k/s", " M/s", " G/s"]),
+            Unit::Share => format!("{} %", digits(value * 100.0)),
+            Unit::Count => scaled(value, 1000.0, &["", " k", " M", " G"]),
+            Unit::Bytes => scaled(value, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]),
+        }
+    }
+}
+
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    // Half a unit in the third digit would show as a thousand of them.
+    while value.abs() >= step * 0.9995 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    format!("{}{}", digits(value), units[unit])
+}
+
+/// Returns a number with three significant digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        size if size < 0.995 => format!("{value:.3}"),
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_for_people_have_three_digits_and_a_unit() {
+        let ns: Vec<String> = [0.0, 1.0, 12.34, 999.4, 999.6, 1234.0, 12_345_678.0].map(|v| Unit::Ns.show(v)).into();
+        assert_eq!(ns, ["0 ns", "1.00 ns", "12.3 ns", "999 ns", "1.00 us", "1.23 us", "12.3 ms"]);
+        assert_eq!(Unit::Share.show(0.1234), "12.3 %");
+        assert_eq!(Unit::Share.show(0.00001), "0.001 %");
+        assert_eq!(Unit::Bytes.show(7_340_032.0), "7.00 MiB");
+        assert_eq!(Unit::PerSecond.show(1_234_567.0), "1.23 M/s");
+        assert_eq!(Unit::Count.show(2265.0), "2.27 k");
+        assert_eq!(Unit::show_named("ops/s", 2265.0), "2.27 k/s");
+        assert_eq!(Unit::show_named("records", 2.0), "2.00 records");
+    }
+}
