@@ -15,6 +15,7 @@ mod files;
 mod host;
 mod merge;
 mod numbers;
+pub mod oracle;
 mod output;
 mod perf;
 mod record;

@@ -1,0 +1,50 @@
+//! The checkpoint: the area list of the zones, and the bytes of each readable page.
+
+use super::answer::{AreaSeen, Behind};
+use super::attempt::{Deed, Slot};
+use super::block::Block;
+use super::sys::{AREA_SHARED, AreaQuery, area_from};
+use super::zone::{PAGE, Zone};
+
+/// Files by inode.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Inodes {
+    pub(super) read_write: u64,
+    pub(super) empty: u64,
+}
+
+/// Writes the areas of all zones to the stream; returns how many, or `None` if they don't fit.
+pub(super) fn list(block: &Block, maps: i32, inodes: Inodes, slot: Slot) -> Option<u64> {
+    let mut nr_areas = 0;
+    for zone in Zone::ALL {
+        let mut position = zone.start;
+        while let Some(found) = area_from(maps, position).filter(|found| found.start < zone.end) {
+            block.push_area(&seen(&found, zone, inodes, slot))?;
+            (nr_areas, position) = (nr_areas + 1, found.end);
+        }
+    }
+    Some(nr_areas)
+}
+
+fn seen(found: &AreaQuery, zone: Zone, inodes: Inodes, slot: Slot) -> AreaSeen {
+    let (start, end) = (found.start.max(zone.start), found.end.min(zone.end));
+    let rights = found.flags & 7;
+    let behind = match found.inode {
+        0 => Behind::Anonymous,
+        inode if inode == inodes.read_write => Behind::ReadWrite,
+        inode if inode == inodes.empty => Behind::Empty,
+        _ => Behind::Shared,
+    };
+    let digest = if rights == 0 { 0 } else { digest(start, end, slot) };
+    AreaSeen { start, end, rights, is_shared: found.flags & AREA_SHARED != 0, offset: found.offset, behind, digest }
+}
+
+fn digest(start: u64, end: u64, slot: Slot) -> u64 {
+    let mut sum = 0_u64;
+    let mut page = start;
+    while page < end {
+        sum = sum.wrapping_add(AreaSeen::page_digest(page, slot.attempt(Deed::Digest, page, 0)));
+        page += PAGE;
+    }
+    sum
+}

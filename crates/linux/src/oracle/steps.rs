@@ -1,0 +1,370 @@
+//! Operations, one after the other or beside each other, as the kernel does them.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::attempt::{Deed, Slot};
+use super::block::{RawOutcome, kind, state};
+use super::child::{Child, NR_SLOTS};
+use super::look;
+use super::op::{Call, File, Op, byte};
+use super::sys::{Answer, exit, raw, spawn};
+use super::zone::PAGE;
+
+/// Exit code of a child that came to its end.
+const EXIT_DONE: i32 = 0;
+/// Exit code of a child that did not.
+const EXIT_BROKEN: i32 = 92;
+/// Exit code of a child whose lists did not fit.
+const EXIT_NO_ROOM: i32 = 93;
+
+/// Runs operations on the slot of so many parents that share our memory; returns the sequence's state.
+pub(super) fn run(child: &mut Child, range: Range<usize>, depth: usize) -> u64 {
+    let mut place = range.start;
+    while place < range.end {
+        let op = child.start.block.op(place).op();
+        if op.thread != 0 {
+            let end = beside_each_other(child, place..range.end);
+            place = end;
+            continue;
+        }
+        let (next, result) = step(child, place, &op, range.end, depth);
+        if result != state::DONE {
+            return result;
+        }
+        place = next;
+    }
+    state::DONE
+}
+
+/// Runs one operation; returns the place of the next one, and the state.
+fn step(child: &mut Child, place: usize, op: &Op, end: usize, depth: usize) -> (usize, u64) {
+    let slot = child.slot(depth);
+    match op.call {
+        Call::Fork | Call::Vfork => {
+            let inner = place + 1..end.min(place + 1 + op.args[0] as usize);
+            (inner.end, fork(child, place, op.call, inner, depth))
+        }
+        Call::Look => {
+            let first = child.start.block.nr_words();
+            let Some(number) = look::list(&child.start.block, child.fds.maps, child.inodes, slot) else {
+                return (place, state::NO_ROOM);
+            };
+            child.start.block.set_outcome(place, RawOutcome { kind: kind::LIST, code: 0, value: first, number });
+            (place + 1, state::DONE)
+        }
+        _ => {
+            let outcome = single(child, op, slot);
+            child.start.block.set_outcome(place, outcome);
+            (place + 1, state::DONE)
+        }
+    }
+}
+
+fn value(value: u64) -> RawOutcome {
+    RawOutcome { kind: kind::VALUE, code: 0, value, number: 0 }
+}
+
+fn answered(answer: Answer) -> RawOutcome {
+    answer.map_or_else(|errno| RawOutcome { kind: kind::ERRNO, code: errno, value: 0, number: 0 }, value)
+}
+
+/// Runs an operation that is no fork and no list.
+fn single(child: &Child, op: &Op, slot: Slot) -> RawOutcome {
+    let [first, second, third, ..] = op.args;
+    let tried = match op.call {
+        Call::Load => slot.attempt(Deed::Load, first, 0),
+        Call::Store => slot.attempt(Deed::Store, first, byte(second as u8).into()),
+        Call::Fetch => slot.attempt(Deed::Fetch, first, 0),
+        Call::Fill => fill(slot, first, second, third),
+        Call::Mincore => return answered(mincore(child, op)),
+        Call::Output => return answered(output(child, first, second)),
+        Call::Input => return answered(input(child, first, second, third)),
+        _ => return answered(call(child, op)),
+    };
+    tried.map_or_else(
+        |seen| RawOutcome { kind: kind::SIGNAL, code: seen.code, value: seen.address, number: seen.signo as u64 },
+        value,
+    )
+}
+
+fn fill(slot: Slot, start: u64, pages: u64, number: u64) -> Result<u64, super::Seen> {
+    for page in 0..pages {
+        let stored = byte((number + page) as u8).into();
+        slot.attempt(Deed::Store, start.wrapping_add(page.wrapping_mul(PAGE)), stored)?;
+    }
+    Ok(pages)
+}
+
+/// Runs a system call whose answer is a number.
+fn call(child: &Child, op: &Op) -> Answer {
+    let [a, b, c, d, e, f] = op.args;
+    let fd = |file| descriptor(child, File::from_argument(file));
+    let (number, args) = match op.call {
+        Call::Mmap => (libc::SYS_mmap, [a, b, c, d, fd(e), f]),
+        Call::Munmap => (libc::SYS_munmap, op.args),
+        Call::Mprotect => (libc::SYS_mprotect, op.args),
+        Call::Mremap => (libc::SYS_mremap, op.args),
+        Call::Madvise => (libc::SYS_madvise, op.args),
+        Call::Msync => (libc::SYS_msync, op.args),
+        Call::Mlock => (libc::SYS_mlock, op.args),
+        Call::Mlock2 => (libc::SYS_mlock2, op.args),
+        Call::Munlock => (libc::SYS_munlock, op.args),
+        Call::Mlockall => (libc::SYS_mlockall, op.args),
+        Call::Munlockall => (libc::SYS_munlockall, op.args),
+        Call::Brk => (libc::SYS_brk, op.args),
+        Call::RemapFilePages => (libc::SYS_remap_file_pages, op.args),
+        Call::Mseal => (SYS_MSEAL, op.args),
+        Call::Discard => (libc::SYS_write, [fd_of(child.fds.null), a, b, 0, 0, 0]),
+        Call::Truncate => (libc::SYS_ftruncate, [fd(a), b, 0, 0, 0, 0]),
+        _ => return Err(libc::ENOSYS),
+    };
+    // SAFETY: the keeper runs no sequence that could reach beyond its zones (`Op::harm`).
+    unsafe { super::sys::call(number, args) }
+}
+
+/// mseal(2) has the same number everywhere.
+const SYS_MSEAL: i64 = 462;
+
+fn fd_of(fd: i32) -> u64 {
+    i64::from(fd) as u64
+}
+
+fn descriptor(child: &Child, file: File) -> u64 {
+    let fds = &child.fds;
+    fd_of(match file {
+        File::None => -1,
+        File::ReadWrite => fds.read_write,
+        File::ReadOnly => fds.read_only,
+        File::WriteOnly => fds.write_only,
+        File::Empty => fds.empty,
+        File::Pipe => fds.pipe_in,
+        File::Closed => 999_999,
+    })
+}
+
+/// mincore(2); the vector is folded into the answer.
+fn mincore(child: &Child, op: &Op) -> Answer {
+    let [start, len, is_bad, ..] = op.args;
+    let pages = len.div_ceil(PAGE);
+    let vector = if is_bad == 1 { super::zone::USER_END } else { child.scratch };
+    if is_bad != 1 && pages > super::child::SCRATCH_BYTES {
+        return Err(libc::ENOSYS);
+    }
+    // SAFETY: the kernel writes a byte for each page, and the scratch memory holds as many.
+    unsafe {
+        raw!(libc::SYS_mincore, start, len, vector)?;
+        let bytes = core::slice::from_raw_parts(child.scratch as *const u8, pages as usize);
+        Ok(fold(bytes.iter().map(|byte| byte & 1)))
+    }
+}
+
+/// Returns a number for a vector of bits; the first 48 of them can be read off it.
+pub fn fold(bits: impl Iterator<Item = u8>) -> u64 {
+    bits.enumerate()
+        .fold(0, |sum, (place, bit)| sum ^ u64::from(bit) << (place % 48) ^ u64::from(bit) * (place as u64 / 48) << 48)
+}
+
+/// Most bytes that go through a pipe at once, so that the answer is all or nothing.
+pub const PIPE_BYTES: u64 = 4096;
+
+/// write(2) to a pipe; what arrived is folded into the answer.
+fn output(child: &Child, start: u64, len: u64) -> Answer {
+    // SAFETY: the kernel reads the sequence's memory, and writes the scratch memory.
+    unsafe {
+        let count = raw!(libc::SYS_write, child.fds.pipe_out, start, len.min(PIPE_BYTES))?;
+        let got = raw!(libc::SYS_read, child.fds.pipe_in, child.scratch, PIPE_BYTES).unwrap_or(0);
+        let bytes = core::slice::from_raw_parts(child.scratch as *const u8, got as usize);
+        Ok(count << 32 | u64::from(sum_of(bytes)))
+    }
+}
+
+/// Returns a number for bytes that went through a pipe.
+pub fn sum_of(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(1, |sum: u32, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// read(2) from a pipe that holds enough.
+fn input(child: &Child, start: u64, len: u64, number: u64) -> Answer {
+    let len = len.min(PIPE_BYTES);
+    // SAFETY: the kernel reads the scratch memory, and writes the sequence's.
+    unsafe {
+        let bytes = core::slice::from_raw_parts_mut(child.scratch as *mut u8, PIPE_BYTES as usize);
+        for (place, stored) in bytes.iter_mut().enumerate() {
+            *stored = byte((number as usize + place / 64) as u8);
+        }
+        raw!(libc::SYS_write, child.fds.pipe_out, child.scratch, PIPE_BYTES)?;
+        let answer = raw!(libc::SYS_read, child.fds.pipe_in, start, len);
+        while raw!(libc::SYS_read, child.fds.pipe_in, child.scratch, PIPE_BYTES).is_ok_and(|count| count > 0) {}
+        answer
+    }
+}
+
+fn fork(child: &mut Child, place: usize, call: Call, inner: Range<usize>, depth: usize) -> u64 {
+    if call == Call::Fork {
+        return match fork_process(child, inner, depth) {
+            Ok((result, _)) => {
+                child.start.block.set_outcome(place, value(0));
+                result
+            }
+            Err(errno) => {
+                child.start.block.set_outcome(place, answered(Err(errno)));
+                state::DONE
+            }
+        };
+    }
+    if depth + 1 >= NR_SLOTS {
+        return state::BROKEN;
+    }
+    let mut task = Task { child, range: inner, depth: depth + 1, result: state::BROKEN };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let top = task.child_slot().stack_top();
+    // SAFETY: the slot is nobody's; the kernel holds us until the new task has ended, so what it uses stays.
+    let pid = unsafe { spawn(flags as u64, top, core::ptr::null_mut(), run_task, &raw mut task as u64) };
+    let (result, block) = (task.result, child.start.block);
+    if pid < 0 {
+        block.set_outcome(place, answered(Err(-pid as i32)));
+        return state::DONE;
+    }
+    let _ = wait(pid as u64);
+    block.set_outcome(place, value(0));
+    result
+}
+
+/// Runs operations in a process of their own.
+pub(super) fn in_child(child: &mut Child, range: Range<usize>) -> u64 {
+    fork_process(child, range, 0).map_or(state::BROKEN, |(result, _)| result)
+}
+
+fn fork_process(child: &mut Child, range: Range<usize>, depth: usize) -> Result<(u64, u64), i32> {
+    // SAFETY: the stack is private memory, so the child has a copy of its own.
+    let pid = unsafe { raw!(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }?;
+    if pid == 0 {
+        child.reopen_maps();
+        exit(match run(child, range, depth) {
+            state::DONE => EXIT_DONE,
+            state::NO_ROOM => EXIT_NO_ROOM,
+            _ => EXIT_BROKEN,
+        });
+    }
+    Ok((wait(pid), pid))
+}
+
+/// Waits for a process; returns the state that its end means.
+fn wait(pid: u64) -> u64 {
+    let mut status = 0_i32;
+    loop {
+        // SAFETY: the kernel writes the status.
+        match unsafe { raw!(libc::SYS_wait4, pid, &raw mut status, 0, 0) } {
+            Err(libc::EINTR) => {}
+            Err(_) => return state::BROKEN,
+            Ok(_) => break,
+        }
+    }
+    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
+        (true, EXIT_DONE) => state::DONE,
+        (true, EXIT_NO_ROOM) => state::NO_ROOM,
+        _ => state::BROKEN,
+    }
+}
+
+/// What a task that shares our memory does.
+struct Task {
+    child: *mut Child,
+    range: Range<usize>,
+    depth: usize,
+    result: u64,
+}
+
+impl Task {
+    fn child_slot(&self) -> Slot {
+        // SAFETY: the child outlives its tasks.
+        unsafe { &*self.child }.slot(self.depth)
+    }
+}
+
+unsafe extern "C" fn run_task(task: u64) {
+    // SAFETY: the starter waits until we have ended, and touches the task only then.
+    let task = unsafe { &mut *(task as *mut Task) };
+    task.child_slot().adopt();
+    // SAFETY: as above.
+    task.result = run(unsafe { &mut *task.child }, task.range.clone(), task.depth);
+}
+
+/// A thread's share of a section.
+struct Share {
+    child: *const Child,
+    range: Range<usize>,
+    thread: u8,
+    /// Set when all may begin.
+    gate: *const AtomicU32,
+    tid: AtomicU32,
+}
+
+/// Runs the operations of other threads from `range.start` on, beside each other; returns the place behind them.
+fn beside_each_other(child: &Child, range: Range<usize>) -> usize {
+    let op = |place| child.start.block.op(place).op();
+    let end = range.clone().find(|&place| op(place).thread == 0).unwrap_or(range.end);
+    let gate = AtomicU32::new(0);
+    let mut shares: [Share; NR_SLOTS - 1] = core::array::from_fn(|place| Share {
+        child,
+        range: range.start..end,
+        thread: place as u8 + 1,
+        gate: &gate,
+        tid: AtomicU32::new(0),
+    });
+    for share in &mut shares {
+        if (range.start..end).any(|place| op(place).thread == share.thread) {
+            start_thread(child, share);
+        }
+    }
+    // ORDER: Release pairs with the Acquire in `run_share`.
+    gate.store(1, Ordering::Release);
+    for share in &shares {
+        // ORDER: Acquire pairs with the kernel's store at the thread's end: all it did is seen.
+        while share.tid.load(Ordering::Acquire) != 0 {
+            // SAFETY: gives the processor away, no more.
+            let _ = unsafe { raw!(libc::SYS_sched_yield) };
+        }
+    }
+    end
+}
+
+fn start_thread(child: &Child, share: &mut Share) {
+    const FLAGS: i32 = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_CHILD_CLEARTID;
+    let top = child.slot(usize::from(share.thread)).stack_top();
+    // Relaxed: the thread does not exist yet.
+    share.tid.store(1, Ordering::Relaxed);
+    // SAFETY: the slot is the thread's alone; we wait until the kernel has cleared `tid` at its end.
+    let tid = unsafe { spawn(FLAGS as u64, top, share.tid.as_ptr(), run_share, core::ptr::from_mut(share) as u64) };
+    if tid < 0 {
+        exit(EXIT_BROKEN);
+    }
+}
+
+unsafe extern "C" fn run_share(share: u64) {
+    // SAFETY: the starter waits for our end, and shares stay as they are meanwhile.
+    let (share, child) = unsafe {
+        let share = &*(share as *const Share);
+        (share, &*share.child)
+    };
+    let slot = child.slot(usize::from(share.thread));
+    slot.adopt();
+    // ORDER: Acquire pairs with the Release in `beside_each_other`.
+    // SAFETY: the gate is on the starter's stack, who waits.
+    while unsafe { &*share.gate }.load(Ordering::Acquire) == 0 {
+        core::hint::spin_loop();
+    }
+    for place in share.range.clone() {
+        let op = child.start.block.op(place).op();
+        if op.thread == share.thread {
+            child.start.block.set_outcome(place, single(child, &op, slot));
+        }
+    }
+}
