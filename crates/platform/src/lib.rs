@@ -49,6 +49,7 @@ mod atomic;
 mod cpu_set;
 mod irq;
 mod memory;
+pub mod mutants;
 mod padded;
 mod processor;
 mod threads;

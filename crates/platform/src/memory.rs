@@ -70,6 +70,13 @@ pub unsafe trait Platform:
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
     fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}
+    /// Says that nobody accesses this memory until [`Platform::permit`]: it was freed. Called where frees are poisoned, for
+    /// platforms that watch accesses.
+    #[inline]
+    fn forbid(_address: *const u8, _len_bytes: usize) {}
+    /// Says that this memory is given out again.
+    #[inline]
+    fn permit(_address: *const u8, _len_bytes: usize) {}
     /// Fills or copies a frame of [`PAGE_BYTES`].
     ///
     /// # Safety

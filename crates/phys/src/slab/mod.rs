@@ -247,7 +247,7 @@ impl<P: Platform> Core<P> {
     fn adopt(&self, depot: &mut Depot<P>, pfn: Pfn) {
         if self.memory.options().poison {
             // SAFETY: the frame was just given out to us.
-            unsafe { poison::fill(self.memory.frame(pfn), PAGE_BYTES) };
+            unsafe { poison::fill::<P>(self.memory.frame(pfn), PAGE_BYTES) };
         }
         depot.adopt(pfn, core::ptr::from_ref(self).cast());
     }
@@ -319,14 +319,14 @@ impl<P: Platform> Core<P> {
     #[cold]
     fn poison(&self, object: NonNull<u8>) {
         // SAFETY: the object was given back by its sole owner and is in no magazine yet.
-        unsafe { poison::fill(object.as_ptr(), self.geometry.object_bytes) };
+        unsafe { poison::fill::<P>(object.as_ptr(), self.geometry.object_bytes) };
     }
 
     #[cold]
     fn check_poison(&self, object: usize) {
         let pointer = self.pointer::<u8>(object).as_ptr();
         // SAFETY: the object is in no magazine any more and not given out yet.
-        unsafe { poison::check(pointer, self.geometry.object_bytes, &format_args!("the object at {object:#x}")) };
+        unsafe { poison::check::<P>(pointer, self.geometry.object_bytes, &format_args!("the object at {object:#x}")) };
     }
 }
 

@@ -1,0 +1,89 @@
+//! Known bugs, put back one at a time: the feature `mutants`.
+//!
+//! # Guarantee
+//! Without the feature [`is_on`] is the constant false, and nothing of a mutant is left in the code. With it, one mutant at
+//! most is on, on the OS thread that chose it, and only there.
+//!
+//! A mutant stands at the place where the bug happened, in the form `if is_on(Mutant::..)`. What they are for, and which of
+//! them dies how, is in `docs/schedules.md`.
+
+/// A bug that can be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Mutant {
+    /// Fork announces no change to the areas that it copies (fb49c455323f).
+    ForkUnannounced = 1,
+    /// A stack grows under the read lock, and index nodes are freed while readers walk them (CVE-2023-3269).
+    StackGrowthUnderRead,
+    /// Whether areas merge is decided by a root that a fault is about to set (c46000458d57).
+    RootSetWithoutLock,
+    /// An area is freed at once, and a fault that found it does not look again whether it is the one (ef626c1698c1).
+    AreaReused,
+    /// An area's words are used for the deferred free while readers may look at them (107d21077790).
+    AreaSharesFreeLink,
+    /// A speculative fault maps a page into an area without a root (e032f8a340e0).
+    FaultWithoutRoot,
+    /// mprotect walks the entries without announcing it to the area's faults (49b0638502da).
+    ProtectUnannounced,
+    /// mremap lets go of its lock before it takes the old translations away (CVE-2018-18281).
+    MoveFlushedLate,
+    /// An entry is cleared under the table's lock, and shot down after it (60bae7370896).
+    ClearedThenFlushedUnlocked,
+    /// A second zapper that finds nothing does not wait for the first one's flush (3ea277194daa).
+    GathersIgnored,
+    /// A store that broke a sharing once is tried again as a load (CVE-2016-5195).
+    RetriedAsLoad,
+    /// A page counts as nobody else's by its mappings in this space alone (CVE-2020-29374).
+    ReuseByMapcount,
+    /// A page table is freed while walkers may hold it (CVE-2024-50066).
+    TablesFreedAtOnce,
+    /// A frame's count of references wraps (6b3a70773630).
+    CountWraps,
+    /// The page of zeros is counted like any other.
+    ZeroPageCounted,
+    /// A store makes the page of zeros writable.
+    ZeroPageWritable,
+    /// Who ends last is decided before it has gone (f798a1d4f94d).
+    LastUserTooEarly,
+    /// A sequence count of two bits (CVE-2018-17182).
+    SequenceWraps,
+    /// A stack keeps a gap of one page instead of 256 (CVE-2017-1000364).
+    GapOfOnePage,
+    /// A writer that steals the lock forgets those in line (5.11 to 5.16).
+    StealForgetsLine,
+    /// A merge is missed because the wrong side's root is compared.
+    MergeComparesWrongSide,
+    /// A speculative fault does not look again after its walk.
+    NoCheckAfterWalk,
+    /// A speculative fault does not look again under the table's lock.
+    NoCheckUnderLock,
+    /// Frames are given back before the translations are gone.
+    PutBeforeFlush,
+    /// Areas that a change removes are not told of it.
+    RemovedUnannounced,
+}
+
+#[cfg(feature = "mutants")]
+std::thread_local! {
+    static CHOSEN: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
+}
+
+/// Says whether a bug is put back.
+#[cfg(feature = "mutants")]
+#[inline]
+pub fn is_on(mutant: Mutant) -> bool {
+    CHOSEN.with(core::cell::Cell::get) == Some(mutant)
+}
+
+/// Says whether a bug is put back: never, without the feature `mutants`.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn is_on(_mutant: Mutant) -> bool {
+    false
+}
+
+/// Puts a bug back on the calling OS thread, or none.
+#[cfg(feature = "mutants")]
+pub fn choose(mutant: Option<Mutant>) {
+    CHOSEN.with(|chosen| chosen.set(mutant));
+}
