@@ -11,7 +11,7 @@
 //! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`] | state that each CPU keeps for itself | not at all |
 //! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
 //! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`McsQueue`] | a few hundred instructions | spinning |
-//! | [`Door`] | a thing whose visitors never wait, and whose writer waits for them | visitors not at all, the closer by sleeping |
+//! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`RwSemaphore`]: [`Rwsem2012`], [`RwsemV8`] | an address space | sleeping |
 //! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
@@ -48,11 +48,11 @@ extern crate alloc;
 mod barrier;
 mod counter;
 mod cpu_set;
-mod door;
 mod event;
 mod give_way;
 mod mcs;
 mod per_cpu;
+mod per_vma_lock;
 mod rcu;
 mod rwsem;
 mod seqcount;
@@ -62,10 +62,10 @@ mod stats;
 pub use barrier::Barrier;
 pub use counter::{CounterCell, PerCpuCounter};
 pub use cpu_set::AtomicCpuSet;
-pub use door::{Door, DoorGuard};
 pub use event::Event;
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
+pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rwsem::{
     Patches, ReadGuard, RwSemaphore, Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, Series2012, SeriesV8,

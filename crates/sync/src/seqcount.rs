@@ -71,6 +71,8 @@ impl<P: Processor, const BITS: u32> SeqCount<P, BITS> {
     /// Begins a write that [`SeqCount::end_write`] ends. The caller serialises writers (I1).
     #[inline]
     pub fn begin_write(&self) {
+        // Relaxed: the writer's own word.
+        debug_assert_eq!(self.count.load(Ordering::Relaxed) & 1, 0, "I1: a write begins inside a write");
         self.step(Ordering::Relaxed);
         // ORDER: pairs with the fence in `is_unchanged`: whoever sees a store of this write sees the odd count.
         P::fence(Ordering::Release);

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! An area's attributes change only under the address space's write lock, inside
-//! [`Design::begin_change`](crate::design::Design::begin_change) .. `end_change`, so that a design whose faults don't
+//! [`Area::begin_change`] .. `end_change`, so that a design whose faults don't
 //! take that lock can see a change coming.
 //!
 //! # Invariants
@@ -122,9 +122,11 @@ pub struct Area<P: Platform, D: Design<P>> {
     pub(crate) state: D::AreaState,
     /// Links areas that one change removes; the writer's alone.
     pub(crate) next_removed: UnsafeCell<Option<NonNull<Self>>>,
+    /// Changes at work: a move changes its source while its target is still held. The writer's alone.
+    nr_changes: UnsafeCell<u32>,
 }
 
-// SAFETY: all that several threads use is atomic; `next_removed` belongs to the writer.
+// SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer.
 unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
 
 impl<P: Platform, D: Design<P>> Area<P, D> {
@@ -139,6 +141,7 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             object,
             state: D::new_area_state(),
             next_removed: UnsafeCell::new(None),
+            nr_changes: UnsafeCell::new(0),
         }
     }
 
@@ -160,6 +163,26 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
     /// Returns the object behind the area.
     pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
         self.object.as_ref()
+    }
+
+    /// Announces a change to the design, until [`Area::end_change`]; nests. Under the write lock.
+    pub(crate) fn begin_change(&self) {
+        // SAFETY: the count is the writer's alone, and the caller is the writer.
+        let nr_changes = unsafe { &mut *self.nr_changes.get() };
+        *nr_changes += 1;
+        if *nr_changes == 1 {
+            D::begin_change(&self.state);
+        }
+    }
+
+    /// Ends a change; the design hears of the outermost one. Under the write lock, before the area is let go.
+    pub(crate) fn end_change(&self) {
+        // SAFETY: as in `begin_change`.
+        let nr_changes = unsafe { &mut *self.nr_changes.get() };
+        *nr_changes -= 1;
+        if *nr_changes == 0 {
+            D::end_change(&self.state);
+        }
     }
 
     /// Changes bounds, offset and flags; inside `begin_change` .. `end_change`.

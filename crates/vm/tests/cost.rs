@@ -8,7 +8,7 @@ use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_sync::RwsemV8;
-use faultless_vm::design::{Design, MmapSem, SpfV9, SpfV11};
+use faultless_vm::design::{Design, MmapSem, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, RemapPlacement,
     RemapRequest, Vm,
@@ -131,7 +131,7 @@ const DEBUG_LOOKS: u64 = if cfg!(debug_assertions) { 4 } else { 0 };
 
 type Row = (&'static str, [u64; 4]);
 
-fn check<D: Design<Count>>(expected: &[Row]) {
+fn check<D: Design<Count>>(source: &str, expected: &[Row]) {
     let both = || [measure::<D>(fault), measure::<D>(calls)].concat();
     let costs = both();
     assert_eq!(costs, both(), "{} differs between two runs", D::NAME);
@@ -140,22 +140,38 @@ fn check<D: Design<Count>>(expected: &[Row]) {
     let rows: Vec<Row> = rows.collect();
     rows.iter().for_each(|row| println!("        {row:?},"));
     assert_eq!(rows, expected);
+    let fault = shared_writes_in(source, &["fault", "speculative fault", "fault under the area's lock"]);
+    let counted = |wanted| rows.iter().find(|(name, _)| *name == wanted).map(|(_, figures)| figures[3]);
+    assert_eq!(counted("fault"), fault, "the table that opens the design's file, row of the fault");
+    let call = shared_writes_in(source, &["writer"]);
+    assert_eq!(counted("mmap"), call, "the table that opens the design's file, row of the writer");
+}
+
+/// Returns the first number of the last cell of the row whose first cell is one of `who`, of the table that opens a file.
+fn shared_writes_in(source: &str, who: &[&str]) -> Option<u64> {
+    let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_owned()).collect() };
+    let mut rows = source.lines().filter_map(|line| line.strip_prefix("//! |")).map(cells);
+    let row = rows.find(|row| who.contains(&row[0].as_str()))?;
+    row[2].split(':').next()?.parse().ok()
 }
 
 #[test]
 fn mmap_sem_costs_what_its_table_says() {
-    check::<MmapSem<RwsemV8<Count>>>(&[
-        ("fault", [48, 3, 3, 5]),
-        ("mmap", [50, 3, 2, 7]),
-        ("mprotect", [76, 5, 2, 9]),
-        ("mprotect back", [64, 6, 1, 9]),
-        ("madvise dontneed", [13, 4, 0, 4]),
-        ("mremap move", [288, 9, 14, 14]),
-        ("munmap", [50, 6, 1, 9]),
-        ("brk up", [54, 3, 2, 8]),
-        ("brk down", [53, 6, 1, 10]),
-        ("fork, child ends", [1194 + DEBUG_LOOKS, 9, 8, 9]),
-    ]);
+    check::<MmapSem<RwsemV8<Count>>>(
+        include_str!("../src/design/mmap_sem.rs"),
+        &[
+            ("fault", [48, 3, 3, 5]),
+            ("mmap", [50, 3, 2, 7]),
+            ("mprotect", [76, 5, 2, 9]),
+            ("mprotect back", [64, 6, 1, 9]),
+            ("madvise dontneed", [13, 4, 0, 4]),
+            ("mremap move", [288, 9, 14, 14]),
+            ("munmap", [50, 6, 1, 9]),
+            ("brk up", [54, 3, 2, 8]),
+            ("brk down", [53, 6, 1, 10]),
+            ("fork, child ends", [1194 + DEBUG_LOOKS, 9, 8, 9]),
+        ],
+    );
 }
 
 /// What the versions with an index lock and references cost: they differ only where they meet a busy lock.
@@ -174,10 +190,29 @@ const SPF_WITH_INDEX_LOCK: &[Row] = &[
 
 #[test]
 fn spf_v9_costs_what_its_table_says() {
-    check::<SpfV9<RwsemV8<Count>>>(SPF_WITH_INDEX_LOCK);
+    check::<SpfV9<RwsemV8<Count>>>(include_str!("../src/design/spf_v9.rs"), SPF_WITH_INDEX_LOCK);
 }
 
 #[test]
 fn spf_v11_costs_what_its_table_says() {
-    check::<SpfV11<RwsemV8<Count>>>(SPF_WITH_INDEX_LOCK);
+    check::<SpfV11<RwsemV8<Count>>>(include_str!("../src/design/spf_v11.rs"), SPF_WITH_INDEX_LOCK);
+}
+
+#[test]
+fn vma_lock_costs_what_its_table_says() {
+    check::<VmaLock<RwsemV8<Count>>>(
+        include_str!("../src/design/vma_lock.rs"),
+        &[
+            ("fault", [53, 3, 4, 5]),
+            ("mmap", [52, 5, 2, 7]),
+            ("mprotect", [80, 9, 2, 9]),
+            ("mprotect back", [67, 9, 1, 9]),
+            ("madvise dontneed", [13, 4, 0, 4]),
+            ("mremap move", [291, 12, 14, 14]),
+            ("munmap", [51, 7, 1, 9]),
+            ("brk up", [56, 5, 2, 8]),
+            ("brk down", [54, 7, 1, 10]),
+            ("fork, child ends", [1198 + DEBUG_LOOKS, 13, 8, 11]),
+        ],
+    );
 }

@@ -4,9 +4,9 @@
 //! their use after their drop. A lost wake-up shows as a deadlock.
 
 mod cpu_set;
-mod door;
 mod mcs;
 mod parking;
+mod per_vma_lock;
 mod rcu;
 mod rwsem;
 mod seqcount;

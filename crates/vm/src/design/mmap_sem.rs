@@ -3,10 +3,13 @@
 //! # Guarantee
 //! A fault excludes every map operation, and is excluded by it.
 //!
+//! Writes to shared lines of a store's fault and of an mmap, in a space where another CPU does the same
+//! (`tests/cost.rs` counts them and compares the first number of the cells):
+//!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
-//! | fault | read-locks the semaphore, looks the area up, installs under the page-table lock | the semaphore's word twice, the page-table lock twice, the entry |
-//! | writer | write-locks the semaphore | the semaphore's word twice, the index's root |
+//! | fault | read-locks the semaphore, looks the area up, installs under the page-table lock | 5: the semaphore's word 2, the page-table lock 2, the entry 1 |
+//! | writer | write-locks the semaphore | 7: the semaphore's word 2, its owner 2, the index's root 1, the areas' number and size 2 |
 
 use super::Design;
 use crate::area::Area;

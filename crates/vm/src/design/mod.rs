@@ -11,11 +11,13 @@ mod mmap_sem;
 mod speculation;
 mod spf_v11;
 mod spf_v9;
+mod vma_lock;
 
 pub use mmap_sem::MmapSem;
 pub use speculation::{Speculation, Version, WhenBusy};
 pub use spf_v9::{SpfV9, V9};
 pub use spf_v11::{CountedArea, SpfV11, V11};
+pub use vma_lock::VmaLock;
 
 use crate::area::Area;
 use crate::error::AccessError;
@@ -46,9 +48,9 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     /// Returns the state of a new area, which the index holds.
     fn new_area_state() -> Self::AreaState;
 
-    /// Called under the write lock before an area's attributes or translations change.
+    /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.
     fn begin_change(area: &Self::AreaState);
-    /// Called under the write lock when they have changed. A removed area gets no such call.
+    /// Called under the write lock when they have changed. A removed area gets no such call, and calls don't nest.
     fn end_change(area: &Self::AreaState);
     /// Runs `update`, which publishes a new version of the index; called under the write lock.
     fn update_index(space: &Self::SpaceState, update: impl FnOnce());

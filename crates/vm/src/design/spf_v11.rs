@@ -6,9 +6,9 @@
 //!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
-//! | speculative fault | looks up under the index lock, takes a reference; finds the page-table lock busy: waits | the index lock's word twice, the area's reference count twice, the page-table lock twice, the entry |
+//! | speculative fault | looks up under the index lock, takes a reference; finds the page-table lock busy: waits | 7: the index lock's word 2, the area's reference count 2, the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus sequence counts and index lock | as `mmap-sem`, plus each area's sequence, and the index lock's word twice |
+//! | writer | as `mmap-sem`, plus sequence counts and index lock | 9: as `mmap-sem` 7, the index lock's word 2; the sequence of each area that faults elsewhere 2 |
 
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;

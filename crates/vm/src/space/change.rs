@@ -299,7 +299,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         for entry in self.space.index.overlapping(self.span.0..self.span.1) {
             // SAFETY: the write lock keeps the area.
             let area = unsafe { entry.area.as_ref() };
-            D::begin_change(&area.state);
+            area.begin_change();
             if !self.pieces.iter().flatten().any(|piece| piece.area == entry.area) {
                 // SAFETY: the link is the writer's alone.
                 unsafe { area.next_removed.get().write(removed) };
@@ -307,7 +307,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
             }
         }
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
-            D::begin_change(&piece.area().state);
+            piece.area().begin_change();
         }
         removed
     }
@@ -324,6 +324,8 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
 }
 
 /// A change in force whose areas don't serve faults yet.
+///
+/// Of two that overlap the one that came first ends first: the second may let go of an area that the first one holds.
 #[must_use = "faults stay out of the areas until the change ends"]
 pub(super) struct Held<'a, P: Platform, D: Design<P>> {
     space: &'a Space<P, D>,
@@ -339,7 +341,7 @@ impl<P: Platform, D: Design<P>> Held<'_, P, D> {
 impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
     fn drop(&mut self) {
         for piece in self.pieces.iter().flatten() {
-            D::end_change(&piece.area().state);
+            piece.area().end_change();
         }
         let mut removed = self.removed;
         while let Some(area) = removed {

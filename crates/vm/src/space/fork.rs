@@ -34,12 +34,12 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 
     fn fork_locked(&self, child: &Self) -> Result<(), CallError> {
-        self.for_each_locked(|area| D::begin_change(&area.state));
+        self.for_each_locked(Area::begin_change);
         let result = self.copy_into(child);
         if let Some(all) = PageRange::between(0, USER_END) {
             self.flush(all);
         }
-        self.for_each_locked(|area| D::end_change(&area.state));
+        self.for_each_locked(Area::end_change);
         result
     }
 

@@ -6,11 +6,12 @@
 //!
 //! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
 //! 1. the space's semaphore (parent before child in fork)
-//! 2. the design's index lock
-//! 3. a leaf table's lock (source before destination in mremap, parent before child in fork)
-//! 4. inboxes, the frame source's locks
+//! 2. areas' locks (`vma-lock`): only a writer waits for one; its readers take 4 and 5 only
+//! 3. the design's index lock
+//! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
+//! 5. inboxes, the frame source's locks
 //!
-//! Fetches of memory objects and waits for grace periods happen without 2 to 4; fetches without 1.
+//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2.
 //!
 //! # Rooms
 //! `change` is the one place that edits the area list; `map`, `protect`, `remap`, `advise`, `heap`, `stack` and `fork`

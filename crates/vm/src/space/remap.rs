@@ -176,10 +176,15 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         match source {
             None => {}
             Some(source) if request.keeps_source => self.empty_source(source, target)?,
-            Some(source) => self.prepare_removal(source, reserve)?.commit(|| {
+            Some(source) => {
+                let removed = self.prepare_removal(source, reserve)?.commit_and_hold();
                 self.move_entries(source, target);
                 self.zap_and_prune(source);
-            }),
+                // Before the source is let go: the target's change may hold it, as its neighbour.
+                held.end();
+                removed.end();
+                return Ok(());
+            }
         }
         held.end();
         Ok(())
@@ -191,9 +196,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
-        D::begin_change(&area.state);
+        area.begin_change();
         self.move_entries(source, target);
-        D::end_change(&area.state);
+        area.end_change();
         Ok(())
     }
 

@@ -75,7 +75,7 @@ macro_rules! for_each_design {
             #[allow(unused_imports, reason = "what a body needs differs")]
             use super::*;
             use faultless_sync::{Rwsem2012, RwsemV8};
-            use faultless_vm::design::{MmapSem, SpfV9, SpfV11};
+            use faultless_vm::design::{MmapSem, SpfV9, SpfV11, VmaLock};
 
             fn run<$design: Design<Native>>() $body
 
@@ -92,6 +92,11 @@ macro_rules! for_each_design {
             #[test]
             fn spf_v11() {
                 run::<SpfV11<RwsemV8<Native>>>();
+            }
+
+            #[test]
+            fn vma_lock() {
+                run::<VmaLock<RwsemV8<Native>>>();
             }
         }
     };

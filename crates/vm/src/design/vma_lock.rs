@@ -1,0 +1,158 @@
+//! `vma-lock`: a fault locks the one area that it is about (Linux since 6.4; the reader count in one word since 6.15).
+//!
+//! # Guarantee
+//! While a fault is inside an area, nobody changes it: a writer takes the area's lock and waits until its readers have left before
+//! it reads, moves or takes away any of its translations. So a fault checks once, after it has the lock, and never again.
+//!
+//! # Protocol
+//! ```text
+//! fault                                          writer (holds the semaphore)
+//! RCU: look the area up, trylock; busy: give up  each area that takes part: lock, wait until its readers have left
+//! leave the RCU section                          publish the index, change the areas and their translations
+//! not at the address any more? give up           unlock those that stay
+//! check kind and rights; walk                    removed ones stay locked, and are freed after a grace period
+//! page-table lock: install; unlock the area
+//! ```
+//! | who | does | writes to shared lines |
+//! |---|---|---|
+//! | fault under the area's lock | the above, of anonymous and file memory alike | 5: the area's lock word 2, the page-table lock 2, the entry 1; of a file also the page's references |
+//! | classic fault | as `mmap-sem` | as `mmap-sem` |
+//! | writer | as `mmap-sem`, plus the areas' locks | 7: as `mmap-sem`; the lock word of each area that faults elsewhere 2, of a removed one 1 |
+//!
+//! # What the lookup may find
+//! * An area that has shrunk, moved or grown since: its bounds are looked at again, under its lock (known from ef626c1698c1).
+//! * An area that was removed: it stays locked for good, and it is not freed before the RCU section ends. So the lock
+//!   is the proof that it is still attached, to this space (known from 107d21077790: attachment before bounds).
+//!
+//! Linux uses areas again at once and looks at their space too; here they wait for a grace period.
+//!
+//! # Give-ups
+//! `spf_vma_changed`: no area there, or it is locked, or its bounds have changed. `spf_vma_noanon`: the first store
+//! to private memory, whose reverse-map root decides which neighbours may be joined: it is given under the semaphore, so
+//! that a writer who compares roots sees them still (known from c46000458d57). `spf_vma_access`: the rights forbid it.
+//! `spf_vma_notsup`: a level of tables is missing (a move counts the tables of its source before it locks it), an
+//! object must fetch the page first, or there is no frame; the classic path says which.
+//!
+//! A fault under the area's lock counts as `spf`, also in a space that one thread uses.
+
+use super::Design;
+use crate::area::{Area, AreaFlags, AreaView};
+use crate::error::AccessError;
+use crate::events::{Event, GiveUp};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::space::Space;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use faultless_platform::Platform;
+use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
+
+/// See the module.
+pub struct VmaLock<S>(PhantomData<fn() -> S>);
+
+impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
+    const NAME: &'static str = "vma-lock";
+    type Semaphore = S;
+    type InstanceState = ();
+    type SpaceState = ();
+    type AreaState = PerVmaLock<P>;
+
+    fn new_instance_state(_: usize) {}
+    fn new_space_state() {}
+
+    fn new_area_state() -> PerVmaLock<P> {
+        PerVmaLock::new()
+    }
+
+    #[inline]
+    fn begin_change(area: &PerVmaLock<P>) {
+        area.write_lock();
+    }
+
+    #[inline]
+    fn end_change(area: &PerVmaLock<P>) {
+        area.write_unlock();
+    }
+
+    #[inline]
+    fn update_index((): &(), update: impl FnOnce()) {
+        update();
+    }
+
+    #[inline]
+    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+        // Locked by us, or the space has ended: there is no reader.
+        space.free_area(area);
+    }
+
+    #[inline]
+    fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
+        match under_area_lock(space, fault) {
+            Ok(()) => return Ok(Handled::Speculative),
+            Err(reason) => {
+                space.vm().events().count(Event::SpfFailed);
+                space.vm().events().count(reason.event());
+            }
+        }
+        classic::handle(space, fault)?;
+        Ok(Handled::Classic)
+    }
+}
+
+/// An area that the fault has locked.
+struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>> {
+    area: &'a Area<P, VmaLock<S>>,
+    _read: PerVmaReadGuard<'a, P>,
+}
+
+impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
+    #[inline]
+    fn lookup(space: &'a Space<P, VmaLock<S>>, address: u64) -> Option<Self> {
+        let _rcu = space.memory().rcu().read();
+        let entry = space.index().containing(address)?;
+        // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
+        let area = unsafe { entry.area.as_ref() };
+        area.state.try_read().map(|read| Self { area, _read: read })
+    }
+}
+
+/// Tries to handle a fault under the area's lock.
+fn under_area_lock<P: Platform, S: RwSemaphore<P>>(space: &Space<P, VmaLock<S>>, fault: Fault) -> Result<(), GiveUp> {
+    let held = AreaGuard::lookup(space, fault.address).ok_or(GiveUp::VmaChanged)?;
+    let (area, view) = (held.area, held.area.view());
+    check(&view, fault)?;
+    // Not freed while we have the lock: the tables on the way to an area that is mapped stay.
+    let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
+    let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
+    resolve(&page, &TableLock).map_err(|stop| match stop {
+        Stop::GiveUp(reason) => reason,
+        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup,
+    })
+}
+
+fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
+    if !(view.start..view.end).contains(&fault.address) {
+        return Err(GiveUp::VmaChanged);
+    }
+    if !permits(view.flags, fault.access) {
+        return Err(GiveUp::VmaAccess);
+    }
+    if fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED) {
+        return Err(GiveUp::VmaNoanon);
+    }
+    Ok(())
+}
+
+/// Locks the page table and nothing else: the area's lock keeps it as it is.
+struct TableLock;
+
+impl<P: Platform, D: Design<P>> EntryLock<P, D> for TableLock {
+    #[inline]
+    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    }
+
+    #[inline]
+    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+        page.view.root
+    }
+}
