@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod compare;
+mod duration;
 mod message;
 mod nearest;
 mod output;
@@ -39,6 +41,8 @@ struct Cli {
 enum Command {
     /// Runs a program and records what it does to its memory.
     Record(record::RecordArgs),
+    /// Measures workloads under locking designs and on the host's own kernel.
+    Bench(bench::BenchArgs),
     /// Replays a recorded trace under locking designs and compares them.
     Replay(replay::ReplayArgs),
     /// Compares results with each other.
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Record(args) => record::run(&args, cli.color),
+        Command::Bench(args) => bench::run(&args, cli.color),
         Command::Replay(args) => replay::run(&args, cli.color),
         Command::Compare(args) => compare::run(&args, cli.color),
         Command::Report(args) => report::run(&args),

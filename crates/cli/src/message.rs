@@ -48,6 +48,11 @@ impl Failure {
         Self::Failed(what.to_string(), 1)
     }
 
+    /// A command that was not understood: exit code 2.
+    pub fn usage(what: impl Display) -> Self {
+        Self::Failed(what.to_string(), 2)
+    }
+
     /// Says it and returns the exit code.
     pub fn report(self, color: Color) -> ExitCode {
         match self {

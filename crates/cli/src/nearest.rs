@@ -11,6 +11,13 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
     is_near.then_some(name)
 }
 
+/// Returns a message about an unknown name: the nearest one there is, and all of them.
+pub fn unknown<'a>(kind: &str, wrong: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let guess = nearest(wrong, known.clone()).map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let all: Vec<&str> = known.collect();
+    format!("there is no {kind} '{wrong}'{guess}\nthere are: {}", all.join(", "))
+}
+
 /// Returns how many letters must be put in, taken out or changed (Levenshtein).
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
@@ -40,6 +47,8 @@ mod tests {
         assert_eq!(near("tlb-shootdowns"), Some("tlb_shootdown"));
         assert_eq!(near("pagefault:vma_changed"), Some("pagefault:spf_vma_changed"));
         assert_eq!(near("xyzzyq"), None);
+        let said = unknown("event", "fault", known.into_iter());
+        assert!(said.starts_with("there is no event 'fault'; did you mean faults?") && said.ends_with("tlb_shootdown"));
         assert_eq!(nearest("x", [].into_iter()), None);
         assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
     }

@@ -127,7 +127,7 @@ fn setup(args: &ReplayArgs) -> Setup {
 }
 
 /// Returns the values without those that came before.
-fn distinct<T: Clone + PartialEq>(values: &[T]) -> Vec<T> {
+pub fn distinct<T: Clone + PartialEq>(values: &[T]) -> Vec<T> {
     let first = |&place: &usize| !values[..place].contains(&values[place]);
     (0..values.len()).filter(first).map(|place| values[place].clone()).collect()
 }

@@ -11,8 +11,12 @@
 
 pub mod compare;
 pub mod experiment;
+mod ground;
 pub mod host;
+pub mod measure;
 pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod stats;
+
+pub use faultless_workloads as workloads;

@@ -1,4 +1,4 @@
-//! All of Faultless that talks to the host's kernel: the recorder.
+//! All of Faultless that talks to the host's kernel: the recorder, and the host's address space.
 //!
 //! # Guarantee
 //! What [`record()`] hands back was seen by the kernel in the program that it started; where the kernel could not show
@@ -23,6 +23,7 @@ mod rights;
 mod ring;
 mod session;
 mod signals;
+pub mod space;
 mod spool;
 mod story;
 mod tally;

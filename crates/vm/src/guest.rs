@@ -113,6 +113,30 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         stored.map(|((), faults)| faults)
     }
 
+    /// Loads the words from `address` on, a multiple of 8; they end within the page.
+    pub fn load_words(&self, address: u64, words: &mut [u64]) -> Result<FaultsTaken, AccessError> {
+        debug_assert!(word_offset(address) + words.len() * 8 <= PAGE_BYTES, "the words leave the page");
+        let loaded = self.access(address, Access::Read, |page| {
+            // SAFETY: as in `load`; all words lie in the page.
+            unsafe { load_words::<P>(page.add(word_offset(address)), words) }
+        });
+        loaded.map(|((), faults)| faults)
+    }
+
+    /// Stores words from `address` on, a multiple of 8; they end within the page.
+    pub fn store_words(&self, address: u64, words: &[u64]) -> Result<FaultsTaken, AccessError> {
+        debug_assert!(word_offset(address) + words.len() * 8 <= PAGE_BYTES, "the words leave the page");
+        let stored = self.access(address, Access::Write, |page| {
+            for (place, &value) in words.iter().enumerate() {
+                // SAFETY: as in `load`; all words lie in the page.
+                let word = unsafe { P::AtomicU64::view(page.add(word_offset(address) + place * 8).cast()) };
+                // Relaxed: a program's plain store.
+                word.store(value, Ordering::Relaxed);
+            }
+        });
+        stored.map(|((), faults)| faults)
+    }
+
     /// Fetches an instruction from `address`.
     pub fn fetch(&self, address: u64) -> Result<FaultsTaken, AccessError> {
         self.access(address, Access::Fetch, |_| ()).map(|((), faults)| faults)
@@ -123,11 +147,11 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         &self,
         address: u64,
         access: Access,
-        act: impl Fn(*mut u8) -> R,
+        mut act: impl FnMut(*mut u8) -> R,
     ) -> Result<(R, FaultsTaken), AccessError> {
         let mut faults = FaultsTaken::default();
         loop {
-            match self.try_access(address, access, &act) {
+            match self.try_access(address, access, &mut act) {
                 Ok(result) => return Ok((result, faults)),
                 Err(fault) => faults.note(fault, self.fault(fault)?),
             }
@@ -136,7 +160,7 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
 
     /// One attempt, in guest state.
     #[inline]
-    fn try_access<R>(&self, address: u64, access: Access, act: impl Fn(*mut u8) -> R) -> Result<R, Fault> {
+    fn try_access<R>(&self, address: u64, access: Access, act: impl FnOnce(*mut u8) -> R) -> Result<R, Fault> {
         let space: &Space<P, D> = &self.space;
         let cpu = P::cpu();
         // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
@@ -166,6 +190,19 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
 impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
     fn drop(&mut self) {
         self.space.remove_user();
+    }
+}
+
+/// Loads words that other CPUs may store to.
+///
+/// # Safety
+/// The words from `source` on lie in memory that is accessed atomically by all, and `source` is a multiple of 8.
+pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64]) {
+    for (place, value) in words.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        let word = unsafe { P::AtomicU64::view(source.add(place * 8).cast_mut().cast()) };
+        // Relaxed: a program's plain load.
+        *value = word.load(Ordering::Relaxed);
     }
 }
 

@@ -1,49 +1,18 @@
-//! A virtual memory for one pass: host memory, frames, and the limits that the recorded program had.
+//! A virtual memory for one pass: how much of it is touched beforehand, and the limits that the recorded program had.
 //!
 //! # Guarantee
 //! Limits never refuse what Linux allowed: whether a limit was reached is the recording's to say.
 
-use faultless_phys::{Memory, Options};
-use faultless_platform::Platform;
-use faultless_platform::native::HostRegion;
 use faultless_vm::Limits;
 
-use super::ReplayError;
 use crate::plan::Plan;
 
 /// Frames are touched before they are used, so that the host's own faults are not measured: at most so many.
 const WARMED_FRAMES_MOST: u64 = 128 << 10;
 
-/// Host memory that a pass's frames live in.
-pub(super) struct Ground {
-    region: HostRegion,
-}
-
-impl Ground {
-    /// Reserves host memory.
-    pub(super) fn reserve(bytes: usize) -> Result<Self, ReplayError> {
-        Ok(Self { region: HostRegion::reserve(bytes)? })
-    }
-
-    /// Divides the memory into frames.
-    ///
-    /// Called once for a ground, which outlives the memory and all that is made from it.
-    #[allow(unsafe_code, reason = "the one place where frames begin")]
-    pub(super) fn memory<P: Platform>(&self, nr_cpus: usize) -> Result<Memory<P>, ReplayError> {
-        // SAFETY: the region is fresh, so zero, and used by this memory alone; `pass` keeps it until the memory has gone.
-        Ok(unsafe { Memory::new(self.region.base(), self.region.len_bytes(), nr_cpus, Options::default()) }?)
-    }
-}
-
-/// Touches as many frames as the plan may need, and gives them back.
-#[allow(unsafe_code, reason = "frames are given back by their owner")]
-pub(super) fn warm<P: Platform>(memory: &Memory<P>, plan: &Plan) {
-    let wanted = plan.demand.frames().min(WARMED_FRAMES_MOST) as usize;
-    let frames: Vec<_> = (0..wanted).map_while(|_| memory.try_alloc_zeroed().ok()).collect();
-    for pfn in frames.into_iter().rev() {
-        // SAFETY: allocated above, and never used since.
-        unsafe { memory.free(pfn) };
-    }
+/// Returns how many frames to touch before they are used, so that the host's own faults are not measured.
+pub(super) fn warmed_frames(plan: &Plan) -> usize {
+    plan.demand.frames().min(WARMED_FRAMES_MOST) as usize
 }
 
 /// Returns the limits of every space.

@@ -16,10 +16,11 @@ use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{CallError, Guest, Limits, SpaceRef, Vm};
 
 use super::actor::Actor;
-use super::instance::{self, Ground};
+use super::instance;
 use super::objects::Objects;
 use super::tally::Tally;
 use super::{Checking, ReplayError, Settings};
+use crate::ground::{self, Ground};
 use crate::plan::ids::SpaceIndex;
 use crate::plan::regions::PAGE;
 use crate::plan::{Plan, Step};
@@ -55,7 +56,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
         let memory = ground.memory::<P>(self.nr_cpus)?;
         let nr_free = memory.nr_free();
         let vm = self.alone(|| {
-            instance::warm(&memory, self.plan);
+            ground::warm(&memory, instance::warmed_frames(self.plan));
             Vm::<P, D>::new(memory.clone())
         });
         let vm = vm.map_err(|cause| self.out_of_memory(cause.to_string()))?;
@@ -72,15 +73,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
 impl<'a, P: Threads> Visitor<'a, P> {
     /// Runs `act` on a slot of the machine, by itself.
     fn alone<R: Send>(&self, act: impl FnOnce() -> R + Send) -> R {
-        let (act, result) = (SpinMutex::<P, _>::new(Some(act)), SpinMutex::<P, _>::new(None));
-        P::run(self.machine, 1, &|_| {
-            P::enter();
-            let taken = act.lock().take();
-            let value = taken.map(|act| act());
-            *result.lock() = value;
-            P::leave();
-        });
-        result.into_inner().expect("the thread ran, or its panic was passed on")
+        ground::alone::<P, R>(self.machine, act)
     }
 
     fn out_of_memory(&self, cause: String) -> ReplayError {

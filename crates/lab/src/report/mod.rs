@@ -8,6 +8,7 @@
 //! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`] for any set; [`replay`] has what
 //! is the replay's own.
 
+pub mod bench;
 pub mod columns;
 pub mod csv;
 pub mod json;

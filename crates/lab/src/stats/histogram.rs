@@ -42,6 +42,23 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
+    /// Returns the values that were counted, each as its bucket's largest, with how often.
+    pub fn pairs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(bucket, &count)| (highest(bucket), count))
+    }
+
+    /// Returns the histogram of values with how often each was counted.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let mut histogram = Self::default();
+        for (ns, count) in pairs {
+            histogram.counts[bucket(ns)] += count;
+            histogram.total += count;
+            histogram.sum_ns = histogram.sum_ns.saturating_add(ns.saturating_mul(count));
+        }
+        histogram
+    }
+
     /// Returns how many values were counted.
     pub fn total(&self) -> u64 {
         self.total

@@ -13,6 +13,7 @@
 //! lookups take no lock.
 
 mod pool;
+mod read;
 
 pub(crate) use pool::Pool;
 pub use pool::{ObjectHandle, ObjectRef};

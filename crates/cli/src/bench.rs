@@ -1,0 +1,268 @@
+//! `faultless bench`: workloads under one locking design after the other, and on the host's own kernel.
+//!
+//! # Guarantee
+//! Arms that can't go on fail by themselves, and the others are measured. The exit code is 0 if all were measured, 1 if
+//! one failed, 2 if the command was not understood, 130 if it was interrupted; what was measured is printed all the same.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use faultless_lab::experiment::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
+use faultless_lab::host;
+use faultless_lab::measure::{self, Arm, HOST_DESIGN, Mode, Outcome, Pinning, Setup};
+use faultless_lab::report::MachineInfo;
+use faultless_lab::report::bench::{self, BenchReport};
+use faultless_lab::workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::message::{Color, Failure, Tone, say};
+use crate::nearest::unknown;
+use crate::output::OutputArgs;
+use crate::replay::distinct;
+use crate::{duration, size};
+
+/// The arguments of `bench`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  faultless bench
+  faultless bench page_fault1 malloc1 --cpus 1,2
+  faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
+
+Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
+own kernel: the same program in processes made for it, by real system calls. `faultless workloads` says what each \
+workload does, `faultless designs` what each design is.
+
+The exit code is 0 if all was measured, 1 if something failed, 2 if the command was not understood, and 130 if it was \
+interrupted: what was measured until then is printed.")]
+pub struct BenchArgs {
+    /// Workloads, each with its flags in one word; a selection that takes about a minute unless named.
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+
+    /// Designs to compare; all of them and the host's kernel unless named. Example: --design mmap-sem,linux
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    design: Vec<String>,
+
+    /// Semaphores beneath the designs. Example: --semaphore rwsem-2012,rwsem-v8
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
+    semaphore: Vec<String>,
+
+    /// The machine to run on. Example: --machine native
+    #[arg(long, value_name = "NAME", default_value = "native")]
+    machine: String,
+
+    /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said.
+    /// Example: --cpus 1,2
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: Vec<u16>,
+
+    /// Runs of each design before those that count. Example: -w 3
+    #[arg(short, long, value_name = "RUNS", default_value_t = 1)]
+    warm_up: u32,
+
+    /// Runs of each design. Example: -r 30
+    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
+    runs: u32,
+
+    /// How long a run works. Example: -d 2s
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse, default_value = "200ms")]
+    duration: u64,
+
+    /// Give each worker an address space of its own, instead of making all of them threads of one.
+    #[arg(long)]
+    processes: bool,
+
+    /// Keep each worker on one CPU: if there are enough CPUs (auto, unless said), always (--pin alone), or never.
+    /// Example: --pin=never
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "always")]
+    pin: Pin,
+
+    /// Only workloads whose names contain this, or match it if it holds * or ?. Example: --filter 'page_fault?'
+    #[arg(long, value_name = "PATTERN")]
+    filter: Option<String>,
+
+    /// Only print which workloads would run.
+    #[arg(long)]
+    list: bool,
+
+    /// Draws the order of the designs in each run. Example: --seed 7
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Physical memory of the virtual memories; as much as each workload needs unless said. Example: --memory 2G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<usize>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Whether workers stay on one CPU each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pin {
+    /// If there are enough CPUs.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
+    let specs = chosen(args)?;
+    if args.list {
+        return list(&specs);
+    }
+    let setup = setup(args, specs)?;
+    args.output.prepare()?;
+    warn(&setup, color);
+    measure::on_interrupt();
+    let bar = progress_bar(setup.arms().len() * (setup.runs + setup.warm_ups));
+    let outcome = measure::run(&setup, &|made, arm| show(&bar, made, arm)).map_err(Failure::usage);
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    print(args, &setup, &outcome, color)?;
+    Ok(complain(&outcome, color))
+}
+
+/// Returns the workloads to run.
+fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
+    let named = args.workloads.iter().map(|text| Spec::parse(text).map_err(|error| misnamed(&error)));
+    let mut specs = named.collect::<Result<Vec<Spec>, Failure>>()?;
+    if specs.is_empty() {
+        // A filter chooses among all of them.
+        let is_default = |workload: &&Workload| args.filter.is_some() || DEFAULT_SELECTION.contains(&workload.name);
+        specs = WORKLOADS.iter().filter(is_default).map(Workload::plain).collect();
+    }
+    let Some(filter) = &args.filter else { return Ok(specs) };
+    specs.retain(|spec| matches(filter, spec.workload.name));
+    match specs.is_empty() {
+        true => Err(Failure::usage(unknown("workload that matches", filter, workload_names()))),
+        false => Ok(specs),
+    }
+}
+
+fn workload_names() -> impl Iterator<Item = &'static str> + Clone {
+    WORKLOADS.iter().map(|workload| workload.name)
+}
+
+fn misnamed(error: &SpecError) -> Failure {
+    match error {
+        SpecError::Unknown(name) => Failure::usage(unknown("workload", name, workload_names())),
+        other => Failure::usage(other),
+    }
+}
+
+/// Returns whether a name contains the pattern, or matches it if it has a `*` or `?`.
+fn matches(pattern: &str, name: &str) -> bool {
+    if pattern.contains(['*', '?']) { glob(pattern.as_bytes(), name.as_bytes()) } else { name.contains(pattern) }
+}
+
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => glob(rest, name) || name.split_first().is_some_and(|(_, name)| glob(pattern, name)),
+        (Some((b'?', rest)), Some((_, name))) => glob(rest, name),
+        (Some((letter, rest)), Some((other, name))) => letter == other && glob(rest, name),
+        _ => false,
+    }
+}
+
+fn list(specs: &[Spec]) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    for spec in specs {
+        writeln!(out, "{:<18} {}", spec.name, spec.workload.about)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn setup(args: &BenchArgs, specs: Vec<Spec>) -> Result<Setup, Failure> {
+    if args.machine != "native" {
+        return Err(Failure::usage(unknown("machine", &args.machine, ["native"].into_iter())));
+    }
+    let designs = known("design", &args.design, designs())?;
+    let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
+    let cpus = if args.cpus.is_empty() { vec![host::cpus()] } else { args.cpus.iter().map(|&n| n.into()).collect() };
+    Ok(Setup {
+        specs,
+        designs,
+        semaphores,
+        cpus: distinct(&cpus),
+        mode: if args.processes { Mode::Processes } else { Mode::Threads },
+        runs: args.runs as usize,
+        warm_ups: args.warm_up as usize,
+        duration_ns: args.duration,
+        seed: args.seed,
+        pinning: match args.pin {
+            Pin::Auto => Pinning::IfEnough,
+            Pin::Always => Pinning::Always,
+            Pin::Never => Pinning::Never,
+        },
+        memory_bytes: args.memory,
+    })
+}
+
+/// Returns the names of all designs.
+pub fn designs() -> Vec<&'static str> {
+    DESIGNS.iter().copied().chain([HOST_DESIGN]).collect()
+}
+
+/// Returns the names that were asked for, or all; each of them must be known.
+fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<Vec<String>, Failure> {
+    if asked.is_empty() {
+        return Ok(names.into_iter().map(Into::into).collect());
+    }
+    match asked.iter().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => Err(Failure::usage(unknown(kind, name, names.into_iter()))),
+        None => Ok(distinct(asked)),
+    }
+}
+
+fn warn(setup: &Setup, color: Color) {
+    let there_are = host::cpus();
+    let too_many: Vec<String> = setup.cpus.iter().filter(|&&cpus| cpus > there_are).map(usize::to_string).collect();
+    if !too_many.is_empty() {
+        let asked = too_many.join(", ");
+        say(
+            color,
+            Tone::Warning,
+            &format!(
+                "{asked} CPUs were asked for, and there are {there_are}: workers will wait for them, as the result's run_delay_ns says"
+            ),
+        );
+    }
+}
+
+/// Returns a bar that is shown on a terminal only.
+fn progress_bar(runs: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("measuring [{bar:40}] run {pos} of {len}, {eta} left: {msg}");
+    ProgressBar::new(runs as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+}
+
+fn show(bar: &ProgressBar, made: usize, arm: &Arm) {
+    bar.set_position(made as u64);
+    if !bar.is_hidden() {
+        bar.set_message(arm.to_string());
+    }
+}
+
+fn print(args: &BenchArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
+    let machine = MachineInfo::native();
+    let report = BenchReport { machine: &machine, setup, outcome };
+    let human = |out: &mut dyn Write| bench::human::write(&report, out);
+    let markdown = |out: &mut dyn Write| bench::markdown::write(&report, out);
+    args.output.hand_out(&bench::result_set(&report), human, markdown, color)
+}
+
+/// Says on stderr what failed; returns the exit code.
+fn complain(outcome: &Outcome, color: Color) -> ExitCode {
+    let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| (&arm.arm, error)));
+    let mut code = ExitCode::SUCCESS;
+    for (arm, error) in failed {
+        say(color, Tone::Error, &format!("{arm}: {error}"));
+        code = ExitCode::FAILURE;
+    }
+    if outcome.was_interrupted { ExitCode::from(130) } else { code }
+}

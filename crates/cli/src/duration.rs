@@ -1,0 +1,34 @@
+//! Durations as people write them: `300ms`, `2s`.
+
+/// Parses a duration in nanoseconds; a unit is needed.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a duration; write for example 300ms, 2s, 50us or 1m");
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').ok_or_else(wrong)?;
+    let unit_ns = match &text[digits..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+    let ns = number * unit_ns;
+    if ns >= 1.0 && ns < u64::MAX as f64 { Ok(ns as u64) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_understood_or_refused() {
+        assert_eq!(parse("300ms"), Ok(300_000_000));
+        assert_eq!(parse("2s"), Ok(2_000_000_000));
+        assert_eq!(parse("1.5s"), Ok(1_500_000_000));
+        assert_eq!(parse("50us"), Ok(50_000));
+        for wrong in ["", "5", "s", "0s", "-1s", "1h", "1.2.3s", "99999999999999m"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One run on the host's kernel: the same programs, the same loop, in processes made for it.
+//!
+//! # Guarantee
+//! Threads of one address space are threads of one process that was made for the run; with [`Mode::Processes`] each
+//! worker is a process. Nothing of the run is left in the process that asks.
+
+use std::fs::File;
+use std::sync::Mutex;
+
+use faultless_linux::space::{self as host, Family, Together, Usage};
+use faultless_platform::native::{Machine, Native};
+use faultless_platform::{Processor, Threads};
+use faultless_workloads::{Program, Refused, Seat, Worker};
+use serde_json::{Value, json};
+
+use super::drive::{Tally, Window, drive};
+use super::host_space::HostSpace;
+use super::site::{HostSite, Pinning, Site};
+use super::vm::sum_up;
+use super::{Job, MeasureError, Run};
+use crate::stats::Histogram;
+
+/// From the moment all workers are ready to the start: each of them has to look again first.
+const START_NS: u64 = 500_000;
+
+/// Runs a job once on the host's kernel.
+pub fn once(job: &Job, pinning: Pinning) -> Result<Run, MeasureError> {
+    let common = host::memory_file().map_err(|errno| refused(Refused::Call { call: "memfd_create", errno }))?;
+    let (nr_spaces, _) = job.spaces();
+    let site = HostSite::new(pinning, job.cpus);
+    let life = |space: usize, together: &Together| {
+        let process = Process { job, common: &common, site: &site, together, space };
+        process.live().to_string().into_bytes()
+    };
+    let messages = Family::run(nr_spaces, &life).map_err(MeasureError::Child)?;
+    let mut said = Said::default();
+    messages.iter().try_for_each(|message| said.add(message)).map_err(MeasureError::Message)?;
+    if host::has_interrupt() {
+        return Err(MeasureError::Interrupted);
+    }
+    said.conclude()
+}
+
+fn refused(cause: Refused) -> MeasureError {
+    MeasureError::Refused { cause, memory_bytes: None }
+}
+
+/// A measuring process.
+struct Process<'a> {
+    job: &'a Job,
+    common: &'a File,
+    site: &'a HostSite,
+    together: &'a Together,
+    space: usize,
+}
+
+impl Process<'_> {
+    /// Lives; returns what to tell the parent.
+    fn live(&self) -> Value {
+        let (_, team) = self.job.spaces();
+        let done: Mutex<Vec<(Tally, Usage)>> = Mutex::default();
+        match self.job.spec.prepare::<Native>(&HostSpace::new(self.common), team) {
+            Err(cause) => {
+                self.together.stop();
+                json!({ "refused": words(cause) })
+            }
+            Ok(program) => {
+                Native::run(&Machine::new(team), team, &|worker| {
+                    let result = self.work(program.as_ref(), worker, team);
+                    done.lock().expect("no worker panicked, or the run would").push(result);
+                });
+                let done = done.into_inner().expect("all workers have ended");
+                Value::Array(done.iter().map(|(tally, usage)| tell(tally, *usage)).collect())
+            }
+        }
+    }
+
+    fn work(&self, program: &dyn Program<Native>, worker: usize, team: usize) -> (Tally, Usage) {
+        let seat = Seat { worker, team, global: self.space * team + worker };
+        self.site.settle(seat.global, self.job.nr_workers());
+        Native::enter();
+        let view = HostSpace::new(self.common);
+        let result = match program.worker(seat, &view) {
+            Ok(mut worker) => self.measure(worker.as_mut()),
+            Err(cause) => {
+                self.together.stop();
+                (Tally::failed(cause), Usage::default())
+            }
+        };
+        Native::leave();
+        result
+    }
+
+    fn measure(&self, worker: &mut dyn Worker) -> (Tally, Usage) {
+        let start_ns = self.together.arrive(self.job.nr_workers(), || Native::now() + START_NS);
+        let Some(start_ns) = start_ns else { return Default::default() };
+        let window = Window {
+            start_ns,
+            duration_ns: self.job.duration_ns,
+            steps_per_timing: self.job.spec.workload.steps_per_timing,
+            has_stopped: &|| self.together.has_stopped(),
+        };
+        let (delay, before) = (self.site.begin(), Usage::of_this_thread());
+        let mut tally = drive::<Native>(worker, &window);
+        let usage = Usage::of_this_thread().since(before);
+        tally.run_delay_ns = delay.and_then(|delay| delay.since_begin_ns());
+        if tally.refused.is_some() {
+            self.together.stop();
+        }
+        worker.finish();
+        (tally, usage)
+    }
+}
+
+fn words(cause: Refused) -> Value {
+    match cause {
+        Refused::Call { call, errno } => json!({ "call": call, "errno": errno }),
+        other => json!({ "call": other.to_string(), "errno": 0 }),
+    }
+}
+
+fn tell(tally: &Tally, usage: Usage) -> Value {
+    json!({
+        "ops": tally.ops,
+        "elapsed_ns": tally.elapsed_ns,
+        "aside_ns": tally.aside_ns,
+        "run_delay_ns": tally.run_delay_ns,
+        "refused": tally.refused.map(words),
+        "latency": tally.latency.pairs().collect::<Vec<_>>(),
+        "faults": usage.faults,
+        "sleeps": usage.sleeps,
+        "preemptions": usage.preemptions,
+    })
+}
+
+/// What the measuring processes said.
+#[derive(Default)]
+struct Said {
+    tallies: Vec<Tally>,
+    usage: Usage,
+    refusal: Option<String>,
+}
+
+impl Said {
+    fn add(&mut self, message: &[u8]) -> Result<(), String> {
+        let value: Value = serde_json::from_slice(message).map_err(|error| error.to_string())?;
+        self.refuse(&value["refused"]);
+        for worker in value.as_array().into_iter().flatten() {
+            self.refuse(&worker["refused"]);
+            self.tallies.push(heard(worker));
+            self.usage.faults += number(worker, "faults");
+            self.usage.sleeps += number(worker, "sleeps");
+            self.usage.preemptions += number(worker, "preemptions");
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, words: &Value) {
+        if let Some(call) = words["call"].as_str() {
+            let errno = words["errno"].as_i64().unwrap_or(0) as i32;
+            let error = std::io::Error::from_raw_os_error(errno);
+            self.refusal.get_or_insert(if errno == 0 { call.into() } else { format!("{call}: {error}") });
+        }
+    }
+
+    fn conclude(self) -> Result<Run, MeasureError> {
+        if let Some(refusal) = self.refusal {
+            return Err(MeasureError::Message(refusal));
+        }
+        let mut run = sum_up(&self.tallies).map_err(refused)?;
+        let Usage { faults, sleeps, preemptions } = self.usage;
+        run.counters = vec![("faults", faults), ("sleeps", sleeps), ("preemptions", preemptions)];
+        Ok(run)
+    }
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+fn heard(worker: &Value) -> Tally {
+    let pairs = worker["latency"].as_array().into_iter().flatten();
+    let pairs = pairs.filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_u64()?)));
+    Tally {
+        ops: number(worker, "ops"),
+        elapsed_ns: number(worker, "elapsed_ns"),
+        aside_ns: number(worker, "aside_ns"),
+        latency: Histogram::from_pairs(pairs),
+        run_delay_ns: worker["run_delay_ns"].as_u64(),
+        refused: None,
+    }
+}

@@ -1,0 +1,161 @@
+//! Measuring a workload: the same loop on a virtual memory of any design, on any platform, and on the host's kernel.
+//!
+//! # Guarantee
+//! * I1 every worker's operations are counted in its own time window, which begins when all workers are ready, and lasts
+//!   as long as asked for, up to the end of the step in which that time is over
+//! * I2 what a run needs before and after its window is not counted: neither operations nor counters nor time
+//! * I3 a run that fails says why and under which circumstances, and leaves nothing behind
+//! * I4 what disturbed a run, waiting for a CPU above all, is told with its result
+//!
+//! # Rooms
+//! `drive` is the loop; `vm` and `host` are the two grounds it runs on, `site` the machine's threads; `session` runs many
+//! in turn.
+
+mod drive;
+mod host;
+mod host_space;
+mod session;
+mod site;
+mod vm;
+
+use std::fmt;
+
+use faultless_linux::space::ChildError;
+use faultless_phys::SetupError;
+use faultless_platform::native::ReserveError;
+use faultless_vm::check::Broken;
+use faultless_vm::registry::Unknown;
+use faultless_workloads::{Refused, Spec};
+
+use crate::stats::Histogram;
+
+pub use crate::report::Mode;
+pub use faultless_linux::space::on_interrupt;
+pub use host::once as once_on_host;
+pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, run};
+pub use site::{HostSite, NoSite, Pinning, Site};
+pub use vm::once;
+
+/// The design that is the host's kernel.
+pub const HOST_DESIGN: &str = "linux";
+
+/// One run to make.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The workload, with its flags.
+    pub spec: Spec,
+    /// The design.
+    pub design: String,
+    /// The semaphore beneath it; the host has its own.
+    pub semaphore: String,
+    /// CPUs.
+    pub cpus: usize,
+    /// Whether workers share an address space.
+    pub mode: Mode,
+    /// How long the workers work.
+    pub duration_ns: u64,
+    /// Physical memory; as much as the workload needs unless said.
+    pub memory_bytes: Option<usize>,
+}
+
+impl Job {
+    /// Returns how many workers the job has.
+    pub fn nr_workers(&self) -> usize {
+        self.spec.nr_workers(self.cpus)
+    }
+
+    /// Returns how many address spaces there are, and how many workers each has.
+    fn spaces(&self) -> (usize, usize) {
+        match self.mode {
+            Mode::Threads => (1, self.nr_workers()),
+            Mode::Processes => (self.nr_workers(), 1),
+        }
+    }
+}
+
+/// What a run measured.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The longest window of a worker.
+    pub elapsed_ns: u64,
+    /// Operations of all workers.
+    pub ops: u64,
+    /// How many workers there were.
+    pub workers: usize,
+    /// The sum of the workers' rates, each over its own window.
+    pub ops_per_s: f64,
+    /// How long a step took; of the steps of short ones some are timed.
+    pub latency: Histogram,
+    /// What was counted in the windows.
+    pub counters: Vec<(&'static str, u64)>,
+    /// What workers waited for the address-space locks; unknown on the host.
+    pub lock_wait_ns: Option<u64>,
+    /// The largest resident sizes of the address spaces, added up; unknown on the host.
+    pub peak_rss_bytes: Option<u64>,
+    /// What workers waited for a CPU; unknown where nobody tells.
+    pub run_delay_ns: Option<u64>,
+}
+
+/// Of the workers' time, what waiting for a CPU may take before a run counts as disturbed.
+const DISTURBED_SHARE: f64 = 0.02;
+
+impl Run {
+    /// Returns whether the workers were kept waiting for CPUs so long that the result is less than it seems.
+    pub fn is_disturbed(&self) -> bool {
+        let busy_ns = self.elapsed_ns as f64 * self.workers as f64;
+        self.run_delay_ns.is_some_and(|delay_ns| delay_ns as f64 > busy_ns * DISTURBED_SHARE)
+    }
+}
+
+/// Why a run came to no result.
+#[derive(Debug)]
+pub enum MeasureError {
+    /// The design or the semaphore has a name that nobody knows.
+    Unknown(Unknown),
+    /// The host gave no room for the physical memory.
+    Reserve(ReserveError),
+    /// The physical memory can't be set up.
+    Setup(SetupError),
+    /// A worker could not go on.
+    Refused {
+        /// Why.
+        cause: Refused,
+        /// The physical memory; nothing on the host.
+        memory_bytes: Option<usize>,
+    },
+    /// An invariant of the instance does not hold at the end.
+    Broken(Broken),
+    /// Frames were left over when all spaces and files had gone.
+    Leak {
+        /// How many.
+        frames: u64,
+    },
+    /// The host's measuring process failed.
+    Child(ChildError),
+    /// The host's measuring process said something that is no result.
+    Message(String),
+    /// The run was interrupted.
+    Interrupted,
+}
+
+impl fmt::Display for MeasureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(Unknown::Design) => write!(f, "there is no such design"),
+            Self::Unknown(Unknown::Semaphore) => write!(f, "there is no such semaphore"),
+            Self::Reserve(error) => write!(f, "{error}"),
+            Self::Setup(error) => write!(f, "{error}"),
+            Self::Refused { cause: Refused::OutOfFrames, memory_bytes: Some(bytes) } => {
+                write!(f, "out of frames: {} MiB are too few; give it more with --memory", bytes >> 20)
+            }
+            Self::Refused { cause, .. } => write!(f, "{cause}"),
+            Self::Broken(broken) => write!(f, "at the end {broken}"),
+            Self::Leak { frames } => write!(f, "{frames} frames were not given back at the end"),
+            Self::Child(error) => write!(f, "{error}"),
+            Self::Message(what) => write!(f, "the measuring process gave no result: {what}"),
+            Self::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for MeasureError {}

@@ -1,0 +1,185 @@
+//! Workloads under several designs: runs in turn, and what they say together.
+//!
+//! # Guarantee
+//! Every run counts that ended in order; none is dropped or repeated. The arms of one run stand next to each other in
+//! time, in an order that the seed draws anew for each run. An arm that fails stops, and the others go on.
+
+use std::fmt;
+
+use faultless_linux::space::has_interrupt;
+use faultless_platform::MAX_CPUS;
+use faultless_platform::native::{Machine, Native};
+use faultless_workloads::Spec;
+
+use super::site::{HostSite, Pinning};
+use super::{HOST_DESIGN, Job, MeasureError, Mode, Run, once, once_on_host};
+use crate::stats::Random;
+
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Workloads with their flags.
+    pub specs: Vec<Spec>,
+    /// Designs by name; [`HOST_DESIGN`] is the host's kernel.
+    pub designs: Vec<String>,
+    /// Semaphores by name.
+    pub semaphores: Vec<String>,
+    /// CPUs; one arm for each number.
+    pub cpus: Vec<usize>,
+    /// Whether workers share an address space.
+    pub mode: Mode,
+    /// Runs of each arm that count.
+    pub runs: usize,
+    /// Runs of each arm before that.
+    pub warm_ups: usize,
+    /// How long a run is.
+    pub duration_ns: u64,
+    /// Draws the order of the arms.
+    pub seed: u64,
+    /// Whether workers stay on one CPU each.
+    pub pinning: Pinning,
+    /// Physical memory of a run; as much as each workload needs unless said.
+    pub memory_bytes: Option<usize>,
+}
+
+/// One way to run one workload.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    /// The workload.
+    pub spec: Spec,
+    /// The design.
+    pub design: String,
+    /// The semaphore; the host has its own.
+    pub semaphore: Option<String>,
+    /// CPUs.
+    pub cpus: usize,
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { spec, design, cpus, .. } = self;
+        write!(f, "{} under {design}", spec.name)?;
+        self.semaphore.iter().try_for_each(|semaphore| write!(f, " over {semaphore}"))?;
+        write!(f, " on {cpus} CPUs")
+    }
+}
+
+/// An arm's runs, in order.
+#[derive(Debug)]
+pub struct ArmResult {
+    /// Which arm.
+    pub arm: Arm,
+    /// What came out, run by run.
+    pub runs: Vec<Run>,
+    /// Why the arm has fewer runs than asked for.
+    pub error: Option<MeasureError>,
+}
+
+/// What came out of a session.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Arm by arm, in the order in which they were asked for.
+    pub arms: Vec<ArmResult>,
+    /// Whether somebody ended it early.
+    pub was_interrupted: bool,
+}
+
+/// Why a session did not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionError {
+    /// No arm, or no run.
+    Nothing,
+    /// So many CPUs can't be.
+    Cpus(usize),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => write!(f, "there is nothing to run"),
+            Self::Cpus(cpus) => write!(f, "{cpus} CPUs: a machine has 1 to {MAX_CPUS}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl Setup {
+    /// Returns the arms, in the order in which they are reported.
+    pub fn arms(&self) -> Vec<Arm> {
+        let mut arms = Vec::new();
+        for (spec, &cpus) in self.specs.iter().flat_map(|spec| self.cpus.iter().map(move |cpus| (spec, cpus))) {
+            for design in &self.designs {
+                let semaphores: Vec<Option<String>> = match design.as_str() {
+                    HOST_DESIGN => vec![None],
+                    _ => self.semaphores.iter().cloned().map(Some).collect(),
+                };
+                let arm = |semaphore| Arm { spec: spec.clone(), design: design.clone(), semaphore, cpus };
+                arms.extend(semaphores.into_iter().map(arm));
+            }
+        }
+        arms
+    }
+
+    fn check(&self) -> Result<(), SessionError> {
+        match self.cpus.iter().find(|cpus| !(1..=MAX_CPUS).contains(cpus)) {
+            Some(&cpus) => Err(SessionError::Cpus(cpus)),
+            None if self.runs == 0 || self.arms().is_empty() => Err(SessionError::Nothing),
+            None => Ok(()),
+        }
+    }
+
+    fn job(&self, arm: &Arm) -> Job {
+        Job {
+            spec: arm.spec.clone(),
+            design: arm.design.clone(),
+            semaphore: arm.semaphore.clone().unwrap_or_default(),
+            cpus: arm.cpus,
+            mode: self.mode,
+            duration_ns: self.duration_ns,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    /// Runs an arm once on its machine.
+    fn run_arm(&self, arm: &Arm) -> Result<Run, MeasureError> {
+        let job = self.job(arm);
+        if arm.design == HOST_DESIGN {
+            return once_on_host(&job, self.pinning);
+        }
+        let site = HostSite::new(self.pinning, arm.cpus);
+        once::<Native>(&Machine::new(arm.cpus), &job, &site, &has_interrupt)
+    }
+}
+
+/// Runs a session; `progress` is told before each run how many were made, and which comes.
+pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, SessionError> {
+    setup.check()?;
+    let arms = setup.arms().into_iter();
+    let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
+    let mut random = Random::new(setup.seed);
+    let mut made = 0;
+    for turn in 0..setup.warm_ups + setup.runs {
+        let mut order: Vec<usize> = (0..results.len()).collect();
+        random.shuffle(&mut order);
+        for place in order {
+            let result = &mut results[place];
+            if result.error.is_none() && !has_interrupt() {
+                progress(made, &result.arm);
+                result.add(setup, turn);
+            }
+            made += 1;
+        }
+    }
+    Ok(Outcome { arms: results, was_interrupted: has_interrupt() })
+}
+
+impl ArmResult {
+    fn add(&mut self, setup: &Setup, turn: usize) {
+        match setup.run_arm(&self.arm) {
+            Ok(run) if turn >= setup.warm_ups => self.runs.push(run),
+            Ok(_) | Err(MeasureError::Interrupted) => {}
+            Err(error) => self.error = Some(error),
+        }
+    }
+}

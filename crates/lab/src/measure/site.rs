@@ -1,0 +1,77 @@
+//! What a run's threads do with the machine that carries them: where they run, and what kept them from running.
+
+use faultless_linux::space::{Affinity, RunDelay};
+
+/// The machine beneath a run's threads.
+pub trait Site: Sync {
+    /// Readies the calling thread, the worker of that number of so many.
+    fn settle(&self, worker: usize, nr_workers: usize);
+    /// Begins to count what the calling thread waits for a CPU.
+    fn begin(&self) -> Option<RunDelay>;
+    /// Returns whether frames are to be touched beforehand, because touching host memory first takes the host's time.
+    fn has_cold_memory(&self) -> bool;
+}
+
+/// No real machine: time is virtual, or nobody asks.
+#[derive(Clone, Copy, Debug)]
+pub struct NoSite;
+
+impl Site for NoSite {
+    fn settle(&self, _worker: usize, _nr_workers: usize) {}
+
+    fn begin(&self) -> Option<RunDelay> {
+        None
+    }
+
+    fn has_cold_memory(&self) -> bool {
+        false
+    }
+}
+
+/// Whether workers stay on one CPU each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pinning {
+    /// If there are enough CPUs.
+    #[default]
+    IfEnough,
+    /// Always: with too few CPUs several workers share one.
+    Always,
+    /// Never: the kernel's scheduler chooses among as many CPUs as the run has.
+    Never,
+}
+
+/// The host.
+#[derive(Clone, Debug)]
+pub struct HostSite {
+    affinity: Option<Affinity>,
+    pinning: Pinning,
+    cpus: usize,
+}
+
+impl HostSite {
+    /// Returns the host for a run on so many of its CPUs.
+    pub fn new(pinning: Pinning, cpus: usize) -> Self {
+        Self { affinity: Affinity::of_this_thread().ok(), pinning, cpus }
+    }
+}
+
+impl Site for HostSite {
+    fn settle(&self, worker: usize, nr_workers: usize) {
+        let Some(affinity) = &self.affinity else { return };
+        let is_pinned = match self.pinning {
+            Pinning::IfEnough => nr_workers <= affinity.nr_cpus().min(self.cpus),
+            Pinning::Always => true,
+            Pinning::Never => false,
+        };
+        // What the kernel refuses is no worse than not asking; the run delay tells.
+        let _ = if is_pinned { affinity.pin(worker % self.cpus) } else { affinity.keep_to(self.cpus) };
+    }
+
+    fn begin(&self) -> Option<RunDelay> {
+        RunDelay::begin()
+    }
+
+    fn has_cold_memory(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,293 @@
+//! One run on a virtual memory, under one design, on a machine of any platform.
+//!
+//! # Protocol
+//! ```text
+//! each worker:  makes its part of the program | barrier | works in its window | barrier | ends
+//! the last at the first barrier reads the counters and sets the start; the last at the second reads them again
+//! ```
+
+use faultless_platform::{Atomic, Ordering, Threads};
+use faultless_sync::{Barrier, Side, SpinMutex};
+use faultless_vm::check::invariants;
+use faultless_vm::design::Design;
+use faultless_vm::registry::{DesignVisitor, with_design};
+use faultless_vm::{Event, Limits, SpaceRef, Vm};
+use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
+
+use super::drive::{Tally, Window, drive};
+use super::site::Site;
+use super::{Job, MeasureError, Run};
+use crate::ground::{Ground, alone, warm};
+use crate::stats::Histogram;
+
+/// Frames that an instance needs besides what the programs need: its own, and what waits for a grace period.
+const FRAMES_BESIDES: u64 = 4096;
+/// Frames that each CPU keeps at hand.
+const FRAMES_EACH_CPU: u64 = 512;
+/// Where the heap begins, and what a C program has of it when it starts.
+const HEAP_START: u64 = 0x5555_0000_0000;
+const HEAP_BYTES: u64 = 33 * PAGE;
+/// From the moment all workers are ready to the start: each of them has to wake first.
+const START_NS_EACH: u64 = 20_000;
+const START_NS_LEAST: u64 = 50_000;
+
+/// Runs a job once on a machine of the platform `P`, which has `job.cpus` CPUs.
+///
+/// The run ends early, with [`MeasureError::Interrupted`], once `has_stopped` says so.
+pub fn once<P: Threads>(
+    machine: &P::Machine,
+    job: &Job,
+    site: &dyn Site,
+    has_stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<Run, MeasureError> {
+    let visitor = Visitor::<P> { machine, job, site, has_stopped };
+    with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
+}
+
+struct Visitor<'a, P: Threads> {
+    machine: &'a P::Machine,
+    job: &'a Job,
+    site: &'a dyn Site,
+    has_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Job {
+    /// Returns the frames that the job needs.
+    fn frames(&self) -> u64 {
+        let workers = self.nr_workers() as u64;
+        workers * self.spec.pages_each() + self.cpus as u64 * FRAMES_EACH_CPU + FRAMES_BESIDES
+    }
+
+    /// Returns the bytes of physical memory: frames, and what describes them.
+    fn memory_bytes(&self) -> usize {
+        let bytes = self.frames() * PAGE;
+        self.memory_bytes.unwrap_or(usize::try_from(bytes + bytes / 32).unwrap_or(usize::MAX))
+    }
+
+    fn refused(&self, cause: Refused) -> MeasureError {
+        MeasureError::Refused { cause, memory_bytes: Some(self.memory_bytes()) }
+    }
+}
+
+impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
+    type Output = Result<Run, MeasureError>;
+
+    fn visit<D: Design<P>>(self) -> Self::Output {
+        let ground = Ground::reserve(self.job.memory_bytes()).map_err(MeasureError::Reserve)?;
+        let memory = ground.memory::<P>(self.job.cpus).map_err(MeasureError::Setup)?;
+        let nr_free = memory.nr_free();
+        let vm = alone::<P, _>(self.machine, || {
+            if self.site.has_cold_memory() {
+                warm(&memory, self.job.frames() as usize);
+            }
+            Vm::<P, D>::new(memory.clone())
+        });
+        let vm = vm.map_err(|_| self.job.refused(Refused::OutOfFrames))?;
+        let result = self.run(&vm);
+        alone::<P, _>(self.machine, || drop(vm));
+        alone::<P, _>(self.machine, || memory.rcu().flush());
+        match nr_free - memory.nr_free() {
+            0 => result,
+            frames => result.and(Err(MeasureError::Leak { frames: frames as u64 })),
+        }
+    }
+}
+
+impl<P: Threads> Visitor<'_, P> {
+    fn run<D: Design<P>>(&self, vm: &Vm<P, D>) -> Result<Run, MeasureError> {
+        let files = Files::new(vm, self.job.nr_workers());
+        let teams = alone::<P, _>(self.machine, || self.teams(vm, &files)).map_err(|cause| self.job.refused(cause))?;
+        let field = Field::new(vm, &files, &teams, self);
+        P::run(self.machine, self.job.nr_workers(), &|worker| field.work(worker));
+        let run = alone::<P, _>(self.machine, || field.conclude());
+        let checked = alone::<P, _>(self.machine, || {
+            let checked = invariants(vm).map_err(MeasureError::Broken);
+            drop(teams);
+            drop(files);
+            checked
+        });
+        checked.and(run)
+    }
+
+    /// Makes the address spaces, and the program in each.
+    fn teams<'vm, D: Design<P>>(
+        &self,
+        vm: &'vm Vm<P, D>,
+        files: &Files<'vm, P, D>,
+    ) -> Result<Vec<Team<'vm, '_, P, D>>, Refused> {
+        let (nr_spaces, team) = self.job.spaces();
+        let make = |_| {
+            let space = vm.create_space(Limits::default()).map_err(|_| Refused::OutOfFrames)?;
+            space.set_heap_start(HEAP_START);
+            space.brk(HEAP_START + HEAP_BYTES);
+            let program = self.job.spec.prepare(&VmSpace::new(&space, files), team)?;
+            Ok(Team { program, space })
+        };
+        (0..nr_spaces).map(make).collect()
+    }
+}
+
+/// An address space and the program in it.
+struct Team<'vm, 's, P: Threads, D: Design<P>> {
+    program: Box<dyn Program<P> + 's>,
+    space: SpaceRef<'vm, P, D>,
+}
+
+/// What the workers of a run share.
+struct Field<'a, 'vm, P: Threads, D: Design<P>> {
+    vm: &'vm Vm<P, D>,
+    files: &'a Files<'vm, P, D>,
+    teams: &'a [Team<'vm, 'a, P, D>],
+    visitor: &'a Visitor<'a, P>,
+    barrier: Barrier<P>,
+    start_ns: P::AtomicU64,
+    has_failed: P::AtomicBool,
+    before: SpinMutex<P, Figures>,
+    after: SpinMutex<P, Figures>,
+    tallies: SpinMutex<P, Vec<Tally>>,
+}
+
+/// Counters at one instant.
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    events: Vec<u64>,
+    lock_wait_ns: u64,
+}
+
+impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
+    fn new(
+        vm: &'vm Vm<P, D>,
+        files: &'a Files<'vm, P, D>,
+        teams: &'a [Team<'vm, 'a, P, D>],
+        visitor: &'a Visitor<'a, P>,
+    ) -> Self {
+        let nr_workers = visitor.job.nr_workers();
+        Self {
+            vm,
+            files,
+            teams,
+            visitor,
+            barrier: Barrier::new(nr_workers as u32),
+            start_ns: P::AtomicU64::new(0),
+            has_failed: P::AtomicBool::new(false),
+            before: SpinMutex::default(),
+            after: SpinMutex::default(),
+            tallies: SpinMutex::new(Vec::with_capacity(nr_workers)),
+        }
+    }
+
+    /// A worker's whole life.
+    fn work(&self, global: usize) {
+        self.visitor.site.settle(global, self.visitor.job.nr_workers());
+        P::enter();
+        let (_, nr_mates) = self.visitor.job.spaces();
+        let team = &self.teams[global / nr_mates];
+        let seat = Seat { worker: global % nr_mates, team: nr_mates, global };
+        let view = VmSpace::new(&team.space, self.files);
+        let tally = match team.program.worker(seat, &view) {
+            Ok(mut worker) => self.measure(Some(worker.as_mut())),
+            Err(cause) => {
+                self.fail();
+                self.measure(None);
+                Tally::failed(cause)
+            }
+        };
+        self.tallies.lock().push(tally);
+        P::leave();
+    }
+
+    /// Works between the two barriers; who has no worker passes them all the same.
+    fn measure(&self, worker: Option<&mut dyn Worker>) -> Tally {
+        self.in_step(|| {
+            *self.before.lock() = self.figures();
+            let nr_workers = self.visitor.job.nr_workers() as u64;
+            // Relaxed: the barrier publishes it.
+            self.start_ns.store(P::now() + START_NS_LEAST + START_NS_EACH * nr_workers, Ordering::Relaxed);
+        });
+        let delay = self.visitor.site.begin();
+        let mut tally = Tally::default();
+        if let Some(worker) = worker {
+            let has_stopped = || self.has_failed() || (self.visitor.has_stopped)();
+            tally = drive::<P>(worker, &self.window(&has_stopped));
+            if tally.refused.is_some() {
+                self.fail();
+            }
+            worker.finish();
+        }
+        tally.run_delay_ns = delay.and_then(|delay| delay.since_begin_ns());
+        self.in_step(|| *self.after.lock() = self.figures());
+        tally
+    }
+
+    /// Waits for all workers; the last one acts before anybody goes on.
+    fn in_step(&self, act: impl FnOnce()) {
+        if self.barrier.wait() {
+            act();
+        }
+        self.barrier.wait();
+    }
+
+    fn window<'w>(&self, has_stopped: &'w dyn Fn() -> bool) -> Window<'w> {
+        let job = self.visitor.job;
+        let is_crowded = job.nr_workers() > job.cpus;
+        Window {
+            // Who waits by spinning keeps the others from their CPU. Relaxed: see `measure`.
+            start_ns: if is_crowded { 0 } else { self.start_ns.load(Ordering::Relaxed) },
+            duration_ns: job.duration_ns,
+            steps_per_timing: job.spec.workload.steps_per_timing,
+            has_stopped,
+        }
+    }
+
+    fn fail(&self) {
+        // Relaxed: nothing is read on the strength of the flag.
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    fn has_failed(&self) -> bool {
+        // Relaxed: see `fail`.
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    fn figures(&self) -> Figures {
+        let stats = self.vm.lock_stats();
+        Figures {
+            events: Event::ALL.iter().map(|&event| self.vm.events().total(event)).collect(),
+            lock_wait_ns: stats.figures(Side::Read).wait_ns + stats.figures(Side::Write).wait_ns,
+        }
+    }
+
+    fn conclude(&self) -> Result<Run, MeasureError> {
+        let mut run = sum_up(&self.tallies.lock()).map_err(|cause| self.visitor.job.refused(cause))?;
+        if (self.visitor.has_stopped)() {
+            return Err(MeasureError::Interrupted);
+        }
+        let (before, after) = (self.before.lock().clone(), self.after.lock().clone());
+        let counts = after.events.iter().zip(&before.events).map(|(after, before)| after - before);
+        run.counters = Event::ALL.iter().map(|event| event.name()).zip(counts).collect();
+        run.lock_wait_ns = Some(after.lock_wait_ns - before.lock_wait_ns);
+        let peak = |team: &Team<'_, '_, P, D>| team.space.peak_resident_pages() * PAGE;
+        run.peak_rss_bytes = Some(self.teams.iter().map(peak).sum());
+        Ok(run)
+    }
+}
+
+/// Adds up what the workers did; the first refusal if there is one.
+pub(super) fn sum_up(tallies: &[Tally]) -> Result<Run, Refused> {
+    if let Some(cause) = tallies.iter().find_map(|tally| tally.refused) {
+        return Err(cause);
+    }
+    let mut latency = Histogram::default();
+    tallies.iter().for_each(|tally| latency.add(&tally.latency));
+    Ok(Run {
+        elapsed_ns: tallies.iter().map(|tally| tally.elapsed_ns).max().unwrap_or(0),
+        ops: tallies.iter().map(|tally| tally.ops).sum(),
+        workers: tallies.len(),
+        ops_per_s: tallies.iter().map(Tally::ops_per_s).sum(),
+        latency,
+        counters: Vec::new(),
+        lock_wait_ns: None,
+        peak_rss_bytes: None,
+        run_delay_ns: tallies.iter().map(|tally| tally.run_delay_ns).sum(),
+    })
+}

@@ -1,0 +1,58 @@
+//! The tables of workloads and designs, for people.
+//!
+//! # Guarantee
+//! Each rate is a mean with its relative standard deviation; one with a disturbed run is marked, an arm without a run
+//! says so.
+
+use std::io::{self, Write};
+
+use super::BenchReport;
+use super::rows::{latency, rate, rows};
+use crate::measure::{Mode, Run};
+use crate::report::columns;
+use crate::report::unit::Unit;
+use crate::stats::summarize;
+
+/// Writes the report.
+pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    write_head(report, out)?;
+    writeln!(out, "operations in a second, all workers together; mean ± standard deviation, n {}", report.setup.runs)?;
+    columns::write(&rows(report, rate), out)?;
+    writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
+    columns::write(&rows(report, latency), out)?;
+    notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))
+}
+
+fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let setup = report.setup;
+    writeln!(out, "machine   {}", report.machine)?;
+    let mode = match setup.mode {
+        Mode::Threads => "threads of one address space",
+        Mode::Processes => "processes, an address space each",
+    };
+    writeln!(out, "workers   {mode}")?;
+    let duration = Unit::Ns.show(setup.duration_ns as f64);
+    let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
+    writeln!(out, "runs      {runs} of each, {duration} long, in turn, after {warm_ups} to warm up; seed {seed}\n")
+}
+
+/// Returns what makes the result less than it seems.
+pub(super) fn notes(report: &BenchReport<'_>) -> Vec<String> {
+    let runs = report.outcome.arms.iter().flat_map(|arm| &arm.runs);
+    let shares = runs.filter(|run| run.is_disturbed()).filter_map(super::run_delay_share);
+    let disturbed = summarize(&shares.collect::<Vec<f64>>()).map(|summary| {
+        let share = Unit::Share.show(summary.mean);
+        format!(
+            "! {} runs were disturbed: their workers waited for a CPU {share} of their time on average (run_delay_ns)",
+            summary.n
+        )
+    });
+    let interrupted = report.outcome.was_interrupted.then(|| {
+        let made = report.outcome.arms.iter().map(|arm| arm.runs.len()).sum::<usize>();
+        format!("interrupted: this is what {made} runs measured until then")
+    });
+    let is_short = |run: &&Run| run.ops < 100;
+    let few = report.outcome.arms.iter().flat_map(|arm| &arm.runs).filter(is_short).count();
+    let few = (few > 0).then(|| format!("{few} runs had fewer than 100 operations: a longer --duration tells more"));
+    [disturbed, interrupted, few].into_iter().flatten().collect()
+}

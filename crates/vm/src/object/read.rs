@@ -1,0 +1,48 @@
+//! Reading through the page cache, without a mapping: what a read system call does.
+
+use super::{FetchError, ObjectHandle, PageError};
+use crate::addr::{PAGE, page_floor};
+use crate::design::Design;
+use crate::error::CallError;
+use crate::frames;
+use crate::guest;
+use crate::instance::Vm;
+use faultless_platform::Platform;
+
+impl<P: Platform, D: Design<P>> Vm<P, D> {
+    /// Reads words of an object from a byte offset on, a multiple of 8; they end within the page. What is not cached is
+    /// fetched.
+    pub fn read_object(&self, object: &ObjectHandle<'_, P>, offset: u64, words: &mut [u64]) -> Result<(), CallError> {
+        let place = offset - page_floor(offset);
+        if !offset.is_multiple_of(8) || place + words.len() as u64 * 8 > PAGE {
+            return Err(CallError::Invalid("the words are not aligned or leave the page"));
+        }
+        loop {
+            match object.cached(self.memory(), offset / PAGE).map_err(refused)? {
+                None => self.fetch(object, offset / PAGE)?,
+                Some(pfn) => {
+                    // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed atomically.
+                    unsafe { guest::load_words::<P>(self.memory().frame(pfn).add(place as usize), words) };
+                    frames::put(self.memory(), pfn);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn fetch(&self, object: &ObjectHandle<'_, P>, page_index: u64) -> Result<(), CallError> {
+        match object.fill(self.memory(), page_index) {
+            Ok(()) | Err(PageError::Fetch(FetchError::Retry)) => Ok(()),
+            Err(error) => Err(refused(error)),
+        }
+    }
+}
+
+fn refused(error: PageError) -> CallError {
+    match error {
+        PageError::BehindEnd => CallError::Invalid("the offset is behind the object's end"),
+        PageError::Fetch(_) => CallError::Fetch,
+        PageError::Saturated => CallError::TooManyReferences,
+        PageError::OutOfFrames(cause) => CallError::OutOfFrames(cause),
+    }
+}
