@@ -35,6 +35,15 @@ pub enum Access {
     Write,
 }
 
+/// How a program comes into the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// By a fault.
+    Exception,
+    /// By a call.
+    Call,
+}
+
 /// Called on a CPU to serve what was published for it; the arguments are the registered context and the CPU.
 pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 
@@ -67,6 +76,9 @@ pub unsafe trait Platform:
 
     /// Computes for `ns`, outside guest and kernel.
     fn work(ns: u64);
+    /// Charges what the hardware and the kernel's entry code take to come in and to go back; nothing where they do it themselves.
+    #[inline]
+    fn enter_kernel(_entry: Entry) {}
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
     fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}

@@ -13,7 +13,7 @@ use crate::events::Event;
 use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
 use crate::tlb;
-use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Entry as KernelEntry, InPlace, Ordering, PAGE_BYTES, Platform};
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,7 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
 
     fn fault(&self, fault: Fault) -> Result<Handled, AccessError> {
         let events = self.space.vm().events();
+        P::enter_kernel(KernelEntry::Exception);
         events.count(Event::Faults);
         let handled = D::fault(&self.space, fault);
         match handled {

@@ -1,0 +1,324 @@
+//! What an access costs: hits, transfers in two phases, stores on their way.
+//!
+//! # Protocol
+//! ```text
+//! turn      wait until no other clock is lower (not on lines that nobody else has touched)
+//! hit       the CPU has the line as it needs it: done
+//! miss      phase 1, at t:      reserve: start = max(t, busy_until), end = start + distance, busy_until = end
+//!           phase 2, at `end`:  take the line; only now is the value read or changed
+//! ```
+//! From `start` + the hold share of the transfer on, the line is on its way: the last owner's accesses miss, and queue up behind
+//! it. A plain store that misses does not wait: the line is taken at once, whoever wants it next comes after `end`, and so does
+//! this CPU's next fence or read-modify-write.
+//!
+//! A read of a line that its owner has written takes it over whole where the machine is migratory; a line that was
+//! read in this way and not written since is shared with the next reader.
+
+use super::lines::{LineId, MANY, NEVER, NOBODY};
+use super::schedule::order;
+use super::{Borrowed, ENDED_AT, ENGINE, Engine, NO_CPU, RUN_AHEAD, step, with};
+use faultless_platform::{Access, Entry};
+
+const LINE_BYTES: usize = 64;
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Reads.
+    Load,
+    /// Writes.
+    Store,
+    /// Writes, and is ordered before all that follows.
+    FencedStore,
+    /// Reads and writes in one step.
+    ReadModifyWrite,
+}
+
+impl Kind {
+    fn is_write(self) -> bool {
+        self != Self::Load
+    }
+}
+
+/// How far an access got at once.
+enum Begun {
+    /// It is done.
+    Done,
+    /// It must wait for its turn.
+    Turn(LineId),
+}
+
+/// What a turn brought.
+enum Served {
+    Done,
+    /// The line arrives now, if the clock is as low as that.
+    Arriving,
+}
+
+/// Charges an access of the running thread and waits until it takes place; what follows at once happens at that time.
+#[inline(always)]
+pub(crate) fn access(address: usize, kind: Kind) {
+    let engine = ENGINE.get();
+    if engine.is_null() {
+        return;
+    }
+    // SAFETY: as in `with`; the borrow ends before anything is suspended (E1).
+    if let Begun::Turn(line) = unsafe { (*engine).begin(address, kind) } {
+        access_in_turn(line, kind);
+    }
+}
+
+#[inline(never)]
+fn access_in_turn(line: LineId, kind: Kind) {
+    order();
+    if matches!(step(|engine| engine.serve(line, kind)), Served::Arriving) {
+        order();
+        step(|engine| engine.take(line, kind));
+    }
+    step(|engine| engine.conclude(line, kind));
+}
+
+/// Charges a fence that waits for the stores before it.
+pub(crate) fn fence() {
+    with(|engine| {
+        if engine.cpu != NO_CPU {
+            engine.clock += engine.costs.fence;
+            engine.drain();
+        }
+    });
+}
+
+/// Charges accesses of plain memory.
+pub(crate) fn touch(address: usize, len_bytes: usize, kind: Access) {
+    let kind = if kind == Access::Write { Kind::Store } else { Kind::Load };
+    let lines = address / LINE_BYTES..=(address + len_bytes.max(1) - 1) / LINE_BYTES;
+    lines.for_each(|line| access(line * LINE_BYTES, kind));
+}
+
+/// Returns the virtual time in ns.
+pub(crate) fn read_clock() -> u64 {
+    let now = with(|engine| {
+        if engine.cpu != NO_CPU {
+            engine.clock += engine.costs.clock;
+        }
+        engine.clock / 1000
+    });
+    now.unwrap_or(ENDED_AT.get())
+}
+
+/// Charges what the machine takes to enter the kernel and to leave it again.
+pub(crate) fn enter_kernel(entry: Entry) {
+    with(|engine| {
+        engine.clock += match entry {
+            Entry::Exception => engine.costs.exception,
+            Entry::Call => engine.costs.call,
+        }
+    });
+}
+
+impl Engine {
+    #[inline(always)]
+    fn begin(&mut self, address: usize, kind: Kind) -> Begun {
+        if self.cpu == NO_CPU {
+            return Begun::Done;
+        }
+        self.figures.accesses += 1;
+        self.clock += match kind {
+            Kind::Load => self.costs.load,
+            Kind::Store => self.costs.store,
+            Kind::FencedStore | Kind::ReadModifyWrite => self.costs.rmw,
+        };
+        let line = self.lines.find(address);
+        let line = line.unwrap_or_else(|| self.first_touch(address));
+        let is_own = self.lines.get(line).user == self.cpu;
+        if is_own && self.clock <= self.horizon.saturating_add(RUN_AHEAD) && !self.is_recording {
+            self.finish_own(line, kind);
+            return Begun::Done;
+        }
+        Begun::Turn(line)
+    }
+
+    /// An access of a line that nobody else has touched: always a hit.
+    #[inline(always)]
+    fn finish_own(&mut self, line: LineId, kind: Kind) {
+        if kind.is_write() {
+            let line = self.lines.get_mut(line);
+            line.version = line.version.wrapping_add(1);
+            line.is_written = true;
+        }
+        if matches!(kind, Kind::FencedStore | Kind::ReadModifyWrite) {
+            self.drain();
+        }
+    }
+
+    #[cold]
+    fn first_touch(&mut self, address: usize) -> LineId {
+        let _borrowed = Borrowed::new();
+        let line = self.lines.add(address, self.cpu);
+        if self.lines.get(line).owner == NOBODY {
+            self.fetch_from_memory(line);
+        }
+        line
+    }
+
+    /// Pays for a line that no cache has.
+    fn fetch_from_memory(&mut self, line: LineId) {
+        let level = if self.costs.is_interleaved {
+            let socket = line as usize / 64 % self.topology.nr_sockets;
+            self.topology.level_to_socket(usize::from(self.cpu), socket)
+        } else {
+            let home = self.lines.get(line).home;
+            self.topology.level(usize::from(self.cpu), usize::from(home))
+        };
+        self.clock += self.random.about(self.costs.memory[level]);
+        let cpu = self.cpu;
+        let line = self.lines.get_mut(line);
+        (line.owner, line.user, line.is_written) = (cpu, cpu, false);
+        self.figures.fetches += 1;
+    }
+
+    /// Waits for the stores on their way.
+    #[inline(always)]
+    fn drain(&mut self) {
+        let drained_at = self.here().drained_at;
+        self.clock = self.clock.max(drained_at);
+    }
+
+    fn serve(&mut self, id: LineId, kind: Kind) -> Served {
+        let cpu = self.cpu;
+        if matches!(kind, Kind::FencedStore | Kind::ReadModifyWrite) {
+            self.drain();
+        }
+        let line = self.lines.get_mut(id);
+        if line.user == NOBODY && line.owner == NOBODY {
+            self.fetch_from_memory(id);
+            return Served::Done;
+        }
+        if line.user != cpu {
+            line.user = MANY;
+        }
+        let is_mine = line.owner == cpu && (self.clock < line.leaves_at || !kind.is_write());
+        if is_mine || (!kind.is_write() && line.owner == NOBODY && self.lines.is_sharer(id, cpu)) {
+            return Served::Done;
+        }
+        self.figures.transfers += 1;
+        match kind {
+            Kind::Load => self.ask_for_copy(id),
+            Kind::Store => {
+                let end = self.reserve(id, kind);
+                let drained_at = self.here().drained_at.max(end);
+                self.here().drained_at = drained_at;
+                self.take(id, kind);
+                return Served::Done;
+            }
+            Kind::FencedStore | Kind::ReadModifyWrite => self.clock = self.reserve(id, kind),
+        }
+        Served::Arriving
+    }
+
+    /// Reserves a read: of the whole line if it migrates, else of a copy, for which others need not wait long.
+    fn ask_for_copy(&mut self, id: LineId) {
+        let line = self.lines.get(id);
+        if self.costs.is_migratory && line.owner != NOBODY && line.is_written {
+            self.clock = self.reserve(id, Kind::Load);
+            return;
+        }
+        let level = self.level_of_source(id);
+        let latency = self.random.about(self.costs.read[level]);
+        let occupancy = self.costs.read_occupancy.min(latency);
+        let start = self.clock.max(self.lines.get(id).busy_until);
+        let line = self.lines.get_mut(id);
+        line.busy_until = start + occupancy;
+        line.leaves_at = line.leaves_at.min(start + latency);
+        let owner = line.owner;
+        self.here().asked_of = owner;
+        self.clock = start + latency;
+    }
+
+    /// Reserves the whole line; returns when it arrives.
+    fn reserve(&mut self, id: LineId, kind: Kind) -> u64 {
+        let latency = self.latency_of_taking(id, kind);
+        let (cpu, clock) = (self.cpu, self.clock);
+        let hold = latency * self.costs.hold_share / 1024;
+        let line = self.lines.get_mut(id);
+        let start = clock.max(line.busy_until);
+        let is_queued = line.busy_until > clock && line.tail != NOBODY && line.tail != line.owner;
+        let before = line.tail;
+        if is_queued {
+            self.cpus[usize::from(before)].next_leaves_at = start + hold;
+        } else {
+            line.leaves_at = start + hold;
+        }
+        let line = self.lines.get_mut(id);
+        line.tail = cpu;
+        line.busy_until = start + latency;
+        self.here().next_leaves_at = NEVER;
+        start + latency
+    }
+
+    /// Says how far the data is: with the last that asked for the line, its owner, or the nearest sharer.
+    fn level_of_source(&self, id: LineId) -> usize {
+        let cpu = usize::from(self.cpu);
+        let line = self.lines.get(id);
+        if line.busy_until > self.clock && line.tail != NOBODY {
+            return self.topology.level(cpu, usize::from(line.tail));
+        }
+        match line.owner {
+            NOBODY => self.topology.nearest(cpu, self.lines.sharers(id)).unwrap_or(2),
+            owner => self.topology.level(cpu, usize::from(owner)),
+        }
+    }
+
+    fn latency_of_taking(&mut self, id: LineId, kind: Kind) -> u64 {
+        let cpu = usize::from(self.cpu);
+        let table = if kind.is_write() { &self.costs.write } else { &self.costs.read };
+        let source = table[self.level_of_source(id)];
+        let mut latency = source;
+        if self.lines.get(id).owner == NOBODY {
+            let sharers = self.lines.sharers(id);
+            let others = sharers.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+            let farthest = table[self.topology.farthest(cpu, sharers)];
+            latency = source.max(farthest) + others * self.costs.invalidate_each;
+        }
+        self.random.about(latency)
+    }
+
+    /// The line arrives.
+    fn take(&mut self, id: LineId, kind: Kind) {
+        let (cpu, is_whole) = (self.cpu, kind.is_write() || self.lines.get(id).tail == self.cpu);
+        if is_whole {
+            self.lines.clear_sharers(id);
+            let leaves_at = self.here().next_leaves_at;
+            let line = self.lines.get_mut(id);
+            (line.owner, line.leaves_at, line.is_written) = (cpu, leaves_at, false);
+            return;
+        }
+        let asked_of = self.here().asked_of;
+        match self.lines.get(id).owner {
+            NOBODY => self.lines.add_sharer(id, cpu),
+            // Somebody took the line for itself while the copy was on its way.
+            owner if asked_of != owner => {}
+            owner => {
+                self.lines.add_sharer(id, owner);
+                self.lines.add_sharer(id, cpu);
+                let line = self.lines.get_mut(id);
+                (line.owner, line.leaves_at) = (NOBODY, NEVER);
+            }
+        }
+    }
+
+    /// The access takes place.
+    fn conclude(&mut self, id: LineId, kind: Kind) {
+        if kind.is_write() {
+            let line = self.lines.get_mut(id);
+            line.version = line.version.wrapping_add(1);
+            line.is_written = true;
+            if self.lines.is_watched(id) {
+                self.wake_watchers(id);
+            }
+        } else if self.is_recording {
+            let version = self.lines.get(id).version;
+            self.thread().reads.push((id, version));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Who runs next: the thread with the lowest clock; ties are drawn.
+//!
+//! An entry is 128 bits, most significant first: clock (64), a random tie-break (16), thread (24), generation (24). An entry
+//! whose generation is not its thread's any more is passed over.
+
+use super::{Engine, step};
+use crate::engine::thread::suspend;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Threads that will run, by clock.
+pub(super) struct Heap(BinaryHeap<Reverse<u128>>);
+
+const THREAD_BITS: u32 = 24;
+/// The most threads that a simulation can number.
+pub(super) const MAX_THREADS: usize = 1 << THREAD_BITS;
+
+impl Heap {
+    pub(super) fn new() -> Self {
+        Self(BinaryHeap::new())
+    }
+
+    fn push(&mut self, clock: u64, tie: u64, thread: u32, generation: u32) {
+        let low = tie >> 48 << 48 | u64::from(thread) << THREAD_BITS | u64::from(generation & 0xff_ffff);
+        self.0.push(Reverse(u128::from(clock) << 64 | u128::from(low)));
+    }
+
+    fn pop(&mut self) -> Option<(u64, u32, u32)> {
+        let Reverse(entry) = self.0.pop()?;
+        Some(((entry >> 64) as u64, (entry >> THREAD_BITS) as u32 & 0xff_ffff, entry as u32 & 0xff_ffff))
+    }
+
+    fn first_clock(&self) -> u64 {
+        self.0.peek().map_or(u64::MAX, |Reverse(entry)| (entry >> 64) as u64)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Engine {
+    /// Lets a thread run at `clock`; an earlier entry of it is void.
+    pub(super) fn make_ready(&mut self, thread: u32, clock: u64) {
+        let tie = self.random.next();
+        let record = &mut self.threads[thread as usize];
+        record.generation = record.generation.wrapping_add(1);
+        self.heap.push(clock, tie, thread, record.generation);
+        self.horizon = self.horizon.min(clock);
+    }
+
+    /// Takes the next thread's turn up; nothing if nobody can run.
+    pub(super) fn next_turn(&mut self) -> Option<u32> {
+        loop {
+            let (clock, thread, generation) = self.heap.pop()?;
+            let record = &self.threads[thread as usize];
+            if record.generation & 0xff_ffff == generation && !record.is_done {
+                self.begin_turn(thread, clock);
+                return Some(thread);
+            }
+        }
+    }
+
+    fn begin_turn(&mut self, thread: u32, clock: u64) {
+        self.figures.switches += 1;
+        self.horizon = self.heap.first_clock();
+        self.current = thread;
+        let record = &self.threads[thread as usize];
+        (self.cpu, self.is_recording) = (record.cpu, record.is_recording);
+        self.clock = clock;
+        self.pay_stolen();
+    }
+
+    /// Puts the running thread in line if another one's clock is lower; says whether it did.
+    #[inline]
+    fn is_too_early(&mut self) -> bool {
+        if self.clock <= self.horizon {
+            return false;
+        }
+        self.make_ready(self.current, self.clock);
+        true
+    }
+}
+
+/// Suspends the running thread until its clock is the lowest.
+#[inline]
+pub(super) fn order() {
+    if step(Engine::is_too_early) {
+        suspend();
+    }
+}

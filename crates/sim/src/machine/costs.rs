@@ -1,0 +1,98 @@
+//! A machine's numbers in picoseconds, as the engine adds them up.
+
+use super::spec::{Number, Spec, TransferTable};
+use super::topology::NR_LEVELS;
+
+/// Costs in ps, but where a name says otherwise.
+pub(crate) struct Costs {
+    pub(crate) load: u64,
+    pub(crate) store: u64,
+    pub(crate) rmw: u64,
+    pub(crate) fence: u64,
+    pub(crate) pause: u64,
+    pub(crate) clock: u64,
+    pub(crate) read: [u64; NR_LEVELS],
+    pub(crate) write: [u64; NR_LEVELS],
+    pub(crate) memory: [u64; NR_LEVELS],
+    /// In 1024ths.
+    pub(crate) hold_share: u64,
+    pub(crate) read_occupancy: u64,
+    pub(crate) invalidate_each: u64,
+    pub(crate) notice: u64,
+    pub(crate) is_migratory: bool,
+    pub(crate) is_interleaved: bool,
+    pub(crate) zero_hot: u64,
+    pub(crate) zero_cold: u64,
+    pub(crate) copy_hot: u64,
+    pub(crate) copy_cold: u64,
+    pub(crate) cache_pages: u64,
+    /// A page's time on a socket's memory bus.
+    pub(crate) page_transfer: u64,
+    pub(crate) sleep: u64,
+    pub(crate) wake: u64,
+    pub(crate) wake_latency: u64,
+    pub(crate) context_switch: u64,
+    pub(crate) slice: u64,
+    pub(crate) start: u64,
+    pub(crate) send_each: u64,
+    pub(crate) deliver: u64,
+    pub(crate) deliver_remote: u64,
+    pub(crate) handle: u64,
+    pub(crate) exception: u64,
+    pub(crate) call: u64,
+}
+
+fn ps(number: &Number) -> u64 {
+    (number.value * 1000.0).round() as u64
+}
+
+fn transfer(table: &TransferTable) -> [u64; NR_LEVELS] {
+    let levels = [&table.sibling_ns, &table.complex_ns, &table.socket_ns, &table.remote_ns, &table.far_ns];
+    let mut costs = [0; NR_LEVELS];
+    costs[1..].iter_mut().zip(levels).for_each(|(cost, number)| *cost = ps(number));
+    costs
+}
+
+impl Costs {
+    pub(crate) fn new(spec: &Spec) -> Self {
+        let (cpu, line, memory) = (&spec.cpu, &spec.line, &spec.memory);
+        let (scheduler, interrupt) = (&spec.scheduler, &spec.interrupt);
+        let between = ps(&cpu.instructions_ns);
+        let local = ps(&memory.local_ns);
+        Self {
+            load: between + ps(&cpu.load_ns),
+            store: between + ps(&cpu.store_ns),
+            rmw: between + ps(&cpu.rmw_ns),
+            fence: ps(&cpu.fence_ns),
+            pause: ps(&cpu.pause_ns),
+            clock: ps(&cpu.clock_ns),
+            read: transfer(&spec.read),
+            write: transfer(&spec.write),
+            memory: [local, local, local, local, ps(&memory.remote_ns), ps(&memory.far_ns)],
+            hold_share: (line.hold_share.value * 1024.0) as u64,
+            read_occupancy: ps(&line.read_occupancy_ns),
+            invalidate_each: ps(&line.invalidate_each_ns),
+            notice: ps(&line.notice_ns),
+            is_migratory: line.migratory.value != 0.0,
+            is_interleaved: memory.interleave.value != 0.0,
+            zero_hot: ps(&memory.zero_hot_ns),
+            zero_cold: ps(&memory.zero_cold_ns),
+            copy_hot: ps(&memory.copy_hot_ns),
+            copy_cold: ps(&memory.copy_cold_ns),
+            cache_pages: (memory.cache_kib_per_core.value / 4.0) as u64,
+            page_transfer: (4096.0 * 1000.0 / memory.bandwidth_gb_per_s.value) as u64,
+            sleep: ps(&scheduler.sleep_ns),
+            wake: ps(&scheduler.wake_ns),
+            wake_latency: ps(&scheduler.wake_latency_ns),
+            context_switch: ps(&scheduler.context_switch_ns),
+            slice: ps(&scheduler.slice_ns),
+            start: ps(&scheduler.start_ns),
+            send_each: ps(&interrupt.send_each_ns),
+            deliver: ps(&interrupt.deliver_ns),
+            deliver_remote: ps(&interrupt.deliver_remote_ns),
+            handle: ps(&interrupt.handle_ns),
+            exception: ps(&spec.entry.exception_ns),
+            call: ps(&spec.entry.call_ns),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Which CPU is how far from which.
+//!
+//! CPUs are numbered as Linux numbers them on most machines: one hardware thread of each core first, socket by socket, then the
+//! second threads. So `n` CPUs of a machine are `n` cores as long as there are so many.
+
+use super::spec::Spec;
+
+/// Levels of distance: itself, the core's other thread, the complex, the socket, another socket, a far socket.
+pub(crate) const NR_LEVELS: usize = 6;
+
+/// Where the CPUs are.
+pub(crate) struct Topology {
+    /// Distance of each pair, in rows of `nr_cpus`.
+    levels: Vec<u8>,
+    /// For each CPU and level, who is at most that far, in words of 64.
+    reach: Vec<u64>,
+    sockets: Vec<u16>,
+    nr_cpus: usize,
+    nr_words: usize,
+    pub(crate) nr_sockets: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    core: usize,
+    complex: usize,
+    socket: usize,
+    group: usize,
+}
+
+impl Place {
+    fn level_to(self, cpu: usize, other: Self, other_cpu: usize) -> usize {
+        let differs = [
+            cpu != other_cpu,
+            self.core != other.core,
+            self.complex != other.complex,
+            self.socket != other.socket,
+            self.group != other.group,
+        ];
+        differs.iter().rposition(|&differs| differs).map_or(0, |level| level + 1)
+    }
+}
+
+impl Topology {
+    /// Arranges the first `nr_cpus` CPUs of a machine.
+    pub(crate) fn new(spec: &Spec, nr_cpus: usize) -> Self {
+        let whole = |value: f64| value as usize;
+        let table = &spec.topology;
+        let cores_per_socket = whole(table.complexes_per_socket.value) * whole(table.cores_per_complex.value);
+        let nr_sockets = whole(table.sockets.value);
+        let places: Vec<Place> = (0..nr_cpus)
+            .map(|cpu| {
+                let core = cpu % (cores_per_socket * nr_sockets);
+                let socket = core / cores_per_socket;
+                let complex = core / whole(table.cores_per_complex.value);
+                Place { core, complex, socket, group: socket / whole(table.sockets_per_group.value) }
+            })
+            .collect();
+        let pairs = (0..nr_cpus).flat_map(|a| (0..nr_cpus).map(move |b| (a, b)));
+        let levels: Vec<u8> = pairs.map(|(a, b)| places[a].level_to(a, places[b], b) as u8).collect();
+        let mut topology = Self {
+            reach: Vec::new(),
+            sockets: places.iter().map(|place| place.socket as u16).collect(),
+            levels,
+            nr_cpus,
+            nr_words: nr_cpus.div_ceil(64),
+            nr_sockets,
+        };
+        topology.fill_reach();
+        topology
+    }
+
+    fn fill_reach(&mut self) {
+        self.reach = vec![0; self.nr_cpus * NR_LEVELS * self.nr_words];
+        for a in 0..self.nr_cpus {
+            for b in 0..self.nr_cpus {
+                for level in self.level(a, b)..NR_LEVELS {
+                    self.reach[(a * NR_LEVELS + level) * self.nr_words + b / 64] |= 1 << (b % 64);
+                }
+            }
+        }
+    }
+
+    /// Returns the distance of two CPUs.
+    #[inline]
+    pub(crate) fn level(&self, a: usize, b: usize) -> usize {
+        usize::from(self.levels[a * self.nr_cpus + b])
+    }
+
+    /// Returns a CPU's socket.
+    #[inline]
+    pub(crate) fn socket(&self, cpu: usize) -> usize {
+        usize::from(self.sockets[cpu])
+    }
+
+    /// Returns the distance of two sockets, by any CPUs of theirs that take part; the same as another socket's if there are none.
+    pub(crate) fn level_to_socket(&self, cpu: usize, socket: usize) -> usize {
+        let there = (0..self.nr_cpus).find(|&other| self.socket(other) == socket);
+        there.map_or(4, |other| self.level(cpu, other).max(3))
+    }
+
+    fn reach(&self, cpu: usize, level: usize) -> &[u64] {
+        let start = (cpu * NR_LEVELS + level) * self.nr_words;
+        &self.reach[start..start + self.nr_words]
+    }
+
+    /// Returns the distance of the nearest CPU of a set but `cpu` itself.
+    pub(crate) fn nearest(&self, cpu: usize, set: &[u64]) -> Option<usize> {
+        (1..NR_LEVELS).find(|&level| {
+            let near = self.reach(cpu, level).iter().zip(self.reach(cpu, 0)).map(|(near, own)| near & !own);
+            near.zip(set).any(|(near, set)| near & set != 0)
+        })
+    }
+
+    /// Returns the distance of the farthest CPU of a set; 0 if it is empty.
+    pub(crate) fn farthest(&self, cpu: usize, set: &[u64]) -> usize {
+        let is_beyond = |level: usize| self.reach(cpu, level).iter().zip(set).any(|(near, set)| set & !near != 0);
+        (0..NR_LEVELS).find(|&level| !is_beyond(level)).unwrap_or(NR_LEVELS - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_follow_the_machine_file() {
+        let spec = Spec::preset("skylake-192").expect("a preset");
+        let topology = Topology::new(&spec, 192);
+        assert_eq!(topology.level(0, 0), 0);
+        assert_eq!(topology.level(0, 96), 1, "the second thread of the same core");
+        assert_eq!(topology.level(0, 1), 2);
+        assert_eq!(topology.level(0, 24), 4);
+        let mut set = vec![0_u64; 3];
+        assert_eq!((topology.nearest(0, &set), topology.farthest(0, &set)), (None, 0));
+        set[0] |= 1 | 1 << 30;
+        assert_eq!((topology.nearest(0, &set), topology.farthest(0, &set)), (Some(4), 4));
+        set[0] |= 1 << 5;
+        assert_eq!((topology.nearest(0, &set), topology.farthest(0, &set)), (Some(2), 4));
+    }
+}

@@ -1,0 +1,133 @@
+//! The traits, on a simulated machine.
+
+use crate::atomics::{Carrier, Simulated};
+use crate::engine::{self, Filling, Machine};
+use faultless_platform::native::Native;
+use faultless_platform::{
+    Access, Atomic, Bulk, CpuSet, Entry, InterruptHandler, Ordering, Platform, Processor, StartError, ThreadToken,
+    Threads,
+};
+
+/// Simulated CPUs; see the crate.
+#[derive(Debug, Clone, Copy)]
+pub enum Sim {}
+
+impl Processor for Sim {
+    type AtomicBool = Simulated<<Native as Processor>::AtomicBool>;
+    type AtomicU8 = Simulated<<Native as Processor>::AtomicU8>;
+    type AtomicU16 = Simulated<<Native as Processor>::AtomicU16>;
+    type AtomicU32 = Simulated<<Native as Processor>::AtomicU32>;
+    type AtomicU64 = Simulated<<Native as Processor>::AtomicU64>;
+    type AtomicUsize = Simulated<<Native as Processor>::AtomicUsize>;
+    type AtomicPtr<T> = Simulated<Carrier<T>>;
+
+    #[inline]
+    fn fence(order: Ordering) {
+        if order == Ordering::SeqCst {
+            engine::fence();
+        }
+    }
+    fn nr_cpus() -> usize {
+        engine::nr_cpus()
+    }
+    #[inline]
+    fn cpu() -> usize {
+        engine::cpu()
+    }
+    fn enter() {
+        engine::enter();
+    }
+    fn leave() {
+        engine::leave();
+    }
+    #[inline]
+    fn irq_off() {
+        engine::irq_off();
+    }
+    #[inline]
+    fn irq_on() {
+        engine::irq_on();
+    }
+    fn current() -> ThreadToken {
+        ThreadToken::from_bits(engine::current_token())
+    }
+    fn is_running(thread: ThreadToken) -> bool {
+        engine::is_running(thread.bits())
+    }
+    fn should_yield() -> bool {
+        engine::should_yield()
+    }
+    fn now() -> u64 {
+        engine::read_clock()
+    }
+    fn spin_until(condition: impl FnMut() -> bool) {
+        engine::spin_until(None, condition);
+    }
+    fn spin_until_deadline(deadline_ns: u64, condition: impl FnMut() -> bool) -> bool {
+        engine::spin_until(Some(deadline_ns), condition)
+    }
+    fn park(word: &Self::AtomicU32, expected: u32) {
+        // The access is charged by `park` itself; the comparison is part of it.
+        engine::park(std::ptr::from_ref(word).addr(), || word.uncharged() == expected);
+    }
+    fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
+        engine::unpark(word.addr(), threads)
+    }
+}
+
+// SAFETY: `shoot_down` and `guest_enter` follow the table of `faultless_platform::Platform` (see `engine::interrupts`); `bulk`
+// passes the whole frame on to Native.
+unsafe impl Platform for Sim {
+    #[inline]
+    fn guest_enter() -> bool {
+        engine::guest_enter()
+    }
+    #[inline]
+    fn guest_exit() {
+        engine::guest_exit();
+        engine::after_guest();
+    }
+    fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
+        engine::shoot_down(targets, is_drained);
+    }
+    unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
+        engine::set_handler(handler, context);
+    }
+    fn clear_interrupt_handler() {
+        engine::clear_handler();
+    }
+    fn work(ns: u64) {
+        engine::work(ns);
+    }
+    fn enter_kernel(entry: Entry) {
+        engine::enter_kernel(entry);
+    }
+    #[inline]
+    fn touch(address: *const u8, len_bytes: usize, access: Access) {
+        engine::touch(address.addr(), len_bytes, access);
+    }
+    unsafe fn bulk(frame: *mut u8, kind: Bulk) {
+        let filling = if matches!(kind, Bulk::Zero) { Filling::Zero } else { Filling::Copy };
+        engine::bulk(frame.addr(), filling);
+        // SAFETY: passed on as promised.
+        unsafe { Native::bulk(frame, kind) };
+    }
+}
+
+impl Threads for Sim {
+    type Machine = Machine;
+
+    fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
+        machine.run(first, body);
+    }
+
+    fn start(thread: usize) -> Result<(), StartError> {
+        engine::start(thread)
+    }
+}
+
+impl<A: Atomic> Simulated<A> {
+    fn uncharged(&self) -> A::Value {
+        self.carrier().load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,300 @@
+//! The platform's contracts, and what a run costs, on simulated CPUs.
+
+use faultless_platform::{Atomic, AtomicInteger, CpuSet, Ordering, Platform, Processor, Threads};
+use faultless_sim::{Failure, Figures, LineAllocator, Machine, Sim, Spec, isolate};
+use std::panic::resume_unwind;
+
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
+
+type Word = <Sim as Processor>::AtomicU32;
+type Wide = <Sim as Processor>::AtomicU64;
+
+fn machine(name: &str, cpus: usize, seed: u64) -> Machine {
+    let spec = Spec::preset(name).expect("a preset");
+    Machine::new(&spec, cpus, seed).expect("so many CPUs")
+}
+
+/// Runs `body` on all CPUs; returns what it did and how long it took.
+fn on_all(name: &str, cpus: usize, seed: u64, body: impl Fn(usize) + Sync) -> Result<Figures, Failure> {
+    isolate(|| {
+        let machine = machine(name, cpus, seed);
+        Sim::run(&machine, cpus, &|thread| {
+            Sim::enter();
+            body(thread);
+            Sim::leave();
+        });
+        machine.figures()
+    })
+}
+
+fn adds(name: &str, cpus: usize, seed: u64) -> Figures {
+    let total = Wide::new(0);
+    let figures = on_all(name, cpus, seed, |_| {
+        for _ in 0..500 {
+            total.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(total.load(Ordering::Relaxed), 500 * cpus as u64);
+    figures.expect("nothing fails")
+}
+
+#[test]
+fn contention_costs_and_private_lines_do_not() {
+    let (alone, crowd) = (adds("skylake-192", 1, 1), adds("skylake-192", 40, 1));
+    assert_eq!(alone.transfers, 0);
+    assert!(crowd.transfers > 500, "{crowd:?}");
+    let own = on_all("skylake-192", 40, 1, |_| {
+        let word = Wide::new(0);
+        for _ in 0..500 {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let own = own.expect("nothing fails");
+    assert_eq!(own.transfers, 0);
+    assert!(own.elapsed_ns < crowd.elapsed_ns / 5, "{own:?} {crowd:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_and_another_one_another() {
+    let first = adds("epyc-384", 100, 7);
+    assert_eq!(first, adds("epyc-384", 100, 7));
+    assert_ne!(first, adds("epyc-384", 100, 8));
+}
+
+#[test]
+fn simulations_beside_each_other_do_not_disturb() {
+    let alone = adds("power8-80", 80, 3);
+    std::thread::scope(|scope| {
+        let beside: Vec<_> = (0..4).map(|_| scope.spawn(|| adds("power8-80", 80, 3))).collect();
+        for run in beside {
+            assert_eq!(run.join().expect("a run"), alone);
+        }
+    });
+}
+
+#[test]
+fn a_word_goes_round_all_cpus_by_spinning() {
+    let turn = Word::new(0);
+    let figures = on_all("xeon-40", 40, 5, |thread| {
+        for round in 0..20 {
+            let mine = round * 40 + thread as u32;
+            Sim::spin_until(|| turn.load(Ordering::Acquire) == mine);
+            turn.store(mine + 1, Ordering::Release);
+        }
+    });
+    assert_eq!(turn.load(Ordering::Relaxed), 800);
+    assert!(figures.expect("nobody is left waiting").elapsed_ns > 800 * 50);
+}
+
+#[test]
+fn a_deadline_ends_a_wait_at_its_time() {
+    let figures = on_all("here", 2, 1, |_| {
+        let before = Sim::now();
+        assert!(!Sim::spin_until_deadline(before + 5000, || false));
+        assert!((5000..6000).contains(&(Sim::now() - before)));
+    });
+    figures.expect("time passes");
+}
+
+#[test]
+fn sleepers_are_woken_in_order_and_more_threads_than_cpus_take_turns() {
+    let (word, order) = (Word::new(0), Wide::new(0));
+    let done = isolate(|| {
+        let machine = machine("here", 2, 9);
+        Sim::run(&machine, 7, &|thread| {
+            Sim::enter();
+            if thread == 6 {
+                Sim::work(2_000_000);
+                word.store(1, Ordering::Release);
+                assert_eq!(Sim::unpark(&word, usize::MAX), 6);
+            } else {
+                while word.load(Ordering::Acquire) == 0 {
+                    Sim::park(&word, 0);
+                }
+                order.fetch_add(1, Ordering::Relaxed);
+            }
+            Sim::leave();
+        });
+    });
+    assert_eq!(done, Ok(()));
+    assert_eq!(order.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn computing_threads_share_a_cpu_by_slices() {
+    let ended = [const { std::sync::atomic::AtomicU64::new(0) }; 3];
+    let done = isolate(|| {
+        let machine = machine("here", 1, 2);
+        Sim::run(&machine, 3, &|thread| {
+            Sim::enter();
+            Sim::work(30_000_000);
+            ended[thread].store(Sim::now(), Ordering::Relaxed);
+            Sim::leave();
+        });
+        machine.figures().elapsed_ns
+    });
+    let elapsed = done.expect("all end");
+    assert!((85_000_000..100_000_000).contains(&elapsed), "{elapsed}");
+    let first = ended.iter().map(|end| end.load(Ordering::Relaxed)).min();
+    assert!(first > Some(60_000_000), "one thread computed without giving way: {first:?}");
+}
+
+#[test]
+fn a_deadlock_says_who_waits_for_what_and_names_machine_and_seed() {
+    let (word, other) = (Word::new(0), Word::new(0));
+    let run = || {
+        on_all("here", 2, 77, |thread| {
+            if thread == 0 {
+                Sim::spin_until(|| word.load(Ordering::Acquire) == 1);
+            } else {
+                Sim::park(&other, 0);
+                Sim::park(&other, 0);
+            }
+        })
+    };
+    let message = run().expect_err("both wait forever").message;
+    for words in [
+        "deadlock",
+        "machine here, 2 CPUs, seed 77",
+        "thread 0 on CPU",
+        "spins until a write to line",
+        "sleeps until a word",
+    ] {
+        assert!(message.contains(words), "{words:?} is missing in {message:?}");
+    }
+    assert_eq!(run().expect_err("again").message, message);
+}
+
+#[test]
+fn a_panic_names_the_cpu_and_the_seed_and_ends_the_others() {
+    let (word, nr_dropped) = (Word::new(0), std::sync::atomic::AtomicU64::new(0));
+    struct Noted<'a>(&'a std::sync::atomic::AtomicU64);
+    impl Drop for Noted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let result = on_all("xeon-40", 4, 3, |thread| {
+        let _noted = Noted(&nr_dropped);
+        match thread {
+            0 => Sim::spin_until(|| word.load(Ordering::Acquire) == 1),
+            1 => (0..2).for_each(|_| Sim::park(&word, 0)),
+            2 => Sim::work(1_000_000_000),
+            _ => {
+                Sim::work(100_000);
+                panic!("thread three fails");
+            }
+        }
+    });
+    let message = result.expect_err("a thread failed").message;
+    for words in [
+        "thread 3 panicked on simulated CPU",
+        "machine xeon-40, 4 CPUs, seed 3",
+        "thread three fails at crates/sim/tests/engine.rs:",
+    ] {
+        assert!(message.contains(words), "{words:?} is missing in {message:?}");
+    }
+    assert_eq!(nr_dropped.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_guard_that_waits_while_it_is_dropped_gets_what_it_waits_for() {
+    let (lock, failed) = (Word::new(0), Word::new(0));
+    struct Held<'a>(&'a Word);
+    impl Drop for Held<'_> {
+        fn drop(&mut self) {
+            self.0.store(0, Ordering::Release);
+        }
+    }
+    struct Takes<'a>(&'a Word);
+    impl Drop for Takes<'_> {
+        fn drop(&mut self) {
+            while self.0.swap(1, Ordering::Acquire) != 0 {
+                Sim::spin_until(|| self.0.load(Ordering::Relaxed) == 0);
+            }
+            self.0.store(0, Ordering::Release);
+        }
+    }
+    let result = on_all("here", 2, 1, |thread| {
+        if thread == 0 {
+            lock.store(1, Ordering::Release);
+            let _held = Held(&lock);
+            failed.store(1, Ordering::Release);
+            loop {
+                Sim::park(&failed, 1);
+            }
+        }
+        Sim::spin_until(|| failed.load(Ordering::Acquire) == 1);
+        let _takes = Takes(&lock);
+        resume_unwind(Box::new("no hook sees this"));
+    });
+    assert!(result.expect_err("a thread failed").message.contains("no hook sees this"));
+    assert_eq!(lock.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_machine_runs_again_after_a_failure() {
+    let done = isolate(|| {
+        let machine = machine("here", 2, 1);
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Sim::run(&machine, 1, &|_| panic!("once"));
+        }));
+        assert!(failed.is_err());
+        machine.attach(Sim::cpu)
+    });
+    assert_eq!(done, Ok(0));
+}
+
+#[test]
+fn started_threads_are_waited_for() {
+    let ended = Wide::new(0);
+    let done = isolate(|| {
+        let machine = machine("here", 2, 1);
+        Sim::run(&machine, 1, &|thread| {
+            if thread < 300 {
+                Sim::start(thread + 1).expect("the host has room for a stack");
+            }
+            Sim::enter();
+            ended.fetch_add(1, Ordering::Relaxed);
+            Sim::leave();
+        });
+    });
+    assert_eq!(done, Ok(()));
+    assert_eq!(ended.load(Ordering::Relaxed), 301);
+}
+
+#[test]
+fn shootdown_waits_for_a_cpu_in_guest_and_steals_its_time() {
+    let stage = Word::new(0);
+    let figures = on_all("here", 2, 4, |thread| {
+        if thread == 0 {
+            assert!(!Sim::guest_enter());
+            stage.store(Sim::cpu() as u32 + 1, Ordering::Release);
+            Sim::spin_until_deadline(Sim::now() + 20_000, || false);
+            stage.store(10, Ordering::Release);
+            Sim::guest_exit();
+        } else {
+            Sim::spin_until(|| stage.load(Ordering::Acquire) != 0);
+            let mut targets = CpuSet::new();
+            targets.insert(1 - Sim::cpu());
+            Sim::shoot_down(&targets, |_| false);
+            assert_eq!(stage.load(Ordering::Acquire), 10, "returned while the other CPU was in guest");
+        }
+    });
+    assert_eq!(figures.expect("nobody is left waiting").interrupts, 1);
+}
+
+#[test]
+fn idle_cpus_are_not_interrupted() {
+    let figures = isolate(|| {
+        let machine = machine("xeon-40", 40, 1);
+        machine.attach(|| {
+            let mut targets = CpuSet::new();
+            (0..40).for_each(|cpu| targets.insert(cpu));
+            Sim::shoot_down(&targets, |_| false);
+        });
+        machine.figures()
+    });
+    assert_eq!(figures.expect("nothing waits").interrupts, 0);
+}
