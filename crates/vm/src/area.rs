@@ -47,12 +47,38 @@ bitflags! {
         const ACCOUNT = 1 << 10;
         /// Came from a fork with a reverse-map root of the parent's: it joins only areas with its own root.
         const INHERITED = 1 << 11;
+        /// Locked pages are made when they are touched (`MLOCK_ONFAULT`).
+        const LOCK_ON_FAULT = 1 << 12;
+        /// Nobody may unmap, move or protect it (mseal).
+        const SEALED = 1 << 13;
+        /// Will be read at random (`MADV_RANDOM`).
+        const RANDOM = 1 << 14;
+        /// Will be read in order (`MADV_SEQUENTIAL`).
+        const SEQUENTIAL = 1 << 15;
+        /// Left out of core dumps (`MADV_DONTDUMP`).
+        const NO_DUMP = 1 << 16;
+        /// Equal pages may be merged (`MADV_MERGEABLE`); nothing does here.
+        const MERGEABLE = 1 << 17;
+        /// Huge pages are wanted (`MADV_HUGEPAGE`); there are none here.
+        const HUGE = 1 << 18;
+        /// Huge pages are not wanted (`MADV_NOHUGEPAGE`, `MAP_STACK`).
+        const NO_HUGE = 1 << 19;
+        /// Pages may be dropped when memory is short (`MAP_DROPPABLE`).
+        const DROPPABLE = 1 << 20;
     }
 }
 
 impl AreaFlags {
     /// The rights among the flags.
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
+    /// What says that pages are locked, and how.
+    pub const LOCKS: Self = Self::LOCKED.union(Self::LOCK_ON_FAULT);
+
+    /// Says whether Linux counts such an area as data (RLIMIT_DATA): private, writable, no stack.
+    pub const fn is_data(self) -> bool {
+        let decisive = Self::WRITE.union(Self::SHARED).union(Self::GROWSDOWN);
+        self.intersection(decisive).bits() == Self::WRITE.bits()
+    }
 }
 
 /// An area as it was at one instant.
@@ -68,6 +94,8 @@ pub struct AreaView<P: Platform> {
     pub page_offset: u64,
     /// The object behind it; none for private anonymous memory.
     pub object: Option<NonNull<Object<P>>>,
+    /// Which opening of the object it was mapped from: areas of different ones are not joined. 0 without an object.
+    pub opening: u64,
     /// The reverse-map root; 0 is none.
     pub root: u64,
 }
@@ -99,7 +127,7 @@ impl<P: Platform> AreaView<P> {
     pub fn joins(&self, next: &Self) -> bool {
         self.end == next.start
             && self.flags - AreaFlags::INHERITED == next.flags - AreaFlags::INHERITED
-            && self.object == next.object
+            && (self.object, self.opening) == (next.object, next.opening)
             && self.page_offset_of(self.end) == next.page_offset
             && (self.root == next.root || self.takes_root_of(next) || next.takes_root_of(self))
     }
@@ -118,6 +146,7 @@ pub struct Area<P: Platform, D: Design<P>> {
     flags: P::AtomicU32,
     root: P::AtomicU64,
     object: Option<ObjectRef<P>>,
+    opening: u64,
     /// What the design keeps for each area.
     pub(crate) state: D::AreaState,
     /// Links areas that one change removes; the writer's alone.
@@ -139,6 +168,7 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             flags: P::AtomicU32::new(view.flags.bits()),
             root: P::AtomicU64::new(view.root),
             object,
+            opening: view.opening,
             state: D::new_area_state(),
             next_removed: UnsafeCell::new(None),
             nr_changes: UnsafeCell::new(0),
@@ -156,8 +186,16 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             flags: AreaFlags::from_bits_truncate(self.flags.load(order)),
             page_offset: self.page_offset.load(order),
             object: self.object.as_ref().map(ObjectRef::as_ptr),
+            opening: self.opening,
             root: self.root.load(order),
         }
+    }
+
+    /// Returns what the area is and allows now; as [`Area::view`].
+    #[inline]
+    pub(crate) fn flags(&self) -> AreaFlags {
+        // Relaxed: as in `view`.
+        AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
     /// Returns the object behind the area.

@@ -83,7 +83,8 @@ pub fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken
 }
 
 fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
-    let (mut position, mut nr_areas, mut bytes) = (0, 0, 0);
+    let (mut position, mut nr_areas) = (0, 0);
+    let [mut bytes, mut data, mut locked] = [0; 3];
     for entry in space.index().overlapping(0..u64::MAX) {
         // SAFETY: the index holds the area, and nobody changes it meanwhile.
         let view = unsafe { entry.area.as_ref() }.view();
@@ -98,7 +99,13 @@ fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
         ensure!(1, start < end && is_page_aligned(start | end), "area {start:#x}-{end:#x} is empty or not aligned");
         ensure!(1, start >= position && end <= USER_END, "area {start:#x}-{end:#x} overlaps or leaves user memory");
         (position, nr_areas, bytes) = (end, nr_areas + 1, bytes + (end - start));
+        data += if view.flags.is_data() { end - start } else { 0 };
+        locked += if view.flags.contains(AreaFlags::LOCKED) { end - start } else { 0 };
     }
+    let limit = space.limits().max_map_count.saturating_add(1);
+    ensure!(1, nr_areas <= limit, "{nr_areas} areas, the limit allows {limit}");
+    ensure!(1, data == space.data_bytes(), "{data} bytes of data, the total says {}", space.data_bytes());
+    ensure!(1, locked == space.locked_bytes(), "{locked} bytes locked, the total says {}", space.locked_bytes());
     ensure!(1, nr_areas == space.nr_areas(), "{nr_areas} areas, map_count says {}", space.nr_areas());
     ensure!(1, bytes == space.mapped_bytes(), "{bytes} bytes mapped, the total says {}", space.mapped_bytes());
     check_entries(space, census)
@@ -109,7 +116,7 @@ fn check_entries<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Ce
     let mut result = Ok(());
     let mut resident = 0;
     space.tables().for_each_mapped(memory, 0..1 << 48, &mut |address, entry| {
-        resident += u64::from(!entry.is_special());
+        resident += u64::from(entry.holds_frame());
         if result.is_ok() {
             result = check_entry(space, address, entry, census);
         }
@@ -139,6 +146,11 @@ fn check_entry<P: Platform, D: Design<P>>(
         ensure!(2, false, "{address:#x} maps {:?} outside any area", entry.pfn());
         return Ok(());
     };
+    if entry.is_guard() {
+        ensure!(2, entry == Entry::GUARD, "{address:#x}: a guard with other bits, {:#x}", entry.bits());
+        ensure!(2, view.root != 0, "{address:#x}: a guard in an area without a root");
+        return Ok(());
+    }
     ensure!(
         2,
         is_within_rights(entry, &view),

@@ -25,6 +25,9 @@ bitflags! {
         const SPECIAL = 1 << 9;
         /// Software (bit 10): private anonymous memory that no fork shares (Linux's PageAnonExclusive).
         const EXCLUSIVE = 1 << 10;
+        /// Software (bit 11), of entries that are not present and hold no frame: an access is a bad one
+        /// (`MADV_GUARD_INSTALL`).
+        const GUARD = 1 << 11;
         /// XD: fetches are forbidden.
         const NO_EXECUTE = 1 << 63;
     }
@@ -39,6 +42,11 @@ pub struct Entry(u64);
 impl Entry {
     /// Nothing mapped.
     pub const EMPTY: Self = Self(0);
+    /// A page that must not be touched: no frame, but not empty either.
+    pub const GUARD: Self = Self(EntryFlags::GUARD.bits());
+
+    /// In an object's tree: a page that was removed, and is zeros.
+    pub const HOLE: Self = Self::GUARD;
 
     /// Returns the entry with these 64 bits.
     #[inline]
@@ -86,6 +94,24 @@ impl Entry {
     #[inline]
     pub const fn is_special(self) -> bool {
         self.has(EntryFlags::SPECIAL)
+    }
+
+    /// Says whether the page must not be touched.
+    #[inline]
+    pub const fn is_guard(self) -> bool {
+        self.has(EntryFlags::GUARD)
+    }
+
+    /// Says whether the page was removed from its object.
+    #[inline]
+    pub const fn is_hole(self) -> bool {
+        self.has(EntryFlags::GUARD)
+    }
+
+    /// Says whether the entry holds a reference to a frame.
+    #[inline]
+    pub const fn holds_frame(self) -> bool {
+        self.0 != 0 && self.0 & EntryFlags::SPECIAL.union(EntryFlags::GUARD).bits() == 0
     }
 
     /// Says whether all of `flags` are set.

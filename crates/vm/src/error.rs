@@ -2,7 +2,7 @@
 
 use faultless_phys::OutOfFrames;
 
-/// A memory call failed; nothing was changed unless the variant says so.
+/// A memory call failed; nothing was changed unless the variant or the call says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// An argument is outside what the call takes (EINVAL); the text says which.
@@ -17,6 +17,16 @@ pub enum CallError {
         /// The address in question.
         address: u64,
     },
+    /// The call's own memory can't be read or written there (EFAULT).
+    BadBuffer {
+        /// The first address that can't.
+        address: u64,
+    },
+    /// The page can't be made: it is behind the object's end, or guarded (EFAULT).
+    NoPage {
+        /// The page's address.
+        address: u64,
+    },
     /// No free range is large enough (ENOMEM).
     NoRoom {
         /// What was asked for.
@@ -27,10 +37,42 @@ pub enum CallError {
         /// The limit.
         limit: u64,
     },
-    /// The total size would exceed the space's limit (ENOMEM).
+    /// As [`CallError::TooManyAreas`], where the call says "try again" (EAGAIN, madvise).
+    TooManyAreasNow {
+        /// The limit.
+        limit: u64,
+    },
+    /// A size would exceed the space's limit (ENOMEM).
     OverLimit {
         /// The limit in bytes.
         limit_bytes: u64,
+    },
+    /// More memory would be promised than there is (ENOMEM).
+    OverCommit {
+        /// All of memory, in bytes.
+        limit_bytes: u64,
+    },
+    /// More bytes would be locked than the limit allows (ENOMEM, mlock).
+    OverLockLimit {
+        /// The limit in bytes.
+        limit_bytes: u64,
+    },
+    /// As [`CallError::OverLockLimit`], of calls that say "try again" (EAGAIN; mmap, mremap).
+    OverLockLimitNow {
+        /// The limit in bytes.
+        limit_bytes: u64,
+    },
+    /// The owner may not lock any page (EPERM).
+    MayNotLock,
+    /// The area is sealed (EPERM).
+    Sealed {
+        /// The area's address.
+        address: u64,
+    },
+    /// The pages are locked, so that they can't be invalidated (EBUSY).
+    Locked {
+        /// The area's address.
+        address: u64,
     },
     /// The range is taken (EEXIST).
     Exists {
@@ -44,8 +86,16 @@ pub enum CallError {
         /// The limit.
         lowest: u64,
     },
+    /// A file is needed (EBADF).
+    NoFile,
+    /// The offset and length exceed what an offset can hold (EOVERFLOW).
+    OffsetOverflow,
+    /// A flag that is not supported for this file (EOPNOTSUPP).
+    Unsupported(&'static str),
     /// No frame is free (ENOMEM).
     OutOfFrames(OutOfFrames),
+    /// Pages that were to be locked could not be had (EAGAIN, mlock).
+    OutOfFramesNow(OutOfFrames),
     /// The object could not give a page (EIO).
     Fetch,
     /// A page is mapped as often as its frame's count can hold (ENOMEM).
@@ -56,18 +106,25 @@ impl CallError {
     /// Returns Linux's number for the error.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::TooLow { .. } => 1,
+            Self::TooLow { .. } | Self::MayNotLock | Self::Sealed { .. } => 1,
             Self::Fetch => 5,
+            Self::NoFile => 9,
+            Self::TooManyAreasNow { .. } | Self::OverLockLimitNow { .. } | Self::OutOfFramesNow(_) => 11,
             Self::Unmapped { .. }
             | Self::NoRoom { .. }
             | Self::TooManyAreas { .. }
             | Self::OverLimit { .. }
+            | Self::OverCommit { .. }
+            | Self::OverLockLimit { .. }
             | Self::TooManyReferences
             | Self::OutOfFrames(_) => 12,
             Self::Denied => 13,
-            Self::BadSource { .. } => 14,
+            Self::BadSource { .. } | Self::BadBuffer { .. } | Self::NoPage { .. } => 14,
+            Self::Locked { .. } => 16,
             Self::Exists { .. } => 17,
             Self::Invalid(_) => 22,
+            Self::OffsetOverflow => 75,
+            Self::Unsupported(_) => 95,
         }
     }
 }
@@ -84,13 +141,27 @@ impl core::fmt::Display for CallError {
             Self::Invalid(what) => write!(out, "invalid argument: {what}"),
             Self::Unmapped { address } => write!(out, "nothing is mapped at {address:#x}"),
             Self::BadSource { address } => write!(out, "the mapping at {address:#x} can't be remapped so"),
+            Self::BadBuffer { address } => write!(out, "the call's buffer at {address:#x} can't be used"),
+            Self::NoPage { address } => write!(out, "there is no page to be had at {address:#x}"),
             Self::NoRoom { len_bytes } => write!(out, "no free range of {len_bytes} bytes"),
-            Self::TooManyAreas { limit } => write!(out, "the limit of {limit} areas is reached"),
+            Self::TooManyAreas { limit } | Self::TooManyAreasNow { limit } => {
+                write!(out, "the limit of {limit} areas is reached")
+            }
             Self::OverLimit { limit_bytes } => write!(out, "the limit of {limit_bytes} bytes is reached"),
+            Self::OverCommit { limit_bytes } => write!(out, "more than all {limit_bytes} bytes of memory"),
+            Self::OverLockLimit { limit_bytes } | Self::OverLockLimitNow { limit_bytes } => {
+                write!(out, "the limit of {limit_bytes} locked bytes is reached")
+            }
+            Self::MayNotLock => write!(out, "no page may be locked"),
+            Self::Sealed { address } => write!(out, "the mapping at {address:#x} is sealed"),
+            Self::Locked { address } => write!(out, "the pages at {address:#x} are locked"),
             Self::Exists { address } => write!(out, "{address:#x} is mapped already"),
             Self::Denied => write!(out, "the mapping's object does not allow this access"),
             Self::TooLow { lowest } => write!(out, "addresses below {lowest:#x} can't be mapped"),
-            Self::OutOfFrames(cause) => write!(out, "{cause}"),
+            Self::NoFile => write!(out, "not a file that can be mapped"),
+            Self::OffsetOverflow => write!(out, "offset and length are too large together"),
+            Self::Unsupported(what) => write!(out, "not supported for this file: {what}"),
+            Self::OutOfFrames(cause) | Self::OutOfFramesNow(cause) => write!(out, "{cause}"),
             Self::TooManyReferences => write!(out, "a page is mapped as often as its frame can count"),
             Self::Fetch => write!(out, "the memory object could not give the page"),
         }
@@ -98,6 +169,40 @@ impl core::fmt::Display for CallError {
 }
 
 impl core::error::Error for CallError {}
+
+/// The signal that a bad access gives, as a handler sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGSEGV, SEGV_MAPERR: nothing is mapped there.
+    SegvMapErr {
+        /// `si_addr`.
+        address: u64,
+    },
+    /// SIGSEGV, SEGV_ACCERR: the mapping's rights forbid it.
+    SegvAccErr {
+        /// `si_addr`.
+        address: u64,
+    },
+    /// SIGSEGV, SI_KERNEL, without an address: no address at all (not canonical).
+    SegvKernel,
+    /// SIGBUS, BUS_ADRERR: the mapping has no page there.
+    BusAdrErr {
+        /// `si_addr`.
+        address: u64,
+    },
+}
+
+impl Signal {
+    /// Returns the signal's number, `si_code` and `si_addr`.
+    pub const fn parts(self) -> (i32, i32, u64) {
+        match self {
+            Self::SegvMapErr { address } => (11, 1, address),
+            Self::SegvAccErr { address } => (11, 2, address),
+            Self::SegvKernel => (11, 0x80, 0),
+            Self::BusAdrErr { address } => (7, 2, address),
+        }
+    }
+}
 
 /// Why an access to memory did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +222,28 @@ pub enum AccessError {
         /// The address.
         address: u64,
     },
+    /// SIGSEGV, code SI_KERNEL: between the halves of the address space, where no address is.
+    NotCanonical {
+        /// The address.
+        address: u64,
+    },
     /// The page is mapped as often as its frame's count can hold.
     TooManyReferences,
     /// No frame is free.
     OutOfFrames(OutOfFrames),
+}
+
+impl AccessError {
+    /// Returns the signal that a program gets; none if the machine ran out of something.
+    pub const fn signal(self) -> Option<Signal> {
+        match self {
+            Self::NotMapped { address } => Some(Signal::SegvMapErr { address }),
+            Self::Forbidden { address } => Some(Signal::SegvAccErr { address }),
+            Self::NoPage { address } => Some(Signal::BusAdrErr { address }),
+            Self::NotCanonical { .. } => Some(Signal::SegvKernel),
+            Self::TooManyReferences | Self::OutOfFrames(_) => None,
+        }
+    }
 }
 
 impl From<OutOfFrames> for AccessError {
@@ -135,6 +258,7 @@ impl core::fmt::Display for AccessError {
             Self::NotMapped { address } => write!(out, "SIGSEGV (MAPERR) at {address:#x}"),
             Self::Forbidden { address } => write!(out, "SIGSEGV (ACCERR) at {address:#x}"),
             Self::NoPage { address } => write!(out, "SIGBUS (ADRERR) at {address:#x}"),
+            Self::NotCanonical { address } => write!(out, "SIGSEGV (SI_KERNEL) for {address:#x}"),
             Self::TooManyReferences => write!(out, "the page is mapped as often as its frame can count"),
             Self::OutOfFrames(cause) => write!(out, "{cause}"),
         }

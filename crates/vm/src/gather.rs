@@ -44,7 +44,7 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
     /// Takes over the reference of an entry that was cleared; a full gather is flushed before.
     pub fn add(&mut self, entry: Entry) {
         self.needs_flush |= entry.is_present();
-        if !entry.is_special() {
+        if entry.holds_frame() {
             self.frames[self.len] = Some(entry.pfn());
             self.len += 1;
         }

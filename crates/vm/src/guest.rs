@@ -175,6 +175,10 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
     }
 
     fn fault(&self, fault: Fault) -> Result<Handled, AccessError> {
+        if !is_canonical(fault.address) {
+            // Not a page fault: the processor refuses the address itself.
+            return Err(AccessError::NotCanonical { address: fault.address });
+        }
         let events = self.space.vm().events();
         P::enter_kernel(KernelEntry::Exception);
         events.count(Event::Faults);
@@ -205,6 +209,11 @@ pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64
         // Relaxed: a program's plain load.
         *value = word.load(Ordering::Relaxed);
     }
+}
+
+/// Says whether bits 47 to 63 are equal, as the processor asks for.
+fn is_canonical(address: u64) -> bool {
+    matches!(address >> 47, 0 | 0x1_ffff)
 }
 
 fn word_offset(address: u64) -> usize {

@@ -8,7 +8,7 @@ use crate::events::Events;
 use crate::frames;
 use crate::index::Node;
 use crate::limits::Limits;
-use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, Pool};
+use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, Pool, WriteNotice, ZeroSource};
 use crate::shootdown::Cpus;
 use crate::space::{Space, SpaceRef};
 use alloc::boxed::Box;
@@ -123,7 +123,14 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     pub fn create_object(&self, spec: &ObjectSpec) -> Result<ObjectHandle<'_, P>, OutOfFrames> {
         // SAFETY: references are held by areas, which end before us, and by handles, which borrow us (I1).
         let object = unsafe { self.objects.create(spec) }?;
-        Ok(ObjectHandle { object, instance: PhantomData })
+        Ok(ObjectHandle { opening: object.next_opening(), object, instance: PhantomData })
+    }
+
+    /// Makes the object behind shared anonymous memory: zeros, of which each mapping has its own.
+    pub(crate) fn create_zeros(&self, size_bytes: u64) -> Result<ObjectRef<P>, OutOfFrames> {
+        let spec = ObjectSpec { identity: 0, size_bytes, source: &ZeroSource, write_notice: WriteNotice::None };
+        // SAFETY: the reference is held by areas, which end before us (I1).
+        unsafe { self.objects.create(&spec) }
     }
 
     /// Says whether an object is one of this instance's.
@@ -148,7 +155,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     /// Drops the reference of a page-table entry that nobody can reach any more.
     pub(crate) fn drop_entry(&self, entry: Entry) {
-        if !entry.is_special() {
+        if entry.holds_frame() {
             frames::put(&self.memory, entry.pfn());
         }
     }

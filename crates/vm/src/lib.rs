@@ -74,18 +74,19 @@ mod tlb;
 pub use addr::{PAGE, PageRange, USER_END, page_ceil, page_floor};
 pub use area::{Area, AreaFlags, AreaView};
 pub use entry::{Entry, EntryFlags};
-pub use error::{AccessError, CallError};
+pub use error::{AccessError, CallError, Signal};
 pub use events::{Event, Events, GiveUp};
 pub use fault::{Fault, Handled};
 pub use guest::{Access, FaultsTaken, Guest};
 pub use index::{Edit, Entry as IndexEntry, Index, Node, Spare};
 pub use instance::Vm;
-pub use limits::{Limits, STACK_GUARD_PAGES};
+pub use limits::{Limits, LinuxVersion, Privileges, STACK_GUARD_PAGES};
 pub use object::{
     FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
 };
 pub use space::{
-    Advice, AreaLine, Backing, MapRequest, PageLock, Placement, Populate, RemapPlacement, RemapRequest, Space, SpaceRef,
+    Advice, AreaLine, AreaList, Backing, LockAll, MapRequest, PageLock, Placement, Populate, RemapPlacement,
+    RemapRequest, Space, SpaceRef, SyncFlags,
 };
 pub use table::{Leaf, Tables};
 pub use tlb::{SpaceId, Tlb, Translation};

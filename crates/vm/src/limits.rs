@@ -1,9 +1,43 @@
-//! What an address space may use: the limits that Linux keeps for each process.
+//! What an address space may use, and as whom: the limits, rights and version that Linux's answers depend on.
+//!
+//! # Guarantee
+//! These are values of the space, not of the code: two spaces of one instance may differ in all of them.
 
 use crate::addr::PAGE;
+use bitflags::bitflags;
 
 /// Pages that must stay free below a stack (Linux's stack_guard_gap; CVE-2017-1000364).
 pub const STACK_GUARD_PAGES: u64 = 256;
+
+bitflags! {
+    /// What a space's owner may do beyond an ordinary user (capabilities).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Privileges: u32 {
+        /// Maps below [`Limits::mmap_min_addr`] (`CAP_SYS_RAWIO`).
+        const LOW_ADDRESSES = 1 << 0;
+        /// Locks pages past [`Limits::lock_bytes`] (`CAP_IPC_LOCK`).
+        const UNLIMITED_LOCKS = 1 << 1;
+    }
+}
+
+/// The version of Linux whose answers are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinuxVersion {
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+}
+
+impl LinuxVersion {
+    /// The version that the answers were measured on.
+    pub const MEASURED: Self = Self { major: 6, minor: 18 };
+
+    /// Says whether mremap moves a range of several areas if its size stays (since 6.17; EFAULT before).
+    pub const fn moves_several_areas(self) -> bool {
+        self.major > 6 || self.major == 6 && self.minor >= 17
+    }
+}
 
 /// Limits of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +48,21 @@ pub struct Limits {
     pub mmap_min_addr: u64,
     /// Largest total size in bytes (RLIMIT_AS).
     pub address_space_bytes: u64,
+    /// Largest size of private writable memory in bytes (RLIMIT_DATA).
+    pub data_bytes: u64,
+    /// Most bytes that may be locked (RLIMIT_MEMLOCK).
+    pub lock_bytes: u64,
     /// Largest stack in bytes (RLIMIT_STACK).
     pub stack_bytes: u64,
+    /// Largest single demand for memory that must be there when it is used: all of memory and swap, as heuristic
+    /// overcommit asks (vm.overcommit_memory 0).
+    pub commit_bytes: u64,
     /// Where the search for free ranges begins, downwards.
     pub mmap_base: u64,
+    /// What the owner may do.
+    pub privileges: Privileges,
+    /// Whose answers are given.
+    pub version: LinuxVersion,
 }
 
 impl Default for Limits {
@@ -26,8 +71,13 @@ impl Default for Limits {
             max_map_count: 65_530,
             mmap_min_addr: 0x1_0000,
             address_space_bytes: u64::MAX,
+            data_bytes: u64::MAX,
+            lock_bytes: u64::MAX,
             stack_bytes: 8 << 20,
+            commit_bytes: u64::MAX,
             mmap_base: 0x7fff_f7ff_f000,
+            privileges: Privileges::empty(),
+            version: LinuxVersion::MEASURED,
         }
     }
 }
@@ -36,5 +86,10 @@ impl Limits {
     /// Returns the bytes of the gap below a stack.
     pub const fn stack_gap_bytes() -> u64 {
         STACK_GUARD_PAGES * PAGE
+    }
+
+    /// Says whether the owner may lock pages at all.
+    pub const fn may_lock(&self) -> bool {
+        self.lock_bytes != 0 || self.privileges.contains(Privileges::UNLIMITED_LOCKS)
     }
 }

@@ -179,7 +179,10 @@ impl<'a, D: Design<Native>> Worker<'a, D> {
         if from.abs_diff(to) < len {
             assert!(result.is_err(), "an overlap was accepted");
         } else if result.is_ok() {
-            self.pages[to as usize..(to + len) as usize].copy_from_slice(&old);
+            // Holes do not move: what the target held there stays.
+            for (page, old) in old.iter().enumerate().filter(|(_, old)| old.rights.is_some()) {
+                self.pages[to as usize + page] = *old;
+            }
             self.pages[from as usize..(from + len) as usize].fill(Page { rights: None, value: 0 });
         } else {
             // Holes, or areas that can't move together; what the target held may be gone only if the move happened.

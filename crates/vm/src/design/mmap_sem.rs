@@ -9,7 +9,7 @@
 //! | who | does | writes to shared lines |
 //! |---|---|---|
 //! | fault | read-locks the semaphore, looks the area up, installs under the page-table lock | 5: the semaphore's word 2, the page-table lock 2, the entry 1 |
-//! | writer | write-locks the semaphore | 7: the semaphore's word 2, its owner 2, the index's root 1, the areas' number and size 2 |
+//! | writer | write-locks the semaphore | 8: the semaphore's word 2, its owner 2, the index's root 1, the areas' number, size and size of data 3 |
 
 use super::Design;
 use crate::area::Area;

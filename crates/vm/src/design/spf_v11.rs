@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | speculative fault | looks up under the index lock, takes a reference; finds the page-table lock busy: waits | 7: the index lock's word 2, the area's reference count 2, the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus sequence counts and index lock | 9: as `mmap-sem` 7, the index lock's word 2; the sequence of each area that faults elsewhere 2 |
+//! | writer | as `mmap-sem`, plus sequence counts and index lock | 10: as `mmap-sem` 8, the index lock's word 2; the sequence of each area that faults elsewhere 2 |
 
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;

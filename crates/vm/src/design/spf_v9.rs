@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | speculative fault | as `spf-v11`; finds the page-table lock busy: gives up as `spf_pte_lock` | 7: as `spf-v11`; given up there, all but the page-table lock's 2 and the entry |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `spf-v11` | 9: as `spf-v11` |
+//! | writer | as `spf-v11` | 10: as `spf-v11` |
 //!
 //! Version 10 made the attempt wait instead and dropped the event: two faults in one 2 MiB range, or one beside a
 //! munmap there, cost the series its speculation exactly where threads share memory.

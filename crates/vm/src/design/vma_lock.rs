@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | fault under the area's lock | the above, of anonymous and file memory alike | 5: the area's lock word 2, the page-table lock 2, the entry 1; of a file also the page's references |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus the areas' locks | 7: as `mmap-sem`; the lock word of each area that faults elsewhere 2, of a removed one 1 |
+//! | writer | as `mmap-sem`, plus the areas' locks | 8: as `mmap-sem`; the lock word of each area that faults elsewhere 2, of a removed one 1 |
 //!
 //! # What the lookup may find
 //! * An area that has shrunk, moved or grown since: its bounds are looked at again, under its lock (known from ef626c1698c1).

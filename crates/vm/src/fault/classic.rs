@@ -5,6 +5,7 @@ use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
+use crate::guest::Access;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::Space;
 use faultless_platform::Platform;
@@ -39,17 +40,27 @@ fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Resu
         let grows = view.flags.contains(AreaFlags::GROWSDOWN);
         return if grows { Ok(Some(Again::GrowStack)) } else { Err(not_mapped) };
     }
-    if !permits(view.flags, fault.access) {
+    let is_vain = !permits(view.flags, fault.access);
+    if is_vain && !makes_page(view.flags, fault) {
         return Err(AccessError::Forbidden { address: fault.address });
     }
+    // For a fetch that is in vain, the page is made as for a load.
+    let fault = Fault { access: if is_vain { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
     match resolve(&page, &ClassicLock) {
         // The classic lock never gives up.
+        Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(AccessError::Forbidden { address: fault.address }),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
         Err(Stop::Fetch((object, page_index))) => Ok(Some(Again::Fetch(object, page_index))),
         Err(Stop::Failed(error)) => Err(error),
     }
+}
+
+/// Says whether a fault that the area's rights forbid makes the page all the same: as on x86, a fetch from memory that
+/// may be read finds out only when the page is there.
+fn makes_page(flags: AreaFlags, fault: Fault) -> bool {
+    fault.access == Access::Fetch && !fault.is_present && flags.intersects(AreaFlags::RIGHTS)
 }
 
 #[cold]
@@ -80,6 +91,6 @@ impl<P: Platform, D: Design<P>> EntryLock<P, D> for ClassicLock {
 
     #[inline]
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        page.area.root_or_set(|| page.space.vm().fresh_root())
+        page.space.root_of(page.area)
     }
 }

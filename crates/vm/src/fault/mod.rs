@@ -149,6 +149,9 @@ pub(crate) fn resolve<P: Platform, D: Design<P>>(
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
     if !page.seen.is_empty() {
+        if page.seen.is_guard() {
+            return Err(Stop::Failed(AccessError::NotMapped { address: page.fault.address }));
+        }
         return copy::allow(page, lock);
     }
     match page.area.object() {

@@ -5,8 +5,10 @@
 //! content comes from a [`PageSource`], which is asked with no lock held and may sleep, fail or ask to be asked again.
 //!
 //! # Invariants
-//! * I1 a cached frame carries one reference of the object; the object's pages live as long as the object.
+//! * I1 a cached frame carries one reference of the object, until the object ends or the page is removed (see `removal`).
 //! * I2 an object is freed when its last reference goes; the source must outlive it.
+//! * I3 behind `content_bytes`, and where there is a hole, the content is zeros, whatever the source says: that part was
+//!   cut off once, or removed.
 //!
 //! # Shape
 //! The page cache is a tree of page tables (see [`Tables`]) from byte offset to frame, grown by compare-and-swap, so that
@@ -14,6 +16,7 @@
 
 mod pool;
 mod read;
+mod removal;
 
 pub(crate) use pool::Pool;
 pub use pool::{ObjectHandle, ObjectRef};
@@ -25,7 +28,8 @@ use crate::table::Tables;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
+use faultless_sync::SpinMutex;
 
 /// Largest byte offset of an object, exclusive: what four table levels span.
 pub const MAX_OBJECT_BYTES: u64 = 1 << 48;
@@ -45,6 +49,11 @@ pub trait PageSource: Send + Sync {
     ///
     /// Called with no lock held; may sleep.
     fn fetch(&self, identity: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError>;
+
+    /// Says whether all content is zeros, so that it needs no note where pages were removed.
+    fn is_zeros(&self) -> bool {
+        false
+    }
 }
 
 /// The source of shared anonymous memory: zeros.
@@ -54,6 +63,10 @@ pub struct ZeroSource;
 impl PageSource for ZeroSource {
     fn fetch(&self, _identity: u64, _page_index: u64, _page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
         Ok(())
+    }
+
+    fn is_zeros(&self) -> bool {
+        true
     }
 }
 
@@ -84,6 +97,11 @@ pub struct Object<P: Platform> {
     pub(super) references: P::AtomicU32,
     pub(super) next_in_pool: UnsafeCell<Option<NonNull<Self>>>,
     size_bytes: P::AtomicU64,
+    /// See I3; at most what the size was when the object was made.
+    content_bytes: P::AtomicU64,
+    /// Numbers removals: a page that was fetched before one is not cached after it.
+    removals: SpinMutex<P, u64>,
+    openings: P::AtomicU64,
     identity: u64,
     source: &'static dyn PageSource,
     write_notice: WriteNotice,
@@ -120,6 +138,9 @@ impl<P: Platform> Object<P> {
             references: P::AtomicU32::new(1),
             next_in_pool: UnsafeCell::new(None),
             size_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
+            content_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
+            removals: SpinMutex::new(0),
+            openings: P::AtomicU64::new(0),
             identity: spec.identity,
             source: spec.source,
             write_notice: spec.write_notice,
@@ -127,10 +148,15 @@ impl<P: Platform> Object<P> {
         }
     }
 
-    /// Changes the length. Pages that are mapped stay mapped until they are unmapped.
-    pub fn set_size_bytes(&self, size_bytes: u64) {
-        // Relaxed: see `size_bytes`.
-        self.size_bytes.store(size_bytes.min(MAX_OBJECT_BYTES), Ordering::Relaxed);
+    /// Returns the name that the source knows the content by.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Returns a number for a new opening of the object.
+    pub(crate) fn next_opening(&self) -> u64 {
+        // Relaxed: only uniqueness matters.
+        self.openings.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns the length in bytes.
@@ -145,34 +171,69 @@ impl<P: Platform> Object<P> {
     }
 
     /// Returns the frame of a cached page, with one reference for the caller; `None` if [`Object::fill`] must fetch it.
+    ///
+    /// The caller handles a fault of a space that maps the object, or is in an RCU section.
     pub(crate) fn cached(&self, memory: &Memory<P>, page_index: u64) -> Result<Option<Pfn>, PageError> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };
         // ORDER: Acquire pairs with the Release in `fill`: the frame's content is seen.
         let entry = Entry::from_bits(leaf.slot.load(Ordering::Acquire));
-        if entry.is_empty() {
+        if !entry.holds_frame() {
             return Ok(None);
         }
+        // The object's own reference can't go meanwhile (I2 of `removal`).
         frames::get(memory, entry.pfn()).map_err(|_| PageError::Saturated)?;
         Ok(Some(entry.pfn()))
     }
 
     /// Fetches a page into the cache; called with no lock held.
     pub(crate) fn fill(&self, memory: &Memory<P>, page_index: u64) -> Result<(), PageError> {
-        let slot = self.pages.walk_or_grow(memory, self.offset_of(page_index)?)?.slot;
+        let offset = self.offset_of(page_index)?;
+        let slot = self.pages.walk_or_grow(memory, offset)?.slot;
+        let removals = *self.removals.lock();
+        // Relaxed: holes are made under the lock, and counted there.
+        let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
+        if seen.holds_frame() {
+            return Ok(());
+        }
         let pfn = frames::alloc_zeroed(memory, Kind::Object)?;
         // SAFETY: the frame is ours alone until it is published.
         let page = unsafe { &mut *memory.frame(pfn).cast::<[u8; PAGE_BYTES]>() };
-        if let Err(error) = self.source.fetch(self.identity, page_index, page) {
+        if let Err(error) = self.fetch(page_index, offset, seen, page) {
             frames::put(memory, pfn);
             return Err(PageError::Fetch(error));
         }
         let entry = Entry::new(pfn, EntryFlags::PRESENT).bits();
+        let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
-        if slot.compare_exchange(0, entry, Ordering::Release, Ordering::Relaxed).is_err() {
+        let is_ours = *counted == removals
+            && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
+        drop(counted);
+        if !is_ours {
+            // Another thread was faster, or the content changed: the fault looks again.
             frames::put(memory, pfn);
         }
         Ok(())
+    }
+
+    /// Fills a page that is all zeros with the source's content, as far as that is in force (I3).
+    fn fetch(&self, page_index: u64, offset: u64, seen: Entry, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+        // Relaxed: changed under the lock, and counted there.
+        let content = self.content_bytes.load(Ordering::Relaxed).saturating_sub(offset);
+        if seen.is_hole() || content == 0 {
+            return Ok(());
+        }
+        self.source.fetch(self.identity, page_index, page)?;
+        if content < PAGE {
+            page[content as usize..].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Says whether a page is in memory.
+    pub(crate) fn has_page(&self, memory: &Memory<P>, page_index: u64) -> bool {
+        let Ok(offset) = self.offset_of(page_index) else { return false };
+        self.pages.walk(memory, offset).is_some_and(|leaf| leaf.entry().holds_frame())
     }
 
     fn offset_of(&self, page_index: u64) -> Result<u64, PageError> {
@@ -181,7 +242,11 @@ impl<P: Platform> Object<P> {
 
     /// Visits the cached frames.
     pub(crate) fn for_each_frame(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
-        self.pages.for_each_mapped(memory, 0..MAX_OBJECT_BYTES, &mut |_, entry| visit(entry.pfn()));
+        self.pages.for_each_mapped(memory, 0..MAX_OBJECT_BYTES, &mut |_, entry| {
+            if entry.holds_frame() {
+                visit(entry.pfn());
+            }
+        });
     }
 
     /// Returns the tree of cached pages.

@@ -78,7 +78,11 @@ impl<P: Platform> Pool<P> {
     fn end(&self, object: NonNull<Object<P>>) {
         self.unlink(object);
         // SAFETY: the last reference is gone, but the memory is still ours.
-        unsafe { object.as_ref() }.pages.free_all(&self.memory, &mut |entry| frames::put(&self.memory, entry.pfn()));
+        unsafe { object.as_ref() }.pages.free_all(&self.memory, &mut |entry| {
+            if entry.holds_frame() {
+                frames::put(&self.memory, entry.pfn());
+            }
+        });
         // SAFETY: as above; the object needs no drop of its own.
         unsafe { self.slab.free(object) };
     }
@@ -128,14 +132,25 @@ impl<P: Platform> Drop for ObjectRef<P> {
 }
 
 /// A user's reference to an object; the object lives on while areas map it.
+///
+/// It is an opening of the object, as a file descriptor is one of a file: clones are the same opening, mappings of
+/// different openings are never joined.
 pub struct ObjectHandle<'vm, P: Platform> {
     pub(crate) object: ObjectRef<P>,
+    pub(crate) opening: u64,
     pub(crate) instance: PhantomData<&'vm ()>,
 }
 
 impl<P: Platform> Clone for ObjectHandle<'_, P> {
     fn clone(&self) -> Self {
-        Self { object: self.object.clone(), instance: PhantomData }
+        Self { object: self.object.clone(), opening: self.opening, instance: PhantomData }
+    }
+}
+
+impl<P: Platform> ObjectHandle<'_, P> {
+    /// Opens the object once more.
+    pub fn reopen(&self) -> Self {
+        Self { object: self.object.clone(), opening: self.object.next_opening(), instance: PhantomData }
     }
 }
 

@@ -18,7 +18,11 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             return Err(CallError::Invalid("the words are not aligned or leave the page"));
         }
         loop {
-            match object.cached(self.memory(), offset / PAGE).map_err(refused)? {
+            let found = {
+                let _rcu = self.memory().rcu().read();
+                object.cached(self.memory(), offset / PAGE)
+            };
+            match found.map_err(refused)? {
                 None => self.fetch(object, offset / PAGE)?,
                 Some(pfn) => {
                     // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed atomically.

@@ -1,28 +1,43 @@
-//! madvise, and making pages before they are touched.
+//! madvise.
+//!
+//! # Guarantee
+//! Advice is applied area by area, ascending. Holes are passed over, and make the answer `Unmapped` at the end; an
+//! error ends the walk, and what was done before it stays.
 
 use super::Space;
-use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil, page_floor};
-use crate::area::{AreaFlags, AreaView};
+use super::zap::Emptied;
+use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
+use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
-use crate::error::{AccessError, CallError};
+use crate::error::CallError;
 use crate::events::Event;
-use crate::fault::{Fault, classic};
 use crate::gather::Gather;
 use crate::guest::Access;
+use crate::object::ObjectRef;
 use crate::table::Tables;
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::RwSemaphore;
 
 /// What a program says about a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
+    /// Nothing special (`MADV_NORMAL`).
+    Normal,
+    /// It will be read at random (`MADV_RANDOM`).
+    Random,
+    /// It will be read in order (`MADV_SEQUENTIAL`).
+    Sequential,
+    /// It will be needed soon (`MADV_WILLNEED`); everything is in memory here.
+    WillNeed,
     /// Drop the pages (`MADV_DONTNEED`).
     DontNeed,
     /// Drop the pages, also locked ones (`MADV_DONTNEED_LOCKED`).
     DontNeedLocked,
     /// The pages may be dropped until they are written again (`MADV_FREE`); nothing reclaims here, so they stay.
     Free,
+    /// Drop the object's own pages: they are zeros from now on (`MADV_REMOVE`).
+    Remove,
     /// Make the pages as loads would (`MADV_POPULATE_READ`).
     PopulateRead,
     /// Make the pages as stores would (`MADV_POPULATE_WRITE`).
@@ -35,31 +50,50 @@ pub enum Advice {
     WipeOnFork,
     /// Undoes `WipeOnFork` (`MADV_KEEPONFORK`).
     KeepOnFork,
+    /// Leave it out of core dumps (`MADV_DONTDUMP`).
+    DontDump,
+    /// Undoes `DontDump` (`MADV_DODUMP`).
+    DoDump,
+    /// Equal pages may be merged (`MADV_MERGEABLE`).
+    Mergeable,
+    /// Undoes `Mergeable` (`MADV_UNMERGEABLE`).
+    Unmergeable,
+    /// Huge pages are wanted (`MADV_HUGEPAGE`).
+    HugePage,
+    /// Huge pages are not wanted (`MADV_NOHUGEPAGE`).
+    NoHugePage,
+    /// Make huge pages now (`MADV_COLLAPSE`); there are none here, so it is refused.
+    Collapse,
+    /// The pages will not be needed soon (`MADV_COLD`).
+    Cold,
+    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here.
+    PageOut,
+    /// Make every access a bad one, without cutting the area (`MADV_GUARD_INSTALL`).
+    GuardInstall,
+    /// Undoes `GuardInstall` (`MADV_GUARD_REMOVE`).
+    GuardRemove,
     /// Anything else: accepted, counted, without effect that a program could see.
     Ignored,
 }
 
-/// What mlock and munlock do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageLock {
-    /// Keeps the pages in memory, and makes them.
-    Lock,
-    /// Ends that.
-    Unlock,
+impl Advice {
+    /// Says whether the advice throws content away, which sealed areas refuse.
+    fn discards(self) -> bool {
+        use Advice::{DontFork, DontNeed, DontNeedLocked, Free, GuardInstall, Remove, WipeOnFork};
+        matches!(self, Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall)
+    }
 }
 
 /// Checks a range as madvise does: one that overflows is invalid, one outside user memory is not mapped.
 fn advised_range(start: u64, len_bytes: u64) -> Result<PageRange, CallError> {
     let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len));
-    end.ok_or(CallError::Invalid("the range overflows"))?;
-    PageRange::new(start, len_bytes).ok_or(CallError::Unmapped { address: start })
+    let end = end.ok_or(CallError::Invalid("the range overflows"))?;
+    // What lies behind user memory is a hole like another.
+    PageRange::between(start, end.min(crate::addr::USER_END)).ok_or(CallError::Unmapped { address: start })
 }
 
-/// What is done to the part of an area that advice is about.
-type OnArea<'a, P> = dyn Fn(PageRange, &AreaView<P>) -> Result<(), CallError> + 'a;
-
 impl<P: Platform, D: Design<P>> Space<P, D> {
-    /// Takes advice about a range. Across holes it is applied to what is mapped, and the answer is `Unmapped`.
+    /// Takes advice about a range; see the module.
     pub fn madvise(&self, start: u64, len_bytes: u64, advice: Advice) -> Result<(), CallError> {
         if !is_page_aligned(start) {
             return Err(CallError::Invalid("the address is not a multiple of the page size"));
@@ -68,63 +102,50 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Ok(());
         }
         let range = advised_range(start, len_bytes)?;
+        self.advise(range, advice)?;
+        let is_cut = page_ceil(len_bytes).is_none_or(|len| len != range.len_bytes());
+        if is_cut { Err(CallError::Unmapped { address: range.end() }) } else { Ok(()) }
+    }
+
+    fn advise(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
         match advice {
-            Advice::DontNeed => self.on_areas(range, &|part, view| self.drop_pages(part, view)),
-            Advice::DontNeedLocked => self.on_areas(range, &|part, _| {
-                self.zap(part);
-                Ok(())
-            }),
-            Advice::Free => self.on_areas(range, &|part, view| self.free_lazily(part, view)),
             Advice::PopulateRead => self.populate_as(range, Access::Read),
             Advice::PopulateWrite => self.populate_as(range, Access::Write),
-            Advice::DontFork => self.flag(range, &|view| Ok(view.flags | AreaFlags::DONTFORK)),
-            Advice::DoFork => self.flag(range, &|view| Ok(view.flags - AreaFlags::DONTFORK)),
-            Advice::WipeOnFork => self.flag(range, &|view| match view.object {
-                None => Ok(view.flags | AreaFlags::WIPEONFORK),
-                Some(_) => Err(CallError::Invalid("only private anonymous memory can be wiped on fork")),
-            }),
-            Advice::KeepOnFork => self.flag(range, &|view| Ok(view.flags - AreaFlags::WIPEONFORK)),
+            Advice::Remove => self.remove_pages(range),
+            Advice::DontNeed
+            | Advice::DontNeedLocked
+            | Advice::Free
+            | Advice::GuardInstall
+            | Advice::GuardRemove
+            | Advice::WillNeed
+            | Advice::Cold
+            | Advice::PageOut
+            | Advice::Collapse => self.on_areas(range, advice),
             Advice::Ignored => {
                 self.vm().events().count(Event::AdviceIgnored);
-                self.on_areas(range, &|_, _| Ok(()))
+                self.on_areas(range, advice)
             }
+            _ => self.flag(range, advice),
         }
     }
 
-    /// Locks or unlocks the pages of a range, in whole pages; locking makes them.
-    pub fn mlock(&self, start: u64, len_bytes: u64, lock: PageLock) -> Result<(), CallError> {
-        let unmapped = CallError::Unmapped { address: start };
-        let first = page_floor(start);
-        if len_bytes == 0 && first == start {
-            return Ok(());
-        }
-        let range = len_bytes.checked_add(start - first).and_then(|len| PageRange::new(first, len)).ok_or(unmapped)?;
-        self.with_write(|| {
-            self.reflag(range, &|view| match lock {
-                PageLock::Lock => Ok(view.flags | AreaFlags::LOCKED),
-                PageLock::Unlock => Ok(view.flags - AreaFlags::LOCKED),
+    /// Applies advice that changes flags.
+    fn flag(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
+        let result = self.with_write(|| {
+            self.reflag_all(range, &|view, part| {
+                check_seal(view, part, advice)?;
+                flags_after(view, advice)
             })
-        })?;
-        match lock {
-            PageLock::Unlock => Ok(()),
-            PageLock::Lock => self.populate(range).map_err(|error| match error {
-                CallError::OutOfFrames(_) => error,
-                // As Linux: pages that can't be had are reported as not mapped.
-                _ => unmapped,
-            }),
-        }
+        });
+        result.map_err(|error| match error {
+            // As Linux: a shortage that may pass.
+            CallError::TooManyAreas { limit } => CallError::TooManyAreasNow { limit },
+            other => other,
+        })
     }
 
-    fn flag(
-        &self,
-        range: PageRange,
-        flags_of: &dyn Fn(&AreaView<P>) -> Result<AreaFlags, CallError>,
-    ) -> Result<(), CallError> {
-        self.with_write(|| self.reflag_all(range, flags_of))
-    }
-
-    /// Runs `act` on the part of each area that lies in `range`, under the read lock.
-    fn on_areas(&self, range: PageRange, act: &OnArea<'_, P>) -> Result<(), CallError> {
+    /// Applies advice about pages to the part of each area that lies in `range`, under the read lock.
+    fn on_areas(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
         let _read = self.semaphore.read();
         let mut position = range.start();
         let mut hole = None;
@@ -133,9 +154,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 hole.get_or_insert(position);
             }
             // SAFETY: the semaphore keeps the area.
-            let view = unsafe { entry.area.as_ref() }.view();
+            let area = unsafe { entry.area.as_ref() };
             if let Some(part) = range.intersection(entry.start..entry.end) {
-                act(part, &view)?;
+                self.advise_part(area, part, advice)?;
             }
             position = entry.end;
         }
@@ -145,18 +166,75 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         hole.map_or(Ok(()), |address| Err(CallError::Unmapped { address }))
     }
 
-    fn drop_pages(&self, part: PageRange, view: &AreaView<P>) -> Result<(), CallError> {
+    fn advise_part(&self, area: &Area<P, D>, part: PageRange, advice: Advice) -> Result<(), CallError> {
+        let view = area.view();
+        check_seal(&view, part, advice)?;
+        let is_locked = view.flags.contains(AreaFlags::LOCKED);
+        match advice {
+            Advice::DontNeed | Advice::Cold | Advice::PageOut | Advice::Free | Advice::GuardInstall if is_locked => {
+                Err(CallError::Invalid("the pages are locked"))
+            }
+            Advice::Free if view.object.is_some() => {
+                Err(CallError::Invalid("MADV_FREE is for private anonymous memory"))
+            }
+            Advice::Collapse => Err(CallError::Invalid("there are no huge pages")),
+            Advice::DontNeed | Advice::DontNeedLocked => {
+                self.zap(part, Emptied::Pages);
+                Ok(())
+            }
+            Advice::Free => {
+                self.free_lazily(part);
+                Ok(())
+            }
+            Advice::GuardInstall => self.install_guards(area, part),
+            Advice::GuardRemove => {
+                self.remove_guards(part);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Punches holes into the objects behind a range; each with no lock of the space held.
+    fn remove_pages(&self, range: PageRange) -> Result<(), CallError> {
+        let mut position = range.start();
+        let mut hole = None;
+        while position < range.end() {
+            let unmapped = CallError::Unmapped { address: position };
+            let Some((part, object, first)) = self.removable(position, range.end())? else {
+                return Err(hole.unwrap_or(unmapped));
+            };
+            if part.start() > position {
+                hole.get_or_insert(unmapped);
+            }
+            self.vm().punch_object(&object, first * PAGE..(first + part.nr_pages()) * PAGE)?;
+            position = part.end();
+        }
+        hole.map_or(Ok(()), Err)
+    }
+
+    /// Returns what the first area at or above `position` has below `end`, its object and first page there, if the
+    /// object's pages may be removed through it.
+    fn removable(&self, position: u64, end: u64) -> Result<Option<(PageRange, ObjectRef<P>, u64)>, CallError> {
+        let _read = self.semaphore.read();
+        let Some(entry) = self.index.first_ending_after(position) else { return Ok(None) };
+        let Some(part) = PageRange::between(entry.start.max(position), entry.end.min(end)) else { return Ok(None) };
+        // SAFETY: the semaphore keeps the area.
+        let area = unsafe { entry.area.as_ref() };
+        let view = area.view();
+        check_seal(&view, part, Advice::Remove)?;
         if view.flags.contains(AreaFlags::LOCKED) {
             return Err(CallError::Invalid("the pages are locked"));
         }
-        self.zap(part);
-        Ok(())
+        let object = area.object().ok_or(CallError::Invalid("no object stands behind the range"))?;
+        if view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) != AreaFlags::SHARED {
+            return Err(CallError::Denied);
+        }
+        Ok(Some((part, object.clone(), view.page_offset_of(part.start()))))
     }
 
-    fn free_lazily(&self, part: PageRange, view: &AreaView<P>) -> Result<(), CallError> {
-        if view.object.is_some() || view.flags.contains(AreaFlags::LOCKED) {
-            return Err(CallError::Invalid("MADV_FREE is for private anonymous memory that is not locked"));
-        }
+    /// Marks pages as not needed until they are written again.
+    fn free_lazily(&self, part: PageRange) {
         let memory = self.memory();
         let mut gather = Gather::new(self, part);
         self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
@@ -172,45 +250,49 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
             true
         });
-        Ok(())
-    }
-
-    /// Makes the pages of a range as the rights of its areas suggest (`MAP_POPULATE`, mlock).
-    pub(super) fn populate(&self, range: PageRange) -> Result<(), CallError> {
-        self.make_pages(range, &|flags| {
-            let is_private_writable = flags & (AreaFlags::WRITE | AreaFlags::SHARED) == AreaFlags::WRITE;
-            if is_private_writable { Access::Write } else { Access::Read }
-        })
-    }
-
-    fn populate_as(&self, range: PageRange, access: Access) -> Result<(), CallError> {
-        self.make_pages(range, &|_| access)
-    }
-
-    fn make_pages(&self, range: PageRange, access_of: &dyn Fn(AreaFlags) -> Access) -> Result<(), CallError> {
-        for page in range.pages() {
-            let access = self.flags_at(page).map(access_of).ok_or(CallError::Unmapped { address: page })?;
-            let fault = Fault { address: page, access, is_present: false };
-            classic::handle(self, fault).map_err(|error| match error {
-                AccessError::OutOfFrames(cause) => CallError::OutOfFrames(cause),
-                AccessError::NotMapped { address } => CallError::Unmapped { address },
-                AccessError::Forbidden { .. } => CallError::Invalid("the area's rights forbid the access"),
-                AccessError::NoPage { .. } => CallError::Fetch,
-                AccessError::TooManyReferences => CallError::TooManyReferences,
-            })?;
-        }
-        Ok(())
-    }
-
-    fn flags_at(&self, address: u64) -> Option<AreaFlags> {
-        let _read = self.semaphore.read();
-        // SAFETY: the semaphore keeps the area.
-        self.index.containing(address).map(|entry| unsafe { entry.area.as_ref() }.view().flags)
     }
 }
 
+/// Checks that a sealed area keeps its content: one that nobody could write anyway loses none.
+fn check_seal<P: Platform>(view: &AreaView<P>, part: PageRange, advice: Advice) -> Result<(), CallError> {
+    let is_protected = view.flags.contains(AreaFlags::SEALED)
+        && advice.discards()
+        && view.object.is_none()
+        && !view.flags.contains(AreaFlags::WRITE);
+    if is_protected { Err(CallError::Sealed { address: part.start() }) } else { Ok(()) }
+}
+
+/// Returns an area's flags after advice that changes them.
+fn flags_after<P: Platform>(view: &AreaView<P>, advice: Advice) -> Result<AreaFlags, CallError> {
+    let flags = view.flags;
+    let is_droppable = flags.contains(AreaFlags::DROPPABLE);
+    Ok(match advice {
+        Advice::Normal => flags - AreaFlags::RANDOM - AreaFlags::SEQUENTIAL,
+        Advice::Random => (flags - AreaFlags::SEQUENTIAL) | AreaFlags::RANDOM,
+        Advice::Sequential => (flags - AreaFlags::RANDOM) | AreaFlags::SEQUENTIAL,
+        Advice::DontFork => flags | AreaFlags::DONTFORK,
+        Advice::DoFork => flags - AreaFlags::DONTFORK,
+        Advice::WipeOnFork if view.object.is_some() => {
+            return Err(CallError::Invalid("only private anonymous memory can be wiped on fork"));
+        }
+        Advice::WipeOnFork => flags | AreaFlags::WIPEONFORK,
+        Advice::KeepOnFork | Advice::DoDump if is_droppable => {
+            return Err(CallError::Invalid("memory that may be dropped is neither inherited nor dumped"));
+        }
+        Advice::KeepOnFork => flags - AreaFlags::WIPEONFORK,
+        Advice::DontDump => flags | AreaFlags::NO_DUMP,
+        Advice::DoDump => flags - AreaFlags::NO_DUMP,
+        // Accepted everywhere, and kept only where pages could be merged.
+        Advice::Mergeable if flags.contains(AreaFlags::SHARED) || is_droppable => flags,
+        Advice::Mergeable => flags | AreaFlags::MERGEABLE,
+        Advice::Unmergeable => flags - AreaFlags::MERGEABLE,
+        Advice::HugePage => (flags - AreaFlags::NO_HUGE) | AreaFlags::HUGE,
+        Advice::NoHugePage => (flags - AreaFlags::HUGE) | AreaFlags::NO_HUGE,
+        _ => flags,
+    })
+}
+
 fn clear_bits<P: Platform>(slot: &P::AtomicU64, bits: u64) {
-    use faultless_platform::AtomicInteger;
     // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets the bits.
     slot.fetch_and(!bits, Ordering::AcqRel);
 }

@@ -58,6 +58,26 @@ pub(super) enum Join {
     Allowed,
     /// It stays by itself, as a forked one does.
     Never,
+    /// With the area above it only, as a stack that grows.
+    Above,
+}
+
+/// How much there is of what a space counts.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Sizes {
+    areas: u64,
+    bytes: u64,
+    data_bytes: u64,
+    locked_bytes: u64,
+}
+
+impl Sizes {
+    fn add(&mut self, flags: AreaFlags, bytes: u64) {
+        self.areas += 1;
+        self.bytes += bytes;
+        self.data_bytes += if flags.is_data() { bytes } else { 0 };
+        self.locked_bytes += if flags.contains(AreaFlags::LOCKED) { bytes } else { 0 };
+    }
 }
 
 /// Memory set aside, so that a later change that removes one range can't fail.
@@ -77,8 +97,7 @@ pub(super) struct Change<'a, P: Platform, D: Design<P>> {
     pieces: [Option<Piece<P, D>>; 3],
     /// All areas that start in here take part.
     span: (u64, u64),
-    nr_before: u64,
-    bytes_before: u64,
+    before: Sizes,
 }
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
@@ -89,8 +108,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         Ok(Reserve { space: self, nodes: Some(nodes), area: Some(area) })
     }
 
-    /// As [`Space::prepare_change`] without a new area, out of memory that was set aside and past the limit of areas,
-    /// which the caller has checked: it can't fail.
+    /// As [`Space::prepare_change`] without a new area, out of memory that was set aside: it can't fail.
     pub(super) fn prepare_removal<'a>(
         &'a self,
         range: PageRange,
@@ -99,7 +117,22 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.prepare(range, None, Some(reserve))
     }
 
-    /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller holds the write lock.
+    /// Cuts the area that holds `address` in two there. The caller holds the write lock.
+    pub(super) fn split_at(&self, address: u64) -> Result<(), CallError> {
+        let unmapped = CallError::Unmapped { address };
+        let entry = self.index.containing(address).ok_or(unmapped)?;
+        // SAFETY: the write lock keeps the area.
+        let area = unsafe { entry.area.as_ref() };
+        let old = area.view();
+        let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
+        let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
+        let new = NewArea { view, object: area.object().cloned(), join: Join::Never };
+        self.prepare_change(range, Some(new))?.commit(|| ());
+        Ok(())
+    }
+
+    /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller holds the write lock, and has
+    /// checked the limits.
     pub(super) fn prepare_change(
         &self,
         range: PageRange,
@@ -114,21 +147,16 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         new: Option<NewArea<P>>,
         reserve: Option<Reserve<'a, P, D>>,
     ) -> Result<Change<'a, P, D>, CallError> {
-        let is_reserved = reserve.is_some();
         let mut change = Change {
             space: self,
             reserve,
             edit: None,
             pieces: [None; 3],
             span: (range.start(), range.end()),
-            nr_before: 0,
-            bytes_before: 0,
+            before: Sizes::default(),
         };
         change.plan(range, new)?;
         change.count_before();
-        if !is_reserved {
-            change.check_limits()?;
-        }
         change.prepare_edit()?;
         Ok(change)
     }
@@ -203,14 +231,15 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
     /// Puts the new area between its neighbours, joined with them where they allow it.
     fn place(&mut self, new: NewArea<P>) -> Result<(), OutOfFrames> {
         let [left, _, right] = &mut self.pieces;
-        let may_join = new.join == Join::Allowed;
+        let may_join_below = new.join == Join::Allowed;
+        let may_join_above = new.join != Join::Never;
         let mut view = new.view;
         let mut host = None;
-        if let Some(piece) = left.filter(|piece| may_join && piece.view.joins(&view)) {
+        if let Some(piece) = left.filter(|piece| may_join_below && piece.view.joins(&view)) {
             view = joined(&piece.view, &view);
             host = left.take();
         }
-        if let Some(piece) = right.filter(|piece| may_join && view.joins(&piece.view)) {
+        if let Some(piece) = right.filter(|piece| may_join_above && view.joins(&piece.view)) {
             view = joined(&view, &piece.view);
             let other = right.take();
             match host {
@@ -242,22 +271,14 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
 
     fn count_before(&mut self) {
         for entry in self.space.index.overlapping(self.span.0..self.span.1) {
-            self.nr_before += 1;
-            self.bytes_before += entry.end - entry.start;
+            // SAFETY: the write lock keeps the area.
+            self.before.add(unsafe { entry.area.as_ref() }.flags(), entry.end - entry.start);
         }
     }
 
-    fn check_limits(&self) -> Result<(), CallError> {
-        let limit = self.space.limits.max_map_count;
-        let nr_after = self.space.nr_areas() - self.nr_before + self.nr_after();
-        if nr_after > limit && self.nr_after() > self.nr_before {
-            return Err(CallError::TooManyAreas { limit });
-        }
-        Ok(())
-    }
-
-    fn nr_after(&self) -> u64 {
-        self.pieces.iter().flatten().count() as u64
+    /// Returns how many areas more there will be.
+    pub(super) fn nr_added(&self) -> i64 {
+        self.pieces.iter().flatten().count() as i64 - self.before.areas.cast_signed()
     }
 
     fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
@@ -313,13 +334,24 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
     }
 
     fn account(&self) {
-        let bytes_after: u64 = self.pieces.iter().flatten().map(|piece| piece.view.end - piece.view.start).sum();
-        let space = self.space;
-        let nr = space.nr_areas() - self.nr_before + self.nr_after();
-        let bytes = space.mapped_bytes() - self.bytes_before + bytes_after;
+        let mut after = Sizes::default();
+        for piece in self.pieces.iter().flatten() {
+            after.add(piece.view.flags, piece.view.end - piece.view.start);
+        }
+        let (space, before) = (self.space, self.before);
+        add(&space.nr_areas, after.areas, before.areas);
+        add(&space.mapped_bytes, after.bytes, before.bytes);
+        add(&space.data_bytes, after.data_bytes, before.data_bytes);
+        add(&space.locked_bytes, after.locked_bytes, before.locked_bytes);
+    }
+}
+
+/// Changes one of the space's counters by `after - before`.
+fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
+    if after != before {
         // Relaxed: written under the write lock.
-        space.nr_areas.store(nr, Ordering::Relaxed);
-        space.mapped_bytes.store(bytes, Ordering::Relaxed);
+        let now = counter.load(Ordering::Relaxed).wrapping_add(after).wrapping_sub(before);
+        counter.store(now, Ordering::Relaxed);
     }
 }
 

@@ -69,23 +69,28 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if old.flags.contains(AreaFlags::DONTFORK) {
             return Ok(());
         }
-        let copies_pages = old.root != 0 && !old.flags.intersects(AreaFlags::SHARED | AreaFlags::WIPEONFORK);
+        if old.flags.contains(AreaFlags::ACCOUNT) {
+            self.check_commit(old.end - old.start)?;
+        }
+        // Only areas with a root have entries that the child could not make itself: private pages and guards.
+        let copies_pages = old.root != 0 && !old.flags.contains(AreaFlags::WIPEONFORK);
         let root = if copies_pages { self.vm().fresh_root() } else { 0 };
         // Locks on memory are not inherited.
-        let mut flags = old.flags - AreaFlags::LOCKED - AreaFlags::INHERITED;
+        let mut flags = old.flags - AreaFlags::LOCKS - AreaFlags::INHERITED;
         flags.set(AreaFlags::INHERITED, root != 0);
         let view = AreaView { root, flags, ..old };
         let range = PageRange::between(old.start, old.end).ok_or(CallError::BadSource { address: old.start })?;
         let new = NewArea { view, object: area.object().cloned(), join: Join::Never };
         child.prepare_change(range, Some(new))?.commit(|| ());
-        if copies_pages { self.copy_entries(child, range) } else { Ok(()) }
+        let kept = if old.flags.contains(AreaFlags::SHARED) { Kept::Guards } else { Kept::All };
+        if copies_pages { self.copy_entries(child, range, kept) } else { Ok(()) }
     }
 
-    fn copy_entries(&self, child: &Self, range: PageRange) -> Result<(), CallError> {
+    fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), CallError> {
         let mut result = Ok(());
         self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {
             result = match child.tables.walk_or_grow(self.memory(), part.start) {
-                Ok(leaf) => self.copy_leaf(child, table, leaf.table, part),
+                Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
                 Err(cause) => Err(cause.into()),
             };
             result.is_ok()
@@ -93,16 +98,22 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         result
     }
 
-    fn copy_leaf(&self, child: &Self, from: Pfn, to: Pfn, part: Range<u64>) -> Result<(), CallError> {
+    fn copy_leaf(&self, child: &Self, from: Pfn, to: Pfn, part: Range<u64>, kept: Kept) -> Result<(), CallError> {
         let memory = self.memory();
         let (mut nr_pages, mut result) = (0, Ok(()));
         let _lock = memory.page(from).lock().guard();
         for address in part.step_by(PAGE as usize) {
-            let entry = share::<P>(Tables::leaf_slot(memory, from, address));
+            let slot = Tables::leaf_slot(memory, from, address);
+            // Relaxed: guards come and go under the lock that we hold.
+            let is_guard = Entry::from_bits(slot.load(Ordering::Relaxed)).is_guard();
+            if kept == Kept::Guards && !is_guard {
+                continue;
+            }
+            let entry = if is_guard { Entry::GUARD } else { share::<P>(slot) };
             if entry.is_empty() {
                 continue;
             }
-            if !entry.is_special() {
+            if entry.holds_frame() {
                 if frames::get(memory, entry.pfn()).is_err() {
                     result = Err(CallError::TooManyReferences);
                     break;
@@ -115,6 +126,15 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         child.add_resident(nr_pages);
         result
     }
+}
+
+/// Which entries of an area a child gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Private pages, shared from now on, and guards.
+    All,
+    /// Guards; what is shared anyway its faults will find.
+    Guards,
 }
 
 /// Takes the right to write from an entry; returns what the child gets.

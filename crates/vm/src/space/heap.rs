@@ -1,10 +1,11 @@
 //! brk: the heap.
 
 use super::Space;
-use super::map::{Backing, MapRequest, Placement, Populate};
+use super::map::Backing;
 use crate::addr::{PAGE, PageRange, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
+use crate::error::CallError;
 use faultless_platform::{Atomic, Ordering, Platform};
 use faultless_sync::RwSemaphore;
 
@@ -17,42 +18,70 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.heap_end.store(address, Ordering::Relaxed);
     }
 
+    /// Says how much data the program itself has, which counts against RLIMIT_DATA when the heap grows.
+    pub fn set_static_data_bytes(&self, len_bytes: u64) {
+        let _write = self.semaphore.write();
+        // Relaxed: under the write lock.
+        self.static_data_bytes.store(len_bytes, Ordering::Relaxed);
+    }
+
     /// Moves the heap's end to `address` if that is possible; returns the end in force, as the raw system call does.
     pub fn brk(&self, address: u64) -> u64 {
-        self.with_write(|| self.brk_locked(address))
+        let (end, added) = self.with_write(|| self.brk_locked(address));
+        if let Some(added) = added.filter(|_| self.default_flags().contains(AreaFlags::LOCKED)) {
+            self.populate_what_can_be(added);
+        }
+        end
     }
 
-    fn brk_locked(&self, address: u64) -> u64 {
+    fn brk_locked(&self, address: u64) -> (u64, Option<PageRange>) {
         // Relaxed: under the write lock.
         let old = self.heap_end.load(Ordering::Relaxed);
-        if address < self.heap_start.load(Ordering::Relaxed) || self.move_heap_end(old, address).is_none() {
-            return old;
+        if address < self.heap_start.load(Ordering::Relaxed) || !self.is_within_data_limit(address) {
+            return (old, None);
         }
+        let Some(added) = self.move_heap_end(old, address) else { return (old, None) };
         // Relaxed: under the write lock.
         self.heap_end.store(address, Ordering::Relaxed);
-        address
+        (address, added)
     }
 
-    fn move_heap_end(&self, old: u64, new: u64) -> Option<()> {
-        let (old, new) = (page_ceil(old)?, page_ceil(new)?);
-        if new == old {
-            return Some(());
+    /// Checks RLIMIT_DATA as brk does: the heap and the program's own data, to the byte.
+    fn is_within_data_limit(&self, address: u64) -> bool {
+        // Relaxed: under the write lock.
+        let (start, own) = (self.heap_start.load(Ordering::Relaxed), self.static_data_bytes.load(Ordering::Relaxed));
+        let limit = self.limits.data_bytes;
+        limit == u64::MAX || (address - start).saturating_add(own) <= limit
+    }
+
+    /// Moves the end from `old` to `new` in whole pages; returns what was added.
+    fn move_heap_end(&self, old: u64, new: u64) -> Option<Option<PageRange>> {
+        let (old_end, new_end) = (page_ceil(old)?, page_ceil(new)?);
+        if new_end == old_end {
+            return Some(None);
         }
-        if new < old {
-            return self.unmap_locked(PageRange::between(new, old)?).ok();
+        if new <= old {
+            let removed = PageRange::between(new_end, old_end)?;
+            // As Linux: a heap of which nothing is left there does not shrink.
+            self.index.overlapping(removed.addresses()).next()?;
+            return self.unmap_locked(removed).ok().map(|()| None);
         }
-        let range = PageRange::between(old, new)?;
-        // As Linux: one page above the new end stays free.
-        if self.index.overlapping(range.start()..range.end() + PAGE).next().is_some() {
-            return None;
+        let added = PageRange::between(old_end, new_end)?;
+        self.grow_heap(added).ok().map(|()| Some(added))
+    }
+
+    fn grow_heap(&self, added: PageRange) -> Result<(), CallError> {
+        self.fixed(added.start(), added.len_bytes())?;
+        let flags = AreaFlags::READ | AreaFlags::WRITE | self.default_flags();
+        self.check_lock(flags, added.len_bytes())?;
+        let no_room = CallError::NoRoom { len_bytes: added.len_bytes() };
+        // As Linux: one page above the new end stays free, below a stack more.
+        if let Some(next) = self.index.first_ending_after(added.start())
+            && added.end() + PAGE > self.start_with_gap(&next)
+        {
+            return Err(no_room);
         }
-        let request = MapRequest {
-            placement: Placement::Fixed(range.start()),
-            len_bytes: range.len_bytes(),
-            flags: AreaFlags::READ | AreaFlags::WRITE,
-            backing: Backing::Anonymous,
-            populate: Populate::OnFault,
-        };
-        self.map_locked(range, &request).ok()
+        self.check_new_area()?;
+        self.map_locked(added, flags, &Backing::Anonymous)
     }
 }

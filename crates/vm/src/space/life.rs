@@ -109,11 +109,29 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             nr_gathers: P::AtomicU32::new(0),
             nr_areas: P::AtomicU64::new(0),
             mapped_bytes: P::AtomicU64::new(0),
+            data_bytes: P::AtomicU64::new(0),
+            locked_bytes: P::AtomicU64::new(0),
+            lost_lock_bytes: P::AtomicU64::new(0),
+            default_flags: P::AtomicU32::new(0),
+            static_data_bytes: P::AtomicU64::new(0),
             heap_start: P::AtomicU64::new(0),
             heap_end: P::AtomicU64::new(0),
             resident,
             next_in_list: UnsafeCell::new(None),
         }
+    }
+
+    /// Takes a reference unless the last one is gone.
+    fn try_reference(&self) -> bool {
+        // Relaxed: the list's lock keeps the space in place, and orders what its users did before.
+        let mut count = self.references.load(Ordering::Relaxed);
+        while count != 0 {
+            match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => count = now,
+            }
+        }
+        false
     }
 
     fn link(vm: &Vm<P, D>, space: NonNull<Self>) {
@@ -157,6 +175,30 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 impl<P: Platform, D: Design<P>> Vm<P, D> {
+    /// Returns the space with the lowest number above `id`, kept alive; ascending, so that children come after the
+    /// space that they were forked from.
+    pub(crate) fn next_space(&self, mut id: SpaceId) -> Option<SpaceRef<'_, P, D>> {
+        loop {
+            let mut lowest: Option<SpaceId> = None;
+            self.for_each_space(|space| {
+                if space.id > id {
+                    lowest = Some(lowest.map_or(space.id, |lowest| lowest.min(space.id)));
+                }
+            });
+            id = lowest?;
+            let mut found = None;
+            self.for_each_space(|space| {
+                if space.id == id && space.try_reference() {
+                    found = Some(SpaceRef { space: NonNull::from(space), vm: PhantomData });
+                }
+            });
+            // One that is ending is passed over.
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+
     /// Visits the spaces that exist; none is made or ended meanwhile.
     pub fn for_each_space(&self, mut visit: impl FnMut(&Space<P, D>)) {
         let first = self.list.lock();

@@ -1,10 +1,14 @@
 //! The area list as users read it (/proc/self/maps).
+//!
+//! # Guarantee
+//! [`AreaLine`] and [`AreaList`] print what Linux prints: addresses, rights, offset in the object, device, inode and the
+//! name of the heap. The device is always 00:00, the inode is the object's identity, and objects have no name.
 
 use super::Space;
 use crate::area::AreaFlags;
 use crate::design::Design;
-use core::fmt;
-use faultless_platform::Platform;
+use core::fmt::{self, Write as _};
+use faultless_platform::{Atomic, Ordering, Platform};
 use faultless_sync::RwSemaphore;
 
 /// One line of the list.
@@ -20,6 +24,26 @@ pub struct AreaLine {
     pub page_offset: u64,
     /// Whether an object stands behind it.
     pub has_object: bool,
+    /// The object's identity; 0 without one.
+    pub identity: u64,
+    /// Whether the heap lies in it.
+    pub is_heap: bool,
+}
+
+/// Column in which Linux begins the name.
+const NAME_COLUMN: usize = 73;
+
+/// Writes on, and counts.
+struct Counted<'a, 'b> {
+    out: &'a mut fmt::Formatter<'b>,
+    len: usize,
+}
+
+impl fmt::Write for Counted<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.len += text.len();
+        self.out.write_str(text)
+    }
 }
 
 impl fmt::Display for AreaLine {
@@ -29,23 +53,48 @@ impl fmt::Display for AreaLine {
         let (read, write, execute) =
             (mark(AreaFlags::READ, 'r'), mark(AreaFlags::WRITE, 'w'), mark(AreaFlags::EXEC, 'x'));
         let offset = if self.has_object { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
-        write!(out, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x}", self.start, self.end)
+        let mut line = Counted { out, len: 0 };
+        write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.start, self.end)?;
+        write!(line, "00:00 {} ", self.identity)?;
+        let padding = NAME_COLUMN.saturating_sub(line.len);
+        if self.is_heap { write!(out, "{:padding$}[heap]", "") } else { Ok(()) }
+    }
+}
+
+/// A space's whole list, a line for each area; see [`Space::list`].
+pub struct AreaList<'a, P: Platform, D: Design<P>>(&'a Space<P, D>);
+
+impl<P: Platform, D: Design<P>> fmt::Display for AreaList<'_, P, D> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut result = Ok(());
+        self.0.for_each_area(|line| result = result.and_then(|()| writeln!(out, "{line}")));
+        result
     }
 }
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Returns the area list, to be printed.
+    pub fn list(&self) -> AreaList<'_, P, D> {
+        AreaList(self)
+    }
+
     /// Visits the areas, ascending, under the read lock.
     pub fn for_each_area(&self, mut visit: impl FnMut(AreaLine)) {
         let _read = self.semaphore.read();
+        // Relaxed: written under the lock that we hold.
+        let heap = self.heap_start.load(Ordering::Relaxed)..self.heap_end.load(Ordering::Relaxed);
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: the semaphore keeps the area.
-            let view = unsafe { entry.area.as_ref() }.view();
+            let area = unsafe { entry.area.as_ref() };
+            let view = area.view();
             visit(AreaLine {
                 start: view.start,
                 end: view.end,
                 flags: view.flags,
                 page_offset: view.page_offset,
                 has_object: view.object.is_some(),
+                identity: area.object().map_or(0, |object| object.identity()),
+                is_heap: heap.start != 0 && view.start <= heap.end && view.end >= heap.start,
             });
         }
     }

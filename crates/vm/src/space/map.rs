@@ -2,25 +2,55 @@
 
 use super::Space;
 use super::change::{Join, NewArea};
+use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
-use crate::entry::Entry;
 use crate::error::CallError;
-use crate::gather::Gather;
-use crate::object::{MAX_OBJECT_BYTES, ObjectHandle, ObjectRef};
-use crate::table::Tables;
+use crate::limits::Limits;
+use crate::object::{ObjectHandle, ObjectRef};
 use core::ops::Range;
-use faultless_phys::Pfn;
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::Platform;
 use faultless_sync::RwSemaphore;
+
+/// Large mappings of anonymous memory begin at a multiple of this, so that huge pages would fit.
+const HUGE_BYTES: u64 = 2 << 20;
+/// Largest offset of a file, inclusive.
+const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// What stands behind a mapping.
 pub enum Backing<'a, P: Platform> {
     /// Zeros of the mapping's own.
     Anonymous,
+    /// Zeros of a new object of the mapping's length; the area is shared with forked children.
+    SharedZeros,
     /// An object, from this byte on (a multiple of the page size).
     Object(&'a ObjectHandle<'a, P>, u64),
+}
+
+impl<P: Platform> Backing<'_, P> {
+    fn alignment(&self, len: u64) -> Alignment {
+        match self {
+            Self::Anonymous => Alignment::of_private(len),
+            Self::SharedZeros | Self::Object(..) => Alignment::Page,
+        }
+    }
+}
+
+/// Where a search puts a mapping.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alignment {
+    /// At a page.
+    Page,
+    /// Where a huge page could begin.
+    Huge,
+}
+
+impl Alignment {
+    /// Returns that of private anonymous memory: whole huge pages' worth is aligned so, whether there are any or not.
+    pub(super) fn of_private(len: u64) -> Self {
+        if len.is_multiple_of(HUGE_BYTES) { Self::Huge } else { Self::Page }
+    }
 }
 
 /// Where a mapping goes.
@@ -44,7 +74,7 @@ pub struct MapRequest<'a, P: Platform> {
     pub len_bytes: u64,
     /// Rights and kind.
     pub flags: AreaFlags,
-    /// What stands behind it. A shared mapping needs an object.
+    /// What stands behind it. Of anonymous memory, only [`Backing::SharedZeros`] is shared.
     pub backing: Backing<'a, P>,
     /// Whether its pages are made at once (`MAP_POPULATE`).
     pub populate: Populate,
@@ -62,57 +92,68 @@ pub enum Populate {
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
     pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<u64, CallError> {
-        self.check_request(request)?;
-        let range = self.with_write(|| {
-            let range = self.place(request)?;
-            self.map_locked(range, request).map(|()| range)
-        })?;
-        if request.populate == Populate::Now || request.flags.contains(AreaFlags::LOCKED) {
-            // As on Linux, mmap succeeds even if the pages can't all be had.
-            let _ = self.populate(range);
+        self.mmap_judged(request, self.check_kind(request))
+    }
+
+    /// As [`Space::mmap`], where the caller has judged what may be mapped so; Linux looks at that rather late.
+    pub fn mmap_judged(&self, request: &MapRequest<'_, P>, verdict: Result<(), CallError>) -> Result<u64, CallError> {
+        let len = check_shape(request)?;
+        let (range, flags) = self.with_write(|| self.place_and_map(request, len, verdict))?;
+        if request.populate == Populate::Now || flags.contains(AreaFlags::LOCKED) {
+            self.populate_what_can_be(range);
         }
         Ok(range.start())
     }
 
-    fn check_request(&self, request: &MapRequest<'_, P>) -> Result<(), CallError> {
-        if request.len_bytes == 0 {
-            return Err(CallError::Invalid("length 0"));
+    fn place_and_map(
+        &self,
+        request: &MapRequest<'_, P>,
+        len: u64,
+        verdict: Result<(), CallError>,
+    ) -> Result<(PageRange, AreaFlags), CallError> {
+        self.check_new_area()?;
+        let range = self.place(request, len)?;
+        if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
+            return Err(CallError::MayNotLock);
         }
-        if let Backing::Object(handle, offset) = request.backing {
-            self.check_object(&handle.object, request.flags)?;
-            if !is_page_aligned(offset) {
-                return Err(CallError::Invalid("the offset is not a multiple of the page size"));
+        let flags = request.flags | self.default_flags();
+        self.check_lock(flags, len)?;
+        verdict?;
+        self.map_locked(range, flags, &request.backing)?;
+        Ok((range, flags))
+    }
+
+    /// Checks what a mapping's flags and object allow together.
+    fn check_kind(&self, request: &MapRequest<'_, P>) -> Result<(), CallError> {
+        let is_shared = request.flags.contains(AreaFlags::SHARED);
+        match request.backing {
+            Backing::Object(handle, offset) => {
+                check_offset(offset, request.len_bytes)?;
+                self.check_object(&handle.object, request.flags)
             }
-            if offset.checked_add(request.len_bytes).is_none_or(|end| end > MAX_OBJECT_BYTES) {
-                return Err(CallError::Invalid("the offset is beyond the largest object"));
-            }
-        } else if request.flags.contains(AreaFlags::SHARED) {
-            return Err(CallError::Invalid("a shared mapping needs an object"));
+            Backing::Anonymous if is_shared => Err(CallError::Invalid("a shared mapping needs an object")),
+            Backing::SharedZeros if !is_shared => Err(CallError::Invalid("a new object is for shared mappings")),
+            Backing::SharedZeros if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+            Backing::Anonymous | Backing::SharedZeros => Ok(()),
         }
-        Ok(())
     }
 
     fn check_object(&self, object: &ObjectRef<P>, flags: AreaFlags) -> Result<(), CallError> {
         if !self.vm().owns(object) {
             return Err(CallError::Invalid("the object belongs to another instance"));
         }
-        if flags.contains(AreaFlags::GROWSDOWN) {
-            return Err(CallError::Invalid("only private anonymous memory grows downwards"));
-        }
         if flags.contains(AreaFlags::SHARED | AreaFlags::WRITE | AreaFlags::DENY_WRITE) {
             return Err(CallError::Denied);
         }
-        Ok(())
+        if flags.contains(AreaFlags::GROWSDOWN) { Err(GROWS) } else { Ok(()) }
     }
 
     /// Chooses the range. The caller holds the write lock.
-    fn place(&self, request: &MapRequest<'_, P>) -> Result<PageRange, CallError> {
-        let len_bytes = request.len_bytes;
-        let no_room = CallError::NoRoom { len_bytes };
-        let len = page_ceil(len_bytes).ok_or(no_room)?;
+    fn place(&self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
+        let no_room = CallError::NoRoom { len_bytes: len };
         match request.placement {
-            Placement::Anywhere => self.search_locked(len).ok_or(no_room),
-            Placement::Hint(hint) => self.at_hint(hint, len).or_else(|| self.search_locked(len)).ok_or(no_room),
+            Placement::Anywhere => self.search_aligned(request.backing.alignment(len), len).ok_or(no_room),
+            Placement::Hint(hint) => self.near_hint(hint, len, request.backing.alignment(len)).ok_or(no_room),
             Placement::Fixed(start) => self.fixed(start, len),
             Placement::FixedNoReplace(start) => {
                 let range = self.fixed(start, len)?;
@@ -124,25 +165,39 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// As Linux: a hint below a page is none, others are rounded down, and up to the lowest address.
-    fn at_hint(&self, hint: u64, len: u64) -> Option<PageRange> {
+    /// As Linux: a hint in page 0 is none, others are rounded down, and up to the lowest address.
+    pub(super) fn near_hint(&self, hint: u64, len: u64, alignment: Alignment) -> Option<PageRange> {
         if hint < PAGE {
-            return None;
+            return self.search_aligned(alignment, len);
         }
-        let start = page_floor(hint).max(self.limits.mmap_min_addr);
-        let range = PageRange::new(start, len)?;
-        self.index.overlapping(range.addresses()).next().is_none().then_some(range)
+        let start = page_floor(hint).max(page_ceil(self.limits.mmap_min_addr)?);
+        self.at_hint(start, len).or_else(|| self.search_locked(len))
     }
 
-    fn fixed(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
+    fn at_hint(&self, start: u64, len: u64) -> Option<PageRange> {
+        let range = PageRange::new(start, len)?;
+        match self.index.first_ending_after(start) {
+            Some(next) => (range.end() <= self.start_with_gap(&next)).then_some(range),
+            None => Some(range),
+        }
+    }
+
+    /// Returns where an area begins, with the gap below a stack.
+    pub(super) fn start_with_gap(&self, entry: &crate::index::Entry<crate::area::Area<P, D>>) -> u64 {
+        // SAFETY: the semaphore keeps the area.
+        let grows = unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::GROWSDOWN);
+        entry.start.saturating_sub(if grows { Limits::stack_gap_bytes() } else { 0 })
+    }
+
+    pub(super) fn fixed(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
+        if start > USER_END.saturating_sub(len) {
+            return Err(CallError::NoRoom { len_bytes: len });
+        }
         if !is_page_aligned(start) {
             return Err(CallError::Invalid("the fixed address is not a multiple of the page size"));
         }
-        let range = PageRange::new(start, len).ok_or(CallError::NoRoom { len_bytes: len })?;
-        if start < self.limits.mmap_min_addr {
-            return Err(CallError::TooLow { lowest: self.limits.mmap_min_addr });
-        }
-        Ok(range)
+        self.check_lowest(start)?;
+        PageRange::new(start, len).ok_or(CallError::NoRoom { len_bytes: len })
     }
 
     /// Returns the range that mmap would choose for `len_bytes`, without making a mapping.
@@ -151,49 +206,85 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.search_locked(page_ceil(len_bytes)?)
     }
 
-    pub(super) fn search_locked(&self, len: u64) -> Option<PageRange> {
-        let low = self.limits.mmap_min_addr;
-        let room = |room: Range<u64>| PageRange::new(self.index.highest_gap(len, room)?, len);
-        room(low..self.limits.mmap_base).or_else(|| room(self.limits.mmap_base..USER_END))
+    /// Searches room; for memory that could be of huge pages, it begins where one could, if there is room for that.
+    pub(super) fn search_aligned(&self, alignment: Alignment, len: u64) -> Option<PageRange> {
+        let padded = match alignment {
+            Alignment::Page => None,
+            Alignment::Huge => len.checked_add(HUGE_BYTES).and_then(|len| self.search_locked(len)),
+        };
+        match padded {
+            // As Linux: the upper end of the padding, also where the lower one is aligned already.
+            Some(padded) => PageRange::new((padded.start() / HUGE_BYTES + 1) * HUGE_BYTES, len),
+            None => self.search_locked(len),
+        }
     }
 
-    /// Maps at a chosen range. The caller holds the write lock.
-    pub(super) fn map_locked(&self, range: PageRange, request: &MapRequest<'_, P>) -> Result<(), CallError> {
-        let (object, page_offset) = match request.backing {
-            Backing::Anonymous => (None, range.start() / PAGE),
-            Backing::Object(handle, offset) => (Some(handle.object.clone()), offset / PAGE),
+    pub(super) fn search_locked(&self, len: u64) -> Option<PageRange> {
+        let (low, base) = (self.limits.mmap_min_addr.max(PAGE), self.limits.mmap_base);
+        self.search_between(len, low..base).or_else(|| self.search_between(len, base..USER_END))
+    }
+
+    /// Searches the highest room that also leaves the gap below a stack.
+    fn search_between(&self, len: u64, mut room: Range<u64>) -> Option<PageRange> {
+        loop {
+            let found = PageRange::new(self.index.highest_gap(len, room.clone())?, len)?;
+            let Some(next) = self.index.first_ending_after(found.end()) else { return Some(found) };
+            let end = self.start_with_gap(&next);
+            if found.end() <= end {
+                return Some(found);
+            }
+            room.end = end;
+        }
+    }
+
+    /// Maps at a chosen range. The caller holds the write lock, and has checked the flags.
+    pub(super) fn map_locked(
+        &self,
+        range: PageRange,
+        flags: AreaFlags,
+        backing: &Backing<'_, P>,
+    ) -> Result<(), CallError> {
+        let held = self.check_unmapping(range)?;
+        let flags = with_account(flags);
+        let len = range.len_bytes();
+        self.check_expansion(flags, len, held.bytes)?;
+        self.check_promise(flags, backing, len, held.accounted_bytes)?;
+        let (object, opening, page_offset) = match backing {
+            Backing::Anonymous => (None, 0, range.start() / PAGE),
+            Backing::SharedZeros => (Some(self.vm().create_zeros(len)?), 0, 0),
+            Backing::Object(handle, offset) => (Some(handle.object.clone()), handle.opening, offset / PAGE),
         };
         let view = AreaView {
             start: range.start(),
             end: range.end(),
-            flags: with_account(request.flags),
+            flags,
             page_offset,
             object: object.as_ref().map(ObjectRef::as_ptr),
+            opening,
             root: 0,
         };
-        self.check_total(range, None)?;
         let change = self.prepare_change(range, Some(NewArea { view, object, join: Join::Allowed }))?;
-        let was_mapped = self.index.overlapping(range.addresses()).next().is_some();
         change.commit(|| {
-            if was_mapped {
-                self.zap(range);
+            if held.bytes != 0 {
+                self.zap(range, Emptied::All);
             }
         });
         Ok(())
     }
 
-    /// Checks the total size with `range` mapped, and `removed` not.
-    pub(super) fn check_total(&self, range: PageRange, removed: Option<PageRange>) -> Result<(), CallError> {
-        let limit_bytes = self.limits.address_space_bytes;
-        if limit_bytes == u64::MAX {
-            return Ok(());
+    /// Checks that what a mapping may need is there at all.
+    fn check_promise(
+        &self,
+        flags: AreaFlags,
+        backing: &Backing<'_, P>,
+        len: u64,
+        accounted: u64,
+    ) -> Result<(), CallError> {
+        match backing {
+            Backing::SharedZeros if !flags.contains(AreaFlags::NORESERVE) => self.check_commit(len),
+            _ if flags.contains(AreaFlags::ACCOUNT) => self.check_commit(len - accounted),
+            _ => Ok(()),
         }
-        let replaced: u64 = self.index.overlapping(range.addresses()).map(|entry| overlap(&entry, range)).sum();
-        let removed = removed.map_or(0, PageRange::len_bytes);
-        if (self.mapped_bytes() - replaced).saturating_sub(removed) + range.len_bytes() > limit_bytes {
-            return Err(CallError::OverLimit { limit_bytes });
-        }
-        Ok(())
     }
 
     /// Removes whatever is mapped in a range of `len_bytes`, rounded up to pages, from `start`.
@@ -207,74 +298,36 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Unmaps under the caller's write lock.
     pub(super) fn unmap_locked(&self, range: PageRange) -> Result<(), CallError> {
-        if self.index.overlapping(range.addresses()).next().is_none() {
+        if self.check_unmapping(range)?.bytes == 0 {
             return Ok(());
         }
         self.prepare_change(range, None)?.commit(|| self.zap_and_prune(range));
         Ok(())
     }
+}
 
-    /// Empties the entries of a range and drops what they held.
-    pub(crate) fn zap(&self, range: PageRange) {
-        let mut gather = Gather::new(self, range);
-        self.zap_into(range, &mut gather);
-    }
+const GROWS: CallError = CallError::Invalid("only private anonymous memory grows downwards");
 
-    pub(super) fn zap_and_prune(&self, range: PageRange) {
-        let mut gather = Gather::new(self, range);
-        self.zap_into(range, &mut gather);
-        let below = self.index.last_starting_before(range.start()).map_or(0, |entry| entry.end);
-        let above = self.index.first_ending_after(range.start()).map_or(USER_END + PAGE, |entry| entry.start);
-        self.tables.free_empty(self.memory(), range.addresses(), below..above, &mut |table| gather.add_table(table));
+/// Checks what needs no look at the space, in Linux's order; returns the length in whole pages.
+fn check_shape<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, CallError> {
+    let offset = if let Backing::Object(_, offset) = request.backing { offset } else { 0 };
+    if !is_page_aligned(offset) {
+        return Err(CallError::Invalid("the offset is not a multiple of the page size"));
     }
+    if request.len_bytes == 0 {
+        return Err(CallError::Invalid("length 0"));
+    }
+    page_ceil(request.len_bytes).ok_or(CallError::NoRoom { len_bytes: request.len_bytes })
+}
 
-    fn zap_into(&self, range: PageRange, gather: &mut Gather<'_, P, D>) {
-        let mut nr_pages = 0;
-        self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {
-            let mut position = part.start;
-            while position < part.end {
-                position = self.zap_leaf(table, position..part.end, gather, &mut nr_pages);
-                if gather.is_full() {
-                    gather.flush();
-                }
-            }
-            true
-        });
-        if nr_pages != 0 {
-            self.note_peak();
-            self.remove_resident(nr_pages);
-        }
-    }
-
-    /// Empties entries of one table until the gather is full; returns where it stopped.
-    fn zap_leaf(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P, D>, nr_pages: &mut u64) -> u64 {
-        let memory = self.memory();
-        let _lock = memory.page(table).lock().guard();
-        for address in part.clone().step_by(PAGE as usize) {
-            let slot = Tables::leaf_slot(memory, table, address);
-            // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
-            if slot.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            let entry = Entry::from_bits(slot.swap(0, Ordering::AcqRel));
-            *nr_pages += u64::from(!entry.is_special());
-            gather.add(entry);
-            if gather.is_full() {
-                return address + PAGE;
-            }
-        }
-        part.end
-    }
+/// Checks that a file could be as long as the mapping's end.
+fn check_offset(offset: u64, len_bytes: u64) -> Result<(), CallError> {
+    let most = page_ceil(len_bytes).and_then(|len| MAX_OFFSET.checked_sub(len));
+    if most.is_none_or(|most| offset / PAGE > most / PAGE) { Err(CallError::OffsetOverflow) } else { Ok(()) }
 }
 
 /// Marks what Linux accounts for (VM_ACCOUNT), because areas with and without the mark are not joined.
 fn with_account(flags: AreaFlags) -> AreaFlags {
     let is_counted = flags.contains(AreaFlags::WRITE) && !flags.intersects(AreaFlags::SHARED | AreaFlags::NORESERVE);
     if is_counted { flags | AreaFlags::ACCOUNT } else { flags - AreaFlags::ACCOUNT }
-}
-
-/// Returns the bytes of an area that lie in `range`.
-fn overlap<T>(entry: &crate::index::Entry<T>, range: PageRange) -> u64 {
-    entry.end.min(range.end()) - entry.start.max(range.start())
 }

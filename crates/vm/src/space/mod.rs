@@ -14,25 +14,39 @@
 //! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2.
 //!
 //! # Rooms
-//! `change` is the one place that edits the area list; `map`, `protect`, `remap`, `advise`, `heap`, `stack` and `fork`
-//! are the calls; `life` makes and ends spaces.
+//! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
+//! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`,
+//! `stack`, `truncate` and `fork`. `list` shows the areas; `life` makes and ends spaces.
 
 mod advise;
+mod ask;
 mod change;
+mod file_pages;
 mod fork;
+mod guard;
 mod heap;
 mod life;
 mod list;
+mod lock;
 mod map;
+mod populate;
 mod protect;
+mod quota;
 mod remap;
+mod root;
+mod seal;
 mod stack;
+mod truncate;
+mod zap;
 
-pub use advise::{Advice, PageLock};
+pub use advise::Advice;
+pub use ask::SyncFlags;
 pub use life::SpaceRef;
-pub use list::AreaLine;
+pub use list::{AreaLine, AreaList};
+pub use lock::{LockAll, PageLock};
 pub use map::{Backing, MapRequest, Placement, Populate};
 pub use remap::{RemapPlacement, RemapRequest};
+pub(crate) use zap::Emptied;
 
 use crate::addr::PageRange;
 use crate::area::Area;
@@ -66,8 +80,16 @@ pub struct Space<P: Platform, D: Design<P>> {
     /// Changed under the semaphore's write side.
     nr_areas: P::AtomicU64,
     mapped_bytes: P::AtomicU64,
+    data_bytes: P::AtomicU64,
+    locked_bytes: P::AtomicU64,
+    /// See `quota`.
+    lost_lock_bytes: P::AtomicU64,
+    /// Flags that every new area gets: what `mlockall` said about the future.
+    default_flags: P::AtomicU32,
     heap_start: P::AtomicU64,
     heap_end: P::AtomicU64,
+    /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
+    static_data_bytes: P::AtomicU64,
     resident: life::Resident<P>,
     next_in_list: UnsafeCell<Option<NonNull<Self>>>,
 }
@@ -150,6 +172,18 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     pub fn mapped_bytes(&self) -> u64 {
         // Relaxed: exact under the semaphore.
         self.mapped_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the size of all private writable areas but stacks, in bytes.
+    pub fn data_bytes(&self) -> u64 {
+        // Relaxed: exact under the semaphore.
+        self.data_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the size of all locked areas in bytes.
+    pub fn locked_bytes(&self) -> u64 {
+        // Relaxed: exact under the semaphore.
+        self.locked_bytes.load(Ordering::Relaxed)
     }
 
     /// Runs `act` under the write lock, then what a grace period was waited for.

@@ -1,8 +1,8 @@
 //! mprotect, and other changes of an area's flags.
 
 use super::Space;
-use super::change::{Join, NewArea};
-use crate::addr::{PAGE, PageRange, is_page_aligned};
+use super::change::{Change, Join, NewArea};
+use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
@@ -11,34 +11,127 @@ use crate::gather::Gather;
 use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
 use crate::table::Tables;
+use core::cell::Cell;
 use faultless_platform::{Atomic, Ordering, Platform};
+
+/// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
+#[derive(Default)]
+struct Opened {
+    parts: [Cell<Option<PageRange>>; 8],
+}
+
+impl Opened {
+    fn note(&self, old: AreaFlags, new: AreaFlags, part: PageRange) {
+        const DECISIVE: AreaFlags = AreaFlags::WRITE.union(AreaFlags::SHARED).union(AreaFlags::LOCKED);
+        if old & DECISIVE != AreaFlags::LOCKED || !new.contains(AreaFlags::WRITE) {
+            return;
+        }
+        match self.parts.iter().find(|known| known.get().is_none()) {
+            Some(free) => free.set(Some(part)),
+            // More than there is room for: the last one grows over what lies between; its locked pages should be there too.
+            None => {
+                let last = &self.parts[self.parts.len() - 1];
+                last.set(last.get().and_then(|last| PageRange::between(last.start(), part.end())));
+            }
+        }
+    }
+
+    fn for_each(&self, act: impl FnMut(PageRange)) {
+        self.parts.iter().filter_map(Cell::get).for_each(act);
+    }
+}
+
+/// Gives the flags that a part of an area shall have.
+pub(super) type FlagsOf<'a, P> = dyn Fn(&AreaView<P>, PageRange) -> Result<AreaFlags, CallError> + 'a;
+
+/// Where a change of rights begins.
+#[derive(Clone, Copy)]
+enum From {
+    /// At the address given.
+    Start,
+    /// Where the stack around it begins.
+    StackStart,
+}
+
+/// An area with one of these has promised its memory already, or never will.
+const PROMISED: AreaFlags =
+    AreaFlags::ACCOUNT.union(AreaFlags::WRITE).union(AreaFlags::SHARED).union(AreaFlags::NORESERVE);
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Gives the pages of a range the rights among `rights`. Across a hole, the part before it is changed.
     pub fn mprotect(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
+        self.protect_from(start, len_bytes, rights, From::Start)
+    }
+
+    /// As [`Space::mprotect`], from the beginning of the stack that holds `start` (`PROT_GROWSDOWN`).
+    pub fn mprotect_stack(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
+        self.protect_from(start, len_bytes, rights, From::StackStart)
+    }
+
+    fn protect_from(&self, start: u64, len_bytes: u64, rights: AreaFlags, from: From) -> Result<(), CallError> {
         if !is_page_aligned(start) {
             return Err(CallError::Invalid("the address is not a multiple of the page size"));
         }
         if len_bytes == 0 {
             return Ok(());
         }
-        let range = PageRange::new(start, len_bytes).ok_or(CallError::Unmapped { address: start })?;
+        let unmapped = CallError::Unmapped { address: start };
+        // What lies behind user memory is a hole.
+        let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).ok_or(unmapped)?;
+        let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
         let rights = rights & AreaFlags::RIGHTS;
-        let flags_of = |view: &AreaView<P>| {
-            if rights.contains(AreaFlags::WRITE) && view.flags.contains(AreaFlags::DENY_WRITE) {
-                return Err(CallError::Denied);
+        let opened = Opened::default();
+        let result = self.with_write(|| {
+            let range = match from {
+                From::Start => inside,
+                From::StackStart => self.widened_to_stack(inside)?,
+            };
+            self.reflag(range, &|view, part| {
+                let flags = self.protected(view, part, rights)?;
+                opened.note(view.flags, flags, part);
+                Ok(flags)
+            })
+        });
+        opened.for_each(|part| self.populate_what_can_be(part));
+        result?;
+        if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
+    }
+
+    /// Widens a range down to the beginning of its stack.
+    fn widened_to_stack(&self, range: PageRange) -> Result<PageRange, CallError> {
+        let unmapped = CallError::Unmapped { address: range.start() };
+        let entry = self.index.first_ending_after(range.start()).filter(|entry| entry.start < range.end());
+        let entry = entry.ok_or(unmapped)?;
+        // SAFETY: the write lock keeps the area.
+        if !unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::GROWSDOWN) {
+            return Err(CallError::Invalid("the area does not grow downwards"));
+        }
+        PageRange::between(entry.start, range.end()).ok_or(unmapped)
+    }
+
+    /// Returns the flags of a part of an area with other rights, if it may have them.
+    fn protected(&self, view: &AreaView<P>, part: PageRange, rights: AreaFlags) -> Result<AreaFlags, CallError> {
+        if rights.contains(AreaFlags::WRITE) && view.flags.contains(AreaFlags::DENY_WRITE) {
+            return Err(CallError::Denied);
+        }
+        if view.flags.contains(AreaFlags::SEALED) {
+            return Err(CallError::Sealed { address: part.start() });
+        }
+        let flags = with_rights(view, rights);
+        if rights.contains(AreaFlags::WRITE) && flags != view.flags {
+            let len = part.len_bytes();
+            if self.check_expansion(view.flags, len, 0).is_ok() {
+                self.check_expansion(flags, len, 0)?;
             }
-            Ok(with_rights(view, rights))
-        };
-        self.with_write(|| self.reflag(range, &flags_of))
+            if !view.flags.intersects(PROMISED) {
+                self.check_commit(len)?;
+            }
+        }
+        Ok(flags)
     }
 
     /// Changes the flags of the areas of a range; what is mapped behind a hole too, but then the answer is `Unmapped`.
-    pub(super) fn reflag_all(
-        &self,
-        range: PageRange,
-        flags_of: &dyn Fn(&AreaView<P>) -> Result<AreaFlags, CallError>,
-    ) -> Result<(), CallError> {
+    pub(super) fn reflag_all(&self, range: PageRange, flags_of: &FlagsOf<'_, P>) -> Result<(), CallError> {
         let (mut position, mut hole) = (range.start(), None);
         while let Some(entry) = self.index.first_ending_after(position).filter(|entry| entry.start < range.end()) {
             if entry.start > position {
@@ -60,11 +153,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     /// Changes the flags of every area of a range, up to the first hole. The caller holds the write lock.
-    pub(super) fn reflag(
-        &self,
-        range: PageRange,
-        flags_of: &dyn Fn(&AreaView<P>) -> Result<AreaFlags, CallError>,
-    ) -> Result<(), CallError> {
+    pub(super) fn reflag(&self, range: PageRange, flags_of: &FlagsOf<'_, P>) -> Result<(), CallError> {
         let mut position = range.start();
         while position < range.end() {
             let unmapped = CallError::Unmapped { address: position };
@@ -82,25 +171,48 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         &self,
         entry: &index::Entry<Area<P, D>>,
         part: PageRange,
-        flags_of: &dyn Fn(&AreaView<P>) -> Result<AreaFlags, CallError>,
+        flags_of: &FlagsOf<'_, P>,
     ) -> Result<(), CallError> {
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
         let old = area.view();
-        let flags = flags_of(&old)?;
+        let flags = flags_of(&old, part)?;
         if flags == old.flags {
             return Ok(());
         }
         let page_offset = old.page_offset_of(part.start());
         let view = AreaView { start: part.start(), end: part.end(), flags, page_offset, ..old };
-        let change =
-            self.prepare_change(part, Some(NewArea { view, object: area.object().cloned(), join: Join::Allowed }))?;
+        let object = area.object().cloned();
+        let change = self.prepare_change(part, Some(NewArea { view, object, join: Join::Allowed }))?;
+        let nr_added = change.nr_added();
+        let change = self.check_cuts(change, nr_added, part.start())?;
         change.commit(|| {
             if (old.flags ^ flags).intersects(AreaFlags::RIGHTS) {
                 self.protect_entries(part, &view, area.object());
             }
         });
         Ok(())
+    }
+
+    /// Checks the limit of areas as Linux does, which cuts one end after the other: at the limit, a part that would
+    /// need two cuts gets the lower one, and then fails.
+    fn check_cuts<'a>(
+        &'a self,
+        change: Change<'a, P, D>,
+        nr_added: i64,
+        lower: u64,
+    ) -> Result<Change<'a, P, D>, CallError> {
+        let limit = self.limits.max_map_count;
+        let is_beyond = |nr_made: u64| self.nr_areas() + nr_made >= limit;
+        if nr_added > 0 && is_beyond(0) {
+            return Err(CallError::TooManyAreas { limit });
+        }
+        if nr_added > 1 && is_beyond(1) {
+            drop(change);
+            self.split_at(lower)?;
+            return Err(CallError::TooManyAreas { limit });
+        }
+        Ok(change)
     }
 
     /// Gives the entries of a range the rights of its area, and takes weaker translations away.
@@ -138,9 +250,11 @@ enum Upgrade {
 /// Returns an area's flags with other rights.
 fn with_rights<P: Platform>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
     let mut flags = (view.flags - AreaFlags::RIGHTS) | rights;
+    if rights == view.flags & AreaFlags::RIGHTS {
+        return flags;
+    }
     if rights.contains(AreaFlags::WRITE) {
-        let is_counted = !flags.intersects(AreaFlags::SHARED | AreaFlags::NORESERVE);
-        flags.set(AreaFlags::ACCOUNT, is_counted || flags.contains(AreaFlags::ACCOUNT));
+        flags.set(AreaFlags::ACCOUNT, !view.flags.intersects(PROMISED) || flags.contains(AreaFlags::ACCOUNT));
     } else if view.object.is_none() && view.root == 0 {
         flags -= AreaFlags::ACCOUNT;
     }
@@ -152,7 +266,7 @@ fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upg
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
         let old = Entry::from_bits(slot.load(Ordering::Acquire));
-        if old.is_empty() {
+        if old.is_empty() || old.is_guard() {
             return false;
         }
         let new = entry_with_rights(old, view, upgrade);

@@ -7,14 +7,22 @@
 //! 3 put the target's area in force in place of what was there, faults kept out; zap what was there
 //! ```
 //! After 2 nothing can fail, and until then nothing has changed. The old translations are gone before the lock is (CVE-2018-18281).
+//!
+//! # Errors that change something
+//! As on Linux, a move to a fixed place has unmapped what was there, and a shrinking one its tail, when it then finds
+//! that the address is too low or a limit is reached. Of a range of several areas, those before the one that fails have
+//! moved. Without memory ([`CallError::OutOfFrames`]), the area that was to move next is where and as it was.
 
 use super::Space;
 use super::change::{Join, NewArea};
-use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
+use super::map::Alignment;
+use super::zap::Emptied;
+use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
+use crate::index;
 use crate::table::Tables;
 use faultless_platform::{Atomic, Ordering, Platform};
 
@@ -25,6 +33,8 @@ pub enum RemapPlacement {
     InPlace,
     /// It stays if it can, or moves where there is room.
     MayMove,
+    /// It moves where there is room, here if that is free; for a kept source, which never stays. 0 is no wish.
+    Hint(u64),
     /// It moves to this address although it might stay: a recorded choice, made after the search that Linux made too.
     MoveTo(u64),
     /// It moves to this address, in place of what is there (`MREMAP_FIXED`).
@@ -46,150 +56,289 @@ pub struct RemapRequest {
     pub keeps_source: bool,
 }
 
+impl RemapRequest {
+    /// Returns the address that the caller wants, if any.
+    fn wish(&self) -> Option<u64> {
+        match self.placement {
+            RemapPlacement::Fixed(start) | RemapPlacement::Hint(start) | RemapPlacement::MoveTo(start) => Some(start),
+            RemapPlacement::InPlace | RemapPlacement::MayMove => None,
+        }
+    }
+
+    /// Says whether the call names its target, so that it moves in any case.
+    fn names_target(&self) -> bool {
+        self.keeps_source || matches!(self.placement, RemapPlacement::Fixed(_))
+    }
+}
+
+type AreaEntry<P, D> = index::Entry<Area<P, D>>;
+
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
     pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
-        let (old_len, new_len) = check(request)?;
-        self.with_write(|| self.remap_locked(request, old_len, new_len))
+        let request = check(request)?;
+        let (start, grown) = self.with_write(|| self.remap_locked(&request))?;
+        if let Some(grown) = grown {
+            self.populate_what_can_be(grown);
+        }
+        Ok(start)
     }
 
-    fn remap_locked(&self, request: &RemapRequest, old_len: u64, new_len: u64) -> Result<u64, CallError> {
-        let must_move =
-            request.keeps_source || matches!(request.placement, RemapPlacement::Fixed(_) | RemapPlacement::MoveTo(_));
-        if old_len == 0 && request.placement == RemapPlacement::InPlace {
-            return Err(CallError::NoRoom { len_bytes: new_len });
-        }
-        if !must_move && old_len != 0 {
-            if let Some(start) = self.resize_in_place(request.old_start, old_len, new_len)? {
-                return Ok(start);
-            }
-            if request.placement == RemapPlacement::InPlace {
-                return Err(CallError::NoRoom { len_bytes: new_len });
+    /// Returns where the range is now, and what of it is new and shall be made at once.
+    fn remap_locked(&self, request: &RemapRequest) -> Result<(u64, Option<PageRange>), CallError> {
+        if request.names_target() {
+            self.check_room_for_cuts(2)?;
+            let is_fixed = matches!(request.placement, RemapPlacement::Fixed(_));
+            let keeps_size = request.old_len_bytes == request.new_len_bytes;
+            if is_fixed && keeps_size && self.limits.version.moves_several_areas() {
+                return Ok((self.move_areas(request)?, None));
             }
         }
-        self.move_range(request, old_len, new_len)
+        let entry = self.index.containing(request.old_start);
+        let view = self.check_source(entry.as_ref(), request)?;
+        let start = match request.placement {
+            RemapPlacement::InPlace | RemapPlacement::MayMove if !request.keeps_source => self.resize(request)?,
+            _ => self.move_one(request)?,
+        };
+        let (old_len, new_len) = (request.old_len_bytes, request.new_len_bytes);
+        let is_locked = view.flags.contains(AreaFlags::LOCKED) && new_len > old_len;
+        let grown = PageRange::between(start + old_len.min(new_len), start + new_len);
+        Ok((start, grown.filter(|_| is_locked)))
     }
 
-    /// Shrinks, keeps or grows a range where it is; `None` if there is no room.
-    fn resize_in_place(&self, start: u64, old_len: u64, new_len: u64) -> Result<Option<u64>, CallError> {
-        let bad = CallError::BadSource { address: start };
-        let old = PageRange::new(start, old_len).ok_or(bad)?;
-        let area = self.index.containing(start).ok_or(bad)?;
+    /// As Linux: a move stays some areas below the limit, for the cuts it may need.
+    fn check_room_for_cuts(&self, nr_more: u64) -> Result<(), CallError> {
+        let limit = self.limits.max_map_count;
+        if self.nr_areas() + nr_more >= limit.saturating_sub(3) {
+            return Err(CallError::TooManyAreas { limit });
+        }
+        Ok(())
+    }
+
+    /// Moves every area of a range, each as far from the one before as it was.
+    fn move_areas(&self, request: &RemapRequest) -> Result<u64, CallError> {
+        let bad = CallError::BadSource { address: request.old_start };
+        let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;
+        let (mut position, mut first, mut last_end) = (request.old_start, None, None);
+        let mut target = request.wish().unwrap_or(0);
+        while let Some(entry) = self.index.first_ending_after(position).filter(|entry| entry.start < end) {
+            if first.is_none() && entry.start > request.old_start {
+                return Err(bad);
+            }
+            let part = PageRange::between(entry.start.max(position), entry.end.min(end)).ok_or(bad)?;
+            target += last_end.map_or(0, |last_end| entry.start - last_end);
+            let part_request = RemapRequest {
+                old_start: part.start(),
+                old_len_bytes: part.len_bytes(),
+                new_len_bytes: part.len_bytes(),
+                placement: RemapPlacement::Fixed(target),
+                ..*request
+            };
+            self.check_source(Some(&entry), &part_request)?;
+            let start = self.move_one(&part_request)?;
+            first.get_or_insert(start);
+            (position, last_end, target) = (entry.end, Some(entry.end), start + part.len_bytes());
+        }
+        first.ok_or(bad)
+    }
+
+    /// Checks what Linux checks of the source before it does anything; returns the area.
+    fn check_source(&self, entry: Option<&AreaEntry<P, D>>, request: &RemapRequest) -> Result<AreaView<P>, CallError> {
+        let bad = CallError::BadSource { address: request.old_start };
+        // SAFETY: the write lock keeps the area.
+        let view = unsafe { entry.ok_or(bad)?.area.as_ref() }.view();
+        let (old_len, new_len) = (request.old_len_bytes, request.new_len_bytes);
+        if view.flags.contains(AreaFlags::SEALED) {
+            return Err(CallError::Sealed { address: view.start });
+        }
+        let moves = request.names_target() || matches!(request.placement, RemapPlacement::MoveTo(_));
+        if new_len <= old_len && !moves {
+            return Ok(view);
+        }
+        if old_len == 0 && !view.flags.contains(AreaFlags::SHARED) {
+            return Err(CallError::Invalid("old length 0 is for shared mappings"));
+        }
         if new_len < old_len {
-            self.unmap_locked(PageRange::between(start + new_len, old.end()).ok_or(bad)?)?;
+            return Ok(view);
         }
-        if new_len <= old_len {
-            return Ok(Some(start));
-        }
-        if area.end < old.end() {
+        if old_len > view.end - request.old_start {
             return Err(bad);
         }
-        let added = PageRange::new(old.end(), new_len - old_len);
-        match added.filter(|added| area.end == old.end() && self.is_free(*added)) {
-            Some(added) => self.extend(&area, added).map(|()| Some(start)),
-            None => Ok(None),
+        let added = new_len - old_len;
+        if added != 0 {
+            if view.page_offset_of(request.old_start).checked_add(new_len / PAGE).is_none() {
+                return Err(CallError::Invalid("the offset would overflow"));
+            }
+            self.check_lock(view.flags, added)?;
+            self.check_expansion(view.flags, added, 0)?;
         }
+        Ok(view)
     }
 
-    fn is_free(&self, range: PageRange) -> bool {
-        self.index.overlapping(range.addresses()).next().is_none()
+    /// Shrinks, keeps or grows a range where it is, or moves it where there is room.
+    fn resize(&self, request: &RemapRequest) -> Result<u64, CallError> {
+        let (start, old_len, new_len) = (request.old_start, request.old_len_bytes, request.new_len_bytes);
+        let bad = CallError::BadSource { address: start };
+        if new_len < old_len {
+            // A length that leaves user memory is munmap's to refuse, as on Linux.
+            let outside = CallError::Invalid("the range leaves user memory");
+            let end = start.checked_add(old_len).ok_or(outside)?;
+            self.unmap_locked(PageRange::between(start + new_len, end).ok_or(outside)?)?;
+        }
+        if new_len <= old_len {
+            return Ok(start);
+        }
+        let entry = self.index.containing(start).ok_or(bad)?;
+        if let Some(added) = self.room_behind(&entry, start + old_len, new_len - old_len) {
+            return self.extend(&entry, added).map(|()| start);
+        }
+        if request.placement == RemapPlacement::InPlace {
+            return Err(CallError::NoRoom { len_bytes: new_len });
+        }
+        self.move_one(request)
     }
 
-    fn extend(&self, entry: &crate::index::Entry<Area<P, D>>, added: PageRange) -> Result<(), CallError> {
+    /// Returns the free range behind an area that ends at `end`, if it can grow there.
+    fn room_behind(&self, entry: &AreaEntry<P, D>, end: u64, added: u64) -> Option<PageRange> {
+        let added = PageRange::new(end, added).filter(|_| entry.end == end)?;
+        let is_free = self.index.overlapping(added.addresses()).next().is_none();
+        (is_free && self.check_lowest(entry.start).is_ok()).then_some(added)
+    }
+
+    fn extend(&self, entry: &AreaEntry<P, D>, added: PageRange) -> Result<(), CallError> {
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
         let old = area.view();
+        if old.flags.contains(AreaFlags::ACCOUNT) {
+            self.check_commit(added.len_bytes())?;
+        }
         let page_offset = old.page_offset_of(added.start());
         let view = AreaView { start: added.start(), end: added.end(), page_offset, ..old };
         let new = NewArea { view, object: area.object().cloned(), join: Join::Allowed };
-        self.check_total(added, None)?;
         self.prepare_change(added, Some(new))?.commit(|| ());
         Ok(())
     }
 
-    fn move_range(&self, request: &RemapRequest, old_len: u64, new_len: u64) -> Result<u64, CallError> {
+    /// Moves a range of one area; what sticks out of a shrinking one is unmapped.
+    fn move_one(&self, request: &RemapRequest) -> Result<u64, CallError> {
+        let bad = CallError::BadSource { address: request.old_start };
+        let fixed = match request.placement {
+            RemapPlacement::Fixed(start) => Some(PageRange::new(start, request.new_len_bytes).ok_or(bad)?),
+            _ => None,
+        };
+        if let Some(target) = fixed {
+            self.check_unmapping(target)?;
+        }
+        let tail = PageRange::between(
+            request.old_start.saturating_add(request.new_len_bytes),
+            request.old_start.saturating_add(request.old_len_bytes),
+        );
+        let judged = tail.map_or(Ok(()), |tail| self.check_unmapping(tail).map(drop));
+        let judged = judged
+            .map_err(|error| (error, None))
+            .and_then(|()| self.choose_target(request, fixed).map_err(|error| (error, tail)));
+        match judged {
+            Ok(target) => {
+                self.carry_over(request, target, tail)?;
+                Ok(target.start())
+            }
+            Err((error, tail)) => {
+                // As Linux, which finds out after these; they can't fail any more but for memory.
+                for part in [fixed, tail].into_iter().flatten() {
+                    self.unmap_locked(part)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the target of a move, checked as Linux does when what was there is gone.
+    fn choose_target(&self, request: &RemapRequest, fixed: Option<PageRange>) -> Result<PageRange, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let entry = self.index.containing(request.old_start).ok_or(bad)?;
-        let source = match old_len {
-            0 => None,
-            len => Some(PageRange::new(request.old_start, len).filter(|old| old.end() <= entry.end).ok_or(bad)?),
-        };
         // SAFETY: the write lock keeps the area.
-        let shared = unsafe { entry.area.as_ref() }.view().flags.contains(AreaFlags::SHARED);
-        if source.is_none() && !shared {
-            return Err(CallError::Invalid("old length 0 is for shared mappings"));
+        let view = unsafe { entry.area.as_ref() }.view();
+        let new_len = request.new_len_bytes;
+        if request.keeps_source {
+            let removed = fixed.map_or(0, |target| self.bytes_in(target));
+            self.check_expansion(view.flags, new_len, removed)?;
         }
-        let target = self.target(request, new_len)?;
-        if source.is_some_and(|source| source.intersection(target.addresses()).is_some()) {
-            return Err(CallError::Invalid("old and new range overlap"));
+        let target = self.find_target(request, &view)?;
+        self.check_room_for_cuts(0)?;
+        if view.flags.contains(AreaFlags::ACCOUNT) {
+            let added = new_len - if request.keeps_source { 0 } else { request.old_len_bytes.min(new_len) };
+            self.check_commit(added)?;
         }
-        // As Linux: room for what cutting source and target may add.
-        let limit = self.limits.max_map_count;
-        if self.nr_areas() + 2 > limit {
-            return Err(CallError::TooManyAreas { limit });
-        }
-        self.carry_over(request, source, target)?;
-        Ok(target.start())
+        Ok(target)
     }
 
-    fn target(&self, request: &RemapRequest, new_len: u64) -> Result<PageRange, CallError> {
-        let no_room = CallError::NoRoom { len_bytes: new_len };
+    fn bytes_in(&self, range: PageRange) -> u64 {
+        let parts = self.index.overlapping(range.addresses());
+        parts.map(|entry| entry.end.min(range.end()) - entry.start.max(range.start())).sum()
+    }
+
+    fn find_target(&self, request: &RemapRequest, view: &AreaView<P>) -> Result<PageRange, CallError> {
+        let len = request.new_len_bytes;
+        let alignment = if view.object.is_none() { Alignment::of_private(len) } else { Alignment::Page };
         match request.placement {
-            RemapPlacement::Fixed(start) | RemapPlacement::MoveTo(start) => {
-                if matches!(request.placement, RemapPlacement::MoveTo(_)) {
-                    // For its cost: the place is chosen already.
-                    self.search_locked(new_len);
-                }
-                if !is_page_aligned(start) {
-                    return Err(CallError::Invalid("the new address is not a multiple of the page size"));
-                }
-                if start < self.limits.mmap_min_addr {
-                    return Err(CallError::TooLow { lowest: self.limits.mmap_min_addr });
-                }
-                PageRange::new(start, new_len).ok_or(CallError::Invalid("the new range leaves user memory"))
+            RemapPlacement::Fixed(start) => self.fixed(start, len),
+            RemapPlacement::MoveTo(start) => {
+                // For its cost: the place is chosen already.
+                self.search_locked(len);
+                self.fixed(start, len)
             }
-            RemapPlacement::MayMove | RemapPlacement::InPlace => self.search_locked(new_len).ok_or(no_room),
+            RemapPlacement::Hint(wish) => {
+                self.near_hint(wish, len, alignment).ok_or(CallError::NoRoom { len_bytes: len })
+            }
+            RemapPlacement::MayMove | RemapPlacement::InPlace => {
+                self.search_aligned(alignment, len).ok_or(CallError::NoRoom { len_bytes: len })
+            }
         }
     }
 
-    /// The steps of the module.
-    fn carry_over(
-        &self,
-        request: &RemapRequest,
-        source: Option<PageRange>,
-        target: PageRange,
-    ) -> Result<(), CallError> {
+    /// The steps of the module, and the tail's removal.
+    fn carry_over(&self, request: &RemapRequest, target: PageRange, tail: Option<PageRange>) -> Result<(), CallError> {
         let bad = CallError::BadSource { address: request.old_start };
+        let source = PageRange::new(request.old_start, request.old_len_bytes.min(request.new_len_bytes));
         let entry = self.index.containing(request.old_start).ok_or(bad)?;
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
         let new =
             NewArea { view: moved(area.view(), request, target), object: area.object().cloned(), join: Join::Allowed };
-        self.check_total(target, source.filter(|_| !request.keeps_source))?;
         let reserve = self.reserve_removal()?;
+        let tail = match tail {
+            Some(tail) => Some((tail, self.reserve_removal()?)),
+            None => None,
+        };
         let change = self.prepare_change(target, Some(new))?;
         if let Some(source) = source {
             self.make_tables(source, target)?;
         }
         let held = change.commit_and_hold();
-        self.zap(target);
-        match source {
-            None => {}
-            Some(source) if request.keeps_source => self.empty_source(source, target)?,
-            Some(source) => {
+        self.zap(target, Emptied::All);
+        let removed = match source {
+            Some(source) if !request.keeps_source => {
                 let removed = self.prepare_removal(source, reserve)?.commit_and_hold();
                 self.move_entries(source, target);
                 self.zap_and_prune(source);
-                // Before the source is let go: the target's change may hold it, as its neighbour.
-                held.end();
-                removed.end();
-                return Ok(());
+                Some(removed)
             }
-        }
+            Some(source) => self.empty_source(source, target).map(|()| None)?,
+            None => None,
+        };
+        // The target first: its change may hold the source, as its neighbour.
         held.end();
+        if let Some(removed) = removed {
+            removed.end();
+        }
+        if let Some((tail, reserve)) = tail {
+            self.prepare_removal(tail, reserve)?.commit(|| self.zap_and_prune(tail));
+        }
         Ok(())
     }
 
+    /// Moves the pages of a source that stays. As on Linux its area, all of it, is not locked any more, but goes on
+    /// counting as locked; and if all of it was moved, it has no reverse-map root either.
     fn empty_source(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
         // Looked up anew: putting the target in force may have cut the area.
         let entry = self.index.containing(source.start());
@@ -198,6 +347,16 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let area = unsafe { entry.area.as_ref() };
         area.begin_change();
         self.move_entries(source, target);
+        let mut view = area.view();
+        if view.flags.contains(AreaFlags::LOCKED) {
+            view.flags -= AreaFlags::LOCKS;
+            self.count_lost_locks(entry.end - entry.start);
+        }
+        if (entry.start, entry.end) == (source.start(), source.end()) {
+            view.root = 0;
+            view.flags -= AreaFlags::INHERITED;
+        }
+        area.set(&view);
         area.end_change();
         Ok(())
     }
@@ -261,18 +420,40 @@ fn moved<P: Platform>(old: AreaView<P>, request: &RemapRequest, target: PageRang
     AreaView { start: target.start(), end: target.end(), page_offset, ..old }
 }
 
-/// Checks the arguments that depend on nothing; returns both lengths in whole pages.
-fn check(request: &RemapRequest) -> Result<(u64, u64), CallError> {
+/// Checks the arguments that depend on nothing; returns them with both lengths in whole pages.
+fn check(request: &RemapRequest) -> Result<RemapRequest, CallError> {
     if !is_page_aligned(request.old_start) {
         return Err(CallError::Invalid("the old address is not a multiple of the page size"));
     }
-    let lengths = page_ceil(request.old_len_bytes).zip(page_ceil(request.new_len_bytes));
-    let (old_len, new_len) = lengths.ok_or(CallError::Invalid("a length overflows"))?;
-    if new_len == 0 {
-        return Err(CallError::Invalid("new length 0"));
+    // As Linux: a length so large that rounding it up overflows is none.
+    let old_len_bytes = page_ceil(request.old_len_bytes).unwrap_or(0);
+    let new_len_bytes = page_ceil(request.new_len_bytes).unwrap_or(0);
+    let rounded = RemapRequest { old_len_bytes, new_len_bytes, ..*request };
+    if new_len_bytes == 0 || new_len_bytes > USER_END {
+        return Err(CallError::Invalid("the new length is 0, or more than there is"));
     }
-    if request.keeps_source && (old_len != new_len || request.placement == RemapPlacement::InPlace) {
+    if rounded.names_target() {
+        check_target(&rounded)?;
+    }
+    Ok(rounded)
+}
+
+/// Checks a target that the call names.
+fn check_target(request: &RemapRequest) -> Result<(), CallError> {
+    let (new_len, start) = (request.new_len_bytes, request.wish().unwrap_or(0));
+    if start > USER_END - new_len {
+        return Err(CallError::Invalid("the new range leaves user memory"));
+    }
+    if !is_page_aligned(start) {
+        return Err(CallError::Invalid("the new address is not a multiple of the page size"));
+    }
+    let stays = matches!(request.placement, RemapPlacement::InPlace);
+    if request.keeps_source && (request.old_len_bytes != new_len || stays) {
         return Err(CallError::Invalid("keeping the source needs equal lengths and a move"));
     }
-    Ok((old_len, new_len))
+    let old_end = request.old_start.wrapping_add(request.old_len_bytes);
+    if old_end > start && start + new_len > request.old_start {
+        return Err(CallError::Invalid("old and new range overlap"));
+    }
+    Ok(())
 }

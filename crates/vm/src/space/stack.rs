@@ -29,14 +29,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if !old.flags.contains(AreaFlags::GROWSDOWN) || !self.may_grow(&old, start) {
             return Err(not_mapped);
         }
+        // As Linux, which makes it for its lock: a grown stack has a root.
+        self.root_of(area);
+        let old = area.view();
         let added = PageRange::between(start, old.start).ok_or(not_mapped)?;
         let page_offset = old.page_offset.checked_sub(added.nr_pages()).ok_or(not_mapped)?;
-        if self.check_total(added, None).is_err() {
-            return Err(not_mapped);
-        }
         let view = AreaView { start, end: old.start, page_offset, ..old };
         let change =
-            self.prepare_change(added, Some(NewArea { view, object: area.object().cloned(), join: Join::Allowed }));
+            self.prepare_change(added, Some(NewArea { view, object: area.object().cloned(), join: Join::Above }));
         match change {
             Ok(change) => change.commit(|| ()),
             Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),
@@ -47,14 +47,21 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn may_grow(&self, stack: &AreaView<P>, start: u64) -> bool {
-        if stack.end - start > self.limits.stack_bytes || start < self.limits.mmap_min_addr {
-            return false;
-        }
+        let added = stack.start - start;
+        start >= self.limits.mmap_min_addr
+            && self.is_gap_kept(stack, start)
+            && stack.end - start <= self.limits.stack_bytes
+            && self.check_expansion(stack.flags, added, 0).is_ok()
+            && self.check_lock(stack.flags, added).is_ok()
+            && self.check_commit(added).is_ok()
+    }
+
+    fn is_gap_kept(&self, stack: &AreaView<P>, start: u64) -> bool {
         match self.index.last_starting_before(stack.start) {
             None => true,
             Some(lower) if lower.end > start => false,
             // SAFETY: the write lock keeps the area.
-            Some(lower) => match unsafe { lower.area.as_ref() }.view().flags {
+            Some(lower) => match unsafe { lower.area.as_ref() }.flags() {
                 // Inaccessible areas and other stacks need no gap, as on Linux.
                 flags if !flags.intersects(AreaFlags::RIGHTS) || flags.contains(AreaFlags::GROWSDOWN) => true,
                 _ => start - lower.end >= Limits::stack_gap_bytes(),

@@ -1,0 +1,114 @@
+//! mincore and msync: calls that ask, and change nothing that is mapped.
+
+use super::Space;
+use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
+use crate::area::{AreaFlags, AreaView};
+use crate::design::Design;
+use crate::entry::Entry;
+use crate::error::CallError;
+use bitflags::bitflags;
+use core::ops::ControlFlow;
+use faultless_platform::Platform;
+use faultless_sync::RwSemaphore;
+
+bitflags! {
+    /// What msync is asked for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct SyncFlags: u32 {
+        /// Begin to write (`MS_ASYNC`).
+        const ASYNC = 1;
+        /// Let other mappings see what was written (`MS_INVALIDATE`); they always do.
+        const INVALIDATE = 2;
+        /// Write, and wait for it (`MS_SYNC`).
+        const SYNC = 4;
+    }
+}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Tells of each page of a range, ascending, whether it is in memory; stops at a hole, or when told
+    /// to.
+    ///
+    /// `tell` is called with the space's lock held for reading: it must not call into the space.
+    pub fn mincore(
+        &self,
+        start: u64,
+        len_bytes: u64,
+        tell: &mut dyn FnMut(bool) -> ControlFlow<()>,
+    ) -> Result<(), CallError> {
+        if !is_page_aligned(start) {
+            return Err(CallError::Invalid("the address is not a multiple of the page size"));
+        }
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let unmapped = CallError::Unmapped { address: start };
+        let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).filter(|&end| end <= USER_END);
+        let range = end.and_then(|end| PageRange::between(start, end)).ok_or(unmapped)?;
+        let _read = self.semaphore.read();
+        let mut position = range.start();
+        while position < range.end() {
+            let unmapped = CallError::Unmapped { address: position };
+            let entry = self.index.containing(position).ok_or(unmapped)?;
+            // SAFETY: the semaphore keeps the area.
+            let view = unsafe { entry.area.as_ref() }.view();
+            let end = entry.end.min(range.end());
+            let mut pages = (position..end).step_by(PAGE as usize);
+            if pages.try_for_each(|page| tell(self.is_in_memory(&view, page))).is_break() {
+                return Ok(());
+            }
+            position = end;
+        }
+        Ok(())
+    }
+
+    fn is_in_memory(&self, view: &AreaView<P>, page: u64) -> bool {
+        let entry = self.tables.walk(self.memory(), page).map_or(Entry::EMPTY, |leaf| leaf.entry());
+        if !entry.is_empty() && !entry.is_guard() {
+            return true;
+        }
+        let Some(object) = view.object else { return false };
+        // SAFETY: the area, kept by the semaphore, holds a reference to its object.
+        unsafe { object.as_ref() }.has_page(self.memory(), view.page_offset_of(page))
+    }
+
+    /// Asks for what was stored to be written to where it comes from. There is nowhere to write to here, so what is
+    /// left are the errors.
+    pub fn msync(&self, start: u64, len_bytes: u64, flags: SyncFlags) -> Result<(), CallError> {
+        if !is_page_aligned(start) {
+            return Err(CallError::Invalid("the address is not a multiple of the page size"));
+        }
+        if flags.contains(SyncFlags::ASYNC | SyncFlags::SYNC) {
+            return Err(CallError::Invalid("both at once and later"));
+        }
+        // As Linux: a length that overflows when it is rounded up is none.
+        let len = page_ceil(len_bytes).unwrap_or(0);
+        let end = start.checked_add(len).ok_or(CallError::Unmapped { address: start })?;
+        if end == start {
+            return Ok(());
+        }
+        let _read = self.semaphore.read();
+        self.sync_areas(start, end, flags)
+    }
+
+    fn sync_areas(&self, start: u64, end: u64, flags: SyncFlags) -> Result<(), CallError> {
+        let (mut position, mut hole) = (start, None);
+        while position < end {
+            let unmapped = CallError::Unmapped { address: position };
+            let Some(entry) = self.index.first_ending_after(position) else { return Err(unmapped) };
+            if entry.start > position {
+                hole.get_or_insert(unmapped);
+                // With MS_ASYNC alone there is nothing to do behind the hole.
+                if flags == SyncFlags::ASYNC || entry.start >= end {
+                    return Err(unmapped);
+                }
+            }
+            // SAFETY: the semaphore keeps the area.
+            let is_locked = unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::LOCKED);
+            if is_locked && flags.contains(SyncFlags::INVALIDATE) {
+                return Err(CallError::Locked { address: entry.start.max(start) });
+            }
+            position = entry.end;
+        }
+        hole.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,80 @@
+//! remap_file_pages, as Linux emulates it since 4.0: by a mapping of the same object at another offset.
+
+use super::Space;
+use super::map::Backing;
+use crate::addr::{PAGE, PageRange, page_floor};
+use crate::area::{AreaFlags, AreaView};
+use crate::design::Design;
+use crate::error::CallError;
+use crate::object::ObjectHandle;
+use core::marker::PhantomData;
+use faultless_platform::Platform;
+
+const NOT_SHARED: CallError = CallError::Invalid("not a shared mapping that may be written");
+const NOT_ALIKE: CallError = CallError::Invalid("the range is not of one kind of mapping");
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Lets a range of a shared mapping show the object from `page_offset` on, and makes its pages. `start` and
+    /// `len_bytes` are rounded down to pages.
+    pub fn remap_file_pages(&self, start: u64, len_bytes: u64, page_offset: u64) -> Result<(), CallError> {
+        let (start, len) = (page_floor(start), page_floor(len_bytes));
+        if start.checked_add(len).is_none_or(|end| end <= start) || page_offset.checked_add(len / PAGE).is_none() {
+            return Err(CallError::Invalid("the range is empty or overflows"));
+        }
+        let range = self.with_write(|| {
+            let view = self.shared_at(start)?;
+            self.check_alike(&view, start, len)?;
+            self.show_from(&view, start, len, page_offset)
+        })?;
+        self.populate_what_can_be(range);
+        Ok(())
+    }
+
+    fn shared_at(&self, start: u64) -> Result<AreaView<P>, CallError> {
+        let entry = self.index.containing(start).ok_or(NOT_SHARED)?;
+        // SAFETY: the write lock keeps the area.
+        let view = unsafe { entry.area.as_ref() }.view();
+        let is_shared = view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED;
+        if is_shared { Ok(view) } else { Err(NOT_SHARED) }
+    }
+
+    /// Checks that areas like the first one cover the range without a hole.
+    fn check_alike(&self, first: &AreaView<P>, start: u64, len: u64) -> Result<(), CallError> {
+        let mut position = first.end;
+        while position < start + len {
+            let entry = self.index.containing(position).ok_or(NOT_ALIKE)?;
+            // SAFETY: the write lock keeps the area.
+            let view = unsafe { entry.area.as_ref() }.view();
+            let ignored = AreaFlags::INHERITED | AreaFlags::ACCOUNT;
+            let is_alike = (view.object, view.opening, view.flags - ignored)
+                == (first.object, first.opening, first.flags - ignored);
+            if !is_alike {
+                return Err(NOT_ALIKE);
+            }
+            position = entry.end;
+        }
+        Ok(())
+    }
+
+    /// Maps the object anew, as mmap would with the rights and locks of what is there.
+    fn show_from(&self, view: &AreaView<P>, start: u64, len: u64, page_offset: u64) -> Result<PageRange, CallError> {
+        self.check_new_area()?;
+        let range = self.fixed(start, len)?;
+        let locks = if view.flags.contains(AreaFlags::LOCKED) { AreaFlags::LOCKED } else { AreaFlags::empty() };
+        let flags = (view.flags & AreaFlags::RIGHTS) | AreaFlags::SHARED | locks | self.default_flags();
+        if locks.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
+            return Err(CallError::MayNotLock);
+        }
+        self.check_lock(flags, len)?;
+        let offset = page_offset
+            .checked_mul(PAGE)
+            .filter(|offset| offset.checked_add(len).is_some_and(|end| end <= i64::MAX as u64));
+        let offset = offset.ok_or(CallError::OffsetOverflow)?;
+        let entry = self.index.containing(start).ok_or(NOT_SHARED)?;
+        // SAFETY: the write lock keeps the area.
+        let object = unsafe { entry.area.as_ref() }.object().cloned().ok_or(NOT_SHARED)?;
+        let handle = ObjectHandle { object, opening: view.opening, instance: PhantomData };
+        self.map_locked(range, flags, &Backing::Object(&handle, offset))?;
+        Ok(range)
+    }
+}

@@ -1,0 +1,99 @@
+//! Making pages before they are touched (`MAP_POPULATE`, locking, `MADV_POPULATE_READ` and `_WRITE`).
+//!
+//! # Guarantee
+//! Pages are made as faults make them, one after the other, each under the design's own locks; what was made before an
+//! error stays. No stack grows for it.
+
+use super::Space;
+use crate::addr::PageRange;
+use crate::area::AreaFlags;
+use crate::design::Design;
+use crate::error::{AccessError, CallError};
+use crate::fault::{Fault, classic};
+use crate::guest::Access;
+use faultless_platform::Platform;
+use faultless_sync::RwSemaphore;
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Makes the pages of a range that was mapped to be locked or populated. The call succeeds even if not all can be
+    /// had: an area whose page fails is left there.
+    pub(super) fn populate_what_can_be(&self, range: PageRange) {
+        self.populate_areas(range, &mut |_| Ok(())).unwrap_or(());
+    }
+
+    /// Makes the pages of a range that was locked; ends at the first that can't be had.
+    pub(super) fn populate_locked(&self, range: PageRange) -> Result<(), CallError> {
+        self.populate_areas(range, &mut |error| match error {
+            AccessError::OutOfFrames(cause) => Err(CallError::OutOfFramesNow(cause)),
+            AccessError::TooManyReferences => Err(CallError::TooManyReferences),
+            // As Linux: pages that can't be had are reported as not mapped.
+            _ => Err(CallError::Unmapped { address: range.start() }),
+        })
+    }
+
+    /// Makes the pages of each area as its rights suggest; `on_error` says whether to go on with the next area.
+    fn populate_areas(
+        &self,
+        range: PageRange,
+        on_error: &mut dyn FnMut(AccessError) -> Result<(), CallError>,
+    ) -> Result<(), CallError> {
+        let mut position = range.start();
+        while let Some((part, flags)) = self.next_part(position, range.end()) {
+            position = part.end();
+            if flags.contains(AreaFlags::LOCK_ON_FAULT) {
+                continue;
+            }
+            let is_private_writable = flags & (AreaFlags::WRITE | AreaFlags::SHARED) == AreaFlags::WRITE;
+            let access = if is_private_writable { Access::Write } else { Access::Read };
+            match self.make_pages(part, access) {
+                Ok(()) => {}
+                Err(error) => on_error(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the pages of a range as accesses would that its areas' rights must name.
+    pub(super) fn populate_as(&self, range: PageRange, access: Access) -> Result<(), CallError> {
+        let right = if access.is_write() { AreaFlags::WRITE } else { AreaFlags::READ };
+        let mut position = range.start();
+        while position < range.end() {
+            let unmapped = CallError::Unmapped { address: position };
+            let (part, flags) = self.next_part(position, range.end()).ok_or(unmapped)?;
+            if part.start() > position {
+                return Err(unmapped);
+            }
+            if !flags.contains(right) {
+                return Err(CallError::Invalid("the area's rights forbid the access"));
+            }
+            self.make_pages(part, access).map_err(advice_error)?;
+            position = part.end();
+        }
+        Ok(())
+    }
+
+    /// Returns what the first area at or above `position` holds of the addresses below `end`.
+    fn next_part(&self, position: u64, end: u64) -> Option<(PageRange, AreaFlags)> {
+        let _read = self.semaphore.read();
+        let entry = self.index.first_ending_after(position)?;
+        let part = PageRange::between(entry.start.max(position), entry.end.min(end))?;
+        // SAFETY: the semaphore keeps the area.
+        Some((part, unsafe { entry.area.as_ref() }.flags()))
+    }
+
+    fn make_pages(&self, part: PageRange, access: Access) -> Result<(), AccessError> {
+        part.pages().try_for_each(|address| classic::handle(self, Fault { address, access, is_present: false }))
+    }
+}
+
+/// Returns what madvise answers when a page can't be made.
+fn advice_error(error: AccessError) -> CallError {
+    match error {
+        AccessError::OutOfFrames(cause) => CallError::OutOfFrames(cause),
+        AccessError::TooManyReferences => CallError::TooManyReferences,
+        AccessError::Forbidden { .. } => CallError::Invalid("the area's rights forbid the access"),
+        AccessError::NotMapped { address }
+        | AccessError::NoPage { address }
+        | AccessError::NotCanonical { address } => CallError::NoPage { address },
+    }
+}

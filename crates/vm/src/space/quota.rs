@@ -1,0 +1,112 @@
+//! What a space may still take: the limits, checked.
+//!
+//! # Guarantee
+//! Each function changes nothing, and answers as Linux counts: in pages, over the whole space, before the call's own
+//! unmapping shows in the counters. Callers hold the write lock.
+
+use super::Space;
+use crate::addr::{PAGE, PageRange};
+use crate::area::AreaFlags;
+use crate::design::Design;
+use crate::error::CallError;
+use crate::limits::Privileges;
+use faultless_platform::{Atomic, Ordering, Platform};
+
+/// What a range holds.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Held {
+    /// Bytes that are mapped.
+    pub(super) bytes: u64,
+    /// Those of them that are accounted for.
+    pub(super) accounted_bytes: u64,
+}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Checks that `added` bytes more of an area with `flags` may be mapped, after `removed` ones have gone
+    /// (RLIMIT_AS, RLIMIT_DATA).
+    pub(super) fn check_expansion(&self, flags: AreaFlags, added: u64, removed: u64) -> Result<(), CallError> {
+        let exceeds = |now: u64, limit: u64| (now + added).saturating_sub(removed) / PAGE > limit / PAGE;
+        let limits = &self.limits;
+        if exceeds(self.mapped_bytes(), limits.address_space_bytes) {
+            return Err(CallError::OverLimit { limit_bytes: limits.address_space_bytes });
+        }
+        if flags.is_data() && exceeds(self.data_bytes(), limits.data_bytes) {
+            return Err(CallError::OverLimit { limit_bytes: limits.data_bytes });
+        }
+        Ok(())
+    }
+
+    /// Checks that `added` bytes of an area with `flags` may be locked at once (RLIMIT_MEMLOCK).
+    pub(super) fn check_lock(&self, flags: AreaFlags, added: u64) -> Result<(), CallError> {
+        let limit_bytes = self.limits.lock_bytes;
+        let is_free = !flags.contains(AreaFlags::LOCKED) || self.has(Privileges::UNLIMITED_LOCKS);
+        if is_free || (self.charged_locks() + added) / PAGE <= limit_bytes / PAGE {
+            return Ok(());
+        }
+        Err(CallError::OverLockLimitNow { limit_bytes })
+    }
+
+    /// Returns the bytes that count as locked: those that are, and those that [`Space::count_lost_locks`] knows of.
+    pub(super) fn charged_locks(&self) -> u64 {
+        // Relaxed: written under the write lock.
+        self.locked_bytes() + self.lost_lock_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that an area of `len` bytes was unlocked, but goes on counting, as one that MREMAP_DONTUNMAP empties does
+    /// (Linux 6.18 never takes it off VmLck again).
+    pub(super) fn count_lost_locks(&self, len: u64) {
+        // Relaxed: under the write lock.
+        self.lost_lock_bytes.store(self.lost_lock_bytes.load(Ordering::Relaxed) + len, Ordering::Relaxed);
+        self.locked_bytes.store(self.locked_bytes().saturating_sub(len), Ordering::Relaxed);
+    }
+
+    /// Checks a promise of memory: none may exceed all there is.
+    pub(super) fn check_commit(&self, added: u64) -> Result<(), CallError> {
+        let limit_bytes = self.limits.commit_bytes;
+        if added / PAGE > limit_bytes / PAGE { Err(CallError::OverCommit { limit_bytes }) } else { Ok(()) }
+    }
+
+    /// Checks that an area more may be made as mmap and brk do it: Linux lets them exceed the limit by one.
+    pub(super) fn check_new_area(&self) -> Result<(), CallError> {
+        let limit = self.limits.max_map_count;
+        if self.nr_areas() > limit { Err(CallError::TooManyAreas { limit }) } else { Ok(()) }
+    }
+
+    /// Checks that a range may be unmapped: cutting one area in two needs one more, and sealed ones stay. Returns what
+    /// it holds.
+    pub(super) fn check_unmapping(&self, range: PageRange) -> Result<Held, CallError> {
+        let limit = self.limits.max_map_count;
+        let mut held = Held::default();
+        for entry in self.index.overlapping(range.addresses()) {
+            // SAFETY: the write lock keeps the area.
+            let flags = unsafe { entry.area.as_ref() }.flags();
+            if entry.start < range.start() && range.end() < entry.end && self.nr_areas() >= limit {
+                return Err(CallError::TooManyAreas { limit });
+            }
+            if flags.contains(AreaFlags::SEALED) {
+                return Err(CallError::Sealed { address: entry.start });
+            }
+            let bytes = entry.end.min(range.end()) - entry.start.max(range.start());
+            held.bytes += bytes;
+            held.accounted_bytes += if flags.contains(AreaFlags::ACCOUNT) { bytes } else { 0 };
+        }
+        Ok(held)
+    }
+
+    /// Checks the address of a fixed mapping.
+    pub(super) fn check_lowest(&self, start: u64) -> Result<(), CallError> {
+        let lowest = self.limits.mmap_min_addr;
+        if start < lowest && !self.has(Privileges::LOW_ADDRESSES) { Err(CallError::TooLow { lowest }) } else { Ok(()) }
+    }
+
+    /// Says whether the owner has a privilege.
+    pub(super) fn has(&self, privilege: Privileges) -> bool {
+        self.limits.privileges.contains(privilege)
+    }
+
+    /// Returns the flags that every new area gets.
+    pub(super) fn default_flags(&self) -> AreaFlags {
+        // Relaxed: written under the write lock.
+        AreaFlags::from_bits_truncate(self.default_flags.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,48 @@
+//! The reverse-map roots of areas (Linux's anon_vma): whose pages may be found together, and so which areas may be
+//! joined.
+//!
+//! # Guarantee
+//! An area gets its root with its first private page, and takes that of a neighbour which could have been one area with
+//! it but for the rights. Areas that had pages of their own before they met keep different roots, and stay apart.
+
+use super::Space;
+use crate::area::{Area, AreaFlags, AreaView};
+use crate::design::Design;
+use faultless_platform::Platform;
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Returns an area's root, made if it has none. The caller holds the semaphore, at least for reading.
+    pub(crate) fn root_of(&self, area: &Area<P, D>) -> u64 {
+        area.root_or_set(|| self.neighbours_root(&area.view()).unwrap_or_else(|| self.vm().fresh_root()))
+    }
+
+    /// Returns the root that an area shares with a neighbour: the upper one's, or else the lower one's.
+    #[cold]
+    fn neighbours_root(&self, view: &AreaView<P>) -> Option<u64> {
+        let above = self.index.containing(view.end).and_then(|entry| {
+            // SAFETY: the semaphore keeps the area.
+            let above = unsafe { entry.area.as_ref() }.view();
+            lent_root(&above).filter(|_| may_share(view, &above))
+        });
+        above.or_else(|| {
+            let entry = self.index.last_starting_before(view.start)?;
+            // SAFETY: the semaphore keeps the area.
+            let below = unsafe { entry.area.as_ref() }.view();
+            lent_root(&below).filter(|_| may_share(&below, view))
+        })
+    }
+}
+
+/// Returns the root that an area lends; one that a fork gave it is its alone.
+fn lent_root<P: Platform>(view: &AreaView<P>) -> Option<u64> {
+    (view.root != 0 && !view.flags.contains(AreaFlags::INHERITED)).then_some(view.root)
+}
+
+/// Says whether two areas are neighbours that differ in rights at most.
+fn may_share<P: Platform>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
+    let ignored = AreaFlags::RIGHTS | AreaFlags::INHERITED;
+    below.end == above.start
+        && (below.object, below.opening) == (above.object, above.opening)
+        && below.flags - ignored == above.flags - ignored
+        && below.page_offset_of(above.start) == above.page_offset
+}

@@ -1,0 +1,42 @@
+//! mseal: areas that nobody may unmap, move, protect or replace until the space ends.
+
+use super::Space;
+use crate::addr::{PageRange, USER_END, is_page_aligned, page_ceil};
+use crate::area::AreaFlags;
+use crate::design::Design;
+use crate::error::CallError;
+use faultless_platform::Platform;
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Seals a range; nothing of one that has a hole.
+    pub fn mseal(&self, start: u64, len_bytes: u64) -> Result<(), CallError> {
+        if !is_page_aligned(start) {
+            return Err(CallError::Invalid("the address is not a multiple of the page size"));
+        }
+        let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len));
+        let end = end.ok_or(CallError::Invalid("the range overflows"))?;
+        if end == start {
+            return Ok(());
+        }
+        let unmapped = CallError::Unmapped { address: start };
+        let range = PageRange::between(start, end.min(USER_END)).filter(|range| range.end() == end).ok_or(unmapped)?;
+        self.with_write(|| {
+            if let Some(address) = self.first_hole(range) {
+                return Err(CallError::Unmapped { address });
+            }
+            self.reflag(range, &|view, _| Ok(view.flags | AreaFlags::SEALED))
+        })
+    }
+
+    /// Returns the first address of a range that is not mapped.
+    fn first_hole(&self, range: PageRange) -> Option<u64> {
+        let mut position = range.start();
+        for entry in self.index.overlapping(range.addresses()) {
+            if entry.start > position {
+                return Some(position);
+            }
+            position = entry.end;
+        }
+        (position < range.end()).then_some(position)
+    }
+}

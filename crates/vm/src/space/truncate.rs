@@ -1,0 +1,50 @@
+//! What a space does when an object that it maps loses pages.
+
+use super::Space;
+use super::zap::Emptied;
+use crate::addr::{PAGE, PageRange};
+use crate::area::AreaView;
+use crate::design::Design;
+use crate::object::Object;
+use core::ops::Range;
+use faultless_platform::Platform;
+use faultless_sync::RwSemaphore;
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Empties the entries that map `pages` of an object, faults kept out.
+    pub(crate) fn unmap_object(&self, object: &Object<P>, pages: Range<u64>, emptied: Emptied) {
+        if !self.maps(object) {
+            return;
+        }
+        self.with_write(|| {
+            for entry in self.index.overlapping(0..u64::MAX) {
+                // SAFETY: the write lock keeps the area.
+                let area = unsafe { entry.area.as_ref() };
+                let view = area.view();
+                if let Some(range) = mapped_part(&view, object, &pages) {
+                    area.begin_change();
+                    self.zap(range, emptied);
+                    area.end_change();
+                }
+            }
+        });
+    }
+
+    fn maps(&self, object: &Object<P>) -> bool {
+        let _read = self.semaphore.read();
+        self.index.overlapping(0..u64::MAX).any(|entry| {
+            // SAFETY: the semaphore keeps the area.
+            let mapped = unsafe { entry.area.as_ref() }.object();
+            mapped.is_some_and(|mapped| core::ptr::eq(mapped.as_ptr().as_ptr(), object))
+        })
+    }
+}
+
+/// Returns the part of an area that maps some of `pages`.
+fn mapped_part<P: Platform>(view: &AreaView<P>, object: &Object<P>, pages: &Range<u64>) -> Option<PageRange> {
+    view.object.filter(|mapped| core::ptr::eq(mapped.as_ptr(), object))?;
+    let nr_pages = (view.end - view.start) / PAGE;
+    let first = pages.start.saturating_sub(view.page_offset).min(nr_pages);
+    let last = pages.end.saturating_sub(view.page_offset).min(nr_pages);
+    PageRange::between(view.start + first * PAGE, view.start + last * PAGE)
+}

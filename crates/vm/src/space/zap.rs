@@ -1,0 +1,99 @@
+//! Emptying page tables.
+//!
+//! # Guarantee
+//! When a function here returns, the entries of its range hold no frame, no CPU has a translation to what they held,
+//! and each frame has lost the entry's reference after that (see `gather`).
+
+use super::Space;
+use crate::addr::{PAGE, PageRange, USER_END};
+use crate::design::Design;
+use crate::entry::Entry;
+use crate::gather::Gather;
+use crate::table::Tables;
+use core::ops::Range;
+use faultless_phys::{Kind, Pfn};
+use faultless_platform::{Atomic, Ordering, Platform};
+
+/// Which entries are emptied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Emptied {
+    /// All, as the mapping goes.
+    All,
+    /// All pages; guards stay, as the mapping does.
+    Pages,
+    /// Those that map the object's own pages; private copies and guards stay.
+    ObjectPages,
+}
+
+impl<P: Platform, D: Design<P>> Space<P, D> {
+    /// Empties the entries of a range and drops what they held.
+    pub(crate) fn zap(&self, range: PageRange, emptied: Emptied) {
+        let mut gather = Gather::new(self, range);
+        self.zap_into(range, emptied, &mut gather);
+    }
+
+    /// As [`Space::zap`] of a range that is not mapped any more; also takes away the tables that it leaves empty.
+    pub(super) fn zap_and_prune(&self, range: PageRange) {
+        let mut gather = Gather::new(self, range);
+        self.zap_into(range, Emptied::All, &mut gather);
+        let below = self.index.last_starting_before(range.start()).map_or(0, |entry| entry.end);
+        let above = self.index.first_ending_after(range.start()).map_or(USER_END + PAGE, |entry| entry.start);
+        self.tables.free_empty(self.memory(), range.addresses(), below..above, &mut |table| gather.add_table(table));
+    }
+
+    fn zap_into(&self, range: PageRange, emptied: Emptied, gather: &mut Gather<'_, P, D>) {
+        let mut nr_pages = 0;
+        self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {
+            let mut position = part.start;
+            while position < part.end {
+                position = self.zap_leaf(table, position..part.end, emptied, gather, &mut nr_pages);
+                if gather.is_full() {
+                    gather.flush();
+                }
+            }
+            true
+        });
+        if nr_pages != 0 {
+            self.note_peak();
+            self.remove_resident(nr_pages);
+        }
+    }
+
+    /// Empties entries of one table until the gather is full; returns where it stopped.
+    fn zap_leaf(
+        &self,
+        table: Pfn,
+        part: Range<u64>,
+        emptied: Emptied,
+        gather: &mut Gather<'_, P, D>,
+        nr_pages: &mut u64,
+    ) -> u64 {
+        let memory = self.memory();
+        let _lock = memory.page(table).lock().guard();
+        for address in part.clone().step_by(PAGE as usize) {
+            let slot = Tables::leaf_slot(memory, table, address);
+            // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
+            let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
+            if seen.is_empty() || !self.is_emptied(seen, emptied) {
+                continue;
+            }
+            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
+            let entry = Entry::from_bits(slot.swap(0, Ordering::AcqRel));
+            *nr_pages += u64::from(entry.holds_frame());
+            gather.add(entry);
+            if gather.is_full() {
+                return address + PAGE;
+            }
+        }
+        part.end
+    }
+
+    /// Says whether an entry that is not empty belongs to what is emptied.
+    fn is_emptied(&self, entry: Entry, emptied: Emptied) -> bool {
+        match emptied {
+            Emptied::All => true,
+            Emptied::Pages => !entry.is_guard(),
+            Emptied::ObjectPages => entry.holds_frame() && self.memory().page(entry.pfn()).kind() == Kind::Object,
+        }
+    }
+}
