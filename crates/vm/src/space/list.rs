@@ -24,8 +24,8 @@ pub struct AreaLine {
     pub page_offset: u64,
     /// Whether an object stands behind it.
     pub has_object: bool,
-    /// The object's identity; 0 without one.
-    pub identity: u64,
+    /// The name of the object behind it, as its maker gave it.
+    pub identity: Option<u64>,
     /// Whether the heap lies in it.
     pub is_heap: bool,
 }
@@ -55,7 +55,7 @@ impl fmt::Display for AreaLine {
         let offset = if self.has_object { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
         let mut line = Counted { out, len: 0 };
         write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.start, self.end)?;
-        write!(line, "00:00 {} ", self.identity)?;
+        write!(line, "00:00 {} ", self.identity.unwrap_or(0))?;
         let padding = NAME_COLUMN.saturating_sub(line.len);
         if self.is_heap { write!(out, "{:padding$}[heap]", "") } else { Ok(()) }
     }
@@ -93,7 +93,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 flags: view.flags,
                 page_offset: view.page_offset,
                 has_object: view.object.is_some(),
-                identity: area.object().map_or(0, |object| object.identity()),
+                identity: area.object().map(|object| object.identity()),
                 is_heap: heap.start != 0 && view.start <= heap.end && view.end >= heap.start,
             });
         }
