@@ -18,5 +18,6 @@ pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod stats;
+pub mod watch;
 
 pub use faultless_workloads as workloads;

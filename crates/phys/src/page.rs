@@ -22,7 +22,12 @@
 
 use crate::state::{Kind, State};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
-use faultless_sync::{RawSpinLock, RcuHead};
+use faultless_sync::{RawSpinLock, RcuHead, lock_class};
+
+lock_class! {
+    /// The locks in frames' metadata: those of page tables.
+    pub PageLock = "page_table"
+}
 
 /// The metadata of one frame, 64 bytes.
 ///
@@ -34,7 +39,7 @@ pub struct Page<P: Platform> {
     references: P::AtomicU32,
     /// The frame's own number, while it is deferred.
     pub(crate) number: P::AtomicU32,
-    lock: RawSpinLock<P>,
+    lock: RawSpinLock<P, PageLock>,
     links: [P::AtomicU64; 2],
     owner: P::AtomicU64,
     index: P::AtomicU64,
@@ -128,7 +133,7 @@ impl<P: Platform> Page<P> {
 
     /// Returns the spin lock that stands in the metadata; that of a page table, in a frame that is one.
     #[inline]
-    pub fn lock(&self) -> &RawSpinLock<P> {
+    pub fn lock(&self) -> &RawSpinLock<P, PageLock> {
         &self.lock
     }
 

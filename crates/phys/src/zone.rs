@@ -22,7 +22,12 @@ use crate::options::Options;
 use crate::pfn::Pfn;
 use crate::stash::{self, Batch, Stash};
 use faultless_platform::{Atomic, CachePadded, Ordering, Platform};
-use faultless_sync::{PerCpu, SpinMutex};
+use faultless_sync::{PerCpu, SpinMutex, lock_class};
+
+lock_class! {
+    /// The locks of zones' buddy allocators.
+    ZoneLock = "zone"
+}
 
 /// The free frames of one zone.
 pub(crate) struct Zone<P: Platform> {
@@ -31,7 +36,7 @@ pub(crate) struct Zone<P: Platform> {
     list_high: usize,
     list_batch: usize,
     lists: PerCpu<P, Stash<P>>,
-    buddy: SpinMutex<P, Buddy<P>>,
+    buddy: SpinMutex<P, Buddy<P>, ZoneLock>,
     /// What the buddy allocator holds; written under its lock.
     nr_in_buddy: CachePadded<P::AtomicUsize>,
 }
@@ -47,7 +52,7 @@ impl<P: Platform> Zone<P> {
             list_batch,
             // A list holds `list_high` frames and one more before it sheds, or a batch on top of its last one.
             lists: PerCpu::new(nr_cpus, |_| Stash::new(list_high + 2)),
-            buddy: SpinMutex::new(Buddy::new(frames)),
+            buddy: SpinMutex::classed(Buddy::new(frames)),
             nr_in_buddy: CachePadded::new(P::AtomicUsize::new(nr_frames)),
         }
     }

@@ -22,7 +22,7 @@
 //! * I3 every wait goes through `spin_until`, `spin_until_deadline` or `park`.
 //!
 //! # Floors
-//! The core is `no_std`; the feature `std` adds `native` and `count`, the feature `loom` the processor of model tests.
+//! The core is `no_std`; the feature `std` adds `native`, `count` and `watched`, the feature `loom` the processor of model tests.
 //!
 //! ```
 //! # #[cfg(feature = "std")] {
@@ -60,6 +60,8 @@ pub mod count;
 pub mod loom;
 #[cfg(feature = "std")]
 pub mod native;
+#[cfg(feature = "std")]
+pub mod watched;
 
 pub use atomic::{Atomic, AtomicInteger, InPlace};
 pub use core::sync::atomic::Ordering;
@@ -67,5 +69,5 @@ pub use cpu_set::{CpuSet, MAX_CPUS};
 pub use irq::IrqOffGuard;
 pub use memory::{Access, Bulk, Entry, InterruptHandler, PAGE_BYTES, Platform};
 pub use padded::CachePadded;
-pub use processor::{Event, Processor, ThreadToken};
+pub use processor::{Event, Holding, LockId, Processor, ThreadToken};
 pub use threads::{StartError, Threads};

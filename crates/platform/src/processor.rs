@@ -5,6 +5,7 @@
 //! All of them but `enter`, `leave`, `now` and `unpark` are called by a thread that owns a slot.
 
 use crate::{Atomic, AtomicInteger};
+use core::panic::Location;
 use core::sync::atomic::Ordering;
 
 /// Names a thread that may own a lock; kept in lock words as [`ThreadToken::bits`].
@@ -28,21 +29,71 @@ impl ThreadToken {
     }
 }
 
-/// Something worth a line in a trace; compiled to nothing unless a platform records it.
+/// A lock, as those who watch see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockId {
+    /// What kind of lock.
+    pub name: &'static str,
+    /// Where it stands.
+    pub address: usize,
+}
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holding {
+    /// By any number of readers.
+    Shared,
+    /// By a writer, who keeps readers out.
+    Alone,
+    /// By the only one who can, of a lock that makes no such difference.
+    Plain,
+}
+
+/// Something worth a line in a trace; compiled to nothing unless [`Processor::WATCHED`] says that somebody wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A give-up, a lock or another named point, with a value that the name explains.
+    /// A give-up or another named point, with a value that the name explains.
     Point {
         /// What happened, in the words of the field (`pagefault:spf_vma_changed`).
         name: &'static str,
         /// Usually an address.
         value: u64,
     },
+    /// A lock was taken.
+    LockTaken {
+        /// Which.
+        lock: LockId,
+        /// How.
+        holding: Holding,
+        /// The line of code that wanted it.
+        site: &'static Location<'static>,
+        /// How long it was waited for; nothing if it was free.
+        waited_ns: Option<u64>,
+    },
+    /// A lock was not free, and whoever tried does not wait.
+    LockRefused {
+        /// Which.
+        lock: LockId,
+        /// How it was wanted.
+        holding: Holding,
+        /// The line of code that wanted it.
+        site: &'static Location<'static>,
+    },
+    /// A lock is about to be released, by the thread that took it.
+    LockReleased {
+        /// Which.
+        lock: LockId,
+        /// How it was held.
+        holding: Holding,
+    },
 }
 
 /// What a CPU offers to code that runs on it.
 pub trait Processor: Sized + 'static {
+    /// Whether somebody wants events. Code that does more than name one asks first, so that it is compiled to nothing.
+    const WATCHED: bool = false;
+
     /// An atomic `bool`.
     type AtomicBool: Atomic<Value = bool>;
     /// An atomic `u8`.

@@ -58,6 +58,7 @@ mod rwsem;
 mod seqcount;
 mod spin;
 mod stats;
+pub mod watch;
 
 pub use barrier::Barrier;
 pub use counter::{CounterCell, PerCpuCounter};
@@ -74,3 +75,4 @@ pub use rwsem::{
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};
 pub use stats::{LockFigures, LockStats, Side};
+pub use watch::{LockClass, Unnamed};

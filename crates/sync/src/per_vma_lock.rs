@@ -30,8 +30,12 @@
 //! Source: the reader count with a writer bit in Linux's areas since 6.15.
 
 use crate::give_way::SLICE_NS;
+use crate::watch::{Wait, Wanted, released, tried};
 use core::marker::PhantomData;
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor};
+
+/// What those who watch see.
+const NAME: &str = "vma_lock";
 
 const WRITER: u32 = 1;
 const AWAITED: u32 = 2;
@@ -50,13 +54,20 @@ impl<P: Processor> PerVmaLock<P> {
 
     /// Shares the lock, until the guard is dropped, unless a writer has it or waits for it.
     #[inline]
+    #[track_caller]
     pub fn try_read(&self) -> Option<PerVmaReadGuard<'_, P>> {
         // ORDER: Acquire pairs with the Release in `write_unlock`.
-        if self.word.fetch_add(READER, Ordering::Acquire) & WRITER == 0 {
-            return Some(PerVmaReadGuard { lock: self, is_thread_bound: PhantomData });
+        let is_shared = self.word.fetch_add(READER, Ordering::Acquire) & WRITER == 0;
+        if !is_shared {
+            self.read_unlock();
         }
-        self.read_unlock();
-        None
+        // Lazily: a guard made in vain would give a share back when dropped.
+        let is_told = tried::<P>(is_shared, NAME, self.address(), Holding::Shared);
+        is_told.then(|| PerVmaReadGuard { lock: self, is_thread_bound: PhantomData })
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// Keeps readers out and waits until none is left; may give the slot up meanwhile, so it is called with interrupts on
@@ -65,19 +76,24 @@ impl<P: Processor> PerVmaLock<P> {
     /// # Panics
     /// If it is locked already (I1).
     #[inline]
+    #[track_caller]
     pub fn write_lock(&self) {
+        let (wanted, mut wait) = (Wanted::<P>::begin(NAME), Wait::None);
         // ORDER: Acquire pairs with the Release in `read_unlock`: what readers did is seen.
         let before = self.word.fetch_or(WRITER, Ordering::Acquire);
         assert_eq!(before & WRITER, 0, "I1: a locked area is locked again");
         if before != 0 {
             self.wait_for_readers();
+            wait = Wait::Some;
         }
+        wanted.taken(NAME, self.address(), Holding::Alone, wait);
     }
 
     /// Lets readers in again.
     #[inline]
     pub fn write_unlock(&self) {
         debug_assert!(self.is_write_locked(), "I1: a free area is unlocked");
+        released::<P>(NAME, self.address(), Holding::Alone);
         // ORDER: Release pairs with the Acquire in `try_read`. A read-modify-write: readers may knock.
         self.word.fetch_and(!WRITER, Ordering::Release);
     }
@@ -143,6 +159,7 @@ pub struct PerVmaReadGuard<'a, P: Processor> {
 impl<P: Processor> Drop for PerVmaReadGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
+        released::<P>(NAME, self.lock.address(), Holding::Shared);
         self.lock.read_unlock();
     }
 }

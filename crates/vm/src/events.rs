@@ -119,6 +119,13 @@ impl<P: Platform> Events<P> {
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// Counts an event on the calling CPU, and tells those who watch where it happened.
+    #[inline]
+    pub fn note(&self, event: Event, address: u64) {
+        self.count(event);
+        P::trace(faultless_platform::Event::Point { name: event.name(), value: address });
+    }
+
     /// Returns the sum over all CPUs; exact while nobody counts.
     pub fn total(&self, event: Event) -> u64 {
         // Relaxed: a sum of single cells.

@@ -79,7 +79,7 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
         self.len = 0;
         while let Some(table) = self.tables {
             self.tables = frames::link(memory, table);
-            self.space.vm().events().count(Event::TablesFreed);
+            self.space.vm().events().note(Event::TablesFreed, 0);
             frames::put_table_deferred(memory, table);
         }
     }

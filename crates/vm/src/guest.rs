@@ -181,12 +181,12 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         }
         let events = self.space.vm().events();
         P::enter_kernel(KernelEntry::Exception);
-        events.count(Event::Faults);
+        events.note(Event::Faults, fault.address);
         let handled = D::fault(&self.space, fault);
         match handled {
-            Ok(Handled::Speculative) => events.count(Event::Spf),
+            Ok(Handled::Speculative) => events.note(Event::Spf, fault.address),
             Ok(Handled::Classic) => {}
-            Err(_) => events.count(Event::Signals),
+            Err(_) => events.note(Event::Signals, fault.address),
         }
         handled
     }
@@ -248,7 +248,7 @@ fn translate<P: Platform, D: Design<P>>(
 
 /// The hardware's walk: sets the accessed and dirty bits.
 fn walk<P: Platform, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
-    space.vm().events().count(Event::TlbMiss);
+    space.vm().events().note(Event::TlbMiss, page);
     if page >= crate::addr::USER_END {
         return Err(false);
     }

@@ -17,7 +17,12 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
-use faultless_sync::{LockStats, SpinMutex};
+use faultless_sync::{LockStats, SpinMutex, lock_class};
+
+lock_class! {
+    /// The lock of an instance's list of spaces.
+    pub(crate) ListLock = "space_list"
+}
 
 /// An instance; everything else borrows from it.
 ///
@@ -38,7 +43,7 @@ pub struct Vm<P: Platform, D: Design<P>> {
     next_space: P::AtomicU64,
     next_root: P::AtomicU64,
     /// The spaces that exist, linked through themselves.
-    pub(crate) list: SpinMutex<P, Option<NonNull<Space<P, D>>>>,
+    pub(crate) list: SpinMutex<P, Option<NonNull<Space<P, D>>>, ListLock>,
 }
 
 // SAFETY: the list's pointers are followed under its lock only; everything else is shared by design.
@@ -66,7 +71,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             zero_page,
             next_space: P::AtomicU64::new(1),
             next_root: P::AtomicU64::new(1),
-            list: SpinMutex::new(None),
+            list: SpinMutex::classed(None),
             memory,
         });
         // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).

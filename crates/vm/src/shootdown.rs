@@ -15,7 +15,7 @@ use crate::events::{Event, Events};
 use crate::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
 use faultless_platform::{CpuSet, Ordering, Platform};
-use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex};
+use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex, lock_class};
 
 /// Requests that an inbox holds before it asks for everything to be forgotten.
 const INBOX: usize = 16;
@@ -54,9 +54,14 @@ impl Inbox {
     }
 }
 
+lock_class! {
+    /// The locks of CPUs' queues of requests.
+    InboxLock = "tlb_inbox"
+}
+
 struct Cpu<P: Platform> {
     tlb: UnsafeCell<Tlb>,
-    inbox: SpinMutex<P, Inbox>,
+    inbox: SpinMutex<P, Inbox, InboxLock>,
 }
 
 /// The TLBs and inboxes of all CPUs of an instance.
@@ -72,7 +77,7 @@ unsafe impl<P: Platform> Send for Cpus<P> {}
 impl<P: Platform> Cpus<P> {
     /// Returns empty TLBs for `nr_cpus` CPUs.
     pub fn new(nr_cpus: usize) -> Self {
-        let inbox = || SpinMutex::new(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });
+        let inbox = || SpinMutex::classed(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });
         Self { cpus: PerCpu::new(nr_cpus, |_| Cpu { tlb: UnsafeCell::new(Tlb::new()), inbox: inbox() }) }
     }
 
@@ -106,7 +111,7 @@ impl<P: Platform> Cpus<P> {
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
         if !targets.is_empty() {
-            events.count(Event::TlbShootdown);
+            events.note(Event::TlbShootdown, range.start());
             self.ask(&targets, Request { space, range });
         }
     }

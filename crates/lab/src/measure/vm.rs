@@ -19,6 +19,7 @@ use super::site::Site;
 use super::{Job, MeasureError, Run};
 use crate::ground::{Ground, alone, warm};
 use crate::stats::Histogram;
+use crate::watch;
 
 /// Frames that an instance needs besides what the programs need: its own, and what waits for a grace period.
 const FRAMES_BESIDES: u64 = 4096;
@@ -200,6 +201,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
     fn measure(&self, worker: Option<&mut dyn Worker>) -> Tally {
         self.in_step(|| {
             *self.before.lock() = self.figures();
+            watch::begin::<P>();
             let nr_workers = self.visitor.job.nr_workers() as u64;
             // Relaxed: the barrier publishes it.
             self.start_ns.store(P::now() + START_NS_LEAST + START_NS_EACH * nr_workers, Ordering::Relaxed);
@@ -215,7 +217,10 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
             worker.finish();
         }
         tally.run_delay_ns = delay.and_then(|delay| delay.since_begin_ns());
-        self.in_step(|| *self.after.lock() = self.figures());
+        self.in_step(|| {
+            watch::end::<P>();
+            *self.after.lock() = self.figures();
+        });
         tally
     }
 

@@ -24,6 +24,7 @@ use crate::ground::{self, Ground};
 use crate::plan::ids::SpaceIndex;
 use crate::plan::regions::PAGE;
 use crate::plan::{Plan, Step};
+use crate::watch;
 
 /// What came out of a pass.
 #[derive(Clone, Debug)]
@@ -85,7 +86,10 @@ impl<'a, P: Threads> Visitor<'a, P> {
         let objects = objects.map_err(|cause| self.out_of_memory(cause.to_string()))?;
         let pass = Pass::new(vm, self.plan, self.settings, objects);
         P::run(self.machine, 1, &|number| pass.run(number));
-        self.alone(|| pass.conclude())
+        self.alone(|| {
+            watch::end::<P>();
+            pass.conclude()
+        })
     }
 }
 
@@ -139,6 +143,7 @@ impl<'vm, P: Threads, D: Design<P>> Pass<'vm, P, D> {
     }
 
     fn start_roots(&self) {
+        watch::begin::<P>();
         for &root in &self.plan.roots {
             if let Err(error) = self.start(root) {
                 self.stop(error);

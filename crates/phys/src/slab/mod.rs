@@ -32,11 +32,16 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use depot::Depot;
 use faultless_platform::{PAGE_BYTES, Platform};
-use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex};
+use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
 /// A magazine gives objects back once it holds more than this, or than a CPU's page list holds.
 const MAGAZINE_HIGH: usize = 64;
+lock_class! {
+    /// The locks of slabs' depots.
+    DepotLock = "slab"
+}
+
 /// How many objects go between a magazine and the depot at once, if not fewer frames do.
 const MAGAZINE_BATCH: usize = 24;
 
@@ -70,7 +75,7 @@ pub struct Slab<P: Platform, T> {
 struct Core<P: Platform> {
     memory: Memory<P>,
     magazines: PerCpu<P, Magazine<P>>,
-    depot: SpinMutex<P, Depot<P>>,
+    depot: SpinMutex<P, Depot<P>, DepotLock>,
     geometry: Geometry,
     magazine_high: usize,
     magazine_batch: usize,
@@ -96,7 +101,7 @@ impl<P: Platform, T> Slab<P, T> {
         let magazine_high = memory.options().list_high.min(MAGAZINE_HIGH);
         let core = Core {
             magazines: PerCpu::new(memory.core().nr_cpus, |_| Magazine::new(magazine_high)),
-            depot: SpinMutex::new(Depot::new(memory.core().frames, geometry)),
+            depot: SpinMutex::classed(Depot::new(memory.core().frames, geometry)),
             memory: memory.clone(),
             geometry,
             magazine_high,

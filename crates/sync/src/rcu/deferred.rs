@@ -13,7 +13,7 @@
 //! * I3 `nr_running` counts those who have taken callbacks and not finished them.
 
 use super::grace::Grace;
-use crate::SpinMutex;
+use crate::{SpinMutex, lock_class};
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
@@ -108,6 +108,11 @@ impl<P: Processor> Iterator for Chain<P> {
     }
 }
 
+lock_class! {
+    /// The lock of what waits to be freed.
+    ListsLock = "rcu_lists"
+}
+
 struct Batch<P: Processor> {
     chain: Chain<P>,
     ticket: u64,
@@ -164,7 +169,7 @@ impl<P: Processor> Lists<P> {
 
 /// What one CPU has deferred.
 pub(super) struct Deferred<P: Processor> {
-    lists: SpinMutex<P, Lists<P>>,
+    lists: SpinMutex<P, Lists<P>, ListsLock>,
     /// Whether a batch is closed; written under the lock.
     has_batches: P::AtomicBool,
     nr_running: P::AtomicU32,
@@ -173,7 +178,7 @@ pub(super) struct Deferred<P: Processor> {
 impl<P: Processor> Deferred<P> {
     pub(super) fn new() -> Self {
         Self {
-            lists: SpinMutex::new(Lists {
+            lists: SpinMutex::classed(Lists {
                 open: Chain::new(),
                 newer: Batch::new(),
                 older: Batch::new(),

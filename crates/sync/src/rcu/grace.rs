@@ -7,14 +7,19 @@
 //! `completed <= started <= completed + 1`; both are written under the scan's lock alone.
 
 use super::reader::{Reader, ReaderWord};
-use crate::{PerCpu, SpinMutex};
+use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
 use faultless_platform::{Atomic, Ordering, Processor};
+
+lock_class! {
+    /// The lock of the grace period at work.
+    ScanLock = "rcu_scan"
+}
 
 pub(super) struct Grace<P: Processor> {
     started: P::AtomicU64,
     completed: P::AtomicU64,
-    scan: SpinMutex<P, Scan>,
+    scan: SpinMutex<P, Scan, ScanLock>,
 }
 
 /// The grace period at work: the words at its start, and the first CPU that is not known to have passed.
@@ -38,7 +43,7 @@ impl<P: Processor> Grace<P> {
         Self {
             started: P::AtomicU64::new(0),
             completed: P::AtomicU64::new(0),
-            scan: SpinMutex::new(Scan { words: (0..nr_cpus).map(|_| None).collect(), first_left: 0 }),
+            scan: SpinMutex::classed(Scan { words: (0..nr_cpus).map(|_| None).collect(), first_left: 0 }),
         }
     }
 

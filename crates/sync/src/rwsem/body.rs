@@ -4,10 +4,16 @@ use super::RwSemaphore;
 use super::series::Patches;
 use super::waiters::WaitList;
 use super::word::{MAX_PATIENCE, READER, WRITER, Word};
-use crate::{LockStats, McsQueue, SpinMutex};
+use crate::watch::{Wait, Wanted, released, tried};
+use crate::{LockStats, McsQueue, SpinMutex, lock_class};
 use alloc::sync::Arc;
 use core::marker::PhantomData;
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor, ThreadToken};
+use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor, ThreadToken};
+
+lock_class! {
+    /// The locks of semaphores' queues.
+    pub(super) WaitLock = "rwsem_wait"
+}
 
 /// A reader-writer semaphore of the generation `V`.
 pub struct Rwsem<P: Processor, V> {
@@ -16,7 +22,7 @@ pub struct Rwsem<P: Processor, V> {
     /// The writer that holds the lock, for those who spin; NONE while readers hold it, or for a moment.
     pub(super) owner: P::AtomicUsize,
     pub(super) spinners: McsQueue<P>,
-    pub(super) waiters: SpinMutex<P, WaitList<P>>,
+    pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
     pub(super) stats: Option<Arc<LockStats<P>>>,
     series: PhantomData<fn() -> V>,
 }
@@ -38,6 +44,21 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
         taken.map(drop).map_err(Word)
     }
 
+    /// Returns the name that those who watch see: one with statistics is an address space's.
+    #[inline(always)]
+    fn told_name(&self) -> &'static str {
+        match P::WATCHED {
+            true if self.stats.is_some() => "mmap_sem",
+            true => "rwsem",
+            false => "",
+        }
+    }
+
+    #[inline(always)]
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
     /// Says who owns the write lock, for those who spin.
     #[inline]
     pub(super) fn note_owner(&self) {
@@ -53,6 +74,21 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
             // Relaxed: a hint.
             self.owner.store(ThreadToken::NONE.bits(), Ordering::Relaxed);
         }
+    }
+
+    fn try_to_share(&self) -> bool {
+        let mut word = self.look();
+        while !word.is_closed_to_readers() {
+            match self.try_take(word, Word(word.0 + READER)) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    fn try_to_have(&self) -> bool {
+        (!V::LOOK_BEFORE_TRY || self.look() == Word(0)) && self.try_take(Word(0), Word(WRITER)).is_ok()
     }
 
     /// Takes `amount` from the word; returns what is left.
@@ -72,49 +108,53 @@ impl<P: Processor, V: Patches> RwSemaphore<P> for Rwsem<P, V> {
             word: P::AtomicU32::new(0),
             owner: P::AtomicUsize::new(ThreadToken::NONE.bits()),
             spinners: McsQueue::new(),
-            waiters: SpinMutex::new(WaitList::new()),
+            waiters: SpinMutex::classed(WaitList::new()),
             stats,
             series: PhantomData,
         }
     }
 
     #[inline]
+    #[track_caller]
     fn read_lock(&self) {
+        let (wanted, mut wait) = (Wanted::<P>::begin(self.told_name()), Wait::None);
         // ORDER: Acquire pairs with the Release in `release`.
         if Word(self.word.fetch_add(READER, Ordering::Acquire)).is_closed_to_readers() {
             self.read_slow();
+            wait = Wait::Some;
         }
+        wanted.taken(self.told_name(), self.address(), Holding::Shared, wait);
     }
 
     #[inline]
     unsafe fn read_unlock(&self) {
+        released::<P>(self.told_name(), self.address(), Holding::Shared);
         let left = self.release(READER);
         if left.has_waiters() && left.is_free() {
             self.wake(left);
         }
     }
 
+    #[track_caller]
     fn try_read_lock(&self) -> bool {
-        let mut word = self.look();
-        while !word.is_closed_to_readers() {
-            match self.try_take(word, Word(word.0 + READER)) {
-                Ok(()) => return true,
-                Err(now) => word = now,
-            }
-        }
-        false
+        tried::<P>(self.try_to_share(), self.told_name(), self.address(), Holding::Shared)
     }
 
     #[inline]
+    #[track_caller]
     fn write_lock(&self) {
+        let (wanted, mut wait) = (Wanted::<P>::begin(self.told_name()), Wait::None);
         if self.try_take(Word(0), Word(WRITER)).is_err() {
             self.write_slow();
+            wait = Wait::Some;
         }
         self.note_owner();
+        wanted.taken(self.told_name(), self.address(), Holding::Alone, wait);
     }
 
     #[inline]
     unsafe fn write_unlock(&self) {
+        released::<P>(self.told_name(), self.address(), Holding::Alone);
         self.forget_owner();
         let left = self.release(WRITER);
         if left.has_waiters() {
@@ -122,18 +162,19 @@ impl<P: Processor, V: Patches> RwSemaphore<P> for Rwsem<P, V> {
         }
     }
 
+    #[track_caller]
     fn try_write_lock(&self) -> bool {
-        if V::LOOK_BEFORE_TRY && self.look() != Word(0) {
-            return false;
-        }
-        let is_taken = self.try_take(Word(0), Word(WRITER)).is_ok();
+        let is_taken = self.try_to_have();
         if is_taken {
             self.note_owner();
         }
-        is_taken
+        tried::<P>(is_taken, self.told_name(), self.address(), Holding::Alone)
     }
 
+    #[track_caller]
     unsafe fn downgrade(&self) {
+        released::<P>(self.told_name(), self.address(), Holding::Alone);
+        tried::<P>(true, self.told_name(), self.address(), Holding::Shared);
         self.forget_owner();
         let left = self.release(WRITER.wrapping_sub(READER));
         if left.has_waiters() {

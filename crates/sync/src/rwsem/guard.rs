@@ -49,6 +49,7 @@ impl<'a, P: Processor, S: RwSemaphore<P>> WriteGuard<'a, P, S> {
     }
 
     /// Turns the write lock into a share, with no moment between at which a writer could come in.
+    #[track_caller]
     pub fn downgrade(self) -> ReadGuard<'a, P, S> {
         let semaphore = ManuallyDrop::new(self).semaphore;
         // SAFETY: the write lock was the guard's, which is gone; the share is the new one's.

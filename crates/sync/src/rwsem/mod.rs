@@ -50,6 +50,7 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     }
 
     /// Shares the lock; sleeps while a writer has it or stands in line before us.
+    #[track_caller]
     fn read_lock(&self);
     /// Gives a share back.
     ///
@@ -58,9 +59,11 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     unsafe fn read_unlock(&self);
     /// Shares the lock if no writer has it or waits for it.
     #[must_use = "the lock is shared if this says true"]
+    #[track_caller]
     fn try_read_lock(&self) -> bool;
 
     /// Takes the lock alone; sleeps while others have it.
+    #[track_caller]
     fn write_lock(&self);
     /// Releases the lock.
     ///
@@ -69,12 +72,14 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     unsafe fn write_unlock(&self);
     /// Takes the lock alone if it is free.
     #[must_use = "the lock is held if this says true"]
+    #[track_caller]
     fn try_write_lock(&self) -> bool;
 
     /// Turns the write lock into a share; readers that wait in front come in.
     ///
     /// # Safety
     /// The caller took it by a write lock, and changes nothing of what it guards afterwards.
+    #[track_caller]
     unsafe fn downgrade(&self);
 
     /// Says whether somebody sleeps in line: whoever holds the lock for long may let them in.
@@ -84,6 +89,7 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
 
     /// Shares the lock until the guard is dropped.
     #[inline]
+    #[track_caller]
     fn read(&self) -> ReadGuard<'_, P, Self> {
         self.read_lock();
         // SAFETY: just shared.
@@ -92,6 +98,7 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
 
     /// Shares the lock until the guard is dropped, if no writer has it or waits for it.
     #[inline]
+    #[track_caller]
     fn try_read(&self) -> Option<ReadGuard<'_, P, Self>> {
         // SAFETY: just shared.
         self.try_read_lock().then(|| unsafe { ReadGuard::new(self) })
@@ -99,6 +106,7 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
 
     /// Takes the lock alone until the guard is dropped.
     #[inline]
+    #[track_caller]
     fn write(&self) -> WriteGuard<'_, P, Self> {
         self.write_lock();
         // SAFETY: just taken.
@@ -107,6 +115,7 @@ pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
 
     /// Takes the lock alone until the guard is dropped, if it is free.
     #[inline]
+    #[track_caller]
     fn try_write(&self) -> Option<WriteGuard<'_, P, Self>> {
         // SAFETY: just taken.
         self.try_write_lock().then(|| unsafe { WriteGuard::new(self) })

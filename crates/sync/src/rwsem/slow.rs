@@ -25,14 +25,14 @@
 //! a spinner gets in line after a time (see `spin`).
 
 use super::RwSemaphore;
-use super::body::Rwsem;
+use super::body::{Rwsem, WaitLock};
 use super::series::Patches;
 use super::waiters::{Place, WaitList, Waiter, Wake};
 use super::word::{READER, WAITERS, WRITER, Word};
 use crate::{Side, SpinMutexGuard};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
-type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>>;
+type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>, WaitLock>;
 
 impl<P: Processor, V: Patches> Rwsem<P, V> {
     #[cold]

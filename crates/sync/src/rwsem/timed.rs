@@ -42,6 +42,7 @@ impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
         Self { semaphore: S::with_stats(stats.clone()), stats }
     }
 
+    #[track_caller]
     fn read_lock(&self) {
         self.semaphore.read_lock();
         self.note_acquired(Side::Read);
@@ -53,10 +54,12 @@ impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
         unsafe { self.semaphore.read_unlock() };
     }
 
+    #[track_caller]
     fn try_read_lock(&self) -> bool {
         self.note_if(self.semaphore.try_read_lock(), Side::Read)
     }
 
+    #[track_caller]
     fn write_lock(&self) {
         self.semaphore.write_lock();
         self.note_acquired(Side::Write);
@@ -68,10 +71,12 @@ impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
         unsafe { self.semaphore.write_unlock() };
     }
 
+    #[track_caller]
     fn try_write_lock(&self) -> bool {
         self.note_if(self.semaphore.try_write_lock(), Side::Write)
     }
 
+    #[track_caller]
     unsafe fn downgrade(&self) {
         self.note_released(Side::Write);
         self.note_acquired(Side::Read);

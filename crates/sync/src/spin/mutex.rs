@@ -1,38 +1,48 @@
 //! A value behind a spin lock.
 
 use super::RawSpinLock;
+use crate::watch::{LockClass, Unnamed};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use faultless_platform::Processor;
 
 /// A value that one CPU at a time reaches.
-pub struct SpinMutex<P: Processor, T> {
-    lock: RawSpinLock<P>,
+pub struct SpinMutex<P: Processor, T, C = Unnamed> {
+    lock: RawSpinLock<P, C>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value goes where the mutex goes.
-unsafe impl<P: Processor, T: Send> Send for SpinMutex<P, T> {}
+unsafe impl<P: Processor, T: Send, C> Send for SpinMutex<P, T, C> {}
 // SAFETY: the lock lets one thread at a time reach the value.
-unsafe impl<P: Processor, T: Send> Sync for SpinMutex<P, T> {}
+unsafe impl<P: Processor, T: Send, C> Sync for SpinMutex<P, T, C> {}
 
 impl<P: Processor, T> SpinMutex<P, T> {
     /// Wraps a value.
     pub fn new(value: T) -> Self {
-        Self { lock: RawSpinLock::new(), value: UnsafeCell::new(value) }
+        Self::classed(value)
+    }
+}
+
+impl<P: Processor, T, C: LockClass> SpinMutex<P, T, C> {
+    /// Wraps a value behind a lock of a class.
+    pub fn classed(value: T) -> Self {
+        Self { lock: RawSpinLock::classed(), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock, spinning until it is free.
     #[inline]
-    pub fn lock(&self) -> SpinMutexGuard<'_, P, T> {
+    #[track_caller]
+    pub fn lock(&self) -> SpinMutexGuard<'_, P, T, C> {
         self.lock.lock();
         SpinMutexGuard { mutex: self, is_cpu_bound: PhantomData }
     }
 
     /// Takes the lock if it is free.
     #[inline]
-    pub fn try_lock(&self) -> Option<SpinMutexGuard<'_, P, T>> {
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<SpinMutexGuard<'_, P, T, C>> {
         self.lock.try_lock().then(|| SpinMutexGuard { mutex: self, is_cpu_bound: PhantomData })
     }
 
@@ -61,12 +71,12 @@ impl<P: Processor, T: Default> Default for SpinMutex<P, T> {
 
 /// Holds a [`SpinMutex`].
 #[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct SpinMutexGuard<'a, P: Processor, T> {
-    mutex: &'a SpinMutex<P, T>,
+pub struct SpinMutexGuard<'a, P: Processor, T, C: LockClass = Unnamed> {
+    mutex: &'a SpinMutex<P, T, C>,
     is_cpu_bound: PhantomData<*const ()>,
 }
 
-impl<P: Processor, T> Deref for SpinMutexGuard<'_, P, T> {
+impl<P: Processor, T, C: LockClass> Deref for SpinMutexGuard<'_, P, T, C> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -75,7 +85,7 @@ impl<P: Processor, T> Deref for SpinMutexGuard<'_, P, T> {
     }
 }
 
-impl<P: Processor, T> DerefMut for SpinMutexGuard<'_, P, T> {
+impl<P: Processor, T, C: LockClass> DerefMut for SpinMutexGuard<'_, P, T, C> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard holds the lock, and is borrowed alone.
@@ -83,7 +93,7 @@ impl<P: Processor, T> DerefMut for SpinMutexGuard<'_, P, T> {
     }
 }
 
-impl<P: Processor, T> Drop for SpinMutexGuard<'_, P, T> {
+impl<P: Processor, T, C: LockClass> Drop for SpinMutexGuard<'_, P, T, C> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the guard was made by the one who took the lock, and its borrows have ended.

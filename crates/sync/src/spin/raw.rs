@@ -11,38 +11,61 @@
 //! ```
 //! Forbidden: the next holder reads older data. Model: `tests/models/spin.rs`.
 
+use crate::watch::{LockClass, Unnamed, Wait, Wanted, released, tried};
 use core::marker::PhantomData;
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::{Atomic, Holding, Ordering, Processor};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 
 /// A spin lock that guards what its user says; four bytes, free when zeroed.
 #[repr(transparent)]
-pub struct RawSpinLock<P: Processor> {
+pub struct RawSpinLock<P: Processor, C = Unnamed> {
     word: P::AtomicU32,
+    class: PhantomData<fn() -> C>,
 }
 
 impl<P: Processor> RawSpinLock<P> {
     /// Returns a free lock.
     pub fn new() -> Self {
-        Self { word: P::AtomicU32::new(FREE) }
+        Self::classed()
+    }
+}
+
+impl<P: Processor, C: LockClass> RawSpinLock<P, C> {
+    /// Returns a free lock of a class.
+    pub fn classed() -> Self {
+        Self { word: P::AtomicU32::new(FREE), class: PhantomData }
     }
 
     /// Takes the lock, spinning until it is free.
     #[inline]
+    #[track_caller]
     pub fn lock(&self) {
-        while !self.try_lock() {
+        let (wanted, mut wait) = (Wanted::<P>::begin(C::NAME), Wait::None);
+        while !self.try_take() {
             self.wait_until_free();
+            wait = Wait::Some;
         }
+        wanted.taken(C::NAME, self.address(), Holding::Plain, wait);
     }
 
     /// Takes the lock if it is free.
     #[inline]
+    #[track_caller]
     #[must_use = "the lock is held if this says true"]
     pub fn try_lock(&self) -> bool {
+        tried::<P>(self.try_take(), C::NAME, self.address(), Holding::Plain)
+    }
+
+    #[inline]
+    fn try_take(&self) -> bool {
         // ORDER: Acquire pairs with the Release in `unlock`.
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// Releases the lock.
@@ -51,7 +74,8 @@ impl<P: Processor> RawSpinLock<P> {
     /// The caller holds the lock, and no reference to what it guards is used afterwards.
     #[inline]
     pub unsafe fn unlock(&self) {
-        // ORDER: Release pairs with the Acquire in `try_lock`.
+        released::<P>(C::NAME, self.address(), Holding::Plain);
+        // ORDER: Release pairs with the Acquire in `try_take`.
         self.word.store(FREE, Ordering::Release);
     }
 
@@ -64,14 +88,16 @@ impl<P: Processor> RawSpinLock<P> {
 
     /// Takes the lock until the guard is dropped.
     #[inline]
-    pub fn guard(&self) -> RawSpinGuard<'_, P> {
+    #[track_caller]
+    pub fn guard(&self) -> RawSpinGuard<'_, P, C> {
         self.lock();
         RawSpinGuard { lock: self, is_cpu_bound: PhantomData }
     }
 
     /// Takes the lock until the guard is dropped, if it is free.
     #[inline]
-    pub fn try_guard(&self) -> Option<RawSpinGuard<'_, P>> {
+    #[track_caller]
+    pub fn try_guard(&self) -> Option<RawSpinGuard<'_, P, C>> {
         self.try_lock().then(|| RawSpinGuard { lock: self, is_cpu_bound: PhantomData })
     }
 
@@ -89,12 +115,12 @@ impl<P: Processor> Default for RawSpinLock<P> {
 
 /// Holds a [`RawSpinLock`].
 #[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct RawSpinGuard<'a, P: Processor> {
-    lock: &'a RawSpinLock<P>,
+pub struct RawSpinGuard<'a, P: Processor, C: LockClass = Unnamed> {
+    lock: &'a RawSpinLock<P, C>,
     is_cpu_bound: PhantomData<*const ()>,
 }
 
-impl<P: Processor> Drop for RawSpinGuard<'_, P> {
+impl<P: Processor, C: LockClass> Drop for RawSpinGuard<'_, P, C> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the guard was made by the one who took the lock, and lives no longer.

@@ -23,52 +23,73 @@
 //! ```
 //! Forbidden: both inside, or either reading older data. Model: `tests/models/spin.rs`.
 
+use crate::watch::{LockClass, Unnamed, Wait, Wanted, released, tried};
 use core::marker::PhantomData;
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor};
 
 const WRITER: u32 = 1;
 const AWAITED: u32 = 2;
 const READER: u32 = 4;
 
 /// A reader-writer lock for short sections; guards what its user says.
-pub struct RwSpinLock<P: Processor> {
+pub struct RwSpinLock<P: Processor, C = Unnamed> {
     word: P::AtomicU32,
+    class: PhantomData<fn() -> C>,
 }
 
 impl<P: Processor> RwSpinLock<P> {
     /// Returns a free lock.
     pub fn new() -> Self {
-        Self { word: P::AtomicU32::new(0) }
+        Self::classed()
+    }
+}
+
+impl<P: Processor, C: LockClass> RwSpinLock<P, C> {
+    /// Returns a free lock of a class.
+    pub fn classed() -> Self {
+        Self { word: P::AtomicU32::new(0), class: PhantomData }
     }
 
     /// Shares the lock, spinning while a writer has it or waits for it.
     #[inline]
-    pub fn read(&self) -> RwSpinReadGuard<'_, P> {
+    #[track_caller]
+    pub fn read(&self) -> RwSpinReadGuard<'_, P, C> {
+        let (wanted, mut wait) = (Wanted::<P>::begin(C::NAME), Wait::None);
         while !self.try_enter_as_reader() {
             self.wait_until_open();
+            wait = Wait::Some;
         }
+        wanted.taken(C::NAME, self.address(), Holding::Shared, wait);
         RwSpinReadGuard { lock: self, is_cpu_bound: PhantomData }
     }
 
     /// Shares the lock unless a writer has it or waits for it.
     #[inline]
-    pub fn try_read(&self) -> Option<RwSpinReadGuard<'_, P>> {
-        self.try_enter_as_reader().then(|| RwSpinReadGuard { lock: self, is_cpu_bound: PhantomData })
+    #[track_caller]
+    pub fn try_read(&self) -> Option<RwSpinReadGuard<'_, P, C>> {
+        let is_taken = tried::<P>(self.try_enter_as_reader(), C::NAME, self.address(), Holding::Shared);
+        is_taken.then(|| RwSpinReadGuard { lock: self, is_cpu_bound: PhantomData })
     }
 
     /// Takes the lock alone, spinning until all readers and the writer have left.
     #[inline]
-    pub fn write(&self) -> RwSpinWriteGuard<'_, P> {
+    #[track_caller]
+    pub fn write(&self) -> RwSpinWriteGuard<'_, P, C> {
+        let (wanted, mut wait) = (Wanted::<P>::begin(C::NAME), Wait::None);
         if !self.try_enter_as_writer(0) {
             self.write_slow();
+            wait = Wait::Some;
         }
+        wanted.taken(C::NAME, self.address(), Holding::Alone, wait);
         RwSpinWriteGuard { lock: self, is_cpu_bound: PhantomData }
     }
 
     /// Takes the lock alone if it is free.
     #[inline]
-    pub fn try_write(&self) -> Option<RwSpinWriteGuard<'_, P>> {
-        self.try_enter_as_writer(0).then(|| RwSpinWriteGuard { lock: self, is_cpu_bound: PhantomData })
+    #[track_caller]
+    pub fn try_write(&self) -> Option<RwSpinWriteGuard<'_, P, C>> {
+        let is_taken = tried::<P>(self.try_enter_as_writer(0), C::NAME, self.address(), Holding::Alone);
+        is_taken.then(|| RwSpinWriteGuard { lock: self, is_cpu_bound: PhantomData })
     }
 
     /// Says whether anybody holds the lock; true for sure if the caller does.
@@ -76,6 +97,10 @@ impl<P: Processor> RwSpinLock<P> {
     pub fn is_locked(&self) -> bool {
         // Relaxed: a hint for all but the holder.
         self.word.load(Ordering::Relaxed) & !AWAITED != 0
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     #[inline]
@@ -119,11 +144,11 @@ impl<P: Processor> RwSpinLock<P> {
 }
 
 /// Lets readers in again if a writer's wait ends by a panic.
-struct Closed<'a, P: Processor> {
-    lock: &'a RwSpinLock<P>,
+struct Closed<'a, P: Processor, C> {
+    lock: &'a RwSpinLock<P, C>,
 }
 
-impl<P: Processor> Drop for Closed<'_, P> {
+impl<P: Processor, C> Drop for Closed<'_, P, C> {
     fn drop(&mut self) {
         // Relaxed: other writers that wait set the bit again.
         self.lock.word.fetch_and(!AWAITED, Ordering::Relaxed);
@@ -138,14 +163,15 @@ impl<P: Processor> Default for RwSpinLock<P> {
 
 /// Shares a [`RwSpinLock`].
 #[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct RwSpinReadGuard<'a, P: Processor> {
-    lock: &'a RwSpinLock<P>,
+pub struct RwSpinReadGuard<'a, P: Processor, C: LockClass = Unnamed> {
+    lock: &'a RwSpinLock<P, C>,
     is_cpu_bound: PhantomData<*const ()>,
 }
 
-impl<P: Processor> Drop for RwSpinReadGuard<'_, P> {
+impl<P: Processor, C: LockClass> Drop for RwSpinReadGuard<'_, P, C> {
     #[inline]
     fn drop(&mut self) {
+        released::<P>(C::NAME, self.lock.address(), Holding::Shared);
         // ORDER: Release pairs with the Acquire of the writer that enters next.
         self.lock.word.fetch_sub(READER, Ordering::Release);
     }
@@ -153,14 +179,15 @@ impl<P: Processor> Drop for RwSpinReadGuard<'_, P> {
 
 /// Has a [`RwSpinLock`] alone.
 #[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct RwSpinWriteGuard<'a, P: Processor> {
-    lock: &'a RwSpinLock<P>,
+pub struct RwSpinWriteGuard<'a, P: Processor, C: LockClass = Unnamed> {
+    lock: &'a RwSpinLock<P, C>,
     is_cpu_bound: PhantomData<*const ()>,
 }
 
-impl<P: Processor> Drop for RwSpinWriteGuard<'_, P> {
+impl<P: Processor, C: LockClass> Drop for RwSpinWriteGuard<'_, P, C> {
     #[inline]
     fn drop(&mut self) {
+        released::<P>(C::NAME, self.lock.address(), Holding::Alone);
         // ORDER: Release pairs with the Acquire of whoever enters next. A subtraction: knocking readers may be counted.
         self.lock.word.fetch_sub(WRITER, Ordering::Release);
     }

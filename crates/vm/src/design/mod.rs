@@ -26,7 +26,12 @@ use crate::instance::Vm;
 use crate::space::Space;
 use core::ptr::NonNull;
 use faultless_platform::Platform;
-use faultless_sync::RwSemaphore;
+use faultless_sync::{RwSemaphore, lock_class};
+
+lock_class! {
+    /// The locks around area indexes, by the name that the series gave them.
+    pub IndexLock = "mm_rb_lock"
+}
 
 /// A way to lock an address space against its faults.
 pub trait Design<P: Platform>: Sized + Send + Sync + 'static {

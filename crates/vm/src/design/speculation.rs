@@ -153,8 +153,8 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S,
             match speculate(space, fault) {
                 Ok(()) => return Ok(Handled::Speculative),
                 Err(reason) => {
-                    space.vm().events().count(Event::SpfFailed);
-                    space.vm().events().count(reason.event());
+                    space.vm().events().note(Event::SpfFailed, fault.address);
+                    space.vm().events().note(reason.event(), fault.address);
                 }
             }
         }

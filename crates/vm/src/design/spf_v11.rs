@@ -10,6 +10,7 @@
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
 //! | writer | as `mmap-sem`, plus sequence counts and index lock | 10: as `mmap-sem` 8, the index lock's word 2; the sequence of each area that faults elsewhere 2 |
 
+use super::IndexLock;
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;
 use core::ptr::NonNull;
@@ -39,13 +40,13 @@ impl<P: Platform> Version<P> for V11 {
     const NAME: &'static str = "spf-v11";
     const WHEN_BUSY: WhenBusy = WhenBusy::Wait;
     type InstanceState = ();
-    type SpaceState = RwSpinLock<P>;
+    type SpaceState = RwSpinLock<P, IndexLock>;
     type AreaState = CountedArea<P>;
 
     fn new_instance_state(_: usize) {}
 
-    fn new_space_state() -> RwSpinLock<P> {
-        RwSpinLock::new()
+    fn new_space_state() -> RwSpinLock<P, IndexLock> {
+        RwSpinLock::classed()
     }
 
     fn new_area_state() -> CountedArea<P> {
@@ -58,7 +59,7 @@ impl<P: Platform> Version<P> for V11 {
     }
 
     #[inline]
-    fn update_index(space: &RwSpinLock<P>, update: impl FnOnce()) {
+    fn update_index(space: &RwSpinLock<P, IndexLock>, update: impl FnOnce()) {
         let _index = space.write();
         update();
     }
@@ -104,7 +105,7 @@ pub(super) fn with_counted_area<P, S, V, R>(
 where
     P: Platform,
     S: RwSemaphore<P>,
-    V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P>>,
+    V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
     let held = AreaGuard::lookup(space, address)?;
     // SAFETY: our reference keeps it.
@@ -121,7 +122,7 @@ impl<'a, P, S, V> AreaGuard<'a, P, S, V>
 where
     P: Platform,
     S: RwSemaphore<P>,
-    V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P>>,
+    V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
     #[inline]
     fn lookup(space: &'a SpeculativeSpace<P, S, V>, address: u64) -> Option<Self> {

@@ -13,6 +13,7 @@
 //! Version 10 made the attempt wait instead and dropped the event: two faults in one 2 MiB range, or one beside a
 //! munmap there, cost the series its speculation exactly where threads share memory.
 
+use super::IndexLock;
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use super::spf_v11::{CountedArea, put, with_counted_area};
 use crate::area::Area;
@@ -29,13 +30,13 @@ impl<P: Platform> Version<P> for V9 {
     const NAME: &'static str = "spf-v9";
     const WHEN_BUSY: WhenBusy = WhenBusy::GiveUp;
     type InstanceState = ();
-    type SpaceState = RwSpinLock<P>;
+    type SpaceState = RwSpinLock<P, IndexLock>;
     type AreaState = CountedArea<P>;
 
     fn new_instance_state(_: usize) {}
 
-    fn new_space_state() -> RwSpinLock<P> {
-        RwSpinLock::new()
+    fn new_space_state() -> RwSpinLock<P, IndexLock> {
+        RwSpinLock::classed()
     }
 
     fn new_area_state() -> CountedArea<P> {
@@ -48,7 +49,7 @@ impl<P: Platform> Version<P> for V9 {
     }
 
     #[inline]
-    fn update_index(space: &RwSpinLock<P>, update: impl FnOnce()) {
+    fn update_index(space: &RwSpinLock<P, IndexLock>, update: impl FnOnce()) {
         let _index = space.write();
         update();
     }

@@ -89,8 +89,8 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
         match under_area_lock(space, fault) {
             Ok(()) => return Ok(Handled::Speculative),
             Err(reason) => {
-                space.vm().events().count(Event::SpfFailed);
-                space.vm().events().count(reason.event());
+                space.vm().events().note(Event::SpfFailed, fault.address);
+                space.vm().events().note(reason.event(), fault.address);
             }
         }
         classic::handle(space, fault)?;

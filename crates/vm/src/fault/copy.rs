@@ -52,7 +52,7 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
     let is_alone = metadata.kind() == Kind::Anonymous && metadata.nr_references() == 1;
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         guard.set(page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE));
-        page.space.vm().events().count(Event::Reuse);
+        page.space.vm().events().note(Event::Reuse, page.fault.address);
         return Ok(None);
     }
     frames::get(memory, old).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
@@ -116,7 +116,7 @@ fn finish<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_z
     if was_zero {
         page.space.add_resident(1);
     } else {
-        page.space.vm().events().count(Event::Cow);
+        page.space.vm().events().note(Event::Cow, page.fault.address);
         frames::put(page.space.memory(), old);
     }
 }

@@ -82,6 +82,7 @@ pub(crate) struct PageFault<'a, P: Platform, D: Design<P>> {
 /// How a design locks a page's entry for the commit.
 pub(crate) trait EntryLock<P: Platform, D: Design<P>> {
     /// Locks the entry, after all that the design checks.
+    #[track_caller]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp>;
     /// Returns the area's reverse-map root for a page that is about to be made.
     fn root(&self, page: &PageFault<'_, P, D>) -> u64;
@@ -96,11 +97,13 @@ pub(crate) struct LeafGuard<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> LeafGuard<'a, P> {
+    #[track_caller]
     pub(crate) fn lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Self {
         memory.page(leaf.table).lock().lock();
         Self { memory, leaf }
     }
 
+    #[track_caller]
     pub(crate) fn try_lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Option<Self> {
         // Lazily: a guard made in vain would unlock another one's lock when dropped.
         memory.page(leaf.table).lock().try_lock().then(|| Self { memory, leaf })
@@ -175,6 +178,7 @@ impl<P: Platform, D: Design<P>> PageFault<'_, P, D> {
     }
 
     /// Puts `entry` where nothing was mapped; says whether it did, or another thread was faster.
+    #[track_caller]
     pub(crate) fn install(&self, lock: &impl EntryLock<P, D>, entry: Entry) -> Result<bool, GiveUp> {
         let guard = lock.lock(self)?;
         let is_unchanged = guard.entry() == self.seen;

@@ -12,18 +12,23 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{Memory, OutOfFrames, Slab};
 use faultless_platform::{AtomicInteger, Ordering, Platform};
-use faultless_sync::SpinMutex;
+use faultless_sync::{SpinMutex, lock_class};
+
+lock_class! {
+    /// The lock of the list of objects.
+    PoolLock = "objects"
+}
 
 /// The objects of an instance.
 pub(crate) struct Pool<P: Platform> {
     memory: Memory<P>,
     slab: Slab<P, Object<P>>,
-    first: SpinMutex<P, Option<NonNull<Object<P>>>>,
+    first: SpinMutex<P, Option<NonNull<Object<P>>>, PoolLock>,
 }
 
 impl<P: Platform> Pool<P> {
     pub(crate) fn new(memory: &Memory<P>) -> Self {
-        Self { memory: memory.clone(), slab: Slab::new(memory), first: SpinMutex::new(None) }
+        Self { memory: memory.clone(), slab: Slab::new(memory), first: SpinMutex::classed(None) }
     }
 
     /// Makes an object.

@@ -122,7 +122,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             | Advice::PageOut
             | Advice::Collapse => self.on_areas(range, advice),
             Advice::Ignored => {
-                self.vm().events().count(Event::AdviceIgnored);
+                self.vm().events().note(Event::AdviceIgnored, range.start());
                 self.on_areas(range, advice)
             }
             _ => self.flag(range, advice),

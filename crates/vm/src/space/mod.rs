@@ -187,6 +187,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     /// Runs `act` under the write lock, then what a grace period was waited for.
+    #[track_caller]
     pub(super) fn with_write<R>(&self, act: impl FnOnce() -> R) -> R {
         let result = {
             let _write = self.semaphore.write();

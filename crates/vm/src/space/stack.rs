@@ -42,7 +42,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),
             Err(_) => return Err(not_mapped),
         }
-        self.vm().events().count(Event::StackGrowth);
+        self.vm().events().note(Event::StackGrowth, start);
         Ok(())
     }
 
