@@ -27,6 +27,7 @@ use crate::{duration, size};
 #[command(after_help = "Examples:
   faultless bench
   faultless bench page_fault1 malloc1 --cpus 1,2
+  faultless bench 'ebizzy -mTt 16' 'corten-pf --high' --processes
   faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
@@ -36,9 +37,14 @@ workload does, `faultless designs` what each design is.
 The exit code is 0 if all was measured, 1 if something failed, 2 if the command was not understood, and 130 if it was \
 interrupted: what was measured until then is printed.")]
 pub struct BenchArgs {
-    /// Workloads, each with its flags in one word; a selection that takes about a minute unless named.
+    /// Workloads, each with its flags in one word, as in 'ebizzy -mTt 16'; a selection that takes about a minute unless
+    /// named. Flags behind -- belong to the last one.
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
+
+    /// Flags of the last workload.
+    #[arg(last = true, value_name = "FLAGS", allow_hyphen_values = true, hide = true)]
+    flags: Vec<String>,
 
     /// Designs to compare; all of them and the host's kernel unless named. Example: --design mmap-sem,linux
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -129,7 +135,13 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
 
 /// Returns the workloads to run.
 fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
-    let named = args.workloads.iter().map(|text| Spec::parse(text).map_err(|error| misnamed(&error)));
+    let mut texts = args.workloads.clone();
+    match texts.last_mut() {
+        Some(last) => args.flags.iter().for_each(|flag| last.extend([" ", flag.as_str()])),
+        None if !args.flags.is_empty() => return Err(Failure::usage("flags behind -- belong to a workload: name it")),
+        None => {}
+    }
+    let named = texts.iter().map(|text| Spec::parse(text).map_err(|error| misnamed(&error)));
     let mut specs = named.collect::<Result<Vec<Spec>, Failure>>()?;
     if specs.is_empty() {
         // A filter chooses among all of them.

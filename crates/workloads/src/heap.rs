@@ -29,8 +29,8 @@ pub enum HeapPolicy {
 
 /// Bytes in front of a block: its length, below 16 bytes of alignment.
 const HEADER: u64 = 16;
-/// The largest length that the lists of freed blocks hold.
-const LISTED_MOST: u64 = 1032;
+/// The largest block, its header included, that the lists of freed blocks hold: room for 1032 bytes.
+const LISTED_MOST: u64 = 1040;
 const LISTS: usize = (LISTED_MOST / 16 + 1) as usize;
 /// Where mappings begin at first, and the most that the border rises to.
 const MAP_FROM: u64 = 128 << 10;
@@ -102,18 +102,13 @@ impl Heap {
         if whole & MAPPED != 0 {
             return self.unmap_block(space, block - HEADER, whole - MAPPED);
         }
-        if whole <= LISTED_MOST + 8 {
-            let place = (whole / 16) as usize;
-            let mut lists = self.lists.borrow_mut();
-            space.store(block, lists[place.min(LISTS - 1)])?;
-            space.store(block + 8, 1)?;
-            lists[place.min(LISTS - 1)] = block;
-            return Ok(());
+        match self.lists.borrow_mut().get_mut((whole / 16) as usize) {
+            Some(first) => put_listed(space, first, block),
+            None => self.pop(space, block - HEADER, whole),
         }
-        self.pop(space, block - HEADER, whole)
     }
 
-    /// Takes a freed block of this size.
+    /// Takes a freed block of this size, if there is one.
     fn take_listed(&self, space: &dyn AddressSpace, whole: u64) -> Result<Option<u64>, Refused> {
         let mut lists = self.lists.borrow_mut();
         let Some(first) = lists.get_mut((whole / 16) as usize).filter(|first| **first != 0) else { return Ok(None) };
@@ -172,6 +167,15 @@ impl Heap {
         self.arena.set(Some(arena));
         Ok(())
     }
+}
+
+/// Puts a freed block at the front of its list.
+fn put_listed(space: &dyn AddressSpace, first: &mut u64, block: u64) -> Result<(), Refused> {
+    space.store(block, *first)?;
+    // glibc marks freed blocks, to notice one that is freed twice.
+    space.store(block + 8, 1)?;
+    *first = block;
+    Ok(())
 }
 
 /// Maps a block by itself.

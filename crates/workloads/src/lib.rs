@@ -22,23 +22,41 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod brk1;
+mod brk2;
+mod corten;
+mod ebizzy;
+mod flush;
+mod fork;
 mod guest;
 mod heap;
 mod malloc1;
+mod malloc2;
 mod mmap1;
+mod mmap2;
 mod page_fault1;
+mod page_fault2;
+mod page_fault3;
 mod program;
+mod random;
+mod read1;
+mod read2;
+mod reading;
 mod registry;
+mod rounds;
 mod space;
 mod spec;
 mod sweep;
+mod tlb_flush1;
+mod tlb_flush2;
+mod tlb_flush3;
 
 pub use guest::{Files, VmSpace};
 pub use heap::{Heap, HeapPolicy};
 pub use program::{Program, Seat, Step, Worker};
-pub use registry::{DEFAULT_SELECTION, WORKLOADS, Workload, find};
+pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};
 pub use space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights};
-pub use spec::{Settings, Spec, SpecError};
+pub use spec::{Contention, Ebizzy, Settings, Spec, SpecError};
 
 /// Bytes of a page.
 pub const PAGE: u64 = faultless_vm::PAGE;

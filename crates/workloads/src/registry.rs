@@ -1,9 +1,11 @@
 //! All workloads by name.
 
+use crate::corten::{self, Act};
 use crate::program::{Program, Seat, Worker};
 use crate::space::{AddressSpace, Refused};
 use crate::spec::{Settings, Spec};
-use crate::{PAGE, malloc1, mmap1, page_fault1};
+use crate::{PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap1, mmap2, page_fault1, page_fault2, page_fault3};
+use crate::{read1, read2, tlb_flush1, tlb_flush2, tlb_flush3};
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use faultless_platform::Threads;
@@ -21,65 +23,198 @@ pub struct Workload {
     pub source: &'static str,
     /// Of so many steps one is timed; the clock is read no more often.
     pub steps_per_timing: u32,
+    /// Which flags it has.
+    pub flags: Flags,
     pages: fn(&Settings) -> u64,
     kind: Kind,
 }
 
+/// Which flags a workload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flags {
+    /// None.
+    None,
+    /// `--region SIZE`.
+    Region,
+    /// `--low` and `--high`.
+    Contention,
+    /// ebizzy's.
+    Ebizzy,
+}
+
+impl Flags {
+    /// Returns them as users write them.
+    pub const fn names(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Region => "--region SIZE",
+            Self::Contention => "--low, --high",
+            Self::Ebizzy => "-m -M -t THREADS -n CHUNKS -s SIZE -T -R -p",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
+    /// Workers share nothing.
     Alone(MakeWorker),
+    Corten(Act),
+    Ebizzy,
 }
 
 type MakeWorker = for<'a> fn(&Settings, Seat, &'a dyn AddressSpace) -> Result<Box<dyn Worker + 'a>, Refused>;
 
 const WILL_IT_SCALE: &str = "will-it-scale";
 
-/// Steps between two readings of the clock for steps of some 100 ns: no divisor of a page table's 512 entries.
+/// Steps between two readings of the clock for steps of some 100 ns or more: no divisor of a page table's 512 entries.
 const SELDOM: u32 = 13;
+/// The same for steps of some ns.
+const RARELY: u32 = 1021;
+
+const fn will_it_scale(name: &'static str, about: &'static str, operation: &'static str, make: MakeWorker) -> Workload {
+    let (source, kind) = (WILL_IT_SCALE, Kind::Alone(make));
+    Workload { name, about, operation, source, steps_per_timing: SELDOM, flags: Flags::None, pages: few_pages, kind }
+}
+
+impl Workload {
+    const fn timed(self, steps_per_timing: u32) -> Self {
+        Self { steps_per_timing, ..self }
+    }
+
+    /// Maps a region that may have another size.
+    const fn in_region(self, pages: fn(&Settings) -> u64) -> Self {
+        Self { flags: Flags::Region, pages, ..self }
+    }
+}
+
+const fn corten(name: &'static str, about: &'static str, operation: &'static str, act: Act) -> Workload {
+    Workload {
+        name,
+        about,
+        operation,
+        source: "CortenMM, SOSP 2025",
+        steps_per_timing: SELDOM,
+        flags: Flags::Contention,
+        pages: corten_pages,
+        kind: Kind::Corten(act),
+    }
+}
 
 /// All workloads.
 pub const WORKLOADS: &[Workload] = &[
+    will_it_scale(
+        "page_fault1",
+        "stores to each page of 128 MiB of fresh anonymous memory, unmaps it, and again",
+        "a page",
+        page_fault1::worker,
+    )
+    .in_region(region_pages),
+    will_it_scale(
+        "page_fault2",
+        "stores to each page of a private mapping of a file of 128 MiB, unmaps it, and again",
+        "a page",
+        page_fault2::worker,
+    )
+    .in_region(region_and_file_pages),
+    will_it_scale(
+        "page_fault3",
+        "stores to each page of a shared mapping of a file of 128 MiB, unmaps it, and again",
+        "a page",
+        page_fault3::worker,
+    )
+    .in_region(region_pages),
+    will_it_scale("malloc1", "allocates 128 MiB and frees it", "an allocation and its end", malloc1::worker)
+        .in_region(few_pages),
+    will_it_scale("malloc2", "allocates 1 KiB and frees it", "an allocation and its end", malloc2::worker)
+        .timed(RARELY),
+    will_it_scale("mmap1", "maps 128 MiB of anonymous memory and unmaps it", "a mapping and its end", mmap1::worker)
+        .in_region(few_pages),
+    will_it_scale("mmap2", "maps 128 MiB of a file and unmaps it", "a mapping and its end", mmap2::worker)
+        .in_region(few_pages),
+    will_it_scale("brk1", "moves the heap's end up by a page and back", "a call", brk1::worker),
+    will_it_scale("brk2", "moves the heap's end up by a page and back, each worker elsewhere", "a call", brk2::worker),
+    will_it_scale(
+        "tlb_flush1",
+        "stores to a page of a private file mapping, discards it, loads it again",
+        "a page",
+        tlb_flush1::worker,
+    )
+    .in_region(region_pages),
+    will_it_scale(
+        "tlb_flush2",
+        "stores to a page of anonymous memory, discards it, loads it again",
+        "a page",
+        tlb_flush2::worker,
+    ),
+    will_it_scale(
+        "tlb_flush3",
+        "stores to a page of a shared file mapping, discards it, loads it again",
+        "a page",
+        tlb_flush3::worker,
+    )
+    .in_region(region_pages),
+    will_it_scale("read1", "reads a cached file of its own, 4 KiB at a time", "a read", read1::worker),
+    will_it_scale("read2", "reads the cached file that all read, 4 KiB at a time", "a read", read2::worker),
     Workload {
-        name: "page_fault1",
-        about: "stores to each page of 128 MiB of fresh anonymous memory, unmaps it, and again",
-        operation: "a page",
-        source: WILL_IT_SCALE,
-        steps_per_timing: SELDOM,
-        pages: region_pages,
-        kind: Kind::Alone(page_fault1::worker),
+        name: "ebizzy",
+        about: "copies a chunk of memory, searches the copy, and frees it",
+        operation: "a record",
+        source: "ebizzy 0.2",
+        steps_per_timing: 1,
+        flags: Flags::Ebizzy,
+        pages: ebizzy_pages,
+        kind: Kind::Ebizzy,
     },
+    corten("corten-mmap", "maps 16 KiB", "a mapping", Act::Map),
+    corten("corten-mmap_pf", "maps a page and stores to it", "a mapping and its fault", Act::MapAndStore),
+    corten("corten-pf", "stores to a page that is mapped", "a fault", Act::Store),
+    corten("corten-munmap_virt", "unmaps 16 KiB that nobody touched", "an unmapping", Act::UnmapUntouched),
+    corten("corten-munmap", "unmaps a page that was stored to", "an unmapping", Act::Unmap),
     Workload {
-        name: "malloc1",
-        about: "allocates 128 MiB and frees it",
-        operation: "an allocation and its end",
-        source: WILL_IT_SCALE,
-        steps_per_timing: SELDOM,
-        pages: few_pages,
-        kind: Kind::Alone(malloc1::worker),
-    },
-    Workload {
-        name: "mmap1",
-        about: "maps 128 MiB of anonymous memory and unmaps it",
-        operation: "a mapping and its end",
-        source: WILL_IT_SCALE,
-        steps_per_timing: SELDOM,
-        pages: few_pages,
-        kind: Kind::Alone(mmap1::worker),
+        name: "fork",
+        about: "forks; the child stores to 16 of 64 pages and exits; waits for it",
+        operation: "a child",
+        source: "lmbench and UnixBench have relatives",
+        steps_per_timing: 1,
+        flags: Flags::None,
+        pages: fork_pages,
+        kind: Kind::Alone(fork::worker),
     },
 ];
 
-fn region_pages(settings: &Settings) -> u64 {
-    // Page tables besides, and what waits for a grace period.
-    let pages = settings.region_bytes / PAGE;
-    pages + pages / 256 + 512
-}
+/// Frames that wait for a grace period, and the tables of a few mappings.
+const FEW_PAGES: u64 = 1024;
 
 fn few_pages(_settings: &Settings) -> u64 {
-    512
+    FEW_PAGES
+}
+
+/// A region, and its tables.
+fn region_pages(settings: &Settings) -> u64 {
+    let pages = settings.region_bytes / PAGE;
+    pages + pages / 256 + FEW_PAGES
+}
+
+fn region_and_file_pages(settings: &Settings) -> u64 {
+    2 * region_pages(settings)
+}
+
+fn corten_pages(_settings: &Settings) -> u64 {
+    corten::ITEMS + 2 * FEW_PAGES
+}
+
+fn ebizzy_pages(settings: &Settings) -> u64 {
+    // The chunks are those of all threads, but their number may be small; a copy is as long as a chunk.
+    let chunk_pages = settings.ebizzy.chunk_bytes.div_ceil(PAGE) + 2;
+    (settings.ebizzy.nr_chunks + 2) * chunk_pages * 129 / 128 + FEW_PAGES
+}
+
+fn fork_pages(_settings: &Settings) -> u64 {
+    2 * fork::DATA_PAGES + 2 * FEW_PAGES
 }
 
 /// What shows most in about a minute.
-pub const DEFAULT_SELECTION: &[&str] = &["page_fault1", "malloc1", "mmap1"];
+pub const DEFAULT_SELECTION: &[&str] = &["page_fault1", "page_fault2", "malloc1", "mmap1", "tlb_flush2", "ebizzy"];
 
 impl Workload {
     /// Returns the workload without flags.
@@ -96,7 +231,10 @@ pub fn find(name: &str) -> Option<&'static Workload> {
 impl Spec {
     /// Returns how many workers there are on so many CPUs.
     pub fn nr_workers(&self, cpus: usize) -> usize {
-        cpus
+        match self.workload.flags {
+            Flags::Ebizzy => self.settings.ebizzy.nr_threads.unwrap_or(2 * cpus),
+            Flags::None | Flags::Region | Flags::Contention => cpus,
+        }
     }
 
     /// Returns how many frames a worker needs at most.
@@ -104,15 +242,17 @@ impl Spec {
         (self.workload.pages)(&self.settings)
     }
 
-    /// Makes the program for an address space, seen by one of its threads.
+    /// Makes the program for an address space with so many threads, seen by one of them.
     pub fn prepare<'a, P: Threads>(
         &'a self,
-        _space: &dyn AddressSpace,
-        _team: usize,
+        space: &dyn AddressSpace,
+        team: usize,
     ) -> Result<Box<dyn Program<P> + 'a>, Refused> {
-        match self.workload.kind {
-            Kind::Alone(make) => Ok(Box::new(Alone { settings: &self.settings, make })),
-        }
+        Ok(match self.workload.kind {
+            Kind::Alone(make) => Box::new(Alone { settings: &self.settings, make }),
+            Kind::Corten(act) => Box::new(corten::prepare::<P>(act, &self.settings, space, team)?),
+            Kind::Ebizzy => Box::new(ebizzy::prepare(&self.settings, space)?),
+        })
     }
 }
 

@@ -3,20 +3,71 @@
 //! # Guarantee
 //! What is understood means what the original program's flags mean; everything else is an error that says what there is.
 
-use crate::registry::{self, Workload};
+use crate::registry::{self, Flags, Workload};
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
 /// What a program is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of the memory that a worker maps at once; the published size unless told otherwise.
+    /// Bytes of the memory that a worker maps at once (`--region`); the published size unless told otherwise.
     pub region_bytes: u64,
+    /// Whether workers meet (`--low`, `--high`).
+    pub contention: Contention,
+    /// ebizzy's flags.
+    pub ebizzy: Ebizzy,
+}
+
+/// Whether the workers of a `corten-*` workload meet in the same page tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contention {
+    /// Each has tables of its own.
+    #[default]
+    Low,
+    /// The pages of all are shuffled.
+    High,
+}
+
+/// ebizzy's flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ebizzy {
+    /// `-m`: chunks and copies are mappings.
+    pub always_maps: bool,
+    /// `-M`: malloc takes nothing from mappings.
+    pub never_maps: bool,
+    /// `-t`: threads; two for each CPU unless given.
+    pub nr_threads: Option<usize>,
+    /// `-n`: chunks.
+    pub nr_chunks: u64,
+    /// `-s`: bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// `-T`: copies are only touched.
+    pub only_touches: bool,
+    /// `-R`: copies are of random length.
+    pub has_random_lengths: bool,
+    /// `-p`: every other chunk is read-only.
+    pub alternates_rights: bool,
+}
+
+impl Default for Ebizzy {
+    fn default() -> Self {
+        Self {
+            always_maps: false,
+            never_maps: false,
+            nr_threads: None,
+            nr_chunks: 10,
+            chunk_bytes: 512 << 10,
+            only_touches: false,
+            has_random_lengths: false,
+            alternates_rights: false,
+        }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { region_bytes: 128 << 20 }
+        Self { region_bytes: 128 << 20, contention: Contention::default(), ebizzy: Ebizzy::default() }
     }
 }
 
@@ -42,29 +93,209 @@ pub enum SpecError {
         workload: &'static str,
         /// The flag.
         flag: String,
+        /// Those there are.
+        flags: &'static str,
     },
+    /// A flag's value is missing, or not one that the flag takes.
+    Value {
+        /// The flag.
+        flag: String,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        takes: &'static str,
+    },
+    /// Two flags contradict each other.
+    Contradiction(&'static str),
 }
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(name) => write!(f, "there is no workload '{name}'"),
-            Self::Flag { workload, flag } => write!(f, "{workload} has no flag '{flag}'"),
+            Self::Flag { workload, flag, flags: "" } => write!(f, "{workload} has no flag '{flag}': it has none"),
+            Self::Flag { workload, flag, flags } => write!(f, "{workload} has no flag '{flag}'; it has {flags}"),
+            Self::Value { flag, value, takes } => write!(f, "{flag} '{value}': it takes {takes}"),
+            Self::Contradiction(what) => f.write_str(what),
         }
     }
 }
 
 impl core::error::Error for SpecError {}
 
+/// What numbers of threads and chunks may be.
+const COUNT: &str = "a number from 1 to 1000000";
+const COUNT_MOST: u64 = 1_000_000;
+/// What sizes may be.
+const SIZE: &str = "a size from 4K on, a multiple of 4K, such as 16M";
+const CHUNK: &str = "a size of at least 8 bytes, such as 512K";
+/// The largest size.
+const SIZE_MOST: u64 = 1 << 44;
+
 impl Spec {
     /// Reads `NAME [FLAG...]`.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let mut words = text.split_whitespace();
-        let name = words.next().unwrap_or_default();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let name = words.first().copied().unwrap_or_default();
         let workload = registry::find(name).ok_or_else(|| SpecError::Unknown(name.to_string()))?;
-        if let Some(flag) = words.next() {
-            return Err(SpecError::Flag { workload: workload.name, flag: flag.to_string() });
+        let mut spec = Self { name: words.join(" "), workload, settings: Settings::default() };
+        let rest = words[1..].iter().copied();
+        match workload.flags {
+            Flags::None => spec.read_none(rest),
+            Flags::Region => spec.read_region(rest),
+            Flags::Contention => spec.read_contention(rest),
+            Flags::Ebizzy => spec.read_ebizzy(rest),
+        }?;
+        Ok(spec)
+    }
+
+    fn no_such(&self, flag: &str) -> SpecError {
+        SpecError::Flag { workload: self.workload.name, flag: flag.to_string(), flags: self.workload.flags.names() }
+    }
+
+    fn read_none<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        words.next().map_or(Ok(()), |flag| Err(self.no_such(flag)))
+    }
+
+    fn read_region<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        while let Some(flag) = words.next() {
+            let value = match flag.split_once('=') {
+                Some(("--region", value)) => value,
+                None if flag == "--region" => words.next().unwrap_or_default(),
+                _ => return Err(self.no_such(flag)),
+            };
+            let is_good = |&bytes: &u64| bytes >= crate::PAGE && bytes.is_multiple_of(crate::PAGE);
+            let bytes = size(value).filter(is_good).ok_or_else(|| wrong("--region", value, SIZE))?;
+            self.settings.region_bytes = bytes;
         }
-        Ok(Self { name: workload.name.to_string(), workload, settings: Settings::default() })
+        Ok(())
+    }
+
+    fn read_contention<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        for flag in words {
+            self.settings.contention = match flag {
+                "--low" => Contention::Low,
+                "--high" => Contention::High,
+                _ => return Err(self.no_such(flag)),
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads flags as getopt does: several may stand behind one dash, and a value may follow its flag at once.
+    fn read_ebizzy<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        while let Some(word) = words.next() {
+            let mut letters =
+                word.strip_prefix('-').filter(|rest| !rest.is_empty()).ok_or_else(|| self.no_such(word))?;
+            while let Some(letter) = letters.chars().next() {
+                letters = &letters[letter.len_utf8()..];
+                if "tns".contains(letter) {
+                    let value = if letters.is_empty() { words.next().unwrap_or_default() } else { letters };
+                    self.set_value(letter, value)?;
+                    break;
+                }
+                self.set_flag(letter)?;
+            }
+        }
+        match self.settings.ebizzy {
+            Ebizzy { always_maps: true, never_maps: true, .. } => {
+                Err(SpecError::Contradiction("-m maps always and -M never: only one of them can be"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set_flag(&mut self, letter: char) -> Result<(), SpecError> {
+        let flags = &mut self.settings.ebizzy;
+        *match letter {
+            'm' => &mut flags.always_maps,
+            'M' => &mut flags.never_maps,
+            'T' => &mut flags.only_touches,
+            'R' => &mut flags.has_random_lengths,
+            'p' => &mut flags.alternates_rights,
+            _ => return Err(self.no_such(&alloc::format!("-{letter}"))),
+        } = true;
+        Ok(())
+    }
+
+    fn set_value(&mut self, letter: char, value: &str) -> Result<(), SpecError> {
+        let flags = &mut self.settings.ebizzy;
+        let count = value.parse().ok().filter(|count| (1..=COUNT_MOST).contains(count));
+        match letter {
+            't' => flags.nr_threads = Some(count.ok_or_else(|| wrong("-t", value, COUNT))? as usize),
+            'n' => flags.nr_chunks = count.ok_or_else(|| wrong("-n", value, COUNT))?,
+            _ => {
+                let bytes = size(value).filter(|&bytes| bytes >= 8).ok_or_else(|| wrong("-s", value, CHUNK))?;
+                // A chunk holds whole records.
+                flags.chunk_bytes = bytes / 8 * 8;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(flag: &str, value: &str, takes: &'static str) -> SpecError {
+    SpecError::Value { flag: flag.to_string(), value: value.to_string(), takes }
+}
+
+/// Reads a number of bytes, with an optional K, M or G for powers of 1024.
+fn size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|&bytes| bytes <= SIZE_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn ebizzy(text: &str) -> Ebizzy {
+        Spec::parse(text).expect("understood").settings.ebizzy
+    }
+
+    #[test]
+    fn ebizzys_flags_are_read_as_getopt_does() {
+        let flags = Ebizzy { always_maps: true, only_touches: true, nr_threads: Some(16), ..Ebizzy::default() };
+        for text in ["ebizzy -mTt 16", "ebizzy -m -T -t16", "ebizzy  -t 16 -Tm"] {
+            assert_eq!(ebizzy(text), flags, "{text}");
+        }
+        let flags = ebizzy("ebizzy -MRp -n 3 -s 64K");
+        assert!(flags.never_maps && flags.has_random_lengths && flags.alternates_rights && !flags.always_maps);
+        assert_eq!((flags.nr_chunks, flags.chunk_bytes, flags.nr_threads), (3, 64 << 10, None));
+        assert_eq!(Spec::parse(" ebizzy   -m ").expect("understood").name, "ebizzy -m");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        for (text, word) in [
+            ("malloc9", "malloc9"),
+            ("", "no workload"),
+            ("malloc2 -x", "has none"),
+            ("ebizzy -x", "-x"),
+            ("ebizzy -t", "-t"),
+            ("ebizzy -t 0", "-t"),
+            ("ebizzy -s 7", "-s"),
+            ("ebizzy -mM", "only one"),
+            ("ebizzy 16", "16"),
+            ("page_fault1 --region 5K", "5K"),
+            ("page_fault1 --region", "--region"),
+            ("page_fault1 --region 99999999G", "99999999G"),
+            ("corten-pf --middle", "--high"),
+        ] {
+            let said = Spec::parse(text).expect_err(text).to_string();
+            assert!(said.contains(word), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn regions_and_contention_are_read() {
+        assert_eq!(Spec::parse("mmap1 --region=16M").expect("understood").settings.region_bytes, 16 << 20);
+        assert_eq!(Spec::parse("malloc1 --region 4K").expect("understood").settings.region_bytes, 4096);
+        assert_eq!(Spec::parse("corten-pf --high").expect("understood").settings.contention, Contention::High);
     }
 }

@@ -1,0 +1,168 @@
+//! corten-*: the five microbenchmarks of the CortenMM paper: one kind of call or fault, all others kept aside.
+//!
+//! Source: J. Zhang et al., "CortenMM", SOSP 2025, microbenchmarks `mmap`, `mmap_pf`, `pf`, `munmap_virt`, `munmap`.
+//!
+//! | workload | before a round, aside | an operation | after it, aside |
+//! |---|---|---|---|
+//! | `corten-mmap` | the region is free | maps an item of 4 pages | unmapped |
+//! | `corten-mmap_pf` | the region is free | maps an item of a page, stores to it | unmapped |
+//! | `corten-pf` | the region is mapped | stores to an item, a page | discarded |
+//! | `corten-munmap_virt` | the items, of 4 pages, are mapped | unmaps an item | |
+//! | `corten-munmap` | the items, a page each, are mapped and stored to | unmaps an item | |
+//!
+//! With `--low`, the default, the items of a worker lie together, in tables of their own. With `--high` the items of all
+//! workers are one region, dealt out in an order that a fixed seed shuffles.
+
+use crate::PAGE;
+use crate::program::{Program, Seat, Step, Worker};
+use crate::random::Random;
+use crate::rounds::Rounds;
+use crate::space::{AddressSpace, MapCall, Refused, Rights};
+use crate::spec::{Contention, Settings};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use faultless_platform::Threads;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Maps.
+    Map,
+    /// Maps and stores.
+    MapAndStore,
+    /// Stores.
+    Store,
+    /// Unmaps what nobody touched.
+    UnmapUntouched,
+    /// Unmaps what was stored to.
+    Unmap,
+}
+
+/// Items of a worker in a round.
+pub(crate) const ITEMS: u64 = 512;
+/// Bytes that one page table covers: a worker's items of its own begin at a multiple.
+const TABLE_BYTES: u64 = 2 << 20;
+const SEED: u64 = 2025;
+
+impl Act {
+    /// Bytes of an item.
+    pub(crate) const fn item_bytes(self) -> u64 {
+        match self {
+            Self::Map | Self::UnmapUntouched => 4 * PAGE,
+            Self::MapAndStore | Self::Store | Self::Unmap => PAGE,
+        }
+    }
+
+    /// Bytes of a worker's items.
+    const fn part_bytes(self) -> u64 {
+        (ITEMS * self.item_bytes()).next_multiple_of(TABLE_BYTES)
+    }
+
+    /// Says whether a round begins with items that are mapped.
+    const fn begins_mapped(self) -> bool {
+        matches!(self, Self::Store | Self::UnmapUntouched | Self::Unmap)
+    }
+}
+
+/// What the threads of a space share.
+pub(crate) struct Region<P: Threads> {
+    act: Act,
+    range: Range<u64>,
+    /// The items' places, worker after worker.
+    items: Vec<u64>,
+    rounds: Rounds<P>,
+}
+
+/// Makes the region of a team.
+pub(crate) fn prepare<P: Threads>(
+    act: Act,
+    settings: &Settings,
+    space: &dyn AddressSpace,
+    team: usize,
+) -> Result<Region<P>, Refused> {
+    let len_bytes = act.part_bytes() * team as u64;
+    let found = space.map(&MapCall { rights: Rights::None, ..MapCall::anonymous(len_bytes + TABLE_BYTES) })?;
+    let start = found.next_multiple_of(TABLE_BYTES);
+    let items = places(act, settings.contention, team);
+    let items = items.into_iter().map(|place| start + place).collect();
+    Ok(Region { act, range: start..start + len_bytes, items, rounds: Rounds::new(team) })
+}
+
+/// Returns the places of all items, worker after worker.
+fn places(act: Act, contention: Contention, team: usize) -> Vec<u64> {
+    let (item_bytes, nr_items) = (act.item_bytes(), ITEMS * team as u64);
+    match contention {
+        Contention::Low => {
+            let part = |worker: u64| (0..ITEMS).map(move |item| worker * act.part_bytes() + item * item_bytes);
+            (0..team as u64).flat_map(part).collect()
+        }
+        Contention::High => {
+            let mut all: Vec<u64> = (0..nr_items).map(|item| item * item_bytes).collect();
+            Random::new(SEED).shuffle(&mut all);
+            all
+        }
+    }
+}
+
+impl<P: Threads> Region<P> {
+    /// Makes everything as it has to be before a round.
+    fn renew(&self, space: &dyn AddressSpace) -> Result<(), Refused> {
+        space.unmap(self.range.clone())?;
+        if self.act.begins_mapped() {
+            let len_bytes = self.range.end - self.range.start;
+            space.map(&MapCall { fixed: Some(self.range.start), ..MapCall::anonymous(len_bytes) })?;
+        }
+        if self.act == Act::Unmap {
+            self.items.iter().try_for_each(|&item| space.store(item, item))?;
+        }
+        Ok(())
+    }
+}
+
+impl<P: Threads> Program<P> for Region<P> {
+    fn worker<'a>(&'a self, seat: Seat, space: &'a dyn AddressSpace) -> Result<Box<dyn Worker + 'a>, Refused> {
+        let mine = seat.worker * ITEMS as usize..(seat.worker + 1) * ITEMS as usize;
+        Ok(Box::new(Hand { region: self, space, items: &self.items[mine], next: ITEMS as usize }))
+    }
+}
+
+struct Hand<'a, P: Threads> {
+    region: &'a Region<P>,
+    space: &'a dyn AddressSpace,
+    items: &'a [u64],
+    next: usize,
+}
+
+impl<P: Threads> Hand<'_, P> {
+    fn act(&self, item: u64) -> Result<(), Refused> {
+        let act = self.region.act;
+        let range = item..item + act.item_bytes();
+        let map = || self.space.map(&MapCall { fixed: Some(item), ..MapCall::anonymous(act.item_bytes()) });
+        match act {
+            Act::Map => map().map(drop),
+            Act::MapAndStore => map().and_then(|start| self.space.store(start, start)),
+            Act::Store => self.space.store(item, item),
+            Act::UnmapUntouched | Act::Unmap => self.space.unmap(range),
+        }
+    }
+}
+
+impl<P: Threads> Worker for Hand<'_, P> {
+    fn step(&mut self) -> Result<Step, Refused> {
+        let mut aside_ns = 0;
+        if self.next == self.items.len() {
+            let began_ns = P::now();
+            self.region.rounds.turn(|| self.region.renew(self.space))?;
+            self.next = 0;
+            aside_ns = P::now() - began_ns;
+        }
+        self.act(self.items[self.next])?;
+        self.next += 1;
+        Ok(Step { ops: 1, aside_ns })
+    }
+
+    fn finish(&mut self) {
+        self.region.rounds.finish(|| self.region.renew(self.space));
+    }
+}

@@ -1,0 +1,21 @@
+//! tlb_flush3: stores to a page of a shared mapping of a file, discards it, and loads what it stored again.
+//!
+//! Source: will-it-scale (A. Blanchard), "TLB flush of separated file shared mapping"; the file is 128 MiB long. An
+//! operation is a page: two faults and a discard, which takes the translation away from the threads' CPUs.
+
+use crate::flush::{self, STORED};
+use crate::program::{Seat, Worker};
+use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
+use crate::spec::Settings;
+use alloc::boxed::Box;
+
+/// Makes a worker.
+pub(crate) fn worker<'a>(
+    settings: &Settings,
+    seat: Seat,
+    space: &'a dyn AddressSpace,
+) -> Result<Box<dyn Worker + 'a>, Refused> {
+    let file = space.open(FileName::Own(seat.global), settings.region_bytes, Content::Hole)?;
+    let call = MapCall { backing: Backing::Shared(file), ..MapCall::anonymous(settings.region_bytes) };
+    Ok(flush::worker(space, call, STORED))
+}

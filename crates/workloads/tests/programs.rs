@@ -1,0 +1,205 @@
+//! What each program asks of its memory, step by step, on a model of one thread.
+
+mod support;
+
+use faultless_platform::native::{Machine, Native};
+use faultless_workloads::{AddressSpace, PAGE, Program, Refused, Seat, Spec, WORKLOADS, Worker};
+use support::Model;
+
+/// Makes so many steps of a program; returns the operations that they counted.
+fn steps(text: &str, model: &Model, nr_steps: usize) -> Result<u64, Refused> {
+    let spec = Spec::parse(text).expect("a workload");
+    Machine::new(1).attach(|| {
+        let program: Box<dyn Program<Native> + '_> = spec.prepare(model, 1)?;
+        let mut worker = program.worker(Seat { worker: 0, team: 1, global: 0 }, model)?;
+        model.calls.borrow_mut().clear();
+        model.faults.set(0);
+        let ops = (0..nr_steps).try_fold(0, |ops, _| Ok(ops + worker.step()?.ops));
+        worker.finish();
+        ops
+    })
+}
+
+#[test]
+fn every_workload_makes_steps_and_counts_them() {
+    for workload in WORKLOADS {
+        let model = Model::new();
+        let ops = steps(workload.name, &model, 30).expect(workload.name);
+        assert!(ops >= 30, "{}: {ops}", workload.name);
+        assert!(!workload.about.is_empty() && !workload.operation.is_empty() && !workload.source.is_empty());
+    }
+}
+
+#[test]
+fn page_faults_walk_the_region_and_map_it_anew() {
+    for (name, backing) in [("page_fault1", "Anonymous"), ("page_fault2", "Private"), ("page_fault3", "Shared")] {
+        let model = Model::new();
+        assert_eq!(steps(&format!("{name} --region 64K"), &model, 40), Ok(40));
+        assert_eq!((model.count("mmap"), model.count("munmap"), model.faults.get()), (3, 2, 40), "{name}");
+        assert_eq!(model.mapped_bytes(), 64 << 10);
+        let areas = model.areas.borrow();
+        let kind = format!("{:?}", areas.values().next().expect("one area").backing);
+        assert!(kind.starts_with(backing), "{name}: {kind}");
+    }
+}
+
+#[test]
+fn the_published_size_is_128_mib() {
+    for (name, len) in
+        [("page_fault1", 128 << 20), ("mmap1", 128 << 20), ("mmap2", 128 << 20), ("malloc1", (128 << 20) + 4096)]
+    {
+        let model = Model::new();
+        steps(name, &model, 1).expect(name);
+        assert_eq!(model.calls.borrow()[0], format!("mmap {len}"), "{name}");
+    }
+}
+
+#[test]
+fn mapping_pairs_touch_nothing_and_leave_nothing() {
+    for name in ["mmap1", "mmap2"] {
+        let model = Model::new();
+        assert_eq!(steps(name, &model, 5), Ok(5));
+        assert_eq!((model.count("mmap"), model.count("munmap"), model.faults.get()), (5, 5, 0), "{name}");
+        assert_eq!(model.mapped_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_large_block_is_a_mapping_of_which_one_page_is_touched() {
+    let model = Model::new();
+    assert_eq!(steps("malloc1", &model, 4), Ok(4));
+    assert_eq!((model.count("mmap"), model.count("munmap"), model.faults.get()), (4, 4, 4));
+}
+
+#[test]
+fn a_small_block_costs_no_call_once_there_is_one() {
+    let model = Model::new();
+    steps("malloc2", &model, 1).expect("a block");
+    model.calls.borrow_mut().clear();
+    let first = model.allocate(1024).expect("a block");
+    model.release(first).expect("ours");
+    let calls = model.calls.borrow().len();
+    for _ in 0..100 {
+        assert_eq!(model.allocate(1024), Ok(first));
+        model.release(first).expect("ours");
+    }
+    assert_eq!(model.calls.borrow().len(), calls);
+}
+
+#[test]
+fn the_heap_moves_up_and_back() {
+    for name in ["brk1", "brk2"] {
+        let model = Model::new();
+        assert_eq!(steps(name, &model, 3), Ok(6));
+        let page = PAGE.cast_signed();
+        let expected: Vec<String> = [page, -page].iter().cycle().take(6).map(|by| format!("brk {by}")).collect();
+        assert_eq!(*model.calls.borrow(), expected, "{name}");
+    }
+}
+
+#[test]
+fn flushes_discard_each_page_and_look_at_what_is_left() {
+    for name in ["tlb_flush1", "tlb_flush2", "tlb_flush3"] {
+        let model = Model::new();
+        assert_eq!(steps(name, &model, 10), Ok(10));
+        assert_eq!((model.count("madvise"), model.faults.get()), (10, 20), "{name}");
+    }
+}
+
+#[test]
+fn a_kernel_that_discards_copies_and_forks_wrongly_is_noticed() {
+    let stepped = |name: &str| {
+        let spec = Spec::parse(name).expect("a workload");
+        let stale = Model::new();
+        stale.is_broken.set(true);
+        let program: Box<dyn Program<Native> + '_> = spec.prepare(&stale, 1)?;
+        let mut worker = program.worker(Seat { worker: 0, team: 1, global: 0 }, &stale)?;
+        worker.step().map(|_| ())
+    };
+    for name in ["tlb_flush1", "tlb_flush2", "fork", "ebizzy"] {
+        assert!(matches!(stepped(name), Err(Refused::Wrong { .. })), "{name}");
+    }
+}
+
+#[test]
+fn reading_ends_rewinds_and_counts_all_reads() {
+    for (name, file) in [("read1", "Own(0)"), ("read2", "Common")] {
+        let spec = Spec::parse(name).expect("a workload");
+        let model = Model::new();
+        let program: Box<dyn Program<Native> + '_> = spec.prepare(&model, 1).expect("prepared");
+        let mut worker = program.worker(Seat { worker: 0, team: 1, global: 0 }, &model).expect("a worker");
+        assert!(model.calls.borrow()[0].contains(file), "{name}");
+        (0..257).for_each(|_| assert_eq!(worker.step().expect("a read").ops, 1));
+        assert_eq!((model.count("read"), model.count("lseek")), (257, 1), "{name}");
+    }
+}
+
+#[test]
+fn ebizzys_flags_choose_where_memory_comes_from() {
+    let calls = |text: &str| {
+        let model = Model::new();
+        assert_eq!(steps(text, &model, 20), Ok(20), "{text}");
+        (model.count("mmap"), model.count("munmap"), model.count("mprotect"), model.faults.get())
+    };
+    // Always mappings: a pair for each record, touched page by page.
+    assert_eq!(calls("ebizzy -mT -s 64K"), (20, 20, 0, 20 * 16));
+    // Never: only the arena.
+    let (mapped, unmapped, protected, _) = calls("ebizzy -MT -s 512K");
+    assert!(mapped <= 1 && unmapped <= 2 && protected >= 1, "{mapped} {unmapped} {protected}");
+    // As malloc decides: the first block is a mapping, and the border rises to its size.
+    let (mapped, ..) = calls("ebizzy -T -s 512K");
+    assert!(mapped <= 2, "{mapped}");
+}
+
+#[test]
+fn ebizzy_makes_every_other_chunk_read_only_and_lengths_random() {
+    let model = Model::new();
+    steps("ebizzy -mp -n 4 -s 64K", &model, 3).expect("records are found");
+    let areas = model.areas.borrow();
+    let rights: Vec<_> = areas.values().map(|area| format!("{:?}", area.rights)).collect();
+    assert_eq!(rights.iter().filter(|rights| *rights == "Read").count(), 2, "{rights:?}");
+    let model = Model::new();
+    steps("ebizzy -mR -n 2 -s 64K", &model, 30).expect("records are found");
+    let mut lengths: Vec<String> =
+        model.calls.borrow().iter().filter(|line| line.starts_with("mmap")).cloned().collect();
+    lengths.sort();
+    lengths.dedup();
+    assert!(lengths.len() > 5, "{lengths:?}");
+}
+
+#[test]
+fn a_child_copies_what_it_stores_to_and_the_parent_keeps_its_own() {
+    let model = Model::new();
+    assert_eq!(steps("fork", &model, 3), Ok(3));
+    assert_eq!(model.count("fork"), 3);
+    assert!(model.calls.borrow().contains(&"child faults 16".to_owned()));
+}
+
+#[test]
+fn corten_rounds_act_on_every_item_once() {
+    for (name, calls) in [("corten-mmap", "mmap"), ("corten-munmap", "munmap"), ("corten-munmap_virt", "munmap")] {
+        let model = Model::new();
+        assert_eq!(steps(name, &model, 512), Ok(512));
+        // The round's own calls are one of each at most, and again when the worker finishes.
+        let made = model.count(calls);
+        assert!((512..=516).contains(&made), "{name}: {made}");
+    }
+    for text in ["corten-pf --high", "corten-mmap_pf --high"] {
+        let model = Model::new();
+        assert_eq!(steps(text, &model, 1024), Ok(1024));
+        assert_eq!(model.faults.get(), 1024, "{text}: each item faults once in a round");
+    }
+}
+
+#[test]
+fn what_a_round_prepares_does_not_count_as_time() {
+    let spec = Spec::parse("corten-munmap").expect("a workload");
+    let model = Model::new();
+    Machine::new(1).attach(|| {
+        let program: Box<dyn Program<Native> + '_> = spec.prepare(&model, 1).expect("prepared");
+        let mut worker: Box<dyn Worker + '_> =
+            program.worker(Seat { worker: 0, team: 1, global: 0 }, &model).expect("a worker");
+        assert!(worker.step().expect("a step").aside_ns > 0, "512 stores were made");
+        assert_eq!(worker.step().expect("a step").aside_ns, 0);
+    });
+}
