@@ -127,20 +127,21 @@ pub unsafe extern "C" fn posix_memalign(result: *mut *mut c_void, align: usize, 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
     if is_theirs(pointer) {
-        // SAFETY: the caller's promise: it is the next allocator's, or null.
+        // SAFETY: the caller's promise: it is the next allocator's.
         return unsafe { next::free(pointer) };
     }
     free_if_ours(pointer);
 }
 
+/// `extern`, so that the two ways of `free` are two jumps.
 #[cold]
 #[inline(never)]
-fn free_if_ours(pointer: *mut c_void) {
+extern "C" fn free_if_ours(pointer: *mut c_void) {
     match large::take(pointer.cast()) {
         // SAFETY: the program gave the mapping up.
         Some(raw) => keeping_errno(|| unsafe { free_ours(raw) }),
-        None if boot::room_behind(pointer.cast()).is_some() => {}
-        // SAFETY: the program's promise: it is the next allocator's, or null.
+        None if pointer.is_null() || boot::room_behind(pointer.cast()).is_some() => {}
+        // SAFETY: the program's promise: it is the next allocator's.
         None => unsafe { next::free(pointer) },
     }
 }
@@ -148,7 +149,7 @@ fn free_if_ours(pointer: *mut c_void) {
 /// Returns whether a look at the pointer shows that it is the next allocator's.
 #[inline]
 fn is_theirs(pointer: *mut c_void) -> bool {
-    !large::can_be_ours(pointer.cast()) && boot::room_behind(pointer.cast()).is_none()
+    !large::can_be_ours(pointer.cast())
 }
 
 /// malloc_usable_size(3).

@@ -5,6 +5,7 @@
 //! impossible, memory of the next allocator that was filled. Where filling would drive the system
 //! out of memory, null and ENOMEM.
 
+use crate::boot::PAGE;
 use crate::next::Next;
 use crate::settings::Settings;
 use crate::{pool, report};
@@ -18,13 +19,10 @@ pub(crate) static MAPPINGS: Registry = Registry::new();
 /// glibc learns from no longer block than this.
 const LONGEST_TAUGHT: usize = 32 << 20;
 
-/// The shortest page that any system has, and so an alignment that every mapping has.
-const PAGE: usize = 4096;
-
-/// Returns whether a pointer may begin a mapping (P1). Null does not.
+/// Returns whether a pointer may begin a mapping (P1), or be null.
 #[inline]
 pub(crate) fn can_be_ours(pointer: *mut u8) -> bool {
-    pointer.addr().is_multiple_of(PAGE) && !pointer.is_null()
+    pointer.addr().is_multiple_of(PAGE)
 }
 
 /// Returns the mapping that begins at a pointer.

@@ -8,7 +8,7 @@
 //! pointer that this library did not make is handed to the next allocator, whatever it is.
 //!
 //! # Invariants
-//! - P1 A mapping of ours begins on a page; every other pointer takes the short way.
+//! - P1 What we hand out begins on a page; every other pointer takes the short way.
 //! - P2 A mapping is in `large::MAPPINGS` from before its address is returned until it is freed.
 //! - P3 Nothing here allocates, and nothing here uses thread-local storage of its own.
 //! - P4 Functions that succeed leave errno alone.

@@ -82,7 +82,7 @@ pub(crate) fn next() -> Option<&'static Next> {
     match STATE.load(Ordering::Acquire) {
         // SAFETY: KNOWN: nobody writes it any more.
         KNOWN => unsafe { (*FOUND.0.get()).as_ref() },
-        _ => look_up(),
+        _ => faultless_refpage::keeping_errno(look_up),
     }
 }
 

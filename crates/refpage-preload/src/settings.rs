@@ -16,7 +16,7 @@
 //! and the default stands.
 
 use crate::{next, report};
-use faultless_refpage::{Error, Fallback, Options, RefPage};
+use faultless_refpage::{Error, Fallback, Options, RefPage, keeping_errno};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -82,7 +82,8 @@ pub(crate) fn settings() -> Option<&'static Settings> {
     match STATE.load(Ordering::Acquire) {
         // SAFETY: READ: nobody writes it any more.
         READ => unsafe { (*SETTINGS.0.get()).as_ref() },
-        _ => read_once(),
+        // An allocation that succeeds leaves errno alone (P4), whatever reading met.
+        _ => keeping_errno(read_once),
     }
 }
 

@@ -102,6 +102,19 @@ fn without_descriptors_memory_is_filled() {
 fn a_program_that_exhausts_its_address_space_survives() {
     check(&DEFAULT, "exhausted-space");
     check(&CASES[3], "exhausted-space");
+    check(&DEFAULT, "exhausted-data");
+    check(&CASES[3], "exhausted-data");
+}
+
+#[test]
+fn without_areas_memory_is_filled_and_that_is_said_once() {
+    check(&DEFAULT, "areas");
+    let Some(program) = program() else { return };
+    let mut command = Command::new(program);
+    let output = run_with(command.args(["aa", "131072", "0", "areas"]), &[("FAULTLESS_WARN", "1")]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.stdout.as_slice(), said.lines().count()), (&b"ok\n"[..], 1), "{said}");
+    assert!(said.contains("filling instead of mapping: the process has no area left (vm.max_map_count is"), "{said}");
 }
 
 #[test]

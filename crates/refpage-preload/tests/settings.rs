@@ -27,6 +27,7 @@ fn wrong_values_are_named_and_the_defaults_stand() {
     for (name, value, words) in [
         ("FAULTLESS_PATTERN", "AA", "0x and an even number of hex digits"),
         ("FAULTLESS_PATTERN", "0xABC", "0x and an even number of hex digits"),
+        ("FAULTLESS_PATTERN", "0x", "0x and an even number of hex digits"),
         ("FAULTLESS_PATTERN", "", "0x and an even number of hex digits"),
         ("FAULTLESS_THRESHOLD", "lots", "a size such as 128K"),
         ("FAULTLESS_THRESHOLD", "0", "a size such as 128K"),

@@ -238,6 +238,15 @@ fn map_pieces(tile: &Tile, len: usize, align: usize) -> Result<*mut u8, Error> {
     Ok(address)
 }
 
+/// Says what it means that a mapping was refused.
+#[cold]
+fn refused(errno: sys::Errno, len: usize) -> Error {
+    match tile::refused("mmap", errno, len) {
+        Error::OutOfMemory { .. } if !sys::has_area_left() => Error::Areas { limit: areas::limit() },
+        error => error,
+    }
+}
+
 /// Maps `len` bytes at a multiple of `align`, by mapping more and cutting off the ends.
 fn with_alignment(
     len: usize,
@@ -247,7 +256,7 @@ fn with_alignment(
     let page = sys::page_len();
     let slack = align.saturating_sub(page);
     let longer = len.checked_add(slack).ok_or(Error::TooLarge { len })?;
-    let mapped = map(longer).map_err(|errno| tile::refused("mmap", errno, len))?;
+    let mapped = map(longer).map_err(|errno| refused(errno, len))?;
     let head = mapped.addr().next_multiple_of(align.max(page)) - mapped.addr();
     // SAFETY: the ends are parts of the fresh mapping, which nobody else knows.
     unsafe {

@@ -79,6 +79,16 @@ pub(crate) fn map_anonymous(len: usize) -> Result<*mut u8, Errno> {
     checked(unsafe { libc::mmap(ptr::null_mut(), len, READ_WRITE, flags, -1, 0) })
 }
 
+/// Returns whether the process may have one more area: whether it gets a page that the kernel cannot
+/// join with a neighbour, since shared memory is an object of its own.
+pub(crate) fn has_area_left() -> bool {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: as in `map_anonymous`.
+    let page = checked(unsafe { libc::mmap(ptr::null_mut(), page_len(), libc::PROT_NONE, flags, -1, 0) });
+    // SAFETY: nobody else knows the page.
+    page.inspect(|page| unsafe { unmap(*page, page_len()) }).is_ok()
+}
+
 /// Reserves the address space at `address` if it is free.
 pub(crate) fn reserve_at(address: *mut u8, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;

@@ -121,6 +121,42 @@ fn linux_5_4_is_enough() {
 }
 
 #[test]
+fn where_memfds_must_not_be_executable() {
+    assert!(in_child(|| {
+        // The setting is a PID namespace's, and the next child is the first in the new one.
+        // SAFETY: concerns this child's children.
+        if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+            return support::skip("no right to make a PID namespace");
+        }
+        assert!(in_child(|| {
+            if std::fs::write("/proc/sys/vm/memfd_noexec", "2").is_err() {
+                return support::skip("vm.memfd_noexec cannot be set (Linux 6.3 knows it)");
+            }
+            const MFD_EXEC: u32 = 0x10;
+            // SAFETY: makes a descriptor, were it allowed.
+            assert_eq!(unsafe { libc::memfd_create(c"plain".as_ptr(), MFD_EXEC) }, -1);
+            let mapping = failing(b"exec").map(1 << 20).unwrap();
+            assert_pattern(&mapping, b"exec", 0);
+        }));
+    }));
+}
+
+#[test]
+fn without_proc() {
+    assert!(in_child(|| {
+        refuse(&[Rule { call: libc::SYS_openat, errno: libc::ENOENT, ..Rule::default() }]);
+        let pages = failing(b"proc");
+        let raw = pages.map_raw(3 << 20, 1).unwrap();
+        // SAFETY: the mapping is this test's alone.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(raw.address(), raw.len()) };
+        bytes.fill(1);
+        // SAFETY: as above.
+        unsafe { pages.refresh_raw(&raw, 0..raw.len()).unwrap() };
+        assert_pattern(bytes, b"proc", 0);
+    }));
+}
+
+#[test]
 fn when_tiles_would_take_half_of_all_areas() {
     assert!(in_child(|| {
         let options = Options::new().tile_len(TileLen::AtLeast(4096));
@@ -173,7 +209,9 @@ fn when_the_kernel_has_no_area_left() {
         let kept = pages.map(1 << 20).unwrap();
         use_up_areas(0);
         let results: Vec<_> = (0..200).map(|_| pages.map(16 << 20)).collect();
-        assert!(results.iter().any(|result| result.is_err()));
+        let errors: Vec<_> = results.iter().flat_map(|result| result.as_ref().err()).collect();
+        assert!(!errors.is_empty());
+        assert!(errors.iter().all(|error| matches!(error, Error::Areas { .. })), "{errors:?}");
         for mapping in results.iter().flatten() {
             assert_pattern(&mapping[..100_000], b"none", 0);
         }

@@ -25,6 +25,11 @@ pub fn in_child(work: impl FnOnce()) -> bool {
     status == 0
 }
 
+/// Says why a test cannot run here.
+pub fn skip(reason: &str) {
+    write_to_stderr(&format!("skipped: {reason}\n"));
+}
+
 fn write_to_stderr(text: &str) {
     // SAFETY: the text is readable.
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
