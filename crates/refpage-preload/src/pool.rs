@@ -13,8 +13,8 @@
 //! have been written by an earlier user, and one of those that are known to be private copies. Runs
 //! are taken from the lowest address that fits, so that few pages are written at all. Of the pages
 //! in the second set those in the third are filled again; of the others, those that the kernel says
-//! were written (`refresh_and_tell`), which then are in the third set, too. Freed runs are kept, up to twice the longest one that was freed
-//! (libc's rule), and given back to the system beyond that.
+//! were written (`refresh_and_tell`), which then are in the third set, too. Freed runs are kept, up
+//! to twice the longest one that was freed (libc's rule), and given back to the system beyond that.
 //!
 //! # Invariants
 //! - P5 `used` holds a page before its address is handed out, until it is free again.
@@ -38,9 +38,10 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
-/// How many pools there can be: 4 GiB in all.
+/// How many pools there can be: 3.6 GiB in all.
 const POOLS_LEN: usize = 64;
-/// The first pool's length; each is twice the one before, up to the longest.
+/// The first two pools' length; every second is twice as long as the one before, up to the longest.
+/// Twice each time would cost a program of some megabytes twice the tiles that it needs.
 const SHORTEST: usize = 4 << 20;
 const LONGEST: usize = 64 << 20;
 /// The longest run; libc maps what is longer, too.
@@ -136,7 +137,7 @@ pub(crate) fn retire_empty(pages: &RefPage) -> bool {
 }
 
 fn length_of(index: usize) -> usize {
-    LONGEST.min(SHORTEST << index.min(8)).min(bits::LEN * page())
+    LONGEST.min(SHORTEST << (index / 2).min(8)).min(bits::LEN * page())
 }
 
 fn page() -> usize {
