@@ -1,0 +1,103 @@
+//! What a thread does in a round. Operations are those of the workloads of the same names.
+
+use faultless_platform::native::Native;
+use faultless_vm::design::Design;
+use faultless_vm::{AreaFlags, Backing, Guest, MapRequest, ObjectHandle, PAGE, Placement, Populate};
+use std::time::Instant;
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Maps 128 MiB, stores to each page, unmaps: an operation is a page.
+    PageFault1,
+    /// Maps 128 MiB, stores to the first page, unmaps.
+    Malloc1,
+    /// Maps a file privately, stores to each page, unmaps.
+    PageFault2,
+    /// As `PageFault2`, but shared.
+    PageFault3,
+}
+
+/// The loads that promises are about.
+pub const LOADS: &[Load] = &[Load::PageFault1, Load::Malloc1];
+/// Those that are printed beside them.
+pub const FILE_LOADS: &[Load] = &[Load::PageFault2, Load::PageFault3];
+
+/// Pages of an anonymous mapping: 128 MiB, as published.
+pub const PAGES: u64 = 32_768;
+/// Pages of the file.
+pub const FILE_PAGES: u64 = 4096;
+const PAIRS: u64 = 1000;
+
+impl Load {
+    /// Returns the workload's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PageFault1 => "page_fault1",
+            Self::Malloc1 => "malloc1",
+            Self::PageFault2 => "page_fault2",
+            Self::PageFault3 => "page_fault3",
+        }
+    }
+
+    /// Says whether two threads in one space shall reach 0.9 of what they reach in two.
+    pub fn is_promised_under(self, design: &str) -> bool {
+        match self {
+            Self::PageFault1 => ["spf-srcu", "spf-v11", "vma-lock"].contains(&design),
+            Self::PageFault2 => design == "vma-lock",
+            Self::Malloc1 | Self::PageFault3 => false,
+        }
+    }
+
+    /// Does one round; returns the nanoseconds of an operation.
+    pub fn run<D: Design<Native>>(self, guest: &Guest<'_, Native, D>, file: &ObjectHandle<'_, Native>) -> f64 {
+        let start = Instant::now();
+        let nr_ops = match self {
+            Self::PageFault1 => map_and_touch(guest, anonymous(), PAGES),
+            Self::Malloc1 => (0..PAIRS).map(|_| map_and_touch(guest, anonymous(), 1)).sum(),
+            Self::PageFault2 => map_and_touch(guest, of_file(file, AreaFlags::empty()), FILE_PAGES),
+            Self::PageFault3 => map_and_touch(guest, of_file(file, AreaFlags::SHARED), FILE_PAGES),
+        };
+        start.elapsed().as_secs_f64() * 1e9 / nr_ops as f64
+    }
+}
+
+/// Asks for 128 MiB of anonymous memory.
+pub fn anonymous() -> MapRequest<'static, Native> {
+    MapRequest {
+        placement: Placement::Anywhere,
+        len_bytes: PAGES * PAGE,
+        flags: AreaFlags::READ | AreaFlags::WRITE,
+        backing: Backing::Anonymous,
+        populate: Populate::OnFault,
+    }
+}
+
+fn of_file<'a>(file: &'a ObjectHandle<'a, Native>, kind: AreaFlags) -> MapRequest<'a, Native> {
+    MapRequest {
+        len_bytes: FILE_PAGES * PAGE,
+        flags: AreaFlags::READ | AreaFlags::WRITE | kind,
+        backing: Backing::Object(file, 0),
+        ..anonymous()
+    }
+}
+
+/// Maps, stores to so many pages, unmaps; returns the number of pages.
+fn map_and_touch<D: Design<Native>>(
+    guest: &Guest<'_, Native, D>,
+    request: MapRequest<'_, Native>,
+    nr_pages: u64,
+) -> u64 {
+    let len_bytes = request.len_bytes;
+    let base = guest.space().mmap(&request).expect("room");
+    touch(guest, base, nr_pages);
+    guest.space().munmap(base, len_bytes).expect("valid");
+    nr_pages
+}
+
+/// Stores to so many pages.
+pub fn touch<D: Design<Native>>(guest: &Guest<'_, Native, D>, base: u64, nr_pages: u64) {
+    for page in 0..nr_pages {
+        guest.store(base + page * PAGE, page).expect("mapped");
+    }
+}

@@ -1,0 +1,203 @@
+//! The instances that are measured: one for each design, on a machine of two CPUs of its own.
+
+use crate::load::{FILE_PAGES, Load, PAGES, anonymous, touch};
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Bulk, Platform, Processor, Threads};
+use faultless_sync::Barrier;
+use faultless_vm::design::Design;
+use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
+use faultless_vm::{Guest, Limits, ObjectHandle, ObjectSpec, PAGE, SpaceRef, Vm, WriteNotice, ZeroSource};
+use std::sync::Mutex;
+use std::time::Instant;
+
+const SEMAPHORE: &str = "rwsem-v8";
+/// Two threads' mappings, twice two files' pages, and what describes them.
+const MEMORY_BYTES: usize = 448 << 20;
+
+/// Nanoseconds of a fault, and of zeroing a frame.
+#[derive(Clone, Copy)]
+pub struct Zeroing {
+    pub fault_ns: f64,
+    pub zero_ns: f64,
+}
+
+/// A design under measurement; all figures are nanoseconds of an operation.
+pub trait Arm {
+    /// Returns the design's name.
+    fn name(&self) -> &'static str;
+    /// Measures faults, and zeroing the frames that they got.
+    fn zeroing(&self) -> Zeroing;
+    /// Measures one thread.
+    fn alone(&self, load: Load) -> f64;
+    /// Measures one thread beside another one that touched memory of the space, and now sleeps.
+    fn beside_sleeper(&self, load: Load) -> f64;
+    /// Measures two threads in one space; the slower one's time.
+    fn in_one_space(&self, load: Load) -> f64;
+    /// Measures two threads in a space each; the slower one's time.
+    fn in_two_spaces(&self, load: Load) -> f64;
+    /// Ends the instance.
+    fn end(self: Box<Self>);
+}
+
+/// All designs of the registry.
+pub struct Subjects(Vec<Box<dyn Arm>>);
+
+impl Subjects {
+    /// Makes an instance of each.
+    pub fn new() -> Self {
+        let make = |design: &&str| match with_design::<Native, _>(design, SEMAPHORE, Make) {
+            Ok(arm) => arm,
+            Err(unknown) => panic!("{design} over {SEMAPHORE}: {unknown:?}"),
+        };
+        Self(DESIGNS.iter().map(make).collect())
+    }
+
+    /// Returns the arms; `mmap-sem` comes first.
+    pub fn arms(&self) -> impl Iterator<Item = &dyn Arm> {
+        self.0.iter().map(|arm| &**arm)
+    }
+
+    /// Ends them.
+    pub fn end(self) {
+        self.0.into_iter().for_each(|arm| arm.end());
+    }
+}
+
+struct Make;
+
+impl DesignVisitor<Native> for Make {
+    type Output = Box<dyn Arm>;
+    fn visit<D: Design<Native>>(self) -> Box<dyn Arm> {
+        Box::new(Subject::<D>::new())
+    }
+}
+
+struct Subject<D: Design<Native>> {
+    machine: Machine,
+    vm: Box<Vm<Native, D>>,
+    /// Holds the frames; dropped last.
+    _region: HostRegion,
+}
+
+impl<D: Design<Native>> Subject<D> {
+    fn new() -> Self {
+        let region = HostRegion::reserve(MEMORY_BYTES).expect("the host has room");
+        let machine = Machine::new(2);
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) };
+        let vm = machine.attach(|| Vm::new(memory.expect("large enough")).expect("a zero page"));
+        Self { machine, vm, _region: region }
+    }
+
+    fn space(&self) -> SpaceRef<'_, Native, D> {
+        self.vm.create_space(Limits::default()).expect("room")
+    }
+
+    /// Makes a file whose pages are all cached, as those of a file system are that wants to know of dirty pages.
+    fn file(&self) -> ObjectHandle<'_, Native> {
+        let (size_bytes, source) = (FILE_PAGES * PAGE, &ZeroSource);
+        let spec = ObjectSpec { identity: 1, size_bytes, source, write_notice: WriteNotice::Fault };
+        let file = self.vm.create_object(&spec).expect("room");
+        let space = self.space();
+        Load::PageFault3.run(&Guest::new(&space), &file);
+        file
+    }
+
+    /// Runs a load on two threads at once, in `spaces`; returns the slower one's time.
+    fn at_once(&self, load: Load, spaces: [&SpaceRef<'_, Native, D>; 2]) -> f64 {
+        let files = self.machine.attach(|| [self.file(), self.file()]);
+        let (barrier, slowest) = (Barrier::<Native>::new(2), Mutex::new(0.0_f64));
+        Native::run(&self.machine, 2, &|thread| {
+            Native::enter();
+            let guest = Guest::new(spaces[thread]);
+            barrier.wait();
+            let time = load.run(&guest, &files[thread]);
+            let mut slowest = slowest.lock().expect("no panic");
+            *slowest = slowest.max(time);
+            drop(slowest);
+            drop(guest);
+            Native::leave();
+        });
+        self.machine.attach(|| drop(files));
+        slowest.into_inner().expect("no panic")
+    }
+
+    fn on_one_thread(&self, act: impl FnOnce(&SpaceRef<'_, Native, D>) -> f64) -> f64 {
+        self.machine.attach(|| act(&self.space()))
+    }
+}
+
+impl<D: Design<Native>> Arm for Subject<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    fn zeroing(&self) -> Zeroing {
+        self.machine.attach(|| {
+            let space = self.space();
+            let base = space.mmap(&anonymous()).expect("room");
+            let guest = Guest::new(&space);
+            let start = Instant::now();
+            touch(&guest, base, PAGES);
+            let fault_ns = start.elapsed().as_secs_f64() * 1e9 / PAGES as f64;
+            let memory = self.vm.memory();
+            let mut frames = Vec::with_capacity(PAGES as usize);
+            let range = base..base + PAGES * PAGE;
+            space.tables().for_each_mapped(memory, range, &mut |_, entry| frames.push(memory.frame(entry.pfn())));
+            let start = Instant::now();
+            for &frame in &frames {
+                // SAFETY: the frames are mapped by this space alone, and nobody accesses it meanwhile.
+                unsafe { Native::bulk(frame, Bulk::Zero) };
+            }
+            Zeroing { fault_ns, zero_ns: start.elapsed().as_secs_f64() * 1e9 / PAGES as f64 }
+        })
+    }
+
+    fn alone(&self, load: Load) -> f64 {
+        self.on_one_thread(|space| load.run(&Guest::new(space), &self.file()))
+    }
+
+    fn beside_sleeper(&self, load: Load) -> f64 {
+        let space = self.machine.attach(|| self.space());
+        let (is_asleep, may_wake) = (faultless_sync::Event::<Native>::new(), faultless_sync::Event::<Native>::new());
+        let time = Mutex::new(f64::NAN);
+        Native::run(&self.machine, 2, &|thread| {
+            Native::enter();
+            let guest = Guest::new(&space);
+            if thread == 0 {
+                is_asleep.wait();
+                *time.lock().expect("no panic") = load.run(&guest, &self.file());
+                may_wake.set();
+            } else {
+                let base = space.mmap(&anonymous()).expect("room");
+                touch(&guest, base, 1);
+                is_asleep.set();
+                may_wake.wait();
+            }
+            drop(guest);
+            Native::leave();
+        });
+        self.machine.attach(|| drop(space));
+        time.into_inner().expect("no panic")
+    }
+
+    fn in_one_space(&self, load: Load) -> f64 {
+        let space = self.machine.attach(|| self.space());
+        let time = self.at_once(load, [&space, &space]);
+        self.machine.attach(|| drop(space));
+        time
+    }
+
+    fn in_two_spaces(&self, load: Load) -> f64 {
+        let spaces = self.machine.attach(|| [self.space(), self.space()]);
+        let time = self.at_once(load, [&spaces[0], &spaces[1]]);
+        self.machine.attach(|| drop(spaces));
+        time
+    }
+
+    fn end(self: Box<Self>) {
+        let Self { machine, vm, _region } = *self;
+        machine.attach(|| drop(vm));
+    }
+}
