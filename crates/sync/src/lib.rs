@@ -13,6 +13,7 @@
 //! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`McsQueue`] | a few hundred instructions | spinning |
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
+//! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
 //! | [`RwSemaphore`]: [`Rwsem2012`], [`RwsemV8`] | an address space | sleeping |
 //! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
 //!
@@ -57,6 +58,7 @@ mod rcu;
 mod rwsem;
 mod seqcount;
 mod spin;
+mod srcu;
 mod stats;
 pub mod watch;
 
@@ -74,5 +76,6 @@ pub use rwsem::{
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};
+pub use srcu::{Srcu, SrcuGuard};
 pub use stats::{LockFigures, LockStats, Side};
 pub use watch::{LockClass, Unnamed};

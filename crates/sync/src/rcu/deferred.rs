@@ -12,7 +12,7 @@
 //! * I2 the older batch is empty only if the newer is; its ticket is smaller. A batch's ticket never changes.
 //! * I3 `nr_running` counts those who have taken callbacks and not finished them.
 
-use super::grace::Grace;
+use super::numbers::Numbers;
 use crate::{SpinMutex, lock_class};
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
@@ -30,7 +30,7 @@ pub struct RcuHead<P: Processor> {
     callback: UnsafeCell<Option<RcuCallback<P>>>,
 }
 
-// SAFETY: whoever defers a head hands it over (`Rcu::defer`); its fields are private to the CPU's lists.
+// SAFETY: whoever defers a head hands it over (`Domain::defer`); its fields are private to the CPU's lists.
 unsafe impl<P: Processor> Send for RcuHead<P> {}
 // SAFETY: as above: a shared reference gives no access to the fields.
 unsafe impl<P: Processor> Sync for RcuHead<P> {}
@@ -49,7 +49,7 @@ impl<P: Processor> Default for RcuHead<P> {
 }
 
 /// Heads in the order in which they were deferred, owned by the chain.
-pub(super) struct Chain<P: Processor> {
+struct Chain<P: Processor> {
     first: *mut RcuHead<P>,
     last: *mut RcuHead<P>,
     len: usize,
@@ -132,13 +132,13 @@ struct Lists<P: Processor> {
 }
 
 impl<P: Processor> Lists<P> {
-    fn close(&mut self, grace: &Grace<P>) {
+    fn close(&mut self, numbers: &Numbers<P>) {
         if self.open.is_empty() {
             return;
         }
-        let ticket = grace.ticket();
+        let ticket = numbers.ticket();
         // After the ticket was drawn: it makes room for it (module drawing).
-        self.collect(grace);
+        self.collect(numbers);
         let is_older = self.older.chain.is_empty() || self.older.ticket == ticket;
         let batch = if is_older { &mut self.older } else { &mut self.newer };
         batch.chain.append(core::mem::replace(&mut self.open, Chain::new()));
@@ -146,15 +146,15 @@ impl<P: Processor> Lists<P> {
     }
 
     /// Moves the batches whose grace period has passed to the ready ones.
-    fn collect(&mut self, grace: &Grace<P>) {
-        while !self.older.chain.is_empty() && grace.is_complete(self.older.ticket) {
+    fn collect(&mut self, numbers: &Numbers<P>) {
+        while !self.older.chain.is_empty() && numbers.is_complete(self.older.ticket) {
             let newer = core::mem::replace(&mut self.newer, Batch::new());
             self.ready.append(core::mem::replace(&mut self.older, newer).chain);
         }
     }
 
-    fn take_ready(&mut self, grace: &Grace<P>) -> Chain<P> {
-        self.collect(grace);
+    fn take_ready(&mut self, numbers: &Numbers<P>) -> Chain<P> {
+        self.collect(numbers);
         core::mem::replace(&mut self.ready, Chain::new())
     }
 
@@ -192,18 +192,18 @@ impl<P: Processor> Deferred<P> {
     /// Puts a head into the open batch, and closes it at `BATCH` heads.
     ///
     /// # Safety
-    /// As for `Rcu::defer`.
+    /// As for `Domain::defer`.
     pub(super) unsafe fn push<const BATCH: usize>(
         &self,
         head: NonNull<RcuHead<P>>,
         callback: RcuCallback<P>,
-        grace: &Grace<P>,
+        numbers: &Numbers<P>,
     ) {
         let mut lists = self.lists.lock();
         // SAFETY: the caller gives the head away.
         unsafe { lists.open.push(head, callback) };
         if lists.open.len >= BATCH {
-            self.close(&mut lists, grace);
+            self.close(&mut lists, numbers);
         }
     }
 
@@ -214,12 +214,12 @@ impl<P: Processor> Deferred<P> {
         self.has_batches.load(Ordering::Relaxed)
     }
 
-    pub(super) fn close_batch(&self, grace: &Grace<P>) {
-        self.close(&mut self.lists.lock(), grace);
+    pub(super) fn close_batch(&self, numbers: &Numbers<P>) {
+        self.close(&mut self.lists.lock(), numbers);
     }
 
-    fn close(&self, lists: &mut Lists<P>, grace: &Grace<P>) {
-        lists.close(grace);
+    fn close(&self, lists: &mut Lists<P>, numbers: &Numbers<P>) {
+        lists.close(numbers);
         self.note_batches(lists);
     }
 
@@ -241,15 +241,15 @@ impl<P: Processor> Deferred<P> {
     }
 
     /// Runs the callbacks whose grace period has passed.
-    pub(super) fn run_ready(&self, grace: &Grace<P>) {
+    pub(super) fn run_ready(&self, numbers: &Numbers<P>) {
         let (ready, _running) = {
             let mut lists = self.lists.lock();
-            let ready = lists.take_ready(grace);
+            let ready = lists.take_ready(numbers);
             self.note_batches(&lists);
             // Under the lock: whoever finds the lists without them finds them counted.
             (ready, Running::new(self))
         };
-        super::run(ready);
+        run(ready);
     }
 
     /// Returns the number of callbacks on the lists.
@@ -273,5 +273,13 @@ impl<P: Processor> Drop for Running<'_, P> {
     fn drop(&mut self) {
         // ORDER: Release pairs with the Acquire in `is_running`.
         self.0.nr_running.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Runs a chain of callbacks, outside all locks.
+fn run<P: Processor>(chain: Chain<P>) {
+    for (head, callback) in chain {
+        // SAFETY: `Domain::defer` was promised so for both, and the chain's grace period has passed.
+        unsafe { callback(head) };
     }
 }

@@ -1,15 +1,15 @@
-//! Grace periods: numbered, one at a time, driven by whoever wants one to end.
+//! RCU's grace periods, driven by whoever wants one to end.
 //!
 //! # Guarantee
-//! `drive(ticket)` says complete only after a grace period that started after the ticket was drawn (I3 of the module above).
-//!
-//! # Words
-//! `completed <= started <= completed + 1`; both are written under the scan's lock alone.
+//! A grace period has ended when every CPU was seen outside the section that it was in when the grace period began (I3 of
+//! the module above).
 
+use super::domain::Periods;
+use super::numbers::Numbers;
 use super::reader::{Reader, ReaderWord};
 use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::Processor;
 
 lock_class! {
     /// The lock of the grace period at work.
@@ -17,8 +17,8 @@ lock_class! {
 }
 
 pub(super) struct Grace<P: Processor> {
-    started: P::AtomicU64,
-    completed: P::AtomicU64,
+    pub(super) readers: PerCpu<P, Reader<P>>,
+    numbers: Numbers<P>,
     scan: SpinMutex<P, Scan, ScanLock>,
 }
 
@@ -29,7 +29,7 @@ struct Scan {
 }
 
 /// How far a grace period has come.
-pub(super) enum Progress {
+enum Progress {
     /// It has ended.
     Complete,
     /// This CPU has not left the section that it was in, which showed this word.
@@ -41,63 +41,60 @@ pub(super) enum Progress {
 impl<P: Processor> Grace<P> {
     pub(super) fn new(nr_cpus: usize) -> Self {
         Self {
-            started: P::AtomicU64::new(0),
-            completed: P::AtomicU64::new(0),
+            readers: PerCpu::new(nr_cpus, |_| Reader::new()),
+            numbers: Numbers::new(),
             scan: SpinMutex::classed(Scan { words: (0..nr_cpus).map(|_| None).collect(), first_left: 0 }),
         }
     }
 
-    /// Returns the number of a grace period that starts after all that the caller has done.
-    pub(super) fn ticket(&self) -> u64 {
-        // ORDER: pairs with the fences in `start` and `Reader::enter`: the caller's removals come before the number is read.
-        P::fence(Ordering::SeqCst);
-        // The fence orders it; an old value means an earlier fence (table of the module above).
-        // ORDER: Acquire pairs with the Release in `start`: a ticket's drawer sees all that completed before it.
-        self.started.load(Ordering::Acquire) + 1
-    }
-
-    /// Says whether the ticket's grace period has ended; what its sections did is seen by the caller.
-    pub(super) fn is_complete(&self, ticket: u64) -> bool {
-        // ORDER: Acquire pairs with the Release in `drive`.
-        self.completed.load(Ordering::Acquire) >= ticket
-    }
-
-    /// Says whether somebody drives now: a hint.
-    pub(super) fn is_busy(&self) -> bool {
-        self.scan.is_locked()
-    }
-
-    /// Brings grace periods on as far as they go without waiting, up to the ticket's.
-    pub(super) fn drive(&self, readers: &PerCpu<P, Reader<P>>, ticket: u64) -> Progress {
-        while !self.is_complete(ticket) {
+    fn advance(&self, ticket: u64) -> Progress {
+        while !self.numbers.is_complete(ticket) {
             let Some(mut scan) = self.scan.try_lock() else { return Progress::Busy };
-            // Relaxed: both are written under the lock that we hold.
-            let (started, completed) = (self.started.load(Ordering::Relaxed), self.completed.load(Ordering::Relaxed));
-            if started == completed {
-                self.start(&mut scan, readers, started + 1);
+            if !self.numbers.is_at_work() {
+                self.numbers.begin();
+                scan.look(&self.readers);
             }
-            if let Some((cpu, word)) = scan.first_inside(readers) {
+            if let Some((cpu, word)) = scan.first_inside(&self.readers) {
                 return Progress::Blocked { cpu, word };
             }
-            // ORDER: Release pairs with the Acquire in `is_complete`: it hands on that the sections are over.
-            self.completed.store(self.started.load(Ordering::Relaxed), Ordering::Release);
+            self.numbers.end();
         }
         Progress::Complete
     }
+}
 
-    fn start(&self, scan: &mut Scan, readers: &PerCpu<P, Reader<P>>, number: u64) {
-        // ORDER: Release pairs with the Acquire in `ticket`.
-        self.started.store(number, Ordering::Release);
-        // ORDER: pairs with the fences in `Reader::enter` and `ticket`; forbids found and freed (table of the module above).
-        P::fence(Ordering::SeqCst);
-        for (word, reader) in scan.words.iter_mut().zip(readers.iter()) {
-            *word = Some(reader.look());
+impl<P: Processor> Periods<P> for Grace<P> {
+    fn numbers(&self) -> &Numbers<P> {
+        &self.numbers
+    }
+
+    fn drive(&self, ticket: u64) -> bool {
+        matches!(self.advance(ticket), Progress::Complete)
+    }
+
+    fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool {
+        match self.advance(ticket) {
+            Progress::Complete => return true,
+            Progress::Blocked { cpu, word } => {
+                P::spin_until_deadline(deadline_ns, || self.readers.get(cpu).has_passed(word));
+            }
+            Progress::Busy => {
+                P::spin_until_deadline(deadline_ns, || !self.scan.is_locked());
+            }
         }
-        scan.first_left = 0;
+        false
     }
 }
 
 impl Scan {
+    /// Looks at every CPU, at the beginning of a grace period.
+    fn look<P: Processor>(&mut self, readers: &PerCpu<P, Reader<P>>) {
+        for (word, reader) in self.words.iter_mut().zip(readers.iter()) {
+            *word = Some(reader.look());
+        }
+        self.first_left = 0;
+    }
+
     /// Goes past the CPUs that have left their section; returns the first that has not.
     fn first_inside<P: Processor>(&mut self, readers: &PerCpu<P, Reader<P>>) -> Option<(usize, ReaderWord)> {
         while let Some(Some(word)) = self.words.get(self.first_left).copied() {

@@ -24,19 +24,18 @@
 //! Models: `tests/models/rcu.rs`.
 //!
 //! # Rooms
-//! `reader` is the word of a CPU; `grace` numbers grace periods and drives them, without a thread of its own; `deferred` keeps
-//! what waits to be freed.
+//! `reader` is the word of a CPU; `numbers` numbers grace periods, `grace` drives RCU's, without a thread of its own; `deferred`
+//! keeps what waits to be freed; `domain` brings both together, for RCU and for [`Srcu`](crate::Srcu).
 
 mod deferred;
+pub(crate) mod domain;
 mod grace;
+pub(crate) mod numbers;
 mod reader;
 
-use crate::PerCpu;
-use crate::give_way::{SLICE_NS, give_way};
-use deferred::{Chain, Deferred};
+use domain::Domain;
 use faultless_platform::Processor;
-use grace::{Grace, Progress};
-use reader::Reader;
+use grace::Grace;
 
 pub use deferred::{RcuCallback, RcuHead};
 pub use reader::RcuGuard;
@@ -48,9 +47,7 @@ use core::ptr::NonNull;
 /// A batch of `BATCH` callbacks shares a grace period; in tests it shrinks, so that rare paths are common. Dropping the
 /// domain frees nothing that was deferred: [`Rcu::flush`] first.
 pub struct Rcu<P: Processor, const BATCH: usize = 64> {
-    readers: PerCpu<P, Reader<P>>,
-    deferred: PerCpu<P, Deferred<P>>,
-    grace: Grace<P>,
+    domain: Domain<P, Grace<P>, BATCH>,
 }
 
 impl<P: Processor> Rcu<P> {
@@ -61,28 +58,21 @@ impl<P: Processor> Rcu<P> {
 }
 
 impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
-    const HAS_ROOM: () = assert!(BATCH > 0, "a batch holds at least one callback");
-
     /// As [`Rcu::new`], with batches of another size.
     pub fn with_batch(nr_cpus: usize) -> Self {
-        let () = Self::HAS_ROOM;
-        Self {
-            readers: PerCpu::new(nr_cpus, |_| Reader::new()),
-            deferred: PerCpu::new(nr_cpus, |_| Deferred::new()),
-            grace: Grace::new(nr_cpus),
-        }
+        Self { domain: Domain::new(nr_cpus, Grace::new(nr_cpus)) }
     }
 
     /// Begins a read section, until the guard is dropped; nests.
     #[inline]
     pub fn read(&self) -> RcuGuard<'_, P> {
-        self.readers.here().enter()
+        self.domain.periods.readers.here().enter()
     }
 
     /// Says whether the calling CPU is inside a read section.
     #[inline]
     pub fn is_reading(&self) -> bool {
-        self.readers.here().is_inside()
+        self.domain.periods.readers.here().is_inside()
     }
 
     /// Waits until all read sections that may see what the caller has made unreachable are over; may give the slot up
@@ -91,7 +81,8 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// # Panics
     /// Inside a read section (I1): it would wait for itself.
     pub fn synchronize(&self) {
-        self.wait_for(self.grace.ticket());
+        self.check_outside();
+        self.domain.synchronize();
     }
 
     /// Lets `callback` run with `head` after a grace period: by a later [`Rcu::poll`] on this CPU, or by a [`Rcu::flush`] on any.
@@ -104,7 +95,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// * `callback` may be called with it on any CPU; it does not sleep, and calls neither `poll`, `flush` nor `synchronize`.
     pub unsafe fn defer(&self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>) {
         // SAFETY: passed on as promised.
-        unsafe { self.deferred.here().push::<BATCH>(head, callback, &self.grace) };
+        unsafe { self.domain.defer(head, callback) };
     }
 
     /// Runs those of this CPU's callbacks whose grace period has passed, and helps the current one on; never waits.
@@ -112,9 +103,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// Costs one load while less than a batch has been deferred on this CPU. Called where no lock is held that a callback takes.
     #[inline]
     pub fn poll(&self) {
-        if self.deferred.here().has_batches() {
-            self.poll_slow();
-        }
+        self.domain.poll();
     }
 
     /// Waits until every callback that was deferred before, on any CPU, has run; runs those that nobody else does.
@@ -124,58 +113,16 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// # Panics
     /// Inside a read section (I1).
     pub fn flush(&self) {
-        for cpu in self.deferred.iter() {
-            cpu.close_batch(&self.grace);
-        }
-        self.wait_for(self.grace.ticket());
-        for cpu in self.deferred.iter() {
-            cpu.run_ready(&self.grace);
-        }
-        for cpu in self.deferred.iter() {
-            while !P::spin_until_deadline(P::now() + SLICE_NS, || !cpu.is_running()) {
-                give_way::<P>();
-            }
-        }
+        self.check_outside();
+        self.domain.flush();
     }
 
     /// Returns how many callbacks wait to run: exact while nobody defers or runs any.
     pub fn nr_deferred(&self) -> u64 {
-        self.deferred.iter().map(Deferred::len).sum()
+        self.domain.nr_deferred()
     }
 
-    #[cold]
-    fn poll_slow(&self) {
-        let deferred = self.deferred.here();
-        deferred.run_ready(&self.grace);
-        if let Some(ticket) = self.deferred.here().oldest_ticket()
-            && matches!(self.grace.drive(&self.readers, ticket), Progress::Complete)
-        {
-            self.deferred.here().run_ready(&self.grace);
-        }
-    }
-
-    fn wait_for(&self, ticket: u64) {
+    fn check_outside(&self) {
         assert!(!self.is_reading(), "RCU I1: a read section would wait for its own end");
-        loop {
-            let deadline_ns = P::now() + SLICE_NS;
-            match self.grace.drive(&self.readers, ticket) {
-                Progress::Complete => return,
-                Progress::Blocked { cpu, word } => {
-                    P::spin_until_deadline(deadline_ns, || self.readers.get(cpu).has_passed(word));
-                }
-                Progress::Busy => {
-                    P::spin_until_deadline(deadline_ns, || !self.grace.is_busy());
-                }
-            }
-            give_way::<P>();
-        }
-    }
-}
-
-/// Runs a chain of callbacks, outside all locks.
-fn run<P: Processor>(chain: Chain<P>) {
-    for (head, callback) in chain {
-        // SAFETY: `Rcu::defer` vouched for both, and the chain's grace period has passed.
-        unsafe { callback(head) };
     }
 }

@@ -11,6 +11,7 @@ mod rcu;
 mod rwsem;
 mod seqcount;
 mod spin;
+mod srcu;
 
 use faultless_platform::loom::{Bounds, UnsafeCell, explore, start};
 use std::rc::Rc;
