@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn, Slab};
+use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{LockStats, SpinMutex, lock_class};
 
@@ -107,6 +107,30 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         self.memory.rcu().flush();
     }
 
+    /// Frees what waits for the design's readers, after an allocation that found no frame; says whether to try again.
+    ///
+    /// Called without any lock, outside the design's read sections.
+    #[cold]
+    pub(crate) fn reclaim_after(&self, refusal: &OutOfFrames) -> bool {
+        let may_help = refusal.cause() == Cause::Exhausted && D::has_deferred(self);
+        if may_help {
+            self.flush();
+        }
+        may_help
+    }
+
+    /// Frees an area, after a grace period.
+    ///
+    /// # Safety
+    /// The area was let go of by its last holder; readers in RCU sections look at its atomics alone.
+    pub(crate) unsafe fn free_area(&self, area: NonNull<Area<P, D>>) {
+        // SAFETY: as promised.
+        unsafe {
+            core::ptr::drop_in_place(area.as_ptr());
+            self.areas.free_deferred(area);
+        }
+    }
+
     /// Returns the CPUs' TLBs.
     pub fn cpus(&self) -> &Cpus<P> {
         &self.cpus
@@ -121,7 +145,12 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     pub fn create_space(&self, limits: Limits) -> Result<SpaceRef<'_, P, D>, CallError> {
         // Relaxed: only uniqueness matters.
         let id = self.next_space.fetch_add(1, Ordering::Relaxed);
-        SpaceRef::create(self, &self.spaces, id, limits)
+        match SpaceRef::create(self, &self.spaces, id, limits) {
+            Err(CallError::OutOfFrames(cause)) if self.reclaim_after(&cause) => {
+                SpaceRef::create(self, &self.spaces, id, limits)
+            }
+            result => result,
+        }
     }
 
     /// Makes a memory object.

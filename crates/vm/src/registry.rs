@@ -1,6 +1,6 @@
 //! The designs by name; the command, the oracle and the tests take them all from here.
 
-use crate::design::{Design, MmapSem, SpfV9, SpfV11, VmaLock};
+use crate::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use core::marker::PhantomData;
 use faultless_platform::Platform;
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
@@ -43,6 +43,7 @@ macro_rules! designs {
 
 designs! {
     "mmap-sem" => MmapSem,
+    "spf-srcu" => SpfSrcu,
     "spf-v9" => SpfV9,
     "spf-v11" => SpfV11,
     "vma-lock" => VmaLock,

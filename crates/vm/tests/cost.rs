@@ -8,7 +8,7 @@ use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_sync::RwsemV8;
-use faultless_vm::design::{Design, MmapSem, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, RemapPlacement,
     RemapRequest, Vm,
@@ -213,6 +213,25 @@ fn vma_lock_costs_what_its_table_says() {
             ("brk up", [64, 5, 2, 9]),
             ("brk down", [61, 7, 1, 11]),
             ("fork, child ends", [1199 + DEBUG_LOOKS, 13, 8, 11]),
+        ],
+    );
+}
+
+#[test]
+fn spf_srcu_costs_what_its_table_says() {
+    check::<SpfSrcu<RwsemV8<Count>>>(
+        include_str!("../src/design/spf_srcu.rs"),
+        &[
+            ("fault", [71, 1, 10, 3]),
+            ("mmap", [60, 3, 3, 8]),
+            ("mprotect", [86, 5, 4, 9]),
+            ("mprotect back", [73, 6, 3, 9]),
+            ("madvise dontneed", [13, 4, 0, 4]),
+            ("mremap move", [306, 9, 16, 16]),
+            ("munmap", [55, 6, 2, 10]),
+            ("brk up", [67, 3, 3, 9]),
+            ("brk down", [61, 6, 2, 11]),
+            ("fork, child ends", [1202 + DEBUG_LOOKS, 9, 10, 11]),
         ],
     );
 }

@@ -9,12 +9,14 @@
 
 mod mmap_sem;
 mod speculation;
+mod spf_srcu;
 mod spf_v11;
 mod spf_v9;
 mod vma_lock;
 
 pub use mmap_sem::MmapSem;
 pub use speculation::{Speculation, Version, WhenBusy};
+pub use spf_srcu::{DeferredArea, SpfSrcu, V2017};
 pub use spf_v9::{SpfV9, V9};
 pub use spf_v11::{CountedArea, SpfV11, V11};
 pub use vma_lock::VmaLock;
@@ -66,6 +68,10 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     /// Frees areas that were let go of, as far as that needs no waiting; called without any lock.
     #[inline]
     fn poll(_vm: &Vm<P, Self>) {}
+    /// Says whether areas that were let go of wait, so that [`Design::flush`] may free memory.
+    fn has_deferred(_vm: &Vm<P, Self>) -> bool {
+        false
+    }
 
     /// Handles a page fault; returns how.
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError>;

@@ -83,7 +83,12 @@ pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
     /// See [`Design::flush`].
     fn flush(_instance: &Self::InstanceState) {}
     /// See [`Design::poll`].
+    #[inline]
     fn poll(_instance: &Self::InstanceState) {}
+    /// See [`Design::has_deferred`].
+    fn has_deferred(_instance: &Self::InstanceState) -> bool {
+        false
+    }
     /// Runs `act` on the area that ends behind `address`, which is not freed meanwhile.
     fn with_area<S: RwSemaphore<P>, R>(
         space: &SpeculativeSpace<P, S, Self>,
@@ -143,8 +148,13 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S,
         V::flush(vm.design_state());
     }
 
+    #[inline]
     fn poll(vm: &Vm<P, Self>) {
         V::poll(vm.design_state());
+    }
+
+    fn has_deferred(vm: &Vm<P, Self>) -> bool {
+        V::has_deferred(vm.design_state())
     }
 
     #[inline]

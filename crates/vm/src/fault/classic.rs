@@ -17,8 +17,17 @@ enum Again<P: Platform> {
     GrowStack,
 }
 
-/// Handles a fault under the semaphore, as often as it takes.
+/// Handles a fault under the semaphore; if there is no frame and some wait for the design's readers, frees those first.
+#[inline]
 pub(crate) fn handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+    match try_handle(space, fault) {
+        Err(AccessError::OutOfFrames(cause)) if space.vm().reclaim_after(&cause) => try_handle(space, fault),
+        result => result,
+    }
+}
+
+/// Handles a fault under the semaphore, as often as it takes.
+fn try_handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
     loop {
         match attempt(space, fault)? {
             None => return Ok(()),

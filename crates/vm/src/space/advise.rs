@@ -131,7 +131,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Applies advice that changes flags.
     fn flag(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
-        let result = self.with_write(|| {
+        let result = self.try_with_write(|| {
             self.reflag_all(range, &|view, part| {
                 check_seal(view, part, advice)?;
                 flags_after(view, advice)

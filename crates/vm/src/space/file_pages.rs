@@ -21,7 +21,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if start.checked_add(len).is_none_or(|end| end <= start) || page_offset.checked_add(len / PAGE).is_none() {
             return Err(CallError::Invalid("the range is empty or overflows"));
         }
-        let range = self.with_write(|| {
+        let range = self.try_with_write(|| {
             let view = self.shared_at(start)?;
             self.check_alike(&view, start, len)?;
             self.show_from(&view, start, len, page_offset)

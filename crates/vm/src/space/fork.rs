@@ -29,6 +29,13 @@ use faultless_platform::{Atomic, Ordering, Platform};
 impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes a copy of the space; nothing is left of it if memory runs out.
     pub fn fork(&self) -> Result<Self, CallError> {
+        match self.try_fork() {
+            Err(CallError::OutOfFrames(cause)) if self.vm().reclaim_after(&cause) => self.try_fork(),
+            result => result,
+        }
+    }
+
+    fn try_fork(&self) -> Result<Self, CallError> {
         let child = self.instance().create_space(self.limits)?;
         self.with_write(|| self.fork_locked(&child)).map(|()| child)
     }

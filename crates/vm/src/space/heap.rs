@@ -27,7 +27,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Moves the heap's end to `address` if that is possible; returns the end in force, as the raw system call does.
     pub fn brk(&self, address: u64) -> u64 {
-        let (end, added) = self.with_write(|| self.brk_locked(address));
+        let (mut end, mut added) = self.with_write(|| self.brk_locked(address));
+        if end != address && D::has_deferred(self.vm()) {
+            // It may be for want of frames.
+            self.vm().flush();
+            (end, added) = self.with_write(|| self.brk_locked(address));
+        }
         if let Some(added) = added.filter(|_| self.default_flags().contains(AreaFlags::LOCKED)) {
             self.populate_what_can_be(added);
         }

@@ -56,7 +56,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         // As Linux: a length so large that rounding it up overflows is none.
         let len = page_floor(len_bytes.wrapping_add(start - first).wrapping_add(PAGE - 1));
         let range = PageRange::new(first, len);
-        self.with_write(|| {
+        self.try_with_write(|| {
             if lock != PageLock::Unlock {
                 self.check_lock_of(range, len)?;
             }
@@ -115,7 +115,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Err(CallError::MayNotLock);
         }
         let limit_bytes = self.limits.lock_bytes;
-        self.with_write(|| {
+        self.try_with_write(|| {
             let is_within = self.has(Privileges::UNLIMITED_LOCKS) || self.mapped_bytes() / PAGE <= limit_bytes / PAGE;
             if what.contains(LockAll::CURRENT) && !is_within {
                 return Err(CallError::OverLockLimit { limit_bytes });

@@ -98,7 +98,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// As [`Space::mmap`], where the caller has judged what may be mapped so; Linux looks at that rather late.
     pub fn mmap_judged(&self, request: &MapRequest<'_, P>, verdict: Result<(), CallError>) -> Result<u64, CallError> {
         let len = check_shape(request)?;
-        let (range, flags) = self.with_write(|| self.place_and_map(request, len, verdict))?;
+        let (range, flags) = self.try_with_write(|| self.place_and_map(request, len, verdict))?;
         if request.populate == Populate::Now || flags.contains(AreaFlags::LOCKED) {
             self.populate_what_can_be(range);
         }
@@ -293,7 +293,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Err(CallError::Invalid("the range is empty or does not begin at a page"));
         }
         let range = PageRange::new(start, len_bytes).ok_or(CallError::Invalid("the range leaves user memory"))?;
-        self.with_write(|| self.unmap_locked(range))
+        self.try_with_write(|| self.unmap_locked(range))
     }
 
     /// Unmaps under the caller's write lock.

@@ -51,6 +51,7 @@ pub(crate) use zap::Emptied;
 use crate::addr::PageRange;
 use crate::area::Area;
 use crate::design::Design;
+use crate::error::CallError;
 use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
@@ -198,6 +199,15 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         result
     }
 
+    /// As [`Space::with_write`]; if there is no frame and some wait for the design's readers, frees those and tries again.
+    #[track_caller]
+    pub(super) fn try_with_write<R>(&self, act: impl Fn() -> Result<R, CallError>) -> Result<R, CallError> {
+        match self.with_write(&act) {
+            Err(CallError::OutOfFrames(cause)) if self.vm().reclaim_after(&cause) => self.with_write(act),
+            result => result,
+        }
+    }
+
     /// Takes the translations of `range` away from all CPUs.
     pub(crate) fn flush(&self, range: PageRange) {
         self.vm().cpus().shoot_down(self.vm().events(), &self.users, self.id, range);
@@ -205,11 +215,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Frees an area that nobody holds any more, after a grace period.
     pub(crate) fn free_area(&self, area: NonNull<Area<P, D>>) {
-        // SAFETY: the last holder calls; the area's fields are dropped here, readers in RCU sections see atomics only.
-        unsafe {
-            core::ptr::drop_in_place(area.as_ptr());
-            self.vm().areas.free_deferred(area);
-        }
+        // SAFETY: passed on: the last holder calls.
+        unsafe { self.vm().free_area(area) };
     }
 
     /// Adds pages to the resident size.

@@ -81,7 +81,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
         let rights = rights & AreaFlags::RIGHTS;
         let opened = Opened::default();
-        let result = self.with_write(|| {
+        let result = self.try_with_write(|| {
             let range = match from {
                 From::Start => inside,
                 From::StackStart => self.widened_to_stack(inside)?,

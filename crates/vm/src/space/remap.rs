@@ -77,7 +77,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
     pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
         let request = check(request)?;
-        let (start, grown) = self.with_write(|| self.remap_locked(&request))?;
+        let (start, grown) = self.try_with_write(|| self.remap_locked(&request))?;
         if let Some(grown) = grown {
             self.populate_what_can_be(grown);
         }

@@ -20,7 +20,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         let unmapped = CallError::Unmapped { address: start };
         let range = PageRange::between(start, end.min(USER_END)).filter(|range| range.end() == end).ok_or(unmapped)?;
-        self.with_write(|| {
+        self.try_with_write(|| {
             if let Some(address) = self.first_hole(range) {
                 return Err(CallError::Unmapped { address });
             }

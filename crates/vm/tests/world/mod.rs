@@ -75,13 +75,18 @@ macro_rules! for_each_design {
             #[allow(unused_imports, reason = "what a body needs differs")]
             use super::*;
             use faultless_sync::{Rwsem2012, RwsemV8};
-            use faultless_vm::design::{MmapSem, SpfV9, SpfV11, VmaLock};
+            use faultless_vm::design::{MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 
             fn run<$design: Design<Native>>() $body
 
             #[test]
             fn mmap_sem() {
                 run::<MmapSem<Rwsem2012<Native>>>();
+            }
+
+            #[test]
+            fn spf_srcu() {
+                run::<SpfSrcu<RwsemV8<Native>>>();
             }
 
             #[test]

@@ -1,0 +1,135 @@
+//! `spf-srcu`: a fault first tries without the semaphore, and holds its area by SRCU (seed 2: the 2017 series).
+//!
+//! # Guarantee
+//! That of `speculation`, whose protocol it is; this file says how an area is held: the whole attempt is an SRCU section,
+//! which may sleep, and a removed area is freed after an SRCU grace period, with its hold on its object: the file behind it
+//! is let go of late, by whoever polls.
+//!
+//! | who | does | writes to shared lines |
+//! |---|---|---|
+//! | speculative fault | looks up inside an SRCU section; finds the page-table lock busy: gives up as `spf_pte_lock` | 3: the page-table lock 2, the entry 1; SRCU's counts are the CPU's own |
+//! | classic fault | as `mmap-sem` | as `mmap-sem` |
+//! | writer | as `mmap-sem`, plus sequence counts; defers removed areas, and drives grace periods now and then | 8: as `mmap-sem`; the sequence of each area that faults elsewhere 2 |
+//!
+//! # What it costs instead
+//! A grace period adds up two counts of every CPU twice, and waits for faults that sleep. On Linux its callbacks were what
+//! the 2018 series gave as the reason to leave SRCU: 20 % in will-it-scale (seed 1). Here whoever changes the map polls.
+//!
+//! # Memory that waits
+//! Whoever finds no frame flushes what waits for SRCU and tries once more (`Vm::reclaim_after`), outside any section.
+//!
+//! # Reconstructed
+//! The series' tree of areas is guarded by a sequence lock against lookups that race with a rotation; the index here is never
+//! seen half changed, so a lookup needs an RCU section for its nodes and nothing more.
+
+use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
+use crate::area::Area;
+use crate::instance::Vm;
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::ptr::NonNull;
+use faultless_platform::Platform;
+use faultless_sync::{RcuHead, RwSemaphore, SeqCount, Srcu};
+
+/// See the module.
+pub type SpfSrcu<S> = Speculation<S, V2017>;
+
+/// The series of 2017.
+pub enum V2017 {}
+
+/// What an area needs to be freed late.
+pub struct DeferredArea<P: Platform> {
+    sequence: SeqCount<P>,
+    head: RcuHead<P>,
+    /// The instance, once the area is on its way out.
+    vm: UnsafeCell<*const ()>,
+}
+
+// SAFETY: `vm` is written once, by the writer that lets go of the area, and read by the callback afterwards.
+unsafe impl<P: Platform> Sync for DeferredArea<P> {}
+// SAFETY: the instance is shared by its threads and outlives its areas.
+unsafe impl<P: Platform> Send for DeferredArea<P> {}
+
+impl<P: Platform> Version<P> for V2017 {
+    const NAME: &'static str = "spf-srcu";
+    const WHEN_BUSY: WhenBusy = WhenBusy::GiveUp;
+    type InstanceState = Srcu<P>;
+    type SpaceState = ();
+    type AreaState = DeferredArea<P>;
+
+    fn new_instance_state(nr_cpus: usize) -> Srcu<P> {
+        Srcu::new(nr_cpus)
+    }
+
+    fn new_space_state() {}
+
+    fn new_area_state() -> DeferredArea<P> {
+        DeferredArea { sequence: SeqCount::new(), head: RcuHead::new(), vm: UnsafeCell::new(core::ptr::null()) }
+    }
+
+    #[inline]
+    fn sequence(area: &DeferredArea<P>) -> &SeqCount<P> {
+        &area.sequence
+    }
+
+    #[inline]
+    fn update_index((): &(), update: impl FnOnce()) {
+        update();
+    }
+
+    fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
+        // SAFETY: the area is alive until its callback runs; whoever may still find it reads neither of the two.
+        unsafe {
+            let state = &area.as_ref().state;
+            state.vm.get().write(core::ptr::from_ref(space.vm()).cast());
+            // From the area's own pointer, which may be used for all of it.
+            let head = area.byte_add(head_offset::<P, S>()).cast();
+            space.vm().design_state().defer(head, free::<P, S>);
+        }
+    }
+
+    fn flush(srcu: &Srcu<P>) {
+        srcu.flush();
+    }
+
+    #[inline]
+    fn poll(srcu: &Srcu<P>) {
+        srcu.poll();
+    }
+
+    fn has_deferred(srcu: &Srcu<P>) -> bool {
+        srcu.nr_deferred() != 0
+    }
+
+    #[inline]
+    fn with_area<S: RwSemaphore<P>, R>(
+        space: &SpeculativeSpace<P, S, Self>,
+        address: u64,
+        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> R,
+    ) -> Option<R> {
+        let _srcu = space.vm().design_state().read();
+        let entry = {
+            let _nodes = space.memory().rcu().read();
+            space.index().first_ending_after(address)?
+        };
+        // SAFETY: found inside the SRCU section, so not freed before it ends.
+        Some(act(unsafe { entry.area.as_ref() }))
+    }
+}
+
+const fn head_offset<P: Platform, S: RwSemaphore<P>>() -> usize {
+    offset_of!(Area<P, SpfSrcu<S>>, state) + offset_of!(DeferredArea<P>, head)
+}
+
+/// Frees the area that a head stands in.
+///
+/// # Safety
+/// The head is that of a removed area, whose SRCU grace period has passed.
+unsafe fn free<P: Platform, S: RwSemaphore<P>>(head: NonNull<RcuHead<P>>) {
+    // SAFETY: the caller's promise; the instance outlives its areas.
+    unsafe {
+        let area: SpeculativeArea<P, S, V2017> = head.byte_sub(head_offset::<P, S>()).cast();
+        let vm = area.as_ref().state.vm.get().read().cast::<Vm<P, SpfSrcu<S>>>();
+        (*vm).free_area(area);
+    }
+}
