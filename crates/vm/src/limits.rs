@@ -46,6 +46,9 @@ pub struct Limits {
     pub max_map_count: u64,
     /// Lowest address that may be mapped (vm.mmap_min_addr).
     pub mmap_min_addr: u64,
+    /// Lowest address that is chosen, for a hint, by a search, or for a stack that grows. On Linux a security module's
+    /// minimum counts here too, so that it may be higher than `mmap_min_addr`.
+    pub lowest_chosen: u64,
     /// Largest total size in bytes (RLIMIT_AS).
     pub address_space_bytes: u64,
     /// Largest size of private writable memory in bytes (RLIMIT_DATA).
@@ -70,6 +73,7 @@ impl Default for Limits {
         Self {
             max_map_count: 65_530,
             mmap_min_addr: 0x1_0000,
+            lowest_chosen: 0x1_0000,
             address_space_bytes: u64::MAX,
             data_bytes: u64::MAX,
             lock_bytes: u64::MAX,

@@ -34,7 +34,7 @@ pub enum Advice {
     DontNeed,
     /// Drop the pages, also locked ones (`MADV_DONTNEED_LOCKED`).
     DontNeedLocked,
-    /// The pages may be dropped until they are written again (`MADV_FREE`); nothing reclaims here, so they stay.
+    /// The pages may be dropped until they are written again (`MADV_FREE`); they stay until `PageOut` drops them.
     Free,
     /// Drop the object's own pages: they are zeros from now on (`MADV_REMOVE`).
     Remove,
@@ -66,7 +66,7 @@ pub enum Advice {
     Collapse,
     /// The pages will not be needed soon (`MADV_COLD`).
     Cold,
-    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here.
+    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here, so it drops what `Free` gave up.
     PageOut,
     /// Make every access a bad one, without cutting the area (`MADV_GUARD_INSTALL`).
     GuardInstall,
@@ -184,6 +184,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
             Advice::Free => {
                 self.free_lazily(part);
+                Ok(())
+            }
+            Advice::PageOut if view.object.is_none() => {
+                self.zap(part, Emptied::GivenUp);
                 Ok(())
             }
             Advice::GuardInstall => self.install_guards(area, part),

@@ -170,7 +170,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if hint < PAGE {
             return self.search_aligned(alignment, len);
         }
-        let start = page_floor(hint).max(page_ceil(self.limits.mmap_min_addr)?);
+        let start = page_floor(hint).max(page_ceil(self.limits.lowest_chosen)?);
         self.at_hint(start, len).or_else(|| self.search_locked(len))
     }
 
@@ -220,7 +220,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     pub(super) fn search_locked(&self, len: u64) -> Option<PageRange> {
-        let (low, base) = (self.limits.mmap_min_addr.max(PAGE), self.limits.mmap_base);
+        let (low, base) = (self.limits.lowest_chosen.max(PAGE), self.limits.mmap_base);
         self.search_between(len, low..base).or_else(|| self.search_between(len, base..USER_END))
     }
 

@@ -48,7 +48,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     fn may_grow(&self, stack: &AreaView<P>, start: u64) -> bool {
         let added = stack.start - start;
-        start >= self.limits.mmap_min_addr
+        start >= self.limits.lowest_chosen
             && self.is_gap_kept(stack, start)
             && stack.end - start <= self.limits.stack_bytes
             && self.check_expansion(stack.flags, added, 0).is_ok()

@@ -7,7 +7,7 @@
 use super::Space;
 use crate::addr::{PAGE, PageRange, USER_END};
 use crate::design::Design;
-use crate::entry::Entry;
+use crate::entry::{Entry, EntryFlags};
 use crate::gather::Gather;
 use crate::table::Tables;
 use core::ops::Range;
@@ -23,6 +23,8 @@ pub(crate) enum Emptied {
     Pages,
     /// Those that map the object's own pages; private copies and guards stay.
     ObjectPages,
+    /// Private pages that MADV_FREE gave up and nobody wrote since: nothing else leaves one clean. Shared ones stay.
+    GivenUp,
 }
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
@@ -94,6 +96,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Emptied::All => true,
             Emptied::Pages => !entry.is_guard(),
             Emptied::ObjectPages => entry.holds_frame() && self.memory().page(entry.pfn()).kind() == Kind::Object,
+            Emptied::GivenUp => {
+                let is_clean = entry.holds_frame() && !entry.has(EntryFlags::DIRTY);
+                is_clean && self.memory().page(entry.pfn()).nr_references() == 1
+            }
         }
     }
 }
