@@ -4,7 +4,9 @@ use crate::table::{ROOT, row};
 
 #[test]
 fn row_24_dontneed_forgets_private_pages_and_keeps_shared_ones() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #1 rw private|anon|fixed - 0            => @0
         mmap @2 #1 rw shared|anon|fixed - 0             => @2
         store @0 8                                      => ok
@@ -13,12 +15,15 @@ fn row_24_dontneed_forgets_private_pages_and_keeps_shared_ones() {
         madvise @2 #1 dontneed                          => ok
         load @0                                         => byte 0
         load @2                                         => byte 8
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_25_remove_makes_a_hole_in_what_is_shared() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 rw shared|anon|fixed - 0             => @0
         mmap @2 #2 rw private|anon|fixed - 0            => @2
         mmap @4 #2 rw private|fixed rw 0                => @4
@@ -28,12 +33,15 @@ fn row_25_remove_makes_a_hole_in_what_is_shared() {
         load @1                                         => byte 6
         madvise @2 #1 remove                            => EINVAL
         madvise @4 #1 remove                            => EACCES
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_26_across_a_hole_advice_is_taken_and_enomem_answered() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #1 rw private|anon|fixed - 0            => @0
         mmap @2 #1 rw private|anon|fixed - 0            => @2
         store @0 1                                      => ok
@@ -41,12 +49,15 @@ fn row_26_across_a_hole_advice_is_taken_and_enomem_answered() {
         madvise @0 #3 dontneed                          => ENOMEM
         load @0                                         => byte 0
         load @2                                         => byte 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_27_madvise_checks_its_arguments() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 rw private|anon|fixed - 0            => @0
         fill @0 2 1                                     => 2
         madvise @0+1 #1 dontneed                        => EINVAL
@@ -57,12 +68,15 @@ fn row_27_madvise_checks_its_arguments() {
         load @0                                         => byte 0
         load @1                                         => byte 2
         madvise @0 0xffffffffffffffff dontneed          => EINVAL
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_28_locked_inaccessible_and_shared_pages_are_special() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 rw private|anon|fixed - 0            => @0
         fill @0 2 1                                     => 2
         mlock @0 #1                                     => ok
@@ -75,12 +89,15 @@ fn row_28_locked_inaccessible_and_shared_pages_are_special() {
         load @1                                         => byte 0
         mmap @4 #1 rw shared|anon|fixed - 0             => @4
         madvise @4 #1 free                              => EINVAL
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_29_populating_needs_rights_and_a_mapping() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 none private|anon|fixed - 0          => @0
         madvise @0 #1 populate_write                    => EINVAL
         madvise @0 #1 populate_read                     => EINVAL
@@ -90,12 +107,15 @@ fn row_29_populating_needs_rights_and_a_mapping() {
         mincore @4 #2 0                                 => bits 10
         madvise @4 #3 populate_read                     => ENOMEM
         mincore @4 #2 0                                 => bits 11
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_30_a_child_gets_what_advice_leaves_it() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #4 rw private|anon|fixed - 0            => @0
         fill @0 4 5                                     => 4
         madvise @0 #1 dontfork                          => ok
@@ -107,12 +127,15 @@ fn row_30_a_child_gets_what_advice_leaves_it() {
             load @2                                     => byte 7
         load @0                                         => byte 5
         load @1                                         => byte 6
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_31_a_guard_is_no_mapping_and_no_cut() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #4 rw private|anon|fixed - 0            => @0
         fill @0 4 1                                     => 4
         madvise @1 #2 guard_install                     => ok
@@ -127,5 +150,6 @@ fn row_31_a_guard_is_no_mapping_and_no_cut() {
         madvise @1 #1 guard_remove                      => ok
         load @1                                         => byte 0
         load @2                                         => MAPERR @2
-    ");
+    ",
+    );
 }

@@ -4,7 +4,9 @@ use crate::table::{ROOT, row};
 
 #[test]
 fn row_37_mincore_tells_what_is_in_memory() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #4 rw private|anon|fixed - 0            => @0
         store @0 1                                      => ok
         mincore @0 #4 0                                 => bits 1000
@@ -14,12 +16,15 @@ fn row_37_mincore_tells_what_is_in_memory() {
         mincore @3 #2 0                                 => ENOMEM
         mincore @0 #4 1                                 => EFAULT
         mincore @0 0 0                                  => bits 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_38_msync_checks_its_arguments() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 rw shared|fixed rw 0                 => @0
         mmap @3 #1 rw private|anon|locked|fixed - 0     => @3
         msync @0+1 #1 sync                              => EINVAL
@@ -31,12 +36,15 @@ fn row_38_msync_checks_its_arguments() {
         msync @3 #1 invalidate                          => EBUSY
         msync @3 #1 sync                                => ok
         msync @8 0 sync                                 => ok
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_39_mlock_rounds_down_and_needs_mappings() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 rw private|anon|fixed - 0            => @0
         mlock @1 #2                                     => ENOMEM
         mlock @0+0x10 0x10                              => ok
@@ -45,18 +53,25 @@ fn row_39_mlock_rounds_down_and_needs_mappings() {
         mlock2 @0 #1 onfault                            => ok
         munlock @0 #2                                   => ok
         madvise @0 #2 dontneed                          => ok
-    ");
-    row("user lock=0x2000", "
+    ",
+    );
+    row(
+        "user lock=0x2000",
+        "
         mmap @0 #4 rw private|anon|fixed - 0            => @0
         mlock @0 #3                                     => ENOMEM
         mlock @0 #2                                     => ok
         mlock @0 #2                                     => ok
         mlock @2 #1                                     => ENOMEM
         mmap @8 #1 rw private|anon|locked|fixed - 0     => EAGAIN
-    ");
-    row("user lock=0", "
+    ",
+    );
+    row(
+        "user lock=0",
+        "
         mmap @0 #4 rw private|anon|fixed - 0            => @0
         mlock @0 #1                                     => EPERM
         mmap @8 #1 rw private|anon|locked|fixed - 0     => EPERM
-    ");
+    ",
+    );
 }

@@ -4,7 +4,9 @@ use crate::table::{ROOT, row};
 
 #[test]
 fn row_32_a_file_ends_in_zeros_and_then_in_bus_errors() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #8 rw shared|fixed rw 0                 => @0
         mmap @8 #8 rw private|fixed rw 0                => @8
         load @5+0x7ff                                   => file 0x57ff
@@ -31,5 +33,6 @@ fn row_32_a_file_ends_in_zeros_and_then_in_bus_errors() {
         load @10                                        => byte 0
         load @1                                         => byte 0
         load @0                                         => file 0
-    ");
+    ",
+    );
 }

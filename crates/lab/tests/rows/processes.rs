@@ -4,7 +4,9 @@ use crate::table::{ROOT, row};
 
 #[test]
 fn row_41_fork_copies_what_is_private_and_shares_the_rest() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #1 rw private|anon|fixed - 0            => @0
         mmap @2 #1 rw shared|anon|fixed - 0             => @2
         store @0 1                                      => ok
@@ -16,12 +18,15 @@ fn row_41_fork_copies_what_is_private_and_shares_the_rest() {
             load @0                                     => byte 2
         load @0                                         => byte 1
         load @2                                         => byte 2
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_42_calls_on_bad_memory_fail_and_send_no_signal() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @0 #2 rw private|anon|fixed - 0            => @0
         mprotect @1 #1 r                                => ok
         output @4 0x10                                  => EFAULT
@@ -30,5 +35,6 @@ fn row_42_calls_on_bad_memory_fail_and_send_no_signal() {
         input @0 0x10 3                                 => 0x10
         load @0+0xf                                     => byte 3
         discard @4 1                                    => 1
-    ");
+    ",
+    );
 }

@@ -4,19 +4,24 @@ use crate::table::{ROOT, row};
 
 #[test]
 fn row_33_a_stack_grows_by_a_touch_far_below() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @300 #1 rw private|anon|growsdown|fixed - 0    => @300
         store @299 1                                        => ok
         look                                                => [299,301)rw-p
         store @199 1                                        => ok
         look                                                => [199,301)rw-p
         load @250                                           => byte 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_34_the_gap_below_a_stack_stays_free() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         mmap @600 #1 rw private|anon|growsdown|fixed - 0    => @600
         mmap @0 #1 rw private|anon|fixed - 0                => @0
         store @257 1                                        => ok
@@ -24,12 +29,15 @@ fn row_34_the_gap_below_a_stack_stays_free() {
         look                                                => [0,1)rw-p [257,601)rw-p
         mmap @200 #1 rw private|anon|fixed - 0              => @200
         load @200                                           => byte 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn row_35_the_heap_ends_where_brk_says_or_where_it_did() {
-    row(ROOT, "
+    row(
+        ROOT,
+        "
         brk 0                                           => @576+0x123
         brk @576                                        => @576+0x123
         brk @578+0x234                                  => @578+0x234
@@ -43,9 +51,13 @@ fn row_35_the_heap_ends_where_brk_says_or_where_it_did() {
         brk @578                                        => @578
         load @578                                       => MAPERR @578
         look                                            => [577,578)rw-p [590,591)r--p
-    ");
-    row("root data=0x2000", "
+    ",
+    );
+    row(
+        "root data=0x2000",
+        "
         brk @577                                        => @577
         brk @580                                        => @577
-    ");
+    ",
+    );
 }

@@ -425,16 +425,14 @@ fn fill_around() -> Result<(), i32> {
 
 /// Lets the heap begin in the window, and forgets the program's own data, whose size counts with the heap's.
 fn move_heap() -> Result<(), i32> {
-    let steps = [
-        (libc::PR_SET_MM_START_BRK, HEAP_START),
-        (libc::PR_SET_MM_BRK, HEAP_START),
-        (libc::PR_SET_MM_START_DATA, WINDOW),
-        (libc::PR_SET_MM_END_DATA, WINDOW),
-    ];
-    for (what, address) in steps {
-        // SAFETY: numbers that the kernel keeps; the C library's heap is not used any more.
-        unsafe { raw!(libc::SYS_prctl, libc::PR_SET_MM, what, address, 0, 0) }?;
-    }
+    // All at once, which needs no rights; what is neither data nor heap is anywhere, in order.
+    let below = WINDOW - PAGE;
+    let mut map = [below; 13];
+    (map[0], map[4], map[5]) = (below - PAGE, HEAP_START, HEAP_START);
+    // No auxiliary vector, no other executable.
+    (map[11], map[12]) = (0, u64::from(u32::MAX) << 32);
+    // SAFETY: the kernel reads the map and keeps the numbers; the C library's heap is not used any more.
+    unsafe { raw!(libc::SYS_prctl, libc::PR_SET_MM, libc::PR_SET_MM_MAP, map.as_ptr(), size_of_val(&map), 0) }?;
     Ok(())
 }
 
