@@ -222,7 +222,7 @@ pub fn designs() -> Vec<&'static str> {
 }
 
 /// Returns the names that were asked for, or all; each of them must be known.
-fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<Vec<String>, Failure> {
+pub fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<Vec<String>, Failure> {
     if asked.is_empty() {
         return Ok(names.into_iter().map(Into::into).collect());
     }

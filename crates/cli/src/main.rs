@@ -16,6 +16,7 @@ mod record;
 mod replay;
 mod report;
 mod size;
+mod stat;
 mod table;
 mod trace_cmd;
 
@@ -45,6 +46,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Replays a recorded trace under locking designs and compares them.
     Replay(replay::ReplayArgs),
+    /// Counts what happens in a workload or a trace, as perf stat does.
+    Stat(stat::StatArgs),
     /// Compares results with each other.
     Compare(compare::CompareArgs),
     /// Lists saved results, and prints them.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args, cli.color),
         Command::Bench(args) => bench::run(&args, cli.color),
         Command::Replay(args) => replay::run(&args, cli.color),
+        Command::Stat(args) => stat::run(&args, cli.color),
         Command::Compare(args) => compare::run(&args, cli.color),
         Command::Report(args) => report::run(&args),
         Command::Trace(args) => trace_cmd::run(&args),

@@ -17,6 +17,7 @@ pub mod measure;
 pub mod plan;
 pub mod replay;
 pub mod report;
+pub mod stat;
 pub mod stats;
 pub mod watch;
 

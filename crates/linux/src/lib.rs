@@ -9,6 +9,7 @@
 mod child;
 mod convert;
 mod costs;
+pub mod counters;
 mod drain;
 mod error;
 mod files;

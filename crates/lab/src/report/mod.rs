@@ -17,6 +17,7 @@ mod read;
 pub mod replay;
 pub mod saved;
 mod set;
+pub mod stat;
 mod unit;
 
 pub use read::{ReadError, parse, read};

@@ -29,11 +29,11 @@ impl<W: Write> Stream<W> {
         Self { names, state: Mutex::new(State { out, began_ns: None, error: None }) }
     }
 
-    /// Ends the stream; returns where it went, and why it broke off if it did.
-    pub fn finish(self) -> (W, Option<io::Error>) {
-        let mut state = self.state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Hands on what was written so far; returns why the stream broke off, if it did.
+    pub fn flush(&self) -> Option<io::Error> {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let flushed = state.out.flush().err();
-        (state.out, state.error.or(flushed))
+        state.error.take().or(flushed)
     }
 }
 
@@ -69,22 +69,35 @@ mod tests {
     use super::*;
     use faultless_platform::ThreadToken;
 
+    #[derive(Clone, Default)]
+    struct Shared(std::sync::Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     fn happening(name: &'static str, value: u64, now: fn() -> u64) -> Happening {
         Happening { event: Event::Point { name, value }, cpu: 1, thread: ThreadToken::from_bits(3), now }
     }
 
     #[test]
     fn chosen_events_of_the_window_are_written_with_time_and_address() {
-        let stream = Stream::new(vec!["spf".into()], Vec::new());
+        let out = Shared::default();
+        let stream = Stream::new(vec!["spf".into()], out.clone());
         stream.note(&happening("spf", 1, || 5));
         stream.note(&happening(BEGIN, 0, || 10));
         stream.note(&happening("spf", 0x7000, || 1_000_000_035));
         stream.note(&happening("cow", 0x8000, || 1_000_000_036));
         stream.note(&happening(END, 0, || 1_000_000_040));
         stream.note(&happening("spf", 2, || 1_000_000_050));
-        let (out, error) = stream.finish();
+        assert!(stream.flush().is_none());
         let expected = "[    1.000000025] cpu 1   thread 3    spf                        address 0x7000\n";
-        assert_eq!((String::from_utf8(out).expect("text").as_str(), error.is_none()), (expected, true));
+        assert_eq!(String::from_utf8_lossy(&out.0.lock().expect("no panic")), expected);
     }
 
     #[test]
@@ -92,6 +105,6 @@ mod tests {
         let stream = Stream::new(vec!["spf".into()], &mut [][..]);
         stream.note(&happening(BEGIN, 0, || 10));
         (0..3).for_each(|_| stream.note(&happening("spf", 0, || 20)));
-        assert!(stream.finish().1.is_some());
+        assert!(stream.flush().is_some());
     }
 }

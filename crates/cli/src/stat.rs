@@ -1,0 +1,221 @@
+//! `faultless stat`: what happens in a workload or a trace, counted as `perf stat` counts it.
+//!
+//! # Guarantee
+//! What is not counted is said to be so. The exit code is 0 if everything ran, 1 if something failed, 2 if the command was
+//! not understood, 130 if it was interrupted; what was counted is printed all the same.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use faultless_lab::experiment::{DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_lab::host;
+use faultless_lab::measure::{HOST_DESIGN, Mode, on_interrupt};
+use faultless_lab::plan::{self, Losses, Options, Pace};
+use faultless_lab::report::MachineInfo;
+use faultless_lab::report::stat::{Parts, StatReport, human, markdown, result_set};
+use faultless_lab::stat::{self, Arm, Locks, Outcome, Setup, Subject, Tap, events};
+use faultless_lab::workloads::{Spec, SpecError, WORKLOADS};
+use faultless_trace::Trace;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::bench::{designs, known};
+use crate::message::{Color, Failure, Tone, say};
+use crate::nearest::unknown;
+use crate::output::OutputArgs;
+use crate::replay::distinct;
+use crate::table::Format;
+use crate::{duration, size};
+
+/// The arguments of `stat`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  faultless stat -e faults,spf,'pagefault:*' malloc1 --design spf-v11 --cpus 2
+  faultless stat -e faults,spf -r 5 --design spf-v11,linux -- ebizzy -mTt 16
+  faultless stat --locks examples/mapper.trace --design mmap-sem
+  faultless stat --vmstat page_fault1 --design vma-lock
+  faultless stat --trace -e 'pagefault:*' malloc1 --design spf-v11 -d 10ms
+
+Events are counted while the workload works: its setting up and its end are left out. On the design linux, the host's own \
+kernel, they are the kernel's counts where it has any: page faults and the like by perf, of the processes of the run from \
+their beginning to their end, and /proc/vmstat's counters, which are the whole system's; what nobody counts is \
+<not supported>.
+
+--locks and --trace watch the run, which takes time: the run's times and rates are then not those of an unwatched one.")]
+pub struct StatArgs {
+    /// The workload with its flags, or a recorded trace. Flags of a workload stand behind `--`, or with it in one word.
+    #[arg(value_name = "WORKLOAD|FILE", required = true)]
+    subject: Vec<String>,
+
+    /// Events to count, by name or pattern. Example: -e faults,spf,'pagefault:*'
+    #[arg(short, long, value_name = "EVENTS", default_value = events::DEFAULT, hide_default_value = true)]
+    event: Vec<String>,
+
+    /// Designs to count under, one block for each; spf-v11 unless named. Example: --design spf-v11,linux
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "spf-v11")]
+    design: Vec<String>,
+
+    /// Semaphores beneath the designs. Example: --semaphore rwsem-2012
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
+    semaphore: Vec<String>,
+
+    /// The machine to run on. Example: --machine native
+    #[arg(long, value_name = "NAME", default_value = "native")]
+    machine: String,
+
+    /// How many CPUs work; as many as this machine has unless said. Example: --cpus 2
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: Vec<u16>,
+
+    /// Runs, of which the mean and the spread are printed. Example: -r 5
+    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1)]
+    runs: u32,
+
+    /// How long a workload works; a trace takes as long as it takes. Example: -d 200ms
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
+    duration: u64,
+
+    /// Give each worker of a workload an address space of its own.
+    #[arg(long)]
+    processes: bool,
+
+    /// Print all counters in the form of /proc/vmstat, of all runs together; of the events only those asked for by -e.
+    #[arg(long)]
+    vmstat: bool,
+
+    /// Print what each lock and each caller costs, as lockmeter did: how long it is held and waited for, and how often.
+    #[arg(long)]
+    locks: bool,
+
+    /// Print the chosen events as they happen, with time and address: before the result, or on standard error if the
+    /// result goes to standard output in another format than human.
+    #[arg(long)]
+    trace: bool,
+
+    /// Draws the order of the designs in each run. Example: --seed 7
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Physical memory; as much as is needed unless said. Example: --memory 2G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<usize>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &StatArgs, color: Color) -> Result<ExitCode, Failure> {
+    let setup = setup(args)?;
+    args.output.prepare()?;
+    warn(&setup, color);
+    on_interrupt();
+    let bar = progress_bar(setup.arms().len() * setup.runs);
+    let tap = |arm: &Arm, run: usize| tap(args, arm, run);
+    let outcome = stat::run(&setup, &tap, &|made| bar.set_position(made as u64));
+    bar.finish_and_clear();
+    print(args, &setup, &outcome, color)?;
+    Ok(complain(&outcome, color))
+}
+
+fn setup(args: &StatArgs) -> Result<Setup, Failure> {
+    if args.machine != "native" {
+        return Err(Failure::usage(unknown("machine", &args.machine, ["native"].into_iter())));
+    }
+    let chosen = events::choose(&args.event.join(","));
+    let events = chosen.map_err(|wrong| Failure::usage(unknown("event", &wrong, events::known())))?;
+    let cpus = if args.cpus.is_empty() { vec![host::cpus()] } else { args.cpus.iter().map(|&n| n.into()).collect() };
+    Ok(Setup {
+        designs: known("design", &args.design, designs())?,
+        semaphores: known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?,
+        cpus: distinct(&cpus),
+        events,
+        runs: args.runs as usize,
+        seed: args.seed,
+        locks: if args.locks { Locks::Watched } else { Locks::Unwatched },
+        memory_bytes: args.memory,
+        subject: subject(args)?,
+    })
+}
+
+/// Understands what is to run: a workload if there is one of that name, otherwise a file.
+fn subject(args: &StatArgs) -> Result<Subject, Failure> {
+    let text = args.subject.join(" ");
+    let wrong = match Spec::parse(&text) {
+        Ok(spec) => {
+            let mode = if args.processes { Mode::Processes } else { Mode::Threads };
+            return Ok(Subject::Workload { spec: Box::new(spec), duration_ns: args.duration, mode });
+        }
+        Err(wrong) => wrong,
+    };
+    let path = PathBuf::from(&text);
+    match wrong {
+        SpecError::Unknown(_) if path.exists() || text.contains('/') || text.ends_with(".trace") => open(&path),
+        SpecError::Unknown(name) => {
+            let names = WORKLOADS.iter().map(|workload| workload.name);
+            Err(Failure::usage(format!("{}, or the path of a trace", unknown("workload", &name, names))))
+        }
+        other => Err(Failure::usage(other)),
+    }
+}
+
+fn open(path: &Path) -> Result<Subject, Failure> {
+    let name = path.display();
+    let trace = Trace::open(path).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    let options = Options { pace: Pace::None, losses: Losses::Refused };
+    let plan = plan::plan(&trace, options).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    let name = path.file_name().map_or(name.to_string(), |name| name.to_string_lossy().into());
+    Ok(Subject::Trace { name, trace: Box::new(trace), plan: Box::new(plan) })
+}
+
+/// Opens the stream of a run, if there is to be one.
+fn tap(args: &StatArgs, arm: &Arm, run: usize) -> Option<Tap> {
+    if !args.trace {
+        return None;
+    }
+    let is_free = args.output.format == Format::Human || args.output.out.is_some();
+    let mut tap: Tap = if is_free { Box::new(io::BufWriter::new(io::stdout())) } else { Box::new(io::stderr()) };
+    // A reader that has gone away is noticed by the stream itself.
+    let _ = writeln!(tap, "# run {} under {arm}", run + 1);
+    Some(tap)
+}
+
+fn warn(setup: &Setup, color: Color) {
+    let there_are = host::cpus();
+    if let Some(many) = setup.cpus.iter().find(|&&cpus| cpus > there_are) {
+        let what = format!("{many} CPUs were asked for, and there are {there_are}: workers will wait for them");
+        say(color, Tone::Warning, &what);
+    }
+    let on_host = setup.designs.iter().any(|design| design == HOST_DESIGN);
+    if on_host && setup.locks == Locks::Watched {
+        say(color, Tone::Warning, "the host's locks are not watched: --locks shows those of the virtual memory");
+    }
+}
+
+/// Returns a bar that is shown on a terminal only.
+fn progress_bar(runs: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("counting [{bar:40}] run {pos} of {len}, {eta} left");
+    ProgressBar::new(runs as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+}
+
+fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
+    let machine = MachineInfo::native();
+    let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
+    let parts = Parts { has_events: has_choice || !args.vmstat, has_vmstat: args.vmstat };
+    let report = StatReport { machine: &machine, setup, outcome, parts };
+    let human = |out: &mut dyn Write| human::write(&report, out);
+    let markdown = |out: &mut dyn Write| markdown::write(&report, out);
+    args.output.hand_out(&result_set(&report), human, markdown, color)
+}
+
+/// Says on stderr what failed; returns the exit code.
+fn complain(outcome: &Outcome, color: Color) -> ExitCode {
+    let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| (&arm.arm, error)));
+    let mut code = ExitCode::SUCCESS;
+    for (arm, error) in failed {
+        say(color, Tone::Error, &format!("under {arm}: {error}"));
+        code = ExitCode::FAILURE;
+    }
+    if outcome.was_interrupted { ExitCode::from(130) } else { code }
+}
