@@ -15,8 +15,11 @@ case "${1:-}" in
     exit 2
     ;;
 esac
-prefix=${1:-/usr/local}
-to=${DESTDIR:-}$prefix
+absolute() {
+    case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$PWD/$1" ;; esac
+}
+prefix=$(absolute "${1:-/usr/local}")
+to=${DESTDIR:+$(absolute "$DESTDIR")}$prefix
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here"
 
@@ -29,10 +32,17 @@ file() {
 version=$(printf '%s\n' "$built" | sed -n 's/.*faultless-refpage[@#]\([0-9.]*\)".*/\1/p' | tail -n 1)
 
 mkdir -p "$to/lib/pkgconfig" "$to/include"
-for name in libfaultless_refpage.so libfaultless_refpage.a libfaultless_refpage_preload.so; do
+for name in libfaultless_refpage.a libfaultless_refpage_preload.so; do
     install -m 644 "$(file "$name")" "$to/lib/$name"
 done
+# The name that build.rs gives it: programs look for this one, the linker for the other.
+install -m 644 "$(file libfaultless_refpage.so)" "$to/lib/libfaultless_refpage.so.0"
+ln -sf libfaultless_refpage.so.0 "$to/lib/libfaultless_refpage.so"
 install -m 644 include/faultless_refpage.h "$to/include/"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" pkgconfig/faultless-refpage.pc.in \
     >"$to/lib/pkgconfig/faultless-refpage.pc"
+# The dynamic linker finds what is in these two by its cache alone.
+case "$(id -u):$to" in
+0:/usr | 0:/usr/local) ldconfig ;;
+esac
 echo "installed to $to" >&2

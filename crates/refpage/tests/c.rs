@@ -29,9 +29,11 @@ fn prefix() -> &'static Path {
     PREFIX.get_or_init(|| {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        // By a relative name, which must lead to where the caller stands.
         run(Command::new("sh")
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/install.sh"))
-            .arg(&prefix)
+            .arg("installed")
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
             .env("CARGO_ARGS", format!("--target-dir {}", target.display())));
         prefix
     })
@@ -64,6 +66,17 @@ fn a_c_program_links_dynamically() {
     let program = compile("check-dynamic", &pkg_config(&["--libs"]));
     let found = Command::new(program).env("LD_LIBRARY_PATH", prefix().join("lib")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "ok\n");
+}
+
+#[test]
+fn the_shared_library_has_a_versioned_name() {
+    if !has("readelf") {
+        return;
+    }
+    let library = prefix().join("lib/libfaultless_refpage.so");
+    assert_eq!(std::fs::read_link(&library).unwrap().to_str(), Some("libfaultless_refpage.so.0"));
+    let text = run(Command::new("readelf").arg("-d").arg(library));
+    assert!(text.contains("soname: [libfaultless_refpage.so.0]"), "{text}");
 }
 
 #[test]
