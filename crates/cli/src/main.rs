@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod check;
 mod compare;
 mod duration;
 mod message;
@@ -40,6 +41,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Puts what is promised to the test.
+    Check(check::CheckArgs),
     /// Runs a program and records what it does to its memory.
     Record(record::RecordArgs),
     /// Measures workloads under locking designs and on the host's own kernel.
@@ -59,6 +62,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
+        Command::Check(args) => check::run(&args, cli.color),
         Command::Record(args) => record::run(&args, cli.color),
         Command::Bench(args) => bench::run(&args, cli.color),
         Command::Replay(args) => replay::run(&args, cli.color),

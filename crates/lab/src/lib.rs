@@ -14,6 +14,7 @@ pub mod experiment;
 mod ground;
 pub mod host;
 pub mod measure;
+pub mod oracle;
 pub mod plan;
 pub mod replay;
 pub mod report;

@@ -137,6 +137,48 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         stored.map(|((), faults)| faults)
     }
 
+    /// Reads bytes, across pages; on an error, so many bytes were read before.
+    pub fn read_bytes(&self, address: u64, out: &mut [u8]) -> Result<(), (usize, AccessError)> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = address.wrapping_add(done as u64);
+            let rest = &mut out[done..];
+            let len = rest.len().min(PAGE_BYTES - byte_offset(at));
+            let read = self.access(at, Access::Read, |page| {
+                for (place, byte) in rest[..len].iter_mut().enumerate() {
+                    // SAFETY: `access` gives a mapped frame; the bytes lie inside it and are accessed atomically by all guests.
+                    let cell = unsafe { P::AtomicU8::view(page.add(byte_offset(at) + place)) };
+                    // Relaxed: a program's plain load.
+                    *byte = cell.load(Ordering::Relaxed);
+                }
+            });
+            read.map_err(|error| (done, error))?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes, across pages; on an error, so many bytes were written before.
+    pub fn write_bytes(&self, address: u64, bytes: &[u8]) -> Result<(), (usize, AccessError)> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = address.wrapping_add(done as u64);
+            let rest = &bytes[done..];
+            let part = &rest[..rest.len().min(PAGE_BYTES - byte_offset(at))];
+            let written = self.access(at, Access::Write, |page| {
+                for (place, &byte) in part.iter().enumerate() {
+                    // SAFETY: as in `read_bytes`.
+                    let cell = unsafe { P::AtomicU8::view(page.add(byte_offset(at) + place)) };
+                    // Relaxed: a program's plain store.
+                    cell.store(byte, Ordering::Relaxed);
+                }
+            });
+            written.map_err(|error| (done, error))?;
+            done += part.len();
+        }
+        Ok(())
+    }
+
     /// Fetches an instruction from `address`.
     pub fn fetch(&self, address: u64) -> Result<FaultsTaken, AccessError> {
         self.access(address, Access::Fetch, |_| ()).map(|((), faults)| faults)

@@ -74,7 +74,7 @@ impl AreaSeen {
             Err(seen) => 0x5bd1_e995 ^ (seen.signo as u64) << 8 ^ (seen.code as u64) << 16,
         };
         // The place counts: two pages that changed places are a difference.
-        (content ^ address / PAGE).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(17)
+        (content ^ (address / PAGE)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(17)
     }
 }
 

@@ -188,6 +188,16 @@ impl Host {
     }
 }
 
+/// Returns RLIMIT_MEMLOCK and RLIMIT_STACK of this process; `None` is no limit.
+pub fn usual_limits() -> [Option<u64>; 2] {
+    [libc::RLIMIT_MEMLOCK, libc::RLIMIT_STACK].map(|resource| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel writes the structure.
+        let result = unsafe { libc::getrlimit(resource, &mut limit) };
+        (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    })
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         self.process.end();

@@ -161,8 +161,10 @@ fn mincore(child: &Child, op: &Op) -> Answer {
 
 /// Returns a number for a vector of bits; the first 48 of them can be read off it.
 pub fn fold(bits: impl Iterator<Item = u8>) -> u64 {
-    bits.enumerate()
-        .fold(0, |sum, (place, bit)| sum ^ u64::from(bit) << (place % 48) ^ u64::from(bit) * (place as u64 / 48) << 48)
+    bits.enumerate().fold(0, |sum, (place, bit)| {
+        let rest = (u64::from(bit) * (place as u64 / 48)) << 48;
+        sum ^ (u64::from(bit) << (place % 48)) ^ rest
+    })
 }
 
 /// Most bytes that go through a pipe at once, so that the answer is all or nothing.

@@ -1,0 +1,29 @@
+//! `faultless check`: what is promised, put to the test.
+
+mod oracle;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::message::{Color, Failure};
+
+/// The arguments of `check`.
+#[derive(Args)]
+pub struct CheckArgs {
+    #[command(subcommand)]
+    check: Check,
+}
+
+#[derive(Subcommand)]
+enum Check {
+    /// Runs random sequences of memory calls on the real kernel and on the library, and compares them.
+    Oracle(oracle::OracleArgs),
+}
+
+/// Runs the subcommand.
+pub fn run(args: &CheckArgs, color: Color) -> Result<ExitCode, Failure> {
+    match &args.check {
+        Check::Oracle(args) => oracle::run(args, color),
+    }
+}

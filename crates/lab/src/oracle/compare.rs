@@ -1,0 +1,147 @@
+//! A sequence's outcomes on both sides, held against each other.
+//!
+//! # Guarantee
+//! The first operation whose outcomes differ, by no rule's leave, is the finding; so is a broken invariant, and a sequence
+//! that one side could not run. Nothing that was not compared counts as compared.
+
+use std::any::Any;
+use std::fmt;
+
+use faultless_linux::oracle::{Outcome, Sequence};
+use faultless_platform::native::{Machine, Native};
+use faultless_vm::Vm;
+use faultless_vm::check::invariants;
+use faultless_vm::design::Design;
+
+use super::explain;
+use super::rules::{self, Rule, Verdict};
+use super::subject::{Batch, Checking};
+use super::world::{self, Conditions};
+
+/// What comparing a sequence used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Rules, once for each use.
+    pub exempted: Vec<Rule>,
+}
+
+/// Why a sequence is a difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// An operation's outcomes differ.
+    Outcome {
+        /// Its place.
+        place: usize,
+        /// What the kernel made of it.
+        kernel: String,
+        /// What the VM made of it.
+        vm: String,
+    },
+    /// No order of the threads' operations explains what was seen on this side.
+    Unexplained {
+        /// The side: `kernel` or `vm`.
+        side: &'static str,
+        /// What was seen.
+        seen: String,
+    },
+    /// An invariant of the VM is broken after this operation.
+    Invariant {
+        /// Its place.
+        place: usize,
+        /// Which, and how.
+        what: String,
+    },
+    /// The VM panicked.
+    Panic(String),
+    /// The VM did not come to its end in time.
+    Hang,
+    /// The sequence could not be compared.
+    NotCompared(String),
+}
+
+impl Finding {
+    /// Makes the finding of a panic.
+    pub fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        Self::Panic(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
+    }
+
+    /// Returns the place of the operation that shows it.
+    pub fn place(&self) -> Option<usize> {
+        match self {
+            Self::Outcome { place, .. } | Self::Invariant { place, .. } => Some(*place),
+            _ => None,
+        }
+    }
+
+    /// Says whether two findings are of a kind, so that shrinking keeps to the first.
+    pub fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outcome { place, kernel, vm } => {
+                write!(out, "operation {place}: the kernel answers {kernel}\nand the VM {vm}")
+            }
+            Self::Unexplained { side, seen } => write!(out, "no order of the operations explains the {side}'s {seen}"),
+            Self::Invariant { place, what } => write!(out, "after operation {place}, {what}"),
+            Self::Panic(what) => write!(out, "the VM panicked: {what}"),
+            Self::Hang => write!(out, "the VM did not come to its end in time"),
+            Self::NotCompared(why) => write!(out, "not compared: {why}"),
+        }
+    }
+}
+
+/// Runs a sequence of a batch on the VM and compares.
+pub(super) fn judge<D: Design<Native>>(
+    vm: &Vm<Native, D>,
+    machine: &Machine,
+    batch: &Batch,
+    place: usize,
+) -> Result<Verdicts, Finding> {
+    let (sequence, answers) = (&batch.sequences[place], &batch.answers[place]);
+    let answers = answers.as_ref().map_err(|why| Finding::NotCompared(why.to_string()))?;
+    if sequence.ops.iter().any(|op| op.thread != 0) {
+        return explain::judge(vm, machine, sequence, answers, &batch.conditions);
+    }
+    let verdicts = in_order(vm, sequence, answers, &batch.conditions, batch.checking)?;
+    check(vm, sequence.ops.len())?;
+    Ok(verdicts)
+}
+
+/// Checks the invariants after the operation at a place.
+pub(super) fn check<D: Design<Native>>(vm: &Vm<Native, D>, after: usize) -> Result<(), Finding> {
+    invariants(vm).map_err(|broken| Finding::Invariant { place: after.saturating_sub(1), what: broken.to_string() })
+}
+
+fn in_order<D: Design<Native>>(
+    vm: &Vm<Native, D>,
+    sequence: &Sequence,
+    answers: &[Outcome],
+    conditions: &Conditions,
+    checking: Checking,
+) -> Result<Verdicts, Finding> {
+    let (mut verdicts, mut finding) = (Verdicts::default(), None);
+    let ran = world::run(vm, sequence, conditions, &mut |place, outcome| {
+        match rules::compare(&sequence.ops[place], &answers[place], outcome) {
+            Verdict::Same => {}
+            Verdict::Exempt(rule) => verdicts.exempted.push(rule),
+            Verdict::Different => {
+                let (kernel, vm) = (answers[place].to_string(), outcome.to_string());
+                finding = Some(Finding::Outcome { place, kernel, vm });
+            }
+        }
+        if finding.is_none() && checking == Checking::EachOperation {
+            finding = check(vm, place + 1).err();
+        }
+        finding.is_none()
+    });
+    match (ran, finding) {
+        (_, Some(finding)) => Err(finding),
+        (Err(unfit), None) => Err(Finding::NotCompared(unfit.0)),
+        (Ok(()), None) => Ok(verdicts),
+    }
+}

@@ -1,0 +1,324 @@
+//! The oracle's run: sequences drawn, run by the kernel once, and by the VM under each design.
+//!
+//! # Guarantee
+//! Each sequence is drawn from the seed and its number, so a run is the same whatever the number of jobs. A sequence
+//! counts as compared only if every design was compared; whatever was not counts as a difference.
+//!
+//! # Who runs
+//! ```text
+//! each job: draws a batch -> a process on the kernel (one for each user) -> a thread for each design -> counts, findings
+//! ```
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use faultless_linux::oracle::{Bounds, Host, HostError, Outcome, Room, Sequence, User};
+
+use super::compare::Finding;
+use super::generate::{self, Profile};
+use super::subject::{Batch, Checking, Report, Subject};
+use super::tally::Tally;
+use super::world::Conditions;
+
+/// Sequences of a batch.
+const BATCH: u64 = 48;
+
+/// A side that is silent for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Differences that are kept; more are counted.
+const KEPT: usize = 20;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Designs, from the registry.
+    pub designs: Vec<&'static str>,
+    /// As whom.
+    pub users: Vec<User>,
+    /// What kinds of sequences, each as often as it stands here.
+    pub profiles: Vec<Profile>,
+    /// How many.
+    pub sequences: u64,
+    /// Operations of each.
+    pub nr_ops: usize,
+    /// Draws them.
+    pub seed: u64,
+    /// Threads that draw and judge.
+    pub jobs: usize,
+    /// When the VM's invariants are checked.
+    pub checking: Checking,
+}
+
+/// A sequence that came out differently.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The design.
+    pub design: &'static str,
+    /// The sequence.
+    pub sequence: Sequence,
+    /// What differs.
+    pub finding: Finding,
+    /// Its number in the run.
+    pub number: u64,
+}
+
+/// What came out of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    /// Sequences compared under every design.
+    pub sequences: u64,
+    /// Sequences that differ, or could not be compared, counted once for each design.
+    pub differences: u64,
+    /// The first of them.
+    pub kept: Vec<Difference>,
+    /// What the sequences held.
+    pub tally: Tally,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Runs the oracle; `progress` hears how many sequences are done.
+pub fn run(settings: &Settings, progress: &(dyn Fn(u64) + Sync)) -> Result<Outcomes, HostError> {
+    let begun = Instant::now();
+    let shared = Shared {
+        settings,
+        next: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+        sum: Mutex::default(),
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let jobs: Vec<_> = (0..settings.jobs.max(1)).map(|_| scope.spawn(|| Job::run(&shared, progress))).collect();
+        jobs.into_iter().map(|job| job.join()).collect()
+    });
+    for result in results {
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    }
+    let mut outcomes = shared.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.kept.sort_by_key(|difference| (difference.number, difference.design));
+    outcomes.elapsed = begun.elapsed();
+    Ok(outcomes)
+}
+
+/// What the jobs share.
+struct Shared<'a> {
+    settings: &'a Settings,
+    next: AtomicU64,
+    done: AtomicU64,
+    is_over: AtomicBool,
+    sum: Mutex<Outcomes>,
+}
+
+/// Batches under way: the first number, and the batch.
+type UnderWay = VecDeque<(u64, Arc<Batch>)>;
+
+/// A thread that draws and judges.
+struct Job<'a> {
+    shared: &'a Shared<'a>,
+    subjects: Vec<Subject>,
+    hosts: Vec<Host>,
+    under_way: UnderWay,
+}
+
+impl<'a> Job<'a> {
+    fn run(shared: &'a Shared<'a>, progress: &(dyn Fn(u64) + Sync)) -> Result<(), HostError> {
+        let settings = shared.settings;
+        let hosts = settings.users.iter().map(|&user| Host::start(user, Room::default(), PATIENCE));
+        let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        let subjects = settings.designs.iter().map(|design| Subject::start(design)).collect();
+        let mut job = Self { shared, subjects, hosts, under_way: VecDeque::new() };
+        // Relaxed: numbers are handed out, nothing else is read on their strength.
+        while !shared.is_over.load(Ordering::Relaxed) {
+            let first = shared.next.fetch_add(BATCH, Ordering::Relaxed);
+            if first >= settings.sequences {
+                break;
+            }
+            job.begin(first, BATCH.min(settings.sequences - first))?;
+            if job.under_way.len() > 2 {
+                job.finish_one(progress);
+            }
+        }
+        while !job.under_way.is_empty() {
+            job.finish_one(progress);
+        }
+        Ok(())
+    }
+
+    /// Draws a batch, lets the kernel run it, and sends it to the designs.
+    fn begin(&mut self, first: u64, count: u64) -> Result<(), HostError> {
+        let settings = self.shared.settings;
+        let turn = first / BATCH;
+        let nr_users = self.hosts.len() as u64;
+        let host = &mut self.hosts[(turn % nr_users) as usize];
+        let profile = settings.profiles[(turn / nr_users) as usize % settings.profiles.len()];
+        let draw = |number| generate::sequence(settings.seed, profile, host.user(), number, settings.nr_ops);
+        let sequences: Vec<_> = (first..first + count).map(draw).collect();
+        let batch = ask(host, sequences, settings.checking)?;
+        self.subjects.iter().for_each(|subject| subject.send(&batch));
+        self.under_way.push_back((first, batch));
+        Ok(())
+    }
+
+    /// Awaits the designs' reports on the oldest batch.
+    fn finish_one(&mut self, progress: &(dyn Fn(u64) + Sync)) {
+        let Some((first, batch)) = self.under_way.pop_front() else { return };
+        let reports: Vec<_> = self.subjects.iter().map(|subject| subject.receive(PATIENCE)).collect();
+        let mut sum = self.shared.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        for (sequence, answer) in batch.sequences.iter().zip(&batch.answers) {
+            if let Ok(outcomes) = answer {
+                sum.tally.note(sequence, outcomes);
+            }
+        }
+        let nr_sequences = batch.sequences.len() as u64;
+        let mut is_compared = vec![true; batch.sequences.len()];
+        for (subject, report) in self.subjects.iter().zip(&reports) {
+            match report {
+                Some(report) => sum.note(first, &batch, subject.design(), report, &mut is_compared),
+                None => {
+                    is_compared.fill(false);
+                    sum.note_hang(first, &batch, subject.design());
+                }
+            }
+        }
+        sum.sequences += is_compared.iter().filter(|&&compared| compared).count() as u64;
+        drop(sum);
+        progress(self.shared.done.fetch_add(nr_sequences, Ordering::Relaxed) + nr_sequences);
+        if reports.iter().any(Option::is_none) {
+            self.give_up(&reports);
+        }
+    }
+
+    /// Leaves subjects that hang to themselves, and ends the run.
+    fn give_up(&mut self, reports: &[Option<Report>]) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        self.under_way.clear();
+        for (subject, report) in self.subjects.drain(..).zip(reports) {
+            match report {
+                None => subject.abandon(),
+                Some(_) => drop(subject),
+            }
+        }
+    }
+}
+
+/// Lets the kernel run sequences.
+pub(super) fn ask(host: &mut Host, sequences: Vec<Sequence>, checking: Checking) -> Result<Arc<Batch>, HostError> {
+    let answers = host.run(&sequences)?;
+    Ok(Arc::new(Batch { sequences, answers, conditions: conditions(host), checking }))
+}
+
+fn conditions(host: &Host) -> Conditions {
+    let number = |path| fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    Conditions {
+        baseline: host.baseline(),
+        mmap_min_addr: number("/proc/sys/vm/mmap_min_addr").unwrap_or(65536),
+        max_map_count: number("/proc/sys/vm/max_map_count").unwrap_or(65530),
+        usual: usual_bounds(),
+        has_heap: host.has_heap(),
+    }
+}
+
+/// Returns the limits that a sequence has unless it sets others: this process's own.
+fn usual_bounds() -> Bounds {
+    let [locked, stack] = faultless_linux::oracle::usual_limits();
+    Bounds { locked, stack, ..Bounds::default() }
+}
+
+impl Outcomes {
+    fn note(&mut self, first: u64, batch: &Batch, design: &'static str, report: &Report, is_compared: &mut [bool]) {
+        for (place, result) in report.iter().enumerate() {
+            match result {
+                Ok(verdicts) => {
+                    verdicts.exempted.iter().for_each(|rule| *self.tally.exempted.entry(*rule).or_default() += 1);
+                }
+                Err(finding) => {
+                    is_compared[place] = !matches!(finding, Finding::NotCompared(_) | Finding::Hang);
+                    self.differ(first, batch, place, design, finding.clone());
+                }
+            }
+        }
+    }
+
+    fn note_hang(&mut self, first: u64, batch: &Batch, design: &'static str) {
+        self.differ(first, batch, 0, design, Finding::Hang);
+    }
+
+    fn differ(&mut self, first: u64, batch: &Batch, place: usize, design: &'static str, finding: Finding) {
+        self.differences += 1;
+        if self.kept.len() < KEPT {
+            let sequence = batch.sequences[place].clone();
+            self.kept.push(Difference { design, sequence, finding, number: first + place as u64 });
+        }
+    }
+}
+
+/// A kernel and a design, for single sequences.
+pub struct Bench {
+    host: Host,
+    subject: Subject,
+    checking: Checking,
+}
+
+impl Bench {
+    /// Starts both.
+    pub fn start(design: &'static str, user: User, checking: Checking, nr_ops: usize) -> Result<Self, HostError> {
+        let room = Room { ops: nr_ops.max(Room::default().ops), ..Room::default() };
+        Ok(Self { host: Host::start(user, room, PATIENCE)?, subject: Subject::start(design), checking })
+    }
+
+    /// Compares one sequence; returns what the kernel made of it, too.
+    pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Result<(), Finding>), HostError> {
+        let batch = ask(&mut self.host, vec![sequence.clone()], self.checking)?;
+        self.subject.send(&batch);
+        let report = self.subject.receive(PATIENCE);
+        let finding = match report.as_ref().and_then(|report| report.first()) {
+            None => Err(Finding::Hang),
+            Some(Ok(_)) => Ok(()),
+            Some(Err(finding)) => Err(finding.clone()),
+        };
+        if report.is_none() {
+            // The old one is left to itself.
+            let fresh = Subject::start(self.subject.design());
+            std::mem::replace(&mut self.subject, fresh).abandon();
+        }
+        let outcomes = batch.answers[0].clone().unwrap_or_default();
+        Ok((outcomes, finding))
+    }
+}
+
+/// Runs given sequences, each under every design of the settings; users are those that the sequences name.
+pub fn replay(settings: &Settings, sequences: &[Sequence]) -> Result<Outcomes, HostError> {
+    let begun = Instant::now();
+    let mut outcomes = Outcomes::default();
+    let subjects: Vec<_> = settings.designs.iter().map(|design| Subject::start(design)).collect();
+    for user in [User::Root, User::Nobody] {
+        let own: Vec<_> = sequences.iter().filter(|sequence| sequence.user == user).cloned().collect();
+        let Some(longest) = own.iter().map(|sequence| sequence.ops.len()).max() else { continue };
+        let room = Room { ops: longest.max(Room::default().ops), ..Room::default() };
+        let batch = ask(&mut Host::start(user, room, PATIENCE)?, own, settings.checking)?;
+        for (sequence, answer) in batch.sequences.iter().zip(&batch.answers) {
+            if let Ok(answer) = answer {
+                outcomes.tally.note(sequence, answer);
+            }
+        }
+        let mut is_compared = vec![true; batch.sequences.len()];
+        for subject in &subjects {
+            subject.send(&batch);
+            match subject.receive(PATIENCE) {
+                Some(report) => outcomes.note(0, &batch, subject.design(), &report, &mut is_compared),
+                None => {
+                    is_compared.fill(false);
+                    outcomes.note_hang(0, &batch, subject.design());
+                }
+            }
+        }
+        outcomes.sequences += is_compared.iter().filter(|&&compared| compared).count() as u64;
+    }
+    outcomes.elapsed = begun.elapsed();
+    Ok(outcomes)
+}

@@ -1,0 +1,302 @@
+//! A sequence on the VM: the same operations, the same outcomes.
+//!
+//! # Guarantee
+//! A run begins in an empty space, but for the inaccessible mappings that fill everything outside the zones on both
+//! sides; when it is over nothing of it is left.
+
+use std::mem::ManuallyDrop;
+
+use faultless_linux::oracle::{
+    AreaSeen, Baseline, Behind, Bounds, Call, FILE_BYTES, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence,
+    USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest, file_byte,
+};
+use faultless_phys::OutOfFrames;
+use faultless_platform::Platform;
+use faultless_vm::design::Design;
+use faultless_vm::{
+    AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Placement, Populate,
+    SpaceRef, Vm, WriteNotice, ZeroSource,
+};
+
+use super::abi::{self, Answer};
+
+/// Names of the objects, as [`ObjectSpec::identity`].
+pub(super) mod identity {
+    /// The file `rw`.
+    pub(in super::super) const READ_WRITE: u64 = 1;
+    /// The file `empty`.
+    pub(in super::super) const EMPTY: u64 = 2;
+    /// Shared anonymous memory.
+    pub(in super::super) const SHARED: u64 = 3;
+    /// What stands beside the window.
+    pub(in super::super) const GUARD: u64 = 4;
+}
+
+/// The conditions that the host has and the VM shall have.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// What the empty process on the kernel's side uses.
+    pub baseline: Baseline,
+    /// vm.mmap_min_addr.
+    pub mmap_min_addr: u64,
+    /// vm.max_map_count.
+    pub max_map_count: u64,
+    /// RLIMIT_MEMLOCK and RLIMIT_STACK unless a sequence sets them.
+    pub usual: Bounds,
+    /// Whether the heap lies in the window.
+    pub has_heap: bool,
+}
+
+/// The files of a run.
+pub(super) struct Files<'vm, P: Platform> {
+    pub(super) read_write: ObjectHandle<'vm, P>,
+    pub(super) empty: ObjectHandle<'vm, P>,
+}
+
+/// A process of a run: a space, and a thread in it.
+pub(super) struct Process<'a, 'vm, P: Platform, D: Design<P>> {
+    pub(super) vm: &'vm Vm<P, D>,
+    pub(super) files: &'a Files<'vm, P>,
+    pub(super) guest: Guest<'vm, P, D>,
+    pub(super) is_root: bool,
+}
+
+/// What could not be run on the VM at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit(pub String);
+
+impl From<CallError> for Unfit {
+    fn from(error: CallError) -> Self {
+        Self(format!("the VM could not be made ready: {error}"))
+    }
+}
+
+impl From<OutOfFrames> for Unfit {
+    fn from(error: OutOfFrames) -> Self {
+        Self(format!("the VM could not be made ready: {error}"))
+    }
+}
+
+/// Runs a sequence in order, whatever threads its operations belong to; `watch` sees each outcome and may stop the run.
+pub(super) fn run<P: Platform, D: Design<P>>(
+    vm: &Vm<P, D>,
+    sequence: &Sequence,
+    conditions: &Conditions,
+    watch: &mut dyn FnMut(usize, &Outcome) -> bool,
+) -> Result<(), Unfit> {
+    let (files, space) = prepare(vm, sequence, conditions)?;
+    let process = Process { vm, files: &files, guest: Guest::new(&space), is_root: sequence.user.is_root() };
+    // A panic leaves them as they are: what it broke can't be taken apart.
+    let (process, space) = (ManuallyDrop::new(process), ManuallyDrop::new(space));
+    process.run(&sequence.ops, 0, watch);
+    drop((ManuallyDrop::into_inner(process), ManuallyDrop::into_inner(space)));
+    Ok(())
+}
+
+/// Makes the files and the empty space of a run.
+pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
+    vm: &'vm Vm<P, D>,
+    sequence: &Sequence,
+    conditions: &Conditions,
+) -> Result<(Files<'vm, P>, SpaceRef<'vm, P, D>), Unfit> {
+    let files =
+        Files { read_write: object(vm, identity::READ_WRITE, FILE_BYTES)?, empty: object(vm, identity::EMPTY, 0)? };
+    if sequence.ops.iter().any(|op| names_file(op)) {
+        write_content(vm, &files.read_write)?;
+    }
+    let space = vm.create_space(limits(sequence, conditions))?;
+    fill_around(vm, &space)?;
+    space.set_heap_start(HEAP_START);
+    Ok((files, space))
+}
+
+fn names_file(op: &Op) -> bool {
+    match op.call {
+        Call::Mmap => File::from_argument(op.args[4]) != File::None,
+        Call::Truncate => true,
+        _ => false,
+    }
+}
+
+fn object<'vm, P: Platform, D: Design<P>>(
+    vm: &'vm Vm<P, D>,
+    identity: u64,
+    size_bytes: u64,
+) -> Result<ObjectHandle<'vm, P>, OutOfFrames> {
+    vm.create_object(&ObjectSpec { identity, size_bytes, source: &ZeroSource, write_notice: WriteNotice::None })
+}
+
+/// Makes an object for shared anonymous memory.
+pub(super) fn shared_memory<'vm, P: Platform, D: Design<P>>(
+    vm: &'vm Vm<P, D>,
+    size_bytes: u64,
+) -> Result<ObjectHandle<'vm, P>, OutOfFrames> {
+    object(vm, identity::SHARED, size_bytes)
+}
+
+/// Stores a file's first content, as a program of another process would.
+fn write_content<P: Platform, D: Design<P>>(vm: &Vm<P, D>, file: &ObjectHandle<'_, P>) -> Result<(), Unfit> {
+    let space = vm.create_space(Limits::default())?;
+    let guest = Guest::new(&space);
+    let flags = AreaFlags::READ | AreaFlags::WRITE | AreaFlags::SHARED;
+    let backing = Backing::Object(file, 0);
+    let at = Placement::Fixed(WINDOW);
+    space.mmap(&MapRequest { placement: at, len_bytes: FILE_BYTES, flags, backing, populate: Populate::OnFault })?;
+    let content: Vec<u8> = (0..FILE_BYTES).map(file_byte).collect();
+    guest.write_bytes(WINDOW, &content).map_err(|(_, error)| Unfit(format!("a file could not be written: {error}")))?;
+    Ok(())
+}
+
+fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
+    let bounds = &sequence.bounds;
+    let Conditions { mmap_min_addr, max_map_count, usual, .. } = *conditions;
+    // The VM's space is as empty as the process: what the kernel counts outside the zones, the fillers count here.
+    let or_none = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
+    Limits {
+        max_map_count,
+        mmap_min_addr,
+        address_space_bytes: bounds.address_space.map_or(u64::MAX, |bytes| bytes.saturating_add(FILLED_BYTES)),
+        stack_bytes: or_none(bounds.stack.or(usual.stack)),
+        ..Limits::default()
+    }
+}
+
+/// What the fillers cover.
+const FILLED_BYTES: u64 = USER_END - LOW_END - WINDOW_BYTES;
+
+/// Fills all but the zones with inaccessible mappings, as the kernel's side does.
+fn fill_around<P: Platform, D: Design<P>>(vm: &Vm<P, D>, space: &SpaceRef<'_, P, D>) -> Result<(), Unfit> {
+    let window_end = WINDOW + WINDOW_BYTES;
+    let guard = object(vm, identity::GUARD, PAGE)?;
+    for start in [WINDOW - PAGE, window_end] {
+        let backing = Backing::Object(&guard, 0);
+        space.mmap(&filler(start, PAGE, AreaFlags::SHARED, backing))?;
+    }
+    for (start, end) in [(LOW_END, WINDOW - PAGE), (window_end + PAGE, USER_END)] {
+        space.mmap(&filler(start, end - start, AreaFlags::NORESERVE, Backing::Anonymous))?;
+    }
+    Ok(())
+}
+
+fn filler<'a, P: Platform>(start: u64, len_bytes: u64, flags: AreaFlags, backing: Backing<'a, P>) -> MapRequest<'a, P> {
+    MapRequest { placement: Placement::Fixed(start), len_bytes, flags, backing, populate: Populate::OnFault }
+}
+
+impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
+    /// Runs operations; `first` is the place of the first one in the sequence. Says whether the run goes on.
+    pub(super) fn run(&self, ops: &[Op], first: usize, watch: &mut dyn FnMut(usize, &Outcome) -> bool) -> bool {
+        let mut at = 0;
+        while at < ops.len() {
+            let op = &ops[at];
+            let (next, goes_on) = match op.call {
+                Call::Fork | Call::Vfork => {
+                    let inner = at + 1..ops.len().min(at + 1 + op.args[0].min(ops.len() as u64) as usize);
+                    let outcome = match self.child(op.call) {
+                        Ok(child) => {
+                            let child = ManuallyDrop::new(child);
+                            let goes_on = child.run(&ops[inner.clone()], first + inner.start, watch);
+                            drop(ManuallyDrop::into_inner(child));
+                            if !goes_on {
+                                return false;
+                            }
+                            Outcome::Value(0)
+                        }
+                        Err(error) => Outcome::Errno(error.errno()),
+                    };
+                    (inner.end, watch(first + at, &outcome))
+                }
+                _ => (at + 1, watch(first + at, &self.one(op))),
+            };
+            if !goes_on {
+                return false;
+            }
+            at = next;
+        }
+        true
+    }
+
+    fn child(&self, call: Call) -> Result<Self, CallError> {
+        let guest = match call {
+            Call::Fork => Guest::new(&self.guest.space().fork()?),
+            _ => Guest::new(self.guest.space()),
+        };
+        Ok(Self { guest, ..*self })
+    }
+
+    /// Runs an operation that is no fork.
+    pub(super) fn one(&self, op: &Op) -> Outcome {
+        let [first, second, third, ..] = op.args;
+        match op.call {
+            Call::Load => self.accessed(self.guest.load_byte(first).map(|(byte, _)| byte.into())),
+            Call::Store => self.accessed(self.guest.store_byte(first, byte(second as u8)).map(|_| 0)),
+            Call::Fetch => self.accessed(self.guest.fetch(first).map(|_| 0)),
+            Call::Fill => self.accessed(self.fill(first, second, third)),
+            Call::Look => Outcome::List(self.list()),
+            _ => answered(abi::call(self, op)),
+        }
+    }
+
+    fn accessed(&self, result: Result<u64, faultless_vm::AccessError>) -> Outcome {
+        result.map_or_else(|error| abi::signal(&error), Outcome::Value)
+    }
+
+    fn fill(&self, start: u64, pages: u64, number: u64) -> Result<u64, faultless_vm::AccessError> {
+        for page in 0..pages {
+            let address = start.wrapping_add(page.wrapping_mul(PAGE));
+            self.guest.store_byte(address, byte((number + page) as u8))?;
+        }
+        Ok(pages)
+    }
+
+    /// Returns the areas of the zones, with the digests of their pages.
+    fn list(&self) -> Vec<AreaSeen> {
+        let mut lines = Vec::new();
+        self.guest.space().for_each_area(|line| lines.push(line));
+        let mut areas = Vec::new();
+        for zone in Zone::ALL {
+            let inside = lines.iter().filter(|line| line.start < zone.end && zone.start < line.end);
+            areas.extend(inside.map(|line| self.seen(line, zone)));
+        }
+        areas
+    }
+
+    fn seen(&self, line: &AreaLine, zone: Zone) -> AreaSeen {
+        let (start, end) = (line.start.max(zone.start), line.end.min(zone.end));
+        let right = |flag, bit| if line.flags.contains(flag) { bit } else { 0 };
+        let rights = right(AreaFlags::READ, 1) | right(AreaFlags::WRITE, 2) | right(AreaFlags::EXEC, 4);
+        let behind = match line.identity {
+            None => Behind::Anonymous,
+            Some(identity::READ_WRITE) => Behind::ReadWrite,
+            Some(identity::EMPTY) => Behind::Empty,
+            Some(_) => Behind::Shared,
+        };
+        let offset = if behind == Behind::Anonymous { 0 } else { line.page_offset.wrapping_mul(PAGE) };
+        let digest = if rights == 0 { 0 } else { self.digest(start, end) };
+        AreaSeen { start, end, rights, is_shared: line.flags.contains(AreaFlags::SHARED), offset, behind, digest }
+    }
+
+    fn digest(&self, start: u64, end: u64) -> u64 {
+        let mut page = [0; PAGE as usize / 8];
+        let mut sum = 0_u64;
+        for address in (start..end).step_by(PAGE as usize) {
+            let loaded = self.guest.load_words(address, &mut page);
+            let content = loaded.map(|_| digest(page.iter().copied())).map_err(|error| abi::seen(&error));
+            sum = sum.wrapping_add(AreaSeen::page_digest(address, content));
+        }
+        sum
+    }
+}
+
+fn answered(answer: Answer) -> Outcome {
+    answer.map_or_else(Outcome::Errno, Outcome::Value)
+}
+
+/// Says whether the VM has what an operation asks for.
+pub(super) fn can_run(op: &Op) -> bool {
+    match op.call {
+        Call::Mincore | Call::Msync | Call::Mlock2 | Call::Mlockall | Call::Munlockall => false,
+        Call::RemapFilePages | Call::Mseal => false,
+        Call::Madvise => !matches!(op.args[2], 9 | 102 | 103 | 12 | 13 | 0..=2 | 16 | 17),
+        _ => true,
+    }
+}
