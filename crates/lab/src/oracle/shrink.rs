@@ -106,7 +106,7 @@ fn simplify(best: &mut (Sequence, Finding), attempt: &mut Attempt<'_>) {
 
 /// Returns simpler values of an argument, the simplest first.
 fn simpler(kind: Kind, value: u64) -> Vec<u64> {
-    let mut values = match kind {
+    let values = match kind {
         Kind::Address => vec![value & !(PAGE - 1)],
         Kind::Length => vec![PAGE, value.next_multiple_of(PAGE.min(value.max(1))), (value / 2) & !(PAGE - 1)],
         Kind::Rights => vec![3, 1],
@@ -116,9 +116,8 @@ fn simpler(kind: Kind, value: u64) -> Vec<u64> {
         }
         Kind::Advice | Kind::LockFlags | Kind::File => vec![],
     };
-    values.retain(|&simpler| simpler != value);
-    values.dedup();
-    values
+    // What stands behind the value itself is no simpler than it: otherwise two values could take turns for ever.
+    values.into_iter().take_while(|&simpler| simpler != value).collect()
 }
 
 /// Returns a test that can be pasted, and the line that replays the sequence.

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{Call, File, Op, PAGE, WINDOW, WINDOW_BYTES};
+use faultless_linux::oracle::{Call, Op, PAGE, WINDOW, WINDOW_BYTES};
 
 use super::draw::Draw;
 
@@ -15,8 +15,6 @@ pub(super) struct Piece {
     pub(super) pages: Range<u64>,
     pub(super) prot: u64,
     pub(super) is_shared: bool,
-    pub(super) has_file: bool,
-    pub(super) grows: bool,
 }
 
 /// All that is believed.
@@ -51,7 +49,7 @@ impl Model {
         let Some(start) = page(first) else { return };
         let pages = start..start.saturating_add(second.div_ceil(PAGE)).min(WINDOW_BYTES / PAGE);
         match op.call {
-            Call::Mmap if fourth & libc::MAP_FIXED as u64 != 0 => self.map(pages, third, fourth, fifth),
+            Call::Mmap if fourth & libc::MAP_FIXED as u64 != 0 => self.map(pages, third, fourth),
             Call::Munmap => self.remove(&pages),
             Call::Mprotect => self.protect(&pages, third),
             Call::Mremap => self.remap(pages, third.div_ceil(PAGE), fourth, fifth),
@@ -59,11 +57,9 @@ impl Model {
         }
     }
 
-    fn map(&mut self, pages: Range<u64>, prot: u64, flags: u64, file: u64) {
+    fn map(&mut self, pages: Range<u64>, prot: u64, flags: u64) {
         self.remove(&pages);
-        let has_file = flags & libc::MAP_ANONYMOUS as u64 == 0 && file != File::None as u64;
-        let grows = flags & libc::MAP_GROWSDOWN as u64 != 0;
-        self.pieces.push(Piece { pages, prot, is_shared: flags & 1 != 0, has_file, grows });
+        self.pieces.push(Piece { pages, prot, is_shared: flags & 1 != 0 });
     }
 
     fn remove(&mut self, gone: &Range<u64>) {
