@@ -4,15 +4,17 @@
 //! Arguments are checked in Linux's order, so that of several errors the same one is answered. What belongs to
 //! descriptors, pipes and the processor, and not to memory, is answered here.
 
+use std::ops::ControlFlow;
+
 use faultless_linux::oracle::{Call, File, Op, Outcome, PAGE, PIPE_BYTES, Seen, USER_END, byte, fold, sum_of};
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, MapRequest, PageLock, PageRange, Placement, Populate,
-    RemapPlacement, RemapRequest, page_ceil, page_floor,
+    AccessError, Advice, AreaFlags, Backing, CallError, LockAll, MapRequest, PageLock, Placement, Populate,
+    RemapPlacement, RemapRequest, Signal, SyncFlags, page_ceil,
 };
 
-use super::world::{self, Process};
+use super::world::Process;
 
 /// What a call answers: a value or an error's number.
 pub(super) type Answer = Result<u64, i32>;
@@ -27,14 +29,8 @@ fn done<T>(result: Result<T, CallError>) -> Answer {
 
 /// Returns the signal for an access that did not happen.
 pub(super) fn seen(error: &AccessError) -> Seen {
-    let (signo, code, address) = match *error {
-        // The processor refuses such an address before it translates it, and does not tell it.
-        AccessError::NotMapped { address } if !is_canonical(address) => (libc::SIGSEGV, 128, 0),
-        AccessError::NotMapped { address } => (libc::SIGSEGV, 1, address),
-        AccessError::Forbidden { address } => (libc::SIGSEGV, 2, address),
-        AccessError::NoPage { address } => (libc::SIGBUS, 2, address),
-        AccessError::TooManyReferences | AccessError::OutOfFrames(_) => (libc::SIGKILL, 0, 0),
-    };
+    // What the machine ran out of is nothing that a sequence may come to.
+    let (signo, code, address) = error.signal().map_or((libc::SIGKILL, 0, 0), Signal::parts);
     Seen { signo, code, address }
 }
 
@@ -43,35 +39,68 @@ pub(super) fn signal(error: &AccessError) -> Outcome {
     Outcome::Signal(seen(error))
 }
 
-/// Says whether the processor takes the address: four levels of tables.
-fn is_canonical(address: u64) -> bool {
-    let top = address.cast_signed() >> 47;
-    top == 0 || top == -1
-}
-
 /// Runs a call.
 pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
     let space = process.guest.space();
-    let [a, b, c, d, ..] = op.args;
+    let [a, b, c, d, e, _] = op.args;
     match op.call {
         Call::Mmap => mmap(process, op),
         Call::Munmap => done(space.munmap(a, b)),
         Call::Mprotect => mprotect(process, a, b, c),
         Call::Mremap => mremap(process, op),
         Call::Madvise => madvise(process, a, b, c),
+        Call::Mincore => mincore(process, op),
+        Call::Msync if c & !7 != 0 => Err(libc::EINVAL),
+        Call::Msync => done(space.msync(a, b, SyncFlags::from_bits_truncate(c as u32))),
         Call::Mlock => done(space.mlock(a, b, PageLock::Lock)),
+        Call::Mlock2 if c & !1 != 0 => Err(libc::EINVAL),
+        Call::Mlock2 => done(space.mlock(a, b, if c == 1 { PageLock::LockOnFault } else { PageLock::Lock })),
         Call::Munlock => done(space.mlock(a, b, PageLock::Unlock)),
+        Call::Mlockall if a & !7 != 0 => Err(libc::EINVAL),
+        Call::Mlockall => done(space.mlock_all(LockAll::from_bits_truncate(a as u32))),
+        Call::Munlockall => {
+            space.munlock_all();
+            Ok(0)
+        }
         Call::Brk => Ok(space.brk(a)),
+        Call::RemapFilePages if c != 0 => Err(libc::EINVAL),
+        Call::RemapFilePages => {
+            // The flags mean nothing to the emulation, but MAP_NONBLOCK, which has had no effect since 2.6.23.
+            let _ = e;
+            done(space.remap_file_pages(a, b, d))
+        }
+        Call::Mseal if c != 0 => Err(libc::EINVAL),
+        Call::Mseal => done(space.mseal(a, b)),
         Call::Output => output(process, a, b),
         Call::Input => input(process, a, b, c),
         Call::Discard => discard(a, b),
         Call::Truncate => truncate(process, File::from_argument(a), b),
-        Call::Mincore | Call::Msync | Call::Mlock2 | Call::Mlockall | Call::Munlockall => Err(libc::ENOSYS),
-        _ => {
-            let _ = d;
+        Call::Fork | Call::Vfork | Call::Load | Call::Store | Call::Fetch | Call::Fill | Call::Look => {
             Err(libc::ENOSYS)
         }
     }
+}
+
+/// mincore(2): the vector is folded into the answer, and may be one that can't be written.
+fn mincore<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+    let [start, len, is_bad, ..] = op.args;
+    if !start.is_multiple_of(PAGE) {
+        return Err(libc::EINVAL);
+    }
+    // As Linux: the range first, then the vector, then the pages.
+    if !is_user_range(start, len) {
+        return Err(libc::ENOMEM);
+    }
+    let pages = len.div_ceil(PAGE);
+    if is_bad == 1 && !is_user_range(USER_END, pages) {
+        return Err(libc::EFAULT);
+    }
+    let mut bits = Vec::new();
+    let told = process.guest.space().mincore(start, len, &mut |is_resident| {
+        bits.push(u8::from(is_resident));
+        ControlFlow::Continue(())
+    });
+    told.map(|()| fold(bits.into_iter())).map_err(errno)
 }
 
 const MAP_TYPE: u64 = 0xf;
@@ -88,71 +117,44 @@ fn rights(prot: u64) -> AreaFlags {
     rights
 }
 
-/// mmap(2): descriptor, length, place, locks, then what the file and the type allow.
+/// Stands for what the descriptor and the type forbid, until it is known that Linux would come so far.
+const REFUSED: CallError = CallError::NoFile;
+
+/// mmap(2): descriptor and offset first; what the file and the type allow is looked at late.
 fn mmap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
     let [start, len, prot, flags, file, offset] = op.args;
-    let file = File::from_argument(file);
     let is_anonymous = has(flags, libc::MAP_ANONYMOUS);
+    let file = if is_anonymous { File::None } else { File::from_argument(file) };
     if !offset.is_multiple_of(PAGE) {
         return Err(libc::EINVAL);
     }
     if !is_anonymous && matches!(file, File::None | File::Closed) {
         return Err(libc::EBADF);
     }
-    let len = match page_ceil(len) {
-        _ if len == 0 => return Err(libc::EINVAL),
-        None | Some(0) => return Err(libc::ENOMEM),
-        Some(len) => len,
+    let verdict = area_flags(file, len, prot, flags, offset);
+    let area = verdict.unwrap_or(rights(prot));
+    let backing = match process.files.get(file) {
+        Some(handle) => Backing::Object(handle, offset),
+        None if area.contains(AreaFlags::SHARED) => Backing::SharedZeros,
+        None => Backing::Anonymous,
     };
-    if (offset / PAGE).checked_add(len / PAGE).is_none() {
-        return Err(libc::EOVERFLOW);
-    }
-    let placement = place(process, start, len, flags)?;
-    let file = if is_anonymous { File::None } else { file };
-    let area = area_flags(file, len, prot, flags, offset)?;
-    map(process, MapArgs { placement, len, area, file, offset, flags })
+    let is_now = has(flags, libc::MAP_POPULATE) && !has(flags, libc::MAP_NONBLOCK);
+    let populate = if is_now { Populate::Now } else { Populate::OnFault };
+    let request = MapRequest { placement: place(start, flags), len_bytes: len, flags: area, backing, populate };
+    let mapped = process.guest.space().mmap_judged(&request, verdict.map(|_| ()).map_err(|_| REFUSED));
+    mapped.map_err(|error| match (error, verdict) {
+        (CallError::NoFile, Err(errno)) => errno,
+        _ => error.errno(),
+    })
 }
 
-/// What is left of a call when the flags are understood.
-struct MapArgs {
-    placement: Placement,
-    len: u64,
-    area: AreaFlags,
-    file: File,
-    offset: u64,
-    flags: u64,
-}
-
-/// Checks the place as Linux does before it looks at the file.
-fn place<P: Platform, D: Design<P>>(
-    process: &Process<'_, '_, P, D>,
-    start: u64,
-    len: u64,
-    flags: u64,
-) -> Result<Placement, i32> {
-    let space = process.guest.space();
-    let is_new = has(flags, libc::MAP_FIXED_NOREPLACE);
-    if len > USER_END {
-        return Err(libc::ENOMEM);
+fn place(start: u64, flags: u64) -> Placement {
+    match () {
+        () if has(flags, libc::MAP_FIXED_NOREPLACE) => Placement::FixedNoReplace(start),
+        () if has(flags, libc::MAP_FIXED) => Placement::Fixed(start),
+        () if start == 0 => Placement::Anywhere,
+        () => Placement::Hint(start),
     }
-    if !is_new && !has(flags, libc::MAP_FIXED) {
-        return if start == 0 { Ok(Placement::Anywhere) } else { Ok(Placement::Hint(start)) };
-    }
-    if start > USER_END - len {
-        return Err(libc::ENOMEM);
-    }
-    if !start.is_multiple_of(PAGE) {
-        return Err(libc::EINVAL);
-    }
-    if start < space.limits().mmap_min_addr && !process.is_root {
-        return Err(libc::EPERM);
-    }
-    if !is_new {
-        return Ok(Placement::Fixed(start));
-    }
-    let mut is_taken = false;
-    space.for_each_area(|line| is_taken |= line.start < start + len && start < line.end);
-    if is_taken { Err(libc::EEXIST) } else { Ok(Placement::FixedNoReplace(start)) }
 }
 
 /// Checks type, descriptor and flags in Linux's order; returns what the area shall be.
@@ -161,6 +163,7 @@ fn area_flags(file: File, len: u64, prot: u64, flags: u64, offset: u64) -> Resul
     area.set(AreaFlags::GROWSDOWN, has(flags, libc::MAP_GROWSDOWN));
     area.set(AreaFlags::NORESERVE, has(flags, libc::MAP_NORESERVE));
     area.set(AreaFlags::LOCKED, has(flags, libc::MAP_LOCKED));
+    area.set(AreaFlags::NO_HUGE, has(flags, libc::MAP_STACK));
     let kind = (flags & MAP_TYPE) as i32;
     if file == File::None {
         return match kind {
@@ -212,24 +215,6 @@ const KNOWN_MAP_FLAGS: u64 = (libc::MAP_SHARED
     | 0x8000_0000_u32 as i32) as u32 as u64
     | 0x3f << 26;
 
-fn map<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, args: MapArgs) -> Answer {
-    let space = process.guest.space();
-    let shared;
-    let backing = match args.file {
-        File::ReadWrite | File::ReadOnly | File::WriteOnly => Backing::Object(&process.files.read_write, args.offset),
-        File::Empty => Backing::Object(&process.files.empty, args.offset),
-        _ if args.area.contains(AreaFlags::SHARED) => {
-            shared = world::shared_memory(process.vm, args.len).map_err(|_| libc::ENOMEM)?;
-            Backing::Object(&shared, 0)
-        }
-        _ => Backing::Anonymous,
-    };
-    let is_now = has(args.flags, libc::MAP_POPULATE) && !has(args.flags, libc::MAP_NONBLOCK);
-    let populate = if is_now { Populate::Now } else { Populate::OnFault };
-    let request = MapRequest { placement: args.placement, len_bytes: args.len, flags: args.area, backing, populate };
-    space.mmap(&request).map_err(errno)
-}
-
 fn mprotect<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64, len: u64, prot: u64) -> Answer {
     let grows = prot & (libc::PROT_GROWSDOWN | libc::PROT_GROWSUP) as u64;
     let rest = prot & !grows;
@@ -246,12 +231,18 @@ fn mprotect<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u
     if rest & !0xf != 0 {
         return Err(libc::EINVAL);
     }
-    done(process.guest.space().mprotect(start, len, rights(prot)))
+    let space = process.guest.space();
+    match grows {
+        0 => done(space.mprotect(start, len, rights(prot))),
+        _ if has(prot, libc::PROT_GROWSDOWN) => done(space.mprotect_stack(start, len, rights(prot))),
+        // No area grows upwards on this architecture.
+        _ => Err(libc::EINVAL),
+    }
 }
 
 /// mremap(2): flags and lengths first.
 fn mremap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
-    let [old_start, old_len, new_len, flags, new, _] = op.args;
+    let [old_start, old_len_bytes, new_len_bytes, flags, new, _] = op.args;
     let known = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u64;
     let (moves, is_fixed) = (has(flags, libc::MREMAP_MAYMOVE), has(flags, libc::MREMAP_FIXED));
     let keeps_source = has(flags, libc::MREMAP_DONTUNMAP);
@@ -260,28 +251,63 @@ fn mremap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -
     }
     let placement = match () {
         () if is_fixed => RemapPlacement::Fixed(new),
+        () if keeps_source => RemapPlacement::Hint(new),
         () if moves => RemapPlacement::MayMove,
         () => RemapPlacement::InPlace,
     };
-    let request = RemapRequest { old_start, old_len_bytes: old_len, new_len_bytes: new_len, placement, keeps_source };
+    let request = RemapRequest { old_start, old_len_bytes, new_len_bytes, placement, keeps_source };
     process.guest.space().mremap(&request).map_err(errno)
 }
 
+/// Advice by Linux's numbers.
+const ADVICE: &[(u64, Advice)] = &[
+    (0, Advice::Normal),
+    (1, Advice::Random),
+    (2, Advice::Sequential),
+    (3, Advice::WillNeed),
+    (4, Advice::DontNeed),
+    (8, Advice::Free),
+    (9, Advice::Remove),
+    (10, Advice::DontFork),
+    (11, Advice::DoFork),
+    (12, Advice::Mergeable),
+    (13, Advice::Unmergeable),
+    (14, Advice::HugePage),
+    (15, Advice::NoHugePage),
+    (16, Advice::DontDump),
+    (17, Advice::DoDump),
+    (18, Advice::WipeOnFork),
+    (19, Advice::KeepOnFork),
+    (20, Advice::Cold),
+    (21, Advice::PageOut),
+    (22, Advice::PopulateRead),
+    (23, Advice::PopulateWrite),
+    (24, Advice::DontNeedLocked),
+    (25, Advice::Collapse),
+    (102, Advice::GuardInstall),
+    (103, Advice::GuardRemove),
+];
+
 fn madvise<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64, len: u64, advice: u64) -> Answer {
-    let advice = match advice {
-        4 => Advice::DontNeed,
-        8 => Advice::Free,
-        10 => Advice::DontFork,
-        11 => Advice::DoFork,
-        18 => Advice::WipeOnFork,
-        19 => Advice::KeepOnFork,
-        22 => Advice::PopulateRead,
-        23 => Advice::PopulateWrite,
-        24 => Advice::DontNeedLocked,
-        3 | 20 | 21 => Advice::Ignored,
-        _ => return Err(libc::EINVAL),
-    };
-    done(process.guest.space().madvise(start, len, advice))
+    // The kernel takes an int.
+    let advice = advice & 0xffff_ffff;
+    if matches!(advice, 100 | 101) {
+        return poison(start, len);
+    }
+    match ADVICE.iter().find(|(number, _)| *number == advice) {
+        Some(&(_, advice)) => done(process.guest.space().madvise(start, len, advice)),
+        None => Err(libc::EINVAL),
+    }
+}
+
+/// MADV_HWPOISON and MADV_SOFT_OFFLINE: for those who may strike the machine, who are not judged here.
+fn poison(start: u64, len: u64) -> Answer {
+    match page_ceil(len).and_then(|len| start.checked_add(len)) {
+        _ if !start.is_multiple_of(PAGE) => Err(libc::EINVAL),
+        None => Err(libc::EINVAL),
+        Some(end) if end == start => Ok(0),
+        Some(_) => Err(libc::EPERM),
+    }
 }
 
 /// Says whether the kernel takes a buffer: it looks at the range only.
@@ -328,22 +354,9 @@ fn truncate<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, file: Fi
     if len > i64::MAX as u64 {
         return Err(libc::EINVAL);
     }
-    match file {
-        File::None | File::Closed => Err(libc::EBADF),
-        File::ReadOnly | File::Pipe => Err(libc::EINVAL),
-        File::ReadWrite | File::WriteOnly => {
-            process.files.read_write.set_size_bytes(len);
-            Ok(0)
-        }
-        File::Empty => {
-            process.files.empty.set_size_bytes(len);
-            Ok(0)
-        }
+    match (file, process.files.get(file)) {
+        (File::None | File::Closed, _) => Err(libc::EBADF),
+        (File::ReadOnly | File::Pipe, _) | (_, None) => Err(libc::EINVAL),
+        (_, Some(handle)) => done(process.vm.truncate(handle, len)),
     }
-}
-
-#[allow(dead_code, reason = "for the calls that follow")]
-fn fold_bits(bits: &[u8]) -> u64 {
-    let _ = (page_floor(0), PageRange::new(0, 1));
-    fold(bits.iter().copied())
 }

@@ -158,7 +158,7 @@ fn at_once<D: Design<Native>>(
     conditions: &Conditions,
 ) -> Result<Vec<Outcome>, Finding> {
     let (files, space) = world::prepare(vm, sequence, conditions).map_err(|unfit| Finding::NotCompared(unfit.0))?;
-    let process = Process { vm, files: &files, guest: Guest::new(&space), is_root: sequence.user.is_root() };
+    let process = Process { vm, files: &files, guest: Guest::new(&space) };
     let (process, space) = (ManuallyDrop::new(process), ManuallyDrop::new(space));
     let mut outcomes = vec![Outcome::NotRun; sequence.ops.len()];
     let mut at = 0;

@@ -209,17 +209,26 @@ impl<'a> Job<'a> {
 /// Lets the kernel run sequences.
 pub(super) fn ask(host: &mut Host, sequences: Vec<Sequence>, checking: Checking) -> Result<Arc<Batch>, HostError> {
     let answers = host.run(&sequences)?;
-    Ok(Arc::new(Batch { sequences, answers, conditions: conditions(host), checking }))
+    Ok(Arc::new(Batch { sequences, answers, conditions: conditions(), checking }))
 }
 
-fn conditions(host: &Host) -> Conditions {
+/// Returns what heuristic overcommit takes for all memory there is.
+fn commit_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some((kib("MemTotal:")? + kib("SwapTotal:")?) * 1024)
+}
+
+fn conditions() -> Conditions {
     let number = |path| fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
     Conditions {
-        baseline: host.baseline(),
         mmap_min_addr: number("/proc/sys/vm/mmap_min_addr").unwrap_or(65536),
         max_map_count: number("/proc/sys/vm/max_map_count").unwrap_or(65530),
         usual: usual_bounds(),
-        has_heap: host.has_heap(),
+        commit_bytes: commit_bytes().unwrap_or(u64::MAX),
     }
 }
 

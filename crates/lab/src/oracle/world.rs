@@ -7,15 +7,15 @@
 use std::mem::ManuallyDrop;
 
 use faultless_linux::oracle::{
-    AreaSeen, Baseline, Behind, Bounds, Call, FILE_BYTES, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence,
-    USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest, file_byte,
+    AreaSeen, Behind, Bounds, Call, FILE_BYTES, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence, USER_END,
+    WINDOW, WINDOW_BYTES, Zone, byte, digest, file_byte,
 };
 use faultless_phys::OutOfFrames;
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
     AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Placement, Populate,
-    SpaceRef, Vm, WriteNotice, ZeroSource,
+    Privileges, SpaceRef, Vm, WriteNotice, ZeroSource,
 };
 
 use super::abi::{self, Answer};
@@ -26,8 +26,6 @@ pub(super) mod identity {
     pub(in super::super) const READ_WRITE: u64 = 1;
     /// The file `empty`.
     pub(in super::super) const EMPTY: u64 = 2;
-    /// Shared anonymous memory.
-    pub(in super::super) const SHARED: u64 = 3;
     /// What stands beside the window.
     pub(in super::super) const GUARD: u64 = 4;
 }
@@ -35,22 +33,41 @@ pub(super) mod identity {
 /// The conditions that the host has and the VM shall have.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// What the empty process on the kernel's side uses.
-    pub baseline: Baseline,
     /// vm.mmap_min_addr.
     pub mmap_min_addr: u64,
     /// vm.max_map_count.
     pub max_map_count: u64,
     /// RLIMIT_MEMLOCK and RLIMIT_STACK unless a sequence sets them.
     pub usual: Bounds,
-    /// Whether the heap lies in the window.
-    pub has_heap: bool,
+    /// All memory and swap.
+    pub commit_bytes: u64,
 }
 
-/// The files of a run.
+/// The files of a run: open file descriptions.
 pub(super) struct Files<'vm, P: Platform> {
-    pub(super) read_write: ObjectHandle<'vm, P>,
-    pub(super) empty: ObjectHandle<'vm, P>,
+    read_write: ObjectHandle<'vm, P>,
+    read_only: ObjectHandle<'vm, P>,
+    write_only: ObjectHandle<'vm, P>,
+    empty: ObjectHandle<'vm, P>,
+}
+
+impl<'vm, P: Platform> Files<'vm, P> {
+    fn new<D: Design<P>>(vm: &'vm Vm<P, D>) -> Result<Self, OutOfFrames> {
+        let read_write = object(vm, identity::READ_WRITE, FILE_BYTES)?;
+        let (read_only, write_only) = (read_write.reopen(), read_write.reopen());
+        Ok(Self { read_write, read_only, write_only, empty: object(vm, identity::EMPTY, 0)? })
+    }
+
+    /// Returns what stands behind a file that has memory.
+    pub(super) fn get(&self, file: File) -> Option<&ObjectHandle<'vm, P>> {
+        match file {
+            File::ReadWrite => Some(&self.read_write),
+            File::ReadOnly => Some(&self.read_only),
+            File::WriteOnly => Some(&self.write_only),
+            File::Empty => Some(&self.empty),
+            File::None | File::Pipe | File::Closed => None,
+        }
+    }
 }
 
 /// A process of a run: a space, and a thread in it.
@@ -58,7 +75,6 @@ pub(super) struct Process<'a, 'vm, P: Platform, D: Design<P>> {
     pub(super) vm: &'vm Vm<P, D>,
     pub(super) files: &'a Files<'vm, P>,
     pub(super) guest: Guest<'vm, P, D>,
-    pub(super) is_root: bool,
 }
 
 /// What could not be run on the VM at all.
@@ -85,7 +101,7 @@ pub(super) fn run<P: Platform, D: Design<P>>(
     watch: &mut dyn FnMut(usize, &Outcome) -> bool,
 ) -> Result<(), Unfit> {
     let (files, space) = prepare(vm, sequence, conditions)?;
-    let process = Process { vm, files: &files, guest: Guest::new(&space), is_root: sequence.user.is_root() };
+    let process = Process { vm, files: &files, guest: Guest::new(&space) };
     // A panic leaves them as they are: what it broke can't be taken apart.
     let (process, space) = (ManuallyDrop::new(process), ManuallyDrop::new(space));
     process.run(&sequence.ops, 0, watch);
@@ -99,8 +115,7 @@ pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
     sequence: &Sequence,
     conditions: &Conditions,
 ) -> Result<(Files<'vm, P>, SpaceRef<'vm, P, D>), Unfit> {
-    let files =
-        Files { read_write: object(vm, identity::READ_WRITE, FILE_BYTES)?, empty: object(vm, identity::EMPTY, 0)? };
+    let files = Files::new(vm)?;
     if sequence.ops.iter().any(|op| names_file(op)) {
         write_content(vm, &files.read_write)?;
     }
@@ -126,14 +141,6 @@ fn object<'vm, P: Platform, D: Design<P>>(
     vm.create_object(&ObjectSpec { identity, size_bytes, source: &ZeroSource, write_notice: WriteNotice::None })
 }
 
-/// Makes an object for shared anonymous memory.
-pub(super) fn shared_memory<'vm, P: Platform, D: Design<P>>(
-    vm: &'vm Vm<P, D>,
-    size_bytes: u64,
-) -> Result<ObjectHandle<'vm, P>, OutOfFrames> {
-    object(vm, identity::SHARED, size_bytes)
-}
-
 /// Stores a file's first content, as a program of another process would.
 fn write_content<P: Platform, D: Design<P>>(vm: &Vm<P, D>, file: &ObjectHandle<'_, P>) -> Result<(), Unfit> {
     let space = vm.create_space(Limits::default())?;
@@ -149,14 +156,19 @@ fn write_content<P: Platform, D: Design<P>>(vm: &Vm<P, D>, file: &ObjectHandle<'
 
 fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
     let bounds = &sequence.bounds;
-    let Conditions { mmap_min_addr, max_map_count, usual, .. } = *conditions;
-    // The VM's space is as empty as the process: what the kernel counts outside the zones, the fillers count here.
+    let Conditions { mmap_min_addr, max_map_count, commit_bytes, usual, .. } = *conditions;
+    let all = Privileges::LOW_ADDRESSES | Privileges::UNLIMITED_LOCKS;
     let or_none = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
     Limits {
         max_map_count,
         mmap_min_addr,
+        // The VM's space is as empty as the process: what the kernel counts outside the zones, the fillers count here.
         address_space_bytes: bounds.address_space.map_or(u64::MAX, |bytes| bytes.saturating_add(FILLED_BYTES)),
+        data_bytes: or_none(bounds.data),
+        lock_bytes: or_none(bounds.locked.or(usual.locked)),
         stack_bytes: or_none(bounds.stack.or(usual.stack)),
+        commit_bytes,
+        privileges: if sequence.user.is_root() { all } else { Privileges::empty() },
         ..Limits::default()
     }
 }
@@ -289,14 +301,4 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
 
 fn answered(answer: Answer) -> Outcome {
     answer.map_or_else(Outcome::Errno, Outcome::Value)
-}
-
-/// Says whether the VM has what an operation asks for.
-pub(super) fn can_run(op: &Op) -> bool {
-    match op.call {
-        Call::Mincore | Call::Msync | Call::Mlock2 | Call::Mlockall | Call::Munlockall => false,
-        Call::RemapFilePages | Call::Mseal => false,
-        Call::Madvise => !matches!(op.args[2], 9 | 102 | 103 | 12 | 13 | 0..=2 | 16 | 17),
-        _ => true,
-    }
 }

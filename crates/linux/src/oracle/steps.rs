@@ -42,7 +42,7 @@ fn step(child: &mut Child, place: usize, op: &Op, end: usize, depth: usize) -> (
     let slot = child.slot(depth);
     match op.call {
         Call::Fork | Call::Vfork => {
-            let inner = place + 1..end.min(place + 1 + op.args[0] as usize);
+            let inner = place + 1..end.min((place + 1).saturating_add(op.args[0] as usize));
             (inner.end, fork(child, place, op.call, inner, depth))
         }
         Call::Look => {

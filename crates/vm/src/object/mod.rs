@@ -165,11 +165,6 @@ impl<P: Platform> Object<P> {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the name of the content.
-    pub fn identity(&self) -> u64 {
-        self.identity
-    }
-
     /// Returns whether the first store to a page must fault.
     pub(crate) fn write_notice(&self) -> WriteNotice {
         self.write_notice

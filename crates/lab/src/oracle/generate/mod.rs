@@ -193,7 +193,7 @@ fn is_atomic(op: &Op) -> bool {
 
 /// Says whether an operation may be drawn.
 fn is_allowed(sequence: &Sequence, op: &Op) -> bool {
-    op.harm() == Harm::None && !strikes(sequence.user, op) && super::world::can_run(op)
+    op.harm() == Harm::None && !strikes(sequence.user, op)
 }
 
 /// Says whether an operation would strike the machine, or ask for what depends on its configuration.
@@ -222,7 +222,7 @@ fn close_forks(sequence: &mut Sequence) {
         }
         let op = &mut sequence.ops[place];
         if matches!(op.call, Call::Fork | Call::Vfork) {
-            let end = (place + 1 + op.args[0] as usize).min(if depth == 0 { nr } else { inside_until });
+            let end = (place + 1).saturating_add(op.args[0] as usize).min(if depth == 0 { nr } else { inside_until });
             op.args[0] = if depth >= 2 { 0 } else { (end - place - 1) as u64 };
             inside_until = inside_until.max(end);
             depth += 1;
