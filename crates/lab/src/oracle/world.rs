@@ -162,6 +162,8 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
     Limits {
         max_map_count,
         mmap_min_addr,
+        // A kernel's security modules keep what it chooses itself above their own limit.
+        lowest_chosen: LOW_END,
         // The VM's space is as empty as the process: what the kernel counts outside the zones, the fillers count here.
         address_space_bytes: bounds.address_space.map_or(u64::MAX, |bytes| bytes.saturating_add(FILLED_BYTES)),
         data_bytes: or_none(bounds.data),
