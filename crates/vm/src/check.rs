@@ -6,25 +6,32 @@
 //!
 //! # What is checked
 //! Numbers are those of the project's list of invariants.
-//! * 1 areas sorted, disjoint, aligned, inside user memory; their count and total are those that the space keeps
-//! * 2 every entry that maps a frame lies in an area and is no stronger than it; a writable entry of a private area maps
-//!   a frame that nobody else maps
+//! * 1 areas sorted, disjoint, aligned, inside user memory and not too low; their count, within the limit, and the sums
+//!   of their sizes, of data and of locked memory are those that the space keeps
+//! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
+//!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
+//!   page offset, and one of an object is what the object has there
 //! * 3 a frame's references are the entries and objects that hold it; the zero page is never writable, and zero
 //! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
 //! * 8 every frame is free or somebody's
+//!
+//! # Cost
+//! A pass over the areas, the tables in use, and the frames that were ever given out; cheap enough to follow each call
+//! of a test.
 
 use crate::addr::{PAGE, USER_END, is_page_aligned};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::instance::Vm;
+use crate::limits::Privileges;
 use crate::space::Space;
 use crate::tlb::Translation;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
-use faultless_phys::{Kind, Pfn};
-use faultless_platform::{PAGE_BYTES, Platform};
+use faultless_phys::{Kind, Memory, Pfn};
+use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
 
 /// An invariant that doesn't hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,19 +59,47 @@ macro_rules! ensure {
 }
 
 /// What the spaces hold, collected on the way.
-#[derive(Default)]
 struct Census {
-    /// References that entries and objects hold to each frame.
-    holds: BTreeMap<Pfn, u32>,
-    /// Writable private mappings of each frame.
-    private_writable: BTreeMap<Pfn, u64>,
-    tables: BTreeSet<Pfn>,
+    /// References that entries and objects hold to each frame, by its number.
+    holds: Vec<u32>,
+    /// Which frames are page tables of a tree.
+    tables: Vec<bool>,
+    /// Frames that private mappings may write, or have for themselves, and where.
+    exclusive: Vec<(Pfn, u64)>,
+}
+
+impl Census {
+    fn new<P: Platform>(memory: &Memory<P>) -> Self {
+        let mut end = memory.nr_frames();
+        while memory.contains(Pfn::new(end as u32)) {
+            end += 1;
+        }
+        Self { holds: alloc::vec![0; end], tables: alloc::vec![false; end], exclusive: Vec::new() }
+    }
+
+    fn hold(&mut self, pfn: Pfn) {
+        if let Some(count) = self.holds.get_mut(pfn.index()) {
+            *count += 1;
+        }
+    }
+
+    fn holds(&self, pfn: Pfn) -> u32 {
+        self.holds.get(pfn.index()).copied().unwrap_or(0)
+    }
+
+    /// Notes a table; says whether it was none before.
+    fn note_table(&mut self, table: Pfn) -> bool {
+        self.tables.get_mut(table.index()).is_some_and(|known| !core::mem::replace(known, true))
+    }
 }
 
 /// Checks everything; see the module.
-pub fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
-    vm.flush();
-    let mut census = Census::default();
+///
+/// # Safety
+/// No other thread uses the instance, its spaces or objects meanwhile.
+pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+    vm.memory().rcu().flush();
+    let mut census = Census::new(vm.memory());
     let mut result = Ok(());
     vm.for_each_space(|space| {
         if result.is_ok() {
@@ -74,12 +109,13 @@ pub fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken
     result?;
     vm.for_each_object(|object| {
         object.tables().for_each_table(vm.memory(), &mut |table| {
-            census.tables.insert(table);
+            census.note_table(table);
         });
-        object.for_each_frame(vm.memory(), &mut |pfn| *census.holds.entry(pfn).or_default() += 1);
+        object.for_each_frame(vm.memory(), &mut |pfn| census.hold(pfn));
     });
     check_frames(vm, &census)?;
-    check_tlbs(vm)
+    // SAFETY: the caller's promise.
+    unsafe { check_tlbs(vm) }
 }
 
 fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
@@ -102,7 +138,11 @@ fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
         data += if view.flags.is_data() { end - start } else { 0 };
         locked += if view.flags.contains(AreaFlags::LOCKED) { end - start } else { 0 };
     }
-    let limit = space.limits().max_map_count.saturating_add(1);
+    let limits = space.limits();
+    let is_privileged = limits.privileges.contains(Privileges::LOW_ADDRESSES);
+    let lowest = space.index().first_ending_after(0).map_or(u64::MAX, |entry| entry.start);
+    ensure!(1, is_privileged || lowest >= limits.mmap_min_addr, "an area begins at {lowest:#x}, too low");
+    let limit = limits.max_map_count.saturating_add(1);
     ensure!(1, nr_areas <= limit, "{nr_areas} areas, the limit allows {limit}");
     ensure!(1, data == space.data_bytes(), "{data} bytes of data, the total says {}", space.data_bytes());
     ensure!(1, locked == space.locked_bytes(), "{locked} bytes locked, the total says {}", space.locked_bytes());
@@ -125,7 +165,7 @@ fn check_entries<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Ce
     ensure!(1, resident == space.resident_pages(), "{resident} pages resident, rss says {}", space.resident_pages());
     let mut twice = None;
     space.tables().for_each_table(memory, &mut |table| {
-        if !census.tables.insert(table) {
+        if !census.note_table(table) {
             twice = Some(table);
         }
     });
@@ -166,10 +206,44 @@ fn check_entry<P: Platform, D: Design<P>>(
         );
         return Ok(());
     }
-    *census.holds.entry(entry.pfn()).or_default() += 1;
-    if entry.is_writable() && !view.flags.contains(AreaFlags::SHARED) {
-        census.private_writable.insert(entry.pfn(), address);
+    census.hold(entry.pfn());
+    if !view.flags.contains(AreaFlags::SHARED) && (entry.is_writable() || entry.has(EntryFlags::EXCLUSIVE)) {
+        census.exclusive.push((entry.pfn(), address));
     }
+    check_owner(space, &view, address, entry.pfn())
+}
+
+/// Checks that a mapped frame is what belongs there.
+fn check_owner<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    view: &AreaView<P>,
+    address: u64,
+    pfn: Pfn,
+) -> Result<(), Broken> {
+    let memory = space.memory();
+    let (page, offset) = (memory.page(pfn), view.page_offset_of(address));
+    if page.kind() != Kind::Anonymous {
+        let Some(object) = view.object else {
+            ensure!(2, false, "{address:#x} maps {pfn} of an object, but no object is mapped there");
+            return Ok(());
+        };
+        // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
+        let leaf = unsafe { object.as_ref() }.tables().walk(memory, offset.wrapping_mul(PAGE));
+        let own = leaf.map_or(Entry::EMPTY, |leaf| leaf.entry());
+        ensure!(2, own.holds_frame() && own.pfn() == pfn, "{address:#x} maps {pfn}, which its object has not there");
+        return Ok(());
+    }
+    ensure!(2, !view.flags.contains(AreaFlags::SHARED), "{address:#x}: a private frame {pfn} in a shared area");
+    // Relaxed: nobody changes them meanwhile.
+    let (root, index) = (page.owner().load(Ordering::Relaxed), page.index().load(Ordering::Relaxed));
+    ensure!(2, index == offset, "{address:#x}: {pfn} is page {index:#x}, the area has page {offset:#x} there");
+    let is_inherited = view.flags.contains(AreaFlags::INHERITED);
+    ensure!(
+        2,
+        view.root != 0 && (root == view.root || is_inherited),
+        "{address:#x}: {pfn} has the root {root}, its area {}",
+        view.root
+    );
     Ok(())
 }
 
@@ -191,9 +265,9 @@ fn check_frames<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &Census) -> Re
     });
     result?;
     ensure!(8, audit.is_clean(), "{audit}");
-    for (pfn, address) in &census.private_writable {
-        let holds = census.holds.get(pfn).copied().unwrap_or(0);
-        ensure!(2, holds == 1, "{address:#x} may write {pfn}, which {holds} entries or objects hold");
+    for &(pfn, address) in &census.exclusive {
+        let holds = census.holds(pfn);
+        ensure!(2, holds == 1, "{address:#x} has {pfn} for itself, but {holds} entries or objects hold it");
     }
     let zero = memory.frame(vm.zero_page());
     // SAFETY: the zero page is never freed and never written.
@@ -206,7 +280,7 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
     let pfn = frame.pfn;
     match frame.kind {
         Kind::Anonymous | Kind::Object => {
-            let holds = census.holds.get(&pfn).copied().unwrap_or(0);
+            let holds = census.holds(pfn);
             ensure!(
                 3,
                 holds == frame.nr_references,
@@ -215,17 +289,19 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
                 frame.nr_references
             );
         }
-        Kind::Table => ensure!(8, census.tables.contains(&pfn), "{pfn} is a page table of no tree"),
+        Kind::Table => ensure!(8, census.tables[pfn.index()], "{pfn} is a page table of no tree"),
         Kind::Free | Kind::Slab | Kind::Reserved => {
-            ensure!(4, !census.holds.contains_key(&pfn), "{pfn} is {:?}, but mapped", frame.kind);
+            ensure!(4, census.holds(pfn) == 0, "{pfn} is {:?}, but mapped", frame.kind);
         }
     }
     Ok(())
 }
 
-fn check_tlbs<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+/// # Safety
+/// As for [`invariants`].
+unsafe fn check_tlbs<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
     let mut result = Ok(());
-    // SAFETY: nobody uses the instance meanwhile, as this function's caller promises.
+    // SAFETY: the caller's promise.
     unsafe {
         vm.cpus().for_each_tlb(|cpu, tlb| {
             for translation in tlb.translations() {

@@ -93,7 +93,7 @@ impl<P: Platform> Cpus<P> {
 
     /// Makes the calling thread's CPU forget what others asked for.
     #[cold]
-    pub fn drain(&self, cpu: usize) {
+    pub(crate) fn drain(&self, cpu: usize) {
         let mut inbox = self.cpus.get(cpu).inbox.lock();
         // Under the inbox's lock: whoever sees the inbox empty may rely on the TLB being clean.
         // SAFETY: callers own the CPU (guest entry, waits) and are outside `with_tlb`.

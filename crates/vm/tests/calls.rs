@@ -8,7 +8,6 @@ use faultless_vm::design::Design;
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits, MapRequest, ObjectHandle,
     ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, WriteNotice, ZeroSource,
-    check,
 };
 use world::{RW, World, anonymous, lines};
 
@@ -17,7 +16,7 @@ const BASE: u64 = 0x1000_0000;
 fn with_world<D: Design<Native>>(test: impl FnOnce(&World<D>)) {
     World::<D>::run(2, 64 << 20, |world| {
         test(world);
-        check::invariants(&world.vm).expect("invariants");
+        world.check("invariants");
     });
 }
 
@@ -139,7 +138,7 @@ for_each_design!(fork_copies_on_write_in_both_directions, D, {
         in_child.store(BASE, 11).expect("mapped");
         assert_eq!(world.vm.events().total(Event::Cow), copies, "the last holder writes in place");
         assert_eq!(child.nr_areas(), space.nr_areas());
-        check::invariants(&world.vm).expect("invariants with two spaces");
+        world.check("invariants with two spaces");
     });
 });
 
@@ -240,7 +239,7 @@ for_each_design!(running_out_of_frames_changes_nothing, D, {
             });
             let was_hit = world.vm.memory().failing() == Failing::Never;
             world.vm.memory().set_failing(Failing::Never);
-            check::invariants(&world.vm).expect("invariants");
+            world.check("invariants");
             if moved.is_ok() {
                 assert!(!was_hit && nth > 0, "allocation {nth}");
                 assert_eq!(guest.load(target + PAGE).expect("moved").0, 0);
@@ -273,7 +272,7 @@ for_each_design!(a_failed_move_keeps_the_target_and_no_tables, D, {
                 keeps_source: false,
             });
             world.vm.memory().set_failing(Failing::Never);
-            check::invariants(&world.vm).expect("invariants");
+            world.check("invariants");
             if moved.is_ok() {
                 assert!(nth > 1);
                 assert_eq!(guest.load(target).expect("moved").0, 5);
@@ -298,7 +297,7 @@ for_each_design!(a_move_at_the_area_limit_changes_nothing, D, {
         };
         assert_eq!(space.mremap(&request), Err(CallError::TooManyAreas { limit: 2 }));
         assert_eq!(lines(&space), ["AAA"]);
-        check::invariants(&world.vm).expect("invariants");
+        world.check("invariants");
     });
 });
 
@@ -425,7 +424,7 @@ for_each_design!(private_stores_stay_private_and_shared_ones_reach_the_object, D
         assert_eq!(guest.load_byte(third).expect("mapped").0, 30);
         assert_eq!(guest.load_byte(private).expect("mapped").0, 30, "not written privately yet");
         assert!(guest.store_byte(third, 1).is_err());
-        check::invariants(&world.vm).expect("invariants");
+        world.check("invariants");
     });
 });
 

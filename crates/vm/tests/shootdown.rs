@@ -15,7 +15,7 @@ mod world;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_vm::design::Design;
-use faultless_vm::{AccessError, Advice, AreaFlags, Event, Guest, Limits, PAGE, check};
+use faultless_vm::{AccessError, Advice, AreaFlags, Event, Guest, Limits, PAGE};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use world::{RW, World, anonymous};
 
@@ -75,7 +75,7 @@ fn witness<D: Design<Native>>(
         }
         Native::leave();
     });
-    machine.attach(|| check::invariants(&world.vm).expect("invariants"));
+    machine.attach(|| world.check("invariants"));
     assert!(hits.load(Ordering::SeqCst) >= 50, "the witness hardly ran");
     assert!(world.vm.events().total(Event::TlbShootdown) >= 10, "nothing was shot down");
     machine.attach(|| drop(space));
@@ -153,7 +153,7 @@ for_each_design!(a_copy_on_write_is_seen_by_all_threads_at_once, D, {
         }
         Native::leave();
     });
-    machine.attach(|| check::invariants(&world.vm).expect("invariants"));
+    machine.attach(|| world.check("invariants"));
     machine.attach(|| drop(space));
     machine.attach(|| drop(world));
 });

@@ -16,7 +16,7 @@ use faultless_platform::{Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, CallError, Event, Guest, PAGE, RemapPlacement, RemapRequest, SpaceRef, check,
+    AccessError, Advice, AreaFlags, CallError, Event, Guest, PAGE, RemapPlacement, RemapRequest, SpaceRef,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use world::{RW, World, anonymous};
@@ -258,7 +258,7 @@ fn soak<D: Design<Native>>() {
             while !is_over.load(Ordering::SeqCst) {
                 (0..OPS_PER_ROUND).for_each(|_| worker.step());
                 if barrier.wait() {
-                    check::invariants(&world.vm).expect("invariants at the end of a round");
+                    world.check("invariants at the end of a round");
                     is_over.store(std::time::Instant::now() >= end, Ordering::SeqCst);
                 }
                 barrier.wait();
@@ -266,7 +266,7 @@ fn soak<D: Design<Native>>() {
         });
         Native::enter();
         drop(space);
-        check::invariants(&world.vm).expect("invariants at the end");
+        world.check("invariants at the end");
         let audit = world.vm.memory().audit();
         assert_eq!(audit.nr_of(Kind::Anonymous) + audit.nr_of(Kind::Table), 0, "frames were lost: {audit}");
     });

@@ -3,7 +3,7 @@
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::design::Design;
-use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm};
+use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
 
 /// Loads and stores.
 pub const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
@@ -28,6 +28,15 @@ impl<D: Design<Native>> World<D> {
         // SAFETY: the region is zeroed, ours alone, and outlives the world.
         let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");
         Self { vm: Vm::new(memory).expect("a frame for the zero page") }
+    }
+
+    /// Checks every invariant; no other thread uses the world meanwhile.
+    ///
+    /// # Panics
+    /// If one is broken.
+    pub fn check(&self, when: &str) {
+        // SAFETY: the caller's promise, which a test can keep.
+        unsafe { check::invariants(&self.vm) }.unwrap_or_else(|broken| panic!("{when}: {broken}"));
     }
 
     pub fn space(&self) -> SpaceRef<'_, Native, D> {
