@@ -114,7 +114,10 @@ pub(super) fn judge<D: Design<Native>>(
 
 /// Checks the invariants after the operation at a place.
 pub(super) fn check<D: Design<Native>>(vm: &Vm<Native, D>, after: usize) -> Result<(), Finding> {
-    invariants(vm).map_err(|broken| Finding::Invariant { place: after.saturating_sub(1), what: broken.to_string() })
+    // SAFETY: the sequence's threads have ended, or wait for this one.
+    #[allow(unsafe_code, reason = "the checker looks at everything")]
+    let checked = unsafe { invariants(vm) };
+    checked.map_err(|broken| Finding::Invariant { place: after.saturating_sub(1), what: broken.to_string() })
 }
 
 fn in_order<D: Design<Native>>(
