@@ -131,9 +131,13 @@ fn mmap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> 
     if !is_anonymous && matches!(file, File::None | File::Closed) {
         return Err(libc::EBADF);
     }
+    if let Some(errno) = misplaced(start, len, flags) {
+        return Err(errno);
+    }
     let verdict = area_flags(file, len, prot, flags, offset);
     let area = verdict.unwrap_or(rights(prot));
     let backing = match process.files.get(file) {
+        _ if verdict.is_err() => Backing::Anonymous,
         Some(handle) => Backing::Object(handle, offset),
         None if area.contains(AreaFlags::SHARED) => Backing::SharedZeros,
         None => Backing::Anonymous,
@@ -146,6 +150,22 @@ fn mmap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> 
         (CallError::NoFile, Err(errno)) => errno,
         _ => error.errno(),
     })
+}
+
+/// Returns the error for a place that is none.
+///
+/// In Linux an address among the last 4095 can't be told from the error of that number. MAP_32BIT asks for addresses below
+/// 2 GiB, which are all taken on both sides.
+fn misplaced(start: u64, len: u64, flags: u64) -> Option<i32> {
+    let is_fixed = has(flags, libc::MAP_FIXED) || has(flags, libc::MAP_FIXED_NOREPLACE);
+    if len == 0 || page_ceil(len).is_none_or(|len| len == 0 || len > USER_END) {
+        return None;
+    }
+    match () {
+        () if is_fixed && start > u64::MAX - 4095 => Some(start.wrapping_neg() as i32),
+        () if !is_fixed && has(flags, libc::MAP_32BIT) => Some(libc::ENOMEM),
+        () => None,
+    }
 }
 
 fn place(start: u64, flags: u64) -> Placement {
@@ -173,7 +193,9 @@ fn area_flags(file: File, len: u64, prot: u64, flags: u64, offset: u64) -> Resul
             _ => Err(libc::EINVAL),
         };
     }
-    if file != File::Pipe && offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+    let most = if file == File::Pipe { u64::MAX } else { i64::MAX as u64 };
+    let len = page_ceil(len).unwrap_or(u64::MAX);
+    if len > most || offset / PAGE > (most - len) / PAGE {
         return Err(libc::EOVERFLOW);
     }
     let (reads, writes) = (file != File::WriteOnly, !matches!(file, File::ReadOnly | File::Pipe));
@@ -235,8 +257,12 @@ fn mprotect<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u
     match grows {
         0 => done(space.mprotect(start, len, rights(prot))),
         _ if has(prot, libc::PROT_GROWSDOWN) => done(space.mprotect_stack(start, len, rights(prot))),
-        // No area grows upwards on this architecture.
-        _ => Err(libc::EINVAL),
+        // No area grows upwards on this architecture; that there is none at all is found out first.
+        _ => {
+            let mut is_mapped = false;
+            space.for_each_area(|line| is_mapped |= (line.start..line.end).contains(&start));
+            Err(if is_mapped { libc::EINVAL } else { libc::ENOMEM })
+        }
     }
 }
 
@@ -291,22 +317,9 @@ const ADVICE: &[(u64, Advice)] = &[
 fn madvise<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64, len: u64, advice: u64) -> Answer {
     // The kernel takes an int.
     let advice = advice & 0xffff_ffff;
-    if matches!(advice, 100 | 101) {
-        return poison(start, len);
-    }
     match ADVICE.iter().find(|(number, _)| *number == advice) {
         Some(&(_, advice)) => done(process.guest.space().madvise(start, len, advice)),
         None => Err(libc::EINVAL),
-    }
-}
-
-/// MADV_HWPOISON and MADV_SOFT_OFFLINE: for those who may strike the machine, who are not judged here.
-fn poison(start: u64, len: u64) -> Answer {
-    match page_ceil(len).and_then(|len| start.checked_add(len)) {
-        _ if !start.is_multiple_of(PAGE) => Err(libc::EINVAL),
-        None => Err(libc::EINVAL),
-        Some(end) if end == start => Ok(0),
-        Some(_) => Err(libc::EPERM),
     }
 }
 

@@ -9,12 +9,13 @@
 //! * I1 after `shed`, system calls are raw.
 //! * I2 the fillers beside the window are shared mappings: they never join what sequences map.
 
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use super::attempt::{self, SLOT_BYTES, Slot};
 use super::block::{Block, state};
 use super::look::Inodes;
-use super::op::{Call, FILE_BYTES, file_byte};
+use super::op::{Call, FILE_BYTES, Op, file_byte};
 use super::steps;
 use super::sys::{self, AREA_SHARED, area_from, exit, raw};
 use super::zone::{HEAP_START, LOW_END, PAGE, USER_END, WINDOW, WINDOW_BYTES};
@@ -246,7 +247,7 @@ impl Child {
     fn run_one(&mut self, head: &super::block::Head) -> u64 {
         let range = head.first_op as usize..(head.first_op + head.nr_ops) as usize;
         let has = |call: Call| range.clone().any(|place| self.start.block.op(place).call == call as u8);
-        let (has_locked_all, has_sealed) = (has(Call::Mlockall), has(Call::Mseal));
+        let (has_locked_all, has_sealed) = (has(Call::Mlockall), has(Call::Mseal) || self.loses_locks(range.clone()));
         if self.clean().is_err() || self.set_bounds(&head.bounds).is_err() {
             return state::NOT_CLEAN;
         }
@@ -259,6 +260,18 @@ impl Child {
         }
         self.unset_bounds();
         result
+    }
+
+    /// Says whether locked memory may be moved with its source kept: Linux goes on counting the source as locked.
+    fn loses_locks(&self, mut range: Range<usize>) -> bool {
+        let block = self.start.block;
+        let keeps = |op: &Op| op.call == Call::Mremap && op.args[3] & libc::MREMAP_DONTUNMAP as u64 != 0;
+        let locks = |op: &Op| match op.call {
+            Call::Mlock | Call::Mlock2 | Call::Mlockall => true,
+            Call::Mmap => op.args[3] & libc::MAP_LOCKED as u64 != 0,
+            _ => false,
+        };
+        range.clone().any(|place| keeps(&block.op(place).op())) && range.any(|place| locks(&block.op(place).op()))
     }
 
     /// Removes what the last sequence left, and checks that nothing is left.

@@ -122,6 +122,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let (mut position, mut first, mut last_end) = (request.old_start, None, None);
         let mut target = request.wish().unwrap_or(0);
         while let Some(entry) = self.index.first_ending_after(position).filter(|entry| entry.start < end) {
+            if position >= end {
+                // A kept source may have been joined with its target.
+                break;
+            }
             if first.is_none() && entry.start > request.old_start {
                 return Err(bad);
             }
@@ -158,11 +162,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if old_len == 0 && !view.flags.contains(AreaFlags::SHARED) {
             return Err(CallError::Invalid("old length 0 is for shared mappings"));
         }
+        // What a shrinking range sticks out may leave the area, what is left of it may not.
+        if old_len.min(new_len) > view.end - request.old_start {
+            return Err(bad);
+        }
         if new_len < old_len {
             return Ok(view);
-        }
-        if old_len > view.end - request.old_start {
-            return Err(bad);
         }
         let added = new_len - old_len;
         if added != 0 {
@@ -233,7 +238,13 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             request.old_start.saturating_add(request.new_len_bytes),
             request.old_start.saturating_add(request.old_len_bytes),
         );
-        let judged = tail.map_or(Ok(()), |tail| self.check_unmapping(tail).map(drop));
+        let judged = match tail {
+            Some(tail) => self.check_unmapping(tail).map(drop),
+            None if request.old_len_bytes > request.new_len_bytes => {
+                Err(CallError::Invalid("the range leaves user memory"))
+            }
+            None => Ok(()),
+        };
         let judged = judged
             .map_err(|error| (error, None))
             .and_then(|()| self.choose_target(request, fixed).map_err(|error| (error, tail)));

@@ -119,7 +119,7 @@ fn usual(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
         if is_spoilt {
             arguments.spoil(&mut op);
         }
-        if !is_allowed(sequence, &op) {
+        if !is_allowed(&op) {
             continue;
         }
         if !is_spoilt {
@@ -138,7 +138,7 @@ fn wild(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
             true => Arguments { draw: &mut *draw, model: &model, site: SITES[0].clone() }.op(Call::Mmap),
             false => hostile::op(draw, call),
         };
-        if is_allowed(sequence, &op) {
+        if is_allowed(&op) {
             model.learn(&op);
             sequence.ops.push(op);
         }
@@ -167,7 +167,7 @@ fn threads(draw: &mut Draw, sequence: &mut Sequence) {
     while sequence.ops.len() < nr_before {
         let call = draw.one(&[Call::Mmap, Call::Mmap, Call::Store, Call::Fill, Call::Mprotect]);
         let op = Arguments { draw: &mut *draw, model: &model, site: site.clone() }.op(call);
-        if is_allowed(sequence, &op) {
+        if is_allowed(&op) {
             model.learn(&op);
             sequence.ops.push(op);
         }
@@ -176,7 +176,7 @@ fn threads(draw: &mut Draw, sequence: &mut Sequence) {
         let thread = (1 + (sequence.ops.len() - nr_before) as u64 / nr_each) as u8;
         let call = draw.weighted(AT_ONCE);
         let op = Arguments { draw: &mut *draw, model: &model, site: site.clone() }.op(call);
-        if is_allowed(sequence, &op) && is_atomic(&op) {
+        if is_allowed(&op) && is_atomic(&op) {
             sequence.ops.push(Op { thread, ..op });
         }
     }
@@ -192,17 +192,15 @@ fn is_atomic(op: &Op) -> bool {
 }
 
 /// Says whether an operation may be drawn.
-fn is_allowed(sequence: &Sequence, op: &Op) -> bool {
-    op.harm() == Harm::None && !strikes(sequence.user, op)
+fn is_allowed(op: &Op) -> bool {
+    op.harm() == Harm::None && !strikes(op)
 }
 
 /// Says whether an operation would strike the machine, or ask for what depends on its configuration.
-fn strikes(user: User, op: &Op) -> bool {
+fn strikes(op: &Op) -> bool {
     match op.call {
-        // Poisons real memory.
-        Call::Madvise if user.is_root() => matches!(op.args[2], 100 | 101),
-        // Huge pages: how many there are is the machine's business.
-        Call::Madvise => matches!(op.args[2], 14 | 15 | 25),
+        // Poison real memory; huge pages: how many there are is the machine's business.
+        Call::Madvise => matches!(op.args[2] as u32, 100 | 101 | 14 | 15 | 25),
         Call::Mmap | Call::RemapFilePages => {
             let flags = if op.call == Call::Mmap { op.args[3] } else { op.args[4] };
             flags & libc::MAP_HUGETLB as u64 != 0 || flags & 0xf == 8
