@@ -229,11 +229,12 @@ fn map_pieces(tile: &Tile, len: usize, align: usize) -> Result<*mut u8, Error> {
     let is_shifted = align > sys::page_len();
     let done = if is_shifted { 0 } else { tile.len.min(len) };
     // SAFETY: the range was reserved just now, and nobody else knows it.
-    if unsafe { tile::cover(address, done..len, tile) }.is_err() {
+    if let Err(errno) = unsafe { tile::cover(address, done..len, tile) } {
+        // Before the range goes, since that gives areas back.
+        let why = refused(errno, len);
         // SAFETY: as above.
         unsafe { sys::unmap(address, len) };
-        // The address space was there, so what ran out is areas.
-        return Err(Error::Areas { limit: areas::limit() });
+        return Err(why);
     }
     Ok(address)
 }
