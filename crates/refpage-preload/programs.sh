@@ -235,7 +235,8 @@ run() {
     shift
     rm -rf "$work/run" && mkdir "$work/run" && cd "$work/run" || return
     case $name in *bigheap) ulimit -v 3145728 ;; esac
-    env LC_ALL=C HOME="$work/run" RUSTUP_HOME="${RUSTUP_HOME:-$HOME/.rustup}" "$@" bash -c "${script[$name]}" >"$work/out" 2>"$work/err" </dev/null
+    env LC_ALL=C HOME="$work/run" RUSTUP_HOME="${RUSTUP_HOME:-$HOME/.rustup}" "$@" \
+        bash -c "${script[$name]}" >"$work/out" 2>"$work/err" </dev/null
     echo "exit $?"
     echo "--- stdout" && cat "$work/out"
     echo "--- stderr" && cat "$work/err"
@@ -245,7 +246,8 @@ run() {
 # The counters of all processes that left by exit: allocated MiB, and which share was patterned.
 counters() {
     awk '{ for (i = 1; i <= NF; i++) { split($i, a, "="); n[a[1]] += a[2] } } END { all = n["allocated_bytes"]
-        if (all < 1048576) print "- | -"; else printf "%.0f | %.0f %%\n", all / 1048576, 100 * n["patterned_bytes"] / all }' "$1"
+        if (all < 1048576) print "- | -"
+        else printf "%.0f | %.0f %%\n", all / 1048576, 100 * n["patterned_bytes"] / all }' "$1"
 }
 
 # compare NAME FILE: "same", or "differs", with the difference on stderr.
@@ -285,7 +287,8 @@ so=$(preload)
 [ -f "$so" ] || { echo "programs.sh: no preload at '$so'" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-chmod 755 "$work"
+# A server that gives up root must be able to read it.
+chmod 755 "$work" && install -m 755 "$so" "$work/preload.so" && so=$work/preload.so
 failed=0
 echo '| program | what it did | exit code | by default | all filled | MiB allocated | of it patterned |'
 echo '|---|---|---|---|---|--:|--:|'
