@@ -3,18 +3,33 @@
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::fs;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static HOOK: Once = Once::new();
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// The harness would keep a panic's words in memory, which goes with the child. The hook is set by
+/// the parent, since its lock may be another thread's when the child is forked.
+fn install_hook() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| match IS_CHILD.load(Ordering::Relaxed) {
+        true => write_to_stderr(&format!("in the child: {info}\n")),
+        false => usual(info),
+    }));
+}
 
 /// Runs `work` in a forked child and returns whether it neither panicked nor was killed; limits
 /// and filters that it sets go with it.
 pub fn in_child(work: impl FnOnce()) -> bool {
+    HOOK.call_once(install_hook);
     // SAFETY: the child runs `work` and leaves; libc's allocator is fit for fork.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // The harness would keep a panic's words in memory, which goes with the child.
-        std::panic::set_hook(Box::new(|info| write_to_stderr(&format!("in the child: {info}\n"))));
         // SAFETY: ends a child that hangs.
         unsafe { libc::alarm(60) };
+        IS_CHILD.store(true, Ordering::Relaxed); // Relaxed: this thread is the child's only one
         let is_ok = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
         // SAFETY: ends the child.
         unsafe { libc::_exit(if is_ok { 0 } else { 1 }) };
