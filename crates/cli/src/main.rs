@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod compare;
 mod duration;
+mod lists;
 mod message;
 mod nearest;
 mod output;
@@ -55,6 +56,10 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Lists saved results, and prints them.
     Report(report::ReportArgs),
+    /// Lists the workloads.
+    Workloads(lists::ListArgs),
+    /// Lists the locking designs.
+    Designs(lists::ListArgs),
     /// Shows what is in a recorded trace.
     Trace(trace_cmd::TraceArgs),
 }
@@ -69,6 +74,8 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(&args, cli.color),
         Command::Compare(args) => compare::run(&args, cli.color),
         Command::Report(args) => report::run(&args),
+        Command::Workloads(args) => lists::workloads(&args),
+        Command::Designs(args) => lists::designs(&args),
         Command::Trace(args) => trace_cmd::run(&args),
     };
     result.unwrap_or_else(|failure: Failure| failure.report(cli.color))

@@ -12,6 +12,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_lab::experiment::{self, DEFAULT_SEMAPHORE, DESIGNS, Outcome, SEMAPHORES, Setup};
 use faultless_lab::host;
+use faultless_lab::measure::HOST_DESIGN;
 use faultless_lab::plan::{Losses, Pace};
 use faultless_lab::replay::Checking;
 use faultless_lab::report::replay::{self as report, Report};
@@ -42,8 +43,9 @@ pub struct ReplayArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Designs to compare; all of them unless named. Example: --design spf-v11
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(DESIGNS), default_values = DESIGNS, hide_default_value = true)]
+    /// Designs to compare; all of ours unless named. The design linux is the host's kernel, which makes the recorded calls
+    /// and accesses for real. Example: --design mmap-sem,linux
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(crate::replay::designs()), default_values = DESIGNS, hide_default_value = true)]
     design: Vec<String>,
 
     /// Semaphores beneath the designs. Example: --semaphore rwsem-2012,rwsem-v8
@@ -94,6 +96,11 @@ enum PaceChoice {
     Recorded,
     /// Neither: an upper bound on contention.
     None,
+}
+
+/// Returns the names of all designs.
+fn designs() -> Vec<&'static str> {
+    DESIGNS.iter().copied().chain([HOST_DESIGN]).collect()
 }
 
 /// Runs the subcommand.

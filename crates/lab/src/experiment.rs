@@ -10,6 +10,7 @@ use faultless_platform::MAX_CPUS;
 use faultless_platform::native::{Machine, Native};
 use faultless_trace::Trace;
 
+use crate::measure::HOST_DESIGN;
 use crate::plan::classes::Class;
 use crate::plan::{self, Losses, Options, Pace, Plan, PlanError, Totals};
 use crate::replay::{self, Checking, Mismatch, PassResult, ReplayError, Settings};
@@ -49,7 +50,7 @@ pub struct Setup {
 pub struct Arm {
     /// The design.
     pub design: String,
-    /// The semaphore.
+    /// The semaphore; empty for the host's kernel, which has its own.
     pub semaphore: String,
     /// How many threads run at once at most.
     pub cpus: usize,
@@ -57,7 +58,9 @@ pub struct Arm {
 
 impl fmt::Display for Arm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over {} on {} CPUs", self.design, self.semaphore, self.cpus)
+        let Self { design, semaphore, cpus } = self;
+        let over = if semaphore.is_empty() { String::new() } else { format!(" over {semaphore}") };
+        write!(f, "{design}{over} on {cpus} CPUs")
     }
 }
 
@@ -161,10 +164,16 @@ impl Setup {
             semaphore: semaphore.clone(),
             cpus,
         };
-        let pairs = self.cpus.iter().flat_map(|&cpus| self.semaphores.iter().map(move |semaphore| (cpus, semaphore)));
-        pairs
-            .flat_map(|(cpus, semaphore)| self.designs.iter().map(move |design| arm(cpus, semaphore, design)))
-            .collect()
+        let mut arms = Vec::new();
+        for &cpus in &self.cpus {
+            let ours = || self.designs.iter().filter(|design| *design != HOST_DESIGN);
+            let pairs = self.semaphores.iter().flat_map(|semaphore| ours().map(move |design| (semaphore, design)));
+            arms.extend(pairs.map(|(semaphore, design)| arm(cpus, semaphore, design)));
+            // The host has one arm, whatever the semaphores.
+            let hosts = self.designs.iter().filter(|design| *design == HOST_DESIGN);
+            arms.extend(hosts.map(|design| arm(cpus, &String::new(), design)));
+        }
+        arms
     }
 
     fn check(&self) -> Result<(), ExperimentError> {
@@ -209,6 +218,10 @@ fn run_pass(
     arm: &Arm,
     memory_bytes: usize,
 ) -> Result<PassResult, ExperimentError> {
+    let failed = |error| ExperimentError::Replay { arm: arm.clone(), error };
+    if arm.design == HOST_DESIGN {
+        return replay::pass_on_host(plan, arm.cpus).map_err(failed);
+    }
     let settings = Settings {
         design: arm.design.clone(),
         semaphore: arm.semaphore.clone(),
@@ -217,7 +230,7 @@ fn run_pass(
         checking: setup.checking,
     };
     let pass = replay::pass::<Native>(&Machine::new(arm.cpus), arm.cpus, plan, &settings);
-    pass.map_err(|error| ExperimentError::Replay { arm: arm.clone(), error })
+    pass.map_err(failed)
 }
 
 fn conclude(arms: Vec<ArmResult>, plan: Plan, memory_bytes: usize) -> Outcome {

@@ -94,8 +94,9 @@ impl Process<'_> {
     fn measure(&self, worker: &mut dyn Worker) -> (Tally, Usage) {
         let start_ns = self.together.arrive(self.job.nr_workers(), || Native::now() + START_NS);
         let Some(start_ns) = start_ns else { return Default::default() };
+        Native::spin_until_deadline(start_ns, || false);
         let window = Window {
-            start_ns,
+            start_ns: 0,
             duration_ns: self.job.duration_ns,
             steps_per_timing: self.job.spec.workload.steps_per_timing,
             has_stopped: &|| self.together.has_stopped(),
@@ -130,6 +131,7 @@ fn tell(tally: &Tally, usage: Usage) -> Value {
         "faults": usage.faults,
         "sleeps": usage.sleeps,
         "preemptions": usage.preemptions,
+        "cpu_ns": usage.cpu_ns,
     })
 }
 
@@ -151,6 +153,7 @@ impl Said {
             self.usage.faults += number(worker, "faults");
             self.usage.sleeps += number(worker, "sleeps");
             self.usage.preemptions += number(worker, "preemptions");
+            self.usage.cpu_ns += number(worker, "cpu_ns");
         }
         Ok(())
     }
@@ -168,8 +171,8 @@ impl Said {
             return Err(MeasureError::Message(refusal));
         }
         let mut run = sum_up(&self.tallies).map_err(refused)?;
-        let Usage { faults, sleeps, preemptions } = self.usage;
-        run.counters = vec![("faults", faults), ("sleeps", sleeps), ("preemptions", preemptions)];
+        let Usage { faults, sleeps, preemptions, cpu_ns } = self.usage;
+        run.counters = vec![("faults", faults), ("sleeps", sleeps), ("preemptions", preemptions), ("cpu_ns", cpu_ns)];
         Ok(run)
     }
 }

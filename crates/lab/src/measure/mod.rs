@@ -11,6 +11,7 @@
 //! `drive` is the loop; `vm` and `host` are the two grounds it runs on, `site` the machine's threads; `session` runs many
 //! in turn.
 
+mod designs;
 mod drive;
 mod host;
 mod host_space;
@@ -30,6 +31,7 @@ use faultless_workloads::{Refused, Spec};
 use crate::stats::Histogram;
 
 pub use crate::report::Mode;
+pub use designs::{DesignLine, design_lines};
 pub use faultless_linux::space::on_interrupt;
 pub use host::once as once_on_host;
 pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, run};

@@ -11,11 +11,14 @@
 //!
 //! # Rooms
 //! `instance` sets a virtual memory up; `deeds` makes its calls, and is the one place that knows them; `actor` is a
-//! thread's life; `pass` brings them together; `tally` is what came out.
+//! thread's life; `pass` brings them together; `tally` is what came out. `host` does all that with the host's kernel.
 
 mod actor;
+mod atlas;
 mod content;
 mod deeds;
+mod host;
+mod host_calls;
 mod instance;
 mod objects;
 mod pass;
@@ -31,6 +34,7 @@ use faultless_vm::registry::{Unknown, with_design};
 
 use crate::plan::Plan;
 
+pub use host::pass as pass_on_host;
 pub use pass::PassResult;
 pub use tally::{Mismatch, Tally};
 
@@ -81,6 +85,8 @@ pub enum ReplayError {
     },
     /// A thread could not be started.
     Start(StartError),
+    /// The host's kernel could not replay it.
+    Host(String),
     /// An invariant of the instance does not hold.
     Broken {
         /// After which event; nothing at the end of the pass.
@@ -108,6 +114,7 @@ impl fmt::Display for ReplayError {
                 write!(f, "{cause} ({place}, of {have} MiB); replay it with --memory {enough}M, which is surely enough")
             }
             Self::Start(error) => write!(f, "{error}"),
+            Self::Host(why) => write!(f, "on the host's kernel: {why}"),
             Self::Broken { event: Some(event), broken } => write!(f, "after event {event} {broken}"),
             Self::Broken { event: None, broken } => write!(f, "at the end {broken}"),
             Self::Leak { frames } => write!(f, "{frames} frames were not given back at the end"),

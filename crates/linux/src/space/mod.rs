@@ -10,11 +10,15 @@
 
 mod family;
 mod interrupt;
+pub mod lineage;
 mod placement;
+pub mod probe;
+mod raw;
 
 pub use family::{ChildError, Family, Together};
 pub use interrupt::{has_interrupt, on_interrupt};
 pub use placement::{Affinity, RunDelay, Usage};
+pub use raw::RawCall;
 
 use std::fs::File;
 use std::io;
@@ -168,6 +172,16 @@ pub fn memory_file() -> Result<File, Errno> {
         let fd = check(libc::memfd_create(c"faultless workload".as_ptr(), libc::MFD_CLOEXEC).into())?;
         Ok(File::from_raw_fd(fd as RawFd))
     }
+}
+
+/// Returns the ranges that this process has mapped.
+pub fn mapped() -> io::Result<Vec<Range<u64>>> {
+    let text = std::fs::read_to_string("/proc/self/maps")?;
+    let range = |line: &str| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+    };
+    Ok(text.lines().filter_map(range).collect())
 }
 
 /// Opens a file anew, with a position of its own.

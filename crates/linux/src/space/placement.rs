@@ -89,6 +89,8 @@ pub struct Usage {
     pub sleeps: u64,
     /// Times that it was taken off its CPU.
     pub preemptions: u64,
+    /// Time on a CPU.
+    pub cpu_ns: u64,
 }
 
 impl Usage {
@@ -104,6 +106,7 @@ impl Usage {
             faults: (usage.ru_minflt + usage.ru_majflt).unsigned_abs(),
             sleeps: usage.ru_nvcsw.unsigned_abs(),
             preemptions: usage.ru_nivcsw.unsigned_abs(),
+            cpu_ns: cpu_ns(),
         }
     }
 
@@ -113,6 +116,14 @@ impl Usage {
             faults: self.faults - before.faults,
             sleeps: self.sleeps - before.sleeps,
             preemptions: self.preemptions - before.preemptions,
+            cpu_ns: self.cpu_ns - before.cpu_ns,
         }
     }
+}
+
+fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time into our own variable.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }

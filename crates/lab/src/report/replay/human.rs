@@ -45,7 +45,7 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
 pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
     let arms = &report.outcome.arms;
     let mut rows = vec![heading("design", arms, |arm| arm.arm.design.clone())];
-    rows.push(heading("semaphore", arms, |arm| arm.arm.semaphore.clone()));
+    rows.push(heading("semaphore", arms, |arm| named(&arm.arm.semaphore)));
     rows.push(heading("CPUs", arms, |arm| arm.arm.cpus.to_string()));
     for metric in Metric::ALL {
         rows.push(heading(metric.title, arms, |arm| cell(metric, arm)));
@@ -90,4 +90,9 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
 fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let words: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if words.is_empty() { Ok(()) } else { writeln!(out, "{title} {}", words.join(", ")) }
+}
+
+/// The host's kernel has a semaphore of its own, without a name here.
+fn named(semaphore: &str) -> String {
+    if semaphore.is_empty() { "-".into() } else { semaphore.to_owned() }
 }

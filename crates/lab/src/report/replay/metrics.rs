@@ -1,6 +1,7 @@
 //! What is measured of a pass, by name, unit and what smaller or larger means.
 
 use crate::experiment::ArmResult;
+use crate::measure::HOST_DESIGN;
 use crate::replay::PassResult;
 use crate::report::Unit;
 
@@ -55,7 +56,8 @@ impl Metric {
 
     /// Returns the arm's samples, one for each pass that has the figure; nothing if its design has no such thing.
     pub fn samples(&self, arm: &ArmResult) -> Option<Vec<f64>> {
-        if self.needs_speculation && !speculates(&arm.arm.design) {
+        let is_kept_from_us = arm.arm.design == HOST_DESIGN && HOST_KEEPS.contains(&self.name);
+        if self.needs_speculation && !speculates(&arm.arm.design) || is_kept_from_us {
             return None;
         }
         let samples: Vec<f64> = arm.passes.iter().filter_map(self.of).collect();
@@ -63,9 +65,12 @@ impl Metric {
     }
 }
 
+/// What the host's kernel does not tell.
+const HOST_KEEPS: [&str; 2] = ["lock_wait_share", "peak_rss_bytes"];
+
 /// Returns whether a design ever handles a fault without the address-space lock.
 fn speculates(design: &str) -> bool {
-    design != "mmap-sem"
+    design != "mmap-sem" && design != HOST_DESIGN
 }
 
 fn faults_per_s(pass: &PassResult) -> Option<f64> {

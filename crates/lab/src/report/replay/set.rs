@@ -54,7 +54,7 @@ fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measu
         workload: report.workload.into(),
         mode: if report.outcome.has_shared_spaces { Mode::Threads } else { Mode::Processes },
         design: arm.arm.design.clone(),
-        semaphore: Some(arm.arm.semaphore.clone()),
+        semaphore: Some(arm.arm.semaphore.clone()).filter(|semaphore| !semaphore.is_empty()),
         cpus: arm.arm.cpus,
         workers: None,
         metric: metric.name.into(),

@@ -37,7 +37,11 @@ pub(super) fn sentence(report: &Report<'_>) -> String {
 fn comparisons(report: &Report<'_>) -> Vec<String> {
     let arms = &report.outcome.arms;
     let base_of = |arm: &ArmResult| {
-        arms.iter().find(|base| base.arm.semaphore == arm.arm.semaphore && base.arm.cpus == arm.arm.cpus)
+        arms.iter().find(|base| {
+            // The host's kernel, which has its own semaphore, is compared with whatever comes first.
+            let has_same = base.arm.semaphore == arm.arm.semaphore || arm.arm.semaphore.is_empty();
+            has_same && base.arm.cpus == arm.arm.cpus
+        })
     };
     let pairs =
         arms.iter().filter_map(|head| base_of(head).filter(|base| base.arm != head.arm).map(|base| (base, head)));

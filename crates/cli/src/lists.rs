@@ -1,0 +1,97 @@
+//! `faultless workloads` and `faultless designs`: what there is to choose from.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use faultless_lab::experiment::{DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_lab::measure::{HOST_DESIGN, design_lines};
+use faultless_lab::report::columns;
+use faultless_lab::workloads::WORKLOADS;
+
+use crate::message::Failure;
+use crate::output::print;
+use crate::table::{self, Format};
+
+/// The arguments of the lists.
+#[derive(Args)]
+pub struct ListArgs {
+    /// How to print the list. Example: --format json
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+
+    /// Where the list goes, instead of standard output. Example: --out workloads.json
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// A list: headings, and rows of as many fields.
+struct List<const N: usize> {
+    headings: [&'static str; N],
+    rows: Vec<[String; N]>,
+}
+
+/// Lists the workloads.
+pub fn workloads(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let rows = WORKLOADS.iter().map(|workload| {
+        [workload.name, workload.about, workload.operation, workload.flags.names(), workload.source].map(str::to_owned)
+    });
+    List { headings: ["workload", "does", "operation", "flags", "source"], rows: rows.collect() }.print(args)
+}
+
+/// Lists the designs.
+pub fn designs(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let semaphores = |name: &str| if name == HOST_DESIGN { "its own".into() } else { SEMAPHORES.join(" ") };
+    let rows = design_lines().map(|design| {
+        [design.name.to_owned(), design.fault.to_owned(), design.source.to_owned(), semaphores(design.name)]
+    });
+    let rows = rows.collect();
+    List { headings: ["design", "a fault", "from", "semaphores"], rows }.print(args)?;
+    if args.format == Format::Human && args.out.is_none() {
+        println!("\nThe semaphore is {DEFAULT_SEMAPHORE} unless --semaphore says otherwise.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl<const N: usize> List<N> {
+    fn print(&self, args: &ListArgs) -> Result<ExitCode, Failure> {
+        print(args.out.as_deref(), |out| self.write(args.format, out))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn write(&self, format: Format, out: &mut dyn Write) -> std::io::Result<()> {
+        match format {
+            Format::Human => self.write_human(out),
+            Format::Json => {
+                let entry = |row: &[String; N]| {
+                    let pairs = self.headings.iter().zip(row);
+                    pairs.map(|(&key, value)| (key.to_owned(), value.clone().into())).collect()
+                };
+                let list: Vec<serde_json::Map<String, serde_json::Value>> = self.rows.iter().map(entry).collect();
+                serde_json::to_writer_pretty(&mut *out, &list)?;
+                writeln!(out)
+            }
+            Format::Csv => {
+                table::csv_row(out, self.headings)?;
+                self.rows.iter().try_for_each(|row| table::csv_row(out, row.iter().map(String::as_str)))
+            }
+            Format::Markdown => {
+                table::markdown_head(out, &self.headings)?;
+                self.rows.iter().try_for_each(|row| table::markdown_row(out, row.iter().map(String::as_str)))
+            }
+        }
+    }
+
+    /// Text stands to the left here, in all columns.
+    fn write_human(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let all = || std::iter::once(self.headings.map(str::to_owned)).chain(self.rows.iter().cloned());
+        let widths: [usize; N] =
+            std::array::from_fn(|column| all().map(|row| columns::width(&row[column])).max().unwrap_or(0));
+        for row in all() {
+            let cells: Vec<String> = row.iter().zip(widths).map(|(cell, to)| columns::left(cell, to)).collect();
+            writeln!(out, "{}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
