@@ -60,6 +60,8 @@ enum Kind {
     Alone(MakeWorker),
     Corten(Act),
     Ebizzy,
+    /// Replayed by the lab from a recording: no program over an address space.
+    Recorded,
 }
 
 type MakeWorker = for<'a> fn(&Settings, Seat, &'a dyn AddressSpace) -> Result<Box<dyn Worker + 'a>, Refused>;
@@ -180,6 +182,16 @@ pub const WORKLOADS: &[Workload] = &[
         pages: fork_pages,
         kind: Kind::Alone(fork::worker),
     },
+    Workload {
+        name: "compile",
+        about: "replays the recorded gcc -O2 -c many.c, one for each CPU at once",
+        operation: "a compilation",
+        source: "examples/gcc.trace",
+        steps_per_timing: 1,
+        flags: Flags::None,
+        pages: few_pages,
+        kind: Kind::Recorded,
+    },
 ];
 
 /// Frames that wait for a grace period, and the tables of a few mappings.
@@ -223,6 +235,13 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// Says whether it is replayed from a recording, instead of being a program over an address space.
+    pub const fn is_recorded(&self) -> bool {
+        matches!(self.kind, Kind::Recorded)
+    }
+}
+
 /// Returns the workload of that name.
 pub fn find(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
@@ -252,9 +271,13 @@ impl Spec {
             Kind::Alone(make) => Box::new(Alone { settings: &self.settings, make }),
             Kind::Corten(act) => Box::new(corten::prepare::<P>(act, &self.settings, space, team)?),
             Kind::Ebizzy => Box::new(ebizzy::prepare(&self.settings, space)?),
+            Kind::Recorded => return Err(Refused::Call { call: "a recorded workload's program", errno: NO_SUCH_CALL }),
         })
     }
 }
+
+/// ENOSYS.
+const NO_SUCH_CALL: i32 = 38;
 
 /// A program whose workers share nothing.
 struct Alone<'s> {

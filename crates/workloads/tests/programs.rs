@@ -22,7 +22,7 @@ fn steps(text: &str, model: &Model, nr_steps: usize) -> Result<u64, Refused> {
 
 #[test]
 fn every_workload_makes_steps_and_counts_them() {
-    for workload in WORKLOADS {
+    for workload in WORKLOADS.iter().filter(|workload| !workload.is_recorded()) {
         let model = Model::new();
         let ops = steps(workload.name, &model, 30).expect(workload.name);
         assert!(ops >= 30, "{}: {ops}", workload.name);

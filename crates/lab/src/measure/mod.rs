@@ -11,6 +11,7 @@
 //! `drive` is the loop; `vm` and `host` are the two grounds it runs on, `site` the machine's threads; `session` runs many
 //! in turn.
 
+mod compile;
 mod designs;
 mod drive;
 mod host;

@@ -14,6 +14,7 @@ use faultless_vm::registry::{DesignVisitor, with_design};
 use faultless_vm::{Event, Limits, SpaceRef, Vm};
 use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
 
+use super::compile;
 use super::drive::{Tally, Window, drive};
 use super::site::Site;
 use super::{Job, MeasureError, Run};
@@ -41,6 +42,9 @@ pub fn once<P: Threads>(
     site: &dyn Site,
     has_stopped: &(dyn Fn() -> bool + Sync),
 ) -> Result<Run, MeasureError> {
+    if job.spec.workload.name == compile::NAME {
+        return compile::once::<P>(machine, job, has_stopped);
+    }
     let visitor = Visitor::<P> { machine, job, site, has_stopped };
     with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
 }

@@ -25,6 +25,7 @@ mod pace;
 pub mod pages;
 mod races;
 pub mod regions;
+mod repeat;
 pub mod space;
 pub mod windows;
 

@@ -1,0 +1,178 @@
+//! Benchmarks as a user makes them: formats, bad input, too little memory, Ctrl-C.
+
+mod support;
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{Place, err, faultless, out};
+
+const QUICK: [&str; 6] = ["-r", "2", "-w", "0", "-d", "5ms"];
+
+fn bench(arguments: &[&str]) -> Output {
+    faultless().arg("bench").args(arguments).output().expect("the command runs")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", err(output));
+    serde_json::from_str(&out(output)).expect("JSON")
+}
+
+#[test]
+fn every_workload_runs_on_a_design_and_on_the_host_both_ways() {
+    for mode in [&["--cpus", "2"][..], &["--processes", "--cpus", "2"]] {
+        let arguments = ["--filter", "*", "--design", "vma-lock,linux", "-r", "1", "-w", "0", "-d", "2ms"];
+        let set = json(&bench(&[&arguments[..], mode, &["--format", "json"]].concat()));
+        let results = set["results"].as_array().expect("a list");
+        let rates: Vec<&Value> = results.iter().filter(|result| result["metric"] == "ops_per_s").collect();
+        let listed = out(&bench(&["--filter", "*", "--list"]));
+        assert_eq!(rates.len(), 2 * listed.lines().count(), "{mode:?}");
+        for rate in rates {
+            let wanted = if mode.len() == 3 { "processes" } else { "threads" };
+            assert_eq!((&rate["mode"], &rate["unit"], &rate["cpus"]), (&wanted.into(), &"ops/s".into(), &2.into()));
+            assert!(rate["samples"][0].as_f64().expect("a number") > 0.0, "{rate}");
+        }
+    }
+}
+
+#[test]
+fn results_hold_every_sample_the_counters_and_what_disturbed() {
+    let set = json(&bench(&[&["page_fault1", "--format", "json", "--cpus", "1"][..], &QUICK].concat()));
+    assert_eq!((&set["schema"], &set["command"]), (&"faultless/1".into(), &"bench".into()));
+    assert_eq!(set["machine"]["simulated"], false);
+    let results = set["results"].as_array().expect("a list");
+    let names: Vec<&str> = results.iter().filter_map(|result| result["metric"].as_str()).collect();
+    for metric in ["ops_per_s", "op_p50_ns", "op_p99_ns", "op_p999_ns", "lock_wait_share", "peak_rss_bytes"] {
+        assert!(names.contains(&metric), "{metric} is missing");
+    }
+    for result in results {
+        assert_eq!(result["samples"].as_array().map(Vec::len), Some(2), "{result}");
+        assert_eq!(result["disturbed"].as_array().map(Vec::len), Some(2), "{result}");
+        assert!(result["run_delay_ns"][0].is_u64(), "{result}");
+        let (faults, ops) = (result["counters"]["faults"].as_u64(), result["ops"].as_array());
+        let ops: u64 = ops.expect("a list").iter().filter_map(Value::as_u64).sum();
+        // An operation is a fault; the kernel's counter may see a few of the loop's own.
+        let faults = faults.expect("counted");
+        assert!(faults.abs_diff(ops) <= 20 + ops / 100, "{faults} faults, {ops} operations: {result}");
+        assert_eq!(result["semaphore"].is_null(), result["design"] == "linux");
+    }
+}
+
+#[test]
+fn unknown_names_end_with_the_nearest_and_the_list() {
+    for (arguments, words) in [
+        (&["maloc1"][..], &["maloc1", "malloc1", "page_fault1"][..]),
+        (&["malloc1", "--design", "vmalock"], &["vmalock", "vma-lock", "linux"]),
+        (&["malloc1", "--semaphore", "rwsem"], &["rwsem-v8", "rwsem-2012"]),
+        (&["ebizzy -q"], &["-q", "-m"]),
+        (&["--filter", "nothing"], &["nothing", "malloc1"]),
+        (&["malloc1", "-d", "5"], &["300ms"]),
+        (&["malloc1", "--cpus", "0"], &["--cpus"]),
+        (&["malloc1", "-r", "0"], &["-r", "0"]),
+        (&["--", "-m"], &["workload"]),
+    ] {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", err(&output));
+        assert!(output.stdout.is_empty());
+        words.iter().for_each(|word| assert!(err(&output).contains(word), "{word} is not in: {}", err(&output)));
+    }
+}
+
+#[test]
+fn the_list_shows_what_would_run() {
+    let all = out(&bench(&["--list", "--filter", "*"]));
+    for name in ["page_fault1", "page_fault3", "malloc2", "brk2", "tlb_flush3", "read2", "ebizzy", "corten-pf", "fork"]
+    {
+        assert!(all.lines().any(|line| line.starts_with(name)), "{name} is missing");
+    }
+    let some = out(&bench(&["--list", "--filter", "mmap?"]));
+    assert_eq!(some.lines().count(), 2, "{some}");
+    assert_eq!(out(&bench(&["--list", "--filter", "_fault"])).lines().count(), 3);
+    let named = out(&bench(&["--list", "ebizzy", "--", "-mT", "-t", "16"]));
+    assert!(named.starts_with("ebizzy -mT -t 16"), "{named}");
+}
+
+#[test]
+fn a_workload_that_runs_out_of_frames_says_so_and_the_others_go_on() {
+    let output = bench(&[&["page_fault1", "mmap1", "--memory", "6M", "--cpus", "1"][..], &QUICK].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    let (said, shown) = (err(&output), out(&output));
+    assert!(said.contains("page_fault1 under mmap-sem") && said.contains("out of frames") && said.contains("--memory"));
+    assert!(!said.contains("mmap1 under") && !said.contains("panicked"), "{said}");
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).expect("a row").to_owned();
+    assert!(line("page_fault1").contains("failed") && line("page_fault1").contains("/s"), "{shown}");
+    assert!(!line("mmap1").contains("failed"), "{shown}");
+}
+
+#[test]
+fn more_cpus_than_there_are_is_a_warning_and_shows_in_the_result() {
+    let arguments = ["page_fault1", "--cpus", "64", "--design", "mmap-sem", "-r", "1", "-w", "0", "-d", "20ms"];
+    let output = bench(&[&arguments[..], &["--format", "json"]].concat());
+    assert!(err(&output).contains("warning: 64 CPUs"), "{}", err(&output));
+    let set = json(&output);
+    assert_eq!(set["results"][0]["disturbed"][0], true, "{set}");
+    assert!(set["results"][0]["run_delay_ns"][0].as_u64() > Some(1_000_000), "{set}");
+}
+
+#[test]
+fn threads_take_turns_where_there_are_more_of_them_than_cpus() {
+    let arguments = ["ebizzy -mTt 16", "--cpus", "2", "--design", "spf-v11,linux", "-r", "1", "-w", "0", "-d", "60ms"];
+    let set = json(&bench(&[&arguments[..], &["--format", "json"]].concat()));
+    for result in set["results"].as_array().expect("a list") {
+        assert_eq!((&result["workers"], &result["cpus"]), (&16.into(), &2.into()));
+    }
+}
+
+#[test]
+fn an_interrupt_prints_and_saves_what_was_measured() {
+    let place = Place::new("interrupted");
+    for design in ["mmap-sem", "linux"] {
+        let mut command = faultless();
+        command.env("FAULTLESS_RESULTS", place.path("results"));
+        command.args(["bench", "mmap1", "--design", design, "-r", "1000", "-w", "0", "-d", "200ms", "--save", design]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+        std::thread::sleep(Duration::from_millis(1500));
+        let since = Instant::now();
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(since.elapsed() < Duration::from_secs(10));
+        assert_eq!(output.status.code(), Some(130), "{}", err(&output));
+        let shown = out(&output);
+        assert!(shown.contains("interrupted") && shown.contains("/s ±"), "{shown}");
+        let saved = std::fs::read(place.path(&format!("results/{design}.json"))).expect("saved");
+        let set: Value = serde_json::from_slice(&saved).expect("JSON");
+        let samples = set["results"][0]["samples"].as_array().expect("a list").len();
+        assert!((1..1000).contains(&samples) && set["interrupted"] == true, "{samples}");
+    }
+}
+
+#[test]
+fn the_lists_name_everything() {
+    let list = |what: &str, format: &str| {
+        let output = faultless().args([what, "--format", format]).output().expect("the command runs");
+        assert!(output.status.success(), "{}", err(&output));
+        out(&output)
+    };
+    let workloads: Value = serde_json::from_str(&list("workloads", "json")).expect("JSON");
+    assert!(workloads.as_array().expect("a list").iter().any(|entry| entry["workload"] == "corten-munmap_virt"));
+    let designs: Value = serde_json::from_str(&list("designs", "json")).expect("JSON");
+    let names: Vec<&str> = designs.as_array().expect("a list").iter().filter_map(|d| d["design"].as_str()).collect();
+    assert!(names.contains(&"mmap-sem") && names.contains(&"vma-lock") && names.last() == Some(&"linux"), "{names:?}");
+    for format in ["human", "csv", "markdown"] {
+        assert!(list("designs", format).contains("vma-lock"));
+    }
+}
+
+#[test]
+fn a_trace_is_replayed_by_the_hosts_kernel_too() {
+    let trace = format!("{}/../../examples/gcc.trace", env!("CARGO_MANIFEST_DIR"));
+    let arguments = ["replay", &trace, "--design", "mmap-sem,linux", "-r", "1", "--format", "json"];
+    let output = faultless().args(arguments).output().expect("the command runs");
+    let set = json(&output);
+    assert_eq!(set["checks"]["mismatches"], 0);
+    let host: Vec<&Value> =
+        set["results"].as_array().expect("a list").iter().filter(|result| result["design"] == "linux").collect();
+    assert!(host.iter().any(|result| result["metric"] == "elapsed_ns" && result["samples"][0].as_f64() > Some(0.0)));
+    assert!(host.iter().all(|result| result["semaphore"].is_null() && result["metric"] != "lock_wait_share"));
+}

@@ -1,0 +1,102 @@
+//! A plan many times at once: as many copies of the recorded program, beside each other.
+//!
+//! # Guarantee
+//! Copies share what programs share that know nothing of each other: files that nobody stores to. Spaces, shared memory,
+//! and the order of threads are each copy's own.
+
+use super::deeds::Deed;
+use super::lives::Departure;
+use super::regions::Backing;
+use super::{Action, Before, Plan, Program, Step};
+
+/// Where a copy's numbers begin.
+#[derive(Clone, Copy)]
+struct Offset {
+    thread: u32,
+    gate: u32,
+    space: u32,
+    call: u32,
+    copy: u32,
+}
+
+impl Plan {
+    /// Returns a plan of `copies` of this one.
+    pub fn repeated(&self, copies: usize) -> Self {
+        let mut all = Self {
+            nr_spaces: self.nr_spaces * copies as u32,
+            nr_gates: self.nr_gates * copies as u32,
+            objects: Vec::new(),
+            programs: Vec::new(),
+            roots: Vec::new(),
+            calls: Vec::new(),
+            totals: self.totals.clone(),
+            surprises: self.surprises.clone(),
+            ..*self
+        };
+        let copies_u64 = copies as u64;
+        all.demand.own_pages *= copies_u64;
+        all.demand.table_pages *= copies_u64;
+        all.demand.object_pages *= copies_u64;
+        all.demand.areas *= copies_u64;
+        (0..copies as u32).for_each(|copy| self.add_copy(&mut all, copy));
+        all
+    }
+
+    fn add_copy(&self, all: &mut Self, copy: u32) {
+        let offset = Offset {
+            thread: copy * self.programs.len() as u32,
+            gate: copy * self.nr_gates,
+            space: copy * self.nr_spaces,
+            call: copy * self.calls.len() as u32,
+            copy,
+        };
+        all.roots.extend(self.roots.iter().map(|root| root + offset.thread));
+        all.programs.extend(self.programs.iter().map(|program| self.copied(program, offset)));
+        all.objects.extend(self.objects.iter().map(|&object| {
+            // Kept for all copies: several map it now.
+            super::ObjectPlan { nr_maps: object.nr_maps * 2, ..object }
+        }));
+        all.calls.extend(self.calls.iter().map(|call| {
+            let mut call = *call;
+            if let Deed::Map(mapping) = &mut call.deed
+                && let Backing::Object { object, .. } = &mut mapping.backing
+            {
+                *object = self.object(*object, copy);
+            }
+            call
+        }));
+    }
+
+    /// Returns a copy's number of an object: the first copy's for files that nobody stores to.
+    fn object(&self, object: u32, copy: u32) -> u32 {
+        let plan = &self.objects[object as usize];
+        if plan.is_memory || plan.has_stores { object + copy * self.objects.len() as u32 } else { object }
+    }
+
+    fn copied(&self, program: &Program, offset: Offset) -> Program {
+        Program {
+            steps: program.steps.iter().map(|step| self.moved(step, offset)).collect(),
+            waits: program.waits.iter().map(|gate| gate + offset.gate).collect(),
+            home: program.home.map(|space| space + offset.space),
+        }
+    }
+
+    fn moved(&self, step: &Step, offset: Offset) -> Step {
+        let leave = |old: Departure| Departure { space: old.space + offset.space, ..old };
+        let action = match step.action {
+            Action::Call(call) => Action::Call(call + offset.call),
+            Action::Fork { child, space } => Action::Fork { child: child + offset.thread, space: space + offset.space },
+            Action::Spawn { child } => Action::Spawn { child: child + offset.thread },
+            Action::Renew { old, new } => Action::Renew { old: old.map(leave), new: new + offset.space },
+            Action::Leave(old) => Action::Leave(leave(old)),
+            Action::Access(mut touch) => {
+                if let Before::Content { object, .. } = &mut touch.before {
+                    *object = self.object(*object, offset.copy);
+                }
+                Action::Access(touch)
+            }
+            Action::Pass => Action::Pass,
+        };
+        Step { gate: step.gate.map(|gate| gate + offset.gate), action, ..*step }
+    }
+}
