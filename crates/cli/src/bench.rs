@@ -13,9 +13,11 @@ use faultless_lab::host;
 use faultless_lab::measure::{self, Arm, HOST_DESIGN, Mode, Outcome, Pinning, Setup};
 use faultless_lab::report::MachineInfo;
 use faultless_lab::report::bench::{self, BenchReport};
+use faultless_lab::simulated::MachineChoice;
 use faultless_lab::workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::OutputArgs;
@@ -29,6 +31,7 @@ use crate::{duration, size};
   faultless bench page_fault1 malloc1 --cpus 1,2
   faultless bench 'ebizzy -mTt 16' 'corten-pf --high' --processes
   faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
+  faultless bench page_fault1 malloc1 --machine skylake-192 --cpus 1,2,4,8,16,32,64,96,192 --design mmap-sem,vma-lock
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
 own kernel: the same program in processes made for it, by real system calls. `faultless workloads` says what each \
@@ -38,7 +41,8 @@ The exit code is 0 if all was measured, 1 if something failed, 2 if the command 
 interrupted: what was measured until then is printed.")]
 pub struct BenchArgs {
     /// Workloads, each with its flags in one word, as in 'ebizzy -mTt 16'; a selection that takes about a minute unless
-    /// named. Flags behind -- belong to the last one.
+    /// named. Flags behind -- belong to the last one. On a simulated machine those that touch all of 128 MiB touch 4 MiB at a
+    /// time, unless --region says how much.
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
 
@@ -54,26 +58,25 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
     semaphore: Vec<String>,
 
-    /// The machine to run on. Example: --machine native
-    #[arg(long, value_name = "NAME", default_value = "native")]
-    machine: String,
+    #[command(flatten)]
+    machine: MachineArgs,
 
-    /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said.
-    /// Example: --cpus 1,2
+    /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said; on a
+    /// simulated machine the powers of two, and all it has. Example: --cpus 1,2
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Vec<u16>,
 
-    /// Runs of each design before those that count. Example: -w 3
+    /// Runs of each design before those that count; none on a simulated machine, where every run begins alike. Example: -w 3
     #[arg(short, long, value_name = "RUNS", default_value_t = 1)]
     warm_up: u32,
 
-    /// Runs of each design. Example: -r 30
+    /// Runs of each design; on a simulated machine the seeds from --seed on. Example: -r 30
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
     runs: u32,
 
-    /// How long a run works. Example: -d 2s
-    #[arg(short, long, value_name = "TIME", value_parser = duration::parse, default_value = "200ms")]
-    duration: u64,
+    /// How long a run works: 200ms unless said, on a simulated machine 4ms of its own time. Example: -d 2s
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
+    duration: Option<u64>,
 
     /// Give each worker an address space of its own, instead of making all of them threads of one.
     #[arg(long)]
@@ -92,7 +95,7 @@ pub struct BenchArgs {
     #[arg(long)]
     list: bool,
 
-    /// Draws the order of the designs in each run. Example: --seed 7
+    /// Draws the order of the designs in each run; on a simulated machine the first run's seed. Example: --seed 7
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -121,7 +124,8 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     if args.list {
         return list(&specs);
     }
-    let setup = setup(args, specs)?;
+    let machine = args.machine.choice()?;
+    let setup = setup(args, machine, specs)?;
     args.output.prepare()?;
     warn(&setup, color);
     measure::on_interrupt();
@@ -190,22 +194,30 @@ fn list(specs: &[Spec]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn setup(args: &BenchArgs, specs: Vec<Spec>) -> Result<Setup, Failure> {
-    if args.machine != "native" {
-        return Err(Failure::usage(unknown("machine", &args.machine, ["native"].into_iter())));
+fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<Setup, Failure> {
+    let is_simulated = machine.simulated().is_some();
+    let mut designs = known("design", &args.design, designs())?;
+    if is_simulated && args.design.is_empty() {
+        designs.retain(|design| design != HOST_DESIGN);
     }
-    let designs = known("design", &args.design, designs())?;
     let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
-    let cpus = if args.cpus.is_empty() { vec![host::cpus()] } else { args.cpus.iter().map(|&n| n.into()).collect() };
+    let cpus = match args.cpus.as_slice() {
+        [] => machine.default_cpus(),
+        cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
+    };
+    machine.check_cpus(&cpus).map_err(Failure::usage)?;
+    let specs = if is_simulated { specs.into_iter().map(measure::shrunk).collect() } else { specs };
     Ok(Setup {
+        machine,
+        jobs: args.machine.jobs(),
         specs,
         designs,
         semaphores,
         cpus: distinct(&cpus),
         mode: if args.processes { Mode::Processes } else { Mode::Threads },
         runs: args.runs as usize,
-        warm_ups: args.warm_up as usize,
-        duration_ns: args.duration,
+        warm_ups: if is_simulated { 0 } else { args.warm_up as usize },
+        duration_ns: args.duration.unwrap_or(if is_simulated { measure::SIMULATED_NS } else { NATIVE_NS }),
         seed: args.seed,
         pinning: match args.pin {
             Pin::Auto => Pinning::IfEnough,
@@ -232,7 +244,13 @@ pub fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<V
     }
 }
 
+/// How long a run is by the host's clock, unless told.
+const NATIVE_NS: u64 = 200_000_000;
+
 fn warn(setup: &Setup, color: Color) {
+    if setup.machine.simulated().is_some() {
+        return;
+    }
     let there_are = host::cpus();
     let too_many: Vec<String> = setup.cpus.iter().filter(|&&cpus| cpus > there_are).map(usize::to_string).collect();
     if !too_many.is_empty() {
@@ -261,7 +279,7 @@ fn show(bar: &ProgressBar, made: usize, arm: &Arm) {
 }
 
 fn print(args: &BenchArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = MachineInfo::native();
+    let machine = MachineInfo::of(&setup.machine);
     let report = BenchReport { machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| bench::human::write(&report, out);
     let markdown = |out: &mut dyn Write| bench::markdown::write(&report, out);

@@ -11,12 +11,15 @@ mod check;
 mod compare;
 mod duration;
 mod lists;
+mod machine;
+mod machines;
 mod message;
 mod nearest;
 mod output;
 mod record;
 mod replay;
 mod report;
+mod reproduce;
 mod size;
 mod stat;
 mod table;
@@ -25,8 +28,13 @@ mod trace_cmd;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use faultless_lab::simulated::LineAllocator;
 
 use crate::message::{Color, Failure};
+
+/// Results of simulations don't depend on where the host puts things.
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
 
 /// Records what a program does to its memory map, and replays it under other locking designs.
 #[derive(Parser)]
@@ -42,6 +50,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Sets published tables beside a simulation of their machines.
+    Reproduce(reproduce::ReproduceArgs),
     /// Puts what is promised to the test.
     Check(check::CheckArgs),
     /// Runs a program and records what it does to its memory.
@@ -52,6 +62,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Counts what happens in a workload or a trace, as perf stat does.
     Stat(stat::StatArgs),
+    /// Lists the simulated machines, and shows their parameters.
+    Machines(machines::MachinesArgs),
     /// Compares results with each other.
     Compare(compare::CompareArgs),
     /// Lists saved results, and prints them.
@@ -67,11 +79,13 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
+        Command::Reproduce(args) => reproduce::run(&args, cli.color),
         Command::Check(args) => check::run(&args, cli.color),
         Command::Record(args) => record::run(&args, cli.color),
         Command::Bench(args) => bench::run(&args, cli.color),
         Command::Replay(args) => replay::run(&args, cli.color),
         Command::Stat(args) => stat::run(&args, cli.color),
+        Command::Machines(args) => machines::run(&args, cli.color),
         Command::Compare(args) => compare::run(&args, cli.color),
         Command::Report(args) => report::run(&args),
         Command::Workloads(args) => lists::workloads(&args),

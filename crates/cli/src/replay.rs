@@ -15,10 +15,12 @@ use faultless_lab::host;
 use faultless_lab::measure::HOST_DESIGN;
 use faultless_lab::plan::{Losses, Pace};
 use faultless_lab::replay::Checking;
+use faultless_lab::report::MachineInfo;
 use faultless_lab::report::replay::{self as report, Report};
 use faultless_trace::{Header, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::OutputArgs;
 use crate::size;
@@ -52,9 +54,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(SEMAPHORES), default_value = DEFAULT_SEMAPHORE)]
     semaphore: Vec<String>,
 
-    /// The machine to replay on. Example: --machine native
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["native"]), default_value = "native")]
-    machine: String,
+    #[command(flatten)]
+    machine: MachineArgs,
 
     /// How many threads run at once at most; several numbers are compared one after the other. As many as this machine
     /// has CPUs unless said. Example: --cpus 1,2
@@ -108,7 +109,7 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     args.output.prepare()?;
     let name = args.file.display();
     let trace = Trace::open(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
-    let setup = setup(args);
+    let setup = setup(args)?;
     let bar = progress_bar(setup.arms().len() * setup.runs);
     let result = experiment::run(&trace, &setup, &|done| bar.set_position(done as u64));
     bar.finish_and_clear();
@@ -118,9 +119,16 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     Ok(if outcome.checks.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn setup(args: &ReplayArgs) -> Setup {
-    let cpus = if args.cpus.is_empty() { vec![host::cpus()] } else { args.cpus.iter().map(|&n| n.into()).collect() };
-    Setup {
+fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
+    let machine = args.machine.choice()?;
+    let cpus = match args.cpus.as_slice() {
+        [] => machine.simulated().map_or_else(|| vec![host::cpus()], |spec| vec![spec.nr_cpus()]),
+        cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
+    };
+    machine.check_cpus(&cpus).map_err(Failure::usage)?;
+    Ok(Setup {
+        machine,
+        jobs: args.machine.jobs(),
         designs: distinct(&args.design),
         semaphores: distinct(&args.semaphore),
         cpus: distinct(&cpus),
@@ -130,7 +138,7 @@ fn setup(args: &ReplayArgs) -> Setup {
         losses: if args.allow_lost { Losses::Allowed } else { Losses::Refused },
         memory_bytes: args.memory,
         checking: if args.check { Checking::EachStep } else { Checking::AtEnd },
-    }
+    })
 }
 
 /// Returns the values without those that came before.
@@ -146,7 +154,7 @@ fn progress_bar(passes: usize) -> ProgressBar {
 }
 
 fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = host::machine();
+    let machine = MachineInfo::of(&setup.machine);
     let name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
     let report = Report { workload: &name, header, machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| report::human::write(&report, out);

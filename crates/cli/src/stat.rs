@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use clap::Args;
 use faultless_lab::experiment::{DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_lab::host;
-use faultless_lab::measure::{HOST_DESIGN, Mode, on_interrupt};
+use faultless_lab::measure::{self, HOST_DESIGN, Mode, on_interrupt};
 use faultless_lab::plan::{self, Losses, Options, Pace};
 use faultless_lab::report::MachineInfo;
 use faultless_lab::report::stat::{Parts, StatReport, human, markdown, result_set};
+use faultless_lab::simulated::MachineChoice;
 use faultless_lab::stat::{self, Arm, Locks, Outcome, Setup, Subject, Tap, events};
 use faultless_lab::workloads::{Spec, SpecError, WORKLOADS};
 use faultless_trace::Trace;
@@ -26,7 +27,7 @@ use crate::nearest::unknown;
 use crate::output::OutputArgs;
 use crate::replay::distinct;
 use crate::table::Format;
-use crate::{duration, size};
+use crate::{duration, machine, size};
 
 /// The arguments of `stat`.
 #[derive(Args)]
@@ -60,8 +61,9 @@ pub struct StatArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
     semaphore: Vec<String>,
 
-    /// The machine to run on. Example: --machine native
-    #[arg(long, value_name = "NAME", default_value = "native")]
+    /// The machine to run on: native, a simulated one of `faultless machines`, or a machine file.
+    /// Example: --machine skylake-192
+    #[arg(long, value_name = "NAME|FILE", default_value = "native")]
     machine: String,
 
     /// How many CPUs work; as many as this machine has unless said. Example: --cpus 2
@@ -72,9 +74,10 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1)]
     runs: u32,
 
-    /// How long a workload works; a trace takes as long as it takes. Example: -d 200ms
-    #[arg(short, long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
-    duration: u64,
+    /// How long a workload works, 1s unless said, on a simulated machine 4ms of its own time; a trace takes as long as it
+    /// takes. Example: -d 200ms
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
+    duration: Option<u64>,
 
     /// Give each worker of a workload an address space of its own.
     #[arg(long)]
@@ -105,6 +108,9 @@ pub struct StatArgs {
     output: OutputArgs,
 }
 
+/// How long a workload works by the host's clock, unless told.
+const NATIVE_NS: u64 = 1_000_000_000;
+
 /// Runs the subcommand.
 pub fn run(args: &StatArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = setup(args)?;
@@ -120,12 +126,14 @@ pub fn run(args: &StatArgs, color: Color) -> Result<ExitCode, Failure> {
 }
 
 fn setup(args: &StatArgs) -> Result<Setup, Failure> {
-    if args.machine != "native" {
-        return Err(Failure::usage(unknown("machine", &args.machine, ["native"].into_iter())));
-    }
+    let machine = machine::find(&args.machine)?;
     let chosen = events::choose(&args.event.join(","));
     let events = chosen.map_err(|wrong| Failure::usage(unknown("event", &wrong, events::known())))?;
-    let cpus = if args.cpus.is_empty() { vec![host::cpus()] } else { args.cpus.iter().map(|&n| n.into()).collect() };
+    let cpus = match args.cpus.as_slice() {
+        [] => vec![machine.simulated().map_or_else(host::cpus, |spec| spec.nr_cpus())],
+        cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
+    };
+    machine.check_cpus(&cpus).map_err(Failure::usage)?;
     Ok(Setup {
         designs: known("design", &args.design, designs())?,
         semaphores: known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?,
@@ -135,17 +143,23 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
         seed: args.seed,
         locks: if args.locks { Locks::Watched } else { Locks::Unwatched },
         memory_bytes: args.memory,
-        subject: subject(args)?,
+        subject: subject(args, &machine)?,
+        machine,
     })
 }
 
 /// Understands what is to run: a workload if there is one of that name, otherwise a file.
-fn subject(args: &StatArgs) -> Result<Subject, Failure> {
+fn subject(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Failure> {
     let text = args.subject.join(" ");
     let wrong = match Spec::parse(&text) {
         Ok(spec) => {
             let mode = if args.processes { Mode::Processes } else { Mode::Threads };
-            return Ok(Subject::Workload { spec: Box::new(spec), duration_ns: args.duration, mode });
+            let (spec, usual_ns) = match machine {
+                MachineChoice::Native => (spec, NATIVE_NS),
+                MachineChoice::Simulated(_) => (measure::shrunk(spec), measure::SIMULATED_NS),
+            };
+            let duration_ns = args.duration.unwrap_or(usual_ns);
+            return Ok(Subject::Workload { spec: Box::new(spec), duration_ns, mode });
         }
         Err(wrong) => wrong,
     };
@@ -183,7 +197,8 @@ fn tap(args: &StatArgs, arm: &Arm, run: usize) -> Option<Tap> {
 
 fn warn(setup: &Setup, color: Color) {
     let there_are = host::cpus();
-    if let Some(many) = setup.cpus.iter().find(|&&cpus| cpus > there_are) {
+    let is_native = setup.machine.simulated().is_none();
+    if let Some(many) = setup.cpus.iter().find(|&&cpus| is_native && cpus > there_are) {
         let what = format!("{many} CPUs were asked for, and there are {there_are}: workers will wait for them");
         say(color, Tone::Warning, &what);
     }
@@ -200,11 +215,14 @@ fn progress_bar(runs: usize) -> ProgressBar {
 }
 
 fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = MachineInfo::native();
+    let machine = MachineInfo::of(&setup.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let parts = Parts { has_events: has_choice || !args.vmstat, has_vmstat: args.vmstat };
     let report = StatReport { machine: &machine, setup, outcome, parts };
-    let human = |out: &mut dyn Write| human::write(&report, out);
+    let human = |out: &mut dyn Write| {
+        human::write(&report, out)?;
+        machine.write_parameters(out)
+    };
     let markdown = |out: &mut dyn Write| markdown::write(&report, out);
     args.output.hand_out(&result_set(&report), human, markdown, color)
 }

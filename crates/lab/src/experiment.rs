@@ -14,6 +14,7 @@ use crate::measure::HOST_DESIGN;
 use crate::plan::classes::Class;
 use crate::plan::{self, Losses, Options, Pace, Plan, PlanError, Totals};
 use crate::replay::{self, Checking, Mismatch, PassResult, ReplayError, Settings};
+use crate::simulated::{MachineChoice, MachineError, in_parallel};
 use crate::stats::Random;
 
 pub use faultless_sync::SEMAPHORES;
@@ -23,7 +24,7 @@ pub use faultless_vm::registry::DESIGNS;
 pub const DEFAULT_SEMAPHORE: &str = "rwsem-v8";
 
 /// What to compare, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// Designs by name.
     pub designs: Vec<String>,
@@ -33,8 +34,12 @@ pub struct Setup {
     pub cpus: Vec<usize>,
     /// Passes of each arm.
     pub runs: usize,
-    /// Draws the order of the arms.
+    /// Draws the order of the arms; on a simulated machine the first pass's seed.
     pub seed: u64,
+    /// The machine to replay on.
+    pub machine: MachineChoice,
+    /// How many simulations run at once.
+    pub jobs: usize,
     /// The pace.
     pub pace: Pace,
     /// Whether a trace with losses is replayed.
@@ -135,6 +140,8 @@ pub enum ExperimentError {
     Plan(PlanError),
     /// There is nothing to compare, or too much.
     Setup(String),
+    /// The machine does not fit.
+    Machine(MachineError),
     /// A pass failed.
     Replay {
         /// Under which arm.
@@ -149,6 +156,7 @@ impl fmt::Display for ExperimentError {
         match self {
             Self::Plan(error) => write!(f, "{error}"),
             Self::Setup(what) => f.write_str(what),
+            Self::Machine(error) => write!(f, "{error}"),
             Self::Replay { arm, error } => write!(f, "{error} (under {arm})"),
         }
     }
@@ -177,6 +185,16 @@ impl Setup {
     }
 
     fn check(&self) -> Result<(), ExperimentError> {
+        self.machine.check_cpus(&self.cpus).map_err(ExperimentError::Machine)?;
+        if let Some(spec) = self.machine.simulated()
+            && self.designs.iter().any(|design| design == HOST_DESIGN)
+        {
+            let name = spec.name();
+            let what = format!(
+                "the design {HOST_DESIGN} is this machine's kernel: it can't run on {name}, which is simulated"
+            );
+            return Err(ExperimentError::Setup(what));
+        }
         let wrong = self.cpus.iter().find(|cpus| !(1..=MAX_CPUS).contains(cpus));
         match wrong {
             Some(cpus) => Err(ExperimentError::Setup(format!("{cpus} CPUs: a machine has 1 to {MAX_CPUS}"))),
@@ -196,13 +214,17 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
     let arms = setup.arms();
     let mut results: Vec<ArmResult> =
         arms.into_iter().map(|arm| ArmResult { arm, passes: Vec::with_capacity(setup.runs) }).collect();
+    if setup.machine.simulated().is_some() {
+        simulate(trace, &plan, setup, memory_bytes, &mut results, progress)?;
+        return Ok(conclude(results, plan, memory_bytes));
+    }
     let mut random = Random::new(setup.seed);
     let mut done = 0;
     for _ in 0..setup.runs {
         let mut order: Vec<usize> = (0..results.len()).collect();
         random.shuffle(&mut order);
         for place in order {
-            let pass = run_pass(trace, &plan, setup, &results[place].arm, memory_bytes)?;
+            let pass = run_pass(trace, &plan, setup, &results[place].arm, memory_bytes, setup.seed)?;
             results[place].passes.push(pass);
             done += 1;
             progress(done);
@@ -211,12 +233,34 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
     Ok(conclude(results, plan, memory_bytes))
 }
 
+/// Replays on a simulated machine: each arm under each seed, several at once.
+fn simulate(
+    trace: &Trace,
+    plan: &Plan,
+    setup: &Setup,
+    memory_bytes: usize,
+    results: &mut [ArmResult],
+    progress: &dyn Fn(usize),
+) -> Result<(), ExperimentError> {
+    let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
+    let nr_arms = results.len();
+    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..nr_arms).map(move |arm| (arm, seed))).collect();
+    let arms: Vec<Arm> = results.iter().map(|result| result.arm.clone()).collect();
+    let run = |&(arm, seed): &(usize, u64)| run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed);
+    let passes = in_parallel(setup.jobs, &tasks, run, |done, _| progress(done));
+    for ((arm, _), pass) in tasks.into_iter().zip(passes) {
+        results[arm].passes.push(pass?);
+    }
+    Ok(())
+}
+
 fn run_pass(
     trace: &Trace,
     plan: &Plan,
     setup: &Setup,
     arm: &Arm,
     memory_bytes: usize,
+    seed: u64,
 ) -> Result<PassResult, ExperimentError> {
     let failed = |error| ExperimentError::Replay { arm: arm.clone(), error };
     if arm.design == HOST_DESIGN {
@@ -229,7 +273,10 @@ fn run_pass(
         limits: trace.header.limits,
         checking: setup.checking,
     };
-    let pass = replay::pass::<Native>(&Machine::new(arm.cpus), arm.cpus, plan, &settings);
+    let pass = match setup.machine.simulated() {
+        Some(machine) => replay::simulated_pass(machine, seed, arm.cpus, plan, &settings),
+        None => replay::pass::<Native>(&Machine::new(arm.cpus), arm.cpus, plan, &settings),
+    };
     pass.map_err(failed)
 }
 

@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod calibrate;
 pub mod compare;
 pub mod experiment;
 mod ground;
@@ -18,6 +19,8 @@ pub mod oracle;
 pub mod plan;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
+pub mod simulated;
 pub mod stat;
 pub mod stats;
 pub mod watch;

@@ -56,6 +56,21 @@ fn contention_costs_and_private_lines_do_not() {
 }
 
 #[test]
+fn threads_of_one_core_slow_each_other_down() {
+    let each = |cpus| {
+        let figures = on_all("power8-80", cpus, 1, |_| {
+            let word = Wide::new(0);
+            for _ in 0..20_000 {
+                word.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        figures.expect("nothing fails").elapsed_ns
+    };
+    let (alone, crowded) = (each(10), each(80));
+    assert!(crowded > alone * 3 && crowded < alone * 4, "{alone} {crowded}");
+}
+
+#[test]
 fn a_seed_gives_the_same_run_and_another_one_another() {
     let first = adds("epyc-384", 100, 7);
     assert_eq!(first, adds("epyc-384", 100, 7));

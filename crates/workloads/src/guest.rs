@@ -10,7 +10,7 @@ use crate::space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Re
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
-use faultless_platform::Platform;
+use faultless_platform::{Entry, Platform};
 use faultless_sync::SpinMutex;
 use faultless_vm::design::Design;
 use faultless_vm::{
@@ -108,6 +108,7 @@ fn len(range: &Range<u64>) -> u64 {
 
 impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
     fn map(&self, call: &MapCall) -> Result<u64, Refused> {
+        P::enter_kernel(Entry::Call);
         let object = match call.backing {
             Backing::Anonymous => None,
             Backing::Private(file) | Backing::Shared(file) => Some(self.object(file)?),
@@ -128,18 +129,22 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
     }
 
     fn unmap(&self, range: Range<u64>) -> Result<(), Refused> {
+        P::enter_kernel(Entry::Call);
         self.guest.space().munmap(range.start, len(&range)).map_err(refused("munmap"))
     }
 
     fn protect(&self, range: Range<u64>, rights: Rights) -> Result<(), Refused> {
+        P::enter_kernel(Entry::Call);
         self.guest.space().mprotect(range.start, len(&range), area_flags(rights)).map_err(refused("mprotect"))
     }
 
     fn discard(&self, range: Range<u64>) -> Result<(), Refused> {
+        P::enter_kernel(Entry::Call);
         self.guest.space().madvise(range.start, len(&range), Advice::DontNeed).map_err(refused("madvise"))
     }
 
     fn set_break(&self, end: u64) -> u64 {
+        P::enter_kernel(Entry::Call);
         self.guest.space().brk(end)
     }
 
@@ -181,6 +186,7 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
     }
 
     fn read(&self, file: FileId, into: u64, len_bytes: u64) -> Result<u64, Refused> {
+        P::enter_kernel(Entry::Call);
         let open = self.open.borrow();
         let file = open.get(file.0 as usize).ok_or(Refused::Call { call: "read", errno: BAD_FILE })?;
         let position = file.position.get();
@@ -200,6 +206,7 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
     }
 
     fn rewind(&self, file: FileId) -> Result<(), Refused> {
+        P::enter_kernel(Entry::Call);
         let open = self.open.borrow();
         let file = open.get(file.0 as usize).ok_or(Refused::Call { call: "lseek", errno: BAD_FILE })?;
         file.position.set(0);
@@ -207,6 +214,7 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
     }
 
     fn fork(&self, life: &mut dyn FnMut(&dyn AddressSpace) -> Result<(), Refused>) -> Result<(), Refused> {
+        P::enter_kernel(Entry::Call);
         let copy = self.guest.space().fork().map_err(refused("fork"))?;
         life(&VmSpace::new(&copy, self.files))
     }

@@ -17,6 +17,7 @@ mod drive;
 mod host;
 mod host_space;
 mod session;
+mod simulated;
 mod site;
 mod vm;
 
@@ -25,6 +26,7 @@ use std::fmt;
 use faultless_linux::space::ChildError;
 use faultless_phys::SetupError;
 use faultless_platform::native::ReserveError;
+use faultless_sim::{Failure, TooManyCpus};
 use faultless_vm::check::Broken;
 use faultless_vm::registry::Unknown;
 use faultless_workloads::{Refused, Spec};
@@ -36,6 +38,7 @@ pub use designs::{DesignLine, design_lines};
 pub use faultless_linux::space::on_interrupt;
 pub use host::once as once_on_host;
 pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, run};
+pub use simulated::{SIMULATED_NS, once_simulated, shrunk};
 pub use site::{HostSite, NoSite, Pinning, Site};
 pub use vm::once;
 
@@ -137,6 +140,10 @@ pub enum MeasureError {
     Child(ChildError),
     /// The host's measuring process said something that is no result.
     Message(String),
+    /// The simulated machine has not so many CPUs.
+    TooManyCpus(TooManyCpus),
+    /// A panic or a deadlock on the simulated machine.
+    Simulation(Failure),
     /// The run was interrupted.
     Interrupted,
 }
@@ -156,6 +163,8 @@ impl fmt::Display for MeasureError {
             Self::Leak { frames } => write!(f, "{frames} frames were not given back at the end"),
             Self::Child(error) => write!(f, "{error}"),
             Self::Message(what) => write!(f, "the measuring process gave no result: {what}"),
+            Self::TooManyCpus(error) => write!(f, "{error}"),
+            Self::Simulation(failure) => write!(f, "{failure}"),
             Self::Interrupted => write!(f, "interrupted"),
         }
     }

@@ -12,12 +12,17 @@ use faultless_platform::native::{Machine, Native};
 use faultless_workloads::Spec;
 
 use super::site::{HostSite, Pinning};
-use super::{HOST_DESIGN, Job, MeasureError, Mode, Run, once, once_on_host};
+use super::{HOST_DESIGN, Job, MeasureError, Mode, Run, once, once_on_host, once_simulated};
+use crate::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
 use crate::stats::Random;
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// The machine.
+    pub machine: MachineChoice,
+    /// How many simulations run at once.
+    pub jobs: usize,
     /// Workloads with their flags.
     pub specs: Vec<Spec>,
     /// Designs by name; [`HOST_DESIGN`] is the host's kernel.
@@ -34,7 +39,7 @@ pub struct Setup {
     pub warm_ups: usize,
     /// How long a run is.
     pub duration_ns: u64,
-    /// Draws the order of the arms.
+    /// Draws the order of the arms; on a simulated machine the first run's seed.
     pub seed: u64,
     /// Whether workers stay on one CPU each.
     pub pinning: Pinning,
@@ -85,18 +90,32 @@ pub struct Outcome {
 }
 
 /// Why a session did not begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum SessionError {
     /// No arm, or no run.
     Nothing,
     /// So many CPUs can't be.
     Cpus(usize),
+    /// The machine does not fit.
+    Machine(MachineError),
+    /// The host's kernel runs on this machine alone.
+    HostOnSimulated {
+        /// The simulated machine.
+        machine: String,
+    },
 }
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => write!(f, "there is nothing to run"),
+            Self::Machine(error) => write!(f, "{error}"),
+            Self::HostOnSimulated { machine } => {
+                write!(
+                    f,
+                    "the design {HOST_DESIGN} is the kernel of this machine: it can't run on {machine}, which is simulated"
+                )
+            }
             Self::Cpus(cpus) => write!(f, "{cpus} CPUs: a machine has 1 to {MAX_CPUS}"),
         }
     }
@@ -122,6 +141,12 @@ impl Setup {
     }
 
     fn check(&self) -> Result<(), SessionError> {
+        self.machine.check_cpus(&self.cpus).map_err(SessionError::Machine)?;
+        if let Some(spec) = self.machine.simulated()
+            && self.designs.iter().any(|design| design == HOST_DESIGN)
+        {
+            return Err(SessionError::HostOnSimulated { machine: spec.name().to_owned() });
+        }
         match self.cpus.iter().find(|cpus| !(1..=MAX_CPUS).contains(cpus)) {
             Some(&cpus) => Err(SessionError::Cpus(cpus)),
             None if self.runs == 0 || self.arms().is_empty() => Err(SessionError::Nothing),
@@ -155,6 +180,9 @@ impl Setup {
 /// Runs a session; `progress` is told before each run how many were made, and which comes.
 pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, SessionError> {
     setup.check()?;
+    if let Some(machine) = setup.machine.simulated() {
+        return Ok(run_simulated(setup, machine, progress));
+    }
     let arms = setup.arms().into_iter();
     let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
     let mut random = Random::new(setup.seed);
@@ -174,7 +202,34 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
     Ok(Outcome { arms: results, was_interrupted: has_interrupt() })
 }
 
+/// Runs a session on a simulated machine: each arm under each seed, several at once.
+fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, &Arm)) -> Outcome {
+    let arms = setup.arms();
+    let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
+    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
+    let run = |&(arm, seed): &(usize, u64)| {
+        let simulated = once_simulated(machine, &setup.job(&arms[arm]), seed, &has_interrupt);
+        simulated.map(|(run, _)| run)
+    };
+    let runs = in_parallel(setup.jobs, &tasks, run, |done, &(arm, _)| progress(done, &arms[arm]));
+    let mut results: Vec<ArmResult> =
+        arms.into_iter().map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
+    for ((arm, _), run) in tasks.into_iter().zip(runs) {
+        results[arm].note(run);
+    }
+    Outcome { arms: results, was_interrupted: has_interrupt() }
+}
+
 impl ArmResult {
+    /// Keeps a run, or why there is none: the first reason.
+    fn note(&mut self, run: Result<Run, MeasureError>) {
+        match run {
+            Ok(run) => self.runs.push(run),
+            Err(MeasureError::Interrupted) => {}
+            Err(error) => drop(self.error.get_or_insert(error)),
+        }
+    }
+
     fn add(&mut self, setup: &Setup, turn: usize) {
         match setup.run_arm(&self.arm) {
             Ok(run) if turn >= setup.warm_ups => self.runs.push(run),

@@ -5,7 +5,7 @@
 //! early, because memory ran out somewhere, leaves its space as any thread does.
 
 use faultless_phys::OutOfFrames;
-use faultless_platform::Threads;
+use faultless_platform::{Entry, Threads};
 use faultless_trace::{Access, ThreadIndex};
 use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef};
@@ -185,6 +185,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
         let call = &self.pass.plan.calls[place as usize];
         let Verdict::Compared(expected) = call.verdict else { return Ok(()) };
         let hand = Hand { space: guest.space(), objects: &self.pass.objects };
+        P::enter_kernel(Entry::Call);
         let found = hand.perform(&call.deed).map_err(|cause| self.out_of_memory(step, cause))?;
         self.tally.call_ns.note(P::now() - began_ns);
         if found == expected {

@@ -29,6 +29,7 @@ use std::fmt;
 use faultless_phys::SetupError;
 use faultless_platform::native::ReserveError;
 use faultless_platform::{StartError, Threads};
+use faultless_sim::{Failure, Machine, Sim, Spec, TooManyCpus, isolate};
 use faultless_vm::check::Broken;
 use faultless_vm::registry::{Unknown, with_design};
 
@@ -94,6 +95,10 @@ pub enum ReplayError {
         /// Which.
         broken: Broken,
     },
+    /// The simulated machine has not so many CPUs.
+    TooManyCpus(TooManyCpus),
+    /// A panic or a deadlock on the simulated machine.
+    Simulation(Failure),
     /// Frames were left over when all spaces and objects had gone.
     Leak {
         /// How many.
@@ -117,6 +122,8 @@ impl fmt::Display for ReplayError {
             Self::Host(why) => write!(f, "on the host's kernel: {why}"),
             Self::Broken { event: Some(event), broken } => write!(f, "after event {event} {broken}"),
             Self::Broken { event: None, broken } => write!(f, "at the end {broken}"),
+            Self::TooManyCpus(error) => write!(f, "{error}"),
+            Self::Simulation(failure) => write!(f, "{failure}"),
             Self::Leak { frames } => write!(f, "{frames} frames were not given back at the end"),
         }
     }
@@ -134,6 +141,21 @@ impl From<ReserveError> for ReplayError {
     fn from(error: ReserveError) -> Self {
         Self::Reserve(error)
     }
+}
+
+/// Replays a plan once, on a simulated machine; all chance is decided by `seed`.
+pub fn simulated_pass(
+    machine: &Spec,
+    seed: u64,
+    nr_cpus: usize,
+    plan: &Plan,
+    settings: &Settings,
+) -> Result<PassResult, ReplayError> {
+    let result = isolate(|| {
+        let machine = Machine::new(machine, nr_cpus, seed).map_err(ReplayError::TooManyCpus)?;
+        pass::<Sim>(&machine, nr_cpus, plan, settings)
+    });
+    result.unwrap_or_else(|failure| Err(ReplayError::Simulation(failure)))
 }
 
 /// Replays a plan once, on a machine of the platform `P`.

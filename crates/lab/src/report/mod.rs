@@ -12,6 +12,7 @@ pub mod bench;
 pub mod columns;
 pub mod csv;
 pub mod json;
+mod machine;
 pub mod markdown;
 mod read;
 pub mod replay;

@@ -21,6 +21,7 @@ use faultless_workloads::Spec;
 
 use crate::measure::{HOST_DESIGN, Mode};
 use crate::plan::Plan;
+use crate::simulated::MachineChoice;
 use crate::stats::Random;
 use crate::watch::LockTable;
 
@@ -94,6 +95,8 @@ pub enum Locks {
 pub struct Setup {
     /// What runs.
     pub subject: Subject,
+    /// The machine.
+    pub machine: MachineChoice,
     /// Designs by name; [`HOST_DESIGN`] is the host's kernel.
     pub designs: Vec<String>,
     /// Semaphores by name.
@@ -104,7 +107,7 @@ pub struct Setup {
     pub events: Vec<&'static str>,
     /// Runs of each arm.
     pub runs: usize,
-    /// Draws the order of the arms.
+    /// Draws the order of the arms; on a simulated machine the first run's seed.
     pub seed: u64,
     /// Whether locks are watched.
     pub locks: Locks,
@@ -186,8 +189,12 @@ impl Setup {
     }
 
     /// Runs an arm once.
-    fn once(&self, arm: &Arm, tap: Option<Tap>) -> Result<RunCounts, String> {
-        if arm.design == HOST_DESIGN { host::once(self, arm) } else { vm::once(self, arm, tap) }
+    fn once(&self, arm: &Arm, number: usize, tap: Option<Tap>) -> Result<RunCounts, String> {
+        match (arm.design == HOST_DESIGN, self.machine.simulated()) {
+            (true, Some(spec)) => Err(format!("the host's kernel can't run on {}, which is simulated", spec.name())),
+            (true, None) => host::once(self, arm),
+            (false, _) => vm::once(self, arm, self.seed.wrapping_add(number as u64), tap),
+        }
     }
 }
 
@@ -204,7 +211,7 @@ pub fn run(setup: &Setup, tap: &dyn Fn(&Arm, usize) -> Option<Tap>, progress: &d
         for place in order {
             let result = &mut results[place];
             if result.error.is_none() && !has_interrupt() {
-                match setup.once(&result.arm, tap(&result.arm, number)) {
+                match setup.once(&result.arm, number, tap(&result.arm, number)) {
                     Ok(counts) => result.runs.push(counts),
                     Err(_) if has_interrupt() => {}
                     Err(error) => result.error = Some(error),

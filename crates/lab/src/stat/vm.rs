@@ -6,11 +6,12 @@ use faultless_linux::space::has_interrupt;
 use faultless_platform::Threads;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::watched::Sink;
+use faultless_sim::{Sim, isolate};
 use faultless_vm::Event;
 use faultless_workloads::Spec;
 
 use super::{Arm, Locks, RunCounts, Setup, Subject, Tap, events};
-use crate::measure::{self, HostSite, Job, Mode, Pinning};
+use crate::measure::{self, HostSite, Job, Mode, NoSite, Pinning, Site};
 use crate::replay::{self, Checking, Settings};
 use crate::watch::{self, All, LockWatch, Stream, Watched};
 
@@ -22,19 +23,37 @@ struct Ran {
     peak_rss_bytes: Option<u64>,
 }
 
-/// Runs an arm once.
-pub(super) fn once(setup: &Setup, arm: &Arm, tap: Option<Tap>) -> Result<RunCounts, String> {
-    let machine = Machine::new(arm.cpus);
+/// Runs an arm once; on a simulated machine, the seed decides all chance.
+pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Result<RunCounts, String> {
+    let Some(spec) = setup.machine.simulated() else {
+        let site = HostSite::new(Pinning::IfEnough, arm.cpus);
+        return observed::<Native>(Machine::new(arm.cpus), &site, setup, arm, tap);
+    };
+    let result = isolate(|| {
+        let machine = faultless_sim::Machine::new(spec, arm.cpus, seed).map_err(|error| error.to_string())?;
+        observed::<Sim>(machine, &NoSite, setup, arm, tap)
+    });
+    result.unwrap_or_else(|failure| Err(failure.message))
+}
+
+/// Runs an arm once on a machine of the platform `P`, watched if that was asked for.
+fn observed<P: Threads>(
+    machine: P::Machine,
+    site: &dyn Site,
+    setup: &Setup,
+    arm: &Arm,
+    tap: Option<Tap>,
+) -> Result<RunCounts, String> {
     if setup.locks == Locks::Unwatched && tap.is_none() {
-        return Ok(counted(setup, arm, run::<Native>(&machine, setup, arm)?));
+        return Ok(counted(setup, arm, run::<P>(&machine, site, setup, arm)?));
     }
     let locks = (setup.locks == Locks::Watched).then(|| Arc::new(LockWatch::default()));
     let stream = tap.map(|tap| Arc::new(Stream::new(streamed(setup), tap)));
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
     sinks.extend(locks.clone().map(|sink| sink as Arc<dyn Sink>));
     sinks.extend(stream.clone().map(|sink| sink as Arc<dyn Sink>));
-    let machine = watch::Machine::<Native>::new(machine, Arc::new(All(sinks)));
-    let ran = run::<Watched<Native>>(&machine, setup, arm);
+    let machine = watch::Machine::<P>::new(machine, Arc::new(All(sinks)));
+    let ran = run::<Watched<P>>(&machine, site, setup, arm);
     // Why a stream broke off is its reader's business: who wants no more lines still gets the counts.
     let _ = stream.and_then(|stream| stream.flush());
     let mut counts = counted(setup, arm, ran?);
@@ -46,9 +65,11 @@ fn streamed(setup: &Setup) -> Vec<String> {
     setup.events.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn run<P: Threads>(machine: &P::Machine, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
+fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
     match &setup.subject {
-        Subject::Workload { spec, duration_ns, mode } => work::<P>(machine, setup, arm, spec, *duration_ns, *mode),
+        Subject::Workload { spec, duration_ns, mode } => {
+            work::<P>(machine, site, &job(setup, arm, spec, *duration_ns, *mode))
+        }
         Subject::Trace { trace, plan, .. } => {
             let settings = Settings {
                 design: arm.design.clone(),
@@ -64,17 +85,8 @@ fn run<P: Threads>(machine: &P::Machine, setup: &Setup, arm: &Arm) -> Result<Ran
     }
 }
 
-fn work<P: Threads>(
-    machine: &P::Machine,
-    setup: &Setup,
-    arm: &Arm,
-    spec: &Spec,
-    duration_ns: u64,
-    mode: Mode,
-) -> Result<Ran, String> {
-    let job = job(setup, arm, spec, duration_ns, mode);
-    let site = HostSite::new(Pinning::IfEnough, arm.cpus);
-    let run = measure::once::<P>(machine, &job, &site, &has_interrupt).map_err(|error| error.to_string())?;
+fn work<P: Threads>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
+    let run = measure::once::<P>(machine, job, site, &has_interrupt).map_err(|error| error.to_string())?;
     Ok(Ran {
         elapsed_ns: run.elapsed_ns,
         ops: Some(run.ops),

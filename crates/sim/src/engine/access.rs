@@ -123,11 +123,12 @@ impl Engine {
             return Begun::Done;
         }
         self.figures.accesses += 1;
-        self.clock += match kind {
+        let cost = match kind {
             Kind::Load => self.costs.load,
             Kind::Store => self.costs.store,
             Kind::FencedStore | Kind::ReadModifyWrite => self.costs.rmw,
         };
+        self.clock += cost * self.pace / 1024;
         let line = self.lines.find(address);
         let line = line.unwrap_or_else(|| self.first_touch(address));
         let is_own = self.lines.get(line).user == self.cpu;

@@ -30,6 +30,8 @@ pub struct Figures {
     pub transfers: u64,
     /// Those that had to get the line from memory.
     pub fetches: u64,
+    /// Times that a thread went to sleep.
+    pub sleeps: u64,
     /// Interrupts sent.
     pub interrupts: u64,
     /// Pages zeroed or copied.
@@ -157,6 +159,7 @@ impl Engine {
             clock: 0,
             horizon: NEVER,
             current: 0,
+            pace: 1024,
             cpu: NO_CPU,
             is_recording: false,
             is_dying: false,

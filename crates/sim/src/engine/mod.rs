@@ -105,6 +105,8 @@ pub(crate) struct Engine {
     /// The lowest clock of the others.
     horizon: u64,
     current: u32,
+    /// How long instructions take here and now, in 1024ths: the core's other threads take their part.
+    pace: u64,
     cpu: u16,
     is_recording: bool,
     is_dying: bool,

@@ -3,8 +3,8 @@
 //! An entry is 128 bits, most significant first: clock (64), a random tie-break (16), thread (24), generation (24). An entry
 //! whose generation is not its thread's any more is passed over.
 
-use super::{Engine, step};
-use crate::engine::thread::suspend;
+use super::{Engine, NO_CPU, step};
+use crate::engine::thread::{Wait, suspend};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -68,7 +68,21 @@ impl Engine {
         let record = &self.threads[thread as usize];
         (self.cpu, self.is_recording) = (record.cpu, record.is_recording);
         self.clock = clock;
+        self.pace = self.pace_of(self.cpu);
         self.pay_stolen();
+    }
+
+    /// Says how long instructions take on a CPU, in 1024ths: as much longer as other threads of its core are busy.
+    pub(super) fn pace_of(&self, cpu: u16) -> u64 {
+        if cpu == NO_CPU {
+            return 1024;
+        }
+        let is_busy = |&&sibling: &&u16| {
+            let owner = self.cpus[usize::from(sibling)].owner;
+            owner.is_some_and(|thread| self.threads[thread as usize].wait == Wait::Turn)
+        };
+        let nr_busy = self.topology.siblings(usize::from(cpu)).iter().filter(is_busy).count();
+        1024 + nr_busy as u64 * self.costs.sibling_share
     }
 
     /// Puts the running thread in line if another one's clock is lower; says whether it did.

@@ -119,6 +119,7 @@ impl Engine {
         };
         self.clock = self.own(cpu, current, self.clock);
         self.cpu = cpu;
+        self.pace = self.pace_of(cpu);
         true
     }
 

@@ -139,6 +139,7 @@ impl Engine {
         let current = self.current;
         self.sleepers.entry(address).or_default().push_back(current);
         self.thread().word = address;
+        self.figures.sleeps += 1;
         self.clock += self.costs.sleep;
         true
     }

@@ -11,6 +11,8 @@ pub(crate) struct Costs {
     pub(crate) fence: u64,
     pub(crate) pause: u64,
     pub(crate) clock: u64,
+    /// What each other busy thread of a core adds, in 1024ths.
+    pub(crate) sibling_share: u64,
     pub(crate) read: [u64; NR_LEVELS],
     pub(crate) write: [u64; NR_LEVELS],
     pub(crate) memory: [u64; NR_LEVELS],
@@ -66,6 +68,7 @@ impl Costs {
             fence: ps(&cpu.fence_ns),
             pause: ps(&cpu.pause_ns),
             clock: ps(&cpu.clock_ns),
+            sibling_share: ((cpu.sibling_slowdown.value - 1.0) * 1024.0).round() as u64,
             read: transfer(&spec.read),
             write: transfer(&spec.write),
             memory: [local, local, local, local, ps(&memory.remote_ns), ps(&memory.far_ns)],

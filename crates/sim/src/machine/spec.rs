@@ -59,7 +59,8 @@ tables! {
         cores_per_complex: 1..=1024,
         threads_per_core: 1..=8,
     }
-    /// What a CPU needs by itself, in ns.
+    /// What a CPU needs by itself, in ns. `sibling_slowdown`: how much longer one other busy thread of the core makes it take;
+    /// each further one adds as much.
     CpuTable {
         instructions_ns: 0..=1000,
         load_ns: 0..=1000,
@@ -68,6 +69,7 @@ tables! {
         fence_ns: 0..=1000,
         pause_ns: 0..=1000,
         clock_ns: 0..=1000,
+        sibling_slowdown: 1..=8,
     }
     /// What it takes until a line that another CPU has arrives, in ns.
     TransferTable {
@@ -289,6 +291,26 @@ impl Spec {
         choose!(topology, cpu, read, write, line, memory, scheduler, interrupt, entry)
     }
 
+    /// Returns the machine as a file.
+    pub fn to_toml(&self) -> String {
+        let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+        let mut text = format!("name = {}\ndescription = {}\n", quoted(&self.name), quoted(&self.description));
+        let mut last = "";
+        self.visit(&mut |table, key, number, _, _| {
+            if std::mem::replace(&mut last, table) != table {
+                text.push_str(&format!("\n[{table}]\n"));
+            }
+            text.push_str(&format!("{key} = {{ value = {}, source = {} }}\n", number.value, quoted(&number.source)));
+        });
+        text
+    }
+
+    /// Returns the machine under another description.
+    pub fn described(mut self, description: &str) -> Self {
+        description.clone_into(&mut self.description);
+        self
+    }
+
     fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'static str, &'a Number, f64, f64)) {
         macro_rules! each {
             ($($table:ident),+) => {
@@ -419,6 +441,12 @@ mod tests {
         let spec = Spec::parse(&text()).expect("a preset");
         let error = spec.with_number("read.sibling_ns", 9999.0, "guessed").expect_err("too far");
         assert!(error.to_string().starts_with("read.sibling_ns = 9999 is more than read.complex_ns"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_that_is_written_is_read_again() {
+        let spec = Spec::parse(&text()).expect("a preset").described("with \"quotes\" and a \\");
+        assert_eq!(Spec::parse(&spec.to_toml()), Ok(spec));
     }
 
     #[test]

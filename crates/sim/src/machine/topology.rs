@@ -15,6 +15,8 @@ pub(crate) struct Topology {
     /// For each CPU and level, who is at most that far, in words of 64.
     reach: Vec<u64>,
     sockets: Vec<u16>,
+    /// The other threads of each CPU's core.
+    siblings: Vec<Vec<u16>>,
     nr_cpus: usize,
     nr_words: usize,
     pub(crate) nr_sockets: usize,
@@ -61,12 +63,15 @@ impl Topology {
         let mut topology = Self {
             reach: Vec::new(),
             sockets: places.iter().map(|place| place.socket as u16).collect(),
+            siblings: Vec::new(),
             levels,
             nr_cpus,
             nr_words: nr_cpus.div_ceil(64),
             nr_sockets,
         };
         topology.fill_reach();
+        let siblings_of = |a| (0..nr_cpus).filter(|&b| topology.level(a, b) == 1).map(|b| b as u16).collect();
+        topology.siblings = (0..nr_cpus).map(siblings_of).collect();
         topology
     }
 
@@ -85,6 +90,12 @@ impl Topology {
     #[inline]
     pub(crate) fn level(&self, a: usize, b: usize) -> usize {
         usize::from(self.levels[a * self.nr_cpus + b])
+    }
+
+    /// Returns the other threads of a CPU's core.
+    #[inline]
+    pub(crate) fn siblings(&self, cpu: usize) -> &[u16] {
+        &self.siblings[cpu]
     }
 
     /// Returns a CPU's socket.

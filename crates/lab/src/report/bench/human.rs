@@ -7,20 +7,31 @@
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::rows::{latency, rate, rows};
-use crate::measure::{Mode, Run};
+use super::rows::{latency, range, rate, rows};
+use crate::measure::{ArmResult, Mode, Run};
 use crate::report::columns;
 use crate::report::unit::Unit;
 use crate::stats::summarize;
+use crate::workloads::{Settings, Spec};
 
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     write_head(report, out)?;
-    writeln!(out, "operations in a second, all workers together; mean ± standard deviation, n {}", report.setup.runs)?;
+    let (spread, rate) = rates(report);
+    writeln!(out, "operations in a second, all workers together; {spread}, n {}", report.setup.runs)?;
     columns::write(&rows(report, rate), out)?;
     writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
     columns::write(&rows(report, latency), out)?;
-    notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))
+    notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
+    report.machine.write_parameters(out)
+}
+
+/// Returns what a rate's cell holds, and the cell: chance is the machine's own where time is virtual, so all of it is shown.
+pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&ArmResult) -> String) {
+    match report.machine.simulated {
+        true => ("median [least, most] of the seeds", range),
+        false => ("mean ± standard deviation", rate),
+    }
 }
 
 fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -33,7 +44,20 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "workers   {mode}")?;
     let duration = Unit::Ns.show(setup.duration_ns as f64);
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
+    if report.machine.simulated {
+        let last = seed.wrapping_add(runs as u64).wrapping_sub(1);
+        writeln!(out, "runs      {runs} of each, {duration} of virtual time long; seeds {seed} to {last}")?;
+        let sizes: Vec<String> = setup.specs.iter().filter_map(size_of).collect();
+        return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
+    }
     writeln!(out, "runs      {runs} of each, {duration} long, in turn, after {warm_ups} to warm up; seed {seed}\n")
+}
+
+/// Returns a workload's memory, if it is not what was published.
+fn size_of(spec: &Spec) -> Option<String> {
+    let bytes = spec.settings.region_bytes;
+    let is_published = bytes == Settings::default().region_bytes;
+    (!is_published).then(|| format!("{} maps {} at a time", spec.name, Unit::Bytes.show(bytes as f64)))
 }
 
 /// Returns what makes the result less than it seems.

@@ -3,15 +3,16 @@
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::human::notes;
-use super::rows::{latency, rate, rows};
+use super::human::{notes, rates};
+use super::rows::{latency, rows};
 use crate::report::markdown::{escaped, head, row};
 
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let setup = report.setup;
     writeln!(out, "{}; {}; seed {}.\n", escaped(&report.machine.to_string()), setup.mode, setup.seed)?;
-    writeln!(out, "Operations in a second, all workers together; mean ± standard deviation, n {}:\n", setup.runs)?;
+    let (spread, rate) = rates(report);
+    writeln!(out, "Operations in a second, all workers together; {spread}, n {}:\n", setup.runs)?;
     write_rows(&rows(report, rate), out)?;
     writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
     write_rows(&rows(report, latency), out)?;

@@ -64,6 +64,7 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
         "duration_ns": setup.duration_ns,
         "runs": setup.runs,
         "warm_up_runs": setup.warm_ups,
+        "region_bytes": setup.specs.iter().map(|spec| spec.settings.region_bytes).collect::<Vec<_>>(),
         "interrupted": outcome.was_interrupted,
     }));
     let arms = outcome.arms.iter();

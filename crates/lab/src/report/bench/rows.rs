@@ -54,6 +54,21 @@ pub(super) fn rate(arm: &ArmResult) -> String {
     format!("{} ± {spread}{mark}", Unit::PerSecond.show(summary.mean))
 }
 
+/// Operations in a second: the median of the runs, the least and the most.
+pub(super) fn range(arm: &ArmResult) -> String {
+    let mut samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+    samples.sort_by(f64::total_cmp);
+    let (Some(&least), Some(&most)) = (samples.first(), samples.last()) else { return without_runs(arm) };
+    let show = |value: f64| Unit::PerSecond.show(value);
+    format!("{} [{}, {}]", show(median(&samples)), show(least), show(most))
+}
+
+/// Returns the middle of sorted samples.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+}
+
 /// The median and the 99th percentile of all runs' timed steps.
 pub(super) fn latency(arm: &ArmResult) -> String {
     let mut all = Histogram::default();

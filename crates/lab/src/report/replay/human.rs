@@ -16,14 +16,14 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
     columns::write(&rows(report), out)?;
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
-    writeln!(out, "{}", verdict::sentence(report))
+    writeln!(out, "{}", verdict::sentence(report))?;
+    report.machine.write_parameters(out)
 }
 
 fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let machine = report.machine;
     let runs = report.setup.runs;
     writeln!(out, "Replay of {}: {}", report.workload, report.header.command.join(" "))?;
-    writeln!(out, "machine   native, {} CPUs, {}, Linux {}", machine.cpus, machine.model, machine.kernel)?;
+    writeln!(out, "machine   {}", report.machine)?;
     writeln!(
         out,
         "runs      {runs} of each design, in turn, seed {}; mean ± standard deviation, n {runs}",

@@ -10,14 +10,8 @@ use crate::report::markdown::{escaped, head, row};
 /// Writes the table, and what stands around it as text.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let (machine, runs) = (report.machine, report.setup.runs);
-    writeln!(
-        out,
-        "`{}` on {} CPUs, {}, Linux {}; mean ± standard deviation, n {runs}.",
-        escaped(report.workload),
-        machine.cpus,
-        machine.model,
-        machine.kernel
-    )?;
+    let (workload, place) = (escaped(report.workload), escaped(&machine.to_string()));
+    writeln!(out, "`{workload}` on {place}; mean ± standard deviation, n {runs}.")?;
     if report.setup.pace == Pace::None {
         writeln!(out, "Upper bound on contention: blocking not replayed.")?;
     }

@@ -6,8 +6,9 @@ mod metrics;
 mod set;
 mod verdict;
 
-use faultless_trace::{Header, Machine};
+use faultless_trace::Header;
 
+use super::MachineInfo;
 use crate::experiment::{Outcome, Setup};
 
 pub use metrics::Metric;
@@ -21,7 +22,7 @@ pub struct Report<'a> {
     /// How the trace was recorded.
     pub header: &'a Header,
     /// The machine that replayed it.
-    pub machine: &'a Machine,
+    pub machine: &'a MachineInfo,
     /// What was asked for.
     pub setup: &'a Setup,
     /// What came out.

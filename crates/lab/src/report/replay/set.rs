@@ -9,19 +9,11 @@ use crate::experiment::{ArmResult, Checks};
 use crate::plan::Pace;
 use crate::plan::classes::Class;
 use crate::plan::deeds::Reason;
-use crate::report::{MachineInfo, Measured, Mode, ResultSet};
+use crate::report::{Measured, Mode, ResultSet};
 
 /// Returns the replay's results, with the trace and what was checked.
 pub fn result_set(report: &Report<'_>) -> ResultSet {
-    let machine = report.machine;
-    let machine = MachineInfo {
-        name: "native".into(),
-        cpus: machine.cpus as usize,
-        model: machine.model.clone(),
-        kernel: machine.kernel.clone(),
-        ..MachineInfo::default()
-    };
-    let mut set = ResultSet::new("replay", report.setup.seed, machine);
+    let mut set = ResultSet::new("replay", report.setup.seed, report.machine.clone());
     set.more.insert("trace".into(), trace(report));
     set.results = results(report);
     set.checks = checks(&report.outcome.checks);

@@ -1,0 +1,85 @@
+//! `faultless check calibration`: does the simulation of this machine agree with it?
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use faultless_lab::calibrate::check::{Setup, agreement};
+use faultless_lab::experiment::DESIGNS;
+use faultless_lab::host;
+use faultless_lab::report::{MachineInfo, ResultSet};
+use faultless_lab::simulated::HERE;
+use faultless_lab::workloads::{DEFAULT_SELECTION, Spec as Workload};
+
+use crate::message::{Color, Failure, Tone, say};
+use crate::output::OutputArgs;
+use crate::replay::distinct;
+use crate::{duration, machine};
+
+/// The arguments of `check calibration`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  faultless machines calibrate && faultless check calibration
+  faultless check calibration --workload page_fault1,brk1 --design mmap-sem -r 15
+
+Each cell, a workload under a design on 1 and 2 CPUs, runs on this machine and on its simulation, with the same sizes. \
+The check holds if 90 % of the cells are within 25 % of each other and their geometric mean within 10 %; cells that sleep \
+are shown apart: a wake-up in a virtual machine has two speeds.
+
+The exit code is 0 if it holds, 1 if it does not.")]
+pub struct CalibrationArgs {
+    /// The simulated machine. Example: --machine here
+    #[arg(long, value_name = "NAME|FILE", default_value = HERE)]
+    machine: String,
+
+    /// Workloads; those that `bench` measures by itself unless named. Example: --workload page_fault1,mmap1
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    workload: Vec<String>,
+
+    /// Designs; all of them unless named. Example: --design mmap-sem,vma-lock
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(DESIGNS), default_values = DESIGNS, hide_default_value = true)]
+    design: Vec<String>,
+
+    /// Runs of each cell on this machine. Example: -r 15
+    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 7)]
+    runs: u32,
+
+    /// How long each run on this machine is. Example: -d 200ms
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse, default_value = "50ms")]
+    duration: u64,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &CalibrationArgs, color: Color) -> Result<ExitCode, Failure> {
+    let choice = machine::find(&args.machine)?;
+    let Some(spec) = choice.simulated() else {
+        return Err(Failure::usage("native is this machine itself: compare it with a simulated one, such as here"));
+    };
+    args.output.prepare()?;
+    let most = host::cpus().min(spec.nr_cpus()).min(2);
+    let setup = Setup {
+        machine: spec.clone(),
+        workloads: workloads(args)?,
+        designs: distinct(&args.design),
+        cpus: (1..=most).collect(),
+        runs: args.runs as usize,
+        duration_ns: args.duration,
+    };
+    let outcome = agreement(&setup, &|what| say(color, Tone::Note, what)).map_err(Failure::new)?;
+    let mut set = ResultSet::new("check calibration", 1, MachineInfo::of(&choice));
+    set.checks = outcome.checks();
+    let table = |out: &mut dyn Write| outcome.write(out);
+    args.output.hand_out(&set, table, table, color)?;
+    Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn workloads(args: &CalibrationArgs) -> Result<Vec<Workload>, Failure> {
+    let names: Vec<&str> = match args.workload.as_slice() {
+        [] => DEFAULT_SELECTION.to_vec(),
+        names => names.iter().map(String::as_str).collect(),
+    };
+    names.into_iter().map(|name| Workload::parse(name).map_err(Failure::usage)).collect()
+}

@@ -1,0 +1,113 @@
+//! `faultless reproduce`: published tables, beside a simulation of their machines.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use faultless_lab::host;
+use faultless_lab::report::{MachineInfo, ResultSet};
+use faultless_lab::reproduce::{self, Row, TABLES, Table};
+use faultless_lab::simulated::{MachineChoice, Spec};
+use indicatif::ProgressBar;
+
+use crate::message::{Color, Failure};
+use crate::nearest::unknown;
+use crate::output::OutputArgs;
+
+/// The arguments of `reproduce`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  faultless reproduce --list
+  faultless reproduce spf-2018-ebizzy
+  faultless reproduce spf -r 3 --format json
+
+Each line runs the workload under the design before and the design after on a simulation of the machine that the table was \
+measured on, under each seed: the published change, ours (median, and the least and most of the seeds), the ratio of the two \
+factors, and whether the sign agrees; less than 1 % counts as no change. The machines' parameters come from the sources that \
+`faultless machines NAME` names, never from a table. docs/simulation.md says what differs and why.")]
+pub struct ReproduceArgs {
+    /// A table, or the beginning of some tables' names; all of them unless named.
+    #[arg(value_name = "TABLE", default_value = "")]
+    table: String,
+
+    /// Only list the tables.
+    #[arg(long)]
+    list: bool,
+
+    /// Seeds of each line. Example: -r 7
+    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
+    runs: u32,
+
+    /// The first seed. Example: --seed 7
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// How many simulations run at once; as many as this machine has CPUs unless said. Example: --jobs 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &ReproduceArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.list {
+        return list();
+    }
+    let tables = reproduce::matching(&args.table);
+    if tables.is_empty() {
+        return Err(Failure::usage(unknown("table", &args.table, TABLES.iter().map(|table| table.name))));
+    }
+    args.output.prepare()?;
+    let mut results = Vec::new();
+    for table in tables {
+        results.push((table, run_table(table, args)?));
+    }
+    hand_out(args, &results, color)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    TABLES.iter().try_for_each(|table| writeln!(out, "{:<18} {}", table.name, table.about))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_table(table: &'static Table, args: &ReproduceArgs) -> Result<Vec<Row>, Failure> {
+    let bar = ProgressBar::new(2 * table.cases.len() as u64 * u64::from(args.runs));
+    let jobs = args.jobs.map_or_else(host::cpus, usize::from);
+    let seeds = args.seed..args.seed.saturating_add(u64::from(args.runs));
+    let machine = |name: &str| Spec::preset(name).expect("the tables name machines");
+    let rows = reproduce::run(table, machine, seeds, jobs, |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    rows.map_err(|error| Failure::new(format_args!("{}: {error}", table.name)))
+}
+
+fn hand_out(args: &ReproduceArgs, results: &[(&Table, Vec<Row>)], color: Color) -> Result<(), Failure> {
+    let machines = machines(results);
+    let mut set = ResultSet::new("reproduce", args.seed, machines.first().cloned().unwrap_or_default());
+    for (table, rows) in results {
+        set.checks.insert(table.name.into(), rows.iter().map(Row::json).collect());
+    }
+    let write = |out: &mut dyn Write| {
+        results.iter().try_for_each(|(table, rows)| reproduce::write(table, rows, out))?;
+        machines.iter().try_for_each(|machine| {
+            writeln!(out, "{machine}")?;
+            machine.write_parameters(out)
+        })
+    };
+    args.output.hand_out(&set, write, write, color)
+}
+
+/// Returns the simulated machines, each once.
+fn machines(results: &[(&Table, Vec<Row>)]) -> Vec<MachineInfo> {
+    let mut names: Vec<&str> = results.iter().flat_map(|(_, rows)| rows).map(|row| row.case.machine).collect();
+    names.dedup();
+    let specs = names.into_iter().filter_map(Spec::preset);
+    let mut machines: Vec<MachineInfo> =
+        specs.map(|spec| MachineInfo::of(&MachineChoice::Simulated(Box::new(spec)))).collect();
+    machines.sort_by(|one, other| one.name.cmp(&other.name));
+    machines.dedup_by(|one, other| one.name == other.name);
+    machines
+}

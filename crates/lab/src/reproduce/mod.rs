@@ -1,0 +1,210 @@
+//! The published tables beside what a simulation of their machines says.
+//!
+//! # Guarantee
+//! A simulated figure comes from the machine's file, the workload and the design alone. The published figures are read by the
+//! printer in [`Row::write`] and by nothing else.
+//!
+//! # Rooms
+//! `tables` is what was published, and what to run for it.
+
+mod tables;
+
+use std::io::{self, Write};
+
+use faultless_sim::Spec;
+use faultless_workloads::Spec as Workload;
+use serde_json::{Value, json};
+
+use crate::experiment::DEFAULT_SEMAPHORE;
+use crate::measure::{Job, MeasureError, Mode, Run, SIMULATED_NS, once_simulated, shrunk};
+use crate::report::columns;
+use crate::simulated::in_parallel;
+use crate::stats::median;
+
+pub use tables::{Case, Figure, TABLES, Table};
+
+/// A case with what came out.
+#[derive(Debug)]
+pub struct Row {
+    /// The case.
+    pub case: &'static Case,
+    /// The base's figure under each seed.
+    pub base: Vec<f64>,
+    /// The head's figure under each seed.
+    pub head: Vec<f64>,
+    /// Events of the head's runs: name, and how many of a hundred faults.
+    pub events: Vec<(&'static str, f64)>,
+}
+
+/// Returns the tables whose names begin so.
+pub fn matching(prefix: &str) -> Vec<&'static Table> {
+    TABLES.iter().filter(|table| table.name.starts_with(prefix)).collect()
+}
+
+/// Runs a table: every case under both designs and all seeds, so many at once.
+pub fn run(
+    table: &'static Table,
+    machine: impl Fn(&str) -> Spec + Sync,
+    seeds: std::ops::Range<u64>,
+    jobs: usize,
+    ended: impl FnMut(usize),
+) -> Result<Vec<Row>, MeasureError> {
+    let cases = table.cases.iter().flat_map(|case| [(case, case.base), (case, case.head)]);
+    let tasks: Vec<(&'static Case, &'static str, u64)> =
+        cases.flat_map(|(case, design)| seeds.clone().map(move |seed| (case, design, seed))).collect();
+    let mut ended = ended;
+    let run = |&(case, design, seed): &(&'static Case, &'static str, u64)| {
+        once_simulated(&machine(case.machine), &job(case, design), seed, &|| false)
+    };
+    let runs = in_parallel(jobs, &tasks, run, |done, _| ended(done));
+    let runs: Vec<_> = runs.into_iter().collect::<Result<_, _>>()?;
+    let per_design = seeds.count();
+    let rows = table.cases.iter().zip(runs.chunks(2 * per_design)).map(|(case, runs)| {
+        let (base, head) = runs.split_at(per_design);
+        let of = |runs: &[(Run, _)]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
+        Row { case, base: of(base), head: of(head), events: events(head.iter().map(|(run, _)| run)) }
+    });
+    Ok(rows.collect())
+}
+
+fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
+    match case.figure {
+        Figure::Rate => run.ops_per_s,
+        Figure::Sleeps => figures.sleeps as f64 / run.ops.max(1) as f64,
+    }
+}
+
+fn job(case: &Case, design: &str) -> Job {
+    Job {
+        spec: shrunk(Workload::parse(case.workload).expect("the tables name workloads")),
+        design: design.to_owned(),
+        semaphore: DEFAULT_SEMAPHORE.to_owned(),
+        cpus: case.cpus,
+        mode: if case.processes { Mode::Processes } else { Mode::Threads },
+        duration_ns: case.duration_ns.unwrap_or(SIMULATED_NS),
+        memory_bytes: None,
+    }
+}
+
+/// Returns how often each event of speculation happened, for a hundred faults.
+fn events<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<(&'static str, f64)> {
+    let count = |name: &str| -> u64 {
+        let all = runs.clone().flat_map(|run| &run.counters);
+        all.filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+    };
+    let faults = count("faults").max(1) as f64;
+    let names = runs.clone().next().map_or(Vec::new(), |run| run.counters.iter().map(|(name, _)| *name).collect());
+    let wanted = names.into_iter().filter(|name| *name == "spf" || name.starts_with("pagefault:"));
+    wanted.map(|name| (name, count(name) as f64 * 100.0 / faults)).collect()
+}
+
+impl Row {
+    /// Returns our change in percent; nothing if the base did nothing.
+    pub fn change(&self) -> Option<f64> {
+        let (base, head) = (median(&self.base)?, median(&self.head)?);
+        (base > 0.0).then(|| (head / base - 1.0) * 100.0)
+    }
+
+    /// Returns the least and the most of the changes under the same seed.
+    fn range(&self) -> Option<(f64, f64)> {
+        let changes = self.base.iter().zip(&self.head).map(|(base, head)| (head / base - 1.0) * 100.0);
+        let (least, most) =
+            changes.fold((f64::MAX, f64::MIN), |(least, most), change| (least.min(change), most.max(change)));
+        (least <= most).then_some((least, most))
+    }
+
+    /// Returns the ratio of the factors: ours over the published one.
+    fn ratio(&self) -> Option<f64> {
+        Some((1.0 + self.change()? / 100.0) / (1.0 + self.case.published_percent / 100.0))
+    }
+
+    /// Says whether both changes go the same way; less than 1 % is no way.
+    fn sign_agrees(&self) -> Option<bool> {
+        let way = |percent: f64| if percent.abs() < 1.0 { 0 } else { percent.signum() as i32 };
+        Some(way(self.change()?) == way(self.case.published_percent))
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let case = self.case;
+        let mode = if case.processes { "processes" } else { "threads" };
+        let unknown = || "-".to_owned();
+        vec![
+            case.workload.to_owned(),
+            format!("{} {mode}", case.cpus),
+            case.machine.to_owned(),
+            format!("{} > {}", case.base, case.head),
+            case.figure.name().to_owned(),
+            format!("{:+.1} %", case.published_percent),
+            self.change().map_or_else(unknown, |change| format!("{change:+.1} %")),
+            self.range().map_or_else(unknown, |(least, most)| format!("[{least:+.1}, {most:+.1}]")),
+            self.ratio().map_or_else(unknown, |ratio| format!("{ratio:.2}")),
+            self.sign_agrees().map_or_else(unknown, |agrees| if agrees { "yes" } else { "NO" }.to_owned()),
+        ]
+    }
+
+    /// Returns the row for the machine-readable report.
+    pub fn json(&self) -> Value {
+        let case = self.case;
+        json!({
+            "workload": case.workload, "cpus": case.cpus, "mode": if case.processes { "processes" } else { "threads" },
+            "machine": case.machine, "base": case.base, "head": case.head, "figure": case.figure.name(),
+            "published_percent": case.published_percent, "published_as": case.published_as,
+            "ours_percent": self.change(), "ratio_of_changes": self.ratio(), "sign_agrees": self.sign_agrees(),
+            "base_samples": self.base, "head_samples": self.head,
+            "events_per_100_faults": self.events.iter().map(|&(name, share)| (name, share)).collect::<std::collections::BTreeMap<_, _>>(),
+        })
+    }
+}
+
+/// Writes a table for people.
+pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "{}: {}\nsource    {}\n", table.name, table.about, table.source)?;
+    let headings =
+        ["workload", "CPUs", "machine (simulated)", "designs", "figure", "published", "ours", "seeds", "ratio", "sign"];
+    let mut cells = vec![headings.map(String::from).to_vec()];
+    cells.extend(rows.iter().map(Row::cells));
+    columns::write(&cells, out)?;
+    for row in rows.iter().filter(|row| !row.case.published_events.is_empty()) {
+        writeln!(
+            out,
+            "\nevents of {} on {} in a hundred faults: published / ours",
+            row.case.workload, row.case.machine
+        )?;
+        for (name, share) in row.case.published_events {
+            let ours = row.events.iter().find(|(known, _)| known == name).map_or(0.0, |&(_, share)| share);
+            writeln!(out, "  {name:<28} {share:>7.2} / {ours:>7.2}")?;
+        }
+    }
+    table.left_out.iter().try_for_each(|left_out| writeln!(out, "\nleft out: {left_out}"))?;
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::DESIGNS;
+
+    #[test]
+    fn the_tables_name_machines_workloads_and_designs_that_there_are() {
+        for case in TABLES.iter().flat_map(|table| table.cases) {
+            let machine = Spec::preset(case.machine).expect("a preset");
+            assert!(case.cpus <= machine.nr_cpus(), "{}", case.workload);
+            assert!(Workload::parse(case.workload).is_ok(), "{}", case.workload);
+            assert!(DESIGNS.contains(&case.base) && DESIGNS.contains(&case.head), "{}", case.head);
+        }
+        assert_eq!(matching("spf").len(), TABLES.len());
+        assert_eq!(matching("spf-2018-l").len(), 1);
+        assert!(matching("nothing").is_empty());
+    }
+
+    #[test]
+    fn changes_are_compared_by_their_factors_and_their_signs() {
+        let case = &TABLES[0].cases[0];
+        let published = 1.0 + case.published_percent / 100.0;
+        let row = |head: f64| Row { case, base: vec![1.0; 3], head: vec![head; 3], events: Vec::new() };
+        assert!((row(published).ratio().expect("a ratio") - 1.0).abs() < 1e-9);
+        assert_eq!(row(published).sign_agrees(), Some(true));
+        assert_eq!(row(1.0 / published).sign_agrees(), Some(false));
+        assert_eq!(row(1.001).sign_agrees(), Some(false), "less than a percent is no change");
+    }
+}

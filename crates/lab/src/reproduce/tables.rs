@@ -1,0 +1,161 @@
+//! What was published, and what to run for it.
+
+/// What a case measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Operations in a second.
+    Rate,
+    /// How often threads slept, for each operation.
+    Sleeps,
+}
+
+impl Figure {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "ops_per_s",
+            Self::Sleeps => "sleeps_per_op",
+        }
+    }
+}
+
+/// A line of a table.
+#[derive(Debug)]
+pub struct Case {
+    /// The workload, with its flags.
+    pub workload: &'static str,
+    /// The simulated machine.
+    pub machine: &'static str,
+    /// CPUs, and workers.
+    pub cpus: usize,
+    /// Whether each worker has an address space of its own.
+    pub processes: bool,
+    /// The design before.
+    pub base: &'static str,
+    /// The design after.
+    pub head: &'static str,
+    /// What is measured.
+    pub figure: Figure,
+    /// How long a run is, where the usual time is too short.
+    pub duration_ns: Option<u64>,
+    /// The published change.
+    pub published_percent: f64,
+    /// As it was published.
+    pub published_as: &'static str,
+    /// Published events, in a hundred faults.
+    pub published_events: &'static [(&'static str, f64)],
+}
+
+/// A published table.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name here.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Where it stands.
+    pub source: &'static str,
+    /// Its lines.
+    pub cases: &'static [Case],
+    /// Lines that are not run, and why.
+    pub left_out: &'static [&'static str],
+}
+
+const fn lkp(workload: &'static str, processes: bool, published_percent: f64, published_as: &'static str) -> Case {
+    Case {
+        workload,
+        machine: "skylake-192",
+        cpus: 192,
+        processes,
+        base: "mmap-sem",
+        head: "spf-v9",
+        figure: Figure::Rate,
+        duration_ns: None,
+        published_percent,
+        published_as,
+        published_events: &[],
+    }
+}
+
+const fn ebizzy(
+    workload: &'static str,
+    machine: &'static str,
+    cpus: usize,
+    head: &'static str,
+    published_percent: f64,
+    published_as: &'static str,
+) -> Case {
+    Case {
+        workload,
+        machine,
+        cpus,
+        processes: false,
+        base: "mmap-sem",
+        head,
+        figure: Figure::Rate,
+        duration_ns: Some(20_000_000),
+        published_percent,
+        published_as,
+        published_events: &[],
+    }
+}
+
+/// All tables.
+pub const TABLES: &[Table] = &[
+    Table {
+        name: "spf-2018-lkp-v9",
+        about: "will-it-scale on 192 CPUs before and after version 9 of the 2018 series, transparent huge pages off",
+        source: "seed 1: the report of the 0-day robot's team on version 9, tables 'THP disabled'",
+        cases: &[
+            lkp("page_fault3", false, -19.1, "10107 to 8180 per thread"),
+            lkp("page_fault2", false, -17.8, "8432 to 6931 per thread"),
+            lkp("brk1", false, -6.6, "939.67 to 877.33 per thread"),
+            lkp("page_fault3", true, -4.7, "173145 to 165064 per process"),
+            lkp("malloc1", false, 417.3, "90.33 to 467.33 per thread; with huge pages 66.33 to 383.67, +469.8 %"),
+            lkp("read2", false, 39.2, "58934 to 82060 per thread"),
+            lkp("page_fault1", false, 36.4, "8607 to 11736 per thread"),
+            lkp("read1", false, 12.7, "314063 to 353934 per thread"),
+        ],
+        left_out: &["context_switch1, signal1, writeseek3: they are not about the memory map"],
+    },
+    Table {
+        name: "spf-2018-ebizzy",
+        about: "ebizzy -mTt N before and after version 11 of the 2018 series",
+        source: "seed 1: the cover letter of version 11",
+        cases: &[
+            Case {
+                published_events: &[
+                    ("spf", 98.14),
+                    ("pagefault:spf_vma_changed", 1.79),
+                    ("pagefault:spf_vma_noanon", 0.0),
+                    ("pagefault:spf_vma_notsup", 0.02),
+                    ("pagefault:spf_vma_access", 0.0),
+                    ("pagefault:spf_pmd_changed", 0.0),
+                ],
+                ..ebizzy("ebizzy -mTt 16", "x86-vm-16", 16, "spf-v11", 100.69, "742.57 to 1490.24 records/s")
+            },
+            Case {
+                published_events: &[
+                    ("spf", 77.94),
+                    ("pagefault:spf_vma_changed", 22.04),
+                    ("pagefault:spf_vma_noanon", 0.0),
+                    ("pagefault:spf_vma_notsup", 0.01),
+                    ("pagefault:spf_vma_access", 0.0),
+                    ("pagefault:spf_pmd_changed", 0.0),
+                ],
+                ..ebizzy("ebizzy -mTt 80", "power8-80", 80, "spf-v11", 84.46, "13105.4 to 24174.23 records/s")
+            },
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "spf-2017-ebizzy",
+        about: "ebizzy -mTRp before and after the 2017 series",
+        source: "seed 2: the cover letter of the series for 4.13",
+        cases: &[
+            ebizzy("ebizzy -mTRp", "x86-vm-16", 16, "spf-srcu", 299.8, "11455.92 to 45803.64 records/s, averages"),
+            ebizzy("ebizzy -mTRp", "power8-80", 80, "spf-srcu", 87.4, "33848.76 to 63427.62 records/s, averages"),
+        ],
+        left_out: &[],
+    },
+];
