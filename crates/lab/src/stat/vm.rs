@@ -37,7 +37,7 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
 }
 
 /// Runs an arm once on a machine of the platform `P`, watched if that was asked for.
-fn observed<P: Threads>(
+fn observed<P: Threads<Machine: Send>>(
     machine: P::Machine,
     site: &dyn Site,
     setup: &Setup,
