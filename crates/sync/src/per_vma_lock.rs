@@ -52,6 +52,11 @@ impl<P: Processor> PerVmaLock<P> {
         Self { word: P::AtomicU32::new(0) }
     }
 
+    /// Returns a lock that a writer has, for an area that nobody has reached yet.
+    pub fn new_locked() -> Self {
+        Self { word: P::AtomicU32::new(WRITER) }
+    }
+
     /// Shares the lock, until the guard is dropped, unless a writer has it or waits for it.
     #[inline]
     #[track_caller]

@@ -61,6 +61,11 @@ impl<P: Processor, const BITS: u32> SeqCount<P, BITS> {
         Self { count: P::AtomicU64::new(0) }
     }
 
+    /// Returns a count that looks as after [`SeqCount::begin_write`], for data that nobody has reached yet.
+    pub fn new_in_write() -> Self {
+        Self { count: P::AtomicU64::new(1) }
+    }
+
     /// Begins a write, until the guard is dropped. The caller serialises writers (I1).
     #[inline]
     pub fn write(&self) -> SeqWriteGuard<'_, P, BITS> {

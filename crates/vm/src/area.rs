@@ -159,7 +159,7 @@ pub struct Area<P: Platform, D: Design<P>> {
 unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
 
 impl<P: Platform, D: Design<P>> Area<P, D> {
-    /// Returns an area as `view` describes it, which owns `object`.
+    /// Returns an area as `view` describes it, which owns `object`; under a change, as if announced by `begin_change`.
     pub(crate) fn new(view: &AreaView<P>, object: Option<ObjectRef<P>>) -> Self {
         Self {
             start: P::AtomicU64::new(view.start),
@@ -171,7 +171,7 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             opening: view.opening,
             state: D::new_area_state(),
             next_removed: UnsafeCell::new(None),
-            nr_changes: UnsafeCell::new(0),
+            nr_changes: UnsafeCell::new(1),
         }
     }
 
@@ -201,6 +201,15 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
     /// Returns the object behind the area.
     pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
         self.object.as_ref()
+    }
+
+    /// Says whether a store to private memory would need a reverse-map root, which the area has not got yet; without a
+    /// lock or a look at a sequence count, a hint.
+    #[inline]
+    pub(crate) fn lacks_root(&self) -> bool {
+        // Relaxed: see `view`.
+        let order = Ordering::Relaxed;
+        self.root.load(order) == 0 && !AreaFlags::from_bits_truncate(self.flags.load(order)).contains(AreaFlags::SHARED)
     }
 
     /// Announces a change to the design, until [`Area::end_change`]; nests. Under the write lock.

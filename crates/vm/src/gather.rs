@@ -9,7 +9,7 @@
 //! to flush, and would return while the first has not flushed yet. So each gather counts itself in
 //! `Space::nr_gathers`; one that is not alone flushes its whole range at the end (bug 3ea277194daa).
 
-use crate::addr::PageRange;
+use crate::addr::{PAGE, PageRange};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::events::Event;
@@ -19,17 +19,20 @@ use faultless_phys::Pfn;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 
 /// Frames that are collected before they must be flushed.
-const CAPACITY: usize = 64;
+const CAPACITY: usize = 256;
 
 /// See the module.
 #[must_use = "a gather flushes when it is dropped"]
 pub struct Gather<'a, P: Platform, D: Design<P>> {
     space: &'a Space<P, D>,
     range: PageRange,
-    frames: [Option<Pfn>; CAPACITY],
+    frames: [Pfn; CAPACITY],
     len: usize,
+    /// The pages whose entries were cleared since the last flush: first byte, and first byte behind.
+    cleared: Option<(u64, u64)>,
     /// Page tables taken out of the tree; linked through their frames' metadata.
     tables: Option<Pfn>,
+    /// Whether all of `range` must be flushed.
     needs_flush: bool,
 }
 
@@ -38,14 +41,18 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
     pub fn new(space: &'a Space<P, D>, range: PageRange) -> Self {
         // ORDER: AcqRel pairs with the other zapper's: see `drop`.
         space.nr_gathers.fetch_add(1, Ordering::AcqRel);
-        Self { space, range, frames: [None; CAPACITY], len: 0, tables: None, needs_flush: false }
+        Self { space, range, frames: [Pfn::new(0); CAPACITY], len: 0, cleared: None, tables: None, needs_flush: false }
     }
 
-    /// Takes over the reference of an entry that was cleared; a full gather is flushed before.
-    pub fn add(&mut self, entry: Entry) {
-        self.needs_flush |= entry.is_present();
+    /// Takes over the reference of the entry of `page`, which was cleared; a full gather is flushed before. Pages come
+    /// ascending.
+    pub fn add(&mut self, page: u64, entry: Entry) {
+        if entry.is_present() {
+            let first = self.cleared.map_or(page, |(first, _)| first);
+            self.cleared = Some((first, page + PAGE));
+        }
         if entry.holds_frame() {
-            self.frames[self.len] = Some(entry.pfn());
+            self.frames[self.len] = entry.pfn();
             self.len += 1;
         }
     }
@@ -67,13 +74,16 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
         self.needs_flush = true;
     }
 
-    /// Shoots the range down and drops the frames; called without any spin lock held.
+    /// Shoots down what was cleared and drops the frames; called without any spin lock held.
     pub fn flush(&mut self) {
+        let cleared = self.cleared.take().and_then(|(first, end)| PageRange::between(first, end));
         if core::mem::take(&mut self.needs_flush) {
             self.space.flush(self.range);
+        } else if let Some(cleared) = cleared {
+            self.space.flush(cleared);
         }
         let memory = self.space.memory();
-        for frame in self.frames[..self.len].iter_mut().filter_map(Option::take) {
+        for &frame in &self.frames[..self.len] {
             frames::put(memory, frame);
         }
         self.len = 0;

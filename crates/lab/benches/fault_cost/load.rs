@@ -25,6 +25,8 @@ pub const FILE_LOADS: &[Load] = &[Load::PageFault2, Load::PageFault3];
 
 /// Pages of an anonymous mapping: 128 MiB, as published.
 pub const PAGES: u64 = 32_768;
+/// Pages that the caches hold: 8 MiB.
+pub const CACHED_PAGES: u64 = 2048;
 /// Pages of the file.
 pub const FILE_PAGES: u64 = 4096;
 const PAIRS: u64 = 1000;

@@ -26,8 +26,8 @@ pub struct Zeroing {
 pub trait Arm {
     /// Returns the design's name.
     fn name(&self) -> &'static str;
-    /// Measures faults, and zeroing the frames that they got.
-    fn zeroing(&self) -> Zeroing;
+    /// Measures so many faults, and zeroing the frames that they got.
+    fn zeroing(&self, nr_pages: u64) -> Zeroing;
     /// Measures one thread.
     fn alone(&self, load: Load) -> f64;
     /// Measures one thread beside another one that touched memory of the space, and now sleeps.
@@ -133,24 +133,24 @@ impl<D: Design<Native>> Arm for Subject<D> {
         D::NAME
     }
 
-    fn zeroing(&self) -> Zeroing {
+    fn zeroing(&self, nr_pages: u64) -> Zeroing {
         self.machine.attach(|| {
             let space = self.space();
             let base = space.mmap(&anonymous()).expect("room");
             let guest = Guest::new(&space);
             let start = Instant::now();
-            touch(&guest, base, PAGES);
-            let fault_ns = start.elapsed().as_secs_f64() * 1e9 / PAGES as f64;
+            touch(&guest, base, nr_pages);
+            let fault_ns = start.elapsed().as_secs_f64() * 1e9 / nr_pages as f64;
             let memory = self.vm.memory();
-            let mut frames = Vec::with_capacity(PAGES as usize);
-            let range = base..base + PAGES * PAGE;
+            let mut frames = Vec::with_capacity(nr_pages as usize);
+            let range = base..base + nr_pages * PAGE;
             space.tables().for_each_mapped(memory, range, &mut |_, entry| frames.push(memory.frame(entry.pfn())));
             let start = Instant::now();
             for &frame in &frames {
                 // SAFETY: the frames are mapped by this space alone, and nobody accesses it meanwhile.
                 unsafe { Native::bulk(frame, Bulk::Zero) };
             }
-            Zeroing { fault_ns, zero_ns: start.elapsed().as_secs_f64() * 1e9 / PAGES as f64 }
+            Zeroing { fault_ns, zero_ns: start.elapsed().as_secs_f64() * 1e9 / nr_pages as f64 }
         })
     }
 

@@ -52,7 +52,7 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     fn new_instance_state(nr_cpus: usize) -> Self::InstanceState;
     /// Returns the state of a new address space.
     fn new_space_state() -> Self::SpaceState;
-    /// Returns the state of a new area, which the index holds.
+    /// Returns the state of a new area, which the index holds; under a change, as after [`Design::begin_change`].
     fn new_area_state() -> Self::AreaState;
 
     /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.

@@ -72,7 +72,7 @@ pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
     fn new_instance_state(nr_cpus: usize) -> Self::InstanceState;
     /// Returns the state of a new space.
     fn new_space_state() -> Self::SpaceState;
-    /// Returns the state of a new area, which the index holds.
+    /// See [`Design::new_area_state`].
     fn new_area_state() -> Self::AreaState;
     /// Returns an area's sequence count.
     fn sequence(area: &Self::AreaState) -> &SeqCount<P>;
@@ -89,12 +89,12 @@ pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
     fn has_deferred(_instance: &Self::InstanceState) -> bool {
         false
     }
-    /// Runs `act` on the area that ends behind `address`, which is not freed meanwhile.
+    /// Runs `act` on the first area that ends behind the fault's address, which is not freed meanwhile.
     fn with_area<S: RwSemaphore<P>, R>(
         space: &SpeculativeSpace<P, S, Self>,
-        address: u64,
-        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> R,
-    ) -> Option<R>;
+        fault: Fault,
+        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
+    ) -> Result<R, GiveUp>;
 }
 
 /// A space under a version of the series.
@@ -178,7 +178,7 @@ fn speculate<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
     space: &SpeculativeSpace<P, S, V>,
     fault: Fault,
 ) -> Result<(), GiveUp> {
-    V::with_area(space, fault.address, |area| attempt(space, area, fault)).unwrap_or(Err(GiveUp::VmaChanged))
+    V::with_area(space, fault, |area| attempt(space, area, fault))
 }
 
 fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
@@ -206,7 +206,7 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
     if view.object.is_some() {
         return Err(GiveUp::VmaNotsup);
     }
-    if fault.access.is_write() && view.root == 0 {
+    if lacks_root(view, fault) {
         return Err(GiveUp::VmaNoanon);
     }
     if view.flags.contains(AreaFlags::GROWSDOWN) {
@@ -219,6 +219,11 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
         return Err(GiveUp::VmaAccess);
     }
     Ok(())
+}
+
+/// Says whether a fault needs the reverse-map root that the area has not got yet.
+pub(super) fn lacks_root<P: Platform>(view: &AreaView<P>, fault: Fault) -> bool {
+    fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED)
 }
 
 /// Walks to the page's entry; a missing level is not supported.

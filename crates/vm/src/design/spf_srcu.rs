@@ -24,6 +24,8 @@
 
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;
+use crate::events::GiveUp;
+use crate::fault::Fault;
 use crate::instance::Vm;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
@@ -64,7 +66,11 @@ impl<P: Platform> Version<P> for V2017 {
     fn new_space_state() {}
 
     fn new_area_state() -> DeferredArea<P> {
-        DeferredArea { sequence: SeqCount::new(), head: RcuHead::new(), vm: UnsafeCell::new(core::ptr::null()) }
+        DeferredArea {
+            sequence: SeqCount::new_in_write(),
+            head: RcuHead::new(),
+            vm: UnsafeCell::new(core::ptr::null()),
+        }
     }
 
     #[inline]
@@ -104,16 +110,16 @@ impl<P: Platform> Version<P> for V2017 {
     #[inline]
     fn with_area<S: RwSemaphore<P>, R>(
         space: &SpeculativeSpace<P, S, Self>,
-        address: u64,
-        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> R,
-    ) -> Option<R> {
+        fault: Fault,
+        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
+    ) -> Result<R, GiveUp> {
         let _srcu = space.vm().design_state().read();
         let entry = {
             let _nodes = space.memory().rcu().read();
-            space.index().first_ending_after(address)?
+            space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?
         };
         // SAFETY: found inside the SRCU section, so not freed before it ends.
-        Some(act(unsafe { entry.area.as_ref() }))
+        act(unsafe { entry.area.as_ref() })
     }
 }
 

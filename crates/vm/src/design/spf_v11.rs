@@ -13,6 +13,8 @@
 use super::IndexLock;
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;
+use crate::events::GiveUp;
+use crate::fault::Fault;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
@@ -32,7 +34,7 @@ pub struct CountedArea<P: Platform> {
 
 impl<P: Platform> CountedArea<P> {
     pub(super) fn new() -> Self {
-        Self { sequence: SeqCount::new(), references: P::AtomicU32::new(1) }
+        Self { sequence: SeqCount::new_in_write(), references: P::AtomicU32::new(1) }
     }
 }
 
@@ -72,10 +74,10 @@ impl<P: Platform> Version<P> for V11 {
     #[inline]
     fn with_area<S: RwSemaphore<P>, R>(
         space: &SpeculativeSpace<P, S, Self>,
-        address: u64,
-        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> R,
-    ) -> Option<R> {
-        with_counted_area(space, address, act)
+        fault: Fault,
+        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
+    ) -> Result<R, GiveUp> {
+        with_counted_area(space, fault, act)
     }
 }
 
@@ -89,8 +91,9 @@ where
 {
     // SAFETY: the caller holds the reference that it puts.
     let references = &unsafe { area.as_ref() }.state.references;
-    // ORDER: AcqRel pairs with the other holders' puts: the last one frees after all uses.
-    if references.fetch_sub(1, Ordering::AcqRel) == 1 {
+    // ORDER: Acquire, or AcqRel, pairs with the other holders' puts: the last one frees after all uses. A count of 1 is the
+    // caller's own, and nobody takes another: that needs the index's.
+    if references.load(Ordering::Acquire) == 1 || references.fetch_sub(1, Ordering::AcqRel) == 1 {
         space.free_area(area);
     }
 }
@@ -99,17 +102,17 @@ where
 #[inline]
 pub(super) fn with_counted_area<P, S, V, R>(
     space: &SpeculativeSpace<P, S, V>,
-    address: u64,
-    act: impl FnOnce(&Area<P, Speculation<S, V>>) -> R,
-) -> Option<R>
+    fault: Fault,
+    act: impl FnOnce(&Area<P, Speculation<S, V>>) -> Result<R, GiveUp>,
+) -> Result<R, GiveUp>
 where
     P: Platform,
     S: RwSemaphore<P>,
     V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
-    let held = AreaGuard::lookup(space, address)?;
+    let held = AreaGuard::lookup(space, fault)?;
     // SAFETY: our reference keeps it.
-    Some(act(unsafe { held.area.as_ref() }))
+    act(unsafe { held.area.as_ref() })
 }
 
 /// A reference to an area, taken without the semaphore.
@@ -125,14 +128,18 @@ where
     V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
     #[inline]
-    fn lookup(space: &'a SpeculativeSpace<P, S, V>, address: u64) -> Option<Self> {
+    fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, GiveUp> {
         let _index = space.design_state().read();
-        let entry = space.index().first_ending_after(address)?;
+        let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: the index holds a reference for as long as we hold its lock.
-        let references = &unsafe { entry.area.as_ref() }.state.references;
+        let area = unsafe { entry.area.as_ref() };
+        if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
+            // The commonest reason, at every area's first store: not worth a reference.
+            return Err(GiveUp::VmaNoanon);
+        }
         // Relaxed: the index's own reference, kept by its lock, is why the count is not 0.
-        references.fetch_add(1, Ordering::Relaxed);
-        Some(Self { space, area: entry.area })
+        area.state.references.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { space, area: entry.area })
     }
 }
 

@@ -17,6 +17,8 @@ use super::IndexLock;
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
 use super::spf_v11::{CountedArea, put, with_counted_area};
 use crate::area::Area;
+use crate::events::GiveUp;
+use crate::fault::Fault;
 use faultless_platform::Platform;
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
@@ -62,9 +64,9 @@ impl<P: Platform> Version<P> for V9 {
     #[inline]
     fn with_area<S: RwSemaphore<P>, R>(
         space: &SpeculativeSpace<P, S, Self>,
-        address: u64,
-        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> R,
-    ) -> Option<R> {
-        with_counted_area(space, address, act)
+        fault: Fault,
+        act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
+    ) -> Result<R, GiveUp> {
+        with_counted_area(space, fault, act)
     }
 }

@@ -36,7 +36,8 @@
 //! A fault under the area's lock counts as `spf`, also in a space that one thread uses.
 
 use super::Design;
-use crate::area::{Area, AreaFlags, AreaView};
+use super::speculation::lacks_root;
+use crate::area::{Area, AreaView};
 use crate::error::AccessError;
 use crate::events::{Event, GiveUp};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
@@ -60,7 +61,7 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     fn new_space_state() {}
 
     fn new_area_state() -> PerVmaLock<P> {
-        PerVmaLock::new()
+        PerVmaLock::new_locked()
     }
 
     #[inline]
@@ -106,18 +107,22 @@ struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>> {
 
 impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
-    fn lookup(space: &'a Space<P, VmaLock<S>>, address: u64) -> Option<Self> {
+    fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, GiveUp> {
         let _rcu = space.memory().rcu().read();
-        let entry = space.index().containing(address)?;
+        let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };
-        area.state.try_read().map(|read| Self { area, _read: read })
+        if fault.access.is_write() && area.lacks_root() {
+            // The commonest reason, at every area's first store: not worth the lock.
+            return Err(GiveUp::VmaNoanon);
+        }
+        area.state.try_read().map(|read| Self { area, _read: read }).ok_or(GiveUp::VmaChanged)
     }
 }
 
 /// Tries to handle a fault under the area's lock.
 fn under_area_lock<P: Platform, S: RwSemaphore<P>>(space: &Space<P, VmaLock<S>>, fault: Fault) -> Result<(), GiveUp> {
-    let held = AreaGuard::lookup(space, fault.address).ok_or(GiveUp::VmaChanged)?;
+    let held = AreaGuard::lookup(space, fault)?;
     let (area, view) = (held.area, held.area.view());
     check(&view, fault)?;
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay.
@@ -136,7 +141,7 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
     if !permits(view.flags, fault.access) {
         return Err(GiveUp::VmaAccess);
     }
-    if fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED) {
+    if lacks_root(view, fault) {
         return Err(GiveUp::VmaNoanon);
     }
     Ok(())

@@ -327,9 +327,6 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
                 removed = Some(entry.area);
             }
         }
-        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
-            piece.area().begin_change();
-        }
         removed
     }
 

@@ -65,7 +65,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
             let entry = Entry::from_bits(slot.swap(Entry::GUARD.bits(), Ordering::AcqRel));
             *nr_dropped += u64::from(entry.holds_frame());
-            gather.add(entry);
+            gather.add(address, entry);
             if gather.is_full() {
                 return address + PAGE;
             }
