@@ -222,6 +222,12 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
         }
     }
 
+    /// As [`Area::begin_change`], until the guard is dropped; the area outlives it.
+    pub(crate) fn announce_change(&self) -> ChangeGuard<'_, P, D> {
+        self.begin_change();
+        ChangeGuard(self)
+    }
+
     /// Ends a change; the design hears of the outermost one. Under the write lock, before the area is let go.
     pub(crate) fn end_change(&self) {
         // SAFETY: as in `begin_change`.
@@ -257,5 +263,15 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             }
             root => root,
         }
+    }
+}
+
+/// A change that was announced; ends when dropped.
+#[must_use = "the change ends as soon as the guard is dropped"]
+pub(crate) struct ChangeGuard<'a, P: Platform, D: Design<P>>(&'a Area<P, D>);
+
+impl<P: Platform, D: Design<P>> Drop for ChangeGuard<'_, P, D> {
+    fn drop(&mut self) {
+        self.0.end_change();
     }
 }

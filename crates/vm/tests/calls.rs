@@ -543,3 +543,35 @@ for_each_design!(limits_are_errors_with_their_value, D, {
         assert_eq!(space.munmap(BASE, 3 * PAGE), Ok(()));
     });
 });
+
+for_each_design!(frames_of_a_file_that_is_gone_are_had_when_there_are_no_others, D, {
+    World::<D>::run(1, 16 << 20, |world| {
+        let half = world.vm.memory().nr_free() as u64 / 2;
+        let space = world.space();
+        let guest = Guest::new(&space);
+        // A second user, so that faults speculate.
+        let _second = Guest::new(&space);
+        let spec =
+            ObjectSpec { identity: 1, size_bytes: half * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        for _ in 0..3 {
+            let file = world.vm.create_object(&spec).expect("room");
+            let shared = MapRequest {
+                flags: RW | AreaFlags::SHARED,
+                backing: Backing::Object(&file, 0),
+                ..anonymous(None, half * PAGE)
+            };
+            let base = space.mmap(&shared).expect("room");
+            for page in 0..half {
+                guest.store(base + page * PAGE, 1).expect("mapped");
+            }
+            drop(file);
+            space.munmap(base, half * PAGE).expect("valid");
+        }
+        let base = space.mmap(&anonymous(None, (half + half / 2) * PAGE)).expect("room");
+        for page in 0..half + half / 2 {
+            guest.store(base + page * PAGE, 1).expect("frames are free");
+        }
+        drop(guest);
+        check::invariants(&world.vm).expect("invariants");
+    });
+});

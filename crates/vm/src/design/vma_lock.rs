@@ -10,7 +10,7 @@
 //! RCU: look the area up, trylock; busy: give up  each area that takes part: lock, wait until its readers have left
 //! leave the RCU section                          publish the index, change the areas and their translations
 //! not at the address any more? give up           unlock those that stay
-//! check kind and rights; walk                    removed ones stay locked, and are freed after a grace period
+//! check kind and rights; walk, adding tables     removed ones stay locked, and are freed after a grace period
 //! page-table lock: install; unlock the area
 //! ```
 //! | who | does | writes to shared lines |
@@ -30,8 +30,7 @@
 //! `spf_vma_changed`: no area there, or it is locked, or its bounds have changed. `spf_vma_noanon`: the first store
 //! to private memory, whose reverse-map root decides which neighbours may be joined: it is given under the semaphore, so
 //! that a writer who compares roots sees them still (known from c46000458d57). `spf_vma_access`: the rights forbid it.
-//! `spf_vma_notsup`: a level of tables is missing (a move counts the tables of its source before it locks it), an
-//! object must fetch the page first, or there is no frame; the classic path says which.
+//! `spf_vma_notsup`: an object must fetch the page first, or there is no frame; the classic path says which.
 //!
 //! A fault under the area's lock counts as `spf`, also in a space that one thread uses.
 
@@ -125,8 +124,9 @@ fn under_area_lock<P: Platform, S: RwSemaphore<P>>(space: &Space<P, VmaLock<S>>,
     let held = AreaGuard::lookup(space, fault)?;
     let (area, view) = (held.area, held.area.view());
     check(&view, fault)?;
-    // Not freed while we have the lock: the tables on the way to an area that is mapped stay.
-    let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
+    // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
+    // before it counts the source's tables, so that we may add some.
+    let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
     resolve(&page, &TableLock).map_err(|stop| match stop {
         Stop::GiveUp(reason) => reason,

@@ -322,6 +322,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             None => None,
         };
         let change = self.prepare_change(target, Some(new))?;
+        // From here on no fault adds tables to the source: the target shall have one for each.
+        let announced = area.announce_change();
         if let Some(source) = source {
             self.make_tables(source, target)?;
         }
@@ -337,7 +339,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Some(source) => self.empty_source(source, target).map(|()| None)?,
             None => None,
         };
-        // The target first: its change may hold the source, as its neighbour.
+        // The source's area is still there. The target before its removal: its change may hold it, as its neighbour.
+        drop(announced);
         held.end();
         if let Some(removed) = removed {
             removed.end();
