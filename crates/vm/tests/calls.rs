@@ -572,6 +572,6 @@ for_each_design!(frames_of_a_file_that_is_gone_are_had_when_there_are_no_others,
             guest.store(base + page * PAGE, 1).expect("frames are free");
         }
         drop(guest);
-        check::invariants(&world.vm).expect("invariants");
+        world.check("invariants");
     });
 });
