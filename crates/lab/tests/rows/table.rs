@@ -5,9 +5,11 @@
 //! an address, `ok` for 0, an error's name, `byte 5` for the byte that `store .. 5` stores, `file 0x10` for the file's byte
 //! there, `bits 10` for mincore's, `MAPERR @3`, `ACCERR @3` or `BUS @3` for a signal, and a drawing for a `look`.
 
+use faultless_lab::oracle::{Bench, Checking};
 use faultless_linux::oracle::{
     AreaSeen, Behind, Host, Outcome, PAGE, Room, Seen, Sequence, WINDOW, byte, errno_name, file_byte,
 };
+use faultless_vm::registry::DESIGNS;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -30,6 +32,13 @@ pub fn row(conditions: &str, text: &str) {
         return;
     }
     compare("the kernel", &steps, &on_kernel(&sequence));
+    for design in DESIGNS {
+        let mut bench = Bench::start(design, sequence.user, Checking::EachOperation, sequence.ops.len())
+            .expect("a process to judge by");
+        let (outcomes, finding) = bench.compare(&sequence).expect("the process answers");
+        compare("the kernel, beside a VM,", &steps, &outcomes);
+        finding.unwrap_or_else(|finding| panic!("{design} differs from the kernel: {finding}\n{sequence}"));
+    }
 }
 
 fn on_kernel(sequence: &Sequence) -> Vec<Outcome> {
