@@ -20,6 +20,7 @@ pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
+pub mod schedules;
 pub mod simulated;
 pub mod stat;
 pub mod stats;

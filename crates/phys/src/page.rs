@@ -21,6 +21,7 @@
 //! second look tells.
 
 use crate::state::{Kind, State};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{RawSpinLock, RcuHead, lock_class};
 
@@ -100,9 +101,11 @@ impl<P: Platform> Page<P> {
         }
         let most = state.most_references();
         let mut count = self.nr_references();
-        while count != 0 && count < most {
+        let wraps = mutants::is_on(Mutant::CountWraps);
+        while count != 0 && (count < most || wraps) {
+            let next = if wraps { (count + 1) & most } else { count + 1 };
             // ORDER: Acquire pairs with the Release in `start_counting`: a frame's new life is seen whole.
-            match self.references.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
+            match self.references.compare_exchange_weak(count, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => count = now,
             }

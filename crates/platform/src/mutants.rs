@@ -53,14 +53,72 @@ pub enum Mutant {
     StealForgetsLine,
     /// A merge is missed because the wrong side's root is compared.
     MergeComparesWrongSide,
-    /// A speculative fault does not look again after its walk.
-    NoCheckAfterWalk,
     /// A speculative fault does not look again under the table's lock.
     NoCheckUnderLock,
     /// Frames are given back before the translations are gone.
     PutBeforeFlush,
     /// Areas that a change removes are not told of it.
     RemovedUnannounced,
+}
+
+impl Mutant {
+    /// Every mutant.
+    pub const ALL: [Self; 24] = [
+        Self::ForkUnannounced,
+        Self::StackGrowthUnderRead,
+        Self::RootSetWithoutLock,
+        Self::AreaReused,
+        Self::AreaSharesFreeLink,
+        Self::FaultWithoutRoot,
+        Self::ProtectUnannounced,
+        Self::MoveFlushedLate,
+        Self::ClearedThenFlushedUnlocked,
+        Self::GathersIgnored,
+        Self::RetriedAsLoad,
+        Self::ReuseByMapcount,
+        Self::TablesFreedAtOnce,
+        Self::CountWraps,
+        Self::ZeroPageCounted,
+        Self::ZeroPageWritable,
+        Self::LastUserTooEarly,
+        Self::SequenceWraps,
+        Self::GapOfOnePage,
+        Self::StealForgetsLine,
+        Self::MergeComparesWrongSide,
+        Self::NoCheckUnderLock,
+        Self::PutBeforeFlush,
+        Self::RemovedUnannounced,
+    ];
+
+    /// Returns the name by which users choose it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ForkUnannounced => "fork-unannounced",
+            Self::StackGrowthUnderRead => "stack-growth-under-read",
+            Self::RootSetWithoutLock => "root-set-without-lock",
+            Self::AreaReused => "area-reused",
+            Self::AreaSharesFreeLink => "area-shares-free-link",
+            Self::FaultWithoutRoot => "fault-without-root",
+            Self::ProtectUnannounced => "protect-unannounced",
+            Self::MoveFlushedLate => "move-flushed-late",
+            Self::ClearedThenFlushedUnlocked => "cleared-then-flushed-unlocked",
+            Self::GathersIgnored => "gathers-ignored",
+            Self::RetriedAsLoad => "retried-as-load",
+            Self::ReuseByMapcount => "reuse-by-mapcount",
+            Self::TablesFreedAtOnce => "tables-freed-at-once",
+            Self::CountWraps => "count-wraps",
+            Self::ZeroPageCounted => "zero-page-counted",
+            Self::ZeroPageWritable => "zero-page-writable",
+            Self::LastUserTooEarly => "last-user-too-early",
+            Self::SequenceWraps => "sequence-wraps",
+            Self::GapOfOnePage => "gap-of-one-page",
+            Self::StealForgetsLine => "steal-forgets-line",
+            Self::MergeComparesWrongSide => "merge-compares-wrong-side",
+            Self::NoCheckUnderLock => "no-check-under-lock",
+            Self::PutBeforeFlush => "put-before-flush",
+            Self::RemovedUnannounced => "removed-unannounced",
+        }
+    }
 }
 
 #[cfg(feature = "mutants")]

@@ -24,6 +24,7 @@
 //! sees the odd count or a later one. A reader that began with the new even count has seen both. Model: `tests/models/seqcount.rs`.
 
 use core::marker::PhantomData;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Processor};
 
 /// What a sequence count showed at one moment.
@@ -108,8 +109,9 @@ impl<P: Processor, const BITS: u32> SeqCount<P, BITS> {
     }
 
     fn step(&self, order: Ordering) {
+        let mask = if mutants::is_on(Mutant::SequenceWraps) { 3 } else { Self::MASK };
         // Relaxed: only a serialised writer changes the count (I1).
-        let next = self.count.load(Ordering::Relaxed).wrapping_add(1) & Self::MASK;
+        let next = self.count.load(Ordering::Relaxed).wrapping_add(1) & mask;
         // ORDER: the caller's, see there.
         self.count.store(next, order);
     }

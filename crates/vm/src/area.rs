@@ -17,6 +17,7 @@ use crate::object::{Object, ObjectRef};
 use bitflags::bitflags;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 bitflags! {
@@ -129,7 +130,12 @@ impl<P: Platform> AreaView<P> {
             && self.flags - AreaFlags::INHERITED == next.flags - AreaFlags::INHERITED
             && (self.object, self.opening) == (next.object, next.opening)
             && self.page_offset_of(self.end) == next.page_offset
-            && (self.root == next.root || self.takes_root_of(next) || next.takes_root_of(self))
+            && (self.root == next.root || self.may_get_root_of(next) || next.takes_root_of(self))
+    }
+
+    /// As `takes_root_of`, for the lower of two neighbours.
+    fn may_get_root_of(&self, next: &Self) -> bool {
+        !mutants::is_on(Mutant::MergeComparesWrongSide) && self.takes_root_of(next)
     }
 
     /// Says whether this area has no root and may get that of `other`.
@@ -198,6 +204,17 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
         AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
+    /// A known bug: the words of the bounds are used for what waits to be freed.
+    pub(crate) fn lend_bounds(&self) {
+        P::forbid(core::ptr::from_ref(&self.start).cast(), size_of::<u64>());
+    }
+
+    /// Says whether an address is inside; a known bug looks before it has the area (`Mutant::AreaSharesFreeLink`).
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        let view = self.view();
+        (view.start..view.end).contains(&address)
+    }
+
     /// Returns the object behind the area.
     pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
         self.object.as_ref()
@@ -209,7 +226,10 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
     pub(crate) fn lacks_root(&self) -> bool {
         // Relaxed: see `view`.
         let order = Ordering::Relaxed;
-        self.root.load(order) == 0 && !AreaFlags::from_bits_truncate(self.flags.load(order)).contains(AreaFlags::SHARED)
+        let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
+        !may_lack
+            && self.root.load(order) == 0
+            && !AreaFlags::from_bits_truncate(self.flags.load(order)).contains(AreaFlags::SHARED)
     }
 
     /// Announces a change to the design, until [`Area::end_change`]; nests. Under the write lock.

@@ -5,6 +5,7 @@
 //! has, for mapped frames, shot the translations down; see `gather`.
 
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Bulk, Ordering, PAGE_BYTES, Platform};
 
 /// The frame has as many references as it can count.
@@ -53,6 +54,9 @@ pub(crate) fn put<P: Platform>(memory: &Memory<P>, pfn: Pfn) {
 
 /// Frees a page table after a grace period.
 pub(crate) fn put_table_deferred<P: Platform>(memory: &Memory<P>, table: Pfn) {
+    if mutants::is_on(Mutant::TablesFreedAtOnce) {
+        return put(memory, table);
+    }
     // SAFETY: the table was taken out of the tree and shot down; walkers in RCU sections may go on reading.
     unsafe { memory.free_deferred(table) };
 }

@@ -16,6 +16,7 @@ use crate::events::Event;
 use crate::frames;
 use crate::space::Space;
 use faultless_phys::Pfn;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 
 /// Frames that are collected before they must be flushed.
@@ -77,16 +78,16 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
     /// Shoots down what was cleared and drops the frames; called without any spin lock held.
     pub fn flush(&mut self) {
         let cleared = self.cleared.take().and_then(|(first, end)| PageRange::between(first, end));
+        if mutants::is_on(Mutant::PutBeforeFlush) {
+            self.put_frames();
+        }
         if core::mem::take(&mut self.needs_flush) {
             self.space.flush(self.range);
         } else if let Some(cleared) = cleared {
             self.space.flush(cleared);
         }
+        self.put_frames();
         let memory = self.space.memory();
-        for &frame in &self.frames[..self.len] {
-            frames::put(memory, frame);
-        }
-        self.len = 0;
         while let Some(table) = self.tables {
             self.tables = frames::link(memory, table);
             self.space.vm().events().note(Event::TablesFreed, 0);
@@ -95,10 +96,21 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
     }
 }
 
+impl<P: Platform, D: Design<P>> Gather<'_, P, D> {
+    fn put_frames(&mut self) {
+        let memory = self.space.memory();
+        for &frame in &self.frames[..self.len] {
+            frames::put(memory, frame);
+        }
+        self.len = 0;
+    }
+}
+
 impl<P: Platform, D: Design<P>> Drop for Gather<'_, P, D> {
     fn drop(&mut self) {
         // ORDER: Acquire pairs with the AcqRel in `new`: a zapper that began before us and has not ended is seen.
-        self.needs_flush |= self.space.nr_gathers.load(Ordering::Acquire) > 1;
+        let is_alone = self.space.nr_gathers.load(Ordering::Acquire) <= 1 || mutants::is_on(Mutant::GathersIgnored);
+        self.needs_flush |= !is_alone;
         self.flush();
         // ORDER: Release pairs with the Acquire above: whoever does not see us has our flush behind it.
         self.space.nr_gathers.fetch_sub(1, Ordering::Release);

@@ -13,6 +13,7 @@ use crate::events::Event;
 use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
 use crate::tlb;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Entry as KernelEntry, InPlace, Ordering, PAGE_BYTES, Platform};
 
 /// What an access does.
@@ -193,7 +194,10 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
     ) -> Result<(R, FaultsTaken), AccessError> {
         let mut faults = FaultsTaken::default();
         loop {
-            match self.try_access(address, access, &mut act) {
+            // A known bug drops the wish to write once a fault has broken the sharing.
+            let is_dropped = mutants::is_on(Mutant::RetriedAsLoad) && access.is_write() && faults.count != 0;
+            let tried = if is_dropped { Access::Read } else { access };
+            match self.try_access(address, tried, &mut act) {
                 Ok(result) => return Ok((result, faults)),
                 Err(fault) => faults.note(fault, self.fault(fault)?),
             }

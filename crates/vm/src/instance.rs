@@ -16,6 +16,7 @@ use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{LockStats, SpinMutex, lock_class};
 
@@ -58,7 +59,9 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     pub fn new(memory: Memory<P>) -> Result<Box<Self>, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
-        memory.page(zero_page).stop_counting();
+        if !mutants::is_on(Mutant::ZeroPageCounted) {
+            memory.page(zero_page).stop_counting();
+        }
         let vm = Box::new(Self {
             areas: Slab::new(&memory),
             nodes: Slab::new(&memory),
@@ -127,7 +130,13 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         // SAFETY: as promised.
         unsafe {
             core::ptr::drop_in_place(area.as_ptr());
-            self.areas.free_deferred(area);
+            match mutants::is_on(Mutant::AreaReused) {
+                true => self.areas.free(area),
+                false => self.areas.free_deferred(area),
+            }
+            if mutants::is_on(Mutant::AreaSharesFreeLink) {
+                area.as_ref().lend_bounds();
+            }
         }
     }
 

@@ -25,6 +25,13 @@ fn step<A, R>(cell: &Watched<A>, act: impl FnOnce(&A) -> (R, bool)) -> R {
     }
 }
 
+impl<A: Atomic> Watched<A> {
+    /// Reads the value, without a step.
+    pub(super) fn peek(&self) -> A::Value {
+        self.0.load(ORDER)
+    }
+}
+
 const ORDER: Ordering = Ordering::Relaxed;
 
 impl<A: Atomic> Atomic for Watched<A> {

@@ -10,6 +10,7 @@
 //! A panic inside a coroutine begins to unwind it; at its first access it is left where it stands, since locks may be held by
 //! threads that will never run again.
 
+use super::crash;
 use super::failure::{Failure, Kind, Silence};
 use super::machine::Machine;
 use super::policy::{Chooser, Policy, ThreadMask, next_behind};
@@ -47,6 +48,8 @@ pub struct Access {
     pub step: u64,
     /// Where.
     pub address: usize,
+    /// How often the memory there had been given out: what was there before is something else.
+    pub life: u32,
     /// Whether it wrote.
     pub is_write: bool,
 }
@@ -136,6 +139,7 @@ impl<'a> Engine<'a> {
         self.body.set(Some(body));
         (0..first).for_each(|thread| self.add(thread));
         let silence = Silence::new();
+        crash::watch();
         ENGINE.with(|engine| engine.set((&raw const self).cast()));
         let mut threads = Vec::new();
         let beginner = self.drive(&mut threads);
@@ -289,9 +293,10 @@ impl Engine<'_> {
         self.tick();
         self.check(address, len_bytes);
         let (result, is_write) = act();
-        if self.is_noting {
+        if self.is_noting && !self.is_still.get() {
             let (thread, step) = (self.current.get(), self.steps.get());
-            self.accesses.borrow_mut().push(Access { thread, step, address, is_write });
+            let life = self.machine.arena().map_or(0, |arena| arena.life(address));
+            self.accesses.borrow_mut().push(Access { thread, step, address, life, is_write });
         }
         if is_write {
             self.note_write();
@@ -321,6 +326,9 @@ impl Engine<'_> {
     /// A place where another thread may go on.
     #[inline]
     pub(super) fn tick(&self) {
+        if self.is_still.get() {
+            return self.stand();
+        }
         let step = self.steps.get() + 1;
         self.steps.set(step);
         if step >= self.next_event.get() {
@@ -330,13 +338,7 @@ impl Engine<'_> {
 
     #[cold]
     fn event(&self, step: u64) {
-        if self.is_unwinding.get() {
-            self.note_panic();
-            self.hang();
-        }
-        if self.is_still.get() {
-            return;
-        }
+        self.stand();
         if self.total() > self.machine.step_limit() {
             let waits = self.table.borrow().waits();
             self.fail(Kind::Endless, format!("no end after {} steps; {waits}", self.machine.step_limit()));
@@ -349,6 +351,14 @@ impl Engine<'_> {
         self.switches.borrow_mut().push(Switch { from: current, step, to });
         self.next.set(Some(to));
         self.suspend();
+    }
+
+    /// Leaves a thread that unwinds where it stands.
+    fn stand(&self) {
+        if self.is_unwinding.get() {
+            self.note_panic();
+            self.hang();
+        }
     }
 
     /// Stops until the thread can go on and is chosen.

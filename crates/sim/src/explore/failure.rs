@@ -12,6 +12,8 @@ pub enum Kind {
     Panic,
     /// Memory that had been freed was accessed, or memory outside the arena.
     Freed,
+    /// The processor refused an access.
+    Crash,
     /// Every thread waits.
     Deadlock,
     /// The run went on longer than any that ends.

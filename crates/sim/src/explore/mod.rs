@@ -3,8 +3,8 @@
 //! # Guarantee
 //! A run is a function of the bodies and of the [`Policy`]: the same one gives the same run, on any machine. What a run did
 //! comes back as a list of [`Switch`]es, and a policy that replays them gives that run again. A run ends in one of three
-//! ways: all threads have ended; a [`Failure`]: a panic, an access to memory that was freed, a deadlock, or no end in
-//! sight. A run that failed is dropped as it stands: nothing of it is unwound.
+//! ways: all threads have ended; a [`Failure`]: a panic, an access to memory that was freed or is none, a deadlock, or no
+//! end in sight. A run that failed is dropped as it stands: nothing of it is unwound.
 //!
 //! # What it shows, and what it doesn't
 //! Every value is the one last written: the accesses of all threads form one sequence. So it finds what goes wrong in some
@@ -26,6 +26,7 @@
 
 mod arena;
 mod atomics;
+mod crash;
 mod engine;
 mod failure;
 mod machine;

@@ -137,10 +137,13 @@ impl Processor for Explore {
     fn park(word: &Self::AtomicU32, expected: u32) {
         let place = Location::caller();
         engine::inside(|engine| {
-            if faultless_platform::Atomic::load(word, Ordering::Relaxed) != expected {
+            let address = std::ptr::from_ref(word).addr();
+            engine.tick();
+            engine.check(address, size_of::<Self::AtomicU32>());
+            // Comparing and falling asleep are one step.
+            if word.peek() != expected {
                 return;
             }
-            let address = std::ptr::from_ref(word).addr();
             engine.note_wake();
             engine.stop(|table, me| table.sleep(me, address, place));
         });

@@ -1,4 +1,4 @@
-//! Switches as text: `1:0@15>2,2@33>0` begins with thread 1; thread 0 at its step 15 gives way to thread 2, and so on.
+//! Switches as text: `1:0@15-2,2@33-0` begins with thread 1; thread 0 at its step 15 gives way to thread 2, and so on.
 //!
 //! Steps are counted by each thread for itself, so that a switch keeps its meaning when others are left out.
 
@@ -24,7 +24,7 @@ pub struct SwitchesError {
 
 impl fmt::Display for SwitchesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no switch: they read FIRST:THREAD@STEP>THREAD,..., for instance 1:0@15>2,2@33>0", self.part)
+        write!(f, "{:?} is no switch: they read FIRST:THREAD@STEP-THREAD,..., for instance 1:0@15-2,2@33-0", self.part)
     }
 }
 
@@ -38,7 +38,7 @@ pub fn write_switches(first: usize, switches: &[Switch]) -> String {
 
 impl fmt::Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}>{}", self.from, self.step, self.to)
+        write!(f, "{}@{}-{}", self.from, self.step, self.to)
     }
 }
 
@@ -54,7 +54,7 @@ pub fn parse_switches(text: &str) -> Result<(usize, Vec<Switch>), SwitchesError>
 
 fn parse_switch(part: &str) -> Option<Switch> {
     let (from, rest) = part.split_once('@')?;
-    let (step, to) = rest.split_once('>')?;
+    let (step, to) = rest.split_once('-')?;
     Some(Switch { from: from.parse().ok()?, step: step.parse().ok()?, to: to.parse().ok()? })
 }
 
@@ -73,8 +73,7 @@ mod tests {
 
     #[test]
     fn what_is_no_switch_is_named() {
-        for (text, part) in
-            [("", ""), ("x:", "x"), ("1:0@1", "0@1"), ("1:0@1>2,a@1>2", "a@1>2"), ("0:1@-1>0", "1@-1>0")]
+        for (text, part) in [("", ""), ("x:", "x"), ("1:0@1", "0@1"), ("1:0@1-2,a@1-2", "a@1-2"), ("0:1@+-0,", "1@+-0")]
         {
             assert_eq!(parse_switches(text), Err(SwitchesError { part: part.into() }));
         }

@@ -39,11 +39,11 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    fn new() -> Self {
+    fn new(last_cpu: usize) -> Self {
         Self {
             state: State::Ready,
             cpu: None,
-            last_cpu: 0,
+            last_cpu,
             irq_depth: 0,
             steps: 0,
             writes: 0,
@@ -69,10 +69,11 @@ impl Table {
         Self { threads: Vec::new(), owners, is_guest, line: VecDeque::new(), nr_slept: 0 }
     }
 
-    /// Adds a thread.
+    /// Adds a thread, which prefers a CPU of its own.
     pub(super) fn add(&mut self) {
-        assert!(self.threads.len() < 64, "an exploring run has at most 64 threads");
-        self.threads.push(Thread::new());
+        let number = self.threads.len();
+        assert!(number < 64, "an exploring run has at most 64 threads");
+        self.threads.push(Thread::new(number % self.owners.len()));
     }
 
     /// Returns who could go on.

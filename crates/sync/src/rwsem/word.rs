@@ -10,6 +10,8 @@
 //! `WRITER` and readers that hold exclude each other; a reader that knocked at a closed door takes its count back under the
 //! queue's lock. *Free* means neither a writer nor a reader is counted, whoever stands in line.
 
+use faultless_platform::mutants::{self, Mutant};
+
 pub(super) const WRITER: u32 = 1;
 pub(super) const WAITERS: u32 = 2;
 pub(super) const READER: u32 = 1 << 8;
@@ -60,7 +62,11 @@ impl Word {
 
     /// Returns the word after a writer has taken the lock before those in line.
     pub(super) fn stolen(self) -> Self {
-        if self.has_waiters() { Self((self.0 + OVERTAKEN_ONCE) | WRITER) } else { Self(WRITER) }
+        if self.has_waiters() && !mutants::is_on(Mutant::StealForgetsLine) {
+            Self((self.0 + OVERTAKEN_ONCE) | WRITER)
+        } else {
+            Self(WRITER)
+        }
     }
 
     /// Returns what must be added, modulo 2^32, when the first in line has been served.

@@ -43,6 +43,7 @@ use crate::space::Space;
 use crate::table::Leaf;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, IrqOffGuard, Ordering, Platform};
 use faultless_sync::{RwSemaphore, Seq, SeqCount};
 
@@ -223,7 +224,8 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
 
 /// Says whether a fault needs the reverse-map root that the area has not got yet.
 pub(super) fn lacks_root<P: Platform>(view: &AreaView<P>, fault: Fault) -> bool {
-    fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED)
+    let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
+    !may_lack && fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED)
 }
 
 /// Walks to the page's entry; a missing level is not supported.
@@ -271,7 +273,9 @@ impl<P: Platform> SpeculativeLock<'_, P> {
             return Err(GiveUp::PmdChanged);
         }
         let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };
-        self.check_unchanged()?;
+        if !mutants::is_on(Mutant::NoCheckUnderLock) {
+            self.check_unchanged()?;
+        }
         if guard.entry() != page.seen { Err(GiveUp::PmdChanged) } else { Ok(Attempt::Locked(guard)) }
     }
 }
@@ -289,6 +293,9 @@ impl<P: Platform, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
     }
 
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+        if mutants::is_on(Mutant::RootSetWithoutLock) {
+            return page.space.root_of(page.area);
+        }
         page.view.root
     }
 }

@@ -16,6 +16,7 @@ use crate::area::Area;
 use crate::events::GiveUp;
 use crate::fault::Fault;
 use core::ptr::NonNull;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
@@ -138,7 +139,9 @@ where
             return Err(GiveUp::VmaNoanon);
         }
         // Relaxed: the index's own reference, kept by its lock, is why the count is not 0.
-        area.state.references.fetch_add(1, Ordering::Relaxed);
+        if !mutants::is_on(Mutant::AreaReused) {
+            area.state.references.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(Self { space, area: entry.area })
     }
 }
@@ -146,6 +149,8 @@ where
 impl<P: Platform, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> Drop for AreaGuard<'_, P, S, V> {
     #[inline]
     fn drop(&mut self) {
-        put(self.space, self.area);
+        if !mutants::is_on(Mutant::AreaReused) {
+            put(self.space, self.area);
+        }
     }
 }

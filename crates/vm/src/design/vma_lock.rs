@@ -44,6 +44,7 @@ use crate::space::Space;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_platform::Platform;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 
 /// See the module.
@@ -111,6 +112,9 @@ impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
         let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };
+        if mutants::is_on(Mutant::AreaSharesFreeLink) && !area.contains(fault.address) {
+            return Err(GiveUp::VmaChanged);
+        }
         if fault.access.is_write() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth the lock.
             return Err(GiveUp::VmaNoanon);
@@ -158,6 +162,9 @@ impl<P: Platform, D: Design<P>> EntryLock<P, D> for TableLock {
 
     #[inline]
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+        if mutants::is_on(Mutant::RootSetWithoutLock) {
+            return page.space.root_of(page.area);
+        }
         page.view.root
     }
 }

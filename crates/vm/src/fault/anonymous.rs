@@ -3,9 +3,11 @@
 use super::{EntryLock, PageFault, Stop};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
 use crate::frames;
 use faultless_phys::Kind;
 use faultless_platform::Platform;
+use faultless_platform::mutants::{self, Mutant};
 
 #[inline]
 pub(super) fn fill<P: Platform, D: Design<P>>(
@@ -14,6 +16,9 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
 ) -> Result<(), Stop<P>> {
     if !page.fault.access.is_write() {
         let zero = Entry::new(page.space.vm().zero_page(), page.view.read_only_entry() | EntryFlags::SPECIAL);
+        if mutants::is_on(Mutant::ZeroPageCounted) {
+            return map_counted(page, lock, zero);
+        }
         page.install(lock, zero)?;
         return Ok(());
     }
@@ -28,6 +33,22 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
             frames::put(memory, pfn);
             return Err(reason.into());
         }
+    }
+    Ok(())
+}
+
+/// A known bug: the page of zeros is mapped like any other, with a reference.
+#[cold]
+fn map_counted<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    zero: Entry,
+) -> Result<(), Stop<P>> {
+    frames::get(page.space.memory(), zero.pfn()).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
+    if page.install(lock, zero.without(EntryFlags::SPECIAL))? {
+        page.space.add_resident(1);
+    } else {
+        frames::put(page.space.memory(), zero.pfn());
     }
     Ok(())
 }

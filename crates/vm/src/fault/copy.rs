@@ -13,6 +13,7 @@ use crate::error::AccessError;
 use crate::events::Event;
 use crate::frames;
 use faultless_phys::{Kind, Pfn};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Bulk, Platform};
 
 /// Answers a fault on a mapped page.
@@ -45,11 +46,16 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
         return Ok(None);
     }
     let old = page.seen.pfn();
+    if page.seen.is_special() && mutants::is_on(Mutant::ZeroPageWritable) {
+        guard.set(page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY));
+        return Ok(None);
+    }
     if page.seen.is_special() {
         return Ok(Some(old));
     }
     let metadata = memory.page(old);
-    let is_alone = metadata.kind() == Kind::Anonymous && metadata.nr_references() == 1;
+    let is_alone = metadata.kind() == Kind::Anonymous
+        && (metadata.nr_references() == 1 || mutants::is_on(Mutant::ReuseByMapcount));
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         guard.set(page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE));
         page.space.vm().events().note(Event::Reuse, page.fault.address);
@@ -88,6 +94,14 @@ fn make_copy<P: Platform, D: Design<P>>(
     unsafe { P::bulk(memory.frame(new), kind) };
     frames::set_owner(memory, new, root, page.view.page_offset_of(page.fault.address));
     match lock.lock(page) {
+        Ok(guard) if guard.entry() == page.seen && mutants::is_on(Mutant::ClearedThenFlushedUnlocked) => {
+            match replace_unlocked(page, lock, guard, new) {
+                true => finish(page, old, is_zero),
+                false if !is_zero => page.space.drop_resident(old),
+                false => {}
+            }
+            Ok(())
+        }
         Ok(guard) if guard.entry() == page.seen => {
             replace(page, &guard, page.private_entry(new));
             drop(guard);
@@ -109,6 +123,27 @@ fn replace<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGu
         page.space.flush(range);
     }
     guard.set(entry);
+}
+
+/// A known bug: the entry is cleared under the lock, and shot down after it. Says whether the new page is in place.
+#[cold]
+fn replace_unlocked<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    guard: LeafGuard<'_, P>,
+    new: Pfn,
+) -> bool {
+    guard.take();
+    drop(guard);
+    if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
+        page.space.flush(range);
+    }
+    let again = PageFault { seen: Entry::EMPTY, ..*page };
+    let is_installed = matches!(again.install(lock, page.private_entry(new)), Ok(true));
+    if !is_installed {
+        frames::put(page.space.memory(), new);
+    }
+    is_installed
 }
 
 /// Accounts for a copy that is in place, and drops the entry's reference to the old page.

@@ -10,6 +10,7 @@ use super::{Entry, Index};
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use faultless_phys::{OutOfFrames, Slab};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 /// Most entries that one edit adds.
@@ -235,7 +236,12 @@ impl<P: Platform, T> Edit<'_, P, T> {
 
     fn retire(&self, node: NonNull<Node<P>>) {
         // SAFETY: the node came from this slab and is no longer reachable from a published root (I3).
-        unsafe { self.nodes.free_deferred(node) };
+        unsafe {
+            match mutants::is_on(Mutant::StackGrowthUnderRead) {
+                true => self.nodes.free(node),
+                false => self.nodes.free_deferred(node),
+            }
+        }
     }
 
     fn retire_tree(&self, node: NonNull<Node<P>>) {

@@ -21,6 +21,7 @@ use crate::index::{Edit, Entry, Spare};
 use crate::object::ObjectRef;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 /// An area that stays or comes, with what it shall be.
@@ -80,6 +81,17 @@ impl Sizes {
     }
 }
 
+/// Who is told of a change before it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    /// Every area that takes part.
+    All,
+    /// All but those that are removed: a known bug.
+    Staying,
+    /// Nobody: a known bug.
+    Nobody,
+}
+
 /// Memory set aside, so that a later change that removes one range can't fail.
 pub(super) struct Reserve<'a, P: Platform, D: Design<P>> {
     space: &'a Space<P, D>,
@@ -91,6 +103,8 @@ pub(super) struct Reserve<'a, P: Platform, D: Design<P>> {
 #[must_use = "a change that is dropped changes nothing"]
 pub(super) struct Change<'a, P: Platform, D: Design<P>> {
     space: &'a Space<P, D>,
+    /// `All`, but where a known bug is put back.
+    pub(super) announced: Announced,
     reserve: Option<Reserve<'a, P, D>>,
     edit: Option<Edit<'a, P, Area<P, D>>>,
     /// Left, new, right: in order, as far as they exist.
@@ -149,6 +163,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     ) -> Result<Change<'a, P, D>, CallError> {
         let mut change = Change {
             space: self,
+            announced: match mutants::is_on(Mutant::RemovedUnannounced) {
+                true => Announced::Staying,
+                false => Announced::All,
+            },
             reserve,
             edit: None,
             pieces: [None; 3],
@@ -311,7 +329,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
             piece.area().set(&piece.view);
         }
         self.account();
-        Held { space: self.space, pieces: core::mem::take(&mut self.pieces), removed }
+        Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.
@@ -320,8 +338,11 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         for entry in self.space.index.overlapping(self.span.0..self.span.1) {
             // SAFETY: the write lock keeps the area.
             let area = unsafe { entry.area.as_ref() };
-            area.begin_change();
-            if !self.pieces.iter().flatten().any(|piece| piece.area == entry.area) {
+            let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.area);
+            if self.announced == Announced::All || (self.announced == Announced::Staying && !is_removed) {
+                area.begin_change();
+            }
+            if is_removed {
                 // SAFETY: the link is the writer's alone.
                 unsafe { area.next_removed.get().write(removed) };
                 removed = Some(entry.area);
@@ -358,6 +379,7 @@ fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
 #[must_use = "faults stay out of the areas until the change ends"]
 pub(super) struct Held<'a, P: Platform, D: Design<P>> {
     space: &'a Space<P, D>,
+    announced: Announced,
     pieces: [Option<Piece<P, D>>; 3],
     removed: Option<NonNull<Area<P, D>>>,
 }
@@ -369,7 +391,8 @@ impl<P: Platform, D: Design<P>> Held<'_, P, D> {
 
 impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
     fn drop(&mut self) {
-        for piece in self.pieces.iter().flatten() {
+        for piece in self.pieces.iter().flatten().filter(|piece| self.announced != Announced::Nobody || piece.is_fresh)
+        {
             piece.area().end_change();
         }
         let mut removed = self.removed;

@@ -24,6 +24,7 @@ use crate::index;
 use crate::table::Tables;
 use core::ops::Range;
 use faultless_phys::Pfn;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
@@ -41,12 +42,17 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 
     fn fork_locked(&self, child: &Self) -> Result<(), CallError> {
-        self.for_each_locked(Area::begin_change);
+        let announce = |act| {
+            if !mutants::is_on(Mutant::ForkUnannounced) {
+                self.for_each_locked(act);
+            }
+        };
+        announce(Area::begin_change);
         let result = self.copy_into(child);
         if let Some(all) = PageRange::between(0, USER_END) {
             self.flush(all);
         }
-        self.for_each_locked(Area::end_change);
+        announce(Area::end_change);
         result
     }
 
@@ -62,7 +68,7 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
 }
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
-    fn for_each_locked(&self, act: impl Fn(&Area<P, D>)) {
+    fn for_each_locked(&self, act: fn(&Area<P, D>)) {
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: the write lock keeps the area.
             act(unsafe { entry.area.as_ref() });

@@ -59,7 +59,7 @@ use crate::table::Tables;
 use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use faultless_phys::Memory;
+use faultless_phys::{Memory, Pfn};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{AtomicCpuSet, RwSemaphore};
 
@@ -223,6 +223,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     #[inline]
     pub(crate) fn add_resident(&self, nr_pages: u64) {
         self.resident.add(self.memory(), nr_pages);
+    }
+
+    /// Drops an entry's reference to a page that was taken off the tables.
+    pub(crate) fn drop_resident(&self, pfn: Pfn) {
+        self.remove_resident(1);
+        crate::frames::put(self.memory(), pfn);
     }
 
     /// Takes pages off the resident size.

@@ -1,7 +1,7 @@
 //! mprotect, and other changes of an area's flags.
 
 use super::Space;
-use super::change::{Change, Join, NewArea};
+use super::change::{Announced, Change, Join, NewArea};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
@@ -12,6 +12,7 @@ use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
 use crate::table::Tables;
 use core::cell::Cell;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
@@ -185,7 +186,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let object = area.object().cloned();
         let change = self.prepare_change(part, Some(NewArea { view, object, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
-        let change = self.check_cuts(change, nr_added, part.start())?;
+        let mut change = self.check_cuts(change, nr_added, part.start())?;
+        if mutants::is_on(Mutant::ProtectUnannounced) {
+            change.announced = Announced::Nobody;
+        }
         change.commit(|| {
             if (old.flags ^ flags).intersects(AreaFlags::RIGHTS) {
                 self.protect_entries(part, &view, area.object());

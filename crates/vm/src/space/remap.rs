@@ -24,6 +24,7 @@ use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index;
 use crate::table::Tables;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 /// Where a remapped range goes.
@@ -78,6 +79,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
         let request = check(request)?;
         let (start, grown) = self.try_with_write(|| self.remap_locked(&request))?;
+        if mutants::is_on(Mutant::MoveFlushedLate)
+            && let Some(source) = PageRange::new(request.old_start, request.old_len_bytes)
+        {
+            self.flush(source);
+        }
         if let Some(grown) = grown {
             self.populate_what_can_be(grown);
         }
@@ -402,7 +408,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
             true
         });
-        self.flush(source);
+        if !mutants::is_on(Mutant::MoveFlushedLate) {
+            self.flush(source);
+        }
     }
 
     fn move_entry(&self, slot: &P::AtomicU64, table: faultless_phys::Pfn, new_address: u64) {

@@ -2,13 +2,14 @@
 
 use super::Space;
 use super::change::{Join, NewArea};
-use crate::addr::{PageRange, page_floor};
+use crate::addr::{PAGE, PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::{AccessError, CallError};
 use crate::events::Event;
 use crate::limits::Limits;
 use faultless_platform::Platform;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::RwSemaphore;
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
@@ -16,7 +17,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     #[cold]
     pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {
         let not_mapped = AccessError::NotMapped { address };
-        let _write = self.semaphore.write();
+        let is_shared = mutants::is_on(Mutant::StackGrowthUnderRead);
+        let _write = (!is_shared).then(|| self.semaphore.write());
+        let _read = is_shared.then(|| self.semaphore.read());
         let entry = self.index.first_ending_after(address).ok_or(not_mapped)?;
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
@@ -64,6 +67,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Some(lower) => match unsafe { lower.area.as_ref() }.flags() {
                 // Inaccessible areas and other stacks need no gap, as on Linux.
                 flags if !flags.intersects(AreaFlags::RIGHTS) || flags.contains(AreaFlags::GROWSDOWN) => true,
+                _ if mutants::is_on(Mutant::GapOfOnePage) => start - lower.end >= PAGE,
                 _ => start - lower.end >= Limits::stack_gap_bytes(),
             },
         }

@@ -1,0 +1,232 @@
+//! The mutants' table: which known bugs the schedules find, how soon, and what keeps the others out.
+//!
+//! # Guarantee
+//! Every mutant meets the worlds, designs, semaphores and seeds that the unbroken code meets. A number is the count of schedules
+//! that a mutant survived before the first that failed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use faultless_platform::mutants::Mutant;
+
+use super::explore::{ExploreError, Setup, in_parallel, survives};
+use super::search::Failed;
+
+/// What stands in a row of the table.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry {
+    /// The bug is put back, at this place.
+    PutBack(Mutant, &'static str),
+    /// It can't happen here, because of this.
+    Excluded(&'static str),
+}
+
+/// A known bug.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownBug {
+    /// Its number in the project's list; none for those that a review of this code suggested.
+    pub number: Option<u32>,
+    /// What it was.
+    pub name: &'static str,
+    /// What stands for it.
+    pub entry: Entry,
+}
+
+const fn listed(number: u32, name: &'static str, entry: Entry) -> KnownBug {
+    KnownBug { number: Some(number), name, entry }
+}
+
+const fn reviewed(name: &'static str, entry: Entry) -> KnownBug {
+    KnownBug { number: None, name, entry }
+}
+
+use Entry::{Excluded, PutBack};
+use Mutant as M;
+
+/// The table.
+pub const KNOWN_BUGS: &[KnownBug] = &[
+    listed(
+        1,
+        "fork beside speculative faults (fb49c455323f)",
+        PutBack(M::ForkUnannounced, "space::fork: areas are not told"),
+    ),
+    listed(
+        2,
+        "StackRot (CVE-2023-3269)",
+        PutBack(M::StackGrowthUnderRead, "space::stack, index::edit: grows under the read lock, frees nodes at once"),
+    ),
+    listed(
+        3,
+        "merge decided before locking (c46000458d57)",
+        PutBack(M::RootSetWithoutLock, "design::vma_lock: a fault under the area's lock gives the root"),
+    ),
+    listed(
+        4,
+        "area used again under a lookup (ef626c1698c1)",
+        PutBack(M::AreaReused, "space, design::spf_v11: areas are freed at once, and not counted"),
+    ),
+    listed(
+        5,
+        "free link inside the area (107d21077790)",
+        PutBack(M::AreaSharesFreeLink, "phys::slab, design::vma_lock: bounds read first, over the link"),
+    ),
+    listed(
+        6,
+        "fault without a root (e032f8a340e0)",
+        PutBack(M::FaultWithoutRoot, "design: a first store is not left to the semaphore"),
+    ),
+    listed(
+        7,
+        "walkers without the areas' locks (49b0638502da)",
+        PutBack(M::ProtectUnannounced, "space::protect: areas are not told"),
+    ),
+    listed(
+        8,
+        "mremap's late flush (CVE-2018-18281)",
+        PutBack(M::MoveFlushedLate, "space::remap: flushes after the lock"),
+    ),
+    listed(
+        9,
+        "flush outside the table's lock (60bae7370896)",
+        PutBack(M::ClearedThenFlushedUnlocked, "fault::copy: the lock is dropped before the flush"),
+    ),
+    listed(
+        10,
+        "a second zapper does not flush (3ea277194daa)",
+        PutBack(M::GathersIgnored, "gather: others at work are ignored"),
+    ),
+    listed(11, "Dirty COW (CVE-2016-5195)", PutBack(M::RetriedAsLoad, "guest: a store is tried again as a load")),
+    listed(
+        12,
+        "sharing decided by mapcount (CVE-2020-29374)",
+        PutBack(M::ReuseByMapcount, "fault::copy: other holders do not count"),
+    ),
+    listed(13, "tables freed under walkers (CVE-2024-50066)", PutBack(M::TablesFreedAtOnce, "frames: no grace period")),
+    listed(
+        14,
+        "anon_vma used again (CVE-2022-42703)",
+        Excluded(
+            "a root is a number that is never given twice (Vm::fresh_root), and nothing is reached through it (area, I3)",
+        ),
+    ),
+    listed(15, "reference count wraps (CVE-2019-11487)", PutBack(M::CountWraps, "phys::page: no limit, four bits")),
+    listed(
+        16,
+        "page of zeros counted",
+        PutBack(M::ZeroPageCounted, "instance, fault::anonymous: counted like any other"),
+    ),
+    listed(17, "page of zeros writable", PutBack(M::ZeroPageWritable, "fault::copy: made writable in place")),
+    listed(
+        18,
+        "teardown twice (f798a1d4f94d)",
+        PutBack(M::LastUserTooEarly, "space::life: who is last is decided after it has left"),
+    ),
+    listed(19, "sequence wraps (CVE-2018-17182)", PutBack(M::SequenceWraps, "sync::seqcount: two bits")),
+    listed(20, "stack clash (CVE-2017-1000364)", PutBack(M::GapOfOnePage, "space::stack: a gap of one page")),
+    listed(
+        21,
+        "lost wake-up of the rw-semaphore",
+        PutBack(M::StealForgetsLine, "sync::rwsem: a thief clears the waiters' bit"),
+    ),
+    listed(
+        22,
+        "a merge missed for 15 years",
+        PutBack(M::MergeComparesWrongSide, "area: the lower one's root is not compared"),
+    ),
+    reviewed(
+        "no check after the walk",
+        Excluded(
+            "without it nothing goes wrong: whoever commits looks again under the table's lock (design::speculation)",
+        ),
+    ),
+    reviewed("no check under the table's lock", PutBack(M::NoCheckUnderLock, "design::speculation")),
+    reviewed("frames given back before the flush", PutBack(M::PutBeforeFlush, "gather")),
+    reviewed("removed areas are not told", PutBack(M::RemovedUnannounced, "space::change")),
+];
+
+/// How a bug fared.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The bug.
+    pub bug: KnownBug,
+    /// For each seed, how many schedules it survived; none for a bug that is excluded.
+    pub survived: Vec<u64>,
+    /// How many seeds found it.
+    pub nr_killed: usize,
+    /// One failure.
+    pub example: Option<Failed>,
+}
+
+/// The whole table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Schedules of each seed.
+    pub runs: u64,
+    /// The seeds.
+    pub seeds: Vec<u64>,
+    /// How the code without mutants fared.
+    pub unbroken: Row,
+    /// How the bugs did.
+    pub rows: Vec<Row>,
+}
+
+impl Row {
+    /// Returns the median of what was survived, the lower one of two.
+    pub fn median(&self) -> Option<u64> {
+        let mut sorted = self.survived.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Returns the most that was survived.
+    pub fn worst(&self) -> Option<u64> {
+        self.survived.iter().max().copied()
+    }
+
+    /// Says whether every seed found it, or it is excluded.
+    pub fn is_settled(&self) -> bool {
+        self.nr_killed == self.survived.len()
+    }
+}
+
+impl Table {
+    /// Says whether the unbroken code survived all, and no mutant did.
+    pub fn is_clean(&self) -> bool {
+        self.unbroken.nr_killed == 0 && self.rows.iter().all(Row::is_settled)
+    }
+}
+
+/// Runs the unbroken code and every mutant, under `nr_seeds` seeds from the setup's on; `progress` hears of schedules done.
+pub fn table(setup: &Setup, nr_seeds: u64, progress: &(dyn Fn(u64) + Sync)) -> Result<Table, ExploreError> {
+    let seeds: Vec<u64> = (0..nr_seeds).map(|number| setup.seed.wrapping_add(number)).collect();
+    let bugs = KNOWN_BUGS.iter().copied();
+    let unbroken = KnownBug { number: None, name: "no mutant", entry: Excluded("") };
+    let mut rows = Vec::new();
+    for bug in std::iter::once(unbroken).chain(bugs) {
+        rows.push(row(setup, bug, rows.is_empty(), &seeds, progress)?);
+    }
+    let unbroken = rows.remove(0);
+    Ok(Table { runs: setup.runs, seeds, unbroken, rows })
+}
+
+fn row(
+    setup: &Setup,
+    bug: KnownBug,
+    is_unbroken: bool,
+    seeds: &[u64],
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Row, ExploreError> {
+    let mutant = match bug.entry {
+        PutBack(mutant, _) => Some(mutant),
+        Excluded(_) if is_unbroken => None,
+        Excluded(_) => return Ok(Row { bug, survived: Vec::new(), nr_killed: 0, example: None }),
+    };
+    let done = AtomicU64::new(0);
+    let results = in_parallel(setup.jobs, seeds.to_vec(), |seed| {
+        let result = survives(&Setup { seed, mutant, ..setup.clone() }, &done);
+        progress(done.swap(0, Ordering::Relaxed));
+        result
+    })?;
+    let nr_killed = results.iter().filter(|(_, failed)| failed.is_some()).count();
+    let example = results.iter().find_map(|(_, failed)| failed.clone());
+    Ok(Row { bug, survived: results.into_iter().map(|(survived, _)| survived).collect(), nr_killed, example })
+}

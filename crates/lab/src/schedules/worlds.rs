@@ -1,0 +1,242 @@
+//! The small worlds: what is there at the beginning, and which operations threads may do.
+
+use super::model::{Answer, Moment, State};
+use super::ops::{self, Op, Part};
+
+/// CPUs of every world, and most threads of a program.
+pub const NR_CPUS: usize = 3;
+
+/// A small world.
+#[derive(Debug)]
+pub struct World {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    /// Pages of the window; page 2 stands in another page table than page 1.
+    pub nr_pages: usize,
+    /// Bits of a frame's reference count.
+    pub refcount_bits: u32,
+    /// Pages of the object, which its mappings repeat.
+    pub object_pages: usize,
+    /// How many pages a stack may grow, if there is one.
+    pub stack_limit: Option<usize>,
+    /// How many areas Linux has after the prologue, where that is the point.
+    pub nr_areas: Option<u64>,
+    /// How many turns it gets where others get one: more where few schedules matter.
+    pub weight: usize,
+    /// Chances in four that a thread's TLB is filled before it begins.
+    pub warmth: [u64; NR_CPUS],
+    /// An order of priorities that promises most, if any does.
+    pub likely: &'static [usize],
+    /// What one thread does before the others come.
+    prologue: &'static str,
+    /// What each thread may do; what stands there twice is twice as likely.
+    menus: &'static [&'static str],
+}
+
+/// A plain world of anonymous pages.
+const PLAIN: World = World {
+    name: "",
+    about: "",
+    nr_pages: 2,
+    refcount_bits: 31,
+    object_pages: 64,
+    stack_limit: None,
+    nr_areas: None,
+    weight: 1,
+    warmth: [2; NR_CPUS],
+    likely: &[],
+    prologue: "m0-1+s0+s1",
+    menus: &[],
+};
+
+/// All worlds.
+pub static WORLDS: &[World] = &[
+    World {
+        name: "zap",
+        about: "loads and stores while pages are dropped, unmapped and mapped again",
+        weight: 2,
+        prologue: "m0-1+s1",
+        menus: &["d1+d0-1+u0+u1+u0-1+m0-1", "l0+l1+s0+s1+d1", "l0+l1+s0+s1+d1"],
+        ..PLAIN
+    },
+    World {
+        name: "twice",
+        about: "pages that two threads drop at a time",
+        prologue: "m0+s0",
+        nr_pages: 1,
+        menus: &["d0", "d0+l0+l0", "s0+l0+d0"],
+        likely: &[0, 1, 2],
+        warmth: [2, 4, 2],
+        ..PLAIN
+    },
+    World {
+        name: "protect",
+        about: "loads and stores while rights come and go",
+        weight: 2,
+        prologue: "m0-1+s1",
+        menus: &["r0+r1+r0-1+u0-1+n0-1+m0-1", "l0+s0+s0+s1", "s0+s1+l1+w0-1"],
+        likely: &[1, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "fork",
+        about: "stores to private memory while it is forked",
+        weight: 4,
+        nr_pages: 4,
+        prologue: "m0-3+s0+s0.1+s1+s2+s3",
+        menus: &["f", "s0.1", "s0+s0+l0"],
+        likely: &[0, 1, 2],
+        warmth: [2, 0, 4],
+        ..PLAIN
+    },
+    World {
+        name: "share",
+        about: "stores to pages that children share, and by children",
+        prologue: "m0+s0+f",
+        nr_pages: 1,
+        menus: &["d0+f+c0+x", "s0+s0.1+l0+d0", "s0+s0.1+l0"],
+        ..PLAIN
+    },
+    World {
+        name: "move",
+        about: "pages that move to and fro, while they are used and dropped at either place",
+        weight: 3,
+        prologue: "m0-2+s0+s2",
+        nr_pages: 3,
+        menus: &["v0=2+v2=0", "d2+d0+s0+l2+m0", "s0+s2+l0+l2"],
+        likely: &[0, 1, 2],
+        warmth: [2, 2, 3],
+        ..PLAIN
+    },
+    World {
+        name: "tables",
+        about: "page tables that empty and fill",
+        weight: 3,
+        prologue: "m0-3+s0+s2",
+        nr_pages: 4,
+        menus: &["u0-1+u0-3+u2-3+m0-3+g", "l1+s1+s3+l3", "l1+s3+u0-3+m2-3"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "object",
+        about: "private and shared mappings of an object's pages",
+        prologue: "o0+O1+l1",
+        menus: &["d0+o0+r0+w0+f+u1", "s0+l0+l1+d0", "s0+l0+O1"],
+        ..PLAIN
+    },
+    World {
+        name: "stack",
+        about: "a stack that grows below an index of two levels",
+        prologue: "m0+m2+m4+m6+m8+m10+m12+m14+m16+m18+m20+m22+m24+m26+m28+m30+m32",
+        nr_pages: 33,
+        stack_limit: Some(3),
+        menus: &["k1+k2+k3+k5+g", "k2+l0+s16+s32", "l32+s0+u16+m16+k3"],
+        ..PLAIN
+    },
+    World {
+        name: "narrow",
+        about: "frames of which four bits count the references",
+        prologue: "O0+O1+O2+O3+O4+O5+O6+O7+O8+O9+O10+O11+O12+m13+l0+l1+l2+l3+l4+l5+l6+l7+l8+l9+l10+l11+l12",
+        nr_pages: 16,
+        refcount_bits: 4,
+        object_pages: 1,
+        menus: &["O14+l14+u0+l0+d14", "O15+l15+u1+l1+d1", "o14+s14+l13+s13+l2"],
+        ..PLAIN
+    },
+    World {
+        name: "exit",
+        about: "a space that its threads leave one by one",
+        nr_pages: 1,
+        prologue: "m0+s0",
+        menus: &["e", "e+e+l0", "e+s0+f+g"],
+        ..PLAIN
+    },
+    World {
+        name: "cut",
+        about: "areas that are cut from behind, once and again",
+        weight: 4,
+        prologue: "m0-3+n0-1+s2+w0-1+s0+d0-3",
+        nr_pages: 4,
+        nr_areas: Some(1),
+        menus: &["u3+u2+u1+u1-2+r3+r2", "s1+l1+s2+l2", "s1+g+s2+m3"],
+        likely: &[1, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "merge",
+        about: "areas that become one while their first pages are made",
+        weight: 2,
+        prologue: "m0-3+r2-3",
+        nr_pages: 4,
+        menus: &["w2-3+r2-3+w0-3+r0-1", "s0+s1+s2", "s1+s3+l0+f"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+];
+
+impl World {
+    /// Returns the world of a name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        WORLDS.iter().find(|world| world.name == name)
+    }
+
+    /// Returns what each thread may do.
+    pub fn menus(&self) -> Vec<Vec<Op>> {
+        self.menus.iter().map(|menu| part(menu).ops).collect()
+    }
+
+    /// Returns what one thread does before the others come.
+    pub fn prologue(&self) -> Vec<Op> {
+        part(self.prologue).ops
+    }
+
+    /// Returns the plain model of the world, before the prologue.
+    pub fn state(&self) -> State {
+        State::new(self.nr_pages, self.object_pages, self.stack_limit.unwrap_or(0))
+    }
+
+    /// Lets an operation of the prologue happen in the model; returns what it must answer.
+    pub fn expect(state: &mut State, op: Op, value: u64) -> Answer {
+        let seen = if op == Op::Fork { Answer::Seen(state.see()) } else { Answer::Done };
+        match op {
+            Op::DontNeed(pages) => {
+                let moments = |page| [Moment::Drop(page), Moment::Gone(page)];
+                let all = (pages.first..=pages.last).flat_map(moments);
+                for moment in all {
+                    state.happen(op, moment, value, &seen);
+                }
+                seen
+            }
+            Op::Load(page, word) => state.see()[page].map_or_else(Answer::Refused, |words| Answer::Value(words[word])),
+            _ => {
+                state.happen(op, Moment::Whole, value, &seen);
+                seen
+            }
+        }
+    }
+}
+
+/// Reads operations that are written above.
+fn part(text: &str) -> Part {
+    ops::parse_part(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_above_are_operations_within_the_window() {
+        for world in WORLDS {
+            for text in world.menus.iter().chain([&world.prologue]) {
+                let part = ops::parse_part(text).expect(world.name);
+                assert!(part.ops.iter().all(|op| op.last_page() < world.nr_pages), "{}", world.name);
+            }
+            assert!(world.menus().len() == NR_CPUS && World::named(world.name).is_some());
+        }
+    }
+}
