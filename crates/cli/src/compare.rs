@@ -136,6 +136,13 @@ fn warn(comparison: &Comparison, color: Color) {
             );
         }
     }
+    for source in &comparison.sources {
+        let disturbed = source.set.nr_disturbed();
+        if disturbed > 0 {
+            let what = format!("{}: {disturbed} runs were disturbed: their threads waited for CPUs", source.label);
+            say(color, Tone::Warning, &what);
+        }
+    }
     let few = comparison.nr_too_few();
     if few > 0 {
         let what = format!(

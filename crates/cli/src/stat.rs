@@ -115,7 +115,7 @@ const NATIVE_NS: u64 = 1_000_000_000;
 pub fn run(args: &StatArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = setup(args)?;
     args.output.prepare()?;
-    warn(&setup, color);
+    warn(args, &setup, color);
     on_interrupt();
     let bar = progress_bar(setup.arms().len() * setup.runs);
     let tap = |arm: &Arm, run: usize| tap(args, arm, run);
@@ -195,7 +195,7 @@ fn tap(args: &StatArgs, arm: &Arm, run: usize) -> Option<Tap> {
     Some(tap)
 }
 
-fn warn(setup: &Setup, color: Color) {
+fn warn(args: &StatArgs, setup: &Setup, color: Color) {
     let there_are = host::cpus();
     let is_native = setup.machine.simulated().is_none();
     if let Some(many) = setup.cpus.iter().find(|&&cpus| is_native && cpus > there_are) {
@@ -203,8 +203,9 @@ fn warn(setup: &Setup, color: Color) {
         say(color, Tone::Warning, &what);
     }
     let on_host = setup.designs.iter().any(|design| design == HOST_DESIGN);
-    if on_host && setup.locks == Locks::Watched {
-        say(color, Tone::Warning, "the host's locks are not watched: --locks shows those of the virtual memory");
+    if on_host && (setup.locks == Locks::Watched || args.trace) {
+        let what = "the host's kernel is not watched: --locks and --trace show the virtual memory";
+        say(color, Tone::Warning, what);
     }
 }
 
@@ -218,7 +219,8 @@ fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Res
     let machine = MachineInfo::of(&setup.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let parts = Parts { has_events: has_choice || !args.vmstat, has_vmstat: args.vmstat };
-    let report = StatReport { machine: &machine, setup, outcome, parts };
+    let is_watched = args.locks || args.trace;
+    let report = StatReport { machine: &machine, setup, outcome, is_watched, parts };
     let human = |out: &mut dyn Write| {
         human::write(&report, out)?;
         machine.write_parameters(out)

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 use support::{err, faultless, out};
@@ -68,6 +68,10 @@ fn runs_have_a_spread_and_machine_formats_every_sample() {
     let metrics: Vec<&str> = results.iter().filter_map(|result| result["metric"].as_str()).collect();
     assert_eq!(metrics, ["elapsed_ns", "faults", "cow"]);
     assert!(results.iter().all(|result| result["samples"].as_array().is_some_and(|samples| samples.len() == 3)));
+    let workload = stat(&["mmap1", "--design", "mmap-sem", "-d", "5ms", "-e", "faults", "--format", "json"]);
+    let set: Value = serde_json::from_str(&out(&workload)).expect("JSON");
+    let first = &set["results"][0];
+    assert_eq!((&first["metric"], &first["unit"]), (&"ops_per_s".into(), &"ops/s".into()), "its time is given");
     for format in ["csv", "markdown"] {
         let printed = stat(&[&arguments[..], &["--format", format]].concat());
         assert!(printed.status.success() && out(&printed).contains("faults"), "{format}: {}", err(&printed));
@@ -155,4 +159,17 @@ fn a_workload_that_finds_no_memory_fails_alone() {
     assert_eq!(output.status.code(), Some(1), "{}", out(&output));
     assert!(err(&output).contains("--memory") && !err(&output).contains("panicked"), "{}", err(&output));
     assert!(out(&output).contains("under linux"), "{}", out(&output));
+}
+
+#[test]
+fn what_was_counted_before_an_interrupt_is_printed() {
+    let mut command = faultless();
+    command.args(["stat", "malloc1", "--design", "mmap-sem", "-d", "100ms", "-r", "600", "-e", "faults"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    // SAFETY: the call takes integers only; the child has not been waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", err(&output));
+    assert!(count(&out(&output), "faults").is_some_and(|faults| faults > 0), "{}", out(&output));
 }

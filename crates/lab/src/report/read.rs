@@ -94,6 +94,8 @@ mod tests {
             counters: [("faults".to_owned(), u64::MAX)].into(),
             more: [("disturbed".to_owned(), json!([false, true]))].into_iter().collect(),
         });
+        set.results.push(Measured { metric: "op_p50_ns".into(), ..set.results[0].clone() });
+        assert_eq!(set.nr_disturbed(), 1, "a run counts once, however many metrics it has");
         let text = serde_json::to_string(&set).expect("serializable");
         assert_eq!(read(&text), Ok(set));
     }

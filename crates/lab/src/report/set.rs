@@ -120,6 +120,19 @@ impl ResultSet {
             checks: Map::new(),
         }
     }
+
+    /// Returns how many runs are marked as disturbed; each counts once, however many metrics it has.
+    pub fn nr_disturbed(&self) -> usize {
+        let mut runs: BTreeMap<[String; 5], usize> = BTreeMap::new();
+        for result in &self.results {
+            let marks = result.more.get("disturbed").and_then(Value::as_array).into_iter().flatten();
+            let nr_marks = marks.filter(|mark| **mark == Value::Bool(true)).count();
+            let Measured { workload, mode, design, cpus, .. } = result;
+            let semaphore = result.semaphore_name().to_owned();
+            runs.insert([workload.clone(), mode.to_string(), design.clone(), semaphore, cpus.to_string()], nr_marks);
+        }
+        runs.values().sum()
+    }
 }
 
 impl MachineInfo {

@@ -47,7 +47,8 @@ pub(super) fn write_locks(arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> i
     }
     writeln!(
         out,
-        "\nUTIL: share of the run held, summed over locks of one name and over readers; times include what watching takes"
+        "\nUTIL: share of the run held, summed over locks of one name and over readers; % CPU: waiting, spinning or asleep, as a \
+         share of all CPUs' time; times include what watching takes"
     )
 }
 

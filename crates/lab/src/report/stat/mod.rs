@@ -29,6 +29,8 @@ pub struct StatReport<'a> {
     pub setup: &'a Setup,
     /// What came out.
     pub outcome: &'a Outcome,
+    /// Whether locks or events were watched, which takes time.
+    pub is_watched: bool,
     /// What of it is printed for people.
     pub parts: Parts,
 }

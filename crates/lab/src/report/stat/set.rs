@@ -6,7 +6,7 @@ use super::StatReport;
 use super::human::sums;
 use super::locks::{lines, tables};
 use crate::report::{Measured, ResultSet, Unit};
-use crate::stat::ArmResult;
+use crate::stat::{ArmResult, RunCounts, Subject};
 use crate::watch::{Figures, LockTable};
 
 /// A figure of a lock.
@@ -28,6 +28,7 @@ pub fn result_set(report: &StatReport<'_>) -> ResultSet {
     let mut set = ResultSet::new("stat", report.setup.seed, report.machine.clone());
     set.results = report.outcome.arms.iter().flat_map(|arm| results(report, arm)).collect();
     set.more.insert("interrupted".into(), report.outcome.was_interrupted.into());
+    set.more.insert("watched".into(), report.is_watched.into());
     let with_locks = report.outcome.arms.iter().filter(|arm| !tables(arm).is_empty());
     let locks: Vec<Value> = with_locks.map(|arm| lock_list(report, arm)).collect();
     if !locks.is_empty() {
@@ -42,10 +43,7 @@ pub fn result_set(report: &StatReport<'_>) -> ResultSet {
 }
 
 fn results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
-    let elapsed = arm.runs.iter().map(|run| Some(run.elapsed_ns as f64));
-    let mut found = vec![measured(report, arm, "elapsed_ns", Unit::Ns, elapsed.collect())];
-    let ops = arm.runs.iter().map(|run| run.ops.map(|ops| ops as f64));
-    found.push(measured(report, arm, "ops", Unit::Count, ops.collect()));
+    let mut found = vec![pace(report, arm)];
     for (place, event) in report.setup.events.iter().enumerate() {
         let counts = arm.runs.iter().map(|run| run.counts[place].map(|count| count as f64));
         found.push(measured(report, arm, event, Unit::Count, counts.collect()));
@@ -53,6 +51,18 @@ fn results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
     let mut found: Vec<Measured> = found.into_iter().flatten().collect();
     found.extend(lock_results(report, arm));
     found
+}
+
+/// Returns how fast the subject was: a workload by its rate, since its time is given; a trace by its time.
+fn pace(report: &StatReport<'_>, arm: &ArmResult) -> Option<Measured> {
+    let rate = |run: &RunCounts| Some(run.ops? as f64 * 1e9 / run.elapsed_ns.max(1) as f64);
+    let elapsed = |run: &RunCounts| Some(run.elapsed_ns as f64);
+    match report.setup.subject {
+        Subject::Workload { .. } => {
+            measured(report, arm, "ops_per_s", Unit::PerSecond, arm.runs.iter().map(rate).collect())
+        }
+        Subject::Trace { .. } => measured(report, arm, "elapsed_ns", Unit::Ns, arm.runs.iter().map(elapsed).collect()),
+    }
 }
 
 /// Returns a metric that every run has.
