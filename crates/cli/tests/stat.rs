@@ -56,6 +56,15 @@ fn what_a_design_or_the_host_never_counts_is_not_supported() {
 }
 
 #[test]
+fn a_trace_is_counted_on_the_host_too() {
+    let output = stat(&["-e", "faults,spf-failed", &example("python.trace"), "--design", "linux"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    let faults = count(&text, "faults");
+    assert!(faults.is_some_and(|faults| faults > 0) || text.contains("<not supported>      faults"), "{text}");
+}
+
+#[test]
 fn runs_have_a_spread_and_machine_formats_every_sample() {
     let arguments = ["-e", "faults,cow", &example("python.trace"), "--design", "spf-v11", "-r", "3"];
     let human = stat(&arguments);

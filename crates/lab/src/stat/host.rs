@@ -12,6 +12,7 @@ use super::events::{HostSource, host_source};
 use super::vm::job;
 use super::{Arm, RunCounts, Setup, Subject};
 use crate::measure::{self, Pinning};
+use crate::replay;
 
 /// What was open while the run went on.
 struct Open {
@@ -24,15 +25,26 @@ const GROWING: [&str; 6] = ["pg", "vma_lock_", "nr_tlb_", "thp_", "speculative_"
 
 /// Runs an arm once.
 pub(super) fn once(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
-    let Subject::Workload { spec, duration_ns, mode } = &setup.subject else {
-        return Err("a trace is replayed on virtual memories; for the host's kernel run a workload".into());
-    };
-    let job = job(setup, arm, spec, *duration_ns, *mode);
     let open = Open::new(&setup.events);
-    let run = measure::once_on_host(&job, Pinning::IfEnough).map_err(|error| error.to_string())?;
+    let (elapsed_ns, ops) = run(setup, arm)?;
     let (counts, vmstat) = open.close(&setup.events);
     let faults = setup.events.iter().position(|name| *name == "faults").and_then(|place| counts[place]);
-    Ok(RunCounts { elapsed_ns: run.elapsed_ns, ops: Some(run.ops), faults, counts, vmstat, locks: None })
+    Ok(RunCounts { elapsed_ns, ops, faults, counts, vmstat, locks: None })
+}
+
+/// Runs the subject; returns how long it took, and how many operations a workload made.
+fn run(setup: &Setup, arm: &Arm) -> Result<(u64, Option<u64>), String> {
+    match &setup.subject {
+        Subject::Workload { spec, duration_ns, mode } => {
+            let job = job(setup, arm, spec, *duration_ns, *mode);
+            let run = measure::once_on_host(&job, Pinning::IfEnough).map_err(|error| error.to_string())?;
+            Ok((run.elapsed_ns, Some(run.ops)))
+        }
+        Subject::Trace { plan, .. } => {
+            let pass = replay::pass_on_host(plan, arm.cpus).map_err(|error| error.to_string())?;
+            Ok((pass.elapsed_ns, None))
+        }
+    }
 }
 
 impl Open {
