@@ -65,9 +65,8 @@ pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, o
         Call::Brk => Ok(space.brk(a)),
         Call::RemapFilePages if c != 0 => Err(libc::EINVAL),
         Call::RemapFilePages => {
-            // The flags mean nothing to the emulation, but MAP_NONBLOCK, which has had no effect since 2.6.23.
-            let _ = e;
-            done(space.remap_file_pages(a, b, d))
+            let populate = if has(e, libc::MAP_NONBLOCK) { Populate::OnFault } else { Populate::Now };
+            done(space.remap_file_pages(a, b, d, populate))
         }
         Call::Mseal if c != 0 => Err(libc::EINVAL),
         Call::Mseal => done(space.mseal(a, b)),
@@ -135,7 +134,9 @@ fn mmap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> 
         return Err(errno);
     }
     let verdict = area_flags(file, len, prot, flags, offset);
-    let area = verdict.unwrap_or(rights(prot));
+    // Locks are looked at before what the file allows.
+    let locks = if has(flags, libc::MAP_LOCKED) { AreaFlags::LOCKED } else { AreaFlags::empty() };
+    let area = verdict.unwrap_or(rights(prot) | locks);
     let backing = match process.files.get(file) {
         _ if verdict.is_err() => Backing::Anonymous,
         Some(handle) => Backing::Object(handle, offset),
@@ -158,10 +159,9 @@ fn mmap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> 
 /// 2 GiB, which are all taken on both sides.
 fn misplaced(start: u64, len: u64, flags: u64) -> Option<i32> {
     let is_fixed = has(flags, libc::MAP_FIXED) || has(flags, libc::MAP_FIXED_NOREPLACE);
-    if len == 0 || page_ceil(len).is_none_or(|len| len == 0 || len > USER_END) {
-        return None;
-    }
+    let len = page_ceil(len).filter(|&len| len != 0)?;
     match () {
+        () if is_fixed && len > USER_END => Some(libc::ENOMEM),
         () if is_fixed && start > u64::MAX - 4095 => Some(start.wrapping_neg() as i32),
         () if !is_fixed && has(flags, libc::MAP_32BIT) => Some(libc::ENOMEM),
         () => None,
@@ -213,6 +213,8 @@ fn area_flags(file: File, len: u64, prot: u64, flags: u64, offset: u64) -> Resul
     }
     match () {
         () if !reads => Err(libc::EACCES),
+        // Pipes live where nothing may be executed.
+        () if file == File::Pipe && area.contains(AreaFlags::EXEC) => Err(libc::EPERM),
         () if file == File::Pipe => Err(libc::ENODEV),
         () if area.contains(AreaFlags::GROWSDOWN) => Err(libc::EINVAL),
         () => Ok(area),
@@ -234,8 +236,11 @@ const KNOWN_MAP_FLAGS: u64 = (libc::MAP_SHARED
     | libc::MAP_STACK
     | libc::MAP_HUGETLB
     | libc::MAP_32BIT
-    | 0x8000_0000_u32 as i32) as u32 as u64
-    | 0x3f << 26;
+    | MAP_ABOVE4G
+    | libc::MAP_HUGE_2MB
+    | libc::MAP_HUGE_1GB) as u32 as u64;
+
+const MAP_ABOVE4G: i32 = 0x80;
 
 fn mprotect<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64, len: u64, prot: u64) -> Answer {
     let grows = prot & (libc::PROT_GROWSDOWN | libc::PROT_GROWSUP) as u64;

@@ -129,7 +129,7 @@ fn in_order<D: Design<Native>>(
 ) -> Result<Verdicts, Finding> {
     let (mut verdicts, mut finding) = (Verdicts::default(), None);
     let ran = world::run(vm, sequence, conditions, &mut |place, outcome| {
-        match rules::compare(&sequence.ops[place], &answers[place], outcome) {
+        match rules::compare(&sequence.ops[..=place], &answers[place], outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
             Verdict::Different => {

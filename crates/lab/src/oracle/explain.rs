@@ -70,7 +70,7 @@ fn try_order<D: Design<Native>>(
     let ordered = Sequence { ops, ..sequence.clone() };
     let (mut verdicts, mut reached) = (Verdicts::default(), None);
     let ran = world::run(vm, &ordered, conditions, &mut |step, outcome| {
-        match rules::compare(&ordered.ops[step], &answers[order.places[step]], outcome) {
+        match rules::compare(&ordered.ops[..=step], &answers[order.places[step]], outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
             Verdict::Different => reached = Some(step),

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faultless_linux::oracle::{Bounds, Host, HostError, Outcome, Room, Sequence, User};
+use faultless_linux::oracle::{Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
 
 use super::compare::Finding;
 use super::generate::{self, Profile};
@@ -209,7 +209,7 @@ impl<'a> Job<'a> {
 /// Lets the kernel run sequences.
 pub(super) fn ask(host: &mut Host, sequences: Vec<Sequence>, checking: Checking) -> Result<Arc<Batch>, HostError> {
     let answers = host.run(&sequences)?;
-    Ok(Arc::new(Batch { sequences, answers, conditions: conditions(), checking }))
+    Ok(Arc::new(Batch { sequences, answers, conditions: conditions(host), checking }))
 }
 
 /// Returns what heuristic overcommit takes for all memory there is.
@@ -222,12 +222,13 @@ fn commit_bytes() -> Option<u64> {
     Some((kib("MemTotal:")? + kib("SwapTotal:")?) * 1024)
 }
 
-fn conditions() -> Conditions {
+fn conditions(host: &Host) -> Conditions {
     let number = |path| fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
     Conditions {
         mmap_min_addr: number("/proc/sys/vm/mmap_min_addr").unwrap_or(65536),
         max_map_count: number("/proc/sys/vm/max_map_count").unwrap_or(65530),
         usual: usual_bounds(),
+        data_bytes: host.baseline().data * PAGE,
         commit_bytes: commit_bytes().unwrap_or(u64::MAX),
     }
 }

@@ -7,7 +7,7 @@
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -88,10 +88,7 @@ impl Subject {
 
     /// Waits for the next report; `None` if there is none in time.
     pub fn receive(&self, timeout: Duration) -> Option<Report> {
-        match self.reports.recv_timeout(timeout) {
-            Ok(report) => Some(report),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.reports.recv_timeout(timeout).ok()
     }
 
     /// Leaves a subject that hangs to itself.

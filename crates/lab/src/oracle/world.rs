@@ -39,6 +39,8 @@ pub struct Conditions {
     pub max_map_count: u64,
     /// RLIMIT_MEMLOCK and RLIMIT_STACK unless a sequence sets them.
     pub usual: Bounds,
+    /// Bytes of the empty process that count as data; RLIMIT_DATA counts from there.
+    pub data_bytes: u64,
     /// All memory and swap.
     pub commit_bytes: u64,
 }
@@ -116,11 +118,12 @@ pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
     conditions: &Conditions,
 ) -> Result<(Files<'vm, P>, SpaceRef<'vm, P, D>), Unfit> {
     let files = Files::new(vm)?;
-    if sequence.ops.iter().any(|op| names_file(op)) {
+    if sequence.ops.iter().any(names_file) {
         write_content(vm, &files.read_write)?;
     }
     let space = vm.create_space(limits(sequence, conditions))?;
-    fill_around(vm, &space)?;
+    // Without a limit nobody counts data.
+    fill_around(vm, &space, sequence.bounds.data.map_or(0, |_| conditions.data_bytes))?;
     space.set_heap_start(HEAP_START);
     Ok((files, space))
 }
@@ -166,7 +169,7 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
         lowest_chosen: LOW_END,
         // The VM's space is as empty as the process: what the kernel counts outside the zones, the fillers count here.
         address_space_bytes: bounds.address_space.map_or(u64::MAX, |bytes| bytes.saturating_add(FILLED_BYTES)),
-        data_bytes: or_none(bounds.data),
+        data_bytes: bounds.data.map_or(u64::MAX, |bytes| bytes.saturating_add(conditions.data_bytes)),
         lock_bytes: or_none(bounds.locked.or(usual.locked)),
         stack_bytes: or_none(bounds.stack.or(usual.stack)),
         commit_bytes,
@@ -179,14 +182,23 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
 const FILLED_BYTES: u64 = USER_END - LOW_END - WINDOW_BYTES;
 
 /// Fills all but the zones with inaccessible mappings, as the kernel's side does.
-fn fill_around<P: Platform, D: Design<P>>(vm: &Vm<P, D>, space: &SpaceRef<'_, P, D>) -> Result<(), Unfit> {
+fn fill_around<P: Platform, D: Design<P>>(
+    vm: &Vm<P, D>,
+    space: &SpaceRef<'_, P, D>,
+    data_bytes: u64,
+) -> Result<(), Unfit> {
     let window_end = WINDOW + WINDOW_BYTES;
     let guard = object(vm, identity::GUARD, PAGE)?;
     for start in [WINDOW - PAGE, window_end] {
         let backing = Backing::Object(&guard, 0);
         space.mmap(&filler(start, PAGE, AreaFlags::SHARED, backing))?;
     }
-    for (start, end) in [(LOW_END, WINDOW - PAGE), (window_end + PAGE, USER_END)] {
+    let data_end = window_end + PAGE + data_bytes;
+    if data_bytes != 0 {
+        let data = AreaFlags::WRITE | AreaFlags::NORESERVE;
+        space.mmap(&filler(window_end + PAGE, data_bytes, data, Backing::Anonymous))?;
+    }
+    for (start, end) in [(LOW_END, WINDOW - PAGE), (data_end, USER_END)] {
         space.mmap(&filler(start, end - start, AreaFlags::NORESERVE, Backing::Anonymous))?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::Space;
 use super::map::Backing;
+use super::map::Populate;
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
@@ -14,19 +15,27 @@ const NOT_SHARED: CallError = CallError::Invalid("not a shared mapping that may 
 const NOT_ALIKE: CallError = CallError::Invalid("the range is not of one kind of mapping");
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
-    /// Lets a range of a shared mapping show the object from `page_offset` on, and makes its pages. `start` and
-    /// `len_bytes` are rounded down to pages.
-    pub fn remap_file_pages(&self, start: u64, len_bytes: u64, page_offset: u64) -> Result<(), CallError> {
+    /// Lets a range of a shared mapping show the object from `page_offset` on; Linux makes its pages unless it is told
+    /// not to (`MAP_NONBLOCK`). `start` and `len_bytes` are rounded down to pages.
+    pub fn remap_file_pages(
+        &self,
+        start: u64,
+        len_bytes: u64,
+        page_offset: u64,
+        populate: Populate,
+    ) -> Result<(), CallError> {
         let (start, len) = (page_floor(start), page_floor(len_bytes));
         if start.checked_add(len).is_none_or(|end| end <= start) || page_offset.checked_add(len / PAGE).is_none() {
             return Err(CallError::Invalid("the range is empty or overflows"));
         }
-        let range = self.try_with_write(|| {
+        let (range, view) = self.try_with_write(|| {
             let view = self.shared_at(start)?;
             self.check_alike(&view, start, len)?;
-            self.show_from(&view, start, len, page_offset)
+            self.show_from(&view, start, len, page_offset).map(|range| (range, view))
         })?;
-        self.populate_what_can_be(range);
+        if populate == Populate::Now || view.flags.contains(AreaFlags::LOCKED) {
+            self.populate_what_can_be(range);
+        }
         Ok(())
     }
 

@@ -244,7 +244,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             request.old_start.saturating_add(request.new_len_bytes),
             request.old_start.saturating_add(request.old_len_bytes),
         );
+        // A second mapping in place of the first: the target goes first, and the source with it.
+        let loses_source =
+            request.old_len_bytes == 0 && fixed.is_some_and(|target| target.start() == request.old_start);
         let judged = match tail {
+            None if loses_source => Err(bad),
             Some(tail) => self.check_unmapping(tail).map(drop),
             None if request.old_len_bytes > request.new_len_bytes => {
                 Err(CallError::Invalid("the range leaves user memory"))
