@@ -38,6 +38,18 @@ pub struct Figures {
     pub shared_writes: u64,
 }
 
+impl core::ops::Add for Figures {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            atomics: self.atomics + other.atomics,
+            read_modify_writes: self.read_modify_writes + other.read_modify_writes,
+            fences: self.fences + other.fences,
+            shared_writes: self.shared_writes + other.shared_writes,
+        }
+    }
+}
+
 impl core::ops::Sub for Figures {
     type Output = Self;
     fn sub(self, before: Self) -> Self {
@@ -101,6 +113,11 @@ impl Machine {
     /// Returns what slot `cpu` has done so far.
     pub fn figures(&self, cpu: usize) -> Figures {
         self.lock().figures[cpu]
+    }
+
+    /// Returns what all slots have done so far, together.
+    pub fn total(&self) -> Figures {
+        self.lock().figures.iter().fold(Figures::default(), |sum, slot| sum + *slot)
     }
 
     /// Forgets which lines are used by whom.
@@ -351,5 +368,6 @@ mod tests {
         assert_eq!(machine.figures(1), Figures { atomics: 1, ..Figures::default() });
         assert_eq!(write(), 0);
         assert_eq!((machine.figures(0) - before).shared_writes, 1);
+        assert_eq!(machine.total() - machine.figures(0), machine.figures(1));
     }
 }
