@@ -74,6 +74,9 @@ impl Atlas {
 
     /// Returns where a recorded address is.
     pub(super) fn place(&self, address: u64) -> u64 {
+        if address < LOWEST {
+            return address;
+        }
         let at = self.sheets.partition_point(|sheet| sheet.recorded.end <= address);
         match self.sheets.get(at) {
             Some(sheet) if sheet.recorded.start <= address => address - sheet.recorded.start + sheet.start,

@@ -18,7 +18,8 @@ use crate::workloads::{Settings, Spec};
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     write_head(report, out)?;
     let (spread, rate) = rates(report);
-    writeln!(out, "operations in a second, all workers together; {spread}, n {}", report.setup.runs)?;
+    let n = nr_samples(report);
+    writeln!(out, "operations in a second, all workers together; {spread}, n {n}")?;
     columns::write(&rows(report, rate), out)?;
     writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
     columns::write(&rows(report, latency), out)?;
@@ -58,6 +59,15 @@ fn size_of(spec: &Spec) -> Option<String> {
     let bytes = spec.settings.region_bytes;
     let is_published = bytes == Settings::default().region_bytes;
     (!is_published).then(|| format!("{} maps {} at a time", spec.name, Unit::Bytes.show(bytes as f64)))
+}
+
+/// Returns how many samples each arm has: fewer than asked for if some failed, or somebody ended it early.
+pub(super) fn nr_samples(report: &BenchReport<'_>) -> String {
+    let counts = report.outcome.arms.iter().map(|arm| arm.runs.len()).filter(|&runs| runs > 0);
+    match (counts.clone().min(), counts.max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (_, most) => most.unwrap_or(0).to_string(),
+    }
 }
 
 /// Returns what makes the result less than it seems.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::human::{notes, rates};
+use super::human::{notes, nr_samples, rates};
 use super::rows::{latency, rows};
 use crate::report::markdown::{escaped, head, row};
 
@@ -12,7 +12,7 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let setup = report.setup;
     writeln!(out, "{}; {}; seed {}.\n", escaped(&report.machine.to_string()), setup.mode, setup.seed)?;
     let (spread, rate) = rates(report);
-    writeln!(out, "Operations in a second, all workers together; {spread}, n {}:\n", setup.runs)?;
+    writeln!(out, "Operations in a second, all workers together; {spread}, n {}:\n", nr_samples(report))?;
     write_rows(&rows(report, rate), out)?;
     writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
     write_rows(&rows(report, latency), out)?;
