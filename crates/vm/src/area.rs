@@ -18,7 +18,7 @@ use bitflags::bitflags;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 
 bitflags! {
     /// What an area is and allows.
@@ -66,12 +66,16 @@ bitflags! {
         const NO_HUGE = 1 << 19;
         /// Pages may be dropped when memory is short (`MAP_DROPPABLE`).
         const DROPPABLE = 1 << 20;
+        /// Guards were installed in it, or in an area that it was joined with; it never goes, and keeps nothing apart.
+        const MAYBE_GUARD = 1 << 21;
     }
 }
 
 impl AreaFlags {
     /// The rights among the flags.
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
+    /// What neighbours may differ in and be joined all the same.
+    pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD);
     /// What says that pages are locked, and how.
     pub const LOCKS: Self = Self::LOCKED.union(Self::LOCK_ON_FAULT);
 
@@ -127,7 +131,7 @@ impl<P: Platform> AreaView<P> {
     /// Says whether `next`, which starts where this area ends, may be joined with it.
     pub fn joins(&self, next: &Self) -> bool {
         self.end == next.start
-            && self.flags - AreaFlags::INHERITED == next.flags - AreaFlags::INHERITED
+            && self.flags - AreaFlags::IGNORED_BY_JOINS == next.flags - AreaFlags::IGNORED_BY_JOINS
             && (self.object, self.opening) == (next.object, next.opening)
             && self.page_offset_of(self.end) == next.page_offset
             && (self.root == next.root || self.may_get_root_of(next) || next.takes_root_of(self))
@@ -213,6 +217,12 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
     pub(crate) fn contains(&self, address: u64) -> bool {
         let view = self.view();
         (view.start..view.end).contains(&address)
+    }
+
+    /// Notes that guards may be in it; under the space's lock, at least for reading.
+    pub(crate) fn note_guards(&self) {
+        // Relaxed: a mark that no fault looks at; those who change other flags hold the lock for writing.
+        self.flags.fetch_or(AreaFlags::MAYBE_GUARD.bits(), Ordering::Relaxed);
     }
 
     /// Returns the object behind the area.

@@ -150,6 +150,8 @@ fn row_31_a_guard_is_no_mapping_and_no_cut() {
         madvise @1 #1 guard_remove                      => ok
         load @1                                         => byte 0
         load @2                                         => MAPERR @2
+        mmap @4 #2 rw private|anon|fixed - 0            => @4
+        look                                            => [0,6)rw-p
     ",
     );
 }

@@ -442,6 +442,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 /// Returns two neighbours as one.
 fn joined<P: Platform>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
     let (root, inherited) = if left.root == 0 { (right.root, right.flags) } else { (left.root, left.flags) };
-    let flags = (left.flags - AreaFlags::INHERITED) | (inherited & AreaFlags::INHERITED);
+    let guards = right.flags & AreaFlags::MAYBE_GUARD;
+    let flags = (left.flags - AreaFlags::INHERITED) | (inherited & AreaFlags::INHERITED) | guards;
     AreaView { end: right.end, root, flags, ..*left }
 }

@@ -25,6 +25,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Guards the pages of a part of an area, and drops what they held. The caller holds the lock for reading.
     pub(super) fn install_guards(&self, area: &Area<P, D>, part: PageRange) -> Result<(), CallError> {
         self.root_of(area);
+        area.note_guards();
         self.grow_tables(part)?;
         let mut gather = Gather::new(self, part);
         let mut nr_dropped = 0;

@@ -40,7 +40,7 @@ fn lent_root<P: Platform>(view: &AreaView<P>) -> Option<u64> {
 
 /// Says whether two areas are neighbours that differ in rights at most.
 fn may_share<P: Platform>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
-    let ignored = AreaFlags::RIGHTS | AreaFlags::INHERITED;
+    let ignored = AreaFlags::RIGHTS | AreaFlags::IGNORED_BY_JOINS;
     below.end == above.start
         && (below.object, below.opening) == (above.object, above.opening)
         && below.flags - ignored == above.flags - ignored
