@@ -1,6 +1,6 @@
 //! The instances that are measured: one for each design, on a machine of two CPUs of its own.
 
-use crate::load::{FILE_PAGES, Load, PAGES, anonymous, touch};
+use crate::load::{FILE_PAGES, Load, anonymous, touch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Bulk, Platform, Processor, Threads};
