@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! A simulated figure comes from the machine's file, the workload and the design alone. The published figures are read by the
-//! printer in [`write`] and by nothing else.
+//! printer in [`write()`] and by nothing else.
 //!
 //! # Rooms
 //! `tables` is what was published, and what to run for it.
