@@ -1,7 +1,7 @@
 //! Any machine, with somebody who is told what happens on it.
 //!
 //! # Guarantee
-//! Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`](crate::Event) goes to the machine's [`Sink`], by the
+//! Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`] goes to the machine's [`Sink`], by the
 //! thread that it happened to. On `P` itself events compile to nothing, so whoever wants none pays for none.
 
 use crate::{

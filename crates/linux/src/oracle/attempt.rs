@@ -202,7 +202,7 @@ unsafe extern "C" fn access(deed: u64, address: u64, value: u64, frame: *mut Fra
 /// What the digest multiplies with.
 const DIGEST_FACTOR: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-/// Returns the digest of a page's words, as [`Deed::Digest`] does.
+/// Returns the digest of a page's words, as `Deed::Digest` does.
 pub fn digest(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0, |sum, word| (sum ^ word).wrapping_mul(DIGEST_FACTOR as u64).rotate_left(29))
 }

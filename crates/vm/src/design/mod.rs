@@ -61,7 +61,7 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     fn end_change(area: &Self::AreaState);
     /// Runs `update`, which publishes a new version of the index; called under the write lock.
     fn update_index(space: &Self::SpaceState, update: impl FnOnce());
-    /// Ends the index's hold on a removed area; whoever holds it last frees it by [`Space::free_area`].
+    /// Ends the index's hold on a removed area; whoever holds it last frees it by `Space::free_area`.
     fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
     /// Waits until every area that was let go of and that nobody holds is freed; called without any lock.
     fn flush(_vm: &Vm<P, Self>) {}
