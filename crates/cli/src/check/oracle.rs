@@ -84,7 +84,7 @@ pub struct OracleArgs {
 /// Kinds of sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ProfileChoice {
-    /// Operations that know what is mapped; about 15 % fail.
+    /// Operations that know what is mapped; some 40 % fail or get a signal.
     Usual,
     /// Wild addresses, lengths and flags.
     Hostile,

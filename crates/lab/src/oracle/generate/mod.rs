@@ -18,7 +18,7 @@ use model::Model;
 /// What kind of sequences are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Operations that know what is mapped; about 15 % fail.
+    /// Operations that know what is mapped; some 40 % fail or get a signal.
     Usual,
     /// Wild addresses, lengths and flags.
     Hostile,
