@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Place, err, faultless, out};
+use support::{Place, err, faultless, interruptible, out};
 
 const QUICK: [&str; 6] = ["-r", "2", "-w", "0", "-d", "5ms"];
 
@@ -128,7 +128,7 @@ fn threads_take_turns_where_there_are_more_of_them_than_cpus() {
 fn an_interrupt_prints_and_saves_what_was_measured() {
     let place = Place::new("interrupted");
     for design in ["mmap-sem", "linux"] {
-        let mut command = faultless();
+        let mut command = interruptible();
         command.env("FAULTLESS_RESULTS", place.path("results"));
         command.args(["bench", "mmap1", "--design", design, "-r", "1000", "-w", "0", "-d", "200ms", "--save", design]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");

@@ -83,6 +83,14 @@ pub fn faultless() -> Command {
     Command::new(env!("CARGO_BIN_EXE_faultless"))
 }
 
+/// Returns the command with interrupts as a terminal gives them: whoever runs the tests in the background has them ignored.
+#[allow(dead_code)]
+pub fn interruptible() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_faultless")]);
+    command
+}
+
 /// Returns what the command printed on stdout.
 pub fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
