@@ -5,7 +5,7 @@ mod support;
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
-use support::{err, faultless, out};
+use support::{err, faultless, interruptible, out};
 
 fn stat(arguments: &[&str]) -> Output {
     faultless().arg("stat").args(arguments).output().expect("the command runs")
@@ -172,7 +172,7 @@ fn a_workload_that_finds_no_memory_fails_alone() {
 
 #[test]
 fn what_was_counted_before_an_interrupt_is_printed() {
-    let mut command = faultless();
+    let mut command = interruptible();
     command.args(["stat", "malloc1", "--design", "mmap-sem", "-d", "100ms", "-r", "600", "-e", "faults"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     std::thread::sleep(std::time::Duration::from_millis(700));

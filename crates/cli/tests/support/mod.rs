@@ -84,7 +84,6 @@ pub fn faultless() -> Command {
 }
 
 /// Returns the command with interrupts as a terminal gives them: whoever runs the tests in the background has them ignored.
-#[allow(dead_code)]
 pub fn interruptible() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_faultless")]);
