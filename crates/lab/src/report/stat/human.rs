@@ -154,7 +154,7 @@ mod tests {
         let share = |summary: &Summary| comment("pagefault:spf_vma_changed", summary.mean, Some(1_706_379.0), None);
         assert_eq!(
             line("pagefault:spf_vma_changed", summary, share),
-            "            30,589      pagefault:spf_vma_changed     #   1.79% of faults      ( +-  0.00% )"
+            "            30,589      pagefault:spf_vma_changed     #   1.79% of faults     ( +-  0.00% )"
         );
         let none = line("spf", None, |_| unreachable!());
         assert_eq!(none, "   <not supported>      spf");
