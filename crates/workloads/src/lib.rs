@@ -46,6 +46,7 @@ mod registry;
 mod rounds;
 mod space;
 mod spec;
+mod storing;
 mod sweep;
 mod tlb_flush1;
 mod tlb_flush2;

@@ -3,16 +3,11 @@
 //! Source: will-it-scale (A. Blanchard), "Separate file shared mapping page fault". An operation is a page: the
 //! page cache's own.
 
-use crate::program::{Seat, Step, Worker};
+use crate::program::{Seat, Worker};
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
 use crate::spec::Settings;
-use crate::sweep::Sweep;
+use crate::storing;
 use alloc::boxed::Box;
-
-struct PageFault3<'a> {
-    space: &'a dyn AddressSpace,
-    sweep: Sweep<'a>,
-}
 
 /// Makes a worker.
 pub(crate) fn worker<'a>(
@@ -22,13 +17,5 @@ pub(crate) fn worker<'a>(
 ) -> Result<Box<dyn Worker + 'a>, Refused> {
     let file = space.open(FileName::Own(seat.global), settings.region_bytes, Content::Hole)?;
     let call = MapCall { backing: Backing::Shared(file), ..MapCall::anonymous(settings.region_bytes) };
-    Ok(Box::new(PageFault3 { space, sweep: Sweep::new(space, call) }))
-}
-
-impl Worker for PageFault3<'_> {
-    fn step(&mut self) -> Result<Step, Refused> {
-        let page = self.sweep.next_page()?;
-        self.space.store(page, 0)?;
-        Ok(Step::of(1))
-    }
+    Ok(storing::worker(space, call))
 }
