@@ -26,18 +26,25 @@ cd "$here"
 # shellcheck disable=SC2086  # CARGO_ARGS is a list of words.
 built=$(cargo build --release ${CARGO_ARGS:-} -p faultless-refpage -p faultless-refpage-preload \
     --message-format=json-render-diagnostics)
+# The shared library once more, with its interface's version in its name, so that a later one can stand
+# beside it. A build script's link arguments would be handed on to the preload, which must not have the
+# name: a program that is linked with the library would take the preload for it.
+soname=libfaultless_refpage.so.0
+# shellcheck disable=SC2086
+shared=$(cargo rustc --release ${CARGO_ARGS:-} -p faultless-refpage --crate-type cdylib \
+    --message-format=json-render-diagnostics -- -C "link-arg=-Wl,-soname,$soname")
 file() {
-    printf '%s\n' "$built" | grep -o "\"[^\"]*/$1\"" | tr -d '"' | tail -n 1
+    printf '%s\n' "$1" | grep -o "\"[^\"]*/$2\"" | tr -d '"' | tail -n 1
 }
 version=$(printf '%s\n' "$built" | sed -n 's/.*faultless-refpage[@#]\([0-9.]*\)".*/\1/p' | tail -n 1)
 
 mkdir -p "$to/lib/pkgconfig" "$to/include"
 for name in libfaultless_refpage.a libfaultless_refpage_preload.so; do
-    install -m 644 "$(file "$name")" "$to/lib/$name"
+    install -m 644 "$(file "$built" "$name")" "$to/lib/$name"
 done
-# The name that build.rs gives it: programs look for this one, the linker for the other.
-install -m 644 "$(file libfaultless_refpage.so)" "$to/lib/libfaultless_refpage.so.0"
-ln -sf libfaultless_refpage.so.0 "$to/lib/libfaultless_refpage.so"
+# Programs look for the one name, the linker for the other.
+install -m 644 "$(file "$shared" libfaultless_refpage.so)" "$to/lib/$soname"
+ln -sf "$soname" "$to/lib/libfaultless_refpage.so"
 install -m 644 include/faultless_refpage.h "$to/include/"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" pkgconfig/faultless-refpage.pc.in \
     >"$to/lib/pkgconfig/faultless-refpage.pc"

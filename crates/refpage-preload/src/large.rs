@@ -160,7 +160,7 @@ unsafe fn resize_run(settings: &Settings, next: &Next, run: RawMapping, len: usi
             let tile_len = run.tile_len().unwrap_or(whole);
             Some(RawMapping::from_parts(run.address(), whole, run.kind(), tile_len))
         }
-        _ => pool::extend(&settings.pages, &run, len),
+        _ => pool::extend(settings, &run, len),
     };
     // The slot exists already, so this cannot fail.
     let _ = MAPPINGS.insert(&in_place.unwrap_or(run));

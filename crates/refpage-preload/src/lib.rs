@@ -21,12 +21,14 @@
 //! | `boot` | memory for the short time before that is known |
 //! | `large` | patterned allocations |
 //! | `pool` | runs of patterned pages, reused; `bits`: which of them are free |
+//! | `ahead` | which fresh pages are copied before the program stores to them |
 //! | `report` | what is said on stderr, and the counters |
 
 #![deny(missing_docs)]
 // Its tests do not interpose: they would run on the allocator that they test.
 #![cfg_attr(test, allow(dead_code))]
 
+mod ahead;
 mod bits;
 mod boot;
 mod exports;

@@ -15,6 +15,7 @@
 //! in the second set those in the third are filled again; of the others, those that the kernel says
 //! were written (`refresh_and_tell`), which then are in the third set, too. Freed runs are kept, up
 //! to twice the longest one that was freed (libc's rule), and given back to the system beyond that.
+//! Pages that were never written are copied ahead of the first store where `ahead` expects one.
 //!
 //! # Invariants
 //! - P5 `used` holds a page before its address is handed out, until it is free again.
@@ -31,7 +32,9 @@
 //! state -> READY            | read `start`               | state -> EMPTY, release all pages
 //! ```
 
+use crate::ahead::EVIDENCE;
 use crate::bits::{self, Bits};
+use crate::report;
 use crate::settings::Settings;
 use faultless_refpage::{Kind, RawMapping, RefPage};
 use std::ops::Range;
@@ -48,6 +51,8 @@ const LONGEST: usize = 64 << 20;
 const LONGEST_RUN: usize = 32 << 20;
 /// At least this much is kept of what was freed.
 const LEAST_KEPT: usize = 4 << 20;
+/// Of how many pages the content is looked at, when a run is freed, to see whether they were used.
+const SAMPLES: usize = 16;
 /// The longest period whose multiples runs may begin at.
 const LONGEST_STEP: usize = 64 << 10;
 
@@ -66,6 +71,15 @@ struct Pool {
     nr_used: AtomicUsize,
     stale: Bits,
     copied: Bits,
+    /// Copied ahead, for the user who has the page now.
+    ahead: Bits,
+}
+
+/// Whether a page that is copied ahead will be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guess {
+    Known,
+    Likely,
 }
 
 static POOLS: [Pool; POOLS_LEN] = [const { Pool::new() }; POOLS_LEN];
@@ -88,21 +102,21 @@ pub(crate) fn allocate(settings: &Settings, len: usize, start: usize) -> Option<
         }
         let (all, len, step) = (pool_len / page(), len / page(), step / page());
         if let Some(run) = pool.claim(all, len, step) {
-            return Some(pool.hand_out(&settings.pages, run, start));
+            return Some(pool.hand_out(settings, run, start));
         }
     }
     None
 }
 
 /// Makes a run longer where it is, if the pages behind it are free.
-pub(crate) fn extend(pages: &RefPage, run: &RawMapping, len: usize) -> Option<RawMapping> {
+pub(crate) fn extend(settings: &Settings, run: &RawMapping, len: usize) -> Option<RawMapping> {
     let len = faultless_refpage::round_to_pages(len)?;
     let (pool, pool_len) = pool_of(run)?;
     let (old, new) = (pool.pages(run, run.len()), pool.pages(run, len));
     let is_free = new.end <= pool_len / page() && pool.used.claim(old.end..new.end);
     is_free.then(|| {
         pool.nr_used.fetch_add(new.end - old.end, Ordering::Relaxed); // Relaxed: a hint
-        pool.hand_out(pages, new, run.len())
+        pool.hand_out(settings, new, run.len())
     })
 }
 
@@ -112,6 +126,7 @@ pub(crate) fn release(settings: &Settings, run: &RawMapping, keep: usize) -> boo
     let whole = pool.pages(run, run.len());
     let freed = whole.start + keep.div_ceil(page())..whole.end;
     let len = freed.len() * page();
+    pool.judge(&settings.pages, run, whole.start, &freed);
     // Relaxed, here and below: numbers on their own.
     let longest = LONGEST_FREED.fetch_max(len, Ordering::Relaxed).max(len);
     let most = (2 * longest).max(LEAST_KEPT).min(settings.cache);
@@ -165,6 +180,7 @@ impl Pool {
             nr_used: AtomicUsize::new(0),
             stale: Bits::new(),
             copied: Bits::new(),
+            ahead: Bits::new(),
         }
     }
 
@@ -253,9 +269,19 @@ impl Pool {
     }
 
     /// Makes claimed pages the pattern from byte `start` on.
-    fn hand_out(&self, pages: &RefPage, all: Range<usize>, start: usize) -> RawMapping {
+    fn hand_out(&self, settings: &Settings, all: Range<usize>, start: usize) -> RawMapping {
+        let pages = &settings.pages;
         let run = self.part(all.clone());
         let first = all.start + (start / page()).min(all.len());
+        for (fresh, _) in self.stale.parts(all.clone()).filter(|(_, is_stale)| !*is_stale) {
+            // The caller copies bytes to the pages before `first`.
+            let known = first.clamp(fresh.start, fresh.end);
+            for (part, guess) in [(fresh.start..known, Guess::Known), (known..fresh.end, Guess::Likely)] {
+                if !part.is_empty() {
+                    self.copy_ahead(settings, part, guess);
+                }
+            }
+        }
         for (stale, _) in self.stale.parts(first..all.end).filter(|(_, is_stale)| *is_stale) {
             for (part, is_copied) in self.copied.parts(stale) {
                 self.refresh(pages, &run, all.start, part, is_copied);
@@ -275,11 +301,55 @@ impl Pool {
             // SAFETY: the run is the caller's alone.
             return unsafe { pages.fill(address, range.len(), range.start) };
         }
+        let mut nr_written = 0;
         let learn = |written: Range<usize>| {
+            nr_written += written.len() / page();
             self.copied.insert(first + written.start / page()..first + written.end / page());
         };
         // SAFETY: as above. Refreshing cannot fail inside the mapping.
         let _ = unsafe { pages.refresh_and_tell(run, range, learn) };
+        EVIDENCE.saw(nr_written, part.len() - nr_written);
+    }
+
+    /// Copies fresh pages of a claimed run ahead of the first store, where it is expected.
+    fn copy_ahead(&self, settings: &Settings, fresh: Range<usize>, guess: Guess) {
+        let nr_guessed = if guess == Guess::Known { 0 } else { fresh.len() };
+        let part = self.part(fresh.clone());
+        if !EVIDENCE.claim(&settings.pages, nr_guessed, settings.ahead / page()) {
+            return EVIDENCE.watch(&part);
+        }
+        // SAFETY: the pages are claimed, and the pool's.
+        match unsafe { settings.pages.copy_ahead_raw(&part, 0..part.len()) } {
+            Ok(()) => {
+                self.copied.insert(fresh.clone());
+                self.ahead.insert(fresh.start..fresh.start + nr_guessed);
+                report::count_ahead(settings, part.len());
+            }
+            Err(why) => EVIDENCE.refused(nr_guessed, &why),
+        }
+    }
+
+    /// Looks whether pages of a freed run that were copied ahead have been written since.
+    fn judge(&self, pages: &RefPage, run: &RawMapping, first: usize, freed: &Range<usize>) {
+        let parts = || self.ahead.parts(freed.clone()).filter(|(_, is_ahead)| *is_ahead).map(|(part, _)| part);
+        let nr_ahead: usize = parts().map(|part| part.len()).sum();
+        if nr_ahead == 0 {
+            return;
+        }
+        let step = nr_ahead.div_ceil(SAMPLES);
+        let is_idle = |at: &usize| {
+            let offset = (at - first) * page();
+            // SAFETY: the run is still claimed, and its user has given it up.
+            unsafe { pages.is_pattern_raw(run, offset..offset + page()) }
+        };
+        let (mut nr_looked, mut nr_idle) = (0, 0);
+        for at in parts().flat_map(|part| part.step_by(step)) {
+            nr_looked += 1;
+            nr_idle += usize::from(is_idle(&at));
+        }
+        let nr_idle = nr_ahead * nr_idle / nr_looked;
+        EVIDENCE.saw(nr_ahead - nr_idle, nr_idle);
+        EVIDENCE.settle(self.ahead.remove(freed.clone()));
     }
 
     /// Gives claimed pages back to the system.
@@ -315,7 +385,7 @@ mod tests {
         let settings = settings_for(&[1, 2, 3]);
         reused_runs_are_the_pattern_again(&settings);
         assert!(retire_empty(&settings.pages));
-        freed_memory_is_given_back_beyond_the_limit(&Settings { cache: 64 << 10, ..settings });
+        freed_memory_is_given_back_beyond_the_limit(&Settings { cache: 64 << 10, ahead: 0, ..settings });
     }
 
     fn freed_memory_is_given_back_beyond_the_limit(settings: &Settings) {
@@ -346,7 +416,7 @@ mod tests {
             let is_pattern = bytes(&run).iter().enumerate().all(|(i, byte)| *byte == (i % 3) as u8 + 1);
             assert!(is_pattern, "round {round}");
             bytes(&run)[round * 100..].fill(9);
-            let longer = extend(&settings.pages, &run, run.len() + 100_000).unwrap();
+            let longer = extend(settings, &run, run.len() + 100_000).unwrap();
             let new = &bytes(&longer)[run.len()..];
             assert!(new.iter().enumerate().all(|(i, byte)| *byte == ((run.len() + i) % 3) as u8 + 1));
             assert!(release(settings, &longer, if round % 2 == 0 { 0 } else { run.len() }));

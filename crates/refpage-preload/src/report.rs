@@ -15,6 +15,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static FILLED: AtomicU64 = AtomicU64::new(0);
 static PATTERNED: AtomicU64 = AtomicU64::new(0);
+static AHEAD: AtomicU64 = AtomicU64::new(0);
 
 /// A line on the stack; what does not fit is cut off.
 struct Line {
@@ -73,6 +74,13 @@ pub(crate) fn count_patterned(settings: &Settings, len: usize) {
     }
 }
 
+/// Counts bytes that were copied ahead of the first store, if counters were asked for.
+pub(crate) fn count_ahead(settings: &Settings, len: usize) {
+    if settings.stats.is_some() {
+        AHEAD.fetch_add(len as u64, Relaxed);
+    }
+}
+
 /// Runs when the program exits.
 extern "C" fn at_exit() {
     if let Some(path) = settings::settings().and_then(|settings| settings.stats) {
@@ -99,12 +107,13 @@ fn write_counters(fd: i32) {
     write_line(
         fd,
         format_args!(
-            "pid={pid} calls={} allocated_bytes={} patterned_bytes={} tiled_bytes={} filled_bytes={} tiles_made={} tile_bytes={} areas={}",
+            "pid={pid} calls={} allocated_bytes={} patterned_bytes={} tiled_bytes={} filled_bytes={} ahead_bytes={} tiles_made={} tile_bytes={} areas={}",
             CALLS.load(Relaxed),
             BYTES.load(Relaxed),
             PATTERNED.load(Relaxed),
             stats.tiled_bytes,
             FILLED.load(Relaxed),
+            AHEAD.load(Relaxed),
             stats.tiles_made,
             stats.tile_bytes,
             stats.areas,

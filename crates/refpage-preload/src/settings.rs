@@ -7,6 +7,7 @@
 //! | `FAULTLESS_LARGE` | `map` (reference pages), `fill`, `pass` | `map` |
 //! | `FAULTLESS_SMALL` | `pass`, `fill` | `pass` |
 //! | `FAULTLESS_CACHE` | a size: how much freed memory is kept for reuse at most; `0` unmaps at once | `64M` |
+//! | `FAULTLESS_AHEAD` | a size: how much may be copied ahead of its first store, unproven; `0` never | `16M` |
 //! | `FAULTLESS_WARN` | `1`: say once on stderr when pages had to be filled | `0` |
 //! | `FAULTLESS_STATS` | a file to which a line of counters is appended at exit | none |
 //!
@@ -25,6 +26,8 @@ const MOST_PATTERN_BYTES: usize = 4096;
 const DEFAULT_THRESHOLD: usize = 128 << 10;
 /// As much as libc's allocator may keep, by its own rule for large blocks.
 const DEFAULT_CACHE: usize = 64 << 20;
+/// A program's first large buffers, such as a page's bitmaps.
+const DEFAULT_AHEAD: usize = 16 << 20;
 const DEFAULT_PATTERN: u8 = 0xAA;
 
 const UNREAD: u8 = 0;
@@ -48,6 +51,7 @@ pub(crate) struct Settings {
     pub(crate) pages: RefPage,
     pub(crate) threshold: usize,
     pub(crate) cache: usize,
+    pub(crate) ahead: usize,
     pub(crate) large: Treatment,
     pub(crate) small: Treatment,
     pub(crate) stats: Option<&'static CStr>,
@@ -143,6 +147,7 @@ fn read() -> Option<Settings> {
         })
         .unwrap_or(DEFAULT_THRESHOLD),
         cache: value(c"FAULTLESS_CACHE", "a size such as 32M, or 0", parse_size).unwrap_or(DEFAULT_CACHE),
+        ahead: value(c"FAULTLESS_AHEAD", "a size such as 8M, or 0", parse_size).unwrap_or(DEFAULT_AHEAD),
         large: value(c"FAULTLESS_LARGE", "map, fill or pass", parse_treatment).unwrap_or(Treatment::Map),
         small: value(c"FAULTLESS_SMALL", "pass or fill", |text| {
             parse_treatment(text).filter(|small| *small != Treatment::Map)
@@ -233,6 +238,7 @@ pub(crate) mod tests {
             pages: RefPage::new(content).unwrap(),
             threshold: DEFAULT_THRESHOLD,
             cache: DEFAULT_CACHE,
+            ahead: DEFAULT_AHEAD,
             large: Treatment::Map,
             small: Treatment::Pass,
             stats: None,

@@ -3,7 +3,7 @@
 mod support;
 
 use std::process::{Command, Output};
-use support::{folder, has, run_with, seen};
+use support::{counter, folder, has, run_with, seen};
 
 /// Runs a program that allocates 3 MB.
 fn run(variables: &[(&str, &str)]) -> Output {
@@ -34,6 +34,7 @@ fn wrong_values_are_named_and_the_defaults_stand() {
         ("FAULTLESS_SMALL", "map", "pass or fill"),
         ("FAULTLESS_LARGE", "tile", "map, fill or pass"),
         ("FAULTLESS_CACHE", "-1", "a size such as 32M, or 0"),
+        ("FAULTLESS_AHEAD", "much", "a size such as 8M, or 0"),
         ("FAULTLESS_WARN", "yes", "0 or 1"),
     ] {
         assert_says(&[(name, value)], words);
@@ -50,6 +51,7 @@ fn right_values_say_nothing() {
     for variables in [
         &[("FAULTLESS_PATTERN", "0xAA"), ("FAULTLESS_THRESHOLD", "1M")][..],
         &[("FAULTLESS_SMALL", "fill"), ("FAULTLESS_LARGE", "pass")],
+        &[("FAULTLESS_AHEAD", "0")],
         &[("FAULTLESS_CACHE", "0"), ("FAULTLESS_WARN", "1"), ("FAULTLESS_STATS", "")],
     ] {
         let output = run(variables);
@@ -97,11 +99,4 @@ fn counters_are_appended_at_exit() {
     run(&[("FAULTLESS_STATS", file.to_str().unwrap()), ("FAULTLESS_LARGE", "fill")]);
     assert!(number("filled_bytes=") >= 3_000_000);
     assert_eq!(number("tiled_bytes="), 0);
-}
-
-/// Returns a counter of the first line.
-fn counter(file: &std::path::Path, name: &str) -> u64 {
-    let text = std::fs::read_to_string(file).unwrap();
-    let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
-    word.parse().unwrap()
 }

@@ -67,6 +67,16 @@ impl RefPage {
         Ok(())
     }
 
+    /// Returns how many of a mapping's first pages, 256 at most, were asked about, and how many of
+    /// them were written; nothing where the kernel does not tell.
+    pub fn count_written(&self, raw: &RawMapping) -> Option<(usize, usize)> {
+        let page = sys::page_len();
+        let mut words = [0; BATCH];
+        let wanted = (raw.len / page).min(BATCH);
+        let got = read_pagemap(&mut words[..wanted], raw.address.addr() / page)?;
+        Some((got, words[..got].iter().filter(|word| is_written(**word)).count()))
+    }
+
     /// Refreshes the first pages of a range and returns how many bytes they are.
     ///
     /// # Safety

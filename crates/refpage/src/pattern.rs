@@ -83,10 +83,13 @@ impl Pattern {
         rest.chunks_mut(block.len()).for_each(|chunk| chunk.copy_from_slice(&block[..chunk.len()]));
     }
 
-    /// Returns whether `bytes` are the pattern from its first byte on.
-    pub(crate) fn matches(&self, bytes: &[u8]) -> bool {
+    /// Returns whether `bytes`, whose first is byte `offset` of an allocation, are the pattern.
+    pub(crate) fn matches(&self, bytes: &[u8], offset: usize) -> bool {
         let block = self.block();
-        bytes.chunks(block.len()).all(|chunk| chunk == &block[..chunk.len()])
+        let phase = offset % self.len;
+        let (head, rest) = bytes.split_at(bytes.len().min(block.len() - phase));
+        head == &block[phase..phase + head.len()]
+            && rest.chunks(block.len()).all(|chunk| chunk == &block[..chunk.len()])
     }
 }
 
@@ -112,7 +115,12 @@ mod tests {
                 pattern.fill(&mut got, offset);
                 assert_eq!(got, expected(&content, offset, got.len()), "{len} at {offset}");
             }
-            assert!(pattern.matches(&expected(&content, 0, 10_000)));
+            for offset in [0, 1, 4095, 12_345] {
+                let mut bytes = expected(&content, offset, 10_000);
+                assert!(pattern.matches(&bytes, offset), "{len} at {offset}");
+                bytes[9_999] ^= 1;
+                assert!(!pattern.matches(&bytes, offset), "{len} at {offset}");
+            }
             // SAFETY: the pattern is not used below.
             unsafe { pattern.free() };
         }

@@ -181,6 +181,27 @@ impl RefPage {
         areas::give_back(raw.areas());
     }
 
+    /// Copies the pages of a range now that stores would copy later, one by one, where the kernel can
+    /// (Linux 5.14). It changes no byte.
+    ///
+    /// # Safety
+    /// The mapping came from this pattern, and the range lies inside it, in whole pages.
+    pub unsafe fn copy_ahead_raw(&self, raw: &RawMapping, range: Range<usize>) -> Result<(), Error> {
+        // SAFETY: the caller's promise; the advice leaves the content alone.
+        let done = unsafe { sys::advise(raw.address.add(range.start), range.len(), libc::MADV_POPULATE_WRITE) };
+        done.map_err(|errno| tile::refused("madvise(MADV_POPULATE_WRITE)", errno, range.len()))
+    }
+
+    /// Returns whether a range of a mapping reads as the pattern now.
+    ///
+    /// # Safety
+    /// The mapping came from this pattern, the range lies inside it, and nobody writes to it meanwhile.
+    pub unsafe fn is_pattern_raw(&self, raw: &RawMapping, range: Range<usize>) -> bool {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { raw.bytes(range.clone()) };
+        self.place.pattern().matches(bytes, range.start)
+    }
+
     /// Returns a range of a mapping to the pattern, and its pages to the system.
     ///
     /// # Safety

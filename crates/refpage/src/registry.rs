@@ -11,6 +11,9 @@
 //! root (static) -> branch (32 KiB) -> leaf (64 KiB): pages and kind | tile length
 //! ```
 //!
+//! The lowest and the highest address that were ever inserted are kept beside it: most addresses that
+//! are asked about belong to others, and lie elsewhere.
+//!
 //! Nodes are mapped when first needed and never freed; of each, only the pages in use cost memory.
 //!
 //! # Invariants
@@ -20,7 +23,7 @@
 use crate::raw::{Kind, RawMapping};
 use crate::{Error, sys};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 const BITS: usize = 12;
 const FANOUT: usize = 1 << BITS;
@@ -40,6 +43,8 @@ struct Branch([AtomicPtr<Leaf>; FANOUT]);
 #[derive(Debug)]
 pub struct Registry {
     root: [AtomicPtr<Branch>; FANOUT],
+    lowest: AtomicUsize,
+    highest: AtomicUsize,
 }
 
 impl Default for Registry {
@@ -51,7 +56,8 @@ impl Default for Registry {
 impl Registry {
     /// Returns an empty registry, fit for a static.
     pub const fn new() -> Registry {
-        Registry { root: [const { AtomicPtr::new(ptr::null_mut()) }; FANOUT] }
+        let root = [const { AtomicPtr::new(ptr::null_mut()) }; FANOUT];
+        Registry { root, lowest: AtomicUsize::new(usize::MAX), highest: AtomicUsize::new(0) }
     }
 
     /// Adds a mapping.
@@ -61,6 +67,9 @@ impl Registry {
         let branch = node(&self.root[first]).ok_or(no_memory)?;
         let leaf = node(&branch.0[second]).ok_or(no_memory)?;
         let slot = &leaf.0[third];
+        // Relaxed: who has the address got it from a thread that had done this.
+        self.lowest.fetch_min(raw.address.addr(), Ordering::Relaxed);
+        self.highest.fetch_max(raw.address.addr(), Ordering::Relaxed);
         // Relaxed: published by the first word (I11).
         slot.tile_len.store(raw.tile_len as u64, Ordering::Relaxed);
         // ORDER: Release pairs with the Acquire in `find`.
@@ -84,6 +93,11 @@ impl Registry {
     }
 
     fn slot(&self, address: usize) -> Option<&Slot> {
+        // Relaxed: as in `insert`.
+        let (lowest, highest) = (self.lowest.load(Ordering::Relaxed), self.highest.load(Ordering::Relaxed));
+        if address < lowest || address > highest {
+            return None;
+        }
         let [first, second, third] = digits(address)?;
         let branch = existing(&self.root[first])?;
         let leaf = existing(&branch.0[second])?;

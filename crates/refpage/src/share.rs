@@ -71,7 +71,7 @@ fn check_content(content: &[u8], fd: i32, len: usize) -> Result<(), Error> {
 fn matches_file(pattern: &Pattern, fd: i32, len: usize) -> Result<bool, Error> {
     let mapped = sys::map_file(len, fd).map_err(|errno| tile::refused("mmap", errno, len))?;
     // SAFETY: the mapping is as long as the sealed file, so every byte can be read.
-    let is_match = pattern.matches(unsafe { std::slice::from_raw_parts(mapped, len) });
+    let is_match = pattern.matches(unsafe { std::slice::from_raw_parts(mapped, len) }, 0);
     // SAFETY: nobody else knows the mapping.
     unsafe { sys::unmap(mapped, len) };
     Ok(is_match)

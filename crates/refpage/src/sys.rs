@@ -1,8 +1,9 @@
 //! The system calls, each under a name that says what it is for here.
 //!
 //! # Guarantee
-//! Only calls and flags of Linux 5.4 are *needed*; the one newer flag, `MFD_NOEXEC_SEAL` (6.3), is
-//! dropped where the kernel does not know it. Nothing here allocates.
+//! Only calls and flags of Linux 5.4 are *needed*. Of the two newer ones, `MFD_NOEXEC_SEAL` (6.3) is
+//! dropped where the kernel does not know it, and without `MADV_POPULATE_WRITE` (5.14) pages are
+//! copied by the stores. Nothing here allocates.
 
 use std::io::Error as IoError;
 use std::ptr;

@@ -69,6 +69,20 @@ fn a_c_program_links_dynamically() {
 }
 
 #[test]
+fn a_program_that_links_the_library_has_it_under_the_preload_too() {
+    if !has("gcc") || !has("pkg-config") || !has("readelf") {
+        return;
+    }
+    let preload = prefix().join("lib/libfaultless_refpage_preload.so");
+    let text = run(Command::new("readelf").arg("-d").arg(&preload));
+    assert!(text.contains("soname: [libfaultless_refpage_preload.so]"), "{text}");
+    let program = compile("check-preloaded", &pkg_config(&["--libs"]));
+    let lib = prefix().join("lib");
+    let found = Command::new(program).env("LD_LIBRARY_PATH", lib).env("LD_PRELOAD", preload).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "ok\n", "{}", String::from_utf8_lossy(&found.stderr));
+}
+
+#[test]
 fn the_shared_library_has_a_versioned_name() {
     if !has("readelf") {
         return;

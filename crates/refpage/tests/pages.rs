@@ -3,7 +3,7 @@
 mod support;
 
 use faultless_refpage::{Error, Kind, Options, RefPage, TileLen};
-use support::{assert_pattern, content};
+use support::{assert_pattern, content, skip};
 
 const LENGTHS: [usize; 7] = [1, 4095, 4096, 130_000, 300_000, 5 << 20, 40 << 20];
 
@@ -249,4 +249,28 @@ fn refresh_keeps_pages_and_restores_the_pattern() {
             unsafe { pages.unmap_raw(raw) };
         }
     }));
+}
+
+#[test]
+fn pages_that_are_copied_ahead_are_the_pattern_and_count_as_written() {
+    let (page, content) = (4096, content(12));
+    let pages = RefPage::new(&content).unwrap();
+    let raw = pages.map_raw(64 * page, 1).unwrap();
+    assert_eq!(pages.count_written(&raw), Some((64, 0)));
+    // SAFETY: the mapping is this test's.
+    let copied = unsafe { pages.copy_ahead_raw(&raw, 16 * page..48 * page) };
+    match copied {
+        Ok(()) => assert_eq!(pages.count_written(&raw), Some((64, 32))),
+        Err(why) => skip(&why.to_string()),
+    }
+    // SAFETY: as above.
+    unsafe {
+        assert_pattern(std::slice::from_raw_parts(raw.address(), raw.len()), &content, 0);
+        assert!(pages.is_pattern_raw(&raw, 0..raw.len()));
+        assert!(pages.is_pattern_raw(&raw, 5 * page..6 * page));
+        *raw.address().add(6 * page - 1) ^= 1;
+        assert!(!pages.is_pattern_raw(&raw, 5 * page..6 * page));
+        assert!(pages.is_pattern_raw(&raw, 6 * page..raw.len()));
+        pages.unmap_raw(raw);
+    }
 }

@@ -78,3 +78,10 @@ pub fn seen(output: &Output) -> String {
 pub fn assert_ok(output: &Output) {
     assert_eq!(seen(output), "exit status: 0\n--- stdout\nok\n\n--- stderr\n");
 }
+
+/// Returns a counter of a file's first line, such as `FAULTLESS_STATS` makes them.
+pub fn counter(file: &Path, name: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap();
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
+    word.parse().unwrap()
+}
