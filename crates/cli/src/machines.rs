@@ -51,8 +51,8 @@ enum Action {
   faultless machines calibrate --out my-machine.toml
 
 Measures loads, read-modify-writes, fences, lines that another CPU has written (read, changed, handed over), contended \
-additions, wake-ups, zeroing and copying pages, and fits the cost of instructions on page_fault1 and mmap1 under mmap-sem on \
-one CPU. Takes about half a minute; nothing else should run. `faultless check calibration` says how good it is.")]
+additions, wake-ups, zeroing and copying pages in each cache and in memory, and fits the cost of instructions on page_fault3 and \
+mmap2 under mmap-sem on one CPU. Takes about half a minute; nothing else should run. `faultless check calibration` says how good it is.")]
 struct CalibrateArgs {
     /// Where the file goes. Unless said: here.toml in the folder that FAULTLESS_MACHINES names, otherwise in
     /// faultless/machines in the user's data folder (XDG_DATA_HOME or ~/.local/share); --machine here reads it from there.

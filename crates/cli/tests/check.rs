@@ -47,6 +47,7 @@ fn what_was_not_understood_is_an_error_of_usage_that_says_what() {
         (vec!["schedules", "--design", "spf-v12"], "spf-v12"),
         (vec!["schedules", "--world", "zip"], "zip"),
         (vec!["schedules", "--runs", "0"], "0"),
+        (vec!["schedules", "--mutant", "gather-ignored"], "gathers-ignored"),
         (vec!["schedules", "--replay", "nonsense"], "no schedule"),
         (vec!["schedules", "--replay", &line.replace("schedule-1", "schedule-2")], "version 2"),
         (vec!["schedules", "--replay", &line.replace("+l1", "+q")], "\"q\""),
@@ -67,12 +68,48 @@ fn a_schedule_can_be_replayed() {
     assert!(out.contains("passes") && err.is_empty(), "{out}{err}");
 }
 
+/// A program that nobody would draw: more mappings of one frame than its count has room for.
+#[test]
+fn a_panic_inside_says_who_did_what_and_ends_with_code_1() {
+    let line = "schedule-1:mmap-sem:rwsem-2012:narrow:-:O13+O14+O15+l14+l15+l13:0:";
+    let output = faultless(&["schedules", "--replay", line]);
+    let (out, err) = texts(&output);
+    assert_eq!((output.status.code(), err.as_str()), (Some(1), ""), "{out}");
+    for part in ["thread 0 on CPU 0 in ", "mapped too often", "length ", &format!("--replay {line}")] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let output = faultless(&["schedules", "--format", "json", "--replay", line]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(value["checks"]["schedules"]["failures"][0]["line"], line);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_deadlock_inside_says_who_waits_where() {
+    let args = ["schedules", "--mutant", "steal-forgets-line", "--runs", "1000", "--design", "mmap-sem"];
+    let output = faultless(&args);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    for part in
+        ["deadlock: thread", "sleeps at", "seed      1", "shortest", "replay    faultless check schedules --replay"]
+    {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let line = out.lines().find_map(|line| line.strip_prefix("replay    faultless check schedules --replay "));
+    let again = faultless(&["schedules", "--replay", line.expect("a line")]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(texts(&again).0.contains("deadlock: thread"), "{}", texts(&again).0);
+}
+
 #[cfg(not(feature = "mutants"))]
 #[test]
 fn without_the_feature_mutants_the_command_says_how_to_build_it() {
-    for args in
-        [vec!["mutants"], vec!["schedules", "--replay", "schedule-1:spf-v11:rwsem-v8:zap:gathers-ignored:s0_d0-1:1:"]]
-    {
+    for args in [
+        vec!["mutants"],
+        vec!["schedules", "--mutant", "gathers-ignored"],
+        vec!["schedules", "--replay", "schedule-1:spf-v11:rwsem-v8:zap:gathers-ignored:s0_d0-1:1:"],
+    ] {
         let output = faultless(&args);
         assert_eq!(output.status.code(), Some(2));
         assert!(texts(&output).1.contains("--features mutants"), "{args:?}");

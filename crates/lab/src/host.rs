@@ -23,6 +23,16 @@ pub fn cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Returns how large the first CPU's cache of a level is that holds data.
+pub fn cache_kib(level: u32) -> Option<usize> {
+    let indices = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?.flatten().map(|entry| entry.path());
+    let said = |path: &std::path::Path, what| fs::read_to_string(path.join(what)).unwrap_or_default().trim().to_owned();
+    let is_wanted =
+        |path: &std::path::PathBuf| said(path, "level") == level.to_string() && said(path, "type") != "Instruction";
+    let size = said(&indices.into_iter().find(is_wanted)?, "size");
+    size.strip_suffix('K')?.parse().ok()
+}
+
 fn model() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

@@ -64,8 +64,9 @@ fn a_program_that_makes_no_sense_is_run_all_the_same() {
 #[cfg(feature = "mutants")]
 mod with_mutants {
     use super::*;
-    use faultless_lab::schedules::mutants::{self, Entry};
+    use faultless_lab::schedules::mutants::{self, Entry, Step};
     use faultless_platform::mutants::Mutant;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn put_before_flush() -> Setup {
         Setup { mutant: Some(Mutant::PutBeforeFlush), ..setup(600) }
@@ -114,9 +115,20 @@ mod with_mutants {
     #[test]
     fn the_table_tells_those_that_are_found_from_those_that_survive() {
         let setup = setup(20);
-        let table = mutants::table(&setup, 2, &|_| ()).expect("room");
+        let (seeds, rows) = (AtomicU64::new(0), AtomicU64::new(0));
+        let told = |step: Step<'_>| match step {
+            Step::Begun(_) => 0,
+            Step::Seed => seeds.fetch_add(1, Ordering::Relaxed),
+            Step::Ended(_) => rows.fetch_add(1, Ordering::Relaxed),
+        };
+        let table = mutants::table(&setup, 2, &|step| {
+            told(step);
+        })
+        .expect("room");
         assert_eq!((table.unbroken.nr_killed, table.unbroken.worst()), (0, Some(20)));
         assert!(!table.is_clean(), "twenty schedules do not find them all");
+        let (seeds, nr_rows) = (seeds.load(Ordering::Relaxed), rows.load(Ordering::Relaxed));
+        assert_eq!((seeds, nr_rows), (mutants::nr_steps(2), mutants::KNOWN_BUGS.len() as u64 + 1));
         let counted = table.rows.iter().find(|row| row.bug.number == Some(16)).expect("listed");
         assert!(counted.is_settled() && counted.worst() < Some(20));
     }

@@ -238,4 +238,6 @@ pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(stashes
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+mod orders;
+#[cfg(test)]
 mod tests;

@@ -245,6 +245,7 @@ impl Processor for Count {
     type AtomicUsize = Counting<<Native as Processor>::AtomicUsize>;
     type AtomicPtr<T> = Counting<<Native as Processor>::AtomicPtr<T>>;
 
+    // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering) {
         with_machine(|machine| machine.lock().figures[Native::cpu()].fences += 1);
         Native::fence(order);

@@ -110,6 +110,7 @@ pub trait Processor: Sized + 'static {
     type AtomicPtr<T>: Atomic<Value = *mut T>;
 
     /// Orders memory accesses as `core::sync::atomic::fence` does.
+    // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering);
 
     /// Returns the number of CPU slots of this machine, 1 to [`MAX_CPUS`](crate::MAX_CPUS).
@@ -135,6 +136,10 @@ pub trait Processor: Sized + 'static {
 
     /// Returns the time in ns since some fixed instant.
     fn now() -> u64;
+    /// Returns the same time for those who watch; on a machine of our own making, looking at it takes none.
+    fn watch_clock() -> u64 {
+        Self::now()
+    }
 
     /// Waits until `condition` holds. The condition reads atomics of this platform only and has no side effects.
     /// Serves shootdowns meanwhile, unless interrupts are off.

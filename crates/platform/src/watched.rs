@@ -1,8 +1,10 @@
 //! Any machine, with somebody who is told what happens on it.
 //!
 //! # Guarantee
-//! Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`] goes to the machine's [`Sink`], by the
-//! thread that it happened to. On `P` itself events compile to nothing, so whoever wants none pays for none.
+//! * Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`] goes to the machine's [`Sink`], if it has one, by the
+//!   thread that it happened to. On `P` itself events compile to nothing, so whoever wants none pays for none.
+//! * Watching makes no access of the machine's and reads no clock but [`Processor::watch_clock`]: where that takes no
+//!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
 use crate::{
     Access, Bulk, CpuSet, Entry, Event, InterruptHandler, Ordering, Platform, Processor, StartError, ThreadToken,
@@ -21,7 +23,7 @@ pub struct Happening {
     pub cpu: usize,
     /// To whom.
     pub thread: ThreadToken,
-    /// Reads the machine's clock.
+    /// Reads the machine's clock; see [`Processor::watch_clock`].
     pub now: fn() -> u64,
 }
 
@@ -38,16 +40,21 @@ pub enum Watched<P> {
     Never(core::convert::Infallible, PhantomData<P>),
 }
 
-/// A machine of `P`, and who is told.
+/// A machine of `P`, and who is told, if anybody is.
 pub struct Machine<P: Threads> {
     machine: P::Machine,
-    sink: Arc<dyn Sink>,
+    sink: Option<Arc<dyn Sink>>,
 }
 
 impl<P: Threads> Machine<P> {
     /// Lets `sink` be told what happens on `machine`.
     pub fn new(machine: P::Machine, sink: Arc<dyn Sink>) -> Self {
-        Self { machine, sink }
+        Self { machine, sink: Some(sink) }
+    }
+
+    /// Lets nobody be told.
+    pub fn unwatched(machine: P::Machine) -> Self {
+        Self { machine, sink: None }
     }
 
     /// Returns the machine itself.
@@ -76,8 +83,8 @@ impl<P: Processor> Processor for Watched<P> {
     const WATCHED: bool = true;
 
     #[inline]
+    // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering) {
-        // ORDER: the caller's; it names the pair.
         P::fence(order);
     }
     fn nr_cpus() -> usize {
@@ -113,6 +120,9 @@ impl<P: Processor> Processor for Watched<P> {
     fn now() -> u64 {
         P::now()
     }
+    fn watch_clock() -> u64 {
+        P::watch_clock()
+    }
     fn spin_until(condition: impl FnMut() -> bool) {
         P::spin_until(condition);
     }
@@ -131,7 +141,7 @@ impl<P: Processor> Processor for Watched<P> {
         // Nobody is told of what happens to a thread whose locals are being taken down.
         let _ = SINK.try_with(|sink| {
             if let Some(sink) = &*sink.borrow() {
-                sink.note(&Happening { event, cpu: P::cpu(), thread: P::current(), now: P::now });
+                sink.note(&Happening { event, cpu: P::cpu(), thread: P::current(), now: P::watch_clock });
             }
         });
     }
@@ -184,7 +194,7 @@ where
 
     fn run(machine: &Self::Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
         P::run(&machine.machine, first, &|thread| {
-            tell(Some(Arc::clone(&machine.sink)));
+            tell(machine.sink.clone());
             body(thread);
         });
         // A simulated machine's threads all run on the calling one.

@@ -22,6 +22,7 @@ impl Processor for Sim {
     type AtomicPtr<T> = Simulated<Carrier<T>>;
 
     #[inline]
+    // ORDER: the caller's: it decides what the fence costs; one OS thread runs all CPUs.
     fn fence(order: Ordering) {
         if order == Ordering::SeqCst {
             engine::fence();
@@ -59,6 +60,9 @@ impl Processor for Sim {
     }
     fn now() -> u64 {
         engine::read_clock()
+    }
+    fn watch_clock() -> u64 {
+        engine::look_at_clock()
     }
     fn spin_until(condition: impl FnMut() -> bool) {
         engine::spin_until(None, condition);

@@ -1,6 +1,6 @@
 //! The platform's contracts, and what a run costs, on simulated CPUs.
 
-use faultless_platform::{Atomic, AtomicInteger, CpuSet, Ordering, Platform, Processor, Threads};
+use faultless_platform::{Atomic, AtomicInteger, Bulk, CpuSet, Ordering, Platform, Processor, Threads};
 use faultless_sim::{Failure, Figures, LineAllocator, Machine, Sim, Spec, isolate};
 use std::panic::resume_unwind;
 
@@ -134,6 +134,55 @@ fn sleepers_are_woken_in_order_and_more_threads_than_cpus_take_turns() {
     });
     assert_eq!(done, Ok(()));
     assert_eq!(order.load(Ordering::Relaxed), 6);
+}
+
+/// Returns how long a round of filling so many pages takes on CPU 0 of `here`, when `filler` has filled them before.
+fn filling(nr_pages: usize, filler: usize) -> u64 {
+    let numbers = [
+        ("memory.zero_warm_ns", 50.0),
+        ("memory.zero_hot_ns", 20.0),
+        ("memory.zero_cold_ns", 200.0),
+        ("memory.cache_kib_per_core", 64.0),
+        ("memory.cache_kib_per_complex", 1024.0),
+    ];
+    let spec = numbers.iter().fold(Spec::preset("here").expect("a preset"), |spec, &(key, value)| {
+        spec.with_number(key, value, "a test").expect("a number")
+    });
+    let region = vec![0_u128; nr_pages * 4096 / 16 + 256];
+    let base = region.as_ptr().addr().next_multiple_of(4096);
+    let (done, took) = (Word::new(0), Wide::new(0));
+    let ran = isolate(|| {
+        let machine = Machine::new(&spec, 2, 1).expect("two CPUs");
+        Sim::run(&machine, 2, &|thread| {
+            Sim::enter();
+            // SAFETY: the pages lie in the region, and one thread at a time fills them.
+            let fill =
+                || (0..nr_pages).for_each(|page| unsafe { Sim::bulk((base + page * 4096) as *mut u8, Bulk::Zero) });
+            if thread == filler {
+                fill();
+                done.store(1, Ordering::Release);
+            }
+            if thread == 0 {
+                Sim::spin_until(|| done.load(Ordering::Acquire) == 1);
+                let began_ns = Sim::now();
+                fill();
+                took.store((Sim::now() - began_ns) / nr_pages as u64, Ordering::Relaxed);
+            }
+            Sim::leave();
+        });
+    });
+    assert_eq!(ran, Ok(()));
+    drop(region);
+    took.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_page_costs_what_the_cache_says_in_which_it_lies() {
+    let is_near = |ns: u64, wanted: u64| ns.abs_diff(wanted) <= wanted / 10 + 3;
+    for (nr_pages, filler, wanted) in [(8, 0, 20), (128, 0, 50), (8, 1, 50), (512, 0, 200)] {
+        let ns = filling(nr_pages, filler);
+        assert!(is_near(ns, wanted), "{nr_pages} pages that {filler} filled: {ns} ns, not {wanted}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
-//! | [`RwSemaphore`]: [`Rwsem2012`], [`RwsemV8`] | an address space | sleeping |
+//! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`] | an address space | sleeping |
 //! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
 //!
 //! # Who may call what where
@@ -29,9 +29,9 @@
 //! # Example
 //! ```
 //! use faultless_platform::{Processor, Threads, native::{Machine, Native}};
-//! use faultless_sync::{PerCpuCounter, RwSemaphore, RwsemV8};
+//! use faultless_sync::{PerCpuCounter, RwSemaphore, Rwsem};
 //!
-//! let (space, nr_faults) = (RwsemV8::<Native>::new(), PerCpuCounter::<Native>::new(2));
+//! let (space, nr_faults) = (Rwsem::<Native>::new(), PerCpuCounter::<Native>::new(2));
 //! Native::run(&Machine::new(2), 4, &|_| {
 //!     Native::enter();
 //!     let write = space.write();
@@ -71,8 +71,7 @@ pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rwsem::{
-    Patches, ReadGuard, RwSemaphore, Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, Series2012, SeriesV8,
-    Timed, WriteGuard, with_semaphore,
+    Generation, Patches, ReadGuard, RwSemaphore, Rwsem, SEMAPHORES, SemaphoreVisitor, Timed, WriteGuard, with_semaphore,
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};

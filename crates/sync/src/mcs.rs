@@ -168,8 +168,8 @@ impl<P: Processor> Turn<'_, P> {
     }
 
     fn try_detach(&self, before: *mut Node<P>) -> bool {
-        // ORDER: Acquire as in `detach`.
-        let marked = self.node.link.compare_exchange(before, busy::<P>(), Ordering::Acquire, Ordering::Relaxed);
+        // Relaxed: `detach` has read the same store, with Acquire; a node that has left is never named to us again.
+        let marked = self.node.link.compare_exchange(before, busy::<P>(), Ordering::Relaxed, Ordering::Relaxed);
         if marked.is_err() {
             return false;
         }

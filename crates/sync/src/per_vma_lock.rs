@@ -61,14 +61,20 @@ impl<P: Processor> PerVmaLock<P> {
     #[inline]
     #[track_caller]
     pub fn try_read(&self) -> Option<PerVmaReadGuard<'_, P>> {
-        // ORDER: Acquire pairs with the Release in `write_unlock`.
-        let is_shared = self.word.fetch_add(READER, Ordering::Acquire) & WRITER == 0;
+        let is_shared = self.knock() & WRITER == 0;
         if !is_shared {
             self.read_unlock();
         }
         // Lazily: a guard made in vain would give a share back when dropped.
         let is_told = tried::<P>(is_shared, NAME, self.address(), Holding::Shared);
         is_told.then(|| PerVmaReadGuard { lock: self, is_thread_bound: PhantomData })
+    }
+
+    /// Counts a reader in; returns what the word was.
+    #[inline]
+    fn knock(&self) -> u32 {
+        // ORDER: Acquire pairs with the Release in `write_unlock`.
+        self.word.fetch_add(READER, Ordering::Acquire)
     }
 
     fn address(&self) -> usize {
@@ -84,14 +90,20 @@ impl<P: Processor> PerVmaLock<P> {
     #[track_caller]
     pub fn write_lock(&self) {
         let (wanted, mut wait) = (Wanted::<P>::begin(NAME), Wait::None);
-        // ORDER: Acquire pairs with the Release in `read_unlock`: what readers did is seen.
-        let before = self.word.fetch_or(WRITER, Ordering::Acquire);
+        let before = self.shut_out();
         assert_eq!(before & WRITER, 0, "I1: a locked area is locked again");
         if before != 0 {
             self.wait_for_readers();
             wait = Wait::Some;
         }
         wanted.taken(NAME, self.address(), Holding::Alone, wait);
+    }
+
+    /// Keeps readers out from now on; returns what the word was.
+    #[inline]
+    fn shut_out(&self) -> u32 {
+        // ORDER: Acquire pairs with the Release in `read_unlock`: what readers did is seen.
+        self.word.fetch_or(WRITER, Ordering::Acquire)
     }
 
     /// Lets readers in again.

@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //! * I1 a CPU's counts are changed by the owner of its slot alone, and only grow (modulo 2^64).
-//! * I2 a side is empty if the sum of its gone, read first, equals the sum of its come, read after a fence: a reader that
-//!   is seen to have gone is seen to have come, so that nobody's going makes up for another one's coming.
+//! * I2 a side is empty if the sum of its gone, read first, equals the sum of its come: a reader that is seen to have gone is
+//!   seen to have come, so that nobody's going makes up for another one's coming.
 //! * I3 a grace period ends after both sides were seen empty once since its beginning.
 //!
 //! # Race: a section begins while something is taken away
@@ -22,11 +22,12 @@
 //! side = phase                      make it unreachable     (any)
 //! come[side] += 1                   fence SeqCst            (ticket; grace period begins)
 //! fence SeqCst                      for each side: sum gone (Acquire)
-//! look it up, use it, sleep                        fence SeqCst
-//! gone[side] += 1   (Release)                      sum come; not equal: again
+//! look it up, use it, sleep                        sum come; not equal: again
+//! gone[side] += 1   (Release)
 //! ```
 //! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it come, and waits until it has gone,
-//! and then all that it did. The scanner's: the reader's lookups see the removal. Forbidden: found and freed.
+//! and then all that it did. The scanner's, which stands before every scan of the grace period: the reader's lookups see the
+//! removal, whether it is counted or not. Forbidden: found and freed.
 //! The two phases of a grace period are for its end: it waits for the side on which nobody comes any more (but those who had
 //! read an old `phase`), turns `phase`, and waits for the other. Without the turn, readers that follow each other would keep
 //! a side from ever looking empty. Model: `tests/models/srcu.rs`.
@@ -155,24 +156,22 @@ impl<P: Processor> Sides<P> {
         let side = self.used_side();
         // Relaxed: the fence orders it.
         bump::<P>(&self.cpus.here()[side].come, Ordering::Relaxed);
-        // ORDER: pairs with the fence in `is_empty`; forbids found and freed (module table).
+        // ORDER: pairs with the fence in `Numbers::begin`; forbids found and freed (module table).
         P::fence(Ordering::SeqCst);
         SrcuGuard { sides: self, side, is_thread_bound: PhantomData }
     }
 
     #[inline]
     fn leave(&self, side: usize) {
-        // ORDER: Release pairs with the Acquire in `is_empty`: the section is over, and its beginning is seen too (I2).
+        // ORDER: Release pairs with the Acquire in `is_empty`: the section is over, and that it came is seen too (I2).
         bump::<P>(&self.cpus.here()[side].gone, Ordering::Release);
     }
 
     /// Says whether all who came on a side, before this call or during it, have gone (I2).
     fn is_empty(&self, side: usize) -> bool {
-        // ORDER: Acquire pairs with the Release in `leave`.
+        // ORDER: Acquire pairs with the Release in `leave`, and comes before the sum below (I2).
         let gone = self.sum(|cpu| cpu[side].gone.load(Ordering::Acquire));
-        // ORDER: pairs with the fence in `enter`; forbids found and freed (module table).
-        P::fence(Ordering::SeqCst);
-        // Relaxed: the fence orders it.
+        // Relaxed: a reader that is missed began after the fence in `Numbers::begin` and finds nothing (module table).
         gone == self.sum(|cpu| cpu[side].come.load(Ordering::Relaxed))
     }
 

@@ -57,7 +57,7 @@ impl<P: Processor> Wanted<P> {
     #[inline(always)]
     pub fn begin(name: &'static str) -> Self {
         let is_told = P::WATCHED && !name.is_empty();
-        Self { since_ns: if is_told { P::now() } else { 0 }, processor: PhantomData }
+        Self { since_ns: if is_told { P::watch_clock() } else { 0 }, processor: PhantomData }
     }
 
     /// Tells that the lock was taken.
@@ -65,7 +65,7 @@ impl<P: Processor> Wanted<P> {
     #[track_caller]
     pub fn taken(self, name: &'static str, address: usize, holding: Holding, wait: Wait) {
         if P::WATCHED && !name.is_empty() {
-            let waited_ns = (wait == Wait::Some).then(|| P::now().saturating_sub(self.since_ns));
+            let waited_ns = (wait == Wait::Some).then(|| P::watch_clock().saturating_sub(self.since_ns));
             let lock = LockId { name, address };
             P::trace(Event::LockTaken { lock, holding, site: Location::caller(), waited_ns });
         }

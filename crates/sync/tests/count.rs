@@ -25,8 +25,8 @@ struct Uncontended;
 
 impl SemaphoreVisitor<Count> for Uncontended {
     type Output = (Figures, Figures);
-    fn visit<S: RwSemaphore<Count>>(self) -> (Figures, Figures) {
-        let lock = S::new();
+    fn visit<S: RwSemaphore<Count>>(self, generation: S::Generation) -> (Figures, Figures) {
+        let lock = S::of(generation);
         (cost(|| drop(lock.read())), cost(|| drop(lock.write())))
     }
 }

@@ -4,8 +4,8 @@ use core::ptr::NonNull;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{Ordering, Processor, Threads};
 use faultless_sync::{
-    AtomicCpuSet, Barrier, Event, LockStats, McsQueue, Patches, PerCpuCounter, Rcu, RcuHead, RwSemaphore, RwSpinLock,
-    Rwsem, Rwsem2012, RwsemV8, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex, Timed, with_semaphore,
+    AtomicCpuSet, Barrier, Event, Generation, LockStats, McsQueue, Patches, PerCpuCounter, Rcu, RcuHead, RwSemaphore,
+    RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex, Timed, with_semaphore,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -68,9 +68,9 @@ struct ReadersAndWriters {
 }
 
 impl SemaphoreVisitor<Native> for ReadersAndWriters {
-    type Output = &'static str;
-    fn visit<S: RwSemaphore<Native>>(self) -> &'static str {
-        let (lock, pair, nr_changes) = (S::new(), Pair::new(), PerCpuCounter::<Native>::new(self.nr_cpus));
+    type Output = ();
+    fn visit<S: RwSemaphore<Native>>(self, generation: S::Generation) {
+        let (lock, pair, nr_changes) = (S::of(generation), Pair::new(), PerCpuCounter::<Native>::new(self.nr_cpus));
         on(self.nr_cpus, 6, |thread| {
             for round in rounds() {
                 match (thread + round) % 6 {
@@ -100,7 +100,6 @@ impl SemaphoreVisitor<Native> for ReadersAndWriters {
         });
         assert_eq!(pair.changes(), nr_changes.sum());
         assert!(!lock.is_locked() && !lock.is_contended());
-        S::NAME
     }
 }
 
@@ -108,49 +107,39 @@ impl SemaphoreVisitor<Native> for ReadersAndWriters {
 fn every_registered_semaphore_excludes_and_loses_no_wake_up() {
     for name in SEMAPHORES {
         for nr_cpus in [1, 2, 6] {
-            assert_eq!(with_semaphore(name, ReadersAndWriters { nr_cpus }), Some(*name));
+            assert_eq!(with_semaphore(name, ReadersAndWriters { nr_cpus }), Some(()));
         }
     }
     assert_eq!(with_semaphore("rwsem-1999", ReadersAndWriters { nr_cpus: 1 }), None);
 }
 
-/// One patch of the series at a time, so that each can be switched on alone.
-macro_rules! series {
-    ($name:ident, $patience:literal, $try:literal, $grant:literal, $spin:literal, $spare:literal) => {
-        enum $name {}
-        impl Patches for $name {
-            const NAME: &'static str = stringify!($name);
-            const PATIENCE: u32 = $patience;
-            const LOOK_BEFORE_TRY: bool = $try;
-            const LOOK_BEFORE_GRANT: bool = $grant;
-            const OPTIMISTIC_SPIN: bool = $spin;
-            const SPINNER_SPARES_WAKE: bool = $spare;
-        }
-    };
-}
+/// Stealing alone, without a patch of the series.
+const STEALING: Generation = Generation::new(63, Patches::NONE);
+/// The same, with a bound that a short test meets.
+const IMPATIENT: Generation = Generation::new(3, Patches::NONE);
 
-series!(Stealing, 63, false, false, false, false);
-series!(Impatient, 3, false, false, false, false);
-series!(LooksFirst, 63, true, true, false, false);
-series!(SpinsOnly, 63, false, false, true, false);
-series!(SpinsWithoutStealing, 0, false, true, true, true);
-series!(Polite, 1, true, true, true, true);
-
+/// Each patch of the series switched on alone, and the rest without stealing.
 #[test]
 fn each_patch_stands_alone() {
+    let alone = |patches| Generation::new(63, patches);
+    let generations = [
+        STEALING,
+        IMPATIENT,
+        alone(Patches::LOOK_BEFORE_TRY | Patches::LOOK_BEFORE_GRANT),
+        alone(Patches::OPTIMISTIC_SPIN),
+        Generation::new(0, Patches::LOOK_BEFORE_GRANT | Patches::OPTIMISTIC_SPIN | Patches::SPINNER_SPARES_WAKE),
+        Generation::new(1, Patches::ALL),
+    ];
     for nr_cpus in [1, 2, 6] {
-        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, Stealing>>();
-        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, Impatient>>();
-        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, LooksFirst>>();
-        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, SpinsOnly>>();
-        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, SpinsWithoutStealing>>();
-        ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native, Polite>>();
+        for generation in generations {
+            ReadersAndWriters { nr_cpus }.visit::<Rwsem<Native>>(generation);
+        }
     }
 }
 
 /// Returns the longest run of tenures of one thread, each begun with the other in line.
-fn longest_overtaking<V: Patches>() -> u64 {
-    let (lock, run, longest) = (Rwsem::<Native, V>::new(), Word::new(0), Word::new(0));
+fn longest_overtaking(generation: Generation) -> u64 {
+    let (lock, run, longest) = (Rwsem::<Native>::of(generation), Word::new(0), Word::new(0));
     on(2, 2, |thread| {
         for _ in rounds() {
             let _write = lock.write();
@@ -165,16 +154,16 @@ fn longest_overtaking<V: Patches>() -> u64 {
 #[test]
 fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
     // The first tenure of a run is the one that the sleeper found; the others overtake it.
-    assert!(longest_overtaking::<faultless_sync::Series2012>() <= 1);
-    assert!(longest_overtaking::<Impatient>() <= 1 + 3);
-    assert!(longest_overtaking::<Stealing>() <= 1 + 63);
+    assert!(longest_overtaking(Generation::RWSEM_2012) <= 1);
+    assert!(longest_overtaking(IMPATIENT) <= 1 + 3);
+    assert!(longest_overtaking(STEALING) <= 1 + 63);
 }
 
 #[test]
 fn whoever_waits_is_counted_with_its_time() {
     let machine = Machine::new(2);
     let stats = Arc::new(LockStats::new(2));
-    let lock = Rwsem2012::<Native>::with_stats(Some(Arc::clone(&stats)));
+    let lock = Rwsem::<Native>::with_stats(Generation::RWSEM_2012, Some(Arc::clone(&stats)));
     let (held, wait_ns) = (Event::<Native>::new(), 3_000_000);
     on_machine(&machine, 2, |thread| {
         if thread == 0 {
@@ -196,7 +185,7 @@ fn whoever_waits_is_counted_with_its_time() {
 #[test]
 fn a_timed_semaphore_counts_acquisitions_and_the_time_held() {
     let stats = Arc::new(LockStats::new(1));
-    let lock = Timed::<Native, RwsemV8<Native>>::with_stats(Some(Arc::clone(&stats)));
+    let lock = Timed::<Native, Rwsem<Native>>::with_stats(Generation::RWSEM_V8, Some(Arc::clone(&stats)));
     let hold = |ns| _ = Native::spin_until_deadline(Native::now() + ns, || false);
     Machine::new(1).attach(|| {
         let write = lock.write();
@@ -215,8 +204,8 @@ fn a_timed_semaphore_counts_acquisitions_and_the_time_held() {
 }
 
 /// Thread 0 fails while the others wait for a lock that nobody releases.
-fn a_panic_empties_the_line<S: RwSemaphore<Native>>(nr_cpus: usize) {
-    let (machine, lock) = (Machine::new(nr_cpus), S::new());
+fn a_panic_empties_the_line(generation: Generation, nr_cpus: usize) {
+    let (machine, lock) = (Machine::new(nr_cpus), Rwsem::<Native>::of(generation));
     let result = catch_unwind(AssertUnwindSafe(|| {
         on_machine(&machine, 6, |thread| match thread {
             0 => {
@@ -240,8 +229,8 @@ fn a_panic_empties_the_line<S: RwSemaphore<Native>>(nr_cpus: usize) {
 #[test]
 fn a_panic_of_another_thread_takes_waiters_out_of_the_line() {
     for nr_cpus in [1, 2, 6] {
-        a_panic_empties_the_line::<Rwsem2012<Native>>(nr_cpus);
-        a_panic_empties_the_line::<RwsemV8<Native>>(nr_cpus);
+        a_panic_empties_the_line(Generation::RWSEM_2012, nr_cpus);
+        a_panic_empties_the_line(Generation::RWSEM_V8, nr_cpus);
     }
 }
 

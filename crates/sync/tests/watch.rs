@@ -3,7 +3,9 @@
 use faultless_platform::count::{self, Count, Figures};
 use faultless_platform::watched::{Happening, Machine, Sink, Watched};
 use faultless_platform::{Event, Holding, Processor, Threads};
-use faultless_sync::{LockStats, PerVmaLock, RawSpinLock, RwSemaphore, RwSpinLock, RwsemV8, SpinMutex, lock_class};
+use faultless_sync::{
+    Generation, LockStats, PerVmaLock, RawSpinLock, RwSemaphore, RwSpinLock, Rwsem, SpinMutex, lock_class,
+};
 use std::sync::{Arc, Mutex};
 
 lock_class! { Tested = "tested" }
@@ -37,7 +39,7 @@ impl Sink for Heard {
 fn use_locks<P: Processor>() {
     let (raw, mutex) = (RawSpinLock::<P, Tested>::classed(), SpinMutex::<P, u32, Tested>::classed(0));
     let (rw, area) = (RwSpinLock::<P, Tested>::classed(), PerVmaLock::<P>::new());
-    let semaphore = RwsemV8::<P>::with_stats(Some(Arc::new(LockStats::new(2))));
+    let semaphore = Rwsem::<P>::with_stats(Generation::RWSEM_V8, Some(Arc::new(LockStats::new(2))));
     drop(raw.guard());
     *mutex.lock() += 1;
     drop((rw.read(), rw.try_write()));

@@ -68,6 +68,8 @@ bitflags! {
         const DROPPABLE = 1 << 20;
         /// Guards were installed in it, or in an area that it was joined with; it never goes, and keeps nothing apart.
         const MAYBE_GUARD = 1 << 21;
+        /// `MAP_SYNC` was asked for; where it means nothing, it keeps neighbours apart all the same.
+        const SYNC = 1 << 22;
     }
 }
 

@@ -108,7 +108,7 @@ pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(),
     });
     result?;
     vm.for_each_object(|object| {
-        object.tables().for_each_table(vm.memory(), &mut |table| {
+        object.tables().for_each_table(vm.memory(), &mut |_, table| {
             census.note_table(table);
         });
         object.for_each_frame(vm.memory(), &mut |pfn| census.hold(pfn));
@@ -163,13 +163,18 @@ fn check_entries<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Ce
     });
     result?;
     ensure!(1, resident == space.resident_pages(), "{resident} pages resident, rss says {}", space.resident_pages());
-    let mut twice = None;
-    space.tables().for_each_table(memory, &mut |table| {
+    let (mut twice, mut idle) = (None, None);
+    space.tables().for_each_table(memory, &mut |span, table| {
         if !census.note_table(table) {
             twice = Some(table);
         }
+        let area = space.index().first_ending_after(span.start);
+        if table != space.tables().root() && area.is_none_or(|area| area.start >= span.end) {
+            idle = Some(span);
+        }
     });
     ensure!(3, twice.is_none(), "table {twice:?} is in two trees");
+    ensure!(3, idle.is_none(), "the table for {idle:x?} serves no area");
     Ok(())
 }
 

@@ -20,6 +20,14 @@ pub(crate) fn alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, 
     Ok(pfn)
 }
 
+/// Takes a frame without sleeping; its content is anything.
+#[inline]
+pub(crate) fn try_alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+    let pfn = memory.try_alloc()?;
+    memory.page(pfn).set_kind(kind);
+    Ok(pfn)
+}
+
 /// Takes a frame filled with zeros.
 #[inline]
 pub(crate) fn alloc_zeroed<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {

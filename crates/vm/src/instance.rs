@@ -1,7 +1,7 @@
 //! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
 
 use crate::area::Area;
-use crate::design::Design;
+use crate::design::{Design, GenerationOf};
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::events::Events;
@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
-use faultless_sync::{LockStats, SpinMutex, lock_class};
+use faultless_sync::{LockStats, RwSemaphore, SpinMutex, lock_class};
 
 lock_class! {
     /// The lock of an instance's list of spaces.
@@ -38,6 +38,7 @@ pub struct Vm<P: Platform, D: Design<P>> {
     objects: Pool<P>,
     cpus: Cpus<P>,
     design: D::InstanceState,
+    semaphore: GenerationOf<P, D>,
     events: Events<P>,
     lock_stats: Arc<LockStats<P>>,
     zero_page: Pfn,
@@ -56,7 +57,13 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Makes an instance over `memory`, for the calling thread's machine.
     ///
     /// A machine serves one instance at a time: it registers its interrupt handler. The calling thread owns a slot.
+    /// The spaces' semaphores are of their family's default generation.
     pub fn new(memory: Memory<P>) -> Result<Box<Self>, OutOfFrames> {
+        Self::with_semaphore(memory, GenerationOf::<P, D>::default())
+    }
+
+    /// As [`Vm::new`], with semaphores of the generation `semaphore`.
+    pub fn with_semaphore(memory: Memory<P>, semaphore: GenerationOf<P, D>) -> Result<Box<Self>, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
         if !mutants::is_on(Mutant::ZeroPageCounted) {
@@ -69,6 +76,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             objects: Pool::new(&memory),
             cpus: Cpus::new(nr_cpus),
             design: D::new_instance_state(nr_cpus),
+            semaphore,
             events: Events::new(nr_cpus),
             lock_stats: Arc::new(LockStats::new(nr_cpus)),
             zero_page,
@@ -95,6 +103,11 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Returns what waiting for the spaces' semaphores has cost, all spaces together.
     pub fn lock_stats(&self) -> &Arc<LockStats<P>> {
         &self.lock_stats
+    }
+
+    /// Makes the semaphore of a new space.
+    pub(crate) fn new_semaphore(&self) -> D::Semaphore {
+        D::Semaphore::with_stats(self.semaphore, Some(self.lock_stats.clone()))
     }
 
     /// Returns what the design keeps for the instance.

@@ -1,6 +1,6 @@
 //! The designs by name; the command, the oracle and the tests take them all from here.
 
-use crate::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use crate::design::{Design, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use core::marker::PhantomData;
 use faultless_platform::Platform;
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
@@ -9,8 +9,8 @@ use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
 pub trait DesignVisitor<P: Platform> {
     /// What comes out.
     type Output;
-    /// Gets the design's type.
-    fn visit<D: Design<P>>(self) -> Self::Output;
+    /// Gets the design's type, and the generation of its semaphore, for [`Vm::with_semaphore`](crate::Vm::with_semaphore).
+    fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output;
 }
 
 /// A name that the registry doesn't know.
@@ -31,9 +31,9 @@ macro_rules! designs {
 
         impl<P: Platform, V: DesignVisitor<P>> SemaphoreVisitor<P> for WithSemaphore<'_, P, V> {
             type Output = Result<V::Output, Unknown>;
-            fn visit<S: RwSemaphore<P>>(self) -> Self::Output {
+            fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Self::Output {
                 match self.0 {
-                    $($name => Ok(self.1.visit::<$design<S>>()),)+
+                    $($name => Ok(self.1.visit::<$design<S>>(generation)),)+
                     _ => Err(Unknown::Design),
                 }
             }
@@ -50,6 +50,8 @@ designs! {
 }
 
 /// Shows `visitor` the design of that name over the semaphore of that name.
+///
+/// The visitor is compiled once for each design: semaphores of one family differ by a value.
 pub fn with_design<P: Platform, V: DesignVisitor<P>>(
     design: &str,
     semaphore: &str,

@@ -4,16 +4,15 @@ mod world;
 
 use faultless_platform::native::Native;
 use faultless_platform::native::{HostRegion, Machine};
-use faultless_vm::design::Design;
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits, MapRequest, ObjectHandle,
     ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, WriteNotice, ZeroSource,
 };
-use world::{RW, World, anonymous, lines};
+use world::{RW, Tested, World, anonymous, lines};
 
 const BASE: u64 = 0x1000_0000;
 
-fn with_world<D: Design<Native>>(test: impl FnOnce(&World<D>)) {
+fn with_world<D: Tested>(test: impl FnOnce(&World<D>)) {
     World::<D>::run(2, 64 << 20, |world| {
         test(world);
         world.check("invariants");
@@ -76,6 +75,29 @@ for_each_design!(ranges_over_many_tables_are_unmapped_whole, D, {
             assert_eq!((space.resident_pages(), space.nr_areas()), (0, 0));
         }
         assert!(world.vm.events().total(Event::TablesFreed) >= 4);
+    });
+});
+
+for_each_design!(a_shortage_is_an_error_and_what_waits_for_readers_comes_back, D, {
+    World::<D>::run(2, 4 << 20, |world| {
+        let space = world.space();
+        // Two users, so that faults are tried without the semaphore.
+        let (guest, _other) = (Guest::new(&space), Guest::new(&space));
+        let far = |round: u64| BASE + round * (1 << 30);
+        let touch = |start: u64, nr_pages: u64| {
+            space.mmap(&anonymous(Some(start), 2048 * PAGE)).expect("room");
+            (0..nr_pages).try_for_each(|page| guest.store(start + page * PAGE, page).map(drop))
+        };
+        // More than there is.
+        let refused = touch(far(0), 2048);
+        assert!(matches!(refused, Err(AccessError::OutOfFrames(_))), "{refused:?}");
+        space.munmap(far(0), 2048 * PAGE).expect("valid");
+        // Each round leaves tables behind that wait for a grace period, until nothing else is left.
+        for round in 1..200 {
+            touch(far(round), 400).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            space.munmap(far(round), 2048 * PAGE).expect("valid");
+        }
+        assert_eq!(world.vm.events().total(Event::Spf) > 0, D::NAME != "mmap-sem");
     });
 });
 

@@ -14,10 +14,9 @@ mod world;
 
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
-use faultless_vm::design::Design;
 use faultless_vm::{AccessError, Advice, AreaFlags, Event, Guest, Limits, PAGE};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use world::{RW, World, anonymous};
+use world::{RW, Tested, World, anonymous};
 
 const BASE: u64 = 0x10_0000_0000;
 
@@ -29,7 +28,7 @@ struct Stage {
 
 /// Runs `take` and `give` in turn on one CPU, while another accesses the page: after `take` has returned and before
 /// `give` begins, no access may succeed.
-fn witness<D: Design<Native>>(
+fn witness<D: Tested>(
     access: impl Fn(&Guest<'_, Native, D>) -> bool + Sync,
     take: impl Fn(&World<D>, &faultless_vm::SpaceRef<'_, Native, D>) + Sync,
     give: impl Fn(&World<D>, &faultless_vm::SpaceRef<'_, Native, D>) + Sync,

@@ -14,12 +14,11 @@ use faultless_phys::Kind;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Barrier;
-use faultless_vm::design::Design;
 use faultless_vm::{
     AccessError, Advice, AreaFlags, CallError, Event, Guest, PAGE, RemapPlacement, RemapRequest, SpaceRef,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use world::{RW, World, anonymous};
+use world::{RW, Tested, World, anonymous};
 
 const NR_THREADS: usize = 4;
 const NR_CPUS: usize = 3;
@@ -55,7 +54,7 @@ struct Page {
     value: u64,
 }
 
-struct Worker<'a, D: Design<Native>> {
+struct Worker<'a, D: Tested> {
     thread: u64,
     random: Random,
     space: &'a SpaceRef<'a, Native, D>,
@@ -65,7 +64,7 @@ struct Worker<'a, D: Design<Native>> {
     next_value: u64,
 }
 
-impl<'a, D: Design<Native>> Worker<'a, D> {
+impl<'a, D: Tested> Worker<'a, D> {
     fn new(thread: usize, seed: u64, space: &'a SpaceRef<'a, Native, D>, counters: &'a [AtomicU64]) -> Self {
         let random = Random((seed ^ (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1);
         let pages = vec![Page { rights: None, value: 0 }; OWN_PAGES as usize];
@@ -238,7 +237,7 @@ impl<'a, D: Design<Native>> Worker<'a, D> {
 }
 
 /// Runs rounds until the time is over; returns the number of operations.
-fn soak<D: Design<Native>>() {
+fn soak<D: Tested>() {
     let seed = setting("FAULTLESS_SEED", 1);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(setting("FAULTLESS_SOAK_SECONDS", 2));
     println!("FAULTLESS_SEED={seed} replays the choices, not the interleaving");

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use faultless_phys::{Memory, Options};
 use faultless_platform::CachePadded;
-use faultless_sync::{RwsemV8, SpinMutex};
+use faultless_sync::{Rwsem, SpinMutex};
 use faultless_vm::design::SpfV11;
 use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, Placement, Populate, Vm};
 use solo::Solo;
@@ -71,7 +71,7 @@ unsafe fn store_and_load(region: NonNull<u8>, len_bytes: usize) -> Option<u64> {
     *calls.lock() += 1;
     // SAFETY: the caller's promise.
     let memory = unsafe { Memory::<Solo>::new(region, len_bytes, 1, Options::default()) }.ok()?;
-    let vm = Vm::<Solo, SpfV11<RwsemV8<Solo>>>::new(memory).ok()?;
+    let vm = Vm::<Solo, SpfV11<Rwsem<Solo>>>::new(memory).ok()?;
     let space = vm.create_space(Limits::default()).ok()?;
     let address = space
         .mmap(&MapRequest {

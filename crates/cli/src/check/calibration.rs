@@ -24,7 +24,8 @@ use crate::{duration, machine};
 
 Each cell, a workload under a design on 1 and 2 CPUs, runs on this machine and on its simulation, with the same sizes. \
 The check holds if 90 % of the cells are within 25 % of each other and their geometric mean within 10 %; cells that sleep \
-are shown apart: a wake-up in a virtual machine has two speeds.
+are shown apart: a wake-up in a virtual machine has two speeds. What a line takes from one CPU to the other is measured again \
+beside each row of two CPUs (column line): the host of a virtual machine moves its CPUs.
 
 The exit code is 0 if it holds, 1 if it does not.")]
 pub struct CalibrationArgs {

@@ -63,9 +63,14 @@ pub struct OracleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
 
-    /// Check the library's invariants after each operation, not only at the end of each sequence. Example: --check
-    #[arg(long)]
-    check: bool,
+    /// Check the library's invariants after each operation, not only now and then; builds with debug
+    /// assertions always do. Example: --invariants
+    #[arg(long, alias = "check")]
+    invariants: bool,
+
+    /// How many differences are made small and printed. Example: --show 20
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    show: usize,
 
     /// Runs this sequence, or those of a file, instead of drawing some. Example: --replay 'root; brk 0; look'
     #[arg(long, value_name = "LINE|FILE")]
@@ -84,7 +89,7 @@ pub struct OracleArgs {
 /// Kinds of sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ProfileChoice {
-    /// Operations that know what is mapped; some 40 % fail or get a signal.
+    /// Operations that know what is mapped; some 15 % fail or get a signal.
     Usual,
     /// Wild addresses, lengths and flags.
     Hostile,
@@ -101,9 +106,6 @@ enum UserChoice {
     User,
 }
 
-/// Differences that are made small and printed.
-const SHOWN: usize = 5;
-
 /// Runs the subcommand.
 pub fn run(args: &OracleArgs, color: Color) -> Result<ExitCode, Failure> {
     let settings = settings(args, color)?;
@@ -111,7 +113,7 @@ pub fn run(args: &OracleArgs, color: Color) -> Result<ExitCode, Failure> {
         Some(given) => replay(&settings, &sequences(given)?)?,
         None => draw(&settings)?,
     };
-    show(&settings, &outcomes, color)?;
+    show(&settings, &outcomes, args.show, color)?;
     print(args.out.as_deref(), |out| match args.format {
         Format::Human => report::human(&settings, &outcomes, out),
         Format::Json => report::json(&settings, &outcomes, out),
@@ -140,7 +142,7 @@ fn settings(args: &OracleArgs, color: Color) -> Result<Settings, Failure> {
         nr_ops: args.ops.into(),
         seed: args.seed,
         jobs: args.jobs.map_or(host::cpus(), usize::from),
-        checking: if args.check { Checking::EachOperation } else { Checking::EachSequence },
+        checking: if args.invariants || cfg!(debug_assertions) { Checking::EachOperation } else { Checking::EachBatch },
     })
 }
 
@@ -153,11 +155,7 @@ fn users(args: &OracleArgs, color: Color) -> Result<Vec<User>, Failure> {
     } else if wants(UserChoice::Root) {
         return Err(Failure::new("--user root needs the rights of root"));
     } else if args.user.is_empty() {
-        say(
-            color,
-            Tone::Warning,
-            "skipped: sequences as root, and the heap (brk), which only root can move into the window",
-        );
+        say(color, Tone::Warning, "skipped: sequences as root: mappings below 64 KiB, and locks beyond the limit");
     }
     if args.user.is_empty() || wants(UserChoice::User) {
         users.push(User::Nobody);
@@ -175,12 +173,16 @@ fn draw(settings: &Settings) -> Result<Outcomes, Failure> {
 
 /// Reads a sequence, or a file of them.
 fn sequences(given: &str) -> Result<Vec<Sequence>, Failure> {
-    let read = |line: &str| line.parse::<Sequence>().map_err(|error| Failure::new(format_args!("--replay: {error}")));
     if !Path::new(given).exists() {
-        return Ok(vec![read(given)?]);
+        let read = given.parse::<Sequence>().map_err(|error| Failure::usage(format_args!("--replay: {error}")));
+        return read.map(|sequence| vec![sequence]);
     }
     let text = fs::read_to_string(given).map_err(|error| Failure::new(format_args!("{given}: {error}")))?;
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    let read = |(place, line): (usize, &str)| {
+        let read = line.parse::<Sequence>();
+        read.map_err(|error| Failure::usage(format_args!("{given}, line {}: {error}", place + 1)))
+    };
     lines.map(read).collect()
 }
 
@@ -188,15 +190,18 @@ fn replay(settings: &Settings, sequences: &[Sequence]) -> Result<Outcomes, Failu
     oracle::replay(settings, sequences).map_err(Failure::new)
 }
 
-/// Makes the first differences small and prints them on stderr.
-fn show(settings: &Settings, outcomes: &Outcomes, color: Color) -> Result<(), Failure> {
-    for difference in outcomes.kept.iter().take(SHOWN) {
+/// Makes the first differences small and prints them on stderr; of each sequence, those of one design.
+fn show(settings: &Settings, outcomes: &Outcomes, nr_shown: usize, color: Color) -> Result<(), Failure> {
+    let mut first = outcomes.kept.clone();
+    first.dedup_by_key(|difference| difference.sequence.clone());
+    for difference in first.iter().take(nr_shown) {
         let (sequence, finding) = small(settings, difference).map_err(Failure::new)?;
         say(color, Tone::Error, &format!("sequence {} under {}: {finding}", difference.number, difference.design));
         eprintln!("{}", oracle::pasteable(&sequence, &finding, difference.design));
     }
     if outcomes.differences > 0 {
-        let total = format!("differences: {}; those of the first {SHOWN} sequences are shown", outcomes.differences);
+        let shown = first.len().min(nr_shown);
+        let total = format!("differences: {}; {shown} of the sequences are shown, made small", outcomes.differences);
         say(color, Tone::Error, &total);
     }
     Ok(())

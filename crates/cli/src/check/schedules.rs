@@ -7,13 +7,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::schedules::explore::{self, CellOutcome, Setup, Shortened};
+use faultless_lab::schedules::explore::{self, CellOutcome, ExploreError, Setup, Shortened};
 use faultless_lab::schedules::line::{self, Line};
+use faultless_lab::schedules::mutants::Mutant;
 use faultless_lab::schedules::report;
 use faultless_lab::schedules::search::Failed;
 
 use super::{ExploreArgs, progress_bar};
 use crate::message::{Color, Failure};
+use crate::nearest::unknown;
 use crate::output::{OutputArgs, print};
 use crate::table::{Format, csv_row, markdown_head, markdown_row};
 
@@ -22,6 +24,7 @@ use crate::table::{Format, csv_row, markdown_head, markdown_row};
 #[command(after_help = "Examples:
   faultless check schedules --seed 1 --runs 10000
   faultless check schedules --design vma-lock --world fork --runs 100000
+  cargo run --release --features mutants -- check schedules --mutant put-before-flush
   faultless check schedules --replay schedule-1:spf-v11:rwsem-v8:zap:-:W+s0+l1_d0-1:1:0@15-1,1@33-0
 
 Each schedule runs a small program of two or three threads on three CPUs, on an instance of its own; a thread may be \
@@ -39,6 +42,10 @@ pub struct SchedulesArgs {
     #[arg(long, value_name = "LINE", value_parser = line::parse)]
     replay: Option<Line>,
 
+    /// Put a known bug back, as `check mutants` does; needs a program built with the feature mutants. Example: --mutant put-before-flush
+    #[arg(long, value_name = "NAME", conflicts_with = "replay")]
+    mutant: Option<String>,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -52,7 +59,7 @@ pub fn run(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
 }
 
 fn search(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
-    let setup = args.explore.setup()?;
+    let setup = Setup { mutant: mutant(args)?, ..args.explore.setup()? };
     args.output.prepare()?;
     let bar = progress_bar(setup.runs * setup.designs.len() as u64);
     let cells = explore::explore(&setup, &|done| bar.inc(done)).map_err(Failure::new)?;
@@ -62,6 +69,16 @@ fn search(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
     let first = first.map(|(_, failed)| explore::shortened(&setup, failed)).transpose().map_err(Failure::new)?;
     hand_out(args, &setup, &cells, first.as_ref(), color)?;
     Ok(if first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn mutant(args: &SchedulesArgs) -> Result<Option<Mutant>, Failure> {
+    let names = Mutant::ALL.map(Mutant::name);
+    match args.mutant.as_deref() {
+        None => Ok(None),
+        Some(name) if !names.contains(&name) => Err(Failure::usage(unknown("mutant", name, names.into_iter()))),
+        Some(_) if !cfg!(feature = "mutants") => Err(Failure::usage(ExploreError::NoMutants)),
+        Some(name) => explore::mutant_named(name).map(Some).map_err(Failure::usage),
+    }
 }
 
 fn hand_out(

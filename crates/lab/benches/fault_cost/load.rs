@@ -42,6 +42,11 @@ impl Load {
         }
     }
 
+    /// Says whether the load maps a file.
+    pub fn maps_file(self) -> bool {
+        FILE_LOADS.contains(&self)
+    }
+
     /// Says whether two threads in one space shall reach 0.9 of what they reach in two.
     pub fn is_promised_under(self, design: &str) -> bool {
         match self {
@@ -52,13 +57,14 @@ impl Load {
     }
 
     /// Does one round; returns the nanoseconds of an operation.
-    pub fn run<D: Design<Native>>(self, guest: &Guest<'_, Native, D>, file: &ObjectHandle<'_, Native>) -> f64 {
+    pub fn run<D: Design<Native>>(self, guest: &Guest<'_, Native, D>, file: Option<&ObjectHandle<'_, Native>>) -> f64 {
+        let file = |kind| of_file(file.expect("a load that maps a file gets one"), kind);
         let start = Instant::now();
         let nr_ops = match self {
             Self::PageFault1 => map_and_touch(guest, anonymous(), PAGES),
             Self::Malloc1 => (0..PAIRS).map(|_| map_and_touch(guest, anonymous(), 1)).sum(),
-            Self::PageFault2 => map_and_touch(guest, of_file(file, AreaFlags::empty()), FILE_PAGES),
-            Self::PageFault3 => map_and_touch(guest, of_file(file, AreaFlags::SHARED), FILE_PAGES),
+            Self::PageFault2 => map_and_touch(guest, file(AreaFlags::empty()), FILE_PAGES),
+            Self::PageFault3 => map_and_touch(guest, file(AreaFlags::SHARED), FILE_PAGES),
         };
         start.elapsed().as_secs_f64() * 1e9 / nr_ops as f64
     }

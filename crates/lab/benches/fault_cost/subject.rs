@@ -5,7 +5,7 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Bulk, Platform, Processor, Threads};
 use faultless_sync::Barrier;
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{Guest, Limits, ObjectHandle, ObjectSpec, PAGE, SpaceRef, Vm, WriteNotice, ZeroSource};
 use std::sync::Mutex;
@@ -68,8 +68,8 @@ struct Make;
 
 impl DesignVisitor<Native> for Make {
     type Output = Box<dyn Arm>;
-    fn visit<D: Design<Native>>(self) -> Box<dyn Arm> {
-        Box::new(Subject::<D>::new())
+    fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) -> Box<dyn Arm> {
+        Box::new(Subject::<D>::new(semaphore))
     }
 }
 
@@ -81,17 +81,24 @@ struct Subject<D: Design<Native>> {
 }
 
 impl<D: Design<Native>> Subject<D> {
-    fn new() -> Self {
+    fn new(semaphore: GenerationOf<Native, D>) -> Self {
         let region = HostRegion::reserve(MEMORY_BYTES).expect("the host has room");
+        // SAFETY: the region is ours alone. Touched once, so that no measured fault is the first to touch a frame on the host.
+        unsafe { region.base().write_bytes(0, region.len_bytes()) };
         let machine = Machine::new(2);
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) };
-        let vm = machine.attach(|| Vm::new(memory.expect("large enough")).expect("a zero page"));
+        let vm = machine.attach(|| Vm::with_semaphore(memory.expect("large enough"), semaphore).expect("a zero page"));
         Self { machine, vm, _region: region }
     }
 
     fn space(&self) -> SpaceRef<'_, Native, D> {
         self.vm.create_space(Limits::default()).expect("room")
+    }
+
+    /// Makes the file that a load maps, if it maps one.
+    fn file_of(&self, load: Load) -> Option<ObjectHandle<'_, Native>> {
+        load.maps_file().then(|| self.file())
     }
 
     /// Makes a file whose pages are all cached, as those of a file system are that wants to know of dirty pages.
@@ -100,19 +107,19 @@ impl<D: Design<Native>> Subject<D> {
         let spec = ObjectSpec { identity: 1, size_bytes, source, write_notice: WriteNotice::Fault };
         let file = self.vm.create_object(&spec).expect("room");
         let space = self.space();
-        Load::PageFault3.run(&Guest::new(&space), &file);
+        Load::PageFault3.run(&Guest::new(&space), Some(&file));
         file
     }
 
     /// Runs a load on two threads at once, in `spaces`; returns the slower one's time.
     fn at_once(&self, load: Load, spaces: [&SpaceRef<'_, Native, D>; 2]) -> f64 {
-        let files = self.machine.attach(|| [self.file(), self.file()]);
+        let files = self.machine.attach(|| [self.file_of(load), self.file_of(load)]);
         let (barrier, slowest) = (Barrier::<Native>::new(2), Mutex::new(0.0_f64));
         Native::run(&self.machine, 2, &|thread| {
             Native::enter();
             let guest = Guest::new(spaces[thread]);
             barrier.wait();
-            let time = load.run(&guest, &files[thread]);
+            let time = load.run(&guest, files[thread].as_ref());
             let mut slowest = slowest.lock().expect("no panic");
             *slowest = slowest.max(time);
             drop(slowest);
@@ -155,7 +162,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
     }
 
     fn alone(&self, load: Load) -> f64 {
-        self.on_one_thread(|space| load.run(&Guest::new(space), &self.file()))
+        self.on_one_thread(|space| load.run(&Guest::new(space), self.file_of(load).as_ref()))
     }
 
     fn beside_sleeper(&self, load: Load) -> f64 {
@@ -167,7 +174,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
             let guest = Guest::new(&space);
             if thread == 0 {
                 is_asleep.wait();
-                *time.lock().expect("no panic") = load.run(&guest, &self.file());
+                *time.lock().expect("no panic") = load.run(&guest, self.file_of(load).as_ref());
                 may_wake.set();
             } else {
                 let base = space.mmap(&anonymous()).expect("room");

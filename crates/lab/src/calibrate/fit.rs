@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use faultless_platform::Ordering;
 use faultless_platform::native::{HostRegion, Machine as NativeMachine, Native, ReserveError};
+use faultless_platform::{Ordering, PAGE_BYTES};
 use faultless_sim::{Failure, Machine, Sim, Spec, SpecError, TooManyCpus, isolate};
 use faultless_workloads::Spec as Workload;
 
@@ -13,12 +13,17 @@ use crate::measure::{HostSite, Job, MeasureError, Mode, NoSite, Pinning, SIMULAT
 use crate::simulated::HERE;
 use crate::stats::median;
 
-/// What the cost of instructions is fitted on: these workloads, under `mmap-sem`, on one CPU.
-pub const FITTED_ON: &[&str] = &["page_fault1", "mmap1"];
+/// What the cost of instructions is fitted on, under `mmap-sem`, on one CPU: the instructions before an access on faults that fill no
+/// page, what a call takes besides on calls that map a file. `bench` measures neither by itself.
+pub const FITTED_ON: [(&str, &str); 2] = [("cpu.instructions_ns", "page_fault3"), ("entry.call_ns", "mmap2")];
+/// The fits depend on each other: so many rounds.
+const ROUNDS: usize = 2;
 
 /// Pages that fit no cache, and pages that fit all of them.
 const MANY_PAGES: usize = 64 << 10;
 const FEW_PAGES: usize = 64;
+/// Of the cache that a complex shares, what is filled to see what its pages take: guests of other machines use it too.
+const SHARE_OF_CACHE: usize = 4;
 /// How long the workloads run on this machine, and how often.
 const NATIVE_NS: u64 = 100_000_000;
 const NATIVE_RUNS: usize = 5;
@@ -76,11 +81,33 @@ pub fn calibrate(progress: &dyn Fn(&str)) -> Result<Spec, CalibrateError> {
     if cpus > 1 {
         progress("lines that go from one CPU to another");
         file.measure_transfers()?;
+        progress("memory under two CPUs");
+        file.measure_bandwidth()?;
         progress("sleeping and waking");
         file.measure_wake()?;
     }
     progress("instructions");
     file.fit_instructions()?;
+    Ok(file.spec)
+}
+
+/// From this factor on, the CPUs are not as far from each other as they were.
+const MOVED: f64 = 1.2;
+
+/// Returns how many ns a dirty line takes from one CPU to the other here and now.
+pub(super) fn distance_ns() -> f64 {
+    native(2, |bench| bench.dirty(|line| line.load(Ordering::Relaxed)))
+}
+
+/// Says whether two distances are those of one placement of the CPUs.
+pub(super) fn is_same_distance(one_ns: f64, other_ns: f64) -> bool {
+    one_ns.max(other_ns) <= one_ns.min(other_ns) * MOVED
+}
+
+/// Measures anew what lines take that go from one CPU to another: the host of a virtual machine moves its CPUs.
+pub(super) fn with_transfers(spec: &Spec) -> Result<Spec, CalibrateError> {
+    let mut file = File { spec: spec.clone() };
+    file.measure_transfers()?;
     Ok(file.spec)
 }
 
@@ -99,13 +126,7 @@ impl File {
     }
 
     fn number(&self, wanted: &str) -> f64 {
-        let mut value = 0.0;
-        self.spec.for_each_number(|key, number| {
-            if key == wanted {
-                value = number.value;
-            }
-        });
-        value
+        self.spec.number(wanted).unwrap_or(0.0)
     }
 
     fn measure_alone(&mut self) -> Result<(), CalibrateError> {
@@ -123,14 +144,17 @@ impl File {
     }
 
     fn measure_pages(&mut self) -> Result<(), CalibrateError> {
-        let region = HostRegion::reserve(MANY_PAGES * 4096).map_err(CalibrateError::Reserve)?;
+        let region = HostRegion::reserve(MANY_PAGES * PAGE_BYTES).map_err(CalibrateError::Reserve)?;
         let pages = region.base().as_ptr();
         let fill = |count, copying| native(1, |bench| bench.fill(pages, count, copying));
         // The first round lets the host give the memory its pages.
         fill(MANY_PAGES, Copying::Yes);
+        let warm_pages = self.set_caches()?;
         for (key, count, copying) in [
             ("memory.zero_cold_ns", MANY_PAGES, Copying::No),
             ("memory.copy_cold_ns", MANY_PAGES, Copying::Yes),
+            ("memory.zero_warm_ns", warm_pages, Copying::No),
+            ("memory.copy_warm_ns", warm_pages, Copying::Yes),
             ("memory.zero_hot_ns", FEW_PAGES, Copying::No),
             ("memory.copy_hot_ns", FEW_PAGES, Copying::Yes),
         ] {
@@ -139,24 +163,51 @@ impl File {
         Ok(())
     }
 
+    /// Notes how large the caches are, as the host says; returns how many pages are warm without being hot.
+    fn set_caches(&mut self) -> Result<usize, CalibrateError> {
+        let source = "/sys/devices/system/cpu/cpu0/cache";
+        let (own, shared) = (crate::host::cache_kib(2), crate::host::cache_kib(3));
+        if let Some(kib) = own {
+            self.set("memory.cache_kib_per_core", kib as f64, source)?;
+        }
+        // Without a shared cache no page is ever warm.
+        self.set("memory.cache_kib_per_complex", shared.unwrap_or(0) as f64, source)?;
+        Ok(shared.map_or(MANY_PAGES, |kib| kib * 1024 / PAGE_BYTES / SHARE_OF_CACHE))
+    }
+
+    /// Two CPUs that fill cold pages at once have as much of the memory's bandwidth as they get.
+    fn measure_bandwidth(&mut self) -> Result<(), CalibrateError> {
+        let region = HostRegion::reserve(MANY_PAGES * PAGE_BYTES).map_err(CalibrateError::Reserve)?;
+        let pages = region.base().as_ptr();
+        let ns = native(2, |bench| bench.fill_both(pages, MANY_PAGES));
+        let gb_per_s = 2.0 * PAGE_BYTES as f64 / ns;
+        self.set("memory.bandwidth_gb_per_s", gb_per_s, "measured by `machines calibrate`: two CPUs zero cold pages")
+    }
+
     fn measure_transfers(&mut self) -> Result<(), CalibrateError> {
         let (read, write) = native(2, |bench| {
             let read = bench.dirty(|line| line.load(Ordering::Relaxed));
             (read, bench.dirty(|line| line.fetch_add(0, Ordering::Relaxed)))
         });
-        for (table, ns) in [("read", read), ("write", write)] {
-            self.set(&format!("{table}.sibling_ns"), ns, "not used: as complex_ns")?;
-            self.set(&format!("{table}.complex_ns"), ns, "measured by `machines calibrate`: a chain of dirty lines")?;
-            let farther = self.number(&format!("{table}.socket_ns")).max(ns);
-            for key in ["socket_ns", "remote_ns", "far_ns"] {
-                let value = self.number(&format!("{table}.{key}")).max(farther);
-                self.set(&format!("{table}.{key}"), value, "not used: the machine has no such distance")?;
-            }
-        }
+        self.set_distance("read", read)?;
+        self.set_distance("write", write)?;
         let add = native(2, |bench| bench.contended_add());
         self.search("line.hold_share", (0.0, 0.95), add, |bench| bench.contended_add())?;
         let hand_off = native(2, |bench| bench.hand_off());
         self.search("line.notice_ns", (0.0, 500.0), hand_off, |bench| bench.hand_off())
+    }
+
+    /// Notes what a line takes from one CPU to the other, from far to near: nothing near may cost more than what is farther away.
+    fn set_distance(&mut self, table: &str, ns: f64) -> Result<(), CalibrateError> {
+        for key in ["far_ns", "remote_ns", "socket_ns"] {
+            let key = format!("{table}.{key}");
+            self.set(&key, self.number(&key).max(ns), "not used: the machine has no such distance")?;
+        }
+        // The nearer one first if both come nearer, and last if both go farther.
+        let sibling = self.number(&format!("{table}.sibling_ns")).min(ns);
+        self.set(&format!("{table}.sibling_ns"), sibling, "not used: as complex_ns")?;
+        self.set(&format!("{table}.complex_ns"), ns, "measured by `machines calibrate`: a chain of dirty lines")?;
+        self.set(&format!("{table}.sibling_ns"), ns, "not used: as complex_ns")
     }
 
     fn measure_wake(&mut self) -> Result<(), CalibrateError> {
@@ -194,23 +245,33 @@ impl File {
         self.set(key, (low + high) / 2.0, &source)
     }
 
-    /// Fits what the instructions between two accesses take, so that the workloads take as long as here on average.
+    /// Fits what instructions take, each kind on the workload that shows it.
     fn fit_instructions(&mut self) -> Result<(), CalibrateError> {
-        let jobs: Vec<Job> = FITTED_ON.iter().map(|name| job(name)).collect();
-        let native: Vec<f64> = jobs.iter().map(native_ns).collect::<Result<_, _>>()?;
-        let (mut low, mut high) = (0.0, 20.0);
+        let jobs = FITTED_ON.map(|(key, name)| (key, name, job(name)));
+        let mut wanted = Vec::new();
+        for (_, _, job) in &jobs {
+            wanted.push(native_ns(job)?);
+        }
+        for _ in 0..ROUNDS {
+            for ((key, name, job), ns) in jobs.iter().zip(&wanted) {
+                let value = self.fit(key, job, *ns)?;
+                let source =
+                    format!("fitted by `machines calibrate` on {name} under mmap-sem, one CPU: {ns:.1} ns here");
+                self.set(key, value, &source)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the value with which an operation takes so long.
+    fn fit(&self, key: &str, job: &Job, wanted_ns: f64) -> Result<f64, CalibrateError> {
+        let (mut low, mut high) = (0.0, wanted_ns.min(1000.0));
         for _ in 0..STEPS {
             let middle = (low + high) / 2.0;
-            let spec = self.spec.clone().with_number("cpu.instructions_ns", middle, "tried")?;
-            let excess: f64 = jobs
-                .iter()
-                .zip(&native)
-                .map(|(job, ns)| Ok((simulated_ns(&spec, job)? / ns).ln()))
-                .sum::<Result<f64, CalibrateError>>()?;
-            if excess < 0.0 { low = middle } else { high = middle }
+            let spec = self.spec.clone().with_number(key, middle, "tried")?;
+            if simulated_ns(&spec, job)? < wanted_ns { low = middle } else { high = middle }
         }
-        let source = format!("fitted by `machines calibrate` on {} under mmap-sem, one CPU", FITTED_ON.join(" and "));
-        self.set("cpu.instructions_ns", (low + high) / 2.0, &source)
+        Ok((low + high) / 2.0)
     }
 }
 
@@ -254,4 +315,25 @@ fn simulated<R>(spec: &Spec, cpus: usize, probe: impl FnOnce(&Bench<'_, Sim>) ->
             Machine::new(spec, cpus, 1).map_err(|error: TooManyCpus| Failure { message: error.to_string() })?;
         Ok(probe(&Bench { machine: &machine, site: &NoSite }))
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distance_may_be_measured_anew_whatever_it_was() {
+        let mut file = File { spec: Spec::preset(HERE).expect("a preset") };
+        for ns in [125.0, 3.0, 800.0, 27.0] {
+            file.set_distance("read", ns).expect("any distance makes a machine");
+            assert_eq!((file.number("read.sibling_ns"), file.number("read.complex_ns")), (ns, ns));
+            assert!(file.number("read.far_ns") >= ns);
+        }
+    }
+
+    #[test]
+    fn cpus_that_were_moved_are_noticed() {
+        assert!(is_same_distance(27.0, 30.0) && is_same_distance(30.0, 27.0));
+        assert!(!is_same_distance(27.0, 125.0) && !is_same_distance(125.0, 27.0));
+    }
 }

@@ -14,6 +14,9 @@ use crate::stats::{Random, median};
 /// How often a probe is repeated; the median counts.
 const REPEATS: usize = 9;
 
+/// What a sleeper is given to fall asleep before it is woken.
+const ASLEEP_AFTER_NS: u64 = 5_000;
+
 /// A machine of a platform, and what carries it.
 pub(super) struct Bench<'a, P: Threads> {
     pub(super) machine: &'a P::Machine,
@@ -139,7 +142,7 @@ impl<P: Threads> Bench<'_, P> {
         })
     }
 
-    /// Two threads that wake each other: one way, all told.
+    /// Two threads that wake each other: one way, all told, [`ASLEEP_AFTER_NS`] included.
     pub(super) fn wake(&self) -> f64 {
         const ROUNDS: u32 = 300;
         let word = CachePadded::new(P::AtomicU32::new(0));
@@ -169,6 +172,27 @@ impl<P: Threads> Bench<'_, P> {
             let kind = if is_copy == Copying::Yes { Bulk::CopyFrom(source) } else { Bulk::Zero };
             // SAFETY: both pages lie in the caller's memory, which nobody else uses, and differ.
             unsafe { P::bulk(target, kind) };
+        })
+    }
+}
+
+impl<P: Threads> Bench<'_, P> {
+    /// Two CPUs that zero pages at once, each its half: of each page.
+    pub(super) fn fill_both(&self, pages: *mut u8, count: usize) -> f64 {
+        let (pages, half, barrier) = (Pages(pages), count / 2, Barrier::<P>::new(2));
+        self.run(2, move |thread| {
+            barrier.wait();
+            let began_ns = P::now();
+            for page in 0..half {
+                #[allow(unsafe_code, reason = "pages are filled as the library fills them")]
+                // SAFETY: each thread has its half of the caller's memory.
+                unsafe {
+                    P::bulk(pages.at(thread * half + page), Bulk::Zero);
+                }
+            }
+            let ns = (P::now() - began_ns) as f64 / half as f64;
+            barrier.wait();
+            ns
         })
     }
 }
@@ -221,6 +245,8 @@ fn pass_on<P: Platform>(word: &P::AtomicU32, mine: u32) {
         }
         P::park(word, turn);
     }
+    // The other one must sleep by now: who is quick enough never does, and then nothing is measured.
+    P::spin_until_deadline(P::now() + ASLEEP_AFTER_NS, || false);
     // ORDER: Release pairs with the Acquire above, of the other thread.
     word.store(mine + 1, Ordering::Release);
     P::unpark(word, 1);

@@ -3,11 +3,13 @@
 //! # Guarantee
 //! A run depends on its job, its machine and its seed alone: see `faultless_sim::isolate`.
 
-use faultless_sim::{Figures, Machine, Sim, Spec, isolate};
+use faultless_sim::{Figures, Machine, Spec, isolate};
 use faultless_workloads::Spec as Workload;
 
 use super::site::NoSite;
 use super::{Job, MeasureError, Run, once};
+use crate::simulated::with_rerun;
+use crate::watch::{self, Simulated};
 
 /// How long a run is in a machine's own time, unless told.
 pub const SIMULATED_NS: u64 = 4_000_000;
@@ -33,8 +35,9 @@ pub fn once_simulated(
 ) -> Result<(Run, Figures), MeasureError> {
     let result = isolate(|| {
         let machine = Machine::new(machine, job.cpus, seed).map_err(MeasureError::TooManyCpus)?;
-        let run = once::<Sim>(&machine, job, &NoSite, has_stopped)?;
-        Ok((run, machine.figures()))
+        let machine = watch::Machine::unwatched(machine);
+        let run = once::<Simulated>(&machine, job, &NoSite, has_stopped)?;
+        Ok((run, machine.inner().figures()))
     });
-    result.unwrap_or_else(|failure| Err(MeasureError::Simulation(failure)))
+    result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }

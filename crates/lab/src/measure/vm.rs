@@ -9,7 +9,7 @@
 use faultless_platform::{Atomic, Ordering, Threads};
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
 use faultless_vm::{Event, Limits, SpaceRef, Vm};
 use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
@@ -77,7 +77,7 @@ impl Job {
 impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
     type Output = Result<Run, MeasureError>;
 
-    fn visit<D: Design<P>>(self) -> Self::Output {
+    fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
         let ground = Ground::reserve(self.job.memory_bytes()).map_err(MeasureError::Reserve)?;
         let memory = ground.memory::<P>(self.job.cpus).map_err(MeasureError::Setup)?;
         let nr_free = memory.nr_free();
@@ -85,7 +85,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
             if self.site.has_cold_memory() {
                 warm(&memory, self.job.frames() as usize);
             }
-            Vm::<P, D>::new(memory.clone())
+            Vm::<P, D>::with_semaphore(memory.clone(), semaphore)
         });
         let vm = vm.map_err(|_| self.job.refused(Refused::OutOfFrames))?;
         let result = self.run(&vm);

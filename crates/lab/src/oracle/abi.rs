@@ -184,6 +184,7 @@ fn area_flags(file: File, len: u64, prot: u64, flags: u64, offset: u64) -> Resul
     area.set(AreaFlags::NORESERVE, has(flags, libc::MAP_NORESERVE));
     area.set(AreaFlags::LOCKED, has(flags, libc::MAP_LOCKED));
     area.set(AreaFlags::NO_HUGE, has(flags, libc::MAP_STACK));
+    area.set(AreaFlags::SYNC, has(flags, libc::MAP_SYNC));
     let kind = (flags & MAP_TYPE) as i32;
     if file == File::None {
         return match kind {

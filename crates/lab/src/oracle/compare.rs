@@ -104,12 +104,26 @@ pub(super) fn judge<D: Design<Native>>(
 ) -> Result<Verdicts, Finding> {
     let (sequence, answers) = (&batch.sequences[place], &batch.answers[place]);
     let answers = answers.as_ref().map_err(|why| Finding::NotCompared(why.to_string()))?;
-    if sequence.ops.iter().any(|op| op.thread != 0) {
-        return explain::judge(vm, machine, sequence, answers, &batch.conditions);
+    let verdicts = match sequence.ops.iter().any(|op| op.thread != 0) {
+        true => explain::judge(vm, machine, sequence, answers, &batch.conditions),
+        false => in_order(vm, sequence, answers, &batch.conditions, batch.checking),
+    }?;
+    if batch.checking != Checking::EachBatch {
+        check(vm, sequence.ops.len())?;
     }
-    let verdicts = in_order(vm, sequence, answers, &batch.conditions, batch.checking)?;
-    check(vm, sequence.ops.len())?;
     Ok(verdicts)
+}
+
+/// Checks the invariants at the end of a batch.
+pub(super) fn check_batch<D: Design<Native>>(vm: &Vm<Native, D>, batch: &Batch) -> Result<(), Finding> {
+    let last = batch.sequences.last().map_or(0, |sequence| sequence.ops.len());
+    check(vm, last).map_err(|finding| match finding {
+        Finding::Invariant { place, what } if batch.checking == Checking::EachBatch => {
+            let what = format!("{what} (looked at once in {} sequences: see --invariants)", batch.sequences.len());
+            Finding::Invariant { place, what }
+        }
+        other => other,
+    })
 }
 
 /// Checks the invariants after the operation at a place.

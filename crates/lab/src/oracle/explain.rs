@@ -6,18 +6,20 @@
 //! the threads really run at once is explained by an order too.
 //!
 //! # Search
-//! Orders are tried from the first to the last; a mismatch at a step rules out all orders that begin alike.
+//! The first order is that in which the operations ended, which is nearly always the right one. After it all others are
+//! tried; a mismatch at a step rules out all orders that begin alike.
 
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use faultless_linux::oracle::{Op, Outcome, Sequence};
+use faultless_linux::oracle::{Answer, Op, Outcome, Sequence};
 use faultless_platform::native::{Machine, Native};
 use faultless_vm::design::Design;
 use faultless_vm::{Guest, Vm};
 
-use super::compare::{Finding, Verdicts, check};
+use super::compare::{Finding, Verdicts};
 use super::rules::{self, Verdict};
 use super::world::{self, Conditions, Process};
 
@@ -26,13 +28,11 @@ pub(super) fn judge<D: Design<Native>>(
     vm: &Vm<Native, D>,
     machine: &Machine,
     sequence: &Sequence,
-    answers: &[Outcome],
+    answer: &Answer,
     conditions: &Conditions,
 ) -> Result<Verdicts, Finding> {
-    let verdicts = explain(vm, sequence, answers, conditions, "kernel")?;
-    check(vm, sequence.ops.len())?;
+    let verdicts = explain(vm, sequence, answer, conditions, "kernel")?;
     let own = at_once(vm, machine, sequence, conditions)?;
-    check(vm, sequence.ops.len())?;
     explain(vm, sequence, &own, conditions, "vm")?;
     Ok(verdicts)
 }
@@ -41,19 +41,19 @@ pub(super) fn judge<D: Design<Native>>(
 fn explain<D: Design<Native>>(
     vm: &Vm<Native, D>,
     sequence: &Sequence,
-    answers: &[Outcome],
+    answer: &Answer,
     conditions: &Conditions,
     side: &'static str,
 ) -> Result<Verdicts, Finding> {
-    let mut order = Order::first(&sequence.ops);
+    let mut order = Order::first(&sequence.ops, &answer.ended);
     loop {
-        let Some((verdicts, reached)) = try_order(vm, sequence, answers, conditions, &order)? else {
+        let Some((verdicts, reached)) = try_order(vm, sequence, answer, conditions, &order)? else {
             return Err(Finding::NotCompared("an operation of a thread has no outcome".into()));
         };
         match reached {
             None => return Ok(verdicts),
             Some(step) if order.advance(step) => {}
-            Some(_) => return Err(Finding::Unexplained { side, seen: told(sequence, answers) }),
+            Some(_) => return Err(Finding::Unexplained { side, seen: told(sequence, answer) }),
         }
     }
 }
@@ -62,15 +62,15 @@ fn explain<D: Design<Native>>(
 fn try_order<D: Design<Native>>(
     vm: &Vm<Native, D>,
     sequence: &Sequence,
-    answers: &[Outcome],
+    answer: &Answer,
     conditions: &Conditions,
-    order: &Order,
+    order: &Order<'_>,
 ) -> Result<Option<(Verdicts, Option<usize>)>, Finding> {
     let ops = order.places.iter().map(|&place| sequence.ops[place]).collect();
     let ordered = Sequence { ops, ..sequence.clone() };
     let (mut verdicts, mut reached) = (Verdicts::default(), None);
     let ran = world::run(vm, &ordered, conditions, &mut |step, outcome| {
-        match rules::compare(&ordered.ops[..=step], &answers[order.places[step]], outcome) {
+        match rules::compare(&ordered.ops[..=step], &answer[order.places[step]], outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
             Verdict::Different => reached = Some(step),
@@ -87,66 +87,58 @@ fn told(sequence: &Sequence, answers: &[Outcome]) -> String {
 }
 
 /// An order of a sequence's operations that keeps each thread's own.
-struct Order {
+struct Order<'a> {
+    ops: &'a [Op],
+    ended: &'a [u64],
     places: Vec<usize>,
-    threads: Vec<u8>,
 }
 
-impl Order {
-    /// The first order: the sequence's own.
-    fn first(ops: &[Op]) -> Self {
-        let mut order = Self { places: (0..ops.len()).collect(), threads: ops.iter().map(|op| op.thread).collect() };
-        // Within a section, the lexicographically first order of threads.
-        for section in order.sections() {
-            order.places[section.clone()].sort_by_key(|&place| ops[place].thread);
-            order.threads[section].sort_unstable();
-        }
+impl<'a> Order<'a> {
+    /// The first order: that in which the operations ended.
+    fn first(ops: &'a [Op], ended: &'a [u64]) -> Self {
+        let mut order = Self { ops, ended, places: vec![0; ops.len()] };
+        order.complete(0);
         order
     }
 
-    fn sections(&self) -> Vec<std::ops::Range<usize>> {
-        let (mut sections, mut start) = (Vec::new(), 0);
-        for run in self.threads.chunk_by(|left, right| (*left == 0) == (*right == 0)) {
-            if run[0] != 0 {
-                sections.push(start..start + run.len());
-            }
-            start += run.len();
+    /// Returns the places that may come next, behind the first `at` of this order, the likeliest first.
+    fn candidates(&self, at: usize) -> Vec<usize> {
+        let thread = |place: usize| self.ops[place].thread;
+        if thread(at) == 0 {
+            return vec![at];
         }
-        sections
+        let start = (0..at).rev().find(|&place| thread(place) == 0).map_or(0, |place| place + 1);
+        let end = (at..self.ops.len()).find(|&place| thread(place) == 0).unwrap_or(self.ops.len());
+        let mut next: Vec<usize> = Vec::with_capacity(3);
+        for place in start..end {
+            let is_first = next.iter().all(|&other| thread(other) != thread(place));
+            if is_first && !self.places[start..at].contains(&place) {
+                next.push(place);
+            }
+        }
+        next.sort_unstable_by_key(|&place| (self.ended.get(place).copied(), thread(place)));
+        next
+    }
+
+    /// Lets what is likeliest follow the first `at`.
+    fn complete(&mut self, at: usize) {
+        for place in at..self.ops.len() {
+            self.places[place] = self.candidates(place)[0];
+        }
     }
 
     /// Goes to the next order that differs at `step` or before; says whether there is one.
     fn advance(&mut self, step: usize) -> bool {
-        let sections = self.sections();
-        for section in sections.into_iter().rev() {
-            let last = section.end.min(step + 1);
-            for at in (section.start..last).rev() {
-                let next = (at + 1..section.end).filter(|&other| self.threads[other] > self.threads[at]);
-                if let Some(other) = next.min_by_key(|&other| self.threads[other]) {
-                    self.put_first(at, other, section.end);
-                    return true;
-                }
+        for at in (0..=step).rev() {
+            let candidates = self.candidates(at);
+            let rank = candidates.iter().position(|&place| place == self.places[at]);
+            if let Some(&next) = rank.and_then(|rank| candidates.get(rank + 1)) {
+                self.places[at] = next;
+                self.complete(at + 1);
+                return true;
             }
-            // This section begins anew, and the one before it goes on.
-            self.sort(section.start..section.end);
         }
         false
-    }
-
-    /// Puts the operation at `other` to `at`; what follows in the section comes in its first order.
-    fn put_first(&mut self, at: usize, other: usize, end: usize) {
-        self.places[at..=other].rotate_right(1);
-        self.threads[at..=other].rotate_right(1);
-        self.sort(at + 1..end);
-    }
-
-    fn sort(&mut self, range: std::ops::Range<usize>) {
-        let mut pairs: Vec<_> =
-            self.threads[range.clone()].iter().copied().zip(self.places[range.clone()].iter().copied()).collect();
-        pairs.sort_unstable();
-        for (slot, (thread, place)) in range.zip(pairs) {
-            (self.threads[slot], self.places[slot]) = (thread, place);
-        }
     }
 }
 
@@ -156,46 +148,51 @@ fn at_once<D: Design<Native>>(
     machine: &Machine,
     sequence: &Sequence,
     conditions: &Conditions,
-) -> Result<Vec<Outcome>, Finding> {
+) -> Result<Answer, Finding> {
     let (files, space) = world::prepare(vm, sequence, conditions).map_err(|unfit| Finding::NotCompared(unfit.0))?;
     let process = Process { vm, files: &files, guest: Guest::new(&space) };
     let (process, space) = (ManuallyDrop::new(process), ManuallyDrop::new(space));
-    let mut outcomes = vec![Outcome::NotRun; sequence.ops.len()];
+    let nr_ops = sequence.ops.len();
+    let mut answer = Answer { outcomes: vec![Outcome::NotRun; nr_ops], ended: vec![0; nr_ops] };
     let mut at = 0;
     for run in sequence.ops.chunk_by(|left, right| (left.thread == 0) == (right.thread == 0)) {
         if run[0].thread == 0 {
             process.run(run, at, &mut |place, outcome| {
-                outcomes[place] = outcome.clone();
+                answer.outcomes[place] = outcome.clone();
                 true
             });
         } else {
-            section(machine, &process, run, &mut outcomes[at..at + run.len()]);
+            section(machine, &process, run, at, &mut answer);
         }
         at += run.len();
     }
     drop((ManuallyDrop::into_inner(process), ManuallyDrop::into_inner(space)));
-    Ok(outcomes)
+    Ok(answer)
 }
 
 fn section<D: Design<Native>>(
     machine: &Machine,
     process: &Process<'_, '_, Native, D>,
     ops: &[Op],
-    outcomes: &mut [Outcome],
+    first: usize,
+    answer: &mut Answer,
 ) {
     let mut threads: Vec<u8> = ops.iter().map(|op| op.thread).collect();
     threads.sort_unstable();
     threads.dedup();
     let gate = Barrier::new(threads.len());
+    let clock = AtomicU64::new(1);
     let results = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for &thread in &threads {
-            let (gate, results) = (&gate, &results);
+            let (gate, clock, results) = (&gate, &clock, &results);
             let own = ops.iter().enumerate().filter(move |(_, op)| op.thread == thread);
             scope.spawn(move || {
                 let run = || {
                     let process = Process { guest: Guest::new(process.guest.space()), ..*process };
-                    own.map(|(place, op)| (place, process.one(op))).collect::<Vec<_>>()
+                    // Relaxed: it only says which ended first, as a hint.
+                    let run = |(place, op)| (place, process.one(op), clock.fetch_add(1, Ordering::Relaxed));
+                    own.map(run).collect::<Vec<_>>()
                 };
                 gate.wait();
                 let done = machine.attach(run);
@@ -203,8 +200,8 @@ fn section<D: Design<Native>>(
             });
         }
     });
-    for (place, outcome) in results.into_inner().unwrap_or_else(|poison| poison.into_inner()) {
-        outcomes[place] = outcome;
+    for (place, outcome, ended) in results.into_inner().unwrap_or_else(|poison| poison.into_inner()) {
+        (answer.outcomes[first + place], answer.ended[first + place]) = (outcome, ended);
     }
 }
 
@@ -218,7 +215,7 @@ mod tests {
 
     fn count(threads: &[u8]) -> usize {
         let ops = ops(threads);
-        let mut order = Order::first(&ops);
+        let mut order = Order::first(&ops, &[]);
         let mut seen = std::collections::BTreeSet::new();
         loop {
             assert!(seen.insert(order.places.clone()), "an order twice");
@@ -241,10 +238,18 @@ mod tests {
     }
 
     #[test]
+    fn the_order_in_which_they_ended_comes_first() {
+        let ops = ops(&[0, 1, 1, 2, 2, 0]);
+        assert_eq!(Order::first(&ops, &[0, 10, 40, 20, 30, 0]).places, [0, 1, 3, 4, 2, 5]);
+        assert_eq!(Order::first(&ops, &[0, 50, 40, 20, 30, 0]).places, [0, 3, 4, 1, 2, 5]);
+    }
+
+    #[test]
     fn a_mismatch_rules_out_all_orders_that_begin_alike() {
-        let mut order = Order::first(&ops(&[1, 1, 2, 2]));
+        let ops = ops(&[1, 1, 2, 2]);
+        let mut order = Order::first(&ops, &[]);
         assert!(order.advance(0));
-        assert_eq!(order.threads, [2, 1, 1, 2]);
+        assert_eq!(order.places, [2, 0, 1, 3]);
         assert!(!order.advance(0));
     }
 }

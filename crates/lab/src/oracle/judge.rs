@@ -31,7 +31,7 @@ const BATCH: u64 = 48;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Differences that are kept; more are counted.
-const KEPT: usize = 20;
+const KEPT: usize = 200;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -267,37 +267,70 @@ impl Outcomes {
     }
 }
 
-/// A kernel and a design, for single sequences.
-pub struct Bench {
-    host: Host,
-    subject: Subject,
+/// The kernel, as each user that there may be, and designs, for single sequences.
+pub struct Jury {
+    hosts: Vec<Host>,
+    subjects: Vec<Subject>,
     checking: Checking,
 }
+
+impl Jury {
+    /// Starts all.
+    pub fn start(
+        designs: &[&'static str],
+        users: &[User],
+        checking: Checking,
+        nr_ops: usize,
+    ) -> Result<Self, HostError> {
+        let room = Room { ops: nr_ops.max(Room::default().ops), ..Room::default() };
+        let hosts = users.iter().map(|&user| Host::start(user, room, PATIENCE));
+        let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { hosts, subjects: designs.iter().map(|design| Subject::start(design)).collect(), checking })
+    }
+
+    /// Compares one sequence under each design; returns what the kernel made of it, too. A sequence of a user that is not
+    /// here runs as the first that is.
+    pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Vec<Verdict>), HostError> {
+        let place = self.hosts.iter().position(|host| host.user() == sequence.user).unwrap_or(0);
+        let sequence = Sequence { user: self.hosts[place].user(), ..sequence.clone() };
+        let batch = ask(&mut self.hosts[place], vec![sequence], self.checking)?;
+        self.subjects.iter().for_each(|subject| subject.send(&batch));
+        let verdicts = self.subjects.iter_mut().map(verdict).collect();
+        Ok((batch.answers[0].clone().unwrap_or_default().outcomes, verdicts))
+    }
+}
+
+/// A design's name, and what it differs in.
+pub type Verdict = (&'static str, Result<(), Finding>);
+
+/// Awaits a design's verdict; one that hangs is left to itself, and started anew.
+fn verdict(subject: &mut Subject) -> Verdict {
+    let report = subject.receive(PATIENCE);
+    let finding = match report.as_ref().and_then(|report| report.first()) {
+        None => Err(Finding::Hang),
+        Some(Ok(_)) => Ok(()),
+        Some(Err(finding)) => Err(finding.clone()),
+    };
+    if report.is_none() {
+        let fresh = Subject::start(subject.design());
+        std::mem::replace(subject, fresh).abandon();
+    }
+    (subject.design(), finding)
+}
+
+/// A kernel and a design, for single sequences.
+pub struct Bench(Jury);
 
 impl Bench {
     /// Starts both.
     pub fn start(design: &'static str, user: User, checking: Checking, nr_ops: usize) -> Result<Self, HostError> {
-        let room = Room { ops: nr_ops.max(Room::default().ops), ..Room::default() };
-        Ok(Self { host: Host::start(user, room, PATIENCE)?, subject: Subject::start(design), checking })
+        Jury::start(&[design], &[user], checking, nr_ops).map(Self)
     }
 
     /// Compares one sequence; returns what the kernel made of it, too.
     pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Result<(), Finding>), HostError> {
-        let batch = ask(&mut self.host, vec![sequence.clone()], self.checking)?;
-        self.subject.send(&batch);
-        let report = self.subject.receive(PATIENCE);
-        let finding = match report.as_ref().and_then(|report| report.first()) {
-            None => Err(Finding::Hang),
-            Some(Ok(_)) => Ok(()),
-            Some(Err(finding)) => Err(finding.clone()),
-        };
-        if report.is_none() {
-            // The old one is left to itself.
-            let fresh = Subject::start(self.subject.design());
-            std::mem::replace(&mut self.subject, fresh).abandon();
-        }
-        let outcomes = batch.answers[0].clone().unwrap_or_default();
-        Ok((outcomes, finding))
+        let (outcomes, mut verdicts) = self.0.compare(sequence)?;
+        Ok((outcomes, verdicts.pop().map_or(Ok(()), |(_, finding)| finding)))
     }
 }
 

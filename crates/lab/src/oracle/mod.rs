@@ -26,7 +26,7 @@ mod world;
 
 pub use compare::Finding;
 pub use generate::Profile;
-pub use judge::{Bench, Difference, Outcomes, Settings, replay, run};
+pub use judge::{Bench, Difference, Jury, Outcomes, Settings, Verdict, replay, run};
 pub use shrink::{pasteable, shrink};
 pub use subject::Checking;
 pub use tally::Tally;

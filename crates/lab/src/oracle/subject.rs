@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use faultless_linux::oracle::{NoAnswer, Outcome, Sequence};
+use faultless_linux::oracle::{Answer, NoAnswer, Sequence};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::Vm;
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
 
 use super::compare::{self, Finding, Verdicts};
@@ -33,10 +33,10 @@ pub struct Batch {
     /// The sequences.
     pub sequences: Vec<Sequence>,
     /// The kernel's answers.
-    pub answers: Vec<Result<Vec<Outcome>, NoAnswer>>,
+    pub answers: Vec<Result<Answer, NoAnswer>>,
     /// Under which conditions.
     pub conditions: Conditions,
-    /// Whether the invariants are checked after each operation, or at the end of each sequence.
+    /// When the invariants are checked.
     pub checking: Checking,
 }
 
@@ -47,6 +47,8 @@ pub enum Checking {
     EachOperation,
     /// When a sequence ends.
     EachSequence,
+    /// When a batch ends.
+    EachBatch,
 }
 
 /// What a subject says about a batch.
@@ -116,10 +118,10 @@ struct Visitor {
 impl DesignVisitor<Native> for Visitor {
     type Output = ();
 
-    fn visit<D: Design<Native>>(self) {
+    fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) {
         let mut next = self.inbox.recv().ok().map(|batch| (batch, 0, Report::new()));
         while let Some(begun) = next {
-            next = live::<D>(&self, begun);
+            next = live::<D>(&self, semaphore, begun);
         }
     }
 }
@@ -128,11 +130,11 @@ impl DesignVisitor<Native> for Visitor {
 type Begun = (Arc<Batch>, usize, Report);
 
 /// Serves batches with one instance, until a panic breaks it; returns where to go on with the next one.
-fn live<D: Design<Native>>(visitor: &Visitor, begun: Begun) -> Option<Begun> {
+fn live<D: Design<Native>>(visitor: &Visitor, semaphore: GenerationOf<Native, D>, begun: Begun) -> Option<Begun> {
     let region = ManuallyDrop::new(HostRegion::reserve(MEMORY_BYTES).ok()?);
     let machine = Machine::new(NR_CPUS);
     let (rest, is_whole) = machine.attach(|| {
-        let vm = ManuallyDrop::new(Vm::<Native, D>::new(memory(&region)?).ok()?);
+        let vm = ManuallyDrop::new(Vm::<Native, D>::with_semaphore(memory(&region)?, semaphore).ok()?);
         let rest = serve::<D>(visitor, &vm, &machine, begun);
         let is_whole = rest.is_none();
         if is_whole {
@@ -151,7 +153,13 @@ fn serve<D: Design<Native>>(visitor: &Visitor, vm: &Vm<Native, D>, machine: &Mac
     let mut next = Some(begun);
     while let Some((batch, mut place, mut report)) = next {
         while place < batch.sequences.len() {
-            let judged = catch_unwind(AssertUnwindSafe(|| compare::judge(vm, machine, &batch, place)));
+            let judged = catch_unwind(AssertUnwindSafe(|| {
+                let verdicts = compare::judge(vm, machine, &batch, place)?;
+                if place + 1 == batch.sequences.len() {
+                    compare::check_batch(vm, &batch)?;
+                }
+                Ok(verdicts)
+            }));
             place += 1;
             match judged {
                 Ok(result) => report.push(result),

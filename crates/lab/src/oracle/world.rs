@@ -7,8 +7,8 @@
 use std::mem::ManuallyDrop;
 
 use faultless_linux::oracle::{
-    AreaSeen, Behind, Bounds, Call, FILE_BYTES, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence, USER_END,
-    WINDOW, WINDOW_BYTES, Zone, byte, digest, file_byte,
+    AreaSeen, Behind, Bounds, Call, FILE_BYTES, FILE_CONTENT, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence,
+    USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
 };
 use faultless_phys::OutOfFrames;
 use faultless_platform::Platform;
@@ -118,7 +118,7 @@ pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
     conditions: &Conditions,
 ) -> Result<(Files<'vm, P>, SpaceRef<'vm, P, D>), Unfit> {
     let files = Files::new(vm)?;
-    if sequence.ops.iter().any(names_file) {
+    if sequence.ops.iter().any(Op::names_file) {
         write_content(vm, &files.read_write)?;
     }
     let space = vm.create_space(limits(sequence, conditions))?;
@@ -126,14 +126,6 @@ pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
     fill_around(vm, &space, sequence.bounds.data.map_or(0, |_| conditions.data_bytes))?;
     space.set_heap_start(HEAP_START);
     Ok((files, space))
-}
-
-fn names_file(op: &Op) -> bool {
-    match op.call {
-        Call::Mmap => File::from_argument(op.args[4]) != File::None,
-        Call::Truncate => true,
-        _ => false,
-    }
 }
 
 fn object<'vm, P: Platform, D: Design<P>>(
@@ -152,8 +144,12 @@ fn write_content<P: Platform, D: Design<P>>(vm: &Vm<P, D>, file: &ObjectHandle<'
     let backing = Backing::Object(file, 0);
     let at = Placement::Fixed(WINDOW);
     space.mmap(&MapRequest { placement: at, len_bytes: FILE_BYTES, flags, backing, populate: Populate::OnFault })?;
-    let content: Vec<u8> = (0..FILE_BYTES).map(file_byte).collect();
-    guest.write_bytes(WINDOW, &content).map_err(|(_, error)| Unfit(format!("a file could not be written: {error}")))?;
+    for (page, content) in FILE_CONTENT.chunks(PAGE as usize).enumerate() {
+        // The file's length is a multiple of 8.
+        let words: Vec<u64> = content.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect();
+        let stored = guest.store_words(WINDOW + page as u64 * PAGE, &words);
+        stored.map_err(|error| Unfit(format!("a file could not be written: {error}")))?;
+    }
     Ok(())
 }
 
@@ -178,6 +174,9 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
     }
 }
 
+/// Where the filler stands that counts as data: it can be read, so it is far from all that sequences name.
+const DATA_FILLER: u64 = 0x3a5c_0000_0000;
+
 /// What the fillers cover.
 const FILLED_BYTES: u64 = USER_END - LOW_END - WINDOW_BYTES;
 
@@ -193,12 +192,12 @@ fn fill_around<P: Platform, D: Design<P>>(
         let backing = Backing::Object(&guard, 0);
         space.mmap(&filler(start, PAGE, AreaFlags::SHARED, backing))?;
     }
-    let data_end = window_end + PAGE + data_bytes;
+    let data_end = DATA_FILLER + data_bytes;
     if data_bytes != 0 {
         let data = AreaFlags::WRITE | AreaFlags::NORESERVE;
-        space.mmap(&filler(window_end + PAGE, data_bytes, data, Backing::Anonymous))?;
+        space.mmap(&filler(DATA_FILLER, data_bytes, data, Backing::Anonymous))?;
     }
-    for (start, end) in [(LOW_END, WINDOW - PAGE), (data_end, USER_END)] {
+    for (start, end) in [(LOW_END, WINDOW - PAGE), (window_end + PAGE, DATA_FILLER), (data_end, USER_END)] {
         space.mmap(&filler(start, end - start, AreaFlags::NORESERVE, Backing::Anonymous))?;
     }
     Ok(())
@@ -306,7 +305,7 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
         let mut sum = 0_u64;
         for address in (start..end).step_by(PAGE as usize) {
             let loaded = self.guest.load_words(address, &mut page);
-            let content = loaded.map(|_| digest(page.iter().copied())).map_err(|error| abi::seen(&error));
+            let content = loaded.map(|_| digest(&page)).map_err(|error| abi::seen(&error));
             sum = sum.wrapping_add(AreaSeen::page_digest(address, content));
         }
         sum

@@ -29,11 +29,13 @@ use std::fmt;
 use faultless_phys::SetupError;
 use faultless_platform::native::ReserveError;
 use faultless_platform::{StartError, Threads};
-use faultless_sim::{Failure, Machine, Sim, Spec, TooManyCpus, isolate};
+use faultless_sim::{Failure, Machine, Spec, TooManyCpus, isolate};
 use faultless_vm::check::Broken;
 use faultless_vm::registry::{Unknown, with_design};
 
 use crate::plan::Plan;
+use crate::simulated::with_rerun;
+use crate::watch::{self, Simulated};
 
 pub use host::pass as pass_on_host;
 pub use pass::PassResult;
@@ -153,9 +155,9 @@ pub fn simulated_pass(
 ) -> Result<PassResult, ReplayError> {
     let result = isolate(|| {
         let machine = Machine::new(machine, nr_cpus, seed).map_err(ReplayError::TooManyCpus)?;
-        pass::<Sim>(&machine, nr_cpus, plan, settings)
+        pass::<Simulated>(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
     });
-    result.unwrap_or_else(|failure| Err(ReplayError::Simulation(failure)))
+    result.unwrap_or_else(|failure| Err(ReplayError::Simulation(with_rerun(failure, seed))))
 }
 
 /// Replays a plan once, on a machine of the platform `P`.

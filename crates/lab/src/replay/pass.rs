@@ -8,10 +8,10 @@
 //! threads owns a slot while they run.
 
 use faultless_platform::{Atomic, Ordering, Threads};
-use faultless_sync::{Event, RwSemaphore, Rwsem2012, Side, SpinMutex};
+use faultless_sync::{Event, Generation, RwSemaphore, Rwsem, Side, SpinMutex};
 use faultless_trace::ThreadIndex;
 use faultless_vm::check::invariants;
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{CallError, Guest, Limits, SpaceRef, Vm};
 
@@ -52,13 +52,13 @@ pub(super) struct Visitor<'a, P: Threads> {
 impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
     type Output = Result<PassResult, ReplayError>;
 
-    fn visit<D: Design<P>>(self) -> Self::Output {
+    fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
         let ground = Ground::reserve(self.settings.memory_bytes)?;
         let memory = ground.memory::<P>(self.nr_cpus)?;
         let nr_free = memory.nr_free();
         let vm = self.alone(|| {
             ground::warm(&memory, instance::warmed_frames(self.plan));
-            Vm::<P, D>::new(memory.clone())
+            Vm::<P, D>::with_semaphore(memory.clone(), semaphore)
         });
         let vm = vm.map_err(|cause| self.out_of_memory(cause.to_string()))?;
         let result = self.replay(&vm);
@@ -108,7 +108,7 @@ pub(super) struct Pass<'vm, P: Threads, D: Design<P>> {
     tally: SpinMutex<P, Tally>,
     error: SpinMutex<P, Option<ReplayError>>,
     has_stopped: P::AtomicBool,
-    turn: Rwsem2012<P>,
+    turn: Rwsem<P>,
 }
 
 impl<'vm, P: Threads, D: Design<P>> Pass<'vm, P, D> {
@@ -121,7 +121,7 @@ impl<'vm, P: Threads, D: Design<P>> Pass<'vm, P, D> {
             tally: SpinMutex::default(),
             error: SpinMutex::default(),
             has_stopped: P::AtomicBool::new(false),
-            turn: Rwsem2012::new(),
+            turn: Rwsem::of(Generation::RWSEM_2012),
             plan,
             objects,
             vm,

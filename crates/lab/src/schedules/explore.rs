@@ -1,7 +1,7 @@
 //! Many schedules of many worlds under many designs.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_platform::mutants::Mutant;
 use faultless_sim::explore::ArenaError;
@@ -214,13 +214,15 @@ fn named(line: Line, mutant: Option<Mutant>) -> Line {
     Line { mutant: mutant.map(|mutant| mutant.name().to_owned()), ..line }
 }
 
+/// Returns the mutant of a name.
+pub fn mutant_named(name: &str) -> Result<Mutant, ExploreError> {
+    let found = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
+    found.ok_or_else(|| ExploreError::UnknownMutant(name.to_owned()))
+}
+
 /// Replays a line; returns what went wrong, if anything did.
 pub fn replay_line(line: &Line) -> Result<Option<Failed>, ExploreError> {
-    let named = |name: &String| {
-        let found = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
-        found.ok_or_else(|| ExploreError::UnknownMutant(name.clone()))
-    };
-    let mutant = line.mutant.as_ref().map(named).transpose()?;
+    let mutant = line.mutant.as_deref().map(mutant_named).transpose()?;
     on_a_thread(|| {
         choose(mutant)?;
         Ok(replay(&machine()?, line)?)
@@ -236,7 +238,7 @@ fn on_a_thread<R: Send>(act: impl FnOnce() -> R + Send) -> R {
 }
 
 /// Counts the schedules of each design until the first failure under any: how many a mutant survives.
-pub(super) fn survives(setup: &Setup, done: &AtomicU64) -> Result<(u64, Option<Failed>), ExploreError> {
+pub(super) fn survives(setup: &Setup) -> Result<(u64, Option<Failed>), ExploreError> {
     choose(setup.mutant)?;
     let machine = machine()?;
     let worlds = 0..setup.worlds.len();
@@ -247,7 +249,6 @@ pub(super) fn survives(setup: &Setup, done: &AtomicU64) -> Result<(u64, Option<F
         let world = round[(number % round.len() as u64) as usize];
         for cells in &mut cells {
             let failed = cells[world].step(&machine)?;
-            done.fetch_add(1, Ordering::Relaxed);
             if failed.is_some() {
                 return Ok((number, failed));
             }

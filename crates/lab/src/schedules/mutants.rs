@@ -3,10 +3,11 @@
 //! # Guarantee
 //! Every mutant meets the worlds, designs, semaphores and seeds that the unbroken code meets. A number is the count of schedules
 //! that a mutant survived before the first that failed.
+//!
+//! The orderings of [`WEAK_ORDERS`] are mutants that no schedule can find; the table names the model test that does.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use faultless_platform::mutants::Mutant;
+pub use faultless_platform::mutants::Mutant;
+pub use faultless_platform::mutants::orders::{Noticed, WEAK_ORDERS, WeakOrder};
 
 use super::explore::{ExploreError, Setup, in_parallel, survives};
 use super::search::Failed;
@@ -105,7 +106,8 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         14,
         "anon_vma used again (CVE-2022-42703)",
         Excluded(
-            "a root is a number that is never given twice (Vm::fresh_root), and nothing is reached through it (area, I3)",
+            "missing feature: there is no anon_vma to use again. A root is a number of 64 bits that Vm::fresh_root gives \
+             once; nothing is counted, freed or reached through it",
         ),
     ),
     listed(15, "reference count wraps (CVE-2019-11487)", PutBack(M::CountWraps, "phys::page: no limit, four bits")),
@@ -195,14 +197,33 @@ impl Table {
     }
 }
 
-/// Runs the unbroken code and every mutant, under `nr_seeds` seeds from the setup's on; `progress` hears of schedules done.
-pub fn table(setup: &Setup, nr_seeds: u64, progress: &(dyn Fn(u64) + Sync)) -> Result<Table, ExploreError> {
+/// How far the table is.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// A bug is put back now.
+    Begun(&'a KnownBug),
+    /// One more seed is done with it.
+    Seed,
+    /// Its row is complete.
+    Ended(&'a Row),
+}
+
+/// Returns how many [`Step::Seed`]s a table of `nr_seeds` seeds has.
+pub fn nr_steps(nr_seeds: u64) -> u64 {
+    let nr_put_back = KNOWN_BUGS.iter().filter(|bug| matches!(bug.entry, PutBack(..))).count() as u64;
+    nr_seeds * (nr_put_back + 1)
+}
+
+/// Runs the unbroken code and every mutant, under `nr_seeds` seeds from the setup's on.
+pub fn table(setup: &Setup, nr_seeds: u64, progress: &(dyn Fn(Step<'_>) + Sync)) -> Result<Table, ExploreError> {
     let seeds: Vec<u64> = (0..nr_seeds).map(|number| setup.seed.wrapping_add(number)).collect();
     let bugs = KNOWN_BUGS.iter().copied();
     let unbroken = KnownBug { number: None, name: "no mutant", entry: Excluded("") };
     let mut rows = Vec::new();
     for bug in std::iter::once(unbroken).chain(bugs) {
+        progress(Step::Begun(&bug));
         rows.push(row(setup, bug, rows.is_empty(), &seeds, progress)?);
+        rows.last().into_iter().for_each(|row| progress(Step::Ended(row)));
     }
     let unbroken = rows.remove(0);
     Ok(Table { runs: setup.runs, seeds, unbroken, rows })
@@ -213,17 +234,16 @@ fn row(
     bug: KnownBug,
     is_unbroken: bool,
     seeds: &[u64],
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &(dyn Fn(Step<'_>) + Sync),
 ) -> Result<Row, ExploreError> {
     let mutant = match bug.entry {
         PutBack(mutant, _) => Some(mutant),
         Excluded(_) if is_unbroken => None,
         Excluded(_) => return Ok(Row { bug, survived: Vec::new(), nr_killed: 0, example: None }),
     };
-    let done = AtomicU64::new(0);
     let results = in_parallel(setup.jobs, seeds.to_vec(), |seed| {
-        let result = survives(&Setup { seed, mutant, ..setup.clone() }, &done);
-        progress(done.swap(0, Ordering::Relaxed));
+        let result = survives(&Setup { seed, mutant, ..setup.clone() });
+        progress(Step::Seed);
         result
     })?;
     let nr_killed = results.iter().filter(|(_, failed)| failed.is_some()).count();

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use faultless_phys::{Memory, Options, SetupError};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sim::explore::{Explore, Failure, Kind, Machine, Policy, Run, note, stamp, standing_still};
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{
     AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement,
@@ -68,13 +68,13 @@ impl PageSource for Pattern {
 impl DesignVisitor<Explore> for Order<'_> {
     type Output = Ran;
 
-    fn visit<D: Design<Explore>>(self) -> Ran {
+    fn visit<D: Design<Explore>>(self, semaphore: GenerationOf<Explore, D>) -> Ran {
         let memory = match fresh_memory(self.machine, self.world) {
             Ok(memory) => memory,
             Err(error) => return ran_not(failed("", error.to_string())),
         };
         let nr_free = memory.nr_free();
-        match alone(self.machine, || Vm::<Explore, D>::new(memory.clone())) {
+        match alone(self.machine, || Vm::<Explore, D>::with_semaphore(memory.clone(), semaphore)) {
             Err(failure) => ran_not(failure),
             Ok(Err(error)) => ran_not(failed("", error.to_string())),
             Ok(Ok(vm)) => self.with_instance(&memory, vm, nr_free),

@@ -122,6 +122,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "grace",
+        about: "lookups and walks beside removals whose grace period ends at once",
+        weight: 2,
+        prologue: "m0-3+s0+s1+s2+s3",
+        nr_pages: 4,
+        menus: &["u0-3+g+g+u0-1", "l1+s1+l3+s3", "s3+l0+u2-3+g"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 0],
+        ..PLAIN
+    },
+    World {
         name: "object",
         about: "private and shared mappings of an object's pages",
         prologue: "o0+O1+l1",

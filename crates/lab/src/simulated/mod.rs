@@ -8,6 +8,7 @@
 //! From the file that `faultless machines calibrate` wrote last, if there is one: [`here_path`]; else from the program.
 
 mod parallel;
+mod rerun;
 
 use std::fmt;
 use std::io;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use faultless_sim::{LineAllocator, MACHINES, Number, Spec, SpecError};
 pub use parallel::in_parallel;
+pub use rerun::with_rerun;
 
 /// The name of the machine that this is.
 pub const NATIVE: &str = "native";

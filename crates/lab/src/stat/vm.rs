@@ -27,16 +27,20 @@ struct Ran {
 pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Result<RunCounts, String> {
     let Some(spec) = setup.machine.simulated() else {
         let site = HostSite::new(Pinning::IfEnough, arm.cpus);
-        return observed::<Native>(Machine::new(arm.cpus), &site, setup, arm, tap);
+        let machine = Machine::new(arm.cpus);
+        return match (setup.locks, &tap) {
+            (Locks::Unwatched, None) => Ok(counted(setup, arm, run::<Native>(&machine, &site, setup, arm)?)),
+            _ => observed::<Native>(machine, &site, setup, arm, tap),
+        };
     };
     let result = isolate(|| {
         let machine = faultless_sim::Machine::new(spec, arm.cpus, seed).map_err(|error| error.to_string())?;
         observed::<Sim>(machine, &NoSite, setup, arm, tap)
     });
-    result.unwrap_or_else(|failure| Err(failure.message))
+    result.unwrap_or_else(|failure| Err(crate::simulated::with_rerun(failure, seed).message))
 }
 
-/// Runs an arm once on a machine of the platform `P`, watched if that was asked for.
+/// Runs an arm once on a machine of the platform `P`, watched by those that were asked for.
 fn observed<P: Threads<Machine: Send>>(
     machine: P::Machine,
     site: &dyn Site,
@@ -44,9 +48,6 @@ fn observed<P: Threads<Machine: Send>>(
     arm: &Arm,
     tap: Option<Tap>,
 ) -> Result<RunCounts, String> {
-    if setup.locks == Locks::Unwatched && tap.is_none() {
-        return Ok(counted(setup, arm, run::<P>(&machine, site, setup, arm)?));
-    }
     let locks = (setup.locks == Locks::Watched).then(|| Arc::new(LockWatch::default()));
     let stream = tap.map(|tap| Arc::new(Stream::new(streamed(setup), tap)));
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();

@@ -3,6 +3,9 @@
 //! # Guarantee
 //! A run on a platform that is not [`Watched`] is what it is without this module. Of a watched run only what lies between
 //! [`begin`] and [`end`] counts, so that setting up and taking down is not told of.
+//!
+//! Simulated machines are always [`Simulated`], that is watched, if only by nobody: watching takes no virtual time, and
+//! a second copy of everything that runs on them would be most of what there is to compile.
 
 mod locks;
 mod stream;
@@ -13,8 +16,12 @@ use faultless_platform::watched::{Happening, Sink};
 use faultless_platform::{Event, Processor};
 
 pub use faultless_platform::watched::{Machine, Watched};
+use faultless_sim::Sim;
 pub use locks::{Figures, LockRow, LockTable, LockWatch, Window};
 pub use stream::Stream;
+
+/// The platform of all simulated machines.
+pub type Simulated = Watched<Sim>;
 
 /// The point at which a run's window begins.
 const BEGIN: &str = "window:begin";
@@ -39,5 +46,68 @@ pub struct All(pub Vec<Arc<dyn Sink>>);
 impl Sink for All {
     fn note(&self, happening: &Happening) {
         self.0.iter().for_each(|sink| sink.note(happening));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_platform::Threads;
+    use faultless_sim::{Figures, Spec, isolate};
+    use faultless_sync::{SpinMutex, lock_class};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    lock_class! {
+        /// A lock that is told of.
+        Contended = "contended"
+    }
+
+    /// Lets four CPUs of a simulated machine fight for a lock; says what the machine did.
+    fn fight<P: Threads>(run: impl FnOnce(faultless_sim::Machine, &(dyn Fn(usize) + Sync)) -> Figures) -> Figures {
+        let spec = Spec::preset("xeon-40").expect("a machine that comes along");
+        let ran = isolate(|| {
+            let lock = Box::new(SpinMutex::<P, u64, Contended>::classed(0));
+            let figures = run(faultless_sim::Machine::new(&spec, 4, 1).expect("enough CPUs"), &|_| {
+                P::enter();
+                (0..50).for_each(|_| *lock.lock() += 1);
+                P::leave();
+            });
+            assert_eq!(lock.into_inner(), 200);
+            figures
+        });
+        ran.expect("nobody fails")
+    }
+
+    #[derive(Default)]
+    struct Ears(AtomicUsize);
+
+    impl Sink for Ears {
+        fn note(&self, happening: &Happening) {
+            assert!((happening.now)() > 0);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn watching_takes_no_virtual_time() {
+        let ears = Arc::new(Ears::default());
+        let watched = |sink: Option<Arc<Ears>>| {
+            fight::<Simulated>(|machine, body| {
+                let machine = match sink {
+                    Some(sink) => Machine::new(machine, sink),
+                    None => Machine::unwatched(machine),
+                };
+                Simulated::run(&machine, 4, body);
+                machine.inner().figures()
+            })
+        };
+        let alone = fight::<Sim>(|machine, body| {
+            Sim::run(&machine, 4, body);
+            machine.figures()
+        });
+        assert!(alone.transfers > 50, "they did fight: {alone:?}");
+        assert_eq!(watched(None), alone);
+        assert_eq!(watched(Some(ears.clone())), alone);
+        assert_eq!(ears.0.load(Ordering::Relaxed), 2 * 200);
     }
 }

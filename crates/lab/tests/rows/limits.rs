@@ -3,7 +3,7 @@
 use crate::table::row;
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, Space, Vm};
 
@@ -89,8 +89,7 @@ fn row_40_the_number_of_areas_is_limited() {
     let expected = AtLimit { nr_areas: limit + 1, errors: [no_room, no_room, no_room, no_room, 0, no_room] };
     assert_eq!(on_kernel(), expected, "the kernel");
     for design in DESIGNS {
-        let seen = with_design::<Native, _>(design, "handoff", OnVm { limit });
-        let seen = seen.or_else(|_| with_design::<Native, _>(design, "rwsem-v8", OnVm { limit }));
+        let seen = with_design::<Native, _>(design, "rwsem-v8", OnVm { limit });
         assert_eq!(seen.expect("a design of the registry"), expected, "{design}");
     }
 }
@@ -173,12 +172,12 @@ struct OnVm {
 impl DesignVisitor<Native> for OnVm {
     type Output = AtLimit;
 
-    fn visit<D: Design<Native>>(self) -> AtLimit {
+    fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) -> AtLimit {
         let region = HostRegion::reserve(128 << 20).expect("the host has room");
         Machine::new(1).attach(|| {
             // SAFETY: the region is zeroed, ours alone, and outlives the instance.
             let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
-            let vm = Vm::<Native, D>::new(memory.expect("large enough")).expect("a frame");
+            let vm = Vm::<Native, D>::with_semaphore(memory.expect("large enough"), semaphore).expect("a frame");
             let space = vm.create_space(Limits { max_map_count: self.limit, ..Limits::default() }).expect("room");
             let seen = fill_up(&OneSpace(&space));
             drop(space);

@@ -44,7 +44,7 @@ pub fn row(conditions: &str, text: &str) {
 fn on_kernel(sequence: &Sequence) -> Vec<Outcome> {
     let mut host = Host::start(sequence.user, Room::default(), Duration::from_secs(20)).expect("a process to judge by");
     let mut answers = host.run(std::slice::from_ref(sequence)).expect("the process answers");
-    answers.remove(0).unwrap_or_else(|why| panic!("{why}\n{sequence}"))
+    answers.remove(0).unwrap_or_else(|why| panic!("{why}\n{sequence}")).outcomes
 }
 
 fn compare(side: &str, steps: &[Step], outcomes: &[Outcome]) {

@@ -88,6 +88,23 @@ impl core::fmt::Display for AreaSeen {
     }
 }
 
+/// What came of a sequence; reads as its outcomes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What came of each operation.
+    pub outcomes: Vec<Outcome>,
+    /// When each operation of a thread ended, on a clock of its own; others have 0. A hint in which order they happened.
+    pub ended: Vec<u64>,
+}
+
+impl core::ops::Deref for Answer {
+    type Target = [Outcome];
+
+    fn deref(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+}
+
 /// What came of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -7,7 +7,7 @@
 use std::io;
 use std::ptr;
 
-use super::answer::{AreaSeen, Behind, Outcome, Seen};
+use super::answer::{Answer, AreaSeen, Behind, Outcome, Seen};
 use super::op::{Call, Op};
 use super::sequence::{Bounds, Sequence, User};
 
@@ -69,6 +69,15 @@ pub(super) struct RawOutcome {
     pub(super) value: u64,
     /// Signal number, or number of areas.
     pub(super) number: u64,
+    /// When it ended, where others ran beside it.
+    pub(super) ended: u64,
+}
+
+impl RawOutcome {
+    /// Returns an outcome of this kind; the numbers mean what the kind says.
+    pub(super) const fn new(kind: u32, code: i32, value: u64, number: u64) -> Self {
+        Self { kind, code, value, number, ended: 0 }
+    }
 }
 
 pub(super) mod kind {
@@ -245,7 +254,7 @@ impl Block {
             let raw = RawOp { call: op.call as u8, thread: op.thread, args: op.args };
             // SAFETY: the caller has checked that the operations fit; the child waits (I1).
             unsafe { self.ops().add(first + at).write_volatile(raw) };
-            self.set_outcome(first + at, RawOutcome { kind: kind::NOT_RUN, code: 0, value: 0, number: 0 });
+            self.set_outcome(first + at, RawOutcome::new(kind::NOT_RUN, 0, 0, 0));
         }
         let Bounds { address_space, data, locked, stack } = sequence.bounds;
         let bounds = [address_space, data, locked, stack].map(|bound| bound.unwrap_or(u64::MAX));
@@ -253,13 +262,15 @@ impl Block {
         self.set_head(place, Head { first_op: first as u64, nr_ops, bounds, state: state::WAITING });
     }
 
-    /// Returns the outcomes of a sequence.
-    pub(super) fn answers(&self, place: usize) -> Vec<Outcome> {
+    /// Returns what came of a sequence.
+    pub(super) fn answer(&self, place: usize) -> Answer {
         let head = self.head(place);
         let (first, nr_ops) = (head.first_op as usize, head.nr_ops as usize);
         let last = first.saturating_add(nr_ops).min(self.room.ops);
         // SAFETY: the places are inside; plain numbers.
-        (first..last).map(|at| self.outcome(unsafe { self.outcomes().add(at).read_volatile() })).collect()
+        let raw = (first..last).map(|at| unsafe { self.outcomes().add(at).read_volatile() });
+        let (outcomes, ended) = raw.map(|raw| (self.outcome(raw), raw.ended)).unzip();
+        Answer { outcomes, ended }
     }
 
     fn outcome(&self, raw: RawOutcome) -> Outcome {

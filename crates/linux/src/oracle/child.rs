@@ -15,7 +15,7 @@ use std::os::fd::RawFd;
 use super::attempt::{self, SLOT_BYTES, Slot};
 use super::block::{Block, state};
 use super::look::Inodes;
-use super::op::{Call, FILE_BYTES, Op, file_byte};
+use super::op::{Call, FILE_BYTES, FILE_CONTENT, Op};
 use super::steps;
 use super::sys::{self, AREA_SHARED, area_from, exit, raw};
 use super::zone::{HEAP_START, LOW_END, PAGE, USER_END, WINDOW, WINDOW_BYTES};
@@ -251,7 +251,7 @@ impl Child {
         if self.clean().is_err() || self.set_bounds(&head.bounds).is_err() {
             return state::NOT_CLEAN;
         }
-        self.has_used_files = true;
+        self.has_used_files = range.clone().any(|place| self.start.block.op(place).op().names_file());
         // What is sealed stays until its process ends.
         let result = if has_sealed { steps::in_child(self, range) } else { steps::run(self, range, 0) };
         if has_locked_all {
@@ -307,15 +307,11 @@ impl Child {
     }
 
     fn reset_files(&self) -> Result<(), i32> {
-        // SAFETY: the scratch memory is ours, and holds as much as is written.
+        // SAFETY: the kernel reads the content, which is as long as is written.
         unsafe {
-            let content = std::slice::from_raw_parts_mut(self.scratch as *mut u8, FILE_BYTES as usize);
-            for (offset, byte) in content.iter_mut().enumerate() {
-                *byte = file_byte(offset as u64);
-            }
             raw!(libc::SYS_ftruncate, self.fds.empty, 0)?;
             raw!(libc::SYS_ftruncate, self.fds.read_write, 0)?;
-            raw!(libc::SYS_pwrite64, self.fds.read_write, self.scratch, FILE_BYTES, 0)?;
+            raw!(libc::SYS_pwrite64, self.fds.read_write, FILE_CONTENT.as_ptr(), FILE_BYTES, 0)?;
         }
         Ok(())
     }

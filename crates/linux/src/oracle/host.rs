@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use super::answer::Outcome;
+use super::answer::Answer;
 use super::block::{Block, Room, state};
 use super::child::{self, Start};
 use super::sequence::{Sequence, User};
@@ -136,7 +136,7 @@ impl Host {
     }
 
     /// Runs sequences, each from the same empty state; what each operation came to, or why that is not known.
-    pub fn run(&mut self, sequences: &[Sequence]) -> Result<Vec<Result<Vec<Outcome>, NoAnswer>>, HostError> {
+    pub fn run(&mut self, sequences: &[Sequence]) -> Result<Vec<Result<Answer, NoAnswer>>, HostError> {
         let mut answers = Vec::with_capacity(sequences.len());
         while answers.len() < sequences.len() {
             let rest = &sequences[answers.len()..];
@@ -162,13 +162,13 @@ impl Host {
     fn run_batch(
         &mut self,
         sequences: &[Sequence],
-        answers: &mut Vec<Result<Vec<Outcome>, NoAnswer>>,
+        answers: &mut Vec<Result<Answer, NoAnswer>>,
     ) -> Result<(), HostError> {
         let taken = self.block.load(sequences);
         let ending = self.process.command(self.timeout);
         for place in 0..taken {
             let answer = match self.block.head(place).state {
-                state::DONE => Ok(self.block.answers(place)),
+                state::DONE => Ok(self.block.answer(place)),
                 state::NO_ROOM if place == 0 => Err(NoAnswer::TooLarge),
                 state::BROKEN => Err(NoAnswer::Crashed("broke off in a child".into())),
                 state::RUNNING | state::NOT_CLEAN => Err(ending.clone().unwrap_or(NoAnswer::Crashed(

@@ -24,11 +24,11 @@ mod sys;
 mod words;
 mod zone;
 
-pub use answer::{AreaSeen, Behind, Outcome, Seen, errno_name};
+pub use answer::{Answer, AreaSeen, Behind, Outcome, Seen, errno_name};
 pub use attempt::digest;
 pub use block::Room;
 pub use host::{Baseline, Host, HostError, NoAnswer, usual_limits};
-pub use op::{Call, FILE_BYTES, File, Kind, Op, byte, file_byte};
+pub use op::{Call, FILE_BYTES, FILE_CONTENT, File, Kind, Op, byte, file_byte};
 pub use sequence::{BadSequence, Bounds, Sequence, User};
 pub use steps::{PIPE_BYTES, fold, sum_of};
 pub use words::advice_name;

@@ -147,6 +147,21 @@ impl Op {
         Self { call, thread: 0, args }
     }
 
+    /// Says whether the operation may use a file of the sequence.
+    pub fn names_file(&self) -> bool {
+        match self.call {
+            Call::Mmap => File::from_argument(self.args[4]) != File::None,
+            Call::Truncate => true,
+            _ => false,
+        }
+    }
+
+    /// Says whether the operation gives this advice.
+    pub fn advises(&self, advice: i32) -> bool {
+        // The call takes an int.
+        self.call == Call::Madvise && self.args[2] as i32 == advice
+    }
+
     /// Returns what the operation would do to memory that is not the sequence's.
     pub fn harm(&self) -> Harm {
         let [first, second, third, fourth, fifth, _] = self.args;
@@ -218,6 +233,17 @@ pub const FILE_BYTES: u64 = 5 * 4096 + 2048;
 pub const fn file_byte(offset: u64) -> u8 {
     byte((offset / 4096 * 11 + offset % 4096 / 512) as u8)
 }
+
+/// What the file `ReadWrite` holds at first: [`file_byte`] of each offset.
+pub static FILE_CONTENT: [u8; FILE_BYTES as usize] = {
+    let mut content = [0; FILE_BYTES as usize];
+    let mut offset = 0;
+    while offset < content.len() {
+        content[offset] = file_byte(offset as u64);
+        offset += 1;
+    }
+    content
+};
 
 /// Returns the stored byte for a number: zero, or the opcode of an instruction without memory operand, so that fetching
 /// whatever sequences store is harmless.

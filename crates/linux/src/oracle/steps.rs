@@ -50,7 +50,7 @@ fn step(child: &mut Child, place: usize, op: &Op, end: usize, depth: usize) -> (
             let Some(number) = look::list(&child.start.block, child.fds.maps, child.inodes, slot) else {
                 return (place, state::NO_ROOM);
             };
-            child.start.block.set_outcome(place, RawOutcome { kind: kind::LIST, code: 0, value: first, number });
+            child.start.block.set_outcome(place, RawOutcome::new(kind::LIST, 0, first, number));
             (place + 1, state::DONE)
         }
         _ => {
@@ -62,11 +62,11 @@ fn step(child: &mut Child, place: usize, op: &Op, end: usize, depth: usize) -> (
 }
 
 fn value(value: u64) -> RawOutcome {
-    RawOutcome { kind: kind::VALUE, code: 0, value, number: 0 }
+    RawOutcome::new(kind::VALUE, 0, value, 0)
 }
 
 fn answered(answer: Answer) -> RawOutcome {
-    answer.map_or_else(|errno| RawOutcome { kind: kind::ERRNO, code: errno, value: 0, number: 0 }, value)
+    answer.map_or_else(|errno| RawOutcome::new(kind::ERRNO, errno, 0, 0), value)
 }
 
 /// Runs an operation that is no fork and no list.
@@ -82,10 +82,7 @@ fn single(child: &Child, op: &Op, slot: Slot) -> RawOutcome {
         Call::Input => return answered(input(child, first, second, third)),
         _ => return answered(call(child, op)),
     };
-    tried.map_or_else(
-        |seen| RawOutcome { kind: kind::SIGNAL, code: seen.code, value: seen.address, number: seen.signo as u64 },
-        value,
-    )
+    tried.map_or_else(|seen| RawOutcome::new(kind::SIGNAL, seen.code, seen.address, seen.signo as u64), value)
 }
 
 fn fill(slot: Slot, start: u64, pages: u64, number: u64) -> Result<u64, super::Seen> {
@@ -291,6 +288,9 @@ unsafe extern "C" fn run_task(task: u64) {
     task.result = run(unsafe { &mut *task.child }, task.range.clone(), task.depth);
 }
 
+/// How long a thread waits for the others before it gives the processor to them.
+const SPINS: u32 = 500;
+
 /// A thread's share of a section.
 struct Share {
     child: *const Child,
@@ -321,10 +321,14 @@ fn beside_each_other(child: &Child, range: Range<usize>) -> usize {
     // ORDER: Release pairs with the Acquire in `run_share`.
     gate.store(1, Ordering::Release);
     for share in &shares {
-        // ORDER: Acquire pairs with the kernel's store at the thread's end: all it did is seen.
-        while share.tid.load(Ordering::Acquire) != 0 {
-            // SAFETY: gives the processor away, no more.
-            let _ = unsafe { raw!(libc::SYS_sched_yield) };
+        loop {
+            // ORDER: Acquire pairs with the kernel's store at the thread's end: all it did is seen.
+            let tid = share.tid.load(Ordering::Acquire);
+            if tid == 0 {
+                break;
+            }
+            // SAFETY: waits until the word changes, no more; the kernel wakes at the thread's end.
+            let _ = unsafe { raw!(libc::SYS_futex, share.tid.as_ptr(), libc::FUTEX_WAIT, tid, 0) };
         }
     }
     end
@@ -358,13 +362,27 @@ unsafe extern "C" fn run_share(share: u64) {
     slot.adopt();
     // ORDER: Acquire pairs with the Release in `beside_each_other`.
     // SAFETY: the gate is on the starter's stack, who waits.
-    while unsafe { &*share.gate }.load(Ordering::Acquire) == 0 {
+    let gate = unsafe { &*share.gate };
+    // ORDER: as above.
+    for _ in (0..SPINS).take_while(|_| gate.load(Ordering::Acquire) == 0) {
         core::hint::spin_loop();
+    }
+    // ORDER: as above.
+    while gate.load(Ordering::Acquire) == 0 {
+        // SAFETY: gives the processor away, no more.
+        let _ = unsafe { raw!(libc::SYS_sched_yield) };
     }
     for place in share.range.clone() {
         let op = child.start.block.op(place).op();
         if op.thread == share.thread {
-            child.start.block.set_outcome(place, single(child, &op, slot));
+            let outcome = single(child, &op, slot);
+            child.start.block.set_outcome(place, RawOutcome { ended: clock(), ..outcome });
         }
     }
+}
+
+/// Returns the processor's clock.
+fn clock() -> u64 {
+    // SAFETY: every x86-64 processor has it, and reading it changes nothing.
+    unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -89,14 +89,14 @@ fn race<const N: usize>(preemptions: Option<usize>, nr_before: usize, nr_made: u
 }
 
 #[test]
-fn the_last_thing_goes_to_one() {
+pub fn the_last_thing_goes_to_one() {
     race(None, 1, 1, World::pop, [World::steal]);
     race(Some(2), 1, 1, World::pop, [World::steal, World::steal]);
 }
 
 /// The table's case: the owner takes without a compare-and-swap what a thief may be after.
 #[test]
-fn two_things_go_to_one_each() {
+pub fn two_things_go_to_one_each() {
     let steal_twice: Body = |world| {
         world.steal();
         world.steal();
@@ -107,7 +107,7 @@ fn two_things_go_to_one_each() {
 }
 
 #[test]
-fn what_is_pushed_is_seen_whole() {
+pub fn what_is_pushed_is_seen_whole() {
     let push_and_pop: Body = |world| {
         world.make(0);
         world.pop();
@@ -125,7 +125,7 @@ fn what_is_pushed_is_seen_whole() {
 
 /// The ring has two entries: the third thing overwrites the first one's.
 #[test]
-fn an_entry_is_not_written_again_before_it_was_read() {
+pub fn an_entry_is_not_written_again_before_it_was_read() {
     let push_when_there_is_room: Body = |world| {
         world.note_order();
         if world.stashes[0].len() < 2 {
@@ -139,7 +139,7 @@ fn an_entry_is_not_written_again_before_it_was_read() {
 }
 
 #[test]
-fn the_owner_sheds_while_others_steal() {
+pub fn the_owner_sheds_while_others_steal() {
     let shed: Body = |world| {
         world.note_order();
         world.use_up(world.stashes[0].shed(2).as_slice().iter().copied());
@@ -156,7 +156,7 @@ fn the_owner_sheds_while_others_steal() {
 
 /// One CPU frees a thing, and then another takes the last one elsewhere: at no instant is nothing free.
 #[test]
-fn a_search_that_fails_saw_an_instant_without_anything() {
+pub fn a_search_that_fails_saw_an_instant_without_anything() {
     let nr_runs = explore(Bounds { nr_cpus: 3, max_preemptions: Some(4) }, || {
         let world = Rc::new(world(2));
         world.stashes[1].push(1);

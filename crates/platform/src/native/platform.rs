@@ -51,8 +51,8 @@ impl Processor for Native {
     type AtomicPtr<T> = AtomicPtr<T>;
 
     #[inline(always)]
+    // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering) {
-        // ORDER: the caller's; it names the pair.
         core::sync::atomic::fence(order);
     }
 

@@ -20,6 +20,7 @@ use super::{Borrowed, ENDED_AT, ENGINE, Engine, NO_CPU, RUN_AHEAD, step, with};
 use faultless_platform::{Access, Entry};
 
 const LINE_BYTES: usize = 64;
+const WORD_BYTES: usize = 8;
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,7 @@ fn access_in_turn(line: LineId, kind: Kind) {
 }
 
 /// Charges a fence that waits for the stores before it.
+// ORDER: none: one OS thread runs all CPUs.
 pub(crate) fn fence() {
     with(|engine| {
         if engine.cpu != NO_CPU {
@@ -97,13 +99,17 @@ pub(crate) fn touch(address: usize, len_bytes: usize, kind: Access) {
 
 /// Returns the virtual time in ns.
 pub(crate) fn read_clock() -> u64 {
-    let now = with(|engine| {
+    with(|engine| {
         if engine.cpu != NO_CPU {
             engine.clock += engine.costs.clock;
         }
-        engine.clock / 1000
     });
-    now.unwrap_or(ENDED_AT.get())
+    look_at_clock()
+}
+
+/// Returns the time, for nothing: nobody on the machine looks.
+pub(crate) fn look_at_clock() -> u64 {
+    with(|engine| engine.clock / 1000).unwrap_or(ENDED_AT.get())
 }
 
 /// Charges what the machine takes to enter the kernel and to leave it again.
@@ -128,7 +134,7 @@ impl Engine {
             Kind::Store => self.costs.store,
             Kind::FencedStore | Kind::ReadModifyWrite => self.costs.rmw,
         };
-        self.clock += cost * self.pace / 1024;
+        self.clock += (cost + self.instructions_before(address)) * self.pace / 1024;
         let line = self.lines.find(address);
         let line = line.unwrap_or_else(|| self.first_touch(address));
         let is_own = self.lines.get(line).user == self.cpu;
@@ -137,6 +143,14 @@ impl Engine {
             return Begun::Done;
         }
         Begun::Turn(line)
+    }
+
+    /// Says what the instructions before an access take: nothing for the next word of a line, as in a loop that copies.
+    #[inline(always)]
+    fn instructions_before(&mut self, address: usize) -> u64 {
+        let last = std::mem::replace(&mut self.last_word, address);
+        let is_next = address == last.wrapping_add(WORD_BYTES) && address / LINE_BYTES == last / LINE_BYTES;
+        if is_next { 0 } else { self.costs.between }
     }
 
     /// An access of a line that nobody else has touched: always a hit.

@@ -31,7 +31,7 @@ pub(crate) fn irq_on() {
 pub(crate) fn guest_enter() -> bool {
     check_alive();
     step(|engine| {
-        engine.clock += engine.costs.store + engine.costs.fence;
+        engine.clock += engine.costs.between + engine.costs.store + engine.costs.fence;
         engine.pay_stolen();
         let cpu = engine.here();
         cpu.is_guest = true;
@@ -42,7 +42,7 @@ pub(crate) fn guest_enter() -> bool {
 /// Ends the use of translations; a thread whose slice is over lets the next one have the CPU.
 pub(crate) fn guest_exit() {
     step(|engine| {
-        engine.clock += engine.costs.store;
+        engine.clock += engine.costs.between + engine.costs.store;
         let cpu = usize::from(engine.cpu);
         engine.cpus[cpu].is_guest = false;
         engine.release_watchers(cpu);

@@ -54,8 +54,15 @@ struct Page {
     touched: u64,
     /// Who filled it last.
     filler: u16,
-    /// Which of the filler's fillings it was.
-    filling: u64,
+    /// Which of the filler's fillings it was, and which of its complex's.
+    fillings: Fillings,
+}
+
+/// How many pages a CPU has filled, and its complex.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fillings {
+    pub(super) of_cpu: u64,
+    pub(super) of_complex: u64,
 }
 
 /// A table from keys, which are never 0, to small numbers; keys stay.
@@ -117,10 +124,10 @@ pub(super) struct Lines {
     nr_words: usize,
 }
 
-/// A page that was filled: by whom before, and how long ago in fillings of that CPU.
+/// A page that was filled before: by whom, and when.
 pub(super) struct Filled {
     pub(super) by: u16,
-    pub(super) filling: u64,
+    pub(super) at: Fillings,
 }
 
 impl Lines {
@@ -183,7 +190,7 @@ impl Lines {
         let key = (address >> PAGE_BITS) as u64 + 1;
         let place = self.pages.find(key).unwrap_or_else(|_| {
             let place = self.page_infos.len() as u32;
-            self.page_infos.push(Page { touched: 0, filler: NOBODY, filling: 0 });
+            self.page_infos.push(Page { touched: 0, filler: NOBODY, fillings: Fillings::default() });
             self.pages.insert(key, place);
             place
         });
@@ -191,10 +198,12 @@ impl Lines {
     }
 
     /// Gives all lines of a page to `cpu`, which has just filled it; returns who filled it before.
-    pub(super) fn fill_page(&mut self, address: usize, cpu: u16, filling: u64) -> Filled {
+    pub(super) fn fill_page(&mut self, address: usize, cpu: u16, fillings: Fillings) -> Filled {
         let page = self.page(address);
-        let before = Filled { by: std::mem::replace(&mut page.filler, cpu), filling: page.filling };
-        page.filling = filling;
+        let before = Filled {
+            by: std::mem::replace(&mut page.filler, cpu),
+            at: std::mem::replace(&mut page.fillings, fillings),
+        };
         let touched = page.touched;
         self.for_each_touched(address, touched, |line| line.give_to(cpu));
         before
@@ -314,11 +323,13 @@ mod tests {
         let line = lines.add(0x5040, 1);
         lines.add_sharer(line, 69);
         assert!(lines.is_sharer(line, 69));
-        assert_eq!(lines.fill_page(0x5000, 7, 1).by, NOBODY);
+        let at = |of_cpu| Fillings { of_cpu, of_complex: 2 * of_cpu };
+        assert_eq!(lines.fill_page(0x5000, 7, at(1)).by, NOBODY);
         assert_eq!((lines.get(line).owner, lines.is_sharer(line, 69)), (7, false));
         let fresh = lines.add(0x5fc0, 2);
         assert_eq!(lines.get(fresh).owner, 7);
-        assert_eq!(lines.fill_page(0x5000, 2, 9).by, 7);
+        let before = lines.fill_page(0x5000, 2, at(9));
+        assert_eq!((before.by, before.at), (7, at(1)));
     }
 
     #[test]

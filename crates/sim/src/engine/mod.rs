@@ -21,7 +21,7 @@ mod story;
 mod thread;
 mod wait;
 
-pub(crate) use access::{Kind, access, enter_kernel, fence, read_clock, touch};
+pub(crate) use access::{Kind, access, enter_kernel, fence, look_at_clock, read_clock, touch};
 pub(crate) use interrupts::{
     after_guest, clear_handler, guest_enter, guest_exit, irq_off, irq_on, set_handler, shoot_down,
 };
@@ -105,6 +105,8 @@ pub(crate) struct Engine {
     /// The lowest clock of the others.
     horizon: u64,
     current: u32,
+    /// The word that was accessed last.
+    last_word: usize,
     /// How long instructions take here and now, in 1024ths: the core's other threads take their part.
     pace: u64,
     cpu: u16,
@@ -120,6 +122,8 @@ pub(crate) struct Engine {
     queue: VecDeque<u32>,
     nr_free: usize,
     sleepers: Sleepers,
+    /// How many pages each complex has filled.
+    complex_fillings: Vec<u64>,
     /// When each socket's memory bus is free again.
     buses: Vec<u64>,
     random: Random,

@@ -1,9 +1,14 @@
 //! Zeroing and copying pages: a fixed cost, and the socket's memory bus, which is busy until it has moved what came before.
 //!
-//! A page that this CPU filled not long ago is still in its cache: it costs less, and the bus nothing.
+//! A page that this CPU filled not long ago is still in its cache (hot), one that a CPU of the same complex filled not much
+//! longer ago in theirs (warm): they cost less, and the bus nothing.
 
+use super::lines::{Filled, Fillings, NOBODY};
 use super::schedule::order;
 use super::{Engine, IS_BORROWED, NO_CPU, step, with};
+
+/// The greatest distance inside a complex.
+const COMPLEX_LEVEL: usize = 2;
 
 /// What is done to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +37,38 @@ pub(crate) fn forget(address: usize, len_bytes: usize) {
 
 impl Engine {
     fn fill(&mut self, address: usize, filling: Filling) {
-        let (cpu, clock) = (self.cpu, self.clock);
+        let clock = self.clock;
+        let now = self.count_filling();
+        let before = self.lines.fill_page(address, self.cpu, now);
+        let costs = if filling == Filling::Zero { &self.costs.zero } else { &self.costs.copy };
+        if self.is_hot(&before, now) {
+            self.clock += costs.hot;
+        } else if self.is_warm(&before, now) {
+            self.clock += costs.warm;
+        } else {
+            let cost = self.random.about(costs.cold);
+            let moved_at = self.move_page(if filling == Filling::Zero { 1 } else { 2 });
+            self.clock = (clock + cost).max(moved_at);
+        }
+    }
+
+    fn count_filling(&mut self) -> Fillings {
         self.figures.pages_filled += 1;
         let here = self.here();
         here.nr_fillings += 1;
-        let now = here.nr_fillings;
-        let before = self.lines.fill_page(address, cpu, now);
-        if before.by == cpu && now - before.filling < self.costs.cache_pages {
-            self.clock += if filling == Filling::Zero { self.costs.zero_hot } else { self.costs.copy_hot };
-            return;
-        }
-        let cost = if filling == Filling::Zero { self.costs.zero_cold } else { self.costs.copy_cold };
-        let moved_at = self.move_page(if filling == Filling::Zero { 1 } else { 2 });
-        self.clock = (clock + self.random.about(cost)).max(moved_at);
+        let of_cpu = here.nr_fillings;
+        let of_complex = &mut self.complex_fillings[self.topology.complex(usize::from(self.cpu))];
+        *of_complex += 1;
+        Fillings { of_cpu, of_complex: *of_complex }
+    }
+
+    fn is_hot(&self, before: &Filled, now: Fillings) -> bool {
+        before.by == self.cpu && now.of_cpu - before.at.of_cpu < self.costs.core_pages
+    }
+
+    fn is_warm(&self, before: &Filled, now: Fillings) -> bool {
+        let is_near = |by| self.topology.level(usize::from(self.cpu), usize::from(by)) <= COMPLEX_LEVEL;
+        before.by != NOBODY && is_near(before.by) && now.of_complex - before.at.of_complex < self.costs.complex_pages
     }
 
     /// Takes the bus of this CPU's socket for so many pages; returns when they are through.

@@ -74,6 +74,7 @@ impl Processor for Explore {
     type AtomicUsize = Watched<<Native as Processor>::AtomicUsize>;
     type AtomicPtr<T> = Watched<<Native as Processor>::AtomicPtr<T>>;
 
+    // ORDER: none: one OS thread runs all.
     fn fence(_order: Ordering) {
         engine::with(|engine| engine.tick());
     }

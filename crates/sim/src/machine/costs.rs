@@ -5,6 +5,8 @@ use super::topology::NR_LEVELS;
 
 /// Costs in ps, but where a name says otherwise.
 pub(crate) struct Costs {
+    /// The instructions before an access.
+    pub(crate) between: u64,
     pub(crate) load: u64,
     pub(crate) store: u64,
     pub(crate) rmw: u64,
@@ -23,11 +25,10 @@ pub(crate) struct Costs {
     pub(crate) notice: u64,
     pub(crate) is_migratory: bool,
     pub(crate) is_interleaved: bool,
-    pub(crate) zero_hot: u64,
-    pub(crate) zero_cold: u64,
-    pub(crate) copy_hot: u64,
-    pub(crate) copy_cold: u64,
-    pub(crate) cache_pages: u64,
+    pub(crate) zero: PageCosts,
+    pub(crate) copy: PageCosts,
+    pub(crate) core_pages: u64,
+    pub(crate) complex_pages: u64,
     /// A page's time on a socket's memory bus.
     pub(crate) page_transfer: u64,
     pub(crate) sleep: u64,
@@ -42,6 +43,20 @@ pub(crate) struct Costs {
     pub(crate) handle: u64,
     pub(crate) exception: u64,
     pub(crate) call: u64,
+}
+
+/// What it takes to fill a page that lies in the core's cache, in the complex's, or in memory.
+pub(crate) struct PageCosts {
+    pub(crate) hot: u64,
+    pub(crate) warm: u64,
+    pub(crate) cold: u64,
+}
+
+impl PageCosts {
+    fn new(numbers: [&Number; 3]) -> Self {
+        let [hot, warm, cold] = numbers.map(ps);
+        Self { hot, warm, cold }
+    }
 }
 
 fn ps(number: &Number) -> u64 {
@@ -59,12 +74,12 @@ impl Costs {
     pub(crate) fn new(spec: &Spec) -> Self {
         let (cpu, line, memory) = (&spec.cpu, &spec.line, &spec.memory);
         let (scheduler, interrupt) = (&spec.scheduler, &spec.interrupt);
-        let between = ps(&cpu.instructions_ns);
         let local = ps(&memory.local_ns);
         Self {
-            load: between + ps(&cpu.load_ns),
-            store: between + ps(&cpu.store_ns),
-            rmw: between + ps(&cpu.rmw_ns),
+            between: ps(&cpu.instructions_ns),
+            load: ps(&cpu.load_ns),
+            store: ps(&cpu.store_ns),
+            rmw: ps(&cpu.rmw_ns),
             fence: ps(&cpu.fence_ns),
             pause: ps(&cpu.pause_ns),
             clock: ps(&cpu.clock_ns),
@@ -78,11 +93,10 @@ impl Costs {
             notice: ps(&line.notice_ns),
             is_migratory: line.migratory.value != 0.0,
             is_interleaved: memory.interleave.value != 0.0,
-            zero_hot: ps(&memory.zero_hot_ns),
-            zero_cold: ps(&memory.zero_cold_ns),
-            copy_hot: ps(&memory.copy_hot_ns),
-            copy_cold: ps(&memory.copy_cold_ns),
-            cache_pages: (memory.cache_kib_per_core.value / 4.0) as u64,
+            zero: PageCosts::new([&memory.zero_hot_ns, &memory.zero_warm_ns, &memory.zero_cold_ns]),
+            copy: PageCosts::new([&memory.copy_hot_ns, &memory.copy_warm_ns, &memory.copy_cold_ns]),
+            core_pages: (memory.cache_kib_per_core.value / 4.0) as u64,
+            complex_pages: (memory.cache_kib_per_complex.value / 4.0) as u64,
             page_transfer: (4096.0 * 1000.0 / memory.bandwidth_gb_per_s.value) as u64,
             sleep: ps(&scheduler.sleep_ns),
             wake: ps(&scheduler.wake_ns),

@@ -87,17 +87,21 @@ tables! {
         notice_ns: 0..=100_000,
         migratory: 0..=1,
     }
-    /// Memory, and what is done to whole pages. `interleave` 1: pages go round the sockets; 0: to the first that touches them.
+    /// Memory, and what is done to whole pages. `interleave` 1: pages go round the sockets; 0: to the first that touches them. A page
+    /// is hot in the core's cache, warm in the complex's, and cold in neither; `cache_kib_per_complex` 0: none is ever warm.
     MemoryTable {
         local_ns: 1..=100_000,
         remote_ns: 1..=100_000,
         far_ns: 1..=100_000,
         interleave: 0..=1,
         zero_hot_ns: 1..=100_000,
+        zero_warm_ns: 1..=100_000,
         zero_cold_ns: 1..=100_000,
         copy_hot_ns: 1..=100_000,
+        copy_warm_ns: 1..=100_000,
         copy_cold_ns: 1..=100_000,
         cache_kib_per_core: 1..=10_000_000,
+        cache_kib_per_complex: 0..=100_000_000,
         bandwidth_gb_per_s: 0.01..=100_000,
     }
     /// Sleeping, waking and sharing a CPU, in ns.
@@ -259,6 +263,13 @@ impl Spec {
             .iter()
             .map(|number| number.value as usize)
             .product()
+    }
+
+    /// Returns the value of `table.key`.
+    pub fn number(&self, path: &str) -> Option<f64> {
+        let mut value = None;
+        self.for_each_number(|key, number| value = value.or((key == path).then_some(number.value)));
+        value
     }
 
     /// Visits all numbers by key.

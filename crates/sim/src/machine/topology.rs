@@ -15,11 +15,13 @@ pub(crate) struct Topology {
     /// For each CPU and level, who is at most that far, in words of 64.
     reach: Vec<u64>,
     sockets: Vec<u16>,
+    complexes: Vec<u16>,
     /// The other threads of each CPU's core.
     siblings: Vec<Vec<u16>>,
     nr_cpus: usize,
     nr_words: usize,
     pub(crate) nr_sockets: usize,
+    pub(crate) nr_complexes: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -63,11 +65,13 @@ impl Topology {
         let mut topology = Self {
             reach: Vec::new(),
             sockets: places.iter().map(|place| place.socket as u16).collect(),
+            complexes: places.iter().map(|place| place.complex as u16).collect(),
             siblings: Vec::new(),
             levels,
             nr_cpus,
             nr_words: nr_cpus.div_ceil(64),
             nr_sockets,
+            nr_complexes: nr_sockets * whole(table.complexes_per_socket.value),
         };
         topology.fill_reach();
         let siblings_of = |a| (0..nr_cpus).filter(|&b| topology.level(a, b) == 1).map(|b| b as u16).collect();
@@ -102,6 +106,12 @@ impl Topology {
     #[inline]
     pub(crate) fn socket(&self, cpu: usize) -> usize {
         usize::from(self.sockets[cpu])
+    }
+
+    /// Returns a CPU's complex.
+    #[inline]
+    pub(crate) fn complex(&self, cpu: usize) -> usize {
+        usize::from(self.complexes[cpu])
     }
 
     /// Returns the distance of two sockets, by any CPUs of theirs that take part; the same as another socket's if there are none.

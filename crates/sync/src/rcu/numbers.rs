@@ -22,9 +22,8 @@ impl<P: Processor> Numbers<P> {
     pub(crate) fn ticket(&self) -> u64 {
         // ORDER: pairs with the fences in `begin` and of readers: the caller's removals come before the number is read.
         P::fence(Ordering::SeqCst);
-        // The fence orders it; an old value means an earlier fence (table of the module above).
-        // ORDER: Acquire pairs with the Release in `begin`: a ticket's drawer sees all that completed before it.
-        self.started.load(Ordering::Acquire) + 1
+        // Relaxed: the fence orders it; an old value means an earlier fence (table of the module above).
+        self.started.load(Ordering::Relaxed) + 1
     }
 
     /// Says whether the ticket's grace period has ended; what its sections did is seen by the caller.
@@ -41,10 +40,9 @@ impl<P: Processor> Numbers<P> {
 
     /// Begins the next grace period; what the caller reads of readers afterwards tells who is inside. Under the driver's lock.
     pub(crate) fn begin(&self) {
-        // Relaxed: as in `is_at_work`.
+        // Relaxed: as in `is_at_work`; the fences order it for `ticket`, which reads nothing else by it.
         let number = self.started.load(Ordering::Relaxed) + 1;
-        // ORDER: Release pairs with the Acquire in `ticket`.
-        self.started.store(number, Ordering::Release);
+        self.started.store(number, Ordering::Relaxed);
         // ORDER: pairs with the fences of readers and in `ticket`; forbids found and freed (table of the module above).
         P::fence(Ordering::SeqCst);
     }

@@ -1,13 +1,12 @@
 //! Taking and releasing a semaphore: one read-modify-write each while nobody is in the way.
 
 use super::RwSemaphore;
-use super::series::Patches;
+use super::series::{Generation, Patches};
 use super::waiters::WaitList;
-use super::word::{MAX_PATIENCE, READER, WRITER, Word};
+use super::word::{READER, WRITER, Word};
 use crate::watch::{Wait, Wanted, released, tried};
 use crate::{LockStats, McsQueue, SpinMutex, lock_class};
 use alloc::sync::Arc;
-use core::marker::PhantomData;
 use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor, ThreadToken};
 
 lock_class! {
@@ -15,20 +14,29 @@ lock_class! {
     pub(super) WaitLock = "rwsem_wait"
 }
 
-/// A reader-writer semaphore of the generation `V`.
-pub struct Rwsem<P: Processor, V> {
+/// A reader-writer semaphore of any generation of the series.
+pub struct Rwsem<P: Processor> {
     /// See `word`.
     pub(super) word: P::AtomicU32,
+    /// On the word's own line, which whoever asks has at hand.
+    pub(super) generation: Generation,
     /// The writer that holds the lock, for those who spin; NONE while readers hold it, or for a moment.
     pub(super) owner: P::AtomicUsize,
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
     pub(super) stats: Option<Arc<LockStats<P>>>,
-    series: PhantomData<fn() -> V>,
 }
 
-impl<P: Processor, V: Patches> Rwsem<P, V> {
-    const PATIENCE_FITS: () = assert!(V::PATIENCE <= MAX_PATIENCE, "the word counts to 63");
+impl<P: Processor> Rwsem<P> {
+    #[inline]
+    pub(super) fn has(&self, patches: Patches) -> bool {
+        self.generation.has(patches)
+    }
+
+    #[inline]
+    pub(super) fn patience(&self) -> u32 {
+        self.generation.patience()
+    }
 
     #[inline]
     pub(super) fn look(&self) -> Word {
@@ -62,7 +70,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     /// Says who owns the write lock, for those who spin.
     #[inline]
     pub(super) fn note_owner(&self) {
-        if V::OPTIMISTIC_SPIN {
+        if self.has(Patches::OPTIMISTIC_SPIN) {
             // Relaxed: a hint.
             self.owner.store(P::current().bits(), Ordering::Relaxed);
         }
@@ -70,10 +78,17 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
 
     #[inline]
     fn forget_owner(&self) {
-        if V::OPTIMISTIC_SPIN {
+        if self.has(Patches::OPTIMISTIC_SPIN) {
             // Relaxed: a hint.
             self.owner.store(ThreadToken::NONE.bits(), Ordering::Relaxed);
         }
+    }
+
+    /// Counts a reader in; returns what the word was.
+    #[inline]
+    fn knock(&self) -> Word {
+        // ORDER: Acquire pairs with the Release in `release`.
+        Word(self.word.fetch_add(READER, Ordering::Acquire))
     }
 
     fn try_to_share(&self) -> bool {
@@ -88,7 +103,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     }
 
     fn try_to_have(&self) -> bool {
-        (!V::LOOK_BEFORE_TRY || self.look() == Word(0)) && self.try_take(Word(0), Word(WRITER)).is_ok()
+        (!self.has(Patches::LOOK_BEFORE_TRY) || self.look() == Word(0)) && self.try_take(Word(0), Word(WRITER)).is_ok()
     }
 
     /// Takes `amount` from the word; returns what is left.
@@ -99,18 +114,17 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     }
 }
 
-impl<P: Processor, V: Patches> RwSemaphore<P> for Rwsem<P, V> {
-    const NAME: &'static str = V::NAME;
+impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
+    type Generation = Generation;
 
-    fn with_stats(stats: Option<Arc<LockStats<P>>>) -> Self {
-        let () = Self::PATIENCE_FITS;
+    fn with_stats(generation: Generation, stats: Option<Arc<LockStats<P>>>) -> Self {
         Self {
             word: P::AtomicU32::new(0),
+            generation,
             owner: P::AtomicUsize::new(ThreadToken::NONE.bits()),
             spinners: McsQueue::new(),
             waiters: SpinMutex::classed(WaitList::new()),
             stats,
-            series: PhantomData,
         }
     }
 
@@ -118,8 +132,7 @@ impl<P: Processor, V: Patches> RwSemaphore<P> for Rwsem<P, V> {
     #[track_caller]
     fn read_lock(&self) {
         let (wanted, mut wait) = (Wanted::<P>::begin(self.told_name()), Wait::None);
-        // ORDER: Acquire pairs with the Release in `release`.
-        if Word(self.word.fetch_add(READER, Ordering::Acquire)).is_closed_to_readers() {
+        if self.knock().is_closed_to_readers() {
             self.read_slow();
             wait = Wait::Some;
         }
@@ -190,5 +203,20 @@ impl<P: Processor, V: Patches> RwSemaphore<P> for Rwsem<P, V> {
     #[inline]
     fn is_locked(&self) -> bool {
         !self.look().is_free()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::{align_of, offset_of};
+    use faultless_platform::native::Native;
+
+    /// The lock is aligned to 8 bytes, so that what shares 8 bytes with the word shares its line.
+    #[test]
+    fn the_generation_lies_on_the_words_line() {
+        let place = |offset: usize| offset / align_of::<Rwsem<Native>>();
+        assert_eq!(align_of::<Rwsem<Native>>(), 8);
+        assert_eq!(place(offset_of!(Rwsem<Native>, generation)), place(offset_of!(Rwsem<Native>, word)));
     }
 }

@@ -1,16 +1,19 @@
-//! Reader-writer semaphores: whoever waits long sleeps. One body of code, one type for each generation.
+//! Reader-writer semaphores: whoever waits long sleeps. One body of code, a value for each generation.
 //!
 //! # Guarantee
 //! Any number of readers, or one writer. What a writer did is seen by those who come after; a reader or writer that finds
 //! the lock free pays one read-modify-write each way.
 //!
 //! # Generations
-//! | name | type | a writer that waits | a writer that comes |
+//! | name | value | a writer that waits | a writer that comes |
 //! |---|---|---|---|
-//! | `rwsem-2012` | [`Rwsem2012`] | sleeps, and is handed the lock | never overtakes |
-//! | `rwsem-v8` | [`RwsemV8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
+//! | `rwsem-2012` | [`Generation::RWSEM_2012`] | sleeps, and is handed the lock | never overtakes |
+//! | `rwsem-v8` | [`Generation::RWSEM_V8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
 //!
-//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone.
+//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone. A generation is a value and
+//! not a type: what is built over a semaphore (an address space under five designs, on as many platforms) is then compiled
+//! once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of another
+//! family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
 //!
 //! # Rooms
 //! `word` is the lock word; `body` takes and releases; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
@@ -29,7 +32,7 @@ mod word;
 pub use body::Rwsem;
 pub use guard::{ReadGuard, WriteGuard};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
-pub use series::{Patches, Rwsem2012, RwsemV8, Series2012, SeriesV8};
+pub use series::{Generation, Patches};
 pub use timed::Timed;
 
 use crate::LockStats;
@@ -38,15 +41,20 @@ use faultless_platform::Processor;
 
 /// A reader-writer semaphore. It guards what its user says; waiting for it may sleep.
 pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
-    /// The name under which users choose it.
-    const NAME: &'static str;
+    /// What tells the family's members apart; `()` if it has one.
+    type Generation: Copy + Default + Send + Sync + 'static;
 
-    /// Returns a free semaphore that notes what it costs in `stats`, if there are any.
-    fn with_stats(stats: Option<Arc<LockStats<P>>>) -> Self;
+    /// Returns a free semaphore of that generation, which notes what it costs in `stats`, if there are any.
+    fn with_stats(generation: Self::Generation, stats: Option<Arc<LockStats<P>>>) -> Self;
 
-    /// Returns a free semaphore without statistics.
+    /// Returns a free semaphore of that generation, without statistics.
+    fn of(generation: Self::Generation) -> Self {
+        Self::with_stats(generation, None)
+    }
+
+    /// Returns a free semaphore of the family's default generation, without statistics.
     fn new() -> Self {
-        Self::with_stats(None)
+        Self::of(Self::Generation::default())
     }
 
     /// Shares the lock; sleeps while a writer has it or stands in line before us.

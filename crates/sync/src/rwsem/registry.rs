@@ -1,6 +1,6 @@
 //! The one list of semaphores, from which the command, the oracle and the tests take them all.
 
-use super::series::{Patches, Series2012, SeriesV8};
+use super::series::Generation;
 use super::{RwSemaphore, Rwsem};
 use faultless_platform::Processor;
 
@@ -8,24 +8,36 @@ use faultless_platform::Processor;
 pub trait SemaphoreVisitor<P: Processor> {
     /// What comes out.
     type Output;
-    /// Gets the semaphore's type.
-    fn visit<S: RwSemaphore<P>>(self) -> Self::Output;
+    /// Gets the semaphore's type, and which of its generations is meant.
+    fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Self::Output;
 }
 
-/// Registers generations: their names, and the type behind each.
-macro_rules! semaphores {
-    ($($series:ty),+ $(,)?) => {
+/// Registers generations by their names.
+macro_rules! generations {
+    ($($name:literal => $generation:ident),+ $(,)?) => {
         /// The names of all semaphores.
-        pub const SEMAPHORES: &[&str] = &[$(<$series as Patches>::NAME),+];
+        pub const SEMAPHORES: &[&str] = &[$($name),+];
 
-        /// Shows `visitor` the semaphore of that name; `None` if there is none, and then [`SEMAPHORES`] has those there are.
-        pub fn with_semaphore<P: Processor, V: SemaphoreVisitor<P>>(name: &str, visitor: V) -> Option<V::Output> {
-            $(if name == <$series as Patches>::NAME {
-                return Some(visitor.visit::<Rwsem<P, $series>>());
-            })+
-            None
+        impl Generation {
+            /// Returns the generation of that name, if there is one.
+            pub fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$generation),)+
+                    _ => None,
+                }
+            }
         }
     };
 }
 
-semaphores!(Series2012, SeriesV8);
+generations! {
+    "rwsem-2012" => RWSEM_2012,
+    "rwsem-v8" => RWSEM_V8,
+}
+
+/// Shows `visitor` the semaphore of that name; `None` if there is none, and then [`SEMAPHORES`] has those there are.
+///
+/// A visitor is compiled once for each type of semaphore, not for each of its generations.
+pub fn with_semaphore<P: Processor, V: SemaphoreVisitor<P>>(name: &str, visitor: V) -> Option<V::Output> {
+    Generation::named(name).map(|generation| visitor.visit::<Rwsem<P>>(generation))
+}

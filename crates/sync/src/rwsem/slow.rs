@@ -20,8 +20,8 @@
 //! `tests/models/rwsem.rs`.
 //!
 //! # Liveness
-//! Those in line are served in order. Writers that steal may overtake them [`Patches::PATIENCE`] times in a row; then the word
-//! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (PATIENCE + 1) tenures, and
+//! Those in line are served in order. Writers that steal may overtake them [`Generation::patience`](super::Generation::patience) times in a row; then the word
+//! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (patience + 1) tenures, and
 //! a spinner gets in line after a time (see `spin`).
 
 use super::RwSemaphore;
@@ -34,7 +34,7 @@ use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
 type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>, WaitLock>;
 
-impl<P: Processor, V: Patches> Rwsem<P, V> {
+impl<P: Processor> Rwsem<P> {
     #[cold]
     pub(super) fn read_slow(&self) {
         let since_ns = self.clock();
@@ -50,10 +50,10 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     #[cold]
     pub(super) fn write_slow(&self) {
         let since_ns = self.clock();
-        if !(V::OPTIMISTIC_SPIN && self.spin_for_write()) {
+        if !(self.has(Patches::OPTIMISTIC_SPIN) && self.spin_for_write()) {
             let waiter = Waiter::new(Side::Write);
             let queued = Queued { semaphore: self, waiter: &waiter };
-            if V::PATIENCE == 0 {
+            if self.patience() == 0 {
                 queued.as_writer_to_be_granted();
             } else {
                 queued.as_writer_that_retries();
@@ -66,7 +66,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     /// Lets somebody in after a release that left waiters behind.
     #[cold]
     pub(super) fn wake(&self, left: Word) {
-        if V::SPINNER_SPARES_WAKE && left.may_be_stolen(V::PATIENCE) && self.has_spinner() {
+        if self.has(Patches::SPINNER_SPARES_WAKE) && left.may_be_stolen(self.patience()) && self.has_spinner() {
             // Who has the queue's lock may have looked at the word before our release; the spinner looks after it.
             if let Some(line) = self.waiters.try_lock() {
                 self.let_in(line);
@@ -82,7 +82,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
         match line.front().map(Waiter::side) {
             None => {}
             Some(Side::Read) => self.grant_readers(&mut line, &mut wake),
-            Some(Side::Write) if V::PATIENCE == 0 => self.grant_writer(&mut line, &mut wake),
+            Some(Side::Write) if self.patience() == 0 => self.grant_writer(&mut line, &mut wake),
             Some(Side::Write) => self.rouse_writer(&line, &mut wake),
         }
         drop(line);
@@ -107,7 +107,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
     /// Counts one reader in unless a writer has the lock.
     fn claim_for_reader(&self) -> bool {
         loop {
-            if V::LOOK_BEFORE_GRANT && self.look().has_writer() {
+            if self.has(Patches::LOOK_BEFORE_GRANT) && self.look().has_writer() {
                 return false;
             }
             // ORDER: Acquire pairs with the Release in `release`.
@@ -143,7 +143,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
         let is_front = line.is_front(waiter);
         let served = Word(if line.len() > 1 { WRITER | WAITERS } else { WRITER });
         let mut word = self.look();
-        while word.is_free() && (is_front || word.may_be_stolen(V::PATIENCE)) {
+        while word.is_free() && (is_front || word.may_be_stolen(self.patience())) {
             match self.try_take(word, if is_front { served } else { word.stolen() }) {
                 Ok(()) => return true,
                 Err(now) => word = now,
@@ -189,12 +189,12 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
 
 /// A waiter's way through the line. Dropped by a panic of the wait alone: then it leaves the line, gives back what it was
 /// granted, and takes back its knock.
-struct Queued<'a, P: Processor, V: Patches> {
-    semaphore: &'a Rwsem<P, V>,
+struct Queued<'a, P: Processor> {
+    semaphore: &'a Rwsem<P>,
     waiter: &'a Waiter<P>,
 }
 
-impl<P: Processor, V: Patches> Queued<'_, P, V> {
+impl<P: Processor> Queued<'_, P> {
     /// Puts a reader in line, which was counted when it knocked; false if the lock is its own already.
     fn as_reader(&self) -> bool {
         let semaphore = self.semaphore;
@@ -251,7 +251,7 @@ impl<P: Processor, V: Patches> Queued<'_, P, V> {
     }
 }
 
-impl<P: Processor, V: Patches> Drop for Queued<'_, P, V> {
+impl<P: Processor> Drop for Queued<'_, P> {
     fn drop(&mut self) {
         let semaphore = self.semaphore;
         let mut line = semaphore.waiters.lock();
@@ -280,7 +280,7 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::{Event, RwSemaphore, Rwsem2012};
+    use crate::{Event, Generation, RwSemaphore};
     use faultless_platform::Threads;
     use faultless_platform::native::{Machine, Native};
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -289,7 +289,8 @@ mod tests {
     /// A reader's wait for the queue's lock ends by a panic: it has knocked, and is not in line yet.
     #[test]
     fn a_panic_before_the_line_takes_the_knock_back() {
-        let (machine, lock, is_held) = (Machine::new(3), Rwsem2012::<Native>::new(), Event::<Native>::new());
+        let (machine, lock, is_held) =
+            (Machine::new(3), Rwsem::<Native>::of(Generation::RWSEM_2012), Event::<Native>::new());
         let result = catch_unwind(AssertUnwindSafe(|| {
             Native::run(&machine, 3, &|thread| {
                 Native::enter();

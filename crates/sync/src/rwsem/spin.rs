@@ -9,11 +9,12 @@
 //! ```text
 //! releaser                            spinner
 //! word -= mine                        leaves the MCS queue without the lock
-//! fence SeqCst                        fence SeqCst
-//! a spinner in the MCS queue?         looks at the word, under the line's lock
+//! fence Acquire                       fence Release
+//! a spinner in the MCS queue?         sets WAITERS in the word, under the line's lock; looks
 //! then, if the line is locked, done
 //! ```
-//! Forbidden: the releaser sees the spinner and the spinner, giving up, sees the lock held. So the spinner takes the lock, awake
+//! Both change the word. The release comes first: the spinner finds the lock free. Or WAITERS does: then the releaser, by the
+//! fences, finds no spinner. Forbidden: the releaser sees the spinner and the spinner, giving up, sees the lock held. So the spinner takes the lock, awake
 //! or from the line, or finds it free for the first in line, whom it rouses. The releaser does so itself when no thief
 //! may take the lock any more. Model: `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
@@ -25,22 +26,24 @@ use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 /// How long a spinner stays at the head: a tick of a kernel's clock, after which the original's would be rescheduled.
 const PATIENCE_NS: u64 = 1_000_000;
 
-impl<P: Processor, V: Patches> Rwsem<P, V> {
+impl<P: Processor> Rwsem<P> {
     /// Tries to take the lock awake.
     pub(super) fn spin_for_write(&self) -> bool {
         let is_worth = || self.is_worth_spinning();
         let is_taken = is_worth() && self.spinners.lock_while(is_worth, || self.spin_at_head()) == Some(true);
-        if V::SPINNER_SPARES_WAKE && !is_taken {
-            // ORDER: pairs with the fence in `has_spinner`; forbids that a release is seen by nobody (module table).
-            P::fence(Ordering::SeqCst);
+        if self.has(Patches::SPINNER_SPARES_WAKE) && !is_taken {
+            // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a release
+            // is seen by nobody (module table).
+            P::fence(Ordering::Release);
         }
         is_taken
     }
 
     /// Says whether a spinner is there to take what was just released.
     pub(super) fn has_spinner(&self) -> bool {
-        // ORDER: pairs with the fence in `spin_for_write`; forbids that a release is seen by nobody (module table).
-        P::fence(Ordering::SeqCst);
+        // ORDER: Acquire, with the exchange in `release`, pairs with the fence in `spin_for_write`; forbids that a release is
+        // seen by nobody (module table).
+        P::fence(Ordering::Acquire);
         self.spinners.is_occupied()
     }
 
@@ -53,7 +56,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
             }
             P::spin_until_deadline(now_ns + SLICE_NS, || {
                 let word = self.look();
-                word.may_be_stolen(V::PATIENCE) || word.is_held_by_readers()
+                word.may_be_stolen(self.patience()) || word.is_held_by_readers()
             });
             now_ns = P::now();
         }
@@ -62,7 +65,7 @@ impl<P: Processor, V: Patches> Rwsem<P, V> {
 
     fn try_steal(&self) -> bool {
         let mut word = self.look();
-        while word.may_be_stolen(V::PATIENCE) {
+        while word.may_be_stolen(self.patience()) {
             match self.try_take(word, word.stolen()) {
                 Ok(()) => return true,
                 Err(now) => word = now,

@@ -36,10 +36,10 @@ impl<P: Processor, S: RwSemaphore<P>> Timed<P, S> {
 }
 
 impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
-    const NAME: &'static str = S::NAME;
+    type Generation = S::Generation;
 
-    fn with_stats(stats: Option<Arc<LockStats<P>>>) -> Self {
-        Self { semaphore: S::with_stats(stats.clone()), stats }
+    fn with_stats(generation: S::Generation, stats: Option<Arc<LockStats<P>>>) -> Self {
+        Self { semaphore: S::with_stats(generation, stats.clone()), stats }
     }
 
     #[track_caller]

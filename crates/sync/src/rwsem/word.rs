@@ -19,7 +19,7 @@ const OVERTAKEN: u32 = 0xfc;
 const OVERTAKEN_ONCE: u32 = 4;
 
 /// How often `OVERTAKEN` can count.
-pub(super) const MAX_PATIENCE: u32 = OVERTAKEN / OVERTAKEN_ONCE;
+pub(super) const MAX_PATIENCE: u8 = (OVERTAKEN / OVERTAKEN_ONCE) as u8;
 
 /// The lock word, as it was at some moment.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -34,7 +34,7 @@ fn take_away(space: &Space) {
 }
 
 #[test]
-fn nobody_uses_an_entry_unseen() {
+pub fn nobody_uses_an_entry_unseen() {
     race(None, space, [use_entry, take_away], |space| {
         let outcome = [&space.has_used, &space.has_missed].map(|flag| flag.load(Ordering::Relaxed));
         assert_ne!(outcome, [1, 1], "used, and missed");

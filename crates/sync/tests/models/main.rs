@@ -5,6 +5,10 @@
 
 mod cpu_set;
 mod mcs;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod object;
+mod orders;
 mod parking;
 mod per_vma_lock;
 mod rcu;
@@ -48,7 +52,7 @@ type Body<S> = fn(&S);
 /// If there were hardly any interleavings: the model races nobody.
 fn race<S: 'static, const N: usize>(
     max_preemptions: Option<usize>,
-    setup: fn() -> S,
+    setup: impl Fn() -> S + Send + Sync + 'static,
     bodies: [Body<S>; N],
     check: fn(&S),
 ) -> u64 {

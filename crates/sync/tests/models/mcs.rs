@@ -60,25 +60,25 @@ fn is_empty_with(shared: &Queue, counts: core::ops::RangeInclusive<u64>) {
 }
 
 #[test]
-fn one_head_at_a_time() {
+pub fn one_head_at_a_time() {
     race(None, queue, [stay, stay], |shared| is_empty_with(shared, 2..=2));
     race(Some(3), queue, [stay, stay, stay], |shared| is_empty_with(shared, 3..=3));
 }
 
 #[test]
-fn whoever_leaves_loses_nobody() {
+pub fn whoever_leaves_loses_nobody() {
     race(None, queue, [stay, leave], |shared| is_empty_with(shared, 1..=2));
     race(None, queue, [stay, hesitate], |shared| is_empty_with(shared, 1..=2));
     race(Some(2), queue, [stay, leave, stay], |shared| is_empty_with(shared, 2..=3));
 }
 
 #[test]
-fn the_head_takes_over_from_one_who_leaves() {
+pub fn the_head_takes_over_from_one_who_leaves() {
     race(Some(2), queue, [stay_until_awaited, leave_behind, stay], |shared| is_empty_with(shared, 2..=3));
 }
 
 #[test]
-fn neighbours_leave_at_the_same_time() {
+pub fn neighbours_leave_at_the_same_time() {
     race(Some(2), queue, [stay, leave, leave], |shared| is_empty_with(shared, 1..=3));
     race(Some(1), queue, [stay, leave, leave, stay], |shared| is_empty_with(shared, 2..=4));
 }

@@ -24,7 +24,7 @@ fn await_flag(flag: &Flag) {
 }
 
 #[test]
-fn park_compares_and_sleeps_in_one_step() {
+pub fn park_compares_and_sleeps_in_one_step() {
     let flag = || Flag { word: Atomic::new(0), data: Plain::new() };
     race(None, flag, [raise, await_flag], |_| ());
 }
@@ -60,7 +60,7 @@ fn pass(gate: &Gate) {
 }
 
 #[test]
-fn event_wakes_all_who_wait_and_shows_what_came_before() {
+pub fn event_wakes_all_who_wait_and_shows_what_came_before() {
     race(None, gate, [open, pass], |_| ());
     race(Some(3), gate, [open, pass, pass], |_| ());
 }
@@ -85,7 +85,7 @@ fn meet(meeting: &Meeting) {
 }
 
 #[test]
-fn barrier_holds_all_back_and_has_one_leader_a_round() {
+pub fn barrier_holds_all_back_and_has_one_leader_a_round() {
     let meeting = || Meeting { barrier: Barrier::new(2), counts: [Plain::new(), Plain::new()], leaders: Plain::new() };
     race(Some(2), meeting, [meet, meet], |meeting| assert_eq!(meeting.leaders.read(), 2));
 }

@@ -71,21 +71,21 @@ fn is_free(vma: &Vma) {
 }
 
 #[test]
-fn no_reader_is_inside_beside_the_writer() {
+pub fn no_reader_is_inside_beside_the_writer() {
     race(None, vma, [change, look], is_free);
     race(None, vma, [change_twice, look_twice], is_free);
     race(Some(3), vma, [change, look, look], is_free);
 }
 
 #[test]
-fn a_writer_that_sleeps_is_woken() {
+pub fn a_writer_that_sleeps_is_woken() {
     race(None, crowded_vma, [change, look], is_free);
     race(None, crowded_vma, [change_twice, look_twice], is_free);
     race(Some(3), crowded_vma, [change, look, look], is_free);
 }
 
 #[test]
-fn a_writer_sees_what_readers_did_and_none_comes_after() {
+pub fn a_writer_sees_what_readers_did_and_none_comes_after() {
     race(None, vma, [lock_for_good, look_and_mark], |_| ());
     race(None, crowded_vma, [lock_for_good, look_and_mark], |_| ());
 }

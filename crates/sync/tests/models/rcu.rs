@@ -1,16 +1,10 @@
 //! RCU: nothing that a reader can see is freed, and waits end.
 
-use crate::{Plain, race};
-use core::ptr::NonNull;
+use crate::object::Object;
+use crate::race;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::{Rcu, RcuHead};
-
-/// A linked object, and whether it was freed.
-struct Object {
-    head: RcuHead<Loom>,
-    is_freed: Plain,
-}
+use faultless_sync::Rcu;
 
 struct Shared {
     /// Each callback is a batch.
@@ -22,19 +16,15 @@ struct Shared {
     has_deferred: <Loom as Processor>::AtomicU32,
 }
 
-fn object() -> Object {
-    Object { head: RcuHead::new(), is_freed: Plain::new() }
-}
-
 fn shared<const N: usize>() -> Shared {
-    let [object, other, third] = core::array::from_fn(|_| object());
+    let [object, other, third] = core::array::from_fn(|_| Object::new());
     Shared { rcu: Rcu::with_batch(N), is_linked: Atomic::new(true), object, other, third, has_deferred: Atomic::new(0) }
 }
 
 fn reader(shared: &Shared) {
     let _guard = shared.rcu.read();
     if shared.is_linked.load(Ordering::Relaxed) {
-        assert_eq!(shared.object.is_freed.read(), 0, "freed under a reader");
+        assert!(!shared.object.is_freed(), "freed under a reader");
     }
 }
 
@@ -48,14 +38,14 @@ fn nested_reader(shared: &Shared) {
     let is_linked = shared.is_linked.load(Ordering::Relaxed);
     drop(shared.rcu.read());
     if is_linked {
-        assert_eq!(shared.object.is_freed.read(), 0, "freed after an inner section ended");
+        assert!(!shared.object.is_freed(), "freed after an inner section ended");
     }
 }
 
 fn free_after_synchronize(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     shared.rcu.synchronize();
-    shared.object.is_freed.write(1);
+    shared.object.end();
 }
 
 fn synchronize(shared: &Shared) {
@@ -63,7 +53,7 @@ fn synchronize(shared: &Shared) {
 }
 
 #[test]
-fn synchronize_waits_for_readers() {
+pub fn synchronize_waits_for_readers() {
     race(None, shared::<2>, [free_after_synchronize, reader], |_| ());
     race(None, shared::<2>, [free_after_synchronize, reader_twice], |_| ());
     race(None, shared::<2>, [free_after_synchronize, nested_reader], |_| ());
@@ -71,51 +61,40 @@ fn synchronize_waits_for_readers() {
 }
 
 #[test]
-fn a_grace_period_that_began_too_early_does_not_count() {
+pub fn a_grace_period_that_began_too_early_does_not_count() {
     race(Some(3), shared::<3>, [free_after_synchronize, reader, synchronize], |_| ());
 }
 
-/// Frees the object that the head stands in.
-///
-/// # Safety
-/// The head is that of an [`Object`] that is alive.
-unsafe fn free(head: NonNull<RcuHead<Loom>>) {
-    // SAFETY: the head is the first field of an object; see above.
-    let object = unsafe { &*head.as_ptr().cast_const().byte_sub(core::mem::offset_of!(Object, head)).cast::<Object>() };
-    object.is_freed.write(1);
-}
-
 fn defer(shared: &Shared, object: &Object) {
-    let head = NonNull::from(&object.head);
     // SAFETY: the object is unlinked, deferred once, and lives as long as the model.
-    unsafe { shared.rcu.defer(head, free) };
+    unsafe { shared.rcu.defer(object.head(), Object::free) };
 }
 
 fn free_by_flush(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     defer(shared, &shared.object);
     shared.rcu.flush();
-    assert_eq!(shared.object.is_freed.read(), 1, "flush came back too early");
+    assert!(shared.object.is_freed(), "flush came back too early");
 }
 
 fn flush_other(shared: &Shared) {
     defer(shared, &shared.other);
     shared.rcu.flush();
-    assert_eq!(shared.other.is_freed.read(), 1, "flush came back too early");
+    assert!(shared.other.is_freed(), "flush came back too early");
 }
 
 fn both_are_freed(shared: &Shared) {
-    assert_eq!((shared.object.is_freed.read(), shared.other.is_freed.read()), (1, 1));
+    assert!(shared.object.is_freed() && shared.other.is_freed());
     assert_eq!(shared.rcu.nr_deferred(), 0);
 }
 
 #[test]
-fn deferred_callbacks_run_after_a_grace_period() {
+pub fn deferred_callbacks_run_after_a_grace_period() {
     race(None, shared::<2>, [free_by_flush, reader], |shared| assert_eq!(shared.rcu.nr_deferred(), 0));
 }
 
 #[test]
-fn flush_waits_for_what_another_cpu_runs() {
+pub fn flush_waits_for_what_another_cpu_runs() {
     race(Some(3), shared::<2>, [free_by_flush, flush_other], both_are_freed);
 }
 
@@ -137,10 +116,10 @@ fn rest_is_freed(shared: &Shared) {
 }
 
 #[test]
-fn polling_frees_after_a_grace_period_and_never_waits() {
+pub fn polling_frees_after_a_grace_period_and_never_waits() {
     race(Some(3), shared::<2>, [free_by_poll, reader], |shared| {
         shared.rcu.flush();
-        assert_eq!(shared.object.is_freed.read(), 1);
+        assert!(shared.object.is_freed());
     });
     race(Some(2), shared::<2>, [free_by_poll, poll_other], rest_is_freed);
     race(Some(2), shared::<3>, [free_by_poll, reader, synchronize], |_| ());
@@ -156,11 +135,11 @@ fn defer_three(shared: &Shared) {
 fn flush_two(shared: &Shared) {
     Loom::spin_until(|| shared.has_deferred.load(Ordering::Acquire) == 1);
     shared.rcu.flush();
-    assert_eq!((shared.object.is_freed.read(), shared.other.is_freed.read()), (1, 1), "flush came back too early");
+    assert!(shared.object.is_freed() && shared.other.is_freed(), "flush came back too early");
 }
 
 #[test]
-fn flush_is_not_put_off_by_what_is_deferred_meanwhile() {
+pub fn flush_is_not_put_off_by_what_is_deferred_meanwhile() {
     race(Some(3), shared::<3>, [defer_three, flush_two, synchronize], |shared| {
         shared.rcu.flush();
         assert_eq!(shared.rcu.nr_deferred(), 0);

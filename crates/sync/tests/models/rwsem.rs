@@ -2,25 +2,25 @@
 
 use crate::{Body, Plain, race};
 use faultless_platform::loom::{Loom, set_crowded};
-use faultless_sync::{Event, Patches, RwSemaphore, Rwsem, Rwsem2012, RwsemV8};
+use faultless_sync::{Event, Generation, Patches, RwSemaphore, Rwsem};
 
-struct Pair<S> {
-    lock: S,
+struct Pair {
+    lock: Rwsem<Loom>,
     left: Plain,
     right: Plain,
 }
 
-fn pair<S: RwSemaphore<Loom>>() -> Pair<S> {
-    Pair { lock: S::new(), left: Plain::new(), right: Plain::new() }
+fn pair(generation: Generation) -> impl Fn() -> Pair {
+    move || Pair { lock: Rwsem::of(generation), left: Plain::new(), right: Plain::new() }
 }
 
-fn change<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
+fn change(pair: &Pair) {
     let _write = pair.lock.write();
     pair.left.bump();
     pair.right.bump();
 }
 
-fn change_and_downgrade<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
+fn change_and_downgrade(pair: &Pair) {
     let write = pair.lock.write();
     pair.left.bump();
     pair.right.bump();
@@ -28,12 +28,12 @@ fn change_and_downgrade<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
     assert_eq!(pair.left.read(), pair.right.read());
 }
 
-fn look<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
+fn look(pair: &Pair) {
     let _read = pair.lock.read();
     assert_eq!(pair.left.read(), pair.right.read());
 }
 
-fn try_both<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
+fn try_both(pair: &Pair) {
     if let Some(_read) = pair.lock.try_read() {
         assert_eq!(pair.left.read(), pair.right.read());
     }
@@ -43,94 +43,84 @@ fn try_both<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
     }
 }
 
-fn is_free<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
+fn is_free(pair: &Pair) {
     assert_eq!(pair.left.read(), pair.right.read());
     assert!(!pair.lock.is_locked() && !pair.lock.is_contended(), "the word is not clean");
 }
 
-fn went<S: RwSemaphore<Loom>>(pair: &Pair<S>, writers: u64) {
+fn went(pair: &Pair, writers: u64) {
     assert_eq!(pair.left.read(), writers, "a writer's change was lost");
     is_free(pair);
 }
 
-fn two_at_a_time<S: RwSemaphore<Loom>>() {
+fn two_at_a_time(generation: Generation) {
     let bound = Some(4);
-    race(bound, pair::<S>, [change, change] as [Body<Pair<S>>; 2], |pair| went(pair, 2));
-    race(bound, pair::<S>, [change, look], |pair| went(pair, 1));
-    race(bound, pair::<S>, [change_and_downgrade, look], |pair| went(pair, 1));
-    race(bound, pair::<S>, [change_and_downgrade, change], |pair| went(pair, 2));
-    race(bound, pair::<S>, [change, try_both], is_free);
+    race(bound, pair(generation), [change, change] as [Body<Pair>; 2], |pair| went(pair, 2));
+    race(bound, pair(generation), [change, look], |pair| went(pair, 1));
+    race(bound, pair(generation), [change_and_downgrade, look], |pair| went(pair, 1));
+    race(bound, pair(generation), [change_and_downgrade, change], |pair| went(pair, 2));
+    race(bound, pair(generation), [change, try_both], is_free);
 }
 
-fn three_at_a_time<S: RwSemaphore<Loom>>(max_preemptions: usize) {
+fn three_at_a_time(generation: Generation, max_preemptions: usize) {
     let bound = Some(max_preemptions);
-    race(bound, pair::<S>, [change, look, look], |pair| went(pair, 1));
-    race(bound, pair::<S>, [change, change, look], |pair| went(pair, 2));
-    race(bound, pair::<S>, [change, change, change], |pair| went(pair, 3));
-    race(bound, pair::<S>, [change_and_downgrade, change, look], |pair| went(pair, 2));
+    race(bound, pair(generation), [change, look, look], |pair| went(pair, 1));
+    race(bound, pair(generation), [change, change, look], |pair| went(pair, 2));
+    race(bound, pair(generation), [change, change, change], |pair| went(pair, 3));
+    race(bound, pair(generation), [change_and_downgrade, change, look], |pair| went(pair, 2));
 }
 
 #[test]
-fn rwsem_2012_two_threads() {
-    two_at_a_time::<Rwsem2012<Loom>>();
+pub fn rwsem_2012_two_threads() {
+    two_at_a_time(Generation::RWSEM_2012);
 }
 
 #[test]
-fn rwsem_2012_three_threads() {
-    three_at_a_time::<Rwsem2012<Loom>>(3);
+pub fn rwsem_2012_three_threads() {
+    three_at_a_time(Generation::RWSEM_2012, 3);
 }
 
 #[test]
-fn rwsem_v8_two_threads() {
-    two_at_a_time::<RwsemV8<Loom>>();
+pub fn rwsem_v8_two_threads() {
+    two_at_a_time(Generation::RWSEM_V8);
 }
 
 #[test]
-fn rwsem_v8_three_threads() {
-    three_at_a_time::<RwsemV8<Loom>>(2);
+pub fn rwsem_v8_three_threads() {
+    three_at_a_time(Generation::RWSEM_V8, 2);
 }
 
 /// Thieves may overtake once, so that their bound is met within a model.
-enum Impatient {}
-
-impl Patches for Impatient {
-    const NAME: &'static str = "impatient";
-    const PATIENCE: u32 = 1;
-    const LOOK_BEFORE_TRY: bool = false;
-    const LOOK_BEFORE_GRANT: bool = false;
-    const OPTIMISTIC_SPIN: bool = false;
-    const SPINNER_SPARES_WAKE: bool = false;
-}
+const IMPATIENT: Generation = Generation::new(1, Patches::NONE);
 
 #[test]
-fn thieves_without_spinning() {
-    two_at_a_time::<Rwsem<Loom, Impatient>>();
-    three_at_a_time::<Rwsem<Loom, Impatient>>(3);
+pub fn thieves_without_spinning() {
+    two_at_a_time(IMPATIENT);
+    three_at_a_time(IMPATIENT, 3);
 }
 
 /// Wants the spinners' CPUs while it holds the lock.
-fn change_in_a_crowd<S: RwSemaphore<Loom>>(pair: &Pair<S>) {
+fn change_in_a_crowd(pair: &Pair) {
     let _write = pair.lock.write();
     set_crowded(true);
     pair.left.bump();
     pair.right.bump();
 }
 
-fn uncrowded<S: RwSemaphore<Loom>>() -> Pair<S> {
+fn uncrowded() -> Pair {
     set_crowded(false);
-    pair()
+    pair(Generation::RWSEM_V8)()
 }
 
 #[test]
-fn a_spinner_that_gives_way_is_not_forgotten() {
-    type Lock = RwsemV8<Loom>;
-    race(Some(3), uncrowded::<Lock>, [change_in_a_crowd, change], |pair| went(pair, 2));
-    race(Some(2), uncrowded::<Lock>, [change_in_a_crowd, change, look], |pair| went(pair, 2));
-    race(Some(1), uncrowded::<Lock>, [change_in_a_crowd, change, change], |pair| went(pair, 3));
+pub fn a_spinner_that_gives_way_is_not_forgotten() {
+    race(Some(3), uncrowded, [change_in_a_crowd as Body<Pair>, change], |pair| went(pair, 2));
+    race(Some(2), uncrowded, [change_in_a_crowd, change, look], |pair| went(pair, 2));
+    race(Some(1), uncrowded, [change_in_a_crowd, change, change], |pair| went(pair, 3));
 }
 
 /// Overtakes whoever is in line as often as it can, and sees that this is once.
-fn overtake(pair: &Pair<Rwsem<Loom, Impatient>>) {
+fn overtake(pair: &Pair) {
     pair.lock.write_lock();
     let is_awaited = pair.lock.is_contended();
     let seen = pair.left.read();
@@ -145,18 +135,18 @@ fn overtake(pair: &Pair<Rwsem<Loom, Impatient>>) {
 }
 
 #[test]
-fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
-    race(Some(4), pair, [overtake, change], |pair| went(pair, 1));
+pub fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
+    race(Some(4), pair(IMPATIENT), [overtake as Body<Pair>, change], |pair| went(pair, 1));
 }
 
 /// A lock, and a reader that says that it is in.
 struct Announced {
-    lock: Rwsem2012<Loom>,
+    lock: Rwsem<Loom>,
     is_in: Event<Loom>,
 }
 
 #[test]
-fn a_downgrade_lets_in_the_readers_that_wait() {
+pub fn a_downgrade_lets_in_the_readers_that_wait() {
     let downgrade = |shared: &Announced| {
         let write = shared.lock.write();
         let _read = write.downgrade();
@@ -166,23 +156,14 @@ fn a_downgrade_lets_in_the_readers_that_wait() {
         let _read = shared.lock.read();
         shared.is_in.set();
     };
-    let setup = || Announced { lock: Rwsem2012::new(), is_in: Event::new() };
+    let setup = || Announced { lock: Rwsem::of(Generation::RWSEM_2012), is_in: Event::new() };
     race(Some(4), setup, [downgrade as Body<Announced>, enter], |shared| assert!(!shared.lock.is_locked()));
 }
 
 /// Spins, and leaves the waking to spinners, but hardly ever overtakes.
-enum Polite {}
-
-impl Patches for Polite {
-    const NAME: &'static str = "polite";
-    const PATIENCE: u32 = 1;
-    const LOOK_BEFORE_TRY: bool = true;
-    const LOOK_BEFORE_GRANT: bool = true;
-    const OPTIMISTIC_SPIN: bool = true;
-    const SPINNER_SPARES_WAKE: bool = true;
-}
+const POLITE: Generation = Generation::new(1, Patches::ALL);
 
 #[test]
-fn spinners_that_hardly_overtake_four_threads() {
-    race(Some(1), pair::<Rwsem<Loom, Polite>>, [change, look, change, change], |pair| went(pair, 3));
+pub fn spinners_that_hardly_overtake_four_threads() {
+    race(Some(1), pair(POLITE), [change as Body<Pair>, look, change, change], |pair| went(pair, 3));
 }

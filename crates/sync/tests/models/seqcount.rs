@@ -46,8 +46,14 @@ fn look(pair: &Pair) {
     }
 }
 
+/// As many steps as a count of two bits has values.
 #[test]
-fn reader_never_accepts_a_torn_pair() {
+pub fn four_changes_do_not_look_like_none() {
+    race(Some(2), pair, [change_twice, look], |_| ());
+}
+
+#[test]
+pub fn reader_never_accepts_a_torn_pair() {
     race(None, pair, [change, look], |_| ());
     race(None, pair, [change_twice, look], |_| ());
     race(Some(1), pair, [change_twice, look, look], |_| ());

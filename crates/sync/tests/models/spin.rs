@@ -26,18 +26,18 @@ fn try_take(raw: &Raw) {
 }
 
 #[test]
-fn raw_lock_lets_one_in_at_a_time() {
+pub fn raw_lock_lets_one_in_at_a_time() {
     race(None, raw, [take, take], |raw| assert_eq!(raw.count.read(), 2));
     race(Some(4), raw, [take, take, take], |raw| assert_eq!(raw.count.read(), 3));
 }
 
 #[test]
-fn try_lock_excludes_and_may_fail() {
+pub fn try_lock_excludes_and_may_fail() {
     race(None, raw, [take, try_take], |raw| assert!(matches!(raw.count.read(), 1 | 3)));
 }
 
 #[test]
-fn mutex_hands_its_value_on() {
+pub fn mutex_hands_its_value_on() {
     let add = |mutex: &SpinMutex<Loom, u64>| *mutex.lock() += 1;
     race(None, || SpinMutex::new(0), [add, add], |mutex| assert_eq!(*mutex.lock(), 2));
 }
@@ -69,7 +69,7 @@ fn is_twice(pair: &Pair) {
 }
 
 #[test]
-fn rw_lock_excludes_readers_and_writers() {
+pub fn rw_lock_excludes_readers_and_writers() {
     race(None, pair, [change, look], |pair| assert_eq!(pair.right.read(), 1));
     race(None, pair, [change, change], is_twice);
     race(Some(4), pair, [change, change, look], is_twice);

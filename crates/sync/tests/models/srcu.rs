@@ -1,19 +1,10 @@
 //! SRCU: nothing that a reader can see is freed, though it sleeps and goes on another CPU than it came; and waits end.
 
-use crate::{Plain, race};
-use core::ptr::NonNull;
+use crate::object::Object;
+use crate::race;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::{Event, RcuHead, Srcu};
-
-struct Object {
-    head: RcuHead<Loom>,
-    is_freed: Plain,
-}
-
-fn object() -> Object {
-    Object { head: RcuHead::new(), is_freed: Plain::new() }
-}
+use faultless_sync::{Event, Srcu};
 
 struct Shared {
     srcu: Srcu<Loom, 1>,
@@ -28,8 +19,8 @@ fn shared<const N: usize>() -> Shared {
     Shared {
         srcu: Srcu::with_batch(N),
         is_linked: Atomic::new(true),
-        object: object(),
-        other: object(),
+        object: Object::new(),
+        other: Object::new(),
         is_inside: Event::new(),
         may_leave: Event::new(),
     }
@@ -38,7 +29,7 @@ fn shared<const N: usize>() -> Shared {
 fn reader(shared: &Shared) {
     let _guard = shared.srcu.read();
     if shared.is_linked.load(Ordering::Relaxed) {
-        assert_eq!(shared.object.is_freed.read(), 0, "freed under a reader");
+        assert!(!shared.object.is_freed(), "freed under a reader");
     }
 }
 
@@ -52,7 +43,7 @@ fn nested_reader(shared: &Shared) {
     let is_linked = shared.is_linked.load(Ordering::Relaxed);
     drop(shared.srcu.read());
     if is_linked {
-        assert_eq!(shared.object.is_freed.read(), 0, "freed after an inner section ended");
+        assert!(!shared.object.is_freed(), "freed after an inner section ended");
     }
 }
 
@@ -63,7 +54,7 @@ fn sleeper(shared: &Shared) {
     shared.is_inside.set();
     shared.may_leave.wait();
     if is_linked {
-        assert_eq!(shared.object.is_freed.read(), 0, "freed under a sleeper");
+        assert!(!shared.object.is_freed(), "freed under a sleeper");
     }
 }
 
@@ -73,13 +64,13 @@ fn wake_and_free(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     shared.may_leave.set();
     shared.srcu.synchronize();
-    shared.object.is_freed.write(1);
+    shared.object.end();
 }
 
 fn free_after_synchronize(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     shared.srcu.synchronize();
-    shared.object.is_freed.write(1);
+    shared.object.end();
 }
 
 /// Turns the phase first, so that a late reader may come on either side.
@@ -93,7 +84,7 @@ fn synchronize(shared: &Shared) {
 }
 
 #[test]
-fn synchronize_waits_for_readers() {
+pub fn synchronize_waits_for_readers() {
     let explored = [
         race(None, shared::<2>, [free_after_synchronize, reader], |_| ()),
         race(Some(4), shared::<2>, [free_after_synchronize, reader_twice], |_| ()),
@@ -105,37 +96,26 @@ fn synchronize_waits_for_readers() {
 }
 
 #[test]
-fn a_reader_may_sleep() {
+pub fn a_reader_may_sleep() {
     race(Some(4), shared::<2>, [wake_and_free, sleeper], |_| ());
     race(Some(2), shared::<3>, [wake_and_free, sleeper, reader], |_| ());
 }
 
 #[test]
-fn a_grace_period_that_began_too_early_does_not_count() {
+pub fn a_grace_period_that_began_too_early_does_not_count() {
     race(Some(2), shared::<3>, [free_after_synchronize, reader, synchronize], |_| ());
 }
 
-/// Frees the object that the head stands in.
-///
-/// # Safety
-/// The head is that of an [`Object`] that is alive.
-unsafe fn free(head: NonNull<RcuHead<Loom>>) {
-    // SAFETY: the head is the first field of an object; see above.
-    let object = unsafe { &*head.as_ptr().cast_const().byte_sub(core::mem::offset_of!(Object, head)).cast::<Object>() };
-    object.is_freed.write(1);
-}
-
 fn defer(shared: &Shared, object: &Object) {
-    let head = NonNull::from(&object.head);
     // SAFETY: the object is unlinked, deferred once, and lives as long as the model.
-    unsafe { shared.srcu.defer(head, free) };
+    unsafe { shared.srcu.defer(object.head(), Object::free) };
 }
 
 fn free_by_flush(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     defer(shared, &shared.object);
     shared.srcu.flush();
-    assert_eq!(shared.object.is_freed.read(), 1, "flush came back too early");
+    assert!(shared.object.is_freed(), "flush came back too early");
 }
 
 fn poll_other(shared: &Shared) {
@@ -144,11 +124,11 @@ fn poll_other(shared: &Shared) {
 }
 
 #[test]
-fn deferred_callbacks_run_after_a_grace_period() {
+pub fn deferred_callbacks_run_after_a_grace_period() {
     race(Some(4), shared::<2>, [free_by_flush, reader], |shared| assert_eq!(shared.srcu.nr_deferred(), 0));
     race(Some(2), shared::<2>, [free_by_flush, poll_other], |shared| {
         shared.srcu.flush();
-        assert_eq!((shared.object.is_freed.read(), shared.other.is_freed.read()), (1, 1));
+        assert!(shared.object.is_freed() && shared.other.is_freed());
         assert_eq!(shared.srcu.nr_deferred(), 0);
     });
 }

@@ -35,11 +35,14 @@ lock_class! {
     pub IndexLock = "mm_rb_lock"
 }
 
+/// What tells the members of a design's family of semaphores apart.
+pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::Generation;
+
 /// A way to lock an address space against its faults.
 pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
-    /// The semaphore that map operations write and classic faults read.
+    /// The semaphore that map operations write and classic faults read; the instance says of which generation.
     type Semaphore: RwSemaphore<P>;
     /// What the design keeps for the instance.
     type InstanceState: Send + Sync;

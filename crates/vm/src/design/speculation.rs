@@ -10,13 +10,15 @@
 //! get hold of the area (the version's way)       area.sequence += 1        (odd)
 //! seq = area.sequence; odd: give up              publish the index (the version's way)
 //! check kind, rights, bounds                     page-table lock: clear entries, one table after the other
-//! RCU: walk to pmd and pte, remember both        shoot down; free empty tables after a grace period
-//! seq changed? give up                           area.sequence += 1        (even; never, for a removed area)
-//! take a frame                                   let go of a removed area (the version's way)
-//! irq off, RCU: seq or pmd changed? give up
+//! RCU section begins                             shoot down; free empty tables after a grace period
+//! walk to pmd and pte, remember both             area.sequence += 1        (even; never, for a removed area)
+//! seq changed? give up                           let go of a removed area (the version's way)
+//! take a frame
+//! irq off: seq or pmd changed? give up
 //!   trylock page table; busy: the version's way
 //!   seq changed? pte changed? give up
-//! irq on; install; unlock; let go of the area
+//! irq on; install; unlock
+//! RCU section ends; let go of the area
 //! ```
 //!
 //! # Give-ups
@@ -28,8 +30,9 @@
 //!   finds out whether it is a bad access or a stack that grows).
 //! * A read fault needs no reverse-map root; `spf_vma_noanon` is for writes.
 //! * The page's entry changed between walk and lock: `spf_pmd_changed`.
-//! * The tables stay allocated during the walk by RCU, as on architectures that free them so; the series held
-//!   interrupts off, which here does not keep a writer from freeing, since shootdowns don't wait for kernel code.
+//! * The tables stay allocated from the walk to the commit by one RCU section, as on architectures that free them so; the
+//!   series held interrupts off during the walk, which here does not keep a writer from freeing, since shootdowns don't
+//!   wait for kernel code. Nothing in the section sleeps: a shortage of frames ends it.
 //! * An attempt that finds no frame is given up as `spf_vma_notsup`; the classic path reports the shortage.
 
 use super::Design;
@@ -38,11 +41,13 @@ use crate::entry::Entry;
 use crate::error::AccessError;
 use crate::events::{Event, GiveUp};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::frames;
 use crate::instance::Vm;
 use crate::space::Space;
 use crate::table::Leaf;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, IrqOffGuard, Ordering, Platform};
 use faultless_sync::{RwSemaphore, Seq, SeqCount};
@@ -194,6 +199,9 @@ fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
     let lock = SpeculativeLock { sequence: V::sequence(&area.state), seen, when_busy: V::WHEN_BUSY };
     let view = area.view();
     check(&view, fault)?;
+    // The tables below can't be freed while we read them: a writer that bumps the sequence after the last check waits for
+    // this section before it frees any.
+    let _tables = space.memory().rcu().read();
     let (leaf, seen) = walk(space, &lock, fault)?;
     let page = PageFault { space, area, view, fault, leaf, seen };
     resolve(&page, &lock).map_err(|stop| match stop {
@@ -228,19 +236,15 @@ pub(super) fn lacks_root<P: Platform>(view: &AreaView<P>, fault: Fault) -> bool 
     !may_lack && fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED)
 }
 
-/// Walks to the page's entry; a missing level is not supported.
+/// Walks to the page's entry, in the caller's RCU section; a missing level is not supported.
 fn walk<'a, P: Platform, D: Design<P>>(
     space: &'a Space<P, D>,
     lock: &SpeculativeLock<'_, P>,
     fault: Fault,
 ) -> Result<(Leaf<'a, P>, Entry), GiveUp> {
-    let walked = {
-        let _irq = IrqOffGuard::<P>::new();
-        let _rcu = space.memory().rcu().read();
-        let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
-        (leaf, leaf.entry())
-    };
-    lock.check_unchanged().map(|()| walked)
+    let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
+    let seen = leaf.entry();
+    lock.check_unchanged().map(|()| (leaf, seen))
 }
 
 /// Locks the entry as the series' `pte_map_lock` does.
@@ -263,9 +267,6 @@ impl<P: Platform> SpeculativeLock<'_, P> {
     /// One attempt, with interrupts off.
     fn attempt<'a, D: Design<P>>(&self, page: &PageFault<'a, P, D>) -> Result<Attempt<'a, P>, GiveUp> {
         let _irq = IrqOffGuard::<P>::new();
-        // The tables below can't be freed while we read them: a writer that bumps the sequence after the check that
-        // follows waits for this section before it frees any.
-        let _rcu = page.space.memory().rcu().read();
         self.check_unchanged()?;
         let (parent, walked) = page.leaf.parent;
         // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
@@ -286,10 +287,16 @@ impl<P: Platform, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
             match self.attempt(page)? {
                 Attempt::Locked(guard) => return Ok(guard),
                 Attempt::Busy if self.when_busy == WhenBusy::GiveUp => return Err(GiveUp::PteLock),
-                // Interrupts are on: the wait serves shootdowns.
+                // Interrupts are on: the wait serves shootdowns. The holder waits for no grace period: it holds a spin lock.
                 Attempt::Busy => P::spin_until(|| !LeafGuard::is_locked(page.space.memory(), page.leaf)),
             }
         }
+    }
+
+    /// Without sleeping, inside the RCU section: frames that wait for a grace period are the classic path's.
+    #[inline]
+    fn alloc(&self, memory: &Memory<P>) -> Result<Pfn, OutOfFrames> {
+        frames::try_alloc(memory, Kind::Anonymous)
     }
 
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {

@@ -114,10 +114,9 @@ impl<P: Platform> Version<P> for V2017 {
         act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
     ) -> Result<R, GiveUp> {
         let _srcu = space.vm().design_state().read();
-        let entry = {
-            let _nodes = space.memory().rcu().read();
-            space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?
-        };
+        // For the index's nodes; the attempt's own section, for the tables, nests in it and so needs no fence.
+        let _nodes = space.memory().rcu().read();
+        let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found inside the SRCU section, so not freed before it ends.
         act(unsafe { entry.area.as_ref() })
     }

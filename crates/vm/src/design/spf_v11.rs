@@ -92,9 +92,27 @@ where
 {
     // SAFETY: the caller holds the reference that it puts.
     let references = &unsafe { area.as_ref() }.state.references;
-    // ORDER: Acquire, or AcqRel, pairs with the other holders' puts: the last one frees after all uses. A count of 1 is the
-    // caller's own, and nobody takes another: that needs the index's.
-    if references.load(Ordering::Acquire) == 1 || references.fetch_sub(1, Ordering::AcqRel) == 1 {
+    // ORDER: Acquire pairs with the other holders' puts: the last one frees after all uses. A count of 1 is the caller's own,
+    // and nobody takes another: that needs the index's.
+    if references.load(Ordering::Acquire) == 1 {
+        space.free_area(area);
+    } else {
+        put_beside_others(space, area);
+    }
+}
+
+/// As [`put`], for a reference that is hardly ever the last.
+#[inline]
+fn put_beside_others<P, S, V>(space: &SpeculativeSpace<P, S, V>, area: SpeculativeArea<P, S, V>)
+where
+    P: Platform,
+    S: RwSemaphore<P>,
+    V: Version<P, AreaState = CountedArea<P>>,
+{
+    // SAFETY: the caller holds the reference that it puts.
+    let references = &unsafe { area.as_ref() }.state.references;
+    // ORDER: AcqRel pairs with the other holders' puts: the last one frees after all uses.
+    if references.fetch_sub(1, Ordering::AcqRel) == 1 {
         space.free_area(area);
     }
 }
@@ -150,7 +168,7 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> 
     #[inline]
     fn drop(&mut self) {
         if !mutants::is_on(Mutant::AreaReused) {
-            put(self.space, self.area);
+            put_beside_others(self.space, self.area);
         }
     }
 }

@@ -5,9 +5,8 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::frames;
-use faultless_phys::Kind;
-use faultless_platform::Platform;
 use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::{Bulk, Platform};
 
 #[inline]
 pub(super) fn fill<P: Platform, D: Design<P>>(
@@ -24,7 +23,9 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
     }
     let memory = page.space.memory();
     let root = lock.root(page);
-    let pfn = frames::alloc_zeroed(memory, Kind::Anonymous)?;
+    let pfn = lock.alloc(memory)?;
+    // SAFETY: the frame is ours alone.
+    unsafe { P::bulk(memory.frame(pfn), Bulk::Zero) };
     frames::set_owner(memory, pfn, root, page.view.page_offset_of(page.fault.address));
     match page.install(lock, page.private_entry(pfn)) {
         Ok(true) => page.space.add_resident(1),

@@ -88,7 +88,7 @@ fn make_copy<P: Platform, D: Design<P>>(
 ) -> Result<(), Stop<P>> {
     let memory = page.space.memory();
     let root = lock.root(page);
-    let new = frames::alloc(memory, Kind::Anonymous)?;
+    let new = lock.alloc(memory)?;
     let kind = if is_zero { Bulk::Zero } else { Bulk::CopyFrom(memory.frame(old)) };
     // SAFETY: the new frame is ours alone; the old one is held, or the zero page.
     unsafe { P::bulk(memory.frame(new), kind) };

@@ -19,11 +19,12 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::GiveUp;
+use crate::frames;
 use crate::guest::Access;
 use crate::object::ObjectRef;
 use crate::space::Space;
 use crate::table::Leaf;
-use faultless_phys::{Memory, OutOfFrames, Pfn};
+use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, Ordering, Platform};
 
 /// An access that the page tables did not allow.
@@ -84,6 +85,11 @@ pub(crate) trait EntryLock<P: Platform, D: Design<P>> {
     /// Locks the entry, after all that the design checks.
     #[track_caller]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp>;
+    /// Takes a frame for the page that is about to be made; its content is anything.
+    #[inline]
+    fn alloc(&self, memory: &Memory<P>) -> Result<Pfn, OutOfFrames> {
+        frames::alloc(memory, Kind::Anonymous)
+    }
     /// Returns the area's reverse-map root for a page that is about to be made.
     fn root(&self, page: &PageFault<'_, P, D>) -> u64;
 }

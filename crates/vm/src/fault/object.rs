@@ -14,7 +14,7 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::frames;
 use crate::object::{ObjectRef, PageError, WriteNotice};
-use faultless_phys::{Kind, Pfn};
+use faultless_phys::Pfn;
 use faultless_platform::{Bulk, Platform};
 
 pub(super) fn fill<P: Platform, D: Design<P>>(
@@ -24,6 +24,9 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
 ) -> Result<(), Stop<P>> {
     let memory = page.space.memory();
     let page_index = page.view.page_offset_of(page.fault.address);
+    let is_copied = page.fault.access.is_write() && !page.is_shared();
+    // As Linux, before it is known whether there is a page to copy.
+    let root = if is_copied { lock.root(page) } else { 0 };
     let cached = object.cached(memory, page_index).map_err(|error| {
         Stop::Failed(match error {
             PageError::Saturated => AccessError::TooManyReferences,
@@ -31,8 +34,8 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
         })
     })?;
     let source = cached.ok_or_else(|| Stop::Fetch((object.clone(), page_index)))?;
-    if page.fault.access.is_write() && !page.is_shared() {
-        let result = fill_copy(page, lock, source, page_index);
+    if is_copied {
+        let result = fill_copy(page, lock, source, (root, page_index));
         frames::put(memory, source);
         return result;
     }
@@ -64,11 +67,10 @@ fn fill_copy<P: Platform, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     source: Pfn,
-    page_index: u64,
+    (root, page_index): (u64, u64),
 ) -> Result<(), Stop<P>> {
     let memory = page.space.memory();
-    let root = lock.root(page);
-    let copy = frames::alloc(memory, Kind::Anonymous)?;
+    let copy = lock.alloc(memory)?;
     // SAFETY: the copy is ours alone; we hold a reference to the source.
     unsafe { P::bulk(memory.frame(copy), Bulk::CopyFrom(memory.frame(source))) };
     frames::set_owner(memory, copy, root, page_index);

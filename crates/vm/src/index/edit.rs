@@ -70,13 +70,9 @@ impl<P: Platform, T> Index<P, T> {
         let null = ptr::null_mut();
         let (new_root, fresh, replaced, dropped) = (null, null, null, null);
         let mut edit = Edit { index: self, nodes, spare, new_root, fresh, replaced, dropped };
-        let mut slots = [Slot::EMPTY; MAX_ADDED];
-        let mut len = 0;
-        for entry in added.iter().flatten() {
-            slots[len] = entry.to_slot();
-            len += 1;
-        }
-        edit.build(range, &slots[..len])?;
+        let mut slots = Slots::new();
+        added.iter().flatten().for_each(|entry| slots.extend(&[entry.to_slot()]));
+        edit.build(range, slots.as_slice())?;
         Ok(edit)
     }
 
@@ -87,7 +83,7 @@ impl<P: Platform, T> Index<P, T> {
         for _ in 0..(height + 1) * NODES_PER_LEVEL {
             let node = nodes.alloc()?;
             // SAFETY: the slab gave us room for a node.
-            unsafe { node.write(Node::empty()) };
+            unsafe { Node::make_at(node, 0, &[]) };
             push(&mut spare.head, node.as_ptr());
         }
         Ok(spare)
@@ -115,26 +111,22 @@ impl<P: Platform, T> Edit<'_, P, T> {
         } else {
             top.extend(added);
         }
-        self.grow(&top, height)
+        self.grow(top.as_slice(), height)
     }
 
     /// Makes the new root over the contents of the topmost level.
-    fn grow(&mut self, contents: &Slots, mut height: u16) -> Result<(), OutOfFrames> {
-        let mut level = Slots::new();
-        level.extend(contents.as_slice());
-        loop {
-            match level.as_slice() {
-                [] => return Ok(()),
-                [only] if height > 0 => {
-                    self.new_root = ptr::from_ref(child::<P>(only)).cast_mut();
-                    return Ok(());
-                }
-                _ => {}
+    fn grow(&mut self, contents: &[Slot], height: u16) -> Result<(), OutOfFrames> {
+        match contents {
+            [] => Ok(()),
+            [only] if height > 0 => {
+                self.new_root = ptr::from_ref(child::<P>(only)).cast_mut();
+                Ok(())
             }
-            let mut above = Slots::new();
-            self.materialise(level.as_slice(), height, &mut above)?;
-            height += 1;
-            level = above;
+            level => {
+                let mut above = Slots::new();
+                self.materialise(level, height, &mut above)?;
+                self.grow(above.as_slice(), height + 1)
+            }
         }
     }
 
@@ -217,11 +209,8 @@ impl<P: Platform, T> Edit<'_, P, T> {
             Some(node) => node,
             None => self.nodes.alloc()?,
         };
-        let mut contents = [Slot::EMPTY; FANOUT];
-        contents[..slots.len()].copy_from_slice(slots);
-        let value = Node { height, nr_slots: slots.len() as u16, slots: contents, ..Node::empty() };
         // SAFETY: the slab gave us room for a node.
-        unsafe { node.write(value) };
+        unsafe { Node::make_at(node, height, slots) };
         push(&mut self.fresh, node.as_ptr());
         Ok(node)
     }

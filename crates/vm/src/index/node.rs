@@ -1,6 +1,8 @@
 //! A node of the area index and its slots.
 
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
 use faultless_platform::Platform;
 
 /// Slots of a node: with the header and the slab's RCU head they fill 512 bytes.
@@ -21,27 +23,36 @@ pub(super) struct Slot {
     pub(super) target: usize,
 }
 
-impl Slot {
-    pub(super) const EMPTY: Self = Self { start: 0, end: 0, max_gap: 0, target: 0 };
-}
-
 /// A node: immutable once it is published (I2 of the index).
 pub struct Node<P: Platform> {
     /// Links the nodes of one edit; the editing writer's alone.
     pub(super) next_in_edit: UnsafeCell<*mut Node<P>>,
     pub(super) height: u16,
-    pub(super) nr_slots: u16,
-    pub(super) slots: [Slot; FANOUT],
+    nr_slots: u16,
+    /// The first `nr_slots` are written; the others never were, which is what making a node would cost most.
+    slots: [MaybeUninit<Slot>; FANOUT],
 }
 
 impl<P: Platform> Node<P> {
-    pub(super) fn empty() -> Self {
-        let next_in_edit = UnsafeCell::new(core::ptr::null_mut());
-        Self { next_in_edit, height: 0, nr_slots: 0, slots: [Slot::EMPTY; FANOUT] }
+    /// Makes a node of those slots in place.
+    ///
+    /// # Safety
+    /// There is room for a node, which is the caller's alone.
+    pub(super) unsafe fn make_at(place: NonNull<Self>, height: u16, slots: &[Slot]) {
+        assert!(slots.len() <= FANOUT, "{} slots for a node of {FANOUT}", slots.len());
+        let node = place.as_ptr();
+        // SAFETY: the caller's promise; the slots fit.
+        unsafe {
+            (&raw mut (*node).next_in_edit).write(UnsafeCell::new(core::ptr::null_mut()));
+            (&raw mut (*node).height).write(height);
+            (&raw mut (*node).nr_slots).write(slots.len() as u16);
+            (&raw mut (*node).slots).cast::<Slot>().copy_from_nonoverlapping(slots.as_ptr(), slots.len());
+        }
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
-        &self.slots[..usize::from(self.nr_slots)]
+        // SAFETY: `make_at` wrote so many.
+        unsafe { core::slice::from_raw_parts(self.slots.as_ptr().cast(), usize::from(self.nr_slots)) }
     }
 
     pub(super) fn is_leaf(&self) -> bool {
@@ -69,7 +80,8 @@ impl<P: Platform> Node<P> {
 
 /// A few slots in order, on the way into new nodes.
 pub(super) struct Slots {
-    slots: [Slot; Self::CAPACITY],
+    /// The first `len` are written.
+    slots: [MaybeUninit<Slot>; Self::CAPACITY],
     len: usize,
 }
 
@@ -78,21 +90,22 @@ impl Slots {
     pub(super) const CAPACITY: usize = 3 * FANOUT + 8;
 
     pub(super) fn new() -> Self {
-        Self { slots: [Slot::EMPTY; Self::CAPACITY], len: 0 }
+        Self { slots: [const { MaybeUninit::uninit() }; Self::CAPACITY], len: 0 }
     }
 
     pub(super) fn extend(&mut self, more: &[Slot]) {
-        self.slots[self.len..self.len + more.len()].copy_from_slice(more);
+        self.slots[self.len..self.len + more.len()].write_copy_of_slice(more);
         self.len += more.len();
     }
 
     pub(super) fn prepend(&mut self, more: &[Slot]) {
         self.slots.copy_within(..self.len, more.len());
-        self.slots[..more.len()].copy_from_slice(more);
+        self.slots[..more.len()].write_copy_of_slice(more);
         self.len += more.len();
     }
 
     pub(super) fn as_slice(&self) -> &[Slot] {
-        &self.slots[..self.len]
+        // SAFETY: so many are written.
+        unsafe { self.slots[..self.len].assume_init_ref() }
     }
 }

@@ -40,6 +40,9 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         if size_bytes < old {
             let first = size_bytes.next_multiple_of(PAGE);
             self.remove(&object.object, first..MAX_OBJECT_BYTES, Removal::CutOff);
+        }
+        if size_bytes <= old {
+            // As Linux, also where the length stays: programs can store behind the end, up to the page's.
             object.object.zero_tail(self.memory(), size_bytes);
         }
         Ok(())

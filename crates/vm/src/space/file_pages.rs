@@ -33,7 +33,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             self.check_alike(&view, start, len)?;
             self.show_from(&view, start, len, page_offset).map(|range| (range, view))
         })?;
-        if populate == Populate::Now || view.flags.contains(AreaFlags::LOCKED) {
+        let is_locked = (view.flags | self.default_flags()).contains(AreaFlags::LOCKED);
+        if populate == Populate::Now || is_locked {
             self.populate_what_can_be(range);
         }
         Ok(())

@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 use faultless_phys::{Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, InPlace, Ordering, PAGE_BYTES, Platform};
-use faultless_sync::{AtomicCpuSet, RwSemaphore};
+use faultless_sync::AtomicCpuSet;
 
 /// A counted reference to an address space; the last one to go unmaps everything.
 pub struct SpaceRef<'vm, P: Platform, D: Design<P>> {
@@ -112,7 +112,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             vm: NonNull::from(vm),
             id,
             limits,
-            semaphore: D::Semaphore::with_stats(Some(vm.lock_stats().clone())),
+            semaphore: vm.new_semaphore(),
             state: D::new_space_state(),
             index: Index::new(),
             tables,

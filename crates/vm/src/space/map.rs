@@ -2,6 +2,7 @@
 
 use super::Space;
 use super::change::{Join, NewArea};
+use super::quota::Held;
 use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
@@ -174,7 +175,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.at_hint(start, len).or_else(|| self.search_locked(len))
     }
 
-    fn at_hint(&self, start: u64, len: u64) -> Option<PageRange> {
+    pub(super) fn at_hint(&self, start: u64, len: u64) -> Option<PageRange> {
         let range = PageRange::new(start, len)?;
         match self.index.first_ending_after(start) {
             Some(next) => (range.end() <= self.start_with_gap(&next)).then_some(range),
@@ -244,11 +245,17 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         flags: AreaFlags,
         backing: &Backing<'_, P>,
     ) -> Result<(), CallError> {
-        let held = self.check_unmapping(range)?;
+        let held = self.begin_unmapping(range)?;
         let flags = with_account(flags);
         let len = range.len_bytes();
-        self.check_expansion(flags, len, held.bytes)?;
-        self.check_promise(flags, backing, len, held.accounted_bytes)?;
+        let judged = self.check_expansion(flags, len, held.bytes);
+        let judged = judged.and_then(|()| self.check_promise(flags, backing, len, held.accounted_bytes));
+        if judged.is_err() {
+            // As Linux, which finds out when the areas at both ends are cut already.
+            self.cut_at(range.start())?;
+            self.cut_at(range.end())?;
+        }
+        judged?;
         let (object, opening, page_offset) = match backing {
             Backing::Anonymous => (None, 0, range.start() / PAGE),
             Backing::SharedZeros => (Some(self.vm().create_zeros(len)?), 0, 0),
@@ -296,9 +303,26 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.try_with_write(|| self.unmap_locked(range))
     }
 
+    /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has cut
+    /// the first in two all the same.
+    pub(super) fn begin_unmapping(&self, range: PageRange) -> Result<Held, CallError> {
+        let checked = self.check_unmapping(range);
+        if let Err(CallError::Sealed { address }) = checked
+            && address > range.start()
+        {
+            self.cut_at(range.start())?;
+        }
+        checked
+    }
+
+    /// Cuts the area that holds `address`, if one does.
+    fn cut_at(&self, address: u64) -> Result<(), CallError> {
+        if self.index.containing(address).is_some() { self.split_at(address) } else { Ok(()) }
+    }
+
     /// Unmaps under the caller's write lock.
     pub(super) fn unmap_locked(&self, range: PageRange) -> Result<(), CallError> {
-        if self.check_unmapping(range)?.bytes == 0 {
+        if self.begin_unmapping(range)?.bytes == 0 {
             return Ok(());
         }
         self.prepare_change(range, None)?.commit(|| self.zap_and_prune(range));

@@ -21,16 +21,35 @@ pub(super) struct Held {
     pub(super) accounted_bytes: u64,
 }
 
+/// What a call takes away before it adds.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Removed {
+    /// Bytes that are mapped.
+    pub(super) bytes: u64,
+    /// Those of them that are data.
+    pub(super) data_bytes: u64,
+}
+
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Checks that `added` bytes more of an area with `flags` may be mapped, after `removed` ones have gone
     /// (RLIMIT_AS, RLIMIT_DATA).
     pub(super) fn check_expansion(&self, flags: AreaFlags, added: u64, removed: u64) -> Result<(), CallError> {
-        let exceeds = |now: u64, limit: u64| (now + added).saturating_sub(removed) / PAGE > limit / PAGE;
+        self.check_expansion_after(flags, added, Removed { bytes: removed, data_bytes: removed })
+    }
+
+    /// As [`Space::check_expansion`], where it is known how much of what goes is data.
+    pub(super) fn check_expansion_after(
+        &self,
+        flags: AreaFlags,
+        added: u64,
+        removed: Removed,
+    ) -> Result<(), CallError> {
+        let exceeds = |now: u64, gone: u64, limit: u64| (now + added).saturating_sub(gone) / PAGE > limit / PAGE;
         let limits = &self.limits;
-        if exceeds(self.mapped_bytes(), limits.address_space_bytes) {
+        if exceeds(self.mapped_bytes(), removed.bytes, limits.address_space_bytes) {
             return Err(CallError::OverLimit { limit_bytes: limits.address_space_bytes });
         }
-        if flags.is_data() && exceeds(self.data_bytes(), limits.data_bytes) {
+        if flags.is_data() && exceeds(self.data_bytes(), removed.data_bytes, limits.data_bytes) {
             return Err(CallError::OverLimit { limit_bytes: limits.data_bytes });
         }
         Ok(())

@@ -16,6 +16,7 @@
 use super::Space;
 use super::change::{Join, NewArea};
 use super::map::Alignment;
+use super::quota::Removed;
 use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
@@ -238,18 +239,17 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             _ => None,
         };
         if let Some(target) = fixed {
-            self.check_unmapping(target)?;
+            self.begin_unmapping(target)?;
         }
         let tail = PageRange::between(
             request.old_start.saturating_add(request.new_len_bytes),
             request.old_start.saturating_add(request.old_len_bytes),
         );
-        // A second mapping in place of the first: the target goes first, and the source with it.
-        let loses_source =
-            request.old_len_bytes == 0 && fixed.is_some_and(|target| target.start() == request.old_start);
+        // A second mapping in place of the first, or a length that wraps: the target goes first, and the source with it.
+        let loses_source = fixed.is_some_and(|target| target.contains(request.old_start));
         let judged = match tail {
-            None if loses_source => Err(bad),
-            Some(tail) => self.check_unmapping(tail).map(drop),
+            _ if loses_source => Err(bad),
+            Some(tail) => self.begin_unmapping(tail).map(drop),
             None if request.old_len_bytes > request.new_len_bytes => {
                 Err(CallError::Invalid("the range leaves user memory"))
             }
@@ -281,8 +281,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let view = unsafe { entry.area.as_ref() }.view();
         let new_len = request.new_len_bytes;
         if request.keeps_source {
-            let removed = fixed.map_or(0, |target| self.bytes_in(target));
-            self.check_expansion(view.flags, new_len, removed)?;
+            let removed = fixed.map_or(Removed::default(), |target| self.removed_by(target));
+            self.check_expansion_after(view.flags, new_len, removed)?;
         }
         let target = self.find_target(request, &view)?;
         self.check_room_for_cuts(0)?;
@@ -293,9 +293,15 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         Ok(target)
     }
 
-    fn bytes_in(&self, range: PageRange) -> u64 {
-        let parts = self.index.overlapping(range.addresses());
-        parts.map(|entry| entry.end.min(range.end()) - entry.start.max(range.start())).sum()
+    fn removed_by(&self, range: PageRange) -> Removed {
+        let mut removed = Removed::default();
+        for entry in self.index.overlapping(range.addresses()) {
+            let bytes = entry.end.min(range.end()) - entry.start.max(range.start());
+            removed.bytes += bytes;
+            // SAFETY: the write lock keeps the area.
+            removed.data_bytes += if unsafe { entry.area.as_ref() }.flags().is_data() { bytes } else { 0 };
+        }
+        removed
     }
 
     fn find_target(&self, request: &RemapRequest, view: &AreaView<P>) -> Result<PageRange, CallError> {
@@ -308,12 +314,19 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 self.search_locked(len);
                 self.fixed(start, len)
             }
-            RemapPlacement::Hint(wish) => {
-                self.near_hint(wish, len, alignment).ok_or(CallError::NoRoom { len_bytes: len })
-            }
+            RemapPlacement::Hint(wish) if wish >= PAGE => self.at_wish(wish, len),
+            RemapPlacement::Hint(_) => self.search_aligned(alignment, len).ok_or(CallError::NoRoom { len_bytes: len }),
             RemapPlacement::MayMove | RemapPlacement::InPlace => {
                 self.search_aligned(alignment, len).ok_or(CallError::NoRoom { len_bytes: len })
             }
+        }
+    }
+
+    /// As Linux, which takes a hint of mremap as it is: one that is too low is refused, not rounded up.
+    fn at_wish(&self, wish: u64, len: u64) -> Result<PageRange, CallError> {
+        match self.at_hint(wish, len) {
+            Some(range) => self.check_lowest(wish).map(|()| range),
+            None => self.search_locked(len).ok_or(CallError::NoRoom { len_bytes: len }),
         }
     }
 
@@ -397,7 +410,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
             result.is_ok()
         });
-        result.map_err(CallError::from)
+        result.map_err(|error| {
+            // No table without an area (I4 of `table`).
+            self.prune_holes(target);
+            CallError::from(error)
+        })
     }
 
     /// Moves the entries of a range, and takes the translations to their old places away.

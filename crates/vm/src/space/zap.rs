@@ -38,9 +38,26 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     pub(super) fn zap_and_prune(&self, range: PageRange) {
         let mut gather = Gather::new(self, range);
         self.zap_into(range, Emptied::All, &mut gather);
-        let below = self.index.last_starting_before(range.start()).map_or(0, |entry| entry.end);
-        let above = self.index.first_ending_after(range.start()).map_or(USER_END + PAGE, |entry| entry.start);
-        self.tables.free_empty(self.memory(), range.addresses(), below..above, &mut |table| gather.add_table(table));
+        self.prune_into(range, &mut gather);
+    }
+
+    /// Takes away the tables of those parts of a range that no area has.
+    #[cold]
+    pub(super) fn prune_holes(&self, range: PageRange) {
+        self.prune_into(range, &mut Gather::new(self, range));
+    }
+
+    fn prune_into(&self, range: PageRange, gather: &mut Gather<'_, P, D>) {
+        let mut position = range.start();
+        let mut below = self.index.last_starting_before(position).map_or(0, |entry| entry.end);
+        while position < range.end() {
+            let next = self.index.first_ending_after(position);
+            let hole = below..next.map_or(USER_END + PAGE, |entry| entry.start);
+            let part = position..hole.end.min(range.end());
+            self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));
+            below = next.map_or(range.end(), |entry| entry.end);
+            position = below;
+        }
     }
 
     fn zap_into(&self, range: PageRange, emptied: Emptied, gather: &mut Gather<'_, P, D>) {

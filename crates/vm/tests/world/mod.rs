@@ -2,19 +2,30 @@
 
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::Design;
 use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
 
 /// Loads and stores.
 pub const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
 
+/// A design over the semaphore that all tests have.
+pub trait Tested: Design<Native, Semaphore = Rwsem<Native>> {}
+
+impl<D: Design<Native, Semaphore = Rwsem<Native>>> Tested for D {}
+
+/// Returns the generation that a design is tested over: the oldest design over the oldest one.
+fn generation<D: Tested>() -> Generation {
+    if D::NAME == "mmap-sem" { Generation::RWSEM_2012 } else { Generation::RWSEM_V8 }
+}
+
 /// An instance on a machine of its own.
-pub struct World<D: Design<Native>> {
+pub struct World<D: Tested> {
     pub vm: Box<Vm<Native, D>>,
 }
 
 #[allow(dead_code, reason = "not every test uses every part")]
-impl<D: Design<Native>> World<D> {
+impl<D: Tested> World<D> {
     /// Runs `test` with an instance of `nr_cpus` CPUs and poisoned frames.
     pub fn run(nr_cpus: usize, memory_bytes: usize, test: impl FnOnce(&Self)) {
         let region = HostRegion::reserve(memory_bytes).expect("the host has room");
@@ -27,7 +38,7 @@ impl<D: Design<Native>> World<D> {
         let options = Options { poison: true, ..Options::default() };
         // SAFETY: the region is zeroed, ours alone, and outlives the world.
         let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");
-        Self { vm: Vm::new(memory).expect("a frame for the zero page") }
+        Self { vm: Vm::with_semaphore(memory, generation::<D>()).expect("a frame for the zero page") }
     }
 
     /// Checks every invariant; no other thread uses the world meanwhile.
@@ -58,7 +69,7 @@ pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native>
 
 /// Draws the areas: a letter an area, a character a page, a line for each run without a hole of more than 8 pages.
 #[allow(dead_code, reason = "not every test uses every part")]
-pub fn lines<D: Design<Native>>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
+pub fn lines<D: Tested>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
     let mut drawing: Vec<String> = Vec::new();
     let (mut end, mut letter) = (None, 0_u8);
     space.for_each_area(|area| {
@@ -76,41 +87,41 @@ pub fn lines<D: Design<Native>>(space: &SpaceRef<'_, Native, D>) -> Vec<String> 
     drawing
 }
 
-/// Makes a test of each design over each semaphore.
+/// Makes a test of each design, over one semaphore or the other.
 #[macro_export]
 macro_rules! for_each_design {
     ($name:ident, $design:ident, $body:block) => {
         mod $name {
             #[allow(unused_imports, reason = "what a body needs differs")]
             use super::*;
-            use faultless_sync::{Rwsem2012, RwsemV8};
+            use faultless_sync::Rwsem;
             use faultless_vm::design::{MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 
-            fn run<$design: Design<Native>>() $body
+            fn run<$design: Tested>() $body
 
             #[test]
             fn mmap_sem() {
-                run::<MmapSem<Rwsem2012<Native>>>();
+                run::<MmapSem<Rwsem<Native>>>();
             }
 
             #[test]
             fn spf_srcu() {
-                run::<SpfSrcu<RwsemV8<Native>>>();
+                run::<SpfSrcu<Rwsem<Native>>>();
             }
 
             #[test]
             fn spf_v9() {
-                run::<SpfV9<RwsemV8<Native>>>();
+                run::<SpfV9<Rwsem<Native>>>();
             }
 
             #[test]
             fn spf_v11() {
-                run::<SpfV11<RwsemV8<Native>>>();
+                run::<SpfV11<Rwsem<Native>>>();
             }
 
             #[test]
             fn vma_lock() {
-                run::<VmaLock<RwsemV8<Native>>>();
+                run::<VmaLock<Rwsem<Native>>>();
             }
         }
     };

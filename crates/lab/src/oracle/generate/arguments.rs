@@ -5,7 +5,7 @@ use std::ops::Range;
 use faultless_linux::oracle::{Call, File, HEAP_START, Op, PAGE, WINDOW, WINDOW_BYTES};
 
 use super::draw::Draw;
-use super::model::{Model, address};
+use super::model::{Model, address, traits};
 
 /// Places in the window, in pages, where a sequence works. The first lies across the border of two page tables.
 pub(super) const SITES: [Range<u64>; 4] = [500..524, 0..16, 560..600, 690..1010];
@@ -37,7 +37,9 @@ impl Arguments<'_> {
             Call::Munmap | Call::Mlock | Call::Munlock => self.ranged(call, 40, &[]),
             Call::RemapFilePages => self.remap_file_pages(),
             Call::Mlockall => {
-                let flags = self.draw.one(&[1, 2, 3, 3, 5, 6, 7, 4, 0, 8]);
+                // Making all pages that there are, the process's own too, costs much.
+                let flags =
+                    self.draw.weighted(&[(1, 1), (3, 1), (2, 5), (6, 5), (5, 2), (7, 2), (4, 1), (0, 1), (8, 1)]);
                 Op::new(call, &[flags])
             }
             Call::Brk => self.brk(),
@@ -273,7 +275,7 @@ impl Arguments<'_> {
     }
 
     fn remap_file_pages(&mut self) -> Op {
-        let shared: Vec<_> = self.model.pieces.iter().filter(|piece| piece.is_shared).cloned().collect();
+        let shared: Vec<_> = self.model.pieces.iter().filter(|piece| piece.is(traits::SHARED)).cloned().collect();
         let (start, len) = match shared.is_empty() {
             true => self.range(false),
             false => {

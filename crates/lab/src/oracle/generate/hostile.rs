@@ -78,7 +78,9 @@ fn argument(draw: &mut Draw, kind: Kind) -> u64 {
                 draw.below(110)
             }
         }
-        Kind::SyncFlags | Kind::LockAllFlags => draw.below(10),
+        Kind::SyncFlags => draw.below(10),
+        // Making all pages that there are, the process's own too, costs much.
+        Kind::LockAllFlags => draw.one(&[0, 1, 2, 2, 2, 3, 4, 5, 6, 6, 7, 8, 9]),
         Kind::LockFlags => draw.below(4),
         Kind::File => draw.below(8),
         Kind::Number => {

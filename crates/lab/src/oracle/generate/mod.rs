@@ -5,20 +5,24 @@
 //! that runs it, or strike the machine.
 
 mod arguments;
+mod bytes;
 mod draw;
 mod hostile;
 mod model;
+mod predict;
+mod settled;
 
 use faultless_linux::oracle::{Bounds, Call, Harm, Op, PAGE, Sequence, User};
 
 use arguments::{Arguments, SITES};
+pub use bytes::{decode, encode};
 pub(crate) use draw::Draw;
 use model::Model;
 
 /// What kind of sequences are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Operations that know what is mapped; some 40 % fail or get a signal.
+    /// Operations that know what is mapped; some 15 % fail or get a signal.
     Usual,
     /// Wild addresses, lengths and flags.
     Hostile,
@@ -52,7 +56,7 @@ const WEIGHTS: &[(Call, u64)] = &[
     (Call::Mlock, 16),
     (Call::Mlock2, 14),
     (Call::Munlock, 14),
-    (Call::Mlockall, 9),
+    (Call::Mlockall, 8),
     (Call::Munlockall, 9),
     (Call::Brk, 30),
     (Call::RemapFilePages, 14),
@@ -64,7 +68,7 @@ const WEIGHTS: &[(Call, u64)] = &[
     (Call::Fill, 70),
     (Call::Output, 10),
     (Call::Input, 10),
-    (Call::Discard, 4),
+    (Call::Discard, 6),
     (Call::Truncate, 18),
     (Call::Look, 12),
 ];
@@ -81,6 +85,7 @@ pub fn sequence(seed: u64, profile: Profile, user: User, number: u64, nr_ops: us
         Profile::Hostile => wild(&mut draw, &mut sequence, nr_ops),
         Profile::Threads => threads(&mut draw, &mut sequence),
     }
+    settled::settle(&mut sequence.ops);
     sequence.ops.push(Op::new(Call::Look, &[]));
     sequence
 }
@@ -94,7 +99,7 @@ fn bounds(draw: &mut Draw) -> Bounds {
         bounds.data = Some(draw.within(0..100) * PAGE);
     }
     if draw.chance(120) {
-        bounds.locked = Some(draw.within(0..40) * PAGE);
+        bounds.locked = Some(if draw.chance(150) { 0 } else { draw.within(1..40) * PAGE });
     }
     if draw.chance(60) {
         bounds.stack = Some(draw.within(1..300) * PAGE);
@@ -103,35 +108,49 @@ fn bounds(draw: &mut Draw) -> Bounds {
 }
 
 fn usual(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
-    let mut model = Model::default();
+    let mut model = Model::new(sequence);
     let site = SITES[draw.weighted(&[(0, 45), (1, 20), (2, 15), (3, 20)])].clone();
-    let seals = draw.chance(80);
+    let seals = draw.chance(120);
     while sequence.ops.len() < nr_ops {
+        let place = sequence.ops.len();
+        model.arrive(place);
         let call = match () {
             // Something to work with, at first.
             () if model.pieces.is_empty() && draw.chance(700) => Call::Mmap,
-            () if seals && draw.chance(100) => Call::Mseal,
+            () if seals && draw.chance(80) => Call::Mseal,
             () => draw.weighted(WEIGHTS),
         };
-        let mut arguments = Arguments { draw: &mut *draw, model: &model, site: site.clone() };
-        let mut op = arguments.op(call);
-        let is_spoilt = arguments.draw.chance(70);
-        if is_spoilt {
-            arguments.spoil(&mut op);
+        let op = informed(draw, &model, call, &site);
+        if is_allowed(&op) {
+            if !model.fails(&op) {
+                model.learn(&op, place);
+            }
+            sequence.ops.push(op);
         }
-        if !is_allowed(&op) {
-            continue;
-        }
-        if !is_spoilt {
-            model.learn(&op);
-        }
-        sequence.ops.push(op);
     }
     close_forks(sequence);
 }
 
+/// Draws an operation that most often will succeed.
+fn informed(draw: &mut Draw, model: &Model, call: Call, site: &std::ops::Range<u64>) -> Op {
+    const TRIES: usize = 16;
+    let (is_spoilt, is_blind) = (draw.chance(40), draw.chance(240));
+    let mut arguments = Arguments { draw, model, site: site.clone() };
+    let mut op = arguments.op(call);
+    for _ in 0..TRIES {
+        if is_blind || is_allowed(&op) && !model.fails(&op) {
+            break;
+        }
+        op = arguments.op(call);
+    }
+    if is_spoilt {
+        arguments.spoil(&mut op);
+    }
+    op
+}
+
 fn wild(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
-    let mut model = Model::default();
+    let mut model = Model::new(sequence);
     while sequence.ops.len() < nr_ops {
         let call = draw.weighted(WEIGHTS);
         let op = match draw.chance(250) {
@@ -139,7 +158,7 @@ fn wild(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
             false => hostile::op(draw, call),
         };
         if is_allowed(&op) {
-            model.learn(&op);
+            model.learn(&op, sequence.ops.len());
             sequence.ops.push(op);
         }
     }
@@ -159,7 +178,7 @@ const AT_ONCE: &[(Call, u64)] = &[
 ];
 
 fn threads(draw: &mut Draw, sequence: &mut Sequence) {
-    let mut model = Model::default();
+    let mut model = Model::new(sequence);
     let site = 500..508;
     let nr_threads = draw.within(2..4);
     let nr_each = if nr_threads == 2 { 4 } else { 2 };
@@ -168,7 +187,7 @@ fn threads(draw: &mut Draw, sequence: &mut Sequence) {
         let call = draw.one(&[Call::Mmap, Call::Mmap, Call::Store, Call::Fill, Call::Mprotect]);
         let op = Arguments { draw: &mut *draw, model: &model, site: site.clone() }.op(call);
         if is_allowed(&op) {
-            model.learn(&op);
+            model.learn(&op, sequence.ops.len());
             sequence.ops.push(op);
         }
     }

@@ -13,12 +13,17 @@
 //! missing ordering shows where the waiter comes too late to wait. Each thread has a slot of its own, and keeps it.
 //!
 //! All model threads are coroutines of one OS thread, so plain cells keep what belongs to the model and not to the code.
+//! `orders` takes single orderings away, to see which model notices.
+
+pub mod judge;
+pub mod orders;
 
 use crate::{Atomic, AtomicInteger, Processor, ThreadToken};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::atomic as checked;
 use loom::thread::{self, JoinHandle, Thread, ThreadId};
+use orders::Part;
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -267,14 +272,17 @@ macro_rules! watch_atomic {
             }
             #[track_caller]
             fn load(&self, order: Ordering) -> $value {
+                let order = orders::access(Part::Whole, order);
                 if is_watching((&raw const *self).addr()) { self.newest(order) } else { self.alive().load(order) }
             }
             #[track_caller]
             fn store(&self, value: $value, order: Ordering) {
+                let order = orders::access(Part::Whole, order);
                 self.write(|atomic| atomic.store(value, order));
             }
             #[track_caller]
             fn swap(&self, value: $value, order: Ordering) -> $value {
+                let order = orders::access(Part::Whole, order);
                 self.write(|atomic| atomic.swap(value, order))
             }
             #[track_caller]
@@ -285,6 +293,8 @@ macro_rules! watch_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                let success = orders::access(Part::Whole, success);
+                let failure = orders::access(Part::OnFailure, failure);
                 self.write(|atomic| atomic.compare_exchange(current, new, success, failure))
             }
             #[track_caller]
@@ -307,18 +317,22 @@ macro_rules! watch_integer {
         impl AtomicInteger for Mortal<$name> {
             #[track_caller]
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                let order = orders::access(Part::Whole, order);
                 self.write(|atomic| atomic.fetch_add(value, order))
             }
             #[track_caller]
             fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                let order = orders::access(Part::Whole, order);
                 self.write(|atomic| atomic.fetch_sub(value, order))
             }
             #[track_caller]
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                let order = orders::access(Part::Whole, order);
                 self.write(|atomic| atomic.fetch_and(value, order))
             }
             #[track_caller]
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                let order = orders::access(Part::Whole, order);
                 self.write(|atomic| atomic.fetch_or(value, order))
             }
         }
@@ -342,9 +356,13 @@ impl Processor for Loom {
     type AtomicUsize = Mortal<checked::AtomicUsize>;
     type AtomicPtr<T> = Mortal<checked::AtomicPtr<T>>;
 
+    // ORDER: the caller's; it names the pair.
+    #[track_caller]
     fn fence(order: Ordering) {
-        // ORDER: the caller's; it names the pair.
-        checked::fence(order);
+        if let Some(order) = orders::fence(order) {
+            // ORDER: as above.
+            checked::fence(order);
+        }
     }
 
     fn nr_cpus() -> usize {

@@ -5,7 +5,10 @@
 //! most is on, on the OS thread that chose it, and only there.
 //!
 //! A mutant stands at the place where the bug happened, in the form `if is_on(Mutant::..)`. What they are for, and which of
-//! them dies how, is in `docs/schedules.md`.
+//! them dies how, is in `docs/schedules.md`. [`orders`] has those of another kind: orderings, which no schedule shows.
+
+#[cfg(feature = "std")]
+pub mod orders;
 
 /// A bug that can be put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,205 @@
+//! Simulated machines under `bench`, `replay` and `stat`: the same bytes for the same seed, whatever runs beside, and clear errors.
+
+use std::process::{Child, Command, Output, Stdio};
+
+fn faultless(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(words);
+    command
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().expect("the command runs")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&stdout(output)).expect("JSON")
+}
+
+const BENCH: &[&str] = &[
+    "bench",
+    "page_fault1",
+    "malloc1",
+    "ebizzy -mTt 64",
+    "--machine",
+    "skylake-192",
+    "--cpus",
+    "1,48",
+    "--design",
+    "mmap-sem,spf-v11,vma-lock",
+    "-r",
+    "2",
+    "-d",
+    "300us",
+    "--format",
+    "json",
+    "--seed",
+    "5",
+];
+
+/// Runs the command twice, in processes with other jobs and another environment, which moves the stack: the same bytes.
+fn same_bytes(words: &[&str]) -> String {
+    let randomised = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").expect("Linux");
+    assert_eq!(randomised.trim(), "2", "without address randomisation this test shows nothing");
+    let first = output({
+        let mut command = faultless(words);
+        command.args(["--jobs", "1"]);
+        command
+    });
+    let second = output({
+        let mut command = faultless(words);
+        command.args(["--jobs", "2"]).env("FAULTLESS_UNUSED", "x".repeat(5000));
+        command
+    });
+    assert_eq!(stdout(&first), stdout(&second));
+    stdout(&first)
+}
+
+#[test]
+fn a_seed_gives_the_same_bytes_in_any_process_and_beside_any_other_run() {
+    let first: serde_json::Value = serde_json::from_str(&same_bytes(BENCH)).expect("JSON");
+    let other = output({
+        let mut command = faultless(&BENCH[..BENCH.len() - 1]);
+        command.arg("6");
+        command
+    });
+    assert_ne!(json(&other)["results"], first["results"]);
+}
+
+const MAPPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/mapper.trace");
+/// `examples/programs/crowd.c`, recorded on two CPUs: 64 threads, each with a region of its own.
+const CROWD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/crowd.trace");
+
+#[test]
+fn a_replay_gives_the_same_bytes_too() {
+    let words =
+        ["replay", MAPPER, "--machine", "epyc-384", "--cpus", "6", "-r", "2", "--format", "json", "--seed", "3"];
+    assert!(same_bytes(&words).contains("\"simulated\": true"));
+}
+
+#[test]
+fn results_say_that_they_are_simulated_and_with_which_parameters() {
+    let words = ["bench", "mmap1", "--machine", "epyc-384", "--cpus", "2", "--design", "mmap-sem", "-d", "100us"];
+    let human = stdout(&output(faultless(&words)));
+    for part in ["epyc-384 (simulated)", "seeds 1 to 5", "median [least, most]", "rmw_ns 6.5,", "wake_ns 1000.0*"] {
+        assert!(human.contains(part), "{part:?} is missing in\n{human}");
+    }
+    let machine = &json(&output({
+        let mut command = faultless(&words);
+        command.args(["--format", "json"]);
+        command
+    }))["machine"];
+    assert_eq!((&machine["simulated"], &machine["cpus"]), (&true.into(), &384.into()));
+    assert!(machine["parameters"]["read.remote_ns"]["source"].as_str().is_some_and(|source| !source.is_empty()));
+}
+
+#[test]
+fn a_program_of_64_threads_recorded_on_two_cpus_replays_on_64() {
+    let time_of = |cpus: &str| {
+        let words = [
+            &["replay", CROWD, "--machine", "power8-80", "--cpus", cpus, "--pace", "recorded", "-r", "1"][..],
+            &["--design", "vma-lock", "--format", "json"],
+        ];
+        let result = json(&output(faultless(&words.concat())));
+        assert_eq!(result["machine"]["simulated"], true);
+        assert_eq!(result["checks"]["mismatches"], 0);
+        assert_eq!(result["checks"]["faults_recorded"], result["checks"]["faults_replayed"]);
+        let results = result["results"].as_array().expect("results");
+        let time = results.iter().find(|result| result["metric"] == "elapsed_ns").expect("a time");
+        time["samples"][0].as_f64().expect("a number")
+    };
+    let (two, many) = (time_of("2"), time_of("64"));
+    assert!(many * 4.0 < two, "{two} ns on 2 CPUs, {many} ns on 64");
+}
+
+#[test]
+fn a_machine_of_192_cpus_takes_little_memory_beyond_the_frames() {
+    let words =
+        ["bench", "page_fault1", "--machine", "skylake-192", "--cpus", "192", "--design", "vma-lock", "-r", "1"];
+    let mut command = faultless(&words);
+    command.args(["--jobs", "1", "--format", "json"]).stdout(Stdio::piped());
+    let child = command.spawn().expect("the command runs");
+    let (text, peak_kib) = wait(child);
+    let result: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let results = result["results"].as_array().expect("results");
+    let frames = results.iter().find(|result| result["metric"] == "peak_rss_bytes").expect("resident frames");
+    let frames_kib = frames["samples"][0].as_f64().expect("a number") / 1024.0;
+    println!("{peak_kib} KiB resident at most, of which frames in use {frames_kib} KiB");
+    assert!(frames_kib > 10_000.0, "{frames_kib} KiB");
+    assert!(peak_kib - frames_kib <= 64.0 * 1024.0, "{peak_kib} KiB, of which frames {frames_kib} KiB");
+}
+
+/// Waits for a child; returns what it printed, and the most memory that it had, in KiB.
+fn wait(mut child: Child) -> (String, f64) {
+    let mut text = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().expect("piped"), &mut text).expect("text");
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    let mut status = 0;
+    // SAFETY: both places are ours; the child was not waited for yet.
+    let waited = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, usage.as_mut_ptr()) };
+    assert_eq!((waited, status), (child.id() as i32, 0));
+    // SAFETY: zeroed, and filled by the kernel.
+    (text, unsafe { usage.assume_init() }.ru_maxrss as f64)
+}
+
+#[test]
+fn stat_counts_on_a_simulated_machine() {
+    let words =
+        ["stat", "-e", "faults,spf", "page_fault1", "--machine", "xeon-40", "--cpus", "40", "--locks", "-d", "500us"];
+    let human = stdout(&output(faultless(&words)));
+    assert!(human.contains("simulated on xeon-40") && human.contains("Lock statistics"), "{human}");
+}
+
+#[test]
+fn what_does_not_fit_a_machine_is_told_with_the_number() {
+    let too_many = output(faultless(&["bench", "mmap1", "--machine", "xeon-40", "--cpus", "8,41"]));
+    assert_eq!(too_many.status.code(), Some(2));
+    assert!(stderr(&too_many).contains("41 CPUs were asked for: machine xeon-40 has 1 to 40"), "{}", stderr(&too_many));
+    let unknown = output(faultless(&["replay", "x.trace", "--machine", "xeon-4O"]));
+    assert_eq!(unknown.status.code(), Some(1), "the trace is looked for first");
+    let unknown = output(faultless(&["bench", "mmap1", "--machine", "xeon-4O"]));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("did you mean xeon-40?"), "{}", stderr(&unknown));
+    let host = output(faultless(&["bench", "mmap1", "--machine", "xeon-40", "--design", "linux", "--cpus", "1"]));
+    assert_eq!(host.status.code(), Some(2), "{}", stderr(&host));
+}
+
+#[test]
+fn a_wrong_machine_file_is_told_with_key_and_value() {
+    let path = std::env::temp_dir().join(format!("faultless-wrong-{}.toml", std::process::id()));
+    let good = stdout(&output(faultless(&["machines", "xeon-40", "--file"])));
+    let name = path.to_str().expect("plain");
+    for (from, to, words) in [
+        ("sockets = { value = 4", "sockets = { value = 0", "topology.sockets = 0"),
+        ("[scheduler]", "[sheduler]", "sheduler"),
+        ("local_ns = { value = 110", "local_ns = { value = -1", "memory.local_ns = -1"),
+    ] {
+        assert!(good.contains(from), "{good}");
+        std::fs::write(&path, good.replacen(from, to, 1)).expect("a file");
+        let wrong = output(faultless(&["bench", "mmap1", "--machine", name]));
+        assert_eq!(wrong.status.code(), Some(2));
+        assert!(stderr(&wrong).contains(words) && stderr(&wrong).contains(name), "{}", stderr(&wrong));
+    }
+    std::fs::write(&path, good).expect("a file");
+    let words = ["bench", "mmap1", "--machine", name, "--cpus", "2", "-d", "50us", "-r", "1", "--design", "mmap-sem"];
+    stdout(&output(faultless(&words)));
+    std::fs::remove_file(&path).expect("removed");
+}
+
+#[test]
+fn published_tables_are_listed_and_found_by_their_beginning() {
+    let list = stdout(&output(faultless(&["reproduce", "--list"])));
+    assert!(list.contains("spf-2018-lkp-v9") && list.contains("spf-2017-ebizzy"), "{list}");
+    let unknown = output(faultless(&["reproduce", "spf-2019"]));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("spf-2018-ebizzy"), "{}", stderr(&unknown));
+}

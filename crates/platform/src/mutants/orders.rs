@@ -1,0 +1,195 @@
+//! The mutants that only a weaker memory order shows: one ordering of a protocol taken away.
+//!
+//! # Guarantee
+//! Each row's model fails under the loom checker without that ordering, and passes with it: the tests `orders` of the models of
+//! `sync` and of the stash of `phys` run them all, and fail if an ordering that those models meet has no row here.
+//!
+//! Schedules can't find these: there every value is the one last written.
+
+/// An ordering that can be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeakOrder {
+    /// Crate and file, function, access, and what is taken away.
+    pub place: &'static str,
+    /// Who notices.
+    pub noticed: Noticed,
+}
+
+/// Who notices that an ordering is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noticed {
+    /// This model test.
+    By(&'static str),
+    /// No model can, for this reason.
+    Beyond(&'static str),
+}
+
+/// What loom does not do: the stash's thief reads an entry and then claims it, and only a read that is done after the claim
+/// meets the owner's next entry.
+const READS_AHEAD: &str = "loom runs loads in their order: none is done after a later write";
+
+const fn row(place: &'static str, model: &'static str) -> WeakOrder {
+    WeakOrder { place, noticed: Noticed::By(model) }
+}
+
+const fn beyond(place: &'static str, why: &'static str) -> WeakOrder {
+    WeakOrder { place, noticed: Noticed::Beyond(why) }
+}
+
+impl WeakOrder {
+    /// Returns the model that notices.
+    pub const fn model(&self) -> Option<&'static str> {
+        match self.noticed {
+            Noticed::By(model) => Some(model),
+            Noticed::Beyond(_) => None,
+        }
+    }
+}
+
+/// Every such ordering of `sync` and `phys`, by place.
+pub const WEAK_ORDERS: &[WeakOrder] = &[
+    row(
+        "sync/barrier.rs: Barrier::wait: fetch_add without Acquire",
+        "parking::barrier_holds_all_back_and_has_one_leader_a_round",
+    ),
+    row(
+        "sync/barrier.rs: Barrier::wait: fetch_add without Release",
+        "parking::barrier_holds_all_back_and_has_one_leader_a_round",
+    ),
+    row(
+        "sync/barrier.rs: Barrier::wait: load 2 without Acquire",
+        "parking::barrier_holds_all_back_and_has_one_leader_a_round",
+    ),
+    row(
+        "sync/barrier.rs: Barrier::open: store 2 without Release",
+        "parking::barrier_holds_all_back_and_has_one_leader_a_round",
+    ),
+    row(
+        "sync/event.rs: Event::set: swap without Release",
+        "parking::event_wakes_all_who_wait_and_shows_what_came_before",
+    ),
+    row(
+        "sync/event.rs: Event::is_set: load without Acquire",
+        "parking::event_wakes_all_who_wait_and_shows_what_came_before",
+    ),
+    row("sync/mcs.rs: Node::is_head: load without Acquire", "mcs::the_head_takes_over_from_one_who_leaves"),
+    row("sync/mcs.rs: Turn::join: swap without Acquire", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::join: swap without Release", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::join: store 2 without Release", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::detach: load without Acquire", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::try_detach: store without Release", "mcs::the_head_takes_over_from_one_who_leaves"),
+    row("sync/mcs.rs: Turn::leave_from: store without Release", "mcs::the_head_takes_over_from_one_who_leaves"),
+    row("sync/mcs.rs: Turn::take_next: compare_exchange without Acquire", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::take_next: compare_exchange without Release", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::take_next: compare_exchange 2 without Acquire", "mcs::neighbours_leave_at_the_same_time"),
+    row(
+        "sync/mcs.rs: Turn::hand_over: compare_exchange without Acquire",
+        "mcs::the_head_takes_over_from_one_who_leaves",
+    ),
+    row("sync/mcs.rs: Turn::hand_over: compare_exchange without Release", "mcs::neighbours_leave_at_the_same_time"),
+    row(
+        "sync/per_vma_lock.rs: PerVmaLock::knock: fetch_add without Acquire",
+        "per_vma_lock::no_reader_is_inside_beside_the_writer",
+    ),
+    row(
+        "sync/per_vma_lock.rs: PerVmaLock::shut_out: fetch_or without Acquire",
+        "per_vma_lock::a_writer_sees_what_readers_did_and_none_comes_after",
+    ),
+    row(
+        "sync/per_vma_lock.rs: PerVmaLock::write_unlock: fetch_and without Release",
+        "per_vma_lock::no_reader_is_inside_beside_the_writer",
+    ),
+    row(
+        "sync/per_vma_lock.rs: PerVmaLock::read_unlock: fetch_sub without Release",
+        "per_vma_lock::a_writer_sees_what_readers_did_and_none_comes_after",
+    ),
+    row(
+        "sync/per_vma_lock.rs: PerVmaLock::has_no_reader: load without Acquire",
+        "per_vma_lock::a_writer_sees_what_readers_did_and_none_comes_after",
+    ),
+    row(
+        "sync/per_vma_lock.rs: PerVmaLock::wait_for_readers: fetch_or without Acquire",
+        "per_vma_lock::a_writer_sees_what_readers_did_and_none_comes_after",
+    ),
+    row(
+        "sync/rcu/deferred.rs: Deferred::is_running: load without Acquire",
+        "rcu::flush_waits_for_what_another_cpu_runs",
+    ),
+    row("sync/rcu/deferred.rs: Running::drop: fetch_sub without Release", "rcu::flush_waits_for_what_another_cpu_runs"),
+    row(
+        "sync/rcu/numbers.rs: Numbers::ticket: fence without SeqCst",
+        "rcu::polling_frees_after_a_grace_period_and_never_waits",
+    ),
+    row(
+        "sync/rcu/numbers.rs: Numbers::is_complete: load without Acquire",
+        "rcu::a_grace_period_that_began_too_early_does_not_count",
+    ),
+    row(
+        "sync/rcu/numbers.rs: Numbers::begin: fence without SeqCst",
+        "rcu::polling_frees_after_a_grace_period_and_never_waits",
+    ),
+    row(
+        "sync/rcu/numbers.rs: Numbers::end: store without Release",
+        "rcu::a_grace_period_that_began_too_early_does_not_count",
+    ),
+    row("sync/rcu/reader.rs: Reader::enter: store without Release", "rcu::synchronize_waits_for_readers"),
+    row("sync/rcu/reader.rs: Reader::enter: fence without SeqCst", "rcu::deferred_callbacks_run_after_a_grace_period"),
+    row("sync/rcu/reader.rs: Reader::leave: store without Release", "rcu::deferred_callbacks_run_after_a_grace_period"),
+    row("sync/rcu/reader.rs: Reader::look: load without Acquire", "rcu::deferred_callbacks_run_after_a_grace_period"),
+    row(
+        "sync/rwsem/body.rs: Rwsem::try_take: compare_exchange without Acquire",
+        "rwsem::spinners_that_hardly_overtake_four_threads",
+    ),
+    row(
+        "sync/rwsem/body.rs: Rwsem::knock: fetch_add without Acquire",
+        "rwsem::spinners_that_hardly_overtake_four_threads",
+    ),
+    row(
+        "sync/rwsem/body.rs: Rwsem::release: fetch_sub without Release",
+        "rwsem::spinners_that_hardly_overtake_four_threads",
+    ),
+    row("sync/rwsem/slow.rs: Rwsem::claim_for_reader: fetch_add without Acquire", "rwsem::rwsem_2012_two_threads"),
+    row("sync/rwsem/slow.rs: Queued::as_reader: load without Acquire", "rwsem::rwsem_2012_two_threads"),
+    row("sync/rwsem/spin.rs: Rwsem::spin_for_write: fence without Release", "rwsem::rwsem_v8_two_threads"),
+    row("sync/rwsem/spin.rs: Rwsem::has_spinner: fence without Acquire", "rwsem::rwsem_v8_two_threads"),
+    row("sync/rwsem/waiters.rs: Waiter::is_granted: load without Acquire", "rwsem::rwsem_2012_two_threads"),
+    row("sync/rwsem/waiters.rs: Wake::run: store without Release", "rwsem::rwsem_2012_two_threads"),
+    row("sync/seqcount.rs: SeqCount::begin_write: fence without Release", "seqcount::reader_never_accepts_a_torn_pair"),
+    row("sync/seqcount.rs: SeqCount::read: load without Acquire", "seqcount::reader_never_accepts_a_torn_pair"),
+    row(
+        "sync/seqcount.rs: SeqCount::is_unchanged: fence without Acquire",
+        "seqcount::reader_never_accepts_a_torn_pair",
+    ),
+    row("sync/seqcount.rs: SeqCount::step: store without Release", "seqcount::reader_never_accepts_a_torn_pair"),
+    row(
+        "sync/spin/raw.rs: RawSpinLock::try_take: compare_exchange without Acquire",
+        "spin::try_lock_excludes_and_may_fail",
+    ),
+    row("sync/spin/raw.rs: RawSpinLock::unlock: store without Release", "spin::try_lock_excludes_and_may_fail"),
+    row(
+        "sync/spin/rw.rs: RwSpinLock::try_enter_as_reader: fetch_add without Acquire",
+        "spin::rw_lock_excludes_readers_and_writers",
+    ),
+    row(
+        "sync/spin/rw.rs: RwSpinLock::try_enter_as_writer: compare_exchange without Acquire",
+        "spin::rw_lock_excludes_readers_and_writers",
+    ),
+    row(
+        "sync/spin/rw.rs: RwSpinReadGuard::drop: fetch_sub without Release",
+        "spin::rw_lock_excludes_readers_and_writers",
+    ),
+    row(
+        "sync/spin/rw.rs: RwSpinWriteGuard::drop: fetch_sub without Release",
+        "spin::rw_lock_excludes_readers_and_writers",
+    ),
+    row("sync/srcu.rs: Sides::enter: fence without SeqCst", "srcu::deferred_callbacks_run_after_a_grace_period"),
+    row("sync/srcu.rs: Sides::is_empty: load without Acquire", "srcu::deferred_callbacks_run_after_a_grace_period"),
+    row("sync/srcu.rs: bump: store without Release", "srcu::deferred_callbacks_run_after_a_grace_period"),
+    row("phys/stash.rs: Stash::push: store 3 without Release", "stash::what_is_pushed_is_seen_whole"),
+    row("phys/stash.rs: Stash::pop_if: store without Release", "stash::what_is_pushed_is_seen_whole"),
+    row("phys/stash.rs: Stash::pop_if: fence without SeqCst", "stash::two_things_go_to_one_each"),
+    row("phys/stash.rs: Stash::steal: fence without SeqCst", "stash::two_things_go_to_one_each"),
+    row("phys/stash.rs: Stash::steal: load 2 without Acquire", "stash::what_is_pushed_is_seen_whole"),
+    beyond("phys/stash.rs: Stash::push: load 2 without Acquire", READS_AHEAD),
+    beyond("phys/stash.rs: Stash::claim: compare_exchange without Release", READS_AHEAD),
+];

@@ -1,0 +1,26 @@
+//! Known bugs of this crate, put back: the models notice. Also what the feature `mutants` is worth: with it a mutant can be on.
+
+use crate::{rwsem, seqcount};
+use faultless_platform::mutants::{Mutant, choose};
+use std::thread;
+
+/// Says whether a model fails on an OS thread that has chosen a mutant.
+fn is_noticed(mutant: Option<Mutant>, model: fn()) -> bool {
+    let run = move || {
+        choose(mutant);
+        model();
+    };
+    thread::spawn(run).join().is_err()
+}
+
+#[test]
+fn a_sequence_of_two_bits_accepts_a_torn_pair() {
+    let model = seqcount::four_changes_do_not_look_like_none;
+    assert!(is_noticed(Some(Mutant::SequenceWraps), model) && !is_noticed(None, model));
+}
+
+#[test]
+fn a_thief_that_forgets_the_line_leaves_a_sleeper() {
+    let model = rwsem::thieves_without_spinning;
+    assert!(is_noticed(Some(Mutant::StealForgetsLine), model) && !is_noticed(None, model));
+}

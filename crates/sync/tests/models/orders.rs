@@ -1,0 +1,41 @@
+//! Every ordering of the crate, taken away: the model that `WEAK_ORDERS` names notices.
+
+use faultless_platform::loom::judge::Judge;
+
+macro_rules! models {
+    ($($file:ident: $($name:ident)+;)+) => {
+        /// Every model of a protocol.
+        const MODELS: &[(&str, fn())] = &[$($((concat!(stringify!($file), "::", stringify!($name)), crate::$file::$name),)+)+];
+    };
+}
+models! {
+    cpu_set: nobody_uses_an_entry_unseen;
+    mcs: one_head_at_a_time whoever_leaves_loses_nobody the_head_takes_over_from_one_who_leaves neighbours_leave_at_the_same_time;
+    parking: park_compares_and_sleeps_in_one_step event_wakes_all_who_wait_and_shows_what_came_before barrier_holds_all_back_and_has_one_leader_a_round;
+    per_vma_lock: no_reader_is_inside_beside_the_writer a_writer_that_sleeps_is_woken a_writer_sees_what_readers_did_and_none_comes_after;
+    rcu: synchronize_waits_for_readers a_grace_period_that_began_too_early_does_not_count deferred_callbacks_run_after_a_grace_period flush_waits_for_what_another_cpu_runs polling_frees_after_a_grace_period_and_never_waits flush_is_not_put_off_by_what_is_deferred_meanwhile;
+    rwsem: rwsem_2012_two_threads rwsem_2012_three_threads rwsem_v8_two_threads rwsem_v8_three_threads thieves_without_spinning a_spinner_that_gives_way_is_not_forgotten a_sleeper_is_overtaken_no_more_often_than_patience_allows a_downgrade_lets_in_the_readers_that_wait spinners_that_hardly_overtake_four_threads;
+    seqcount: four_changes_do_not_look_like_none reader_never_accepts_a_torn_pair;
+    spin: raw_lock_lets_one_in_at_a_time try_lock_excludes_and_may_fail mutex_hands_its_value_on rw_lock_excludes_readers_and_writers;
+    srcu: synchronize_waits_for_readers a_reader_may_sleep a_grace_period_that_began_too_early_does_not_count deferred_callbacks_run_after_a_grace_period;
+}
+
+const JUDGE: Judge = Judge { package: "sync", models: MODELS, single: "orders::one_model_without_one_ordering" };
+
+#[test]
+fn each_ordering_is_missed_by_the_model_that_its_row_names() {
+    let verdicts = JUDGE.verdicts();
+    assert!(verdicts.is_empty(), "\n{}", verdicts.join("\n"));
+}
+
+#[test]
+#[ignore = "started by the test above, which says what to run"]
+fn one_model_without_one_ordering() {
+    JUDGE.run_one();
+}
+
+#[test]
+#[ignore = "prints the rows that belong into WEAK_ORDERS, when the code has changed"]
+fn rows() {
+    println!("{}", JUDGE.search().join("\n"));
+}
