@@ -15,6 +15,10 @@
 //! nr_waiting == 0? then done           no slot FREE? then queue and sleep
 //! ```
 //! One of them sees the other: the waiter finds the slot, or the leaver takes it back and hands it to the queue.
+//!
+//! # Protocol: a waiter's wait ends by a panic
+//! It takes its ticket out of the queue, under the queue's lock. A ticket that isn't there any more was or will be given a
+//! slot: the waiter takes that, and gives it up again. Otherwise the slot would be lost to every later user of the machine.
 
 use super::futex;
 use crate::CachePadded;
@@ -38,6 +42,13 @@ pub(super) struct Slot {
 /// A sleeper's letter box: 0 until a slot's number + 1 is put in.
 #[derive(Debug, Default)]
 struct Ticket(AtomicU32);
+
+impl Ticket {
+    fn slot(&self) -> Option<usize> {
+        // ORDER: Acquire pairs with the Release in `hand_over`: the last owner's cells are seen.
+        (self.0.load(Ordering::Acquire) as usize).checked_sub(1)
+    }
+}
 
 /// All slots of a machine.
 #[derive(Debug)]
@@ -98,12 +109,12 @@ impl Slots {
         self.sleep(&ticket, keep_waiting)
     }
 
-    fn sleep(&self, ticket: &Ticket, keep_waiting: &dyn Fn()) -> usize {
+    fn sleep(&self, ticket: &Arc<Ticket>, keep_waiting: &dyn Fn()) -> usize {
+        let queued = Queued { slots: self, ticket };
         loop {
-            // ORDER: Acquire pairs with the Release in `hand_over`: the last owner's cells are seen.
-            let slot = ticket.0.load(Ordering::Acquire);
-            if slot != 0 {
-                return slot as usize - 1;
+            if let Some(cpu) = ticket.slot() {
+                core::mem::forget(queued);
+                return cpu;
             }
             keep_waiting();
             futex::wait(&ticket.0, 0);
@@ -151,7 +162,6 @@ impl Slots {
             first
         };
         let Some(ticket) = first else { return false };
-        // A panicked waiter leaves its ticket in the queue; its slot is lost, with a machine that is dying anyway.
         self.slots[cpu].state.store(KERNEL, Ordering::Relaxed);
         // ORDER: Release pairs with the Acquire in `sleep`.
         ticket.0.store(cpu as u32 + 1, Ordering::Release);
@@ -160,10 +170,66 @@ impl Slots {
     }
 }
 
+/// A waiter in line, dropped by a panic of its wait alone.
+struct Queued<'a> {
+    slots: &'a Slots,
+    ticket: &'a Arc<Ticket>,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.slots.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = queue.iter().position(|ticket| Arc::ptr_eq(ticket, self.ticket)) {
+            queue.remove(place);
+            self.slots.nr_waiting.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        drop(queue);
+        // Who took the ticket out is about to put a slot in, and waits for nothing on the way.
+        let cpu = loop {
+            match self.ticket.slot() {
+                Some(cpu) => break cpu,
+                None => std::thread::yield_now(),
+            }
+        };
+        self.slots.give(cpu);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::vec::Vec;
+
+    /// Waits for a slot and fails: `before` runs once, when the ticket is in line.
+    fn fail_in_line(slots: &Slots, before: impl Fn()) {
+        let fail = || {
+            before();
+            resume_unwind(Box::new("the wait fails"));
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| slots.take(0, &fail))).is_err());
+    }
+
+    #[test]
+    fn a_waiter_that_fails_leaves_the_line() {
+        let slots = Slots::new(1);
+        let cpu = slots.take(0, &|| ());
+        fail_in_line(&slots, || assert!(slots.is_awaited()));
+        assert!(!slots.is_awaited());
+        slots.give(cpu);
+        assert_eq!(slots.take(0, &|| panic!("the slot is lost")), cpu);
+    }
+
+    #[test]
+    fn a_waiter_that_fails_with_a_slot_gives_it_up() {
+        let slots = Slots::new(1);
+        let owned = Cell::new(Some(slots.take(0, &|| ())));
+        fail_in_line(&slots, || slots.give(owned.take().expect("asked once")));
+        assert!(!slots.is_awaited());
+        assert_eq!(slots.take(0, &|| panic!("the slot is lost")), 0);
+    }
 
     #[test]
     fn never_more_owners_than_slots_and_everyone_gets_a_turn() {
