@@ -70,6 +70,11 @@ bitflags! {
         const MAYBE_GUARD = 1 << 21;
         /// `MAP_SYNC` was asked for; where it means nothing, it keeps neighbours apart all the same.
         const SYNC = 1 << 22;
+        /// Has the protection key of memory that may be fetched from alone: loads and stores are forbidden. Linux gives it
+        /// to what is mapped or protected with `PROT_EXEC` and nothing else, where the processor has keys; here, whoever
+        /// asks says so. Without [`Limits::has_protection_keys`](crate::Limits::has_protection_keys), or beside other
+        /// rights, it is dropped.
+        const EXECUTE_ONLY = 1 << 23;
     }
 }
 
@@ -78,6 +83,8 @@ impl AreaFlags {
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
     /// What neighbours may differ in and be joined all the same.
     pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD);
+    /// The rights, and what takes loads away from them.
+    pub const PROTECTION: Self = Self::RIGHTS.union(Self::EXECUTE_ONLY);
     /// What says that pages are locked, and how.
     pub const LOCKS: Self = Self::LOCKED.union(Self::LOCK_ON_FAULT);
 
@@ -127,6 +134,7 @@ impl<P: Platform> AreaView<P> {
         // x86: a present entry is readable; only areas without any right have none.
         flags.set(EntryFlags::PRESENT, self.flags.intersects(AreaFlags::RIGHTS));
         flags.set(EntryFlags::NO_EXECUTE, !self.flags.contains(AreaFlags::EXEC));
+        flags.set(EntryFlags::EXECUTE_ONLY, self.flags.contains(AreaFlags::EXECUTE_ONLY));
         flags
     }
 

@@ -255,7 +255,9 @@ fn check_owner<P: Platform, D: Design<P>>(
 fn is_within_rights<P: Platform>(entry: Entry, view: &AreaView<P>) -> bool {
     let may = |flag, right| !entry.has(flag) || view.flags.intersects(right);
     let may_execute = entry.has(EntryFlags::NO_EXECUTE) || view.flags.contains(AreaFlags::EXEC);
+    let is_keyed = view.flags.contains(AreaFlags::EXECUTE_ONLY);
     may(EntryFlags::PRESENT, AreaFlags::RIGHTS)
+        && entry.has(EntryFlags::EXECUTE_ONLY) == is_keyed
         && may(EntryFlags::WRITE, AreaFlags::WRITE)
         && (may_execute || !entry.is_present())
 }

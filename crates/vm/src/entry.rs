@@ -28,6 +28,8 @@ bitflags! {
         /// Software (bit 11), of entries that are not present and hold no frame: an access is a bad one
         /// (`MADV_GUARD_INSTALL`).
         const GUARD = 1 << 11;
+        /// The protection key in bits 59 to 62 is 1, the one whose loads and stores are forbidden; else it is 0.
+        const EXECUTE_ONLY = 1 << 59;
         /// XD: fetches are forbidden.
         const NO_EXECUTE = 1 << 63;
     }

@@ -183,6 +183,11 @@ pub enum Signal {
         /// `si_addr`.
         address: u64,
     },
+    /// SIGSEGV, SEGV_PKUERR: a protection key forbids it.
+    SegvPkuErr {
+        /// `si_addr`.
+        address: u64,
+    },
     /// SIGSEGV, SI_KERNEL, without an address: no address at all (not canonical).
     SegvKernel,
     /// SIGBUS, BUS_ADRERR: the mapping has no page there.
@@ -198,6 +203,7 @@ impl Signal {
         match self {
             Self::SegvMapErr { address } => (11, 1, address),
             Self::SegvAccErr { address } => (11, 2, address),
+            Self::SegvPkuErr { address } => (11, 4, address),
             Self::SegvKernel => (11, 0x80, 0),
             Self::BusAdrErr { address } => (7, 2, address),
         }
@@ -214,6 +220,11 @@ pub enum AccessError {
     },
     /// SIGSEGV, code ACCERR: the area's rights forbid it.
     Forbidden {
+        /// The address.
+        address: u64,
+    },
+    /// SIGSEGV, code PKUERR: the area's protection key forbids it.
+    ForbiddenByKey {
         /// The address.
         address: u64,
     },
@@ -239,6 +250,7 @@ impl AccessError {
         match self {
             Self::NotMapped { address } => Some(Signal::SegvMapErr { address }),
             Self::Forbidden { address } => Some(Signal::SegvAccErr { address }),
+            Self::ForbiddenByKey { address } => Some(Signal::SegvPkuErr { address }),
             Self::NoPage { address } => Some(Signal::BusAdrErr { address }),
             Self::NotCanonical { .. } => Some(Signal::SegvKernel),
             Self::TooManyReferences | Self::OutOfFrames(_) => None,
@@ -257,6 +269,7 @@ impl core::fmt::Display for AccessError {
         match self {
             Self::NotMapped { address } => write!(out, "SIGSEGV (MAPERR) at {address:#x}"),
             Self::Forbidden { address } => write!(out, "SIGSEGV (ACCERR) at {address:#x}"),
+            Self::ForbiddenByKey { address } => write!(out, "SIGSEGV (PKUERR) at {address:#x}"),
             Self::NoPage { address } => write!(out, "SIGBUS (ADRERR) at {address:#x}"),
             Self::NotCanonical { address } => write!(out, "SIGSEGV (SI_KERNEL) for {address:#x}"),
             Self::TooManyReferences => write!(out, "the page is mapped as often as its frame can count"),

@@ -64,6 +64,9 @@ pub struct Limits {
     pub mmap_base: u64,
     /// What the owner may do.
     pub privileges: Privileges,
+    /// Whether the processor has protection keys (x86's PKU): then what may only be fetched from can't be loaded from
+    /// ([`AreaFlags::EXECUTE_ONLY`](crate::AreaFlags::EXECUTE_ONLY)).
+    pub has_protection_keys: bool,
     /// Whose answers are given.
     pub version: LinuxVersion,
 }
@@ -81,6 +84,7 @@ impl Default for Limits {
             commit_bytes: u64::MAX,
             mmap_base: 0x7fff_f7ff_f000,
             privileges: Privileges::empty(),
+            has_protection_keys: false,
             version: LinuxVersion::MEASURED,
         }
     }

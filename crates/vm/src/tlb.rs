@@ -96,7 +96,7 @@ impl Default for Tlb {
 #[inline]
 pub fn allows(entry: Entry, access: Access) -> bool {
     match access {
-        Access::Read => entry.is_present(),
+        Access::Read => entry.is_present() && !entry.has(EntryFlags::EXECUTE_ONLY),
         Access::Write => entry.has(EntryFlags::PRESENT | EntryFlags::WRITE | EntryFlags::DIRTY),
         Access::Fetch => entry.is_present() && !entry.has(EntryFlags::NO_EXECUTE),
     }

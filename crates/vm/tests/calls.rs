@@ -142,6 +142,49 @@ for_each_design!(protection_is_enforced_and_an_upgrade_needs_no_fault, D, {
     });
 });
 
+for_each_design!(memory_to_fetch_from_is_loaded_from_unless_there_are_keys, D, {
+    with_world::<D>(|world| {
+        let (execute, by_key) =
+            (AreaFlags::EXEC | AreaFlags::EXECUTE_ONLY, AccessError::ForbiddenByKey { address: BASE });
+        for has_protection_keys in [false, true] {
+            let limits = Limits { has_protection_keys, ..Limits::default() };
+            let space = world.vm.create_space(limits).expect("room for a space");
+            let guest = Guest::new(&space);
+            let is_loaded = |guest: &Guest<'_, _, D>| match guest.load(BASE) {
+                Ok((value, _)) => value == 9,
+                Err(error) => {
+                    assert_eq!(error, by_key);
+                    assert_eq!(guest.store(BASE, 1), Err(by_key), "the key comes before the rights");
+                    false
+                }
+            };
+            space.mmap(&anonymous(Some(BASE), 2 * PAGE)).expect("room");
+            guest.store(BASE, 9).expect("mapped");
+            // The TLB knows the page, which was there when the key came.
+            space.mprotect(BASE, PAGE, execute).expect("mapped");
+            assert_eq!(is_loaded(&guest), !has_protection_keys);
+            guest.fetch(BASE).expect("a key forbids no fetch");
+            assert_eq!(space.mlock(BASE, PAGE, PageLock::Lock).is_ok(), !has_protection_keys, "its pages can't be had");
+            let child = space.fork().expect("room");
+            assert_eq!(is_loaded(&Guest::new(&child)), !has_protection_keys);
+            drop(child);
+            // Other rights beside it drop the key, and so does asking for none.
+            for rights in [execute | AreaFlags::READ, AreaFlags::EXEC] {
+                space.mprotect(BASE, PAGE, rights).expect("mapped");
+                assert!(is_loaded(&guest));
+                space.mlock(BASE, PAGE, PageLock::Unlock).expect("mapped");
+                world.check("after a key was dropped");
+                space.mprotect(BASE, PAGE, execute).expect("mapped");
+                assert_eq!(is_loaded(&guest), !has_protection_keys);
+                world.check("after a key was given");
+            }
+            let fresh = MapRequest { flags: execute, ..anonymous(Some(BASE), PAGE) };
+            space.mmap(&fresh).expect("room");
+            assert_eq!(guest.load(BASE).is_ok(), !has_protection_keys);
+        }
+    });
+});
+
 for_each_design!(fork_copies_on_write_in_both_directions, D, {
     with_world::<D>(|world| {
         let space = world.space();

@@ -113,6 +113,8 @@ fn rights(prot: u64) -> AreaFlags {
     rights.set(AreaFlags::READ, has(prot, libc::PROT_READ));
     rights.set(AreaFlags::WRITE, has(prot, libc::PROT_WRITE));
     rights.set(AreaFlags::EXEC, has(prot, libc::PROT_EXEC));
+    // As Linux, which compares the whole word: a bit that means nothing keeps the key away.
+    rights.set(AreaFlags::EXECUTE_ONLY, prot == libc::PROT_EXEC as u64);
     rights
 }
 
@@ -261,8 +263,8 @@ fn mprotect<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u
     }
     let space = process.guest.space();
     match grows {
-        0 => done(space.mprotect(start, len, rights(prot))),
-        _ if has(prot, libc::PROT_GROWSDOWN) => done(space.mprotect_stack(start, len, rights(prot))),
+        0 => done(space.mprotect(start, len, rights(rest))),
+        _ if has(prot, libc::PROT_GROWSDOWN) => done(space.mprotect_stack(start, len, rights(rest))),
         // No area grows upwards on this architecture; that there is none at all is found out first.
         _ => {
             let mut is_mapped = false;

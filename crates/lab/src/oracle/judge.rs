@@ -230,6 +230,7 @@ fn conditions(host: &Host) -> Conditions {
         usual: usual_bounds(),
         data_bytes: host.baseline().data * PAGE,
         commit_bytes: commit_bytes().unwrap_or(u64::MAX),
+        has_protection_keys: faultless_linux::oracle::has_protection_keys(),
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Conditions {
     pub data_bytes: u64,
     /// All memory and swap.
     pub commit_bytes: u64,
+    /// Whether what may only be fetched from gets a protection key.
+    pub has_protection_keys: bool,
 }
 
 /// The files of a run: open file descriptions.
@@ -169,6 +171,7 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
         lock_bytes: or_none(bounds.locked.or(usual.locked)),
         stack_bytes: or_none(bounds.stack.or(usual.stack)),
         commit_bytes,
+        has_protection_keys: conditions.has_protection_keys,
         privileges: if sequence.user.is_root() { all } else { Privileges::empty() },
         ..Limits::default()
     }

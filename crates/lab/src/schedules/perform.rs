@@ -53,7 +53,7 @@ pub fn look<D: Design<Explore>>(guest: &Guest<'_, Explore, D>, world: &World) ->
 fn refusal(error: AccessError) -> Refusal {
     match error {
         AccessError::NotMapped { .. } => Refusal::NotMapped,
-        AccessError::Forbidden { .. } => Refusal::Forbidden,
+        AccessError::Forbidden { .. } | AccessError::ForbiddenByKey { .. } => Refusal::Forbidden,
         AccessError::TooManyReferences => Refusal::Saturated,
         other => panic!("{other}"),
     }

@@ -3,7 +3,8 @@
 //! A row is a list of steps, `what is done => what comes of it`. Steps are written as the oracle writes them, with `@3` for
 //! the window's page 3, `@3+0x10` for an address inside it, and `#2` for the length of two pages. What comes is a number or
 //! an address, `ok` for 0, an error's name, `byte 5` for the byte that `store .. 5` stores, `file 0x10` for the file's byte
-//! there, `bits 10` for mincore's, `MAPERR @3`, `ACCERR @3` or `BUS @3` for a signal, and a drawing for a `look`.
+//! there, `bits 10` for mincore's, `MAPERR @3`, `ACCERR @3`, `PKUERR @3` or `BUS @3` for a
+//! signal, and a drawing for a `look`.
 
 use faultless_lab::oracle::{Bench, Checking};
 use faultless_linux::oracle::{
@@ -99,7 +100,7 @@ fn expected(text: &str) -> String {
         ["byte", given] => value(byte(number(given) as u8).into()),
         ["file", offset] => value(file_byte(number(offset)).into()),
         ["bits", bits] => value(bits.bytes().enumerate().map(|(place, bit)| u64::from(bit == b'1') << place).sum()),
-        ["MAPERR" | "ACCERR" | "BUS", place] => format!("{} {}", words[0], spelled(place, "w+")),
+        ["MAPERR" | "ACCERR" | "PKUERR" | "BUS", place] => format!("{} {}", words[0], spelled(place, "w+")),
         [place] if place.starts_with('@') => value(WINDOW + number(&spelled(place, ""))),
         [digits] if digits.starts_with(|first: char| first.is_ascii_digit()) => value(number(digits)),
         _ => text.into(),
@@ -126,6 +127,7 @@ fn signal(seen: &Seen) -> String {
     let name = match (seen.signo, seen.code) {
         (libc::SIGSEGV, 1) => "MAPERR".into(),
         (libc::SIGSEGV, 2) => "ACCERR".into(),
+        (libc::SIGSEGV, 4) => "PKUERR".into(),
         (libc::SIGBUS, 2) => "BUS".into(),
         _ => seen.name(),
     };

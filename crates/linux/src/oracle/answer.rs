@@ -19,6 +19,7 @@ impl Seen {
         match (self.signo, self.code) {
             (libc::SIGSEGV, 1) => "SEGV_MAPERR".into(),
             (libc::SIGSEGV, 2) => "SEGV_ACCERR".into(),
+            (libc::SIGSEGV, 4) => "SEGV_PKUERR".into(),
             (libc::SIGSEGV, 128) => "SEGV_KERNEL".into(),
             (libc::SIGBUS, 2) => "BUS_ADRERR".into(),
             (signo, code) => format!("SIGNAL_{signo}_{code}"),

@@ -198,6 +198,15 @@ pub fn usual_limits() -> [Option<u64>; 2] {
     })
 }
 
+/// Says whether this kernel gives memory that may only be fetched from a protection key: it uses them if the processor
+/// has them (CPUID leaf 7, ECX bit 4, OSPKE).
+pub fn has_protection_keys() -> bool {
+    const FEATURES: u32 = 7;
+    const OSPKE: u32 = 1 << 4;
+    let [highest, features] = [0, FEATURES].map(|leaf| core::arch::x86_64::__cpuid_count(leaf, 0));
+    highest.eax >= FEATURES && features.ecx & OSPKE != 0
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         self.process.end();

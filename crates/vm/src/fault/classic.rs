@@ -51,7 +51,7 @@ fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Resu
     }
     let is_vain = !permits(view.flags, fault.access);
     if is_vain && !makes_page(view.flags, fault) {
-        return Err(AccessError::Forbidden { address: fault.address });
+        return Err(forbidden(view.flags, fault));
     }
     // For a fetch that is in vain, the page is made as for a load.
     let fault = Fault { access: if is_vain { Access::Read } else { fault.access }, ..fault };
@@ -59,11 +59,21 @@ fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Resu
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
     match resolve(&page, &ClassicLock) {
         // The classic lock never gives up.
-        Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(AccessError::Forbidden { address: fault.address }),
+        Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(forbidden(view.flags, fault)),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
         Err(Stop::Fetch((object, page_index))) => Ok(Some(Again::Fetch(object, page_index))),
         Err(Stop::Failed(error)) => Err(error),
     }
+}
+
+/// Returns the error of an access that an area's rights, or its key, forbid.
+fn forbidden(flags: AreaFlags, fault: Fault) -> AccessError {
+    let address = fault.address;
+    // As Linux: the key forbids no fetch, and what it forbids is its doing whatever the rights say.
+    if flags.contains(AreaFlags::EXECUTE_ONLY) && fault.access != Access::Fetch {
+        return AccessError::ForbiddenByKey { address };
+    }
+    AccessError::Forbidden { address }
 }
 
 /// Says whether a fault that the area's rights forbid makes the page all the same: as on x86, a fetch from memory that

@@ -142,10 +142,10 @@ impl<P: Platform> Drop for LeafGuard<'_, P> {
     }
 }
 
-/// Says whether an area's rights allow an access. x86: any right implies that loads succeed.
+/// Says whether an area's rights allow an access. x86: any right implies that loads succeed, but for a key that forbids it.
 pub(crate) fn permits(flags: AreaFlags, access: Access) -> bool {
     match access {
-        Access::Read => flags.intersects(AreaFlags::RIGHTS),
+        Access::Read => flags.intersects(AreaFlags::RIGHTS) && !flags.contains(AreaFlags::EXECUTE_ONLY),
         Access::Write => flags.contains(AreaFlags::WRITE),
         Access::Fetch => flags.contains(AreaFlags::EXEC),
     }

@@ -71,7 +71,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.check_new_area()?;
         let range = self.fixed(start, len)?;
         let locks = if view.flags.contains(AreaFlags::LOCKED) { AreaFlags::LOCKED } else { AreaFlags::empty() };
-        let flags = (view.flags & AreaFlags::RIGHTS) | AreaFlags::SHARED | locks | self.default_flags();
+        // The key as mmap would give it, also where it was not asked for before.
+        let rights = (view.flags & AreaFlags::RIGHTS) | AreaFlags::EXECUTE_ONLY;
+        let flags = rights | AreaFlags::SHARED | locks | self.default_flags();
         if locks.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }

@@ -246,7 +246,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         backing: &Backing<'_, P>,
     ) -> Result<(), CallError> {
         let held = self.begin_unmapping(range)?;
-        let flags = with_account(flags);
+        let flags = self.with_key(with_account(flags), flags);
         let len = range.len_bytes();
         let judged = self.check_expansion(flags, len, held.bytes);
         let judged = judged.and_then(|()| self.check_promise(flags, backing, len, held.accounted_bytes));

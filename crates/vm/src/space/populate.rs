@@ -91,7 +91,9 @@ fn advice_error(error: AccessError) -> CallError {
     match error {
         AccessError::OutOfFrames(cause) => CallError::OutOfFrames(cause),
         AccessError::TooManyReferences => CallError::TooManyReferences,
-        AccessError::Forbidden { .. } => CallError::Invalid("the area's rights forbid the access"),
+        AccessError::Forbidden { .. } | AccessError::ForbiddenByKey { .. } => {
+            CallError::Invalid("the area's rights forbid the access")
+        }
         AccessError::NotMapped { address }
         | AccessError::NoPage { address }
         | AccessError::NotCanonical { address } => CallError::NoPage { address },

@@ -59,7 +59,7 @@ const PROMISED: AreaFlags =
     AreaFlags::ACCOUNT.union(AreaFlags::WRITE).union(AreaFlags::SHARED).union(AreaFlags::NORESERVE);
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
-    /// Gives the pages of a range the rights among `rights`. Across a hole, the part before it is changed.
+    /// Gives the pages of a range the rights, and the key, among `rights`. Across a hole, the part before it is changed.
     pub fn mprotect(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
         self.protect_from(start, len_bytes, rights, From::Start)
     }
@@ -80,7 +80,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         // What lies behind user memory is a hole.
         let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).ok_or(unmapped)?;
         let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
-        let rights = rights & AreaFlags::RIGHTS;
+        let rights = rights & AreaFlags::PROTECTION;
         let opened = Opened::default();
         let result = self.try_with_write(|| {
             let range = match from {
@@ -118,7 +118,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if view.flags.contains(AreaFlags::SEALED) {
             return Err(CallError::Sealed { address: part.start() });
         }
-        let flags = with_rights(view, rights);
+        let flags = self.with_key(with_rights(view, rights & AreaFlags::RIGHTS), rights);
         if rights.contains(AreaFlags::WRITE) && flags != view.flags {
             let len = part.len_bytes();
             if self.check_expansion(view.flags, len, 0).is_ok() {
@@ -129,6 +129,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             }
         }
         Ok(flags)
+    }
+
+    /// Gives flags the execute-only key if that was asked for and is to be had.
+    pub(super) fn with_key(&self, mut flags: AreaFlags, asked: AreaFlags) -> AreaFlags {
+        let is_alone = flags & AreaFlags::RIGHTS == AreaFlags::EXEC;
+        let is_keyed = asked.contains(AreaFlags::EXECUTE_ONLY) && is_alone && self.limits.has_protection_keys;
+        flags.set(AreaFlags::EXECUTE_ONLY, is_keyed);
+        flags
     }
 
     /// Changes the flags of the areas of a range; what is mapped behind a hole too, but then the answer is `Unmapped`.
@@ -191,7 +199,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             change.announced = Announced::Nobody;
         }
         change.commit(|| {
-            if (old.flags ^ flags).intersects(AreaFlags::RIGHTS) {
+            if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {
                 self.protect_entries(part, &view, area.object());
             }
         });
@@ -282,7 +290,8 @@ fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upg
 }
 
 fn entry_with_rights<P: Platform>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
-    const RIGHTS: EntryFlags = EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE);
+    const RIGHTS: EntryFlags =
+        EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE).union(EntryFlags::EXECUTE_ONLY);
     let may_write = match upgrade {
         Upgrade::Own => old.has(EntryFlags::EXCLUSIVE),
         Upgrade::Dirty => old.has(EntryFlags::DIRTY),
@@ -297,5 +306,6 @@ fn is_weaker(old: Entry, new: Entry) -> bool {
     old.is_present()
         && (!new.is_present()
             || old.is_writable() && !new.is_writable()
+            || !old.has(EntryFlags::EXECUTE_ONLY) && new.has(EntryFlags::EXECUTE_ONLY)
             || !old.has(EntryFlags::NO_EXECUTE) && new.has(EntryFlags::NO_EXECUTE))
 }
