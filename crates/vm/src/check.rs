@@ -193,7 +193,10 @@ fn check_entry<P: Platform, D: Design<P>>(
     };
     if entry.is_guard() {
         ensure!(2, entry == Entry::GUARD, "{address:#x}: a guard with other bits, {:#x}", entry.bits());
-        ensure!(2, view.root != 0, "{address:#x}: a guard in an area without a root");
+        let is_noted = view.flags.contains(AreaFlags::MAYBE_GUARD);
+        ensure!(2, is_noted, "{address:#x}: a guard in an area that does not say that it may have some");
+        let has_root = view.root != 0 || view.object.is_some();
+        ensure!(2, has_root, "{address:#x}: a guard in an anonymous area without a root");
         return Ok(());
     }
     ensure!(

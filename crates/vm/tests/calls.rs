@@ -101,6 +101,112 @@ for_each_design!(a_shortage_is_an_error_and_what_waits_for_readers_comes_back, D
     });
 });
 
+/// Takes every frame that there is, but for so many.
+fn hog<'vm, D: Tested>(world: &'vm World<D>, nr_left: u64) -> Guest<'vm, Native, D> {
+    let guest = Guest::new(&world.space());
+    guest.space().mmap(&anonymous(Some(BASE), 2048 * PAGE)).expect("room");
+    let is_refused = (0..2048).any(|page| guest.store(BASE + page * PAGE, 1).is_err());
+    assert!(is_refused, "there are more frames than this test takes");
+    if nr_left != 0 {
+        guest.space().madvise(BASE, nr_left * PAGE, Advice::DontNeed).expect("mapped");
+    }
+    guest
+}
+
+/// Moves four areas, each with a page table of its own, while there are so many free frames; returns how many moved.
+fn move_with_few_frames<D: Tested>(nr_left: u64, keeps_source: bool) -> usize {
+    const NR: usize = 4;
+    const APART: u64 = 512 * PAGE;
+    let (source, target) = (BASE, BASE + (1 << 30));
+    let mut nr_moved = 0;
+    World::<D>::run(2, 4 << 20, |world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        for place in 0..NR as u64 {
+            space.mmap(&anonymous(Some(source + place * APART), PAGE)).expect("room");
+            guest.store(source + place * APART, place + 1).expect("mapped");
+        }
+        let move_from = |first: usize| {
+            let at = first as u64 * APART;
+            let len_bytes = (NR - first - 1) as u64 * APART + PAGE;
+            space.mremap(&RemapRequest {
+                old_start: source + at,
+                old_len_bytes: len_bytes,
+                new_len_bytes: len_bytes,
+                placement: RemapPlacement::Fixed(target + at),
+                keeps_source,
+            })
+        };
+        let hog = hog(world, nr_left);
+        let result = move_from(0);
+        let is_at = |start: u64, place: usize| {
+            let address = start + place as u64 * APART;
+            guest.load(address).map(|(value, _)| value) == Ok(place as u64 + 1)
+        };
+        nr_moved = (0..NR).take_while(|&place| is_at(target, place)).count();
+        assert!((nr_moved..NR).all(|place| is_at(source, place)), "{nr_left} left: an area is in neither place");
+        let nr_kept = if keeps_source { nr_moved } else { 0 };
+        assert_eq!(space.nr_areas(), (NR + nr_kept) as u64);
+        match &result {
+            Ok(start) => assert_eq!((*start, nr_moved), (target, NR)),
+            Err(error) => assert!(matches!(error, CallError::OutOfFrames(_)) && nr_moved < NR, "{error}"),
+        }
+        world.check("after the move");
+        drop(hog);
+        if nr_moved < NR {
+            move_from(nr_moved).expect("there are frames now");
+            assert!((0..NR).all(|place| is_at(target, place)), "what was left went on from there");
+        }
+        world.check("after the rest");
+    });
+    nr_moved
+}
+
+for_each_design!(a_move_of_several_areas_that_finds_no_frame_has_moved_those_before_whole, D, {
+    let moved: Vec<usize> = (0..16).map(|nr_left| move_with_few_frames::<D>(nr_left, true)).collect();
+    assert!(moved.iter().any(|nr| (1..4).contains(nr)), "none was stopped half way: {moved:?}");
+    assert_eq!((moved.first(), moved.last()), (Some(&0), Some(&4)), "{moved:?}");
+});
+
+for_each_design!(a_move_of_several_areas_goes_on_with_the_tables_that_it_gave_up, D, {
+    // The first area's target needs three tables; the one that it leaves behind serves the next.
+    let moved: Vec<usize> = (0..8).map(|nr_left| move_with_few_frames::<D>(nr_left, false)).collect();
+    assert_eq!(moved, [0, 0, 0, 4, 4, 4, 4, 4]);
+});
+
+for_each_design!(bytes_are_read_and_written_across_pages_and_an_error_says_how_many_were, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
+        let bytes: Vec<u8> = (0..2 * PAGE + 10).map(|place| (place % 251) as u8).collect();
+        let start = BASE + PAGE - 5;
+        assert_eq!(guest.write_bytes(BASE, &[]), Ok(()));
+        assert_eq!(space.resident_pages(), 0, "nothing is touched for nothing");
+        guest.write_bytes(start - 1, &bytes).expect_err("the last bytes lie behind the area");
+        guest.write_bytes(start, &bytes[..2 * PAGE as usize + 5]).expect("mapped");
+        let mut read = vec![0xff; bytes.len()];
+        guest.read_bytes(start, &mut read[..2 * PAGE as usize + 5]).expect("mapped");
+        assert_eq!(read[..2 * PAGE as usize + 5], bytes[..2 * PAGE as usize + 5]);
+        assert_eq!(read[2 * PAGE as usize + 5..], [0xff; 5], "nothing behind what was asked for");
+        assert_eq!(guest.load_byte(start - 1).expect("mapped").0, bytes[0], "what came before the error is written");
+        let hole = BASE + 3 * PAGE;
+        let missing = AccessError::NotMapped { address: hole };
+        assert_eq!(guest.write_bytes(hole - 7, &bytes[..20]), Err((7, missing)));
+        read.fill(0xff);
+        assert_eq!(guest.read_bytes(hole - 7, &mut read[..20]), Err((7, missing)));
+        assert_eq!((&read[..7], &read[7..20]), (&bytes[..7], &[0xff; 13][..]), "so many, and no more");
+        space.mprotect(BASE + PAGE, PAGE, AreaFlags::READ).expect("mapped");
+        let forbidden = AccessError::Forbidden { address: BASE + PAGE };
+        assert_eq!(guest.write_bytes(start, &bytes[..10]), Err((5, forbidden)));
+        guest.read_bytes(start, &mut read).expect_err("behind the end");
+        let outside = 0x8000_0000_0000 - 3;
+        assert!(matches!(guest.read_bytes(outside, &mut read[..6]), Err((0, AccessError::NotMapped { .. }))));
+        let wraps = u64::MAX - 2;
+        assert!(matches!(guest.write_bytes(wraps, &bytes[..6]), Err((0, _))));
+    });
+});
+
 for_each_design!(neighbours_are_joined_and_split_as_on_linux, D, {
     with_world::<D>(|world| {
         let space = world.space();

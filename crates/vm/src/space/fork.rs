@@ -85,8 +85,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if old.flags.contains(AreaFlags::ACCOUNT) {
             self.check_commit(old.end - old.start)?;
         }
-        // Only areas with a root have entries that the child could not make itself: private pages and guards. As Linux, the
-        // others are copied too where there once were guards.
+        // Entries that the child could not make itself are private pages, whose area has a root, and guards, whose area
+        // says so. As Linux, all entries are copied then.
         let has_own = old.root != 0 || old.flags.contains(AreaFlags::MAYBE_GUARD);
         let copies_pages = has_own && !old.flags.contains(AreaFlags::WIPEONFORK);
         let root = if copies_pages && old.root != 0 { self.vm().fresh_root() } else { 0 };

@@ -7,7 +7,9 @@
 //! # Invariants
 //! * I1 a guard is the entry [`Entry::GUARD`]: not present, not empty, without a frame. It moves with its page, is copied
 //!   by fork, and stays when pages are dropped (MADV_DONTNEED, truncation).
-//! * I2 an area with guards has a reverse-map root, so that fork copies its entries.
+//! * I2 an area with guards says so (`MAYBE_GUARD`), so that fork copies its entries. As on Linux, only one without an
+//!   object gets a reverse-map root with its first guard: one with an object may still be joined with a neighbour that
+//!   has a root.
 
 use super::Space;
 use crate::addr::{PAGE, PageRange};
@@ -24,8 +26,10 @@ use faultless_platform::{Atomic, Ordering, Platform};
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Guards the pages of a part of an area, and drops what they held. The caller holds the lock for reading.
     pub(super) fn install_guards(&self, area: &Area<P, D>, part: PageRange) -> Result<(), CallError> {
-        self.root_of(area);
         area.note_guards();
+        if area.object().is_none() {
+            self.root_of(area);
+        }
         self.grow_tables(part)?;
         let mut gather = Gather::new(self, part);
         let mut nr_dropped = 0;

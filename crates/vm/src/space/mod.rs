@@ -1,8 +1,9 @@
 //! Address spaces.
 //!
 //! # Guarantee
-//! An operation either does all that Linux documents for it, or answers an error; with `OutOfFrames` nothing is half
-//! done. When it returns, no CPU has a translation stronger than the page tables.
+//! An operation either does all that Linux documents for it, or answers an error; with `OutOfFrames` no area is half
+//! done: a call over several areas that finds no frame half way has done, as Linux's, those before. When it returns, no
+//! CPU has a translation stronger than the page tables.
 //!
 //! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
 //! 1. the space's semaphore (parent before child in fork)

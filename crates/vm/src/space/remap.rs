@@ -11,7 +11,9 @@
 //! # Errors that change something
 //! As on Linux, a move to a fixed place has unmapped what was there, and a shrinking one its tail, when it then finds
 //! that the address is too low or a limit is reached. Of a range of several areas, those before the one that fails have
-//! moved. Without memory ([`CallError::OutOfFrames`]), the area that was to move next is where and as it was.
+//! moved, and stay there. Without memory ([`CallError::OutOfFrames`]) too: each area moved whole or not at all, so that a
+//! caller who finds the first that is left can go on from there. (Setting aside memory for all areas would need as much
+//! at once as the call needs one after the other, and moving back needs some again.)
 
 use super::Space;
 use super::change::{Join, NewArea};
@@ -25,6 +27,7 @@ use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index;
 use crate::table::Tables;
+use core::cell::Cell;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 
@@ -73,13 +76,39 @@ impl RemapRequest {
     }
 }
 
+/// How far a move of several areas has come.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// The last area that moved.
+    moved: Option<Moved>,
+    /// Where the first one is now.
+    first: Option<u64>,
+}
+
+/// An area that moved.
+#[derive(Clone, Copy)]
+struct Moved {
+    /// Where it ended.
+    source_end: u64,
+    /// Where what was asked of it ends now.
+    target_end: u64,
+}
+
+impl Progress {
+    /// Returns where the next area begins, or what lies before it.
+    fn position(&self, request: &RemapRequest) -> u64 {
+        self.moved.map_or(request.old_start, |moved| moved.source_end)
+    }
+}
+
 type AreaEntry<P, D> = index::Entry<Area<P, D>>;
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
     pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
         let request = check(request)?;
-        let (start, grown) = self.try_with_write(|| self.remap_locked(&request))?;
+        let progress = Cell::new(Progress::default());
+        let (start, grown) = self.try_with_write(|| self.remap_locked(&request, &progress))?;
         if mutants::is_on(Mutant::MoveFlushedLate)
             && let Some(source) = PageRange::new(request.old_start, request.old_len_bytes)
         {
@@ -92,13 +121,17 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     /// Returns where the range is now, and what of it is new and shall be made at once.
-    fn remap_locked(&self, request: &RemapRequest) -> Result<(u64, Option<PageRange>), CallError> {
+    fn remap_locked(
+        &self,
+        request: &RemapRequest,
+        progress: &Cell<Progress>,
+    ) -> Result<(u64, Option<PageRange>), CallError> {
         if request.names_target() {
             self.check_room_for_cuts(2)?;
             let is_fixed = matches!(request.placement, RemapPlacement::Fixed(_));
             let keeps_size = request.old_len_bytes == request.new_len_bytes;
             if is_fixed && keeps_size && self.limits.version.moves_several_areas() {
-                return Ok((self.move_areas(request)?, None));
+                return Ok((self.move_areas(request, progress)?, None));
             }
         }
         let entry = self.index.containing(request.old_start);
@@ -122,22 +155,24 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
-    /// Moves every area of a range, each as far from the one before as it was.
-    fn move_areas(&self, request: &RemapRequest) -> Result<u64, CallError> {
+    /// Moves every area of a range, each as far from the one before as it was. `progress` outlives a shortage: a second
+    /// attempt goes on with the first area that has not moved.
+    fn move_areas(&self, request: &RemapRequest, progress: &Cell<Progress>) -> Result<u64, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;
-        let (mut position, mut first, mut last_end) = (request.old_start, None, None);
-        let mut target = request.wish().unwrap_or(0);
-        while let Some(entry) = self.index.first_ending_after(position).filter(|entry| entry.start < end) {
-            if position >= end {
-                // A kept source may have been joined with its target.
+        let wish = request.wish().unwrap_or(0);
+        while let Some(entry) = self.index.first_ending_after(progress.get().position(request)) {
+            let Progress { moved, first } = progress.get();
+            let position = progress.get().position(request);
+            // A kept source may have been joined with its target.
+            if entry.start >= end || position >= end {
                 break;
             }
             if first.is_none() && entry.start > request.old_start {
                 return Err(bad);
             }
             let part = PageRange::between(entry.start.max(position), entry.end.min(end)).ok_or(bad)?;
-            target += last_end.map_or(0, |last_end| entry.start - last_end);
+            let target = moved.map_or(wish, |moved| moved.target_end + (part.start() - moved.source_end));
             let part_request = RemapRequest {
                 old_start: part.start(),
                 old_len_bytes: part.len_bytes(),
@@ -147,10 +182,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             };
             self.check_source(Some(&entry), &part_request)?;
             let start = self.move_one(&part_request)?;
-            first.get_or_insert(start);
-            (position, last_end, target) = (entry.end, Some(entry.end), start + part.len_bytes());
+            let moved = Moved { source_end: entry.end, target_end: start + part.len_bytes() };
+            progress.set(Progress { moved: Some(moved), first: first.or(Some(start)) });
         }
-        first.ok_or(bad)
+        progress.get().first.ok_or(bad)
     }
 
     /// Checks what Linux checks of the source before it does anything; returns the area.
