@@ -3,7 +3,9 @@
 //! # Guarantee
 //! An outcome that differs is a difference unless a rule here names it; each use of a rule is counted and printed.
 
-use faultless_linux::oracle::{AreaSeen, Call, Op, Outcome, PAGE};
+use std::ops::Range;
+
+use faultless_linux::oracle::{AreaSeen, Call, Op, Outcome, PAGE, WINDOW, WINDOW_BYTES};
 
 /// A named exemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,17 +14,20 @@ pub enum Rule {
     AreaHistory,
     /// Clean pages of objects that MADV_PAGEOUT dropped.
     DroppedClean,
+    /// A thread saw the kernel's munmap between its two steps.
+    UnmappedInTwoSteps,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 2] = [Self::AreaHistory, Self::DroppedClean];
+    pub const ALL: [Self; 3] = [Self::AreaHistory, Self::DroppedClean, Self::UnmappedInTwoSteps];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AreaHistory => "area_history",
             Self::DroppedClean => "dropped_clean",
+            Self::UnmappedInTwoSteps => "unmapped_in_two_steps",
         }
     }
 
@@ -32,6 +37,10 @@ impl Rule {
             Self::DroppedClean => {
                 "mincore after MADV_PAGEOUT: the kernel drops zeros of shared memory and files that nobody stored to, and the \
                  library keeps them"
+            }
+            Self::UnmappedInTwoSteps => {
+                "threads: the kernel takes areas off its list first and their translations away later, so that meanwhile a page \
+                 that was never touched is gone and one that was still takes an access"
             }
             Self::AreaHistory => {
                 "whether equal neighbours are joined depends on what was faulted before they met, and programs can't tell"
@@ -81,6 +90,22 @@ fn is_dropped_clean(ops: &[Op], kernel: u64, vm: u64) -> bool {
     has_object && (!is_short || kernel & !vm == 0)
 }
 
+/// Returns the addresses that an operation unmaps in two steps.
+///
+/// Not what a mapping replaces, or a move leaves: faults wait until those are over.
+pub(super) fn unmapped_in_two_steps(op: &Op) -> Option<Range<u64>> {
+    let [start, len, new_len, flags, ..] = op.args;
+    let stays = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u64 == 0;
+    let end = start.saturating_add(len.checked_next_multiple_of(PAGE)?);
+    match op.call {
+        Call::Munmap => Some(start..end),
+        Call::Mremap if stays && new_len < len => Some(start.saturating_add(new_len.next_multiple_of(PAGE))..end),
+        // Where the heap ended before, the operation does not say.
+        Call::Brk => Some(start.checked_next_multiple_of(PAGE)?..WINDOW + WINDOW_BYTES),
+        _ => None,
+    }
+}
+
 /// Returns a list with equal neighbours joined.
 pub fn joined(areas: &[AreaSeen]) -> Vec<AreaSeen> {
     let mut result: Vec<AreaSeen> = Vec::with_capacity(areas.len());
@@ -115,5 +140,20 @@ mod tests {
         assert_eq!(compared(&format!("{shared}; load w+0x0"), 1, 2), Verdict::Different);
         let private = "user; mmap w+0x0 0x4000 rw private|anon|fixed - 0x0";
         assert_eq!(compared(&format!("{private}; madvise w+0x0 0x4000 pageout; {probe}"), 0, 1), Verdict::Different);
+    }
+
+    #[test]
+    fn only_what_shrinks_in_place_unmaps_in_two_steps() {
+        let unmapped = |line: &str| {
+            let sequence: Sequence = format!("user; {line}").parse().expect("a sequence");
+            let range = unmapped_in_two_steps(&sequence.ops[0])?;
+            Some((range.start - WINDOW, range.end - WINDOW))
+        };
+        assert_eq!(unmapped("munmap w+0x1000 0x1001"), Some((0x1000, 0x3000)));
+        assert_eq!(unmapped("mremap w+0x1000 0x5000 0x1fff maymove 0x0"), Some((0x3000, 0x6000)));
+        assert_eq!(unmapped("mremap w+0x1000 0x5000 0x5000 maymove 0x0"), None);
+        assert_eq!(unmapped("mremap w+0x1000 0x5000 0x2000 maymove|fixed w+0x8000"), None);
+        assert_eq!(unmapped("brk w+0x1001"), Some((0x2000, WINDOW_BYTES)));
+        assert_eq!(unmapped("mmap w+0x1000 0x1000 rw private|anon|fixed - 0x0"), None);
     }
 }

@@ -228,7 +228,7 @@ fn strikes(op: &Op) -> bool {
     }
 }
 
-/// Lets the operations of each child end inside its parent's, and the child look around before it exits.
+/// Lets the operations of each child end inside its parent's.
 fn close_forks(sequence: &mut Sequence) {
     let nr = sequence.ops.len();
     let mut inside_until = 0;
