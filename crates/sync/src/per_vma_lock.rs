@@ -115,6 +115,15 @@ impl<P: Processor> PerVmaLock<P> {
         self.word.fetch_and(!WRITER, Ordering::Release);
     }
 
+    /// As [`PerVmaLock::write_unlock`], of a lock from [`PerVmaLock::new_locked`] that no reader has reached yet: a store.
+    #[inline]
+    pub fn write_unlock_unpublished(&self) {
+        // Relaxed: no reader knocks before the area is published, and the publication orders it.
+        let before = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(before, WRITER, "somebody has reached a lock that is not published");
+        self.word.store(0, Ordering::Relaxed);
+    }
+
     /// Says whether a writer has the lock: exact for writers.
     #[inline]
     pub fn is_write_locked(&self) -> bool {

@@ -278,6 +278,15 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
         }
     }
 
+    /// As [`Area::end_change`], for an area that nobody has reached yet and that is what its change made it.
+    pub(crate) fn end_change_unpublished(&self) {
+        // SAFETY: as in `begin_change`.
+        let nr_changes = unsafe { &mut *self.nr_changes.get() };
+        debug_assert_eq!(*nr_changes, 1, "an unpublished area is under the change that made it");
+        *nr_changes = 0;
+        D::end_change_unpublished(&self.state);
+    }
+
     /// Changes bounds, offset and flags; inside `begin_change` .. `end_change`.
     pub(crate) fn set(&self, view: &AreaView<P>) {
         // Relaxed: the design's sequence count orders these stores for those who don't hold the lock.

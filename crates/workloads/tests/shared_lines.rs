@@ -62,6 +62,10 @@ const CORTEN_TOLERANCE: f64 = 0.3;
 /// The same for cells of almost nothing.
 const LEAST_TOLERANCE: f64 = 0.3;
 
+/// How often a row is counted that is not the document's. On a busy host one run in ten of brk1 has an area's line pass from
+/// CPU to CPU twice more, with the grace period in which it was freed; what the code changed, it changed in every run.
+const TRIES: usize = 4;
+
 /// Returns how a workload is run.
 fn spec(name: &str) -> Spec {
     let flags = match name {
@@ -191,14 +195,21 @@ fn writes_to_shared_lines_are_those_of_the_documents_table() {
     println!("| workload | {} |", DESIGNS.join(" | "));
     let mut wrong = Vec::new();
     for workload in WORKLOADS.iter().filter(|workload| !workload.is_recorded()) {
-        let (name, row) = (spec(workload.name).name, row(workload.name));
-        let cells: String = row.iter().map(|cell| format!(" {cell:.1} |")).collect();
-        println!("| `{name}` |{cells}");
+        let name = spec(workload.name).name;
         let documented = documented(&name);
-        let is_right =
-            documented.len() == row.len() && row.iter().zip(&documented).all(|(&new, &old)| is_close(&name, new, old));
-        if !is_right {
-            wrong.push(format!("`{name}`:{cells} the document has {documented:?}"));
+        let mut tries = (0..TRIES).map(|_| {
+            let row = row(workload.name);
+            let cells: String = row.iter().map(|cell| format!(" {cell:.1} |")).collect();
+            println!("| `{name}` |{cells}");
+            let is_right = documented.len() == row.len()
+                && row.iter().zip(&documented).all(|(&new, &old)| is_close(&name, new, old));
+            if is_right { Ok(()) } else { Err(format!("`{name}`:{cells} the document has {documented:?}")) }
+        });
+        let first = tries.next().expect("at least one");
+        if let Err(cells) = first
+            && tries.all(|next| next.is_err())
+        {
+            wrong.push(cells);
         }
     }
     assert!(wrong.is_empty(), "docs/counting.md is wrong about\n{}", wrong.join("\n"));

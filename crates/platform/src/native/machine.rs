@@ -1,10 +1,11 @@
 //! A machine: its slots, the names of its threads, its interrupt handler.
 
 use super::context::{self, Bound, Context, NO_CPU};
+use super::fence::fence;
 use super::slots::{FREE, GUEST, KERNEL, Slots};
 use crate::{CpuSet, InterruptHandler, MAX_CPUS};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::boxed::Box;
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::vec::Vec;

@@ -10,10 +10,11 @@
 //!
 //! # Rooms
 //! `slots` hands CPU slots to threads; `machine` owns slots and threads; `context` is the thread's view of both;
-//! `futex` sleeps and wakes; `atomics` names std's; `region` reserves host memory for frames.
+//! `futex` sleeps and wakes; `atomics` names std's, `fence` orders; `region` reserves host memory for frames.
 
 pub(crate) mod atomics;
 mod context;
+mod fence;
 mod futex;
 mod machine;
 mod platform;

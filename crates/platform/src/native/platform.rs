@@ -1,6 +1,7 @@
 //! The traits, on OS threads.
 
 use super::context::{self, machine};
+use super::fence::fence;
 use super::machine::Machine;
 use super::{futex, runner};
 use crate::{Bulk, CpuSet, InterruptHandler, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
@@ -53,7 +54,7 @@ impl Processor for Native {
     #[inline(always)]
     // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering) {
-        core::sync::atomic::fence(order);
+        fence(order);
     }
 
     fn nr_cpus() -> usize {

@@ -20,9 +20,10 @@
 //! It takes its ticket out of the queue, under the queue's lock. A ticket that isn't there any more was or will be given a
 //! slot: the waiter takes that, and gives it up again. Otherwise the slot would be lost to every later user of the machine.
 
+use super::fence::fence;
 use super::futex;
 use crate::CachePadded;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::boxed::Box;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -89,3 +89,30 @@ pub fn a_writer_sees_what_readers_did_and_none_comes_after() {
     race(None, vma, [lock_for_good, look_and_mark], |_| ());
     race(None, crowded_vma, [lock_for_good, look_and_mark], |_| ());
 }
+
+/// An area that its maker has locked, and that nobody has reached yet.
+fn new_vma() -> Vma {
+    Vma { lock: PerVmaLock::new_locked(), ..vma() }
+}
+
+/// Opens a new area and publishes it; the mark stands for the index.
+fn publish(vma: &Vma) {
+    vma.left.bump();
+    vma.right.bump();
+    vma.lock.write_unlock_unpublished();
+    // ORDER: Release pairs with the Acquire in `find`, as the index's do.
+    vma.has_written.store(1, Ordering::Release);
+}
+
+fn find(vma: &Vma) {
+    // ORDER: Acquire pairs with the Release in `publish`.
+    if vma.has_written.load(Ordering::Acquire) == 1 {
+        let _read = vma.lock.try_read().expect("an area that is found is open");
+        assert_eq!((vma.left.read(), vma.right.read()), (1, 1));
+    }
+}
+
+#[test]
+pub fn an_area_that_is_opened_before_it_is_published_is_open_and_whole() {
+    race(Some(3), new_vma, [publish, find, find], is_free);
+}

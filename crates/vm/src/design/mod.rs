@@ -62,6 +62,11 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     fn begin_change(area: &Self::AreaState);
     /// Called under the write lock when they have changed. A removed area gets no such call, and calls don't nest.
     fn end_change(area: &Self::AreaState);
+    /// As [`Design::end_change`], for an area that is about to be published and that nobody has reached yet.
+    #[inline]
+    fn end_change_unpublished(area: &Self::AreaState) {
+        Self::end_change(area);
+    }
     /// Runs `update`, which publishes a new version of the index; called under the write lock.
     fn update_index(space: &Self::SpaceState, update: impl FnOnce());
     /// Ends the index's hold on a removed area; whoever holds it last frees it by `Space::free_area`.

@@ -43,8 +43,8 @@ use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classi
 use crate::space::Space;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
 use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::{OwnLine, Platform};
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 
 /// See the module.
@@ -55,23 +55,29 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     type Semaphore = S;
     type InstanceState = ();
     type SpaceState = ();
-    type AreaState = PerVmaLock<P>;
+    /// Not beside what faults only read.
+    type AreaState = OwnLine<PerVmaLock<P>>;
 
     fn new_instance_state(_: usize) {}
     fn new_space_state() {}
 
-    fn new_area_state() -> PerVmaLock<P> {
-        PerVmaLock::new_locked()
+    fn new_area_state() -> OwnLine<PerVmaLock<P>> {
+        OwnLine::new(PerVmaLock::new_locked())
     }
 
     #[inline]
-    fn begin_change(area: &PerVmaLock<P>) {
+    fn begin_change(area: &OwnLine<PerVmaLock<P>>) {
         area.write_lock();
     }
 
     #[inline]
-    fn end_change(area: &PerVmaLock<P>) {
+    fn end_change(area: &OwnLine<PerVmaLock<P>>) {
         area.write_unlock();
+    }
+
+    #[inline]
+    fn end_change_unpublished(area: &OwnLine<PerVmaLock<P>>) {
+        area.write_unlock_unpublished();
     }
 
     #[inline]

@@ -310,21 +310,38 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
     }
 
     /// Puts the change in force; `translations` adapts the page tables while faults keep out of the areas.
-    pub(super) fn commit(self, translations: impl FnOnce()) {
+    pub(super) fn commit(mut self, translations: impl FnOnce()) {
+        if self.before.areas == 0 {
+            return self.commit_addition();
+        }
         let held = self.commit_and_hold();
         translations();
         held.end();
     }
 
-    /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
-    pub(super) fn commit_and_hold(mut self) -> Held<'a, P, D> {
-        let removed = self.begin();
+    /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
+    fn commit_addition(&mut self) {
+        for piece in self.pieces.iter().flatten() {
+            piece.area().end_change_unpublished();
+        }
+        self.publish();
+        self.account();
+        self.pieces = [None; 3];
+    }
+
+    fn publish(&mut self) {
         let edit = self.edit.take();
         D::update_index(&self.space.state, || {
             if let Some(edit) = edit {
                 edit.commit();
             }
         });
+    }
+
+    /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
+    pub(super) fn commit_and_hold(mut self) -> Held<'a, P, D> {
+        let removed = self.begin();
+        self.publish();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
         }

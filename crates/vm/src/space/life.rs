@@ -15,7 +15,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, InPlace, Ordering, PAGE_BYTES, Platform};
 use faultless_sync::AtomicCpuSet;
 
 /// A counted reference to an address space; the last one to go unmaps everything.
@@ -112,8 +112,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             vm: NonNull::from(vm),
             id,
             limits,
-            semaphore: vm.new_semaphore(),
-            state: D::new_space_state(),
+            semaphore: CachePadded::new(vm.new_semaphore()),
+            state: CachePadded::new(D::new_space_state()),
             index: Index::new(),
             tables,
             users: AtomicCpuSet::new(),

@@ -61,7 +61,7 @@ use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_phys::{Memory, Pfn};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
 use faultless_sync::{AtomicCpuSet, RwSemaphore};
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
@@ -69,8 +69,9 @@ pub struct Space<P: Platform, D: Design<P>> {
     vm: NonNull<Vm<P, D>>,
     id: SpaceId,
     limits: Limits,
-    semaphore: D::Semaphore,
-    state: D::SpaceState,
+    /// What every fault writes stands apart from what every fault reads.
+    semaphore: CachePadded<D::Semaphore>,
+    state: CachePadded<D::SpaceState>,
     index: Index<P, Area<P, D>>,
     tables: Tables<P>,
     /// CPUs that may have translations of this space.
