@@ -29,12 +29,16 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Ok(());
         }
         let start = page_floor(address);
-        if !old.flags.contains(AreaFlags::GROWSDOWN) || !self.may_grow(&old, start) {
+        let is_free = start >= self.limits.lowest_chosen && self.is_gap_kept(&old, start);
+        if !old.flags.contains(AreaFlags::GROWSDOWN) || !is_free {
             return Err(not_mapped);
         }
-        // As Linux, which makes it for its lock: a grown stack has a root.
+        // As Linux, which makes it for its lock: a grown stack has a root, and one that a limit keeps from growing too.
         self.root_of(area);
         let old = area.view();
+        if !self.is_growth_within_limits(&old, start) {
+            return Err(not_mapped);
+        }
         let added = PageRange::between(start, old.start).ok_or(not_mapped)?;
         let page_offset = old.page_offset.checked_sub(added.nr_pages()).ok_or(not_mapped)?;
         let view = AreaView { start, end: old.start, page_offset, ..old };
@@ -49,11 +53,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
-    fn may_grow(&self, stack: &AreaView<P>, start: u64) -> bool {
+    fn is_growth_within_limits(&self, stack: &AreaView<P>, start: u64) -> bool {
         let added = stack.start - start;
-        start >= self.limits.lowest_chosen
-            && self.is_gap_kept(stack, start)
-            && stack.end - start <= self.limits.stack_bytes
+        stack.end - start <= self.limits.stack_bytes
             && self.check_expansion(stack.flags, added, 0).is_ok()
             && self.check_lock(stack.flags, added).is_ok()
             && self.check_commit(added).is_ok()
