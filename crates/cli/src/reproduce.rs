@@ -2,17 +2,21 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use faultless_lab::host;
 use faultless_lab::report::{MachineInfo, ResultSet};
 use faultless_lab::reproduce::{self, Row, TABLES, Table};
 use faultless_lab::simulated::{MachineChoice, Spec};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure};
 use crate::nearest::unknown;
 use crate::output::OutputArgs;
+
+/// How often the bar is drawn anew.
+const TICK: Duration = Duration::from_millis(200);
 
 /// The arguments of `reproduce`.
 #[derive(Args)]
@@ -75,13 +79,21 @@ fn list() -> Result<ExitCode, Failure> {
 }
 
 fn run_table(table: &'static Table, args: &ReproduceArgs) -> Result<Vec<Row>, Failure> {
-    let bar = ProgressBar::new(2 * table.cases.len() as u64 * u64::from(args.runs));
+    let bar = progress_bar(table, 2 * table.cases.len() as u64 * u64::from(args.runs));
     let jobs = args.jobs.map_or_else(host::cpus, usize::from);
     let seeds = args.seed..args.seed.saturating_add(u64::from(args.runs));
     let machine = |name: &str| Spec::preset(name).expect("the tables name machines");
     let rows = reproduce::run(table, machine, seeds, jobs, |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     rows.map_err(|error| Failure::new(format_args!("{}: {error}", table.name)))
+}
+
+/// Returns a bar that is shown on a terminal only, from the first run on: some take seconds.
+fn progress_bar(table: &Table, runs: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:40}] run {pos} of {len}, {elapsed}, {eta} left");
+    let bar = ProgressBar::new(runs).with_style(style.unwrap_or(ProgressStyle::default_bar())).with_message(table.name);
+    bar.enable_steady_tick(TICK);
+    bar
 }
 
 fn hand_out(args: &ReproduceArgs, results: &[(&Table, Vec<Row>)], color: Color) -> Result<(), Failure> {

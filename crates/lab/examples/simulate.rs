@@ -1,7 +1,7 @@
 //! How fast a simulation is: `simulate MACHINE CPUS DESIGN WORKLOAD [DURATION_US] [SEED]`.
 
 use faultless_lab::experiment::DEFAULT_SEMAPHORE;
-use faultless_lab::measure::{Job, Mode, once_simulated};
+use faultless_lab::measure::{Job, Mode, once_simulated, shrunk};
 use faultless_lab::workloads;
 use faultless_sim::{LineAllocator, Spec};
 use std::time::Instant;
@@ -15,7 +15,7 @@ fn main() {
     let number = |place: usize, default: &str| word(place, default).parse::<u64>().expect("a number");
     let machine = Spec::preset(&word(0, "skylake-192")).expect("a machine");
     let job = Job {
-        spec: workloads::Spec::parse(&word(3, "page_fault1")).expect("a workload"),
+        spec: shrunk(workloads::Spec::parse(&word(3, "page_fault1")).expect("a workload")),
         design: word(2, "spf-v11"),
         semaphore: DEFAULT_SEMAPHORE.to_owned(),
         cpus: number(1, "192") as usize,

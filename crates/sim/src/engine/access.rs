@@ -15,7 +15,7 @@
 //! read in this way and not written since is shared with the next reader.
 
 use super::lines::{LineId, MANY, NEVER, NOBODY};
-use super::schedule::order;
+use super::thread::suspend;
 use super::{Borrowed, ENDED_AT, ENGINE, Engine, NO_CPU, RUN_AHEAD, step, with};
 use faultless_platform::{Access, Entry};
 
@@ -49,6 +49,23 @@ enum Begun {
     Turn(LineId),
 }
 
+/// An access that waits for its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    line: LineId,
+    kind: Kind,
+    stage: Stage,
+}
+
+/// What comes next of an access.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The line is asked for.
+    Serve,
+    /// It arrives.
+    Take,
+}
+
 /// What a turn brought.
 enum Served {
     Done,
@@ -71,12 +88,11 @@ pub(crate) fn access(address: usize, kind: Kind) {
 
 #[inline(never)]
 fn access_in_turn(line: LineId, kind: Kind) {
-    order();
-    if matches!(step(|engine| engine.serve(line, kind)), Served::Arriving) {
-        order();
-        step(|engine| engine.take(line, kind));
+    let access = Pending { line, kind, stage: Stage::Serve };
+    if !step(|engine| engine.access_when_early(access)) {
+        // The scheduler makes the access meanwhile.
+        suspend();
     }
-    step(|engine| engine.conclude(line, kind));
 }
 
 /// Charges a fence that waits for the stores before it.
@@ -145,6 +161,15 @@ impl Engine {
         Begun::Turn(line)
     }
 
+    /// Says whether a read finds the line here.
+    #[inline]
+    fn has_copy(&self, id: LineId) -> bool {
+        match self.lines.get(id).owner {
+            NOBODY => self.lines.is_sharer(id, self.cpu),
+            owner => owner == self.cpu,
+        }
+    }
+
     /// Says what the instructions before an access take: nothing for the next word of a line, as in a loop that copies.
     #[inline(always)]
     fn instructions_before(&mut self, address: usize) -> u64 {
@@ -159,7 +184,7 @@ impl Engine {
         if kind.is_write() {
             let line = self.lines.get_mut(line);
             line.version = line.version.wrapping_add(1);
-            line.is_written = true;
+            line.set_written(true);
         }
         if matches!(kind, Kind::FencedStore | Kind::ReadModifyWrite) {
             self.drain();
@@ -182,13 +207,14 @@ impl Engine {
             let socket = line as usize / 64 % self.topology.nr_sockets;
             self.topology.level_to_socket(usize::from(self.cpu), socket)
         } else {
-            let home = self.lines.get(line).home;
+            let home = self.lines.get(line).home();
             self.topology.level(usize::from(self.cpu), usize::from(home))
         };
         self.clock += self.random.about(self.costs.memory[level]);
         let cpu = self.cpu;
         let line = self.lines.get_mut(line);
-        (line.owner, line.user, line.is_written) = (cpu, cpu, false);
+        (line.owner, line.user) = (cpu, cpu);
+        line.set_written(false);
         self.figures.fetches += 1;
     }
 
@@ -197,6 +223,30 @@ impl Engine {
     fn drain(&mut self) {
         let drained_at = self.here().drained_at;
         self.clock = self.clock.max(drained_at);
+    }
+
+    /// Makes an access as far as the running thread's clock is the lowest; says whether that was all of it. The rest is
+    /// the scheduler's, when the thread's turn comes.
+    fn access_when_early(&mut self, access: Pending) -> bool {
+        if self.is_too_early() {
+            self.thread().pending = Some(access);
+            return false;
+        }
+        self.access_now(access)
+    }
+
+    /// Makes an access whose turn has come; as [`Engine::access_when_early`].
+    pub(super) fn access_now(&mut self, access: Pending) -> bool {
+        let Pending { line, kind, stage } = access;
+        match stage {
+            Stage::Serve if matches!(self.serve(line, kind), Served::Arriving) => {
+                return self.access_when_early(Pending { stage: Stage::Take, ..access });
+            }
+            Stage::Serve => {}
+            Stage::Take => self.take(line, kind),
+        }
+        self.conclude(line, kind);
+        true
     }
 
     fn serve(&mut self, id: LineId, kind: Kind) -> Served {
@@ -212,8 +262,8 @@ impl Engine {
         if line.user != cpu {
             line.user = MANY;
         }
-        let is_mine = line.owner == cpu && (self.clock < line.leaves_at || !kind.is_write());
-        if is_mine || (!kind.is_write() && line.owner == NOBODY && self.lines.is_sharer(id, cpu)) {
+        let may_write = line.owner == cpu && self.clock < line.leaves_at;
+        if may_write || (!kind.is_write() && self.has_copy(id)) {
             return Served::Done;
         }
         self.figures.transfers += 1;
@@ -234,7 +284,7 @@ impl Engine {
     /// Reserves a read: of the whole line if it migrates, else of a copy, for which others need not wait long.
     fn ask_for_copy(&mut self, id: LineId) {
         let line = self.lines.get(id);
-        if self.costs.is_migratory && line.owner != NOBODY && line.is_written {
+        if self.costs.is_migratory && line.owner != NOBODY && line.is_written() {
             self.clock = self.reserve(id, Kind::Load);
             return;
         }
@@ -305,7 +355,8 @@ impl Engine {
             self.lines.clear_sharers(id);
             let leaves_at = self.here().next_leaves_at;
             let line = self.lines.get_mut(id);
-            (line.owner, line.leaves_at, line.is_written) = (cpu, leaves_at, false);
+            (line.owner, line.leaves_at) = (cpu, leaves_at);
+            line.set_written(false);
             return;
         }
         let asked_of = self.here().asked_of;
@@ -327,7 +378,7 @@ impl Engine {
         if kind.is_write() {
             let line = self.lines.get_mut(id);
             line.version = line.version.wrapping_add(1);
-            line.is_written = true;
+            line.set_written(true);
             if self.lines.is_watched(id) {
                 self.wake_watchers(id);
             }

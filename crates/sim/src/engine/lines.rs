@@ -36,16 +36,27 @@ pub(super) struct Line {
     pub(super) busy_until: u64,
     pub(super) leaves_at: u64,
     pub(super) version: u32,
-    /// Where the sharers' words are; 0 if it was never shared.
-    sharers: u32,
-    /// Where the list of watchers is; 0 if it was never watched.
-    watchers: u32,
+    /// Where its sharers and watchers are; 0 if it never had any.
+    company: u32,
     pub(super) owner: u16,
     pub(super) tail: u16,
     pub(super) user: u16,
     /// The CPU that touched the line first, whose socket its memory belongs to unless pages are interleaved.
-    pub(super) home: u16,
-    pub(super) is_written: bool,
+    home: u16,
+}
+
+// Two to a line of the host's: in a large simulation most accesses miss the host's caches here.
+const _: () = assert!(size_of::<Line>() == 32);
+
+/// In `home`: whether the line was written since its owner got it.
+const WRITTEN: u16 = 1 << 15;
+const _: () = assert!(faultless_platform::MAX_CPUS <= WRITTEN as usize);
+
+/// Who shares a line, and who waits for it to be written.
+struct Company {
+    /// Where the sharers' words are.
+    sharers: u32,
+    watchers: Vec<u32>,
 }
 
 /// What is known of a page as a whole.
@@ -119,8 +130,8 @@ pub(super) struct Lines {
     lines: Vec<Line>,
     pages: Index,
     page_infos: Vec<Page>,
+    companies: Vec<Company>,
     sharers: Vec<u64>,
-    watchers: Vec<Vec<u32>>,
     nr_words: usize,
 }
 
@@ -138,8 +149,8 @@ impl Lines {
             lines: Vec::new(),
             pages: Index::new(),
             page_infos: Vec::new(),
+            companies: vec![Company { sharers: 0, watchers: Vec::new() }],
             sharers: vec![0; nr_words],
-            watchers: vec![Vec::new()],
             nr_words,
         }
     }
@@ -174,13 +185,11 @@ impl Lines {
             busy_until: 0,
             leaves_at: NEVER,
             version: 0,
-            sharers: 0,
-            watchers: 0,
+            company: 0,
             owner,
             tail: NOBODY,
             user: if owner == NOBODY { cpu } else { owner },
-            home: cpu,
-            is_written: owner != NOBODY,
+            home: cpu | if owner == NOBODY { 0 } else { WRITTEN },
         });
         self.index.insert(line_key(address), id);
         id
@@ -234,8 +243,23 @@ impl Lines {
         }
     }
 
+    fn company(&self, id: LineId) -> &Company {
+        &self.companies[self.lines[id as usize].company as usize]
+    }
+
+    /// Returns a line's company, for whoever joins it.
+    fn make_company(&mut self, id: LineId) -> &mut Company {
+        let line = &mut self.lines[id as usize];
+        if line.company == 0 {
+            line.company = self.companies.len() as u32;
+            self.companies.push(Company { sharers: self.sharers.len() as u32, watchers: Vec::new() });
+            self.sharers.resize(self.sharers.len() + self.nr_words, 0);
+        }
+        &mut self.companies[line.company as usize]
+    }
+
     pub(super) fn sharers(&self, id: LineId) -> &[u64] {
-        let start = self.lines[id as usize].sharers as usize;
+        let start = self.company(id).sharers as usize;
         &self.sharers[start..start + self.nr_words]
     }
 
@@ -245,16 +269,12 @@ impl Lines {
     }
 
     pub(super) fn add_sharer(&mut self, id: LineId, cpu: u16) {
-        let line = &mut self.lines[id as usize];
-        if line.sharers == 0 {
-            line.sharers = self.sharers.len() as u32;
-            self.sharers.resize(self.sharers.len() + self.nr_words, 0);
-        }
-        self.sharers[line.sharers as usize + usize::from(cpu) / 64] |= 1 << (cpu % 64);
+        let start = self.make_company(id).sharers as usize;
+        self.sharers[start + usize::from(cpu) / 64] |= 1 << (cpu % 64);
     }
 
     pub(super) fn clear_sharers(&mut self, id: LineId) {
-        let start = self.lines[id as usize].sharers as usize;
+        let start = self.company(id).sharers as usize;
         if start != 0 {
             self.sharers[start..start + self.nr_words].fill(0);
         }
@@ -262,41 +282,52 @@ impl Lines {
 
     /// Notes that a thread waits for the line to be written.
     pub(super) fn watch(&mut self, id: LineId, thread: u32) {
-        let line = &mut self.lines[id as usize];
-        if line.watchers == 0 {
-            line.watchers = self.watchers.len() as u32;
-            self.watchers.push(Vec::new());
-        }
-        self.watchers[line.watchers as usize].push(thread);
+        self.make_company(id).watchers.push(thread);
     }
 
     /// Undoes [`Lines::watch`].
     pub(super) fn unwatch(&mut self, id: LineId, thread: u32) {
-        let list = self.lines[id as usize].watchers as usize;
-        self.watchers[list].retain(|&watcher| watcher != thread);
+        self.make_company(id).watchers.retain(|&watcher| watcher != thread);
     }
 
     #[inline]
     pub(super) fn is_watched(&self, id: LineId) -> bool {
-        !self.watchers[self.lines[id as usize].watchers as usize].is_empty()
+        !self.company(id).watchers.is_empty()
     }
 
     /// Takes those who watch a line; [`Lines::return_list`] gives the emptied list back.
     pub(super) fn take_watchers(&mut self, id: LineId) -> Vec<u32> {
-        std::mem::take(&mut self.watchers[self.lines[id as usize].watchers as usize])
+        std::mem::take(&mut self.make_company(id).watchers)
     }
 
     pub(super) fn return_list(&mut self, id: LineId, mut list: Vec<u32>) {
         list.clear();
-        self.watchers[self.lines[id as usize].watchers as usize] = list;
+        self.make_company(id).watchers = list;
     }
 }
 
 impl Line {
+    /// Returns the CPU that touched the line first.
+    pub(super) fn home(&self) -> u16 {
+        self.home & !WRITTEN
+    }
+
+    /// Says whether the line was written since its owner got it.
+    #[inline(always)]
+    pub(super) fn is_written(&self) -> bool {
+        self.home & WRITTEN != 0
+    }
+
+    /// Notes whether the line was written since its owner got it.
+    #[inline(always)]
+    pub(super) fn set_written(&mut self, is_written: bool) {
+        self.home = self.home & !WRITTEN | if is_written { WRITTEN } else { 0 };
+    }
+
     fn give_to(&mut self, cpu: u16) {
         self.owner = cpu;
         self.user = cpu;
-        self.is_written = cpu != NOBODY;
+        self.set_written(cpu != NOBODY);
         self.leaves_at = NEVER;
         self.busy_until = 0;
         self.tail = NOBODY;

@@ -49,13 +49,18 @@ impl Engine {
         self.horizon = self.horizon.min(clock);
     }
 
-    /// Takes the next thread's turn up; nothing if nobody can run.
+    /// Takes the next thread's turn up, and makes the accesses that waited for theirs; nothing if nobody can run.
     pub(super) fn next_turn(&mut self) -> Option<u32> {
         loop {
             let (clock, thread, generation) = self.heap.pop()?;
             let record = &self.threads[thread as usize];
-            if record.generation & 0xff_ffff == generation && !record.is_done {
-                self.begin_turn(thread, clock);
+            if record.generation & 0xff_ffff != generation || record.is_done {
+                continue;
+            }
+            self.begin_turn(thread, clock);
+            let access = self.thread().pending.take();
+            if access.is_none_or(|access| self.access_now(access)) {
+                self.pace = self.pace_of(self.cpu);
                 return Some(thread);
             }
         }
@@ -68,7 +73,6 @@ impl Engine {
         let record = &self.threads[thread as usize];
         (self.cpu, self.is_recording) = (record.cpu, record.is_recording);
         self.clock = clock;
-        self.pace = self.pace_of(self.cpu);
         self.pay_stolen();
     }
 
@@ -87,7 +91,7 @@ impl Engine {
 
     /// Puts the running thread in line if another one's clock is lower; says whether it did.
     #[inline]
-    fn is_too_early(&mut self) -> bool {
+    pub(super) fn is_too_early(&mut self) -> bool {
         if self.clock <= self.horizon {
             return false;
         }

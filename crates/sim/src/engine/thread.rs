@@ -4,6 +4,7 @@
 //! A thread that panics takes the others with it: each is woken from its wait by a panic of its own, unwinds while the
 //! scheduler still runs, and so releases what it holds.
 
+use super::access::Pending;
 use super::lines::LineId;
 use super::schedule::MAX_THREADS;
 use super::{ENGINE, Engine, NO_CPU, START_SPREAD, slots, step};
@@ -38,7 +39,8 @@ pub(super) enum Wait {
 
 /// A thread.
 pub(super) struct Thread {
-    fiber: Option<Fiber>,
+    /// In a box: it is taken out at each turn, and a coroutine is large.
+    fiber: Option<Box<Fiber>>,
     yielder: *const FiberYielder,
     /// The number that its body got.
     pub(super) number: usize,
@@ -52,6 +54,8 @@ pub(super) struct Thread {
     pub(super) is_unwinding: bool,
     /// It was woken before it slept.
     pub(super) is_roused: bool,
+    /// The access that its turn begins with.
+    pub(super) pending: Option<Pending>,
     /// It evaluates the condition of a wait.
     pub(super) is_recording: bool,
     /// Its clock when it began to wait.
@@ -130,7 +134,7 @@ impl Engine {
 impl Thread {
     fn new(fiber: Fiber, number: usize) -> Self {
         Self {
-            fiber: Some(fiber),
+            fiber: Some(Box::new(fiber)),
             yielder: ptr::null(),
             number,
             generation: 0,
@@ -141,6 +145,7 @@ impl Thread {
             is_done: false,
             is_unwinding: false,
             is_roused: false,
+            pending: None,
             is_recording: false,
             since: 0,
             busy_until: 0,
