@@ -66,7 +66,7 @@ fn items(history: &[Happened]) -> Vec<Item<'_>> {
                 }
                 items.push(Item { happened, moment: Moment::Answer, behind: None });
             }
-            (Op::Move(..), Answer::Done) => {
+            (Op::Move(..) | Op::MoveContent(..), Answer::Done) => {
                 push(Moment::Arrival, None);
                 let arrival = items.len() - 1;
                 items.push(Item { happened, moment: Moment::Departure, behind: Some(arrival) });
@@ -180,5 +180,20 @@ mod tests {
         let moved = happened(0, "v0=1", 0, (5, 20), Answer::Done);
         let both = [&before[..], &[moved, happened(1, "f", 0, (6, 8), seen(1, 1))]].concat();
         assert!(!is_unexplained(&both, &mapped()));
+    }
+
+    #[test]
+    fn a_source_that_stays_is_fresh_behind_the_move() {
+        let history = |a, b| {
+            let seen = Answer::Seen(vec![Ok([a, 0]), Ok([b, 0])]);
+            [
+                happened(1, "s0", 1, (0, 1), Answer::Done),
+                happened(0, "V0=1", 0, (5, 20), Answer::Done),
+                happened(1, "f", 0, (21, 22), seen),
+            ]
+        };
+        for (page_0, page_1, is_wrong) in [(0, 1, false), (1, 1, true), (1, 0, true), (0, 0, true)] {
+            assert_eq!(is_unexplained(&history(page_0, page_1), &mapped()), is_wrong, "{page_0} {page_1}");
+        }
     }
 }

@@ -124,9 +124,7 @@ impl State {
             Moment::Answer => self.unless_hole(op),
             Moment::Arrival => return self.arrive(op),
             Moment::Departure => {
-                if let Op::Move(from, _) = op {
-                    self.pages[from] = None;
-                }
+                self.depart(op);
                 return true;
             }
         };
@@ -145,10 +143,18 @@ impl State {
                 Answer::Done
             }
             Op::Protect(pages, rights) => self.protect(pages, rights),
-            Op::Move(from, _) if self.pages[from].is_none() => Answer::Refused(Refusal::Errno(14)),
+            Op::Move(from, _) | Op::MoveContent(from, _) if self.pages[from].is_none() => {
+                Answer::Refused(Refusal::Errno(14))
+            }
             Op::Fork | Op::Look => Answer::Seen(self.see()),
             Op::Grow(depth) => self.grow(depth),
-            Op::Move(..) | Op::DontNeed(_) | Op::ChildStore(_) | Op::ChildEnd | Op::Grace | Op::Exit => Answer::Done,
+            Op::Move(..)
+            | Op::MoveContent(..)
+            | Op::DontNeed(_)
+            | Op::ChildStore(_)
+            | Op::ChildEnd
+            | Op::Grace
+            | Op::Exit => Answer::Done,
         }
     }
 
@@ -228,9 +234,20 @@ impl State {
     }
 
     fn arrive(&mut self, op: Op) -> bool {
-        let Op::Move(from, to) = op else { return false };
+        let (Op::Move(from, to) | Op::MoveContent(from, to)) = op else { return false };
         self.pages[to] = self.pages[from];
         self.pages[from].is_some()
+    }
+
+    fn depart(&mut self, op: Op) {
+        match op {
+            Op::Move(from, _) => self.pages[from] = None,
+            Op::MoveContent(from, _) => {
+                self.refresh(from);
+                self.pages[from].iter_mut().for_each(|mapped| mapped.stale = None);
+            }
+            _ => {}
+        }
     }
 
     fn grow(&mut self, depth: usize) -> Answer {

@@ -143,6 +143,30 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("no check under the table's lock", PutBack(M::NoCheckUnderLock, "design::speculation")),
     reviewed("frames given back before the flush", PutBack(M::PutBeforeFlush, "gather")),
     reviewed("removed areas are not told", PutBack(M::RemovedUnannounced, "space::change")),
+    reviewed("tables without an RCU section", PutBack(M::TablesUnheld, "design::speculation")),
+    reviewed("index nodes without an RCU section", PutBack(M::NodesUnheld, "design::spf_srcu, design::vma_lock")),
+    reviewed("lookup without the index lock", PutBack(M::IndexReadUnlocked, "design::spf_v11")),
+    reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
+    reviewed("a move without the source's table lock", PutBack(M::MoveUnlocked, "space::remap")),
+    reviewed("a kept source is not told", PutBack(M::KeptSourceUnannounced, "space::remap")),
+    reviewed(
+        "no SRCU section",
+        Excluded(
+            "an area waits for RCU, too, behind SRCU, and the section that keeps the nodes lasts as long (design::spf_srcu)",
+        ),
+    ),
+    reviewed(
+        "no look at the sequence before the table's lock",
+        Excluded(
+            "what lies between this look and the one under the lock is kept by the RCU section and changes nothing",
+        ),
+    ),
+    reviewed(
+        "no look at the parent's entry",
+        Excluded(
+            "a table goes only with the areas that it spans, whose sequences are odd for good before its lock is taken to empty it",
+        ),
+    ),
 ];
 
 /// How a bug fared.

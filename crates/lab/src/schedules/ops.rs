@@ -11,7 +11,7 @@
 //! | `u0-3` | unmap |
 //! | `n0-3`, `r0-3`, `w0-3` | take all rights, allow loads, allow loads and stores |
 //! | `d0-3` | drop the pages (MADV_DONTNEED) |
-//! | `v0=3` | move page 0 to page 3 (mremap) |
+//! | `v0=3`, `V0=3` | move page 0 to page 3 (mremap); its place stays, and is fresh (MREMAP_DONTUNMAP) |
 //! | `f`, `c0`, `x` | fork and look at the child; store in the newest child; end the oldest child |
 //! | `k2` | store two pages below the stack's first page |
 //! | `g` | wait until all that was deferred is freed |
@@ -62,6 +62,8 @@ pub enum Op {
     DontNeed(Pages),
     /// Move a page to another place.
     Move(usize, usize),
+    /// Move a page to another place; the old one stays mapped, and fresh.
+    MoveContent(usize, usize),
     /// Fork, and look at all of the child.
     Fork,
     /// Store to a page of the newest child.
@@ -115,6 +117,7 @@ impl fmt::Display for Op {
             Op::Protect(pages, Rights::Write) => write!(f, "w{pages}"),
             Op::DontNeed(pages) => write!(f, "d{pages}"),
             Op::Move(from, to) => write!(f, "v{from}={to}"),
+            Op::MoveContent(from, to) => write!(f, "V{from}={to}"),
             Op::Fork => f.write_str("f"),
             Op::ChildStore(page) => write!(f, "c{page}"),
             Op::ChildEnd => f.write_str("x"),
@@ -154,6 +157,7 @@ fn parse_op(text: &str) -> Option<Op> {
         None => number(rest).map(|page| Pages { first: page, last: page }),
     };
     let pages = || pages().filter(|pages| pages.first <= pages.last);
+    let way = || rest.split_once('=').and_then(|(from, to)| Some((number(from)?, number(to)?)));
     match (letter, rest) {
         ("f", "") => Some(Op::Fork),
         ("x", "") => Some(Op::ChildEnd),
@@ -169,7 +173,8 @@ fn parse_op(text: &str) -> Option<Op> {
         ("r", _) => pages().map(|pages| Op::Protect(pages, Rights::Read)),
         ("w", _) => pages().map(|pages| Op::Protect(pages, Rights::Write)),
         ("d", _) => pages().map(Op::DontNeed),
-        ("v", _) => rest.split_once('=').and_then(|(from, to)| Some(Op::Move(number(from)?, number(to)?))),
+        ("v", _) => way().map(|(from, to)| Op::Move(from, to)),
+        ("V", _) => way().map(|(from, to)| Op::MoveContent(from, to)),
         ("c", _) => number(rest).map(Op::ChildStore),
         ("k", _) => number(rest).map(Op::Grow),
         _ => None,
@@ -201,7 +206,7 @@ impl Op {
             Op::Load(page, _) | Op::Store(page, _) | Op::MapPrivate(page) | Op::MapShared(page) => page,
             Op::ChildStore(page) => page,
             Op::Map(pages) | Op::Unmap(pages) | Op::Protect(pages, _) | Op::DontNeed(pages) => pages.last,
-            Op::Move(from, to) => from.max(to),
+            Op::Move(from, to) | Op::MoveContent(from, to) => from.max(to),
             Op::Fork | Op::ChildEnd | Op::Grow(_) | Op::Grace | Op::Exit | Op::Look => 0,
         }
     }
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_program_is_read_as_it_is_written() {
-        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+u0+n0-1_r0+w1-2+d0-3+v0=3_f+c0+x+k2+g+e";
+        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+u0+n0-1_r0+w1-2+d0-3+v0=3+V2=0_f+c0+x+k2+g+e";
         let program = parse_program(text).expect("all of them are operations");
         assert_eq!(program.to_string(), text);
         assert_eq!(program.parts.len(), 3);

@@ -26,6 +26,13 @@ pub struct Actor<'a, 'vm, D: Design<Explore>> {
     children: Vec<Child<'vm, D>>,
 }
 
+/// What becomes of the place that a page moves away from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Goes,
+    Stays,
+}
+
 fn address(page: usize) -> u64 {
     BASE + page as u64 * PAGE
 }
@@ -113,16 +120,13 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
             Op::Unmap(pages) => called(space.munmap(address(pages.first), len(pages))),
             Op::Protect(pages, rights) => called(space.mprotect(address(pages.first), len(pages), flags(rights))),
             Op::DontNeed(pages) => called(space.madvise(address(pages.first), len(pages), Advice::DontNeed)),
-            Op::Move(from, to) => called(space.mremap(&RemapRequest {
-                old_start: address(from),
-                old_len_bytes: PAGE,
-                new_len_bytes: PAGE,
-                placement: RemapPlacement::Fixed(address(to)),
-                keeps_source: false,
-            })),
+            Op::Move(from, to) => self.move_page(from, to, Source::Goes),
+            Op::MoveContent(from, to) => self.move_page(from, to, Source::Stays),
             Op::ChildStore(page) => self.child_store(page, value),
             Op::ChildEnd => self.child_end(),
             Op::Grace => {
+                // Nodes and tables first: the design's readers, whom the flush waits for, may hold none of these.
+                space.memory().rcu().flush();
                 space.vm().flush();
                 Answer::Done
             }
@@ -132,6 +136,16 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
             }
             Op::Fork | Op::Look => Answer::Done,
         }
+    }
+
+    fn move_page(&self, from: usize, to: usize, source: Source) -> Answer {
+        called(self.scene.space.mremap(&RemapRequest {
+            old_start: address(from),
+            old_len_bytes: PAGE,
+            new_len_bytes: PAGE,
+            placement: RemapPlacement::Fixed(address(to)),
+            keeps_source: source == Source::Stays,
+        }))
     }
 
     fn map(&self, pages: Pages, kind: AreaFlags, object_page: Option<usize>) -> Answer {

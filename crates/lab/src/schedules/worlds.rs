@@ -111,6 +111,16 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "keep",
+        about: "pages whose content moves to and fro, while they are used and dropped at either place",
+        prologue: "m0+m2+s0+s2",
+        nr_pages: 3,
+        menus: &["V0=2+V2=0", "d2+d0+s0+l2+m0", "s0+s2+l0+l2"],
+        likely: &[0, 1, 2],
+        warmth: [2, 2, 3],
+        ..PLAIN
+    },
+    World {
         name: "tables",
         about: "page tables that empty and fill",
         weight: 3,
@@ -128,6 +138,17 @@ pub static WORLDS: &[World] = &[
         prologue: "m0-3+s0+s1+s2+s3",
         nr_pages: 4,
         menus: &["u0-3+g+g+u0-1", "l1+s1+l3+s3", "s3+l0+u2-3+g"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 0],
+        ..PLAIN
+    },
+    World {
+        name: "late",
+        about: "first accesses to an area beside its removal, whose grace period ends at once",
+        weight: 2,
+        prologue: "m0-3+s0",
+        nr_pages: 4,
+        menus: &["u0-3+g+u1-2", "l1+s1+l3+s3", "s3+u2-3+g"],
         likely: &[1, 0, 2],
         warmth: [2, 0, 0],
         ..PLAIN

@@ -62,11 +62,23 @@ pub enum Mutant {
     PutBeforeFlush,
     /// Areas that a change removes are not told of it.
     RemovedUnannounced,
+    /// A speculative fault uses page tables outside an RCU section.
+    TablesUnheld,
+    /// A fault looks the index up outside an RCU section, where nothing else keeps its nodes.
+    NodesUnheld,
+    /// A speculative fault looks the index up without its lock.
+    IndexReadUnlocked,
+    /// The index is changed without its lock.
+    IndexWrittenUnlocked,
+    /// A move takes entries out of a table without the table's lock.
+    MoveUnlocked,
+    /// The source of a move that stays is not told.
+    KeptSourceUnannounced,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 30] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -91,6 +103,12 @@ impl Mutant {
         Self::NoCheckUnderLock,
         Self::PutBeforeFlush,
         Self::RemovedUnannounced,
+        Self::TablesUnheld,
+        Self::NodesUnheld,
+        Self::IndexReadUnlocked,
+        Self::IndexWrittenUnlocked,
+        Self::MoveUnlocked,
+        Self::KeptSourceUnannounced,
     ];
 
     /// Returns the name by which users choose it.
@@ -120,6 +138,12 @@ impl Mutant {
             Self::NoCheckUnderLock => "no-check-under-lock",
             Self::PutBeforeFlush => "put-before-flush",
             Self::RemovedUnannounced => "removed-unannounced",
+            Self::TablesUnheld => "tables-unheld",
+            Self::NodesUnheld => "nodes-unheld",
+            Self::IndexReadUnlocked => "index-read-unlocked",
+            Self::IndexWrittenUnlocked => "index-written-unlocked",
+            Self::MoveUnlocked => "move-unlocked",
+            Self::KeptSourceUnannounced => "kept-source-unannounced",
         }
     }
 }

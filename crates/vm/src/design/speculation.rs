@@ -201,7 +201,7 @@ fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
     check(&view, fault)?;
     // The tables below can't be freed while we read them: a writer that bumps the sequence after the last check waits for
     // this section before it frees any.
-    let _tables = space.memory().rcu().read();
+    let _tables = (!mutants::is_on(Mutant::TablesUnheld)).then(|| space.memory().rcu().read());
     let (leaf, seen) = walk(space, &lock, fault)?;
     let page = PageFault { space, area, view, fault, leaf, seen };
     resolve(&page, &lock).map_err(|stop| match stop {

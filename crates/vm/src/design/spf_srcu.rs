@@ -31,6 +31,7 @@ use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_platform::Platform;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::{RcuHead, RwSemaphore, SeqCount, Srcu};
 
 /// See the module.
@@ -115,7 +116,7 @@ impl<P: Platform> Version<P> for V2017 {
     ) -> Result<R, GiveUp> {
         let _srcu = space.vm().design_state().read();
         // For the index's nodes; the attempt's own section, for the tables, nests in it and so needs no fence.
-        let _nodes = space.memory().rcu().read();
+        let _nodes = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
         let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found inside the SRCU section, so not freed before it ends.
         act(unsafe { entry.area.as_ref() })

@@ -63,7 +63,7 @@ impl<P: Platform> Version<P> for V11 {
 
     #[inline]
     fn update_index(space: &RwSpinLock<P, IndexLock>, update: impl FnOnce()) {
-        let _index = space.write();
+        let _index = (!mutants::is_on(Mutant::IndexWrittenUnlocked)).then(|| space.write());
         update();
     }
 
@@ -148,7 +148,7 @@ where
 {
     #[inline]
     fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, GiveUp> {
-        let _index = space.design_state().read();
+        let _index = (!mutants::is_on(Mutant::IndexReadUnlocked)).then(|| space.design_state().read());
         let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: the index holds a reference for as long as we hold its lock.
         let area = unsafe { entry.area.as_ref() };

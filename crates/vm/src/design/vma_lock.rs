@@ -114,7 +114,7 @@ struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>> {
 impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, GiveUp> {
-        let _rcu = space.memory().rcu().read();
+        let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
         let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };

@@ -2,8 +2,9 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::mem::offset_of;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
+use faultless_platform::{Access, Platform};
 
 /// Slots of a node: with the header and the slab's RCU head they fill 512 bytes.
 pub(super) const FANOUT: usize = 15;
@@ -48,6 +49,12 @@ impl<P: Platform> Node<P> {
             (&raw mut (*node).nr_slots).write(slots.len() as u16);
             (&raw mut (*node).slots).cast::<Slot>().copy_from_nonoverlapping(slots.as_ptr(), slots.len());
         }
+    }
+
+    /// Tells the platform that the part of the node that is in use is read.
+    pub(super) fn touch(&self) {
+        let used_bytes = offset_of!(Self, slots) + size_of_val(self.slots());
+        P::touch(core::ptr::from_ref(self).cast(), used_bytes, Access::Read);
     }
 
     pub(super) fn slots(&self) -> &[Slot] {

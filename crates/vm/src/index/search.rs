@@ -3,13 +3,13 @@
 use super::node::{Node, Slot};
 use super::{Entry, Index};
 use core::ops::Range;
-use faultless_platform::{Access, Platform};
+use faultless_platform::Platform;
 
 /// Returns the child that an inner slot stands for.
 pub(super) fn child<P: Platform>(slot: &Slot) -> &Node<P> {
     // SAFETY: an inner slot's target is a node that lives as long as its parent's version (I2, I3).
     let node = unsafe { &*core::ptr::with_exposed_provenance::<Node<P>>(slot.target) };
-    P::touch(core::ptr::from_ref(node).cast(), core::mem::size_of::<Node<P>>(), Access::Read);
+    node.touch();
     node
 }
 

@@ -381,7 +381,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         };
         let change = self.prepare_change(target, Some(new))?;
         // From here on no fault adds tables to the source: the target shall have one for each.
-        let announced = area.announce_change();
+        let is_told = !(request.keeps_source && mutants::is_on(Mutant::KeptSourceUnannounced));
+        let announced = is_told.then(|| area.announce_change());
         if let Some(source) = source {
             self.make_tables(source, target)?;
         }
@@ -417,7 +418,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
-        area.begin_change();
+        let announced = (!mutants::is_on(Mutant::KeptSourceUnannounced)).then(|| area.announce_change());
         self.move_entries(source, target);
         let mut view = area.view();
         if view.flags.contains(AreaFlags::LOCKED) {
@@ -429,7 +430,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             view.flags -= AreaFlags::INHERITED;
         }
         area.set(&view);
-        area.end_change();
+        drop(announced);
         Ok(())
     }
 
@@ -472,7 +473,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     fn move_entry(&self, slot: &P::AtomicU64, table: faultless_phys::Pfn, new_address: u64) {
         let memory = self.memory();
         let entry = {
-            let _lock = memory.page(table).lock().guard();
+            let _lock = (!mutants::is_on(Mutant::MoveUnlocked)).then(|| memory.page(table).lock().guard());
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
             Entry::from_bits(slot.swap(0, Ordering::AcqRel))
         };
