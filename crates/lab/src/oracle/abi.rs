@@ -74,9 +74,8 @@ pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, o
         Call::Input => input(process, a, b, c),
         Call::Discard => discard(a, b),
         Call::Truncate => truncate(process, File::from_argument(a), b),
-        Call::Fork | Call::Vfork | Call::Load | Call::Store | Call::Fetch | Call::Fill | Call::Look => {
-            Err(libc::ENOSYS)
-        }
+        Call::Fork | Call::Vfork | Call::Snapshot => Err(libc::ENOSYS),
+        Call::Load | Call::Store | Call::Fetch | Call::Fill | Call::Look => Err(libc::ENOSYS),
     }
 }
 

@@ -9,21 +9,26 @@ use std::fmt;
 
 use faultless_linux::oracle::{Outcome, Sequence};
 use faultless_platform::native::{Machine, Native};
-use faultless_vm::Vm;
 use faultless_vm::check::invariants;
 use faultless_vm::design::Design;
+use faultless_vm::{Event, Vm};
 
 use super::explain;
 use super::rules::{self, Rule, Verdict};
 use super::subject::{Batch, Checking};
 use super::world::{self, Conditions};
 
-/// What comparing a sequence used.
+/// What comparing a sequence used, and did on the VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     /// Rules, once for each use.
     pub exempted: Vec<Rule>,
+    /// How often each of [`COUNTED`] happened.
+    pub events: [u64; COUNTED.len()],
 }
+
+/// The VM's events that are counted. Of threads, each order that is tried counts.
+pub const COUNTED: [Event; 5] = [Event::Faults, Event::Spf, Event::Cow, Event::StackGrowth, Event::TlbShootdown];
 
 /// Why a sequence is a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,15 +108,22 @@ pub(super) fn judge<D: Design<Native>>(
     place: usize,
 ) -> Result<Verdicts, Finding> {
     let (sequence, answers) = (&batch.sequences[place], &batch.answers[place]);
+    let before = counted(vm);
     let answers = answers.as_ref().map_err(|why| Finding::NotCompared(why.to_string()))?;
-    let verdicts = match sequence.ops.iter().any(|op| op.thread != 0) {
+    let mut verdicts = match sequence.ops.iter().any(|op| op.thread != 0) {
         true => explain::judge(vm, machine, sequence, answers, &batch.conditions),
         false => in_order(vm, sequence, answers, &batch.conditions, batch.checking),
     }?;
     if batch.checking != Checking::EachBatch {
         check(vm, sequence.ops.len())?;
     }
+    let after = counted(vm);
+    verdicts.events = std::array::from_fn(|place| after[place] - before[place]);
     Ok(verdicts)
+}
+
+fn counted<D: Design<Native>>(vm: &Vm<Native, D>) -> [u64; COUNTED.len()] {
+    COUNTED.map(|event| vm.events().total(event))
 }
 
 /// Checks the invariants at the end of a batch.

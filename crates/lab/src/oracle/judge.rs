@@ -244,9 +244,7 @@ impl Outcomes {
     fn note(&mut self, first: u64, batch: &Batch, design: &'static str, report: &Report, is_compared: &mut [bool]) {
         for (place, result) in report.iter().enumerate() {
             match result {
-                Ok(verdicts) => {
-                    verdicts.exempted.iter().for_each(|rule| *self.tally.exempted.entry(*rule).or_default() += 1);
-                }
+                Ok(verdicts) => self.tally.note_verdicts(design, verdicts),
                 Err(finding) => {
                     is_compared[place] = !matches!(finding, Finding::NotCompared(_) | Finding::Hang);
                     self.differ(first, batch, place, design, finding.clone());

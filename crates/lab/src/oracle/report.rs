@@ -38,6 +38,9 @@ pub fn human(settings: &Settings, outcomes: &Outcomes, out: &mut dyn Write) -> i
         writeln!(out, "{call:<18} {total:>10} {share:>5.1}%  {}", listed(counts))?;
     }
     writeln!(out, "\nsignals    {}", listed(&tally.signals))?;
+    for (design, events) in &tally.events {
+        writeln!(out, "faults     {design}: {}", listed(events))?;
+    }
     for rule in Rule::ALL {
         let count = tally.exempted.get(&rule).copied().unwrap_or(0);
         writeln!(out, "exempted   {} {count}: {}", rule.name(), rule.reason())?;
@@ -45,9 +48,9 @@ pub fn human(settings: &Settings, outcomes: &Outcomes, out: &mut dyn Write) -> i
     writeln!(out, "\nDifferences: {}", outcomes.differences)
 }
 
-fn listed(counts: &BTreeMap<String, u64>) -> String {
-    let mut sorted: Vec<_> = counts.iter().collect();
-    sorted.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), name.as_str()));
+fn listed(counts: &BTreeMap<impl AsRef<str> + Ord, u64>) -> String {
+    let mut sorted: Vec<_> = counts.iter().map(|(name, count)| (name.as_ref(), count)).collect();
+    sorted.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
     let parts: Vec<_> = sorted.iter().map(|(name, count)| format!("{name} {count}")).collect();
     if parts.is_empty() { "none".into() } else { parts.join(", ") }
 }
@@ -115,6 +118,7 @@ fn checks(outcomes: &Outcomes) -> Value {
         "calls": tally.calls,
         "signals": tally.signals,
         "advice": tally.advice,
+        "events": tally.events,
         "found": outcomes.kept.iter().map(|difference| json!({
             "design": difference.design,
             "number": difference.number,

@@ -4,7 +4,7 @@
 //! What comes out differs as what went in did, and none of its operations can be left out, nor any argument be made
 //! simpler in the ways that are tried here. (Delta debugging: Zeller and Hildebrandt 2002.)
 
-use faultless_linux::oracle::{Bounds, Call, Kind, Op, PAGE, Sequence};
+use faultless_linux::oracle::{Bounds, Kind, Op, PAGE, Sequence};
 
 use super::compare::Finding;
 
@@ -29,7 +29,7 @@ pub fn shrink(
     };
     if let Some(place) = finding.place() {
         let mut cut = best.0.clone();
-        truncate(&mut cut, place + 1);
+        cut.ops.truncate(end_of(&cut.ops, place));
         attempt(cut, &mut best);
     }
     loop {
@@ -45,8 +45,10 @@ pub fn shrink(
 /// Tries a candidate, and keeps it if it differs alike.
 type Attempt<'a> = dyn FnMut(Sequence, &mut (Sequence, Finding)) -> bool + 'a;
 
-fn truncate(sequence: &mut Sequence, len: usize) {
-    sequence.ops.truncate(len);
+/// Returns the place behind an operation and those that belong to it.
+fn end_of(ops: &[Op], place: usize) -> usize {
+    let own = ops.get(place).filter(|op| op.call.makes_process()).map_or(0, |op| op.args[0] as usize);
+    (place + 1).saturating_add(own).min(ops.len())
 }
 
 /// Leaves out ever smaller parts.
@@ -72,8 +74,8 @@ fn without(sequence: &Sequence, start: usize, size: usize) -> Sequence {
     let gone = start..(start + size).min(sequence.ops.len());
     let mut shorter = sequence.clone();
     for (place, op) in shorter.ops.iter_mut().enumerate() {
-        if matches!(op.call, Call::Fork | Call::Vfork) {
-            let inner = place + 1..(place + 1).saturating_add(op.args[0] as usize).min(sequence.ops.len());
+        if op.call.makes_process() {
+            let inner = place + 1..end_of(&sequence.ops, place);
             let lost = gone.clone().filter(|at| inner.contains(at)).count() as u64;
             op.args[0] = (inner.len() as u64).saturating_sub(lost);
         }
@@ -135,6 +137,7 @@ pub fn pasteable(sequence: &Sequence, finding: &Finding, design: &str) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_linux::oracle::Call;
 
     fn finding(place: usize) -> Finding {
         Finding::Outcome { place, kernel: String::new(), vm: String::new() }

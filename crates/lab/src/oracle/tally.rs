@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use faultless_linux::oracle::{Call, Op, Outcome, Sequence, advice_name, errno_name};
 
+use super::compare::{COUNTED, Verdicts};
 use super::rules::Rule;
 
 /// Counts of one run.
@@ -19,6 +20,8 @@ pub struct Tally {
     pub exempted: BTreeMap<Rule, u64>,
     /// madvise calls, by advice, outcomes by name.
     pub advice: BTreeMap<String, BTreeMap<String, u64>>,
+    /// What happened on the VM, by design: the events of [`COUNTED`] by name.
+    pub events: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
 }
 
 impl Tally {
@@ -45,25 +48,20 @@ impl Tally {
             let advice = advice_name(op.args[2]).unwrap_or("other").to_owned();
             *self.advice.entry(advice).or_default().entry(name.clone()).or_default() += 1;
         }
-        if matches!(op.call, Call::Fork | Call::Vfork) && name == "ok" {
+        if op.call.makes_process() && name == "ok" {
             // Each child ends with exit.
             *self.calls.entry("exit".into()).or_default().entry("ok".into()).or_default() += 1;
         }
         *self.calls.entry(op.call.name().into()).or_default().entry(name).or_default() += 1;
     }
 
-    /// Adds the counts of another part of the run.
-    pub fn add(&mut self, other: &Self) {
-        self.operations += other.operations;
-        let nested = [(&mut self.calls, &other.calls), (&mut self.advice, &other.advice)];
-        for (mine, theirs) in nested {
-            for (name, outcomes) in theirs {
-                let mine = mine.entry(name.clone()).or_default();
-                outcomes.iter().for_each(|(outcome, count)| *mine.entry(outcome.clone()).or_default() += count);
-            }
+    /// Counts what comparing a sequence used, and did under a design.
+    pub fn note_verdicts(&mut self, design: &'static str, verdicts: &Verdicts) {
+        verdicts.exempted.iter().for_each(|rule| *self.exempted.entry(*rule).or_default() += 1);
+        let events = self.events.entry(design).or_default();
+        for (event, count) in COUNTED.iter().zip(verdicts.events) {
+            *events.entry(event.name()).or_default() += count;
         }
-        other.signals.iter().for_each(|(name, count)| *self.signals.entry(name.clone()).or_default() += count);
-        other.exempted.iter().for_each(|(rule, count)| *self.exempted.entry(*rule).or_default() += count);
     }
 
     /// Returns how many operations failed or were ended by a signal, of those that can.

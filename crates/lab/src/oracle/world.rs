@@ -216,26 +216,14 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
         let mut at = 0;
         while at < ops.len() {
             let op = &ops[at];
-            let (next, goes_on) = match op.call {
-                Call::Fork | Call::Vfork => {
+            let (next, outcome) = match op.call.makes_process() {
+                true => {
                     let inner = at + 1..ops.len().min(at + 1 + op.args[0].min(ops.len() as u64) as usize);
-                    let outcome = match self.child(op.call) {
-                        Ok(child) => {
-                            let child = ManuallyDrop::new(child);
-                            let goes_on = child.run(&ops[inner.clone()], first + inner.start, watch);
-                            drop(ManuallyDrop::into_inner(child));
-                            if !goes_on {
-                                return false;
-                            }
-                            Outcome::Value(0)
-                        }
-                        Err(error) => Outcome::Errno(error.errno()),
-                    };
-                    (inner.end, watch(first + at, &outcome))
+                    (inner.end, self.make(op.call, &ops[inner.clone()], first + inner.start, watch))
                 }
-                _ => (at + 1, watch(first + at, &self.one(op))),
+                false => (at + 1, Some(self.one(op))),
             };
-            if !goes_on {
+            if !outcome.is_some_and(|outcome| watch(first + at, &outcome)) {
                 return false;
             }
             at = next;
@@ -243,10 +231,31 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
         true
     }
 
+    /// Makes a child and runs the operations between its begin and its end; `None` if the run does not go on.
+    fn make(
+        &self,
+        call: Call,
+        ops: &[Op],
+        first: usize,
+        watch: &mut dyn FnMut(usize, &Outcome) -> bool,
+    ) -> Option<Outcome> {
+        // A panic leaves the child as it is: what it broke can't be taken apart.
+        let child = match self.child(call) {
+            Ok(child) => ManuallyDrop::new(child),
+            Err(error) => return Some(Outcome::Errno(error.errno())),
+        };
+        let outcome = match call {
+            Call::Snapshot => self.run(ops, first, watch).then(|| child.one(&Op::new(Call::Look, &[]))),
+            _ => child.run(ops, first, watch).then_some(Outcome::Value(0)),
+        };
+        drop(ManuallyDrop::into_inner(child));
+        outcome
+    }
+
     fn child(&self, call: Call) -> Result<Self, CallError> {
         let guest = match call {
-            Call::Fork => Guest::new(&self.guest.space().fork()?),
-            _ => Guest::new(self.guest.space()),
+            Call::Vfork => Guest::new(self.guest.space()),
+            _ => Guest::new(&self.guest.space().fork()?),
         };
         Ok(Self { guest, ..*self })
     }

@@ -16,6 +16,7 @@ use super::attempt::{self, SLOT_BYTES, Slot};
 use super::block::{Block, state};
 use super::look::Inodes;
 use super::op::{Call, FILE_BYTES, FILE_CONTENT, Op};
+use super::processes;
 use super::steps;
 use super::sys::{self, AREA_SHARED, area_from, exit, raw};
 use super::zone::{HEAP_START, LOW_END, PAGE, USER_END, WINDOW, WINDOW_BYTES};
@@ -253,7 +254,7 @@ impl Child {
         }
         self.has_used_files = range.clone().any(|place| self.start.block.op(place).op().names_file());
         // What is sealed stays until its process ends.
-        let result = if has_sealed { steps::in_child(self, range) } else { steps::run(self, range, 0) };
+        let result = if has_sealed { processes::in_child(self, range) } else { steps::run(self, range, 0) };
         if has_locked_all {
             // SAFETY: no memory changes.
             let _ = unsafe { raw!(libc::SYS_munlockall) };

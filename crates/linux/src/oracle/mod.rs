@@ -8,7 +8,8 @@
 //! * `op`, `words`, `sequence`, `zone`: what can be asked for, as numbers and as text
 //! * `answer`, `block`: what comes back, and the memory through which it does
 //! * `sys`, `attempt`: system calls, and accesses that survive their signals
-//! * `child`, `steps`, `look`: the process in which sequences run; it uses no heap, no thread-local, no C library
+//! * `child`, `steps`, `processes`, `look`: the process in which sequences run, and those that it makes; they use no heap,
+//!   no thread-local, no C library
 //! * `host`: starts that process, watches over it, and collects the answers
 
 mod answer;
@@ -18,6 +19,7 @@ mod child;
 mod host;
 mod look;
 mod op;
+mod processes;
 mod sequence;
 mod steps;
 mod sys;

@@ -110,12 +110,20 @@ calls! {
     Truncate = "truncate"("file": File, "len": Length),
     /// Compares everything: the area list, and the bytes of each readable page.
     Look = "look"(),
+    /// fork(2) the other way round: the child waits while the parent runs the next so many operations, then compares
+    /// everything, as `Look` does, and exits.
+    Snapshot = "snapshot"("ops": Number),
 }
 
 impl Call {
     /// Returns the call of a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|call| call.name() == name)
+    }
+
+    /// Says whether the call makes a process; its argument is how many of the next operations belong to it.
+    pub const fn makes_process(self) -> bool {
+        matches!(self, Self::Fork | Self::Vfork | Self::Snapshot)
     }
 
     /// Returns the call with a number, as in [`Call::ALL`].

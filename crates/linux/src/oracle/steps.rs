@@ -8,15 +8,9 @@ use super::block::{RawOutcome, kind, state};
 use super::child::{Child, NR_SLOTS};
 use super::look;
 use super::op::{Call, File, Op, byte};
+use super::processes::{self, EXIT_BROKEN};
 use super::sys::{Answer, exit, raw, spawn};
 use super::zone::PAGE;
-
-/// Exit code of a child that came to its end.
-const EXIT_DONE: i32 = 0;
-/// Exit code of a child that did not.
-const EXIT_BROKEN: i32 = 92;
-/// Exit code of a child whose lists did not fit.
-const EXIT_NO_ROOM: i32 = 93;
 
 /// Runs operations on the slot of so many parents that share our memory; returns the sequence's state.
 pub(super) fn run(child: &mut Child, range: Range<usize>, depth: usize) -> u64 {
@@ -41,18 +35,11 @@ pub(super) fn run(child: &mut Child, range: Range<usize>, depth: usize) -> u64 {
 fn step(child: &mut Child, place: usize, op: &Op, end: usize, depth: usize) -> (usize, u64) {
     let slot = child.slot(depth);
     match op.call {
-        Call::Fork | Call::Vfork => {
+        _ if op.call.makes_process() => {
             let inner = place + 1..end.min((place + 1).saturating_add(op.args[0] as usize));
-            (inner.end, fork(child, place, op.call, inner, depth))
+            (inner.end, processes::make(child, place, op.call, inner, depth))
         }
-        Call::Look => {
-            let first = child.start.block.nr_words();
-            let Some(number) = look::list(&child.start.block, child.fds.maps, child.inodes, slot) else {
-                return (place, state::NO_ROOM);
-            };
-            child.start.block.set_outcome(place, RawOutcome::new(kind::LIST, 0, first, number));
-            (place + 1, state::DONE)
-        }
+        Call::Look => (place + 1, look(child, place, slot)),
         _ => {
             let outcome = single(child, op, slot);
             child.start.block.set_outcome(place, outcome);
@@ -61,11 +48,21 @@ fn step(child: &mut Child, place: usize, op: &Op, end: usize, depth: usize) -> (
     }
 }
 
-fn value(value: u64) -> RawOutcome {
+/// Notes the area list and the bytes of the calling process; returns the state.
+pub(super) fn look(child: &Child, place: usize, slot: Slot) -> u64 {
+    let first = child.start.block.nr_words();
+    let Some(number) = look::list(&child.start.block, child.fds.maps, child.inodes, slot) else {
+        return state::NO_ROOM;
+    };
+    child.start.block.set_outcome(place, RawOutcome::new(kind::LIST, 0, first, number));
+    state::DONE
+}
+
+pub(super) fn value(value: u64) -> RawOutcome {
     RawOutcome::new(kind::VALUE, 0, value, 0)
 }
 
-fn answered(answer: Answer) -> RawOutcome {
+pub(super) fn answered(answer: Answer) -> RawOutcome {
     answer.map_or_else(|errno| RawOutcome::new(kind::ERRNO, errno, 0, 0), value)
 }
 
@@ -195,97 +192,6 @@ fn input(child: &Child, start: u64, len: u64, number: u64) -> Answer {
         while raw!(libc::SYS_read, child.fds.pipe_in, child.scratch, PIPE_BYTES).is_ok_and(|count| count > 0) {}
         answer
     }
-}
-
-fn fork(child: &mut Child, place: usize, call: Call, inner: Range<usize>, depth: usize) -> u64 {
-    if call == Call::Fork {
-        return match fork_process(child, inner, depth) {
-            Ok((result, _)) => {
-                child.start.block.set_outcome(place, value(0));
-                result
-            }
-            Err(errno) => {
-                child.start.block.set_outcome(place, answered(Err(errno)));
-                state::DONE
-            }
-        };
-    }
-    if depth + 1 >= NR_SLOTS {
-        return state::BROKEN;
-    }
-    let mut task = Task { child, range: inner, depth: depth + 1, result: state::BROKEN };
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    let top = task.child_slot().stack_top();
-    // SAFETY: the slot is nobody's; the kernel holds us until the new task has ended, so what it uses stays.
-    let pid = unsafe { spawn(flags as u64, top, core::ptr::null_mut(), run_task, &raw mut task as u64) };
-    let (result, block) = (task.result, child.start.block);
-    if pid < 0 {
-        block.set_outcome(place, answered(Err(-pid as i32)));
-        return state::DONE;
-    }
-    let _ = wait(pid as u64);
-    block.set_outcome(place, value(0));
-    result
-}
-
-/// Runs operations in a process of their own.
-pub(super) fn in_child(child: &mut Child, range: Range<usize>) -> u64 {
-    fork_process(child, range, 0).map_or(state::BROKEN, |(result, _)| result)
-}
-
-fn fork_process(child: &mut Child, range: Range<usize>, depth: usize) -> Result<(u64, u64), i32> {
-    // SAFETY: the stack is private memory, so the child has a copy of its own.
-    let pid = unsafe { raw!(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }?;
-    if pid == 0 {
-        child.reopen_maps();
-        exit(match run(child, range, depth) {
-            state::DONE => EXIT_DONE,
-            state::NO_ROOM => EXIT_NO_ROOM,
-            _ => EXIT_BROKEN,
-        });
-    }
-    Ok((wait(pid), pid))
-}
-
-/// Waits for a process; returns the state that its end means.
-fn wait(pid: u64) -> u64 {
-    let mut status = 0_i32;
-    loop {
-        // SAFETY: the kernel writes the status.
-        match unsafe { raw!(libc::SYS_wait4, pid, &raw mut status, 0, 0) } {
-            Err(libc::EINTR) => {}
-            Err(_) => return state::BROKEN,
-            Ok(_) => break,
-        }
-    }
-    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-        (true, EXIT_DONE) => state::DONE,
-        (true, EXIT_NO_ROOM) => state::NO_ROOM,
-        _ => state::BROKEN,
-    }
-}
-
-/// What a task that shares our memory does.
-struct Task {
-    child: *mut Child,
-    range: Range<usize>,
-    depth: usize,
-    result: u64,
-}
-
-impl Task {
-    fn child_slot(&self) -> Slot {
-        // SAFETY: the child outlives its tasks.
-        unsafe { &*self.child }.slot(self.depth)
-    }
-}
-
-unsafe extern "C" fn run_task(task: u64) {
-    // SAFETY: the starter waits until we have ended, and touches the task only then.
-    let task = unsafe { &mut *(task as *mut Task) };
-    task.child_slot().adopt();
-    // SAFETY: as above.
-    task.result = run(unsafe { &mut *task.child }, task.range.clone(), task.depth);
 }
 
 /// How long a thread waits for the others before it gives the processor to them.

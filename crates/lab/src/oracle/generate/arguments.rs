@@ -5,7 +5,7 @@ use std::ops::Range;
 use faultless_linux::oracle::{Call, File, HEAP_START, Op, PAGE, WINDOW, WINDOW_BYTES};
 
 use super::draw::Draw;
-use super::model::{Model, address, traits};
+use super::model::{Model, STACK_GAP, address, traits};
 
 /// Places in the window, in pages, where a sequence works. The first lies across the border of two page tables.
 pub(super) const SITES: [Range<u64>; 4] = [500..524, 0..16, 560..600, 690..1010];
@@ -43,7 +43,7 @@ impl Arguments<'_> {
                 Op::new(call, &[flags])
             }
             Call::Brk => self.brk(),
-            Call::Fork | Call::Vfork => {
+            Call::Fork | Call::Vfork | Call::Snapshot => {
                 let nr_ops = self.draw.within(1..6);
                 Op::new(call, &[nr_ops])
             }
@@ -115,11 +115,12 @@ impl Arguments<'_> {
 
     /// Returns an address, most often of something mapped; often near the middle or the end of a page.
     fn place(&mut self) -> u64 {
-        let pages = match self.model.piece(self.draw) {
-            Some(piece) if self.draw.chance(900) => piece.pages,
-            _ => self.site.start..self.site.end,
+        let (pages, grows) = match self.model.piece(self.draw) {
+            Some(piece) if self.draw.chance(900) => (piece.pages.clone(), piece.is(traits::GROWS)),
+            _ => (self.site.start..self.site.end, false),
         };
         let page = match self.draw.below(12) {
+            0..5 if grows => self.lowest_growth(pages.start) + self.draw.below(3),
             // Just below, where a stack would grow, and just behind.
             0 => pages.start.saturating_sub(1 + self.draw.below(4)),
             1 => pages.end.min(WINDOW_BYTES / PAGE - 1),
@@ -127,6 +128,13 @@ impl Arguments<'_> {
         };
         let offset = self.draw.one(&[0, 0, 8, 0x7ff, 0x800, 0xff0]);
         address(page) + offset
+    }
+
+    /// Returns the page below the lowest one that a stack above may grow to: the gap's last, or beyond the limit.
+    fn lowest_growth(&self, stack: u64) -> u64 {
+        let below = self.model.overlapping(0..stack).map(|piece| piece.pages.end).last().unwrap_or(0);
+        let most = self.model.bounds.stack.unwrap_or(u64::MAX) / PAGE;
+        (below + STACK_GAP).max(stack.saturating_sub(most)).clamp(1, WINDOW_BYTES / PAGE - 3) - 1
     }
 
     fn mmap(&mut self) -> Op {

@@ -14,7 +14,7 @@
 use faultless_linux::oracle::{Bounds, Call, Op, PAGE, Sequence, User, WINDOW};
 
 use super::settled::settle;
-use super::{close_forks, is_allowed};
+use super::{families, is_allowed};
 
 /// Most operations of a sequence: what a short list of them can't show, a long one hardly does.
 const MOST_OPS: usize = 128;
@@ -77,11 +77,10 @@ pub fn decode(bytes: &[u8]) -> Sequence {
             ops.push(op);
         }
     }
-    let mut sequence = Sequence { user, bounds, ops };
-    close_forks(&mut sequence);
-    settle(&mut sequence.ops);
-    sequence.ops.push(Op::new(Call::Look, &[]));
-    sequence
+    families::close(&mut ops);
+    settle(&mut ops);
+    ops.push(Op::new(Call::Look, &[]));
+    Sequence { user, bounds, ops }
 }
 
 fn operation(tape: &mut Tape<'_>) -> Op {

@@ -55,7 +55,7 @@ pub(super) fn op(draw: &mut Draw, call: Call) -> Op {
     for (arg, (_, kind)) in op.args.iter_mut().zip(call.arguments()) {
         *arg = argument(draw, *kind);
     }
-    if matches!(call, Call::Fork | Call::Vfork) {
+    if call.makes_process() {
         op.args[0] = draw.below(5);
     }
     op

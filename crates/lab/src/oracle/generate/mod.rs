@@ -7,6 +7,7 @@
 mod arguments;
 mod bytes;
 mod draw;
+mod families;
 mod hostile;
 mod model;
 mod predict;
@@ -62,6 +63,7 @@ const WEIGHTS: &[(Call, u64)] = &[
     (Call::RemapFilePages, 14),
     (Call::Fork, 11),
     (Call::Vfork, 10),
+    (Call::Snapshot, 6),
     (Call::Load, 100),
     (Call::Store, 120),
     (Call::Fetch, 15),
@@ -128,7 +130,7 @@ fn usual(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
             sequence.ops.push(op);
         }
     }
-    close_forks(sequence);
+    families::close(&mut sequence.ops);
 }
 
 /// Draws an operation that most often will succeed.
@@ -162,7 +164,7 @@ fn wild(draw: &mut Draw, sequence: &mut Sequence, nr_ops: usize) {
             sequence.ops.push(op);
         }
     }
-    close_forks(sequence);
+    families::close(&mut sequence.ops);
 }
 
 /// Calls that are atomic, so that orders can explain them.
@@ -225,24 +227,5 @@ fn strikes(op: &Op) -> bool {
             flags & libc::MAP_HUGETLB as u64 != 0 || flags & 0xf == 8
         }
         _ => false,
-    }
-}
-
-/// Lets the operations of each child end inside its parent's.
-fn close_forks(sequence: &mut Sequence) {
-    let nr = sequence.ops.len();
-    let mut inside_until = 0;
-    let mut depth = 0;
-    for place in 0..nr {
-        if place >= inside_until {
-            depth = 0;
-        }
-        let op = &mut sequence.ops[place];
-        if matches!(op.call, Call::Fork | Call::Vfork) {
-            let end = (place + 1).saturating_add(op.args[0] as usize).min(if depth == 0 { nr } else { inside_until });
-            op.args[0] = if depth >= 2 { 0 } else { (end - place - 1) as u64 };
-            inside_until = inside_until.max(end);
-            depth += 1;
-        }
     }
 }

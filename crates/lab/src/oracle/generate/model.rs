@@ -14,7 +14,7 @@ use super::draw::Draw;
 pub(super) const NR_PAGES: u64 = WINDOW_BYTES / PAGE;
 
 /// Pages that stay free below a stack.
-const STACK_GAP: u64 = 256;
+pub(super) const STACK_GAP: u64 = 256;
 
 /// What is believed to be mapped in a range of pages of the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
