@@ -1,8 +1,9 @@
 //! One sentence that says what the table means.
 //!
 //! # Guarantee
-//! No difference is claimed without five samples a side, or when a rank test gives it a probability of 5 % or more by
-//! chance; whatever makes the result less than it seems is named in the same breath.
+//! No difference is claimed without five samples a side, when the interval that is printed beside it includes 1, or when a
+//! rank test gives it a probability of 5 % or more by chance; whatever makes the result less than it seems is named in the
+//! same breath.
 
 use super::Report;
 use crate::experiment::ArmResult;
@@ -69,15 +70,21 @@ fn compare(report: &Report<'_>, base: &ArmResult, head: &ArmResult) -> String {
 
 fn said(interval: &Interval, p: f64, base: &str) -> String {
     let Interval { low, middle, high, n } = interval;
+    let word = direction(interval, p);
     let numbers = format!("{middle:.2} times the time of {base}, 95 % interval {low:.2} to {high:.2}, n {n}");
     let numbers = match within(interval, NARROW) {
         _ if interval.n < LEAST_PAIRS => numbers,
         verdict => format!("{numbers}; within 2 %: {}", verdict.name()),
     };
+    format!("{word} {numbers}")
+}
+
+/// Returns what the interval says of the second side: the pairs and the ranks must both tell the sides apart.
+fn direction(interval: &Interval, p: f64) -> &'static str {
     match () {
-        () if p >= CHANCE => format!("shows no difference: ~ {numbers}"),
-        () if *middle < 1.0 => format!("is faster: {numbers}"),
-        () => format!("is slower: {numbers}"),
+        () if p < CHANCE && interval.high < 1.0 => "is faster:",
+        () if p < CHANCE && interval.low > 1.0 => "is slower:",
+        () => "shows no difference: ~",
     }
 }
 
@@ -103,4 +110,33 @@ fn shares(report: &Report<'_>) -> Vec<String> {
     noted
         .map(|class| format!("{} explains {:.1} % of the faults, above 1 %", class.name(), checks.share(class) * 100.0))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(low: f64, high: f64) -> Interval {
+        Interval { low, middle: f64::midpoint(low, high), high, n: 9 }
+    }
+
+    #[test]
+    fn an_interval_that_includes_1_shows_no_difference_whatever_the_ranks_say() {
+        for (low, high) in [(0.99, 1.2), (0.8, 1.01), (1.0, 1.3), (0.7, 1.0)] {
+            assert_eq!(direction(&interval(low, high), 0.001), "shows no difference: ~");
+        }
+    }
+
+    #[test]
+    fn an_interval_beside_1_says_on_which_side_unless_the_ranks_may_be_chance() {
+        assert_eq!(direction(&interval(1.01, 1.2), 0.04), "is slower:");
+        assert_eq!(direction(&interval(0.8, 0.99), 0.04), "is faster:");
+        assert_eq!(direction(&interval(1.01, 1.2), 0.05), "shows no difference: ~");
+    }
+
+    #[test]
+    fn the_sentence_names_the_direction_and_the_interval() {
+        let said = said(&interval(1.1, 1.3), 0.01, "mmap-sem");
+        assert_eq!(said, "is slower: 1.20 times the time of mmap-sem, 95 % interval 1.10 to 1.30, n 9");
+    }
 }
