@@ -304,6 +304,12 @@ unsafe impl Platform for Count {
     fn guest_exit() {
         Native::guest_exit();
     }
+    fn owned_cpu() -> Option<usize> {
+        Native::owned_cpu()
+    }
+    fn is_idle(cpu: usize) -> bool {
+        Native::is_idle(cpu)
+    }
     fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
         Native::shoot_down(targets, is_drained);
     }

@@ -60,6 +60,11 @@ pub unsafe trait Platform:
     /// Ends the use of translations on this CPU.
     fn guest_exit();
 
+    /// Returns the CPU that the calling thread owns; nothing for one that has given its slot up, as one that ends by a panic may have.
+    fn owned_cpu() -> Option<usize>;
+    /// Says whether a CPU has no owner: all its threads sleep, compute or have ended. A hint: one may take it at any time.
+    fn is_idle(cpu: usize) -> bool;
+
     /// Waits until no CPU of `targets` can still use a translation that its published request takes away.
     ///
     /// Called after the requests are in the targets' queues. `is_drained(cpu)` says whether that CPU has served its

@@ -155,6 +155,12 @@ unsafe impl<P: Platform> Platform for Watched<P> {
     fn guest_exit() {
         P::guest_exit();
     }
+    fn owned_cpu() -> Option<usize> {
+        P::owned_cpu()
+    }
+    fn is_idle(cpu: usize) -> bool {
+        P::is_idle(cpu)
+    }
     fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
         P::shoot_down(targets, is_drained);
     }

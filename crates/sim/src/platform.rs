@@ -91,6 +91,12 @@ unsafe impl Platform for Sim {
         engine::guest_exit();
         engine::after_guest();
     }
+    fn owned_cpu() -> Option<usize> {
+        engine::owned_cpu()
+    }
+    fn is_idle(cpu: usize) -> bool {
+        engine::is_idle(cpu)
+    }
     fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
         engine::shoot_down(targets, is_drained);
     }

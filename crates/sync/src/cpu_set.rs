@@ -11,6 +11,9 @@
 //! read the entry                 snapshot()
 //! ```
 //! Forbidden: T reads the old entry and S misses T. Model: `tests/models/cpu_set.rs`.
+//!
+//! A member is removed by itself, or by another that knows that T looks at the set again before it next reads an entry
+//! (`vm`'s `shootdown` says how it knows).
 
 use faultless_platform::{Atomic, AtomicInteger, CpuSet, MAX_CPUS, Ordering, Processor};
 
@@ -34,7 +37,7 @@ impl<P: Processor> AtomicCpuSet<P> {
     #[inline]
     pub fn insert(&self, cpu: usize) -> bool {
         let (word, bit) = self.place(cpu);
-        // Relaxed: the caller's fence orders the set (module table). Only T itself removes T while it may be reading.
+        // Relaxed: the caller's fence orders the set (module table).
         word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 

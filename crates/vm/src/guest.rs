@@ -213,6 +213,7 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         space.users().insert(cpu);
         if P::guest_enter() {
             space.vm().cpus().drain(cpu);
+            space.vm().cpus().rejoin(cpu, space.users());
         }
         let found = translate(space, cpu, address, access);
         let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
@@ -240,6 +241,10 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
 
 impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
     fn drop(&mut self) {
+        // Without a CPU, whoever finds the one that it had idle takes that out of the set.
+        if let Some(cpu) = P::owned_cpu() {
+            self.space.vm().cpus().leave(cpu, self.space.users(), self.space.id());
+        }
         self.space.remove_user();
     }
 }

@@ -9,6 +9,23 @@
 //! # Invariants
 //! * I1 a CPU's TLB is touched by its owner only, in guest or while draining.
 //! * I2 a CPU is in its space's set before it walks the space's tables; the set is read after the entries were cleared.
+//! * I3 a CPU that is not in a space's set has no translation of it, or is asked to forget all of them before it next uses any.
+//!
+//! # How a CPU leaves a space's set
+//! A thread that leaves the space takes its CPU out itself, after the CPU has forgotten the space ([`Cpus::leave`]). A CPU
+//! that nobody owns any more is asked once more and then taken out by whoever asked (Linux: a CPU in lazy TLB mode):
+//! ```text
+//! CPU T                                   CPU S
+//! T in the set? join                      clears the entry; fence; reads the set: T
+//! guest: state, fence, pending?           asks T by its inbox; pending; fence; T is not in guest
+//!   drain: lock, forget, unlock           lock T's inbox; the request is still there?
+//!   T in the set? join, fence               ask T to forget the whole space; take T out
+//! walk, access                            unlock
+//! ```
+//! S's request is still there, so T's next fence comes after S's: T finds it pending and drains, after S, and joins again.
+//! Was it gone, T has been in guest since, may rely on the set as it saw it, and stays. Forbidden: T walks, and is neither in
+//! the set nor asked. Model: `a_cpu_that_was_let_go_comes_back_seen` in `sync/tests/models/cpu_set.rs`; explored by
+//! `faultless check schedules`; witness: `tests/shootdown.rs`.
 
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
@@ -23,7 +40,19 @@ const INBOX: usize = 16;
 #[derive(Clone, Copy)]
 struct Request {
     space: SpaceId,
-    range: PageRange,
+    /// Nothing means the whole space.
+    range: Option<PageRange>,
+    /// The CPU that asks: one request at a time.
+    asker: usize,
+}
+
+impl Request {
+    fn serve(&self, tlb: &mut Tlb) {
+        match self.range {
+            Some(range) => tlb.invalidate(self.space, range),
+            None => tlb.invalidate_space(self.space),
+        }
+    }
 }
 
 /// What others want a CPU to forget.
@@ -47,10 +76,25 @@ impl Inbox {
         if self.is_overflown {
             tlb.invalidate_all();
         } else {
-            self.requests[..self.len].iter().flatten().for_each(|request| tlb.invalidate(request.space, request.range));
+            self.requests[..self.len].iter().flatten().for_each(|request| request.serve(tlb));
         }
         self.len = 0;
         self.is_overflown = false;
+    }
+
+    /// Makes all requests of a space one that is about all of it, if the asker's is among them: then the CPU has not drained
+    /// since it was asked. Says whether it did; one that is lost in an overflow is taken for drained.
+    fn widen(&mut self, space: SpaceId, asker: usize) -> bool {
+        let is_of_space = |request: &Request| request.space == space;
+        let mut of_space = self.requests[..self.len].iter().flatten().filter(|request| is_of_space(request));
+        if self.is_overflown || !of_space.any(|request| request.asker == asker) {
+            return false;
+        }
+        let all = core::mem::replace(&mut self.requests, [None; INBOX]);
+        let others = all.into_iter().flatten().filter(|request| !is_of_space(request));
+        let kept = others.chain([Request { space, range: None, asker }]);
+        self.len = self.requests.iter_mut().zip(kept).map(|(place, request)| *place = Some(request)).count();
+        true
     }
 }
 
@@ -112,7 +156,36 @@ impl<P: Platform> Cpus<P> {
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
         if !targets.is_empty() {
             events.note(Event::TlbShootdown, range.start());
-            self.ask(&targets, Request { space, range });
+            self.ask(&targets, Request { space, range: Some(range), asker: me });
+            targets.iter().filter(|&cpu| P::is_idle(cpu)).for_each(|cpu| self.let_go(cpu, users, space, me));
+        }
+    }
+
+    /// Takes a CPU that nobody owns out of a space's set, unless somebody has come to use it since `asker` asked (I3).
+    #[cold]
+    fn let_go(&self, cpu: usize, users: &AtomicCpuSet<P>, space: SpaceId, asker: usize) {
+        let mut inbox = self.cpus.get(cpu).inbox.lock();
+        if inbox.widen(space, asker) {
+            // Under the inbox's lock, which the CPU takes before it looks at the set again.
+            users.remove(cpu);
+        }
+    }
+
+    /// Makes the calling thread's CPU a member of a space's set again, after it has drained its inbox in guest.
+    #[cold]
+    pub(crate) fn rejoin(&self, cpu: usize, users: &AtomicCpuSet<P>) {
+        if users.insert(cpu) {
+            // ORDER: as the fence in `guest_enter`, which came before (I2): pairs with the one in `shoot_down`.
+            P::fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the calling thread's CPU out of the set of a space that the thread leaves.
+    pub(crate) fn leave(&self, cpu: usize, users: &AtomicCpuSet<P>, space: SpaceId) {
+        if users.contains(cpu) {
+            // SAFETY: this thread owns the CPU and is in kernel state.
+            unsafe { self.with_tlb(cpu, |tlb| tlb.invalidate_space(space)) };
+            users.remove(cpu);
         }
     }
 

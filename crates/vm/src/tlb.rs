@@ -71,6 +71,11 @@ impl Tlb {
         }
     }
 
+    /// Forgets what it knows of `space`.
+    pub fn invalidate_space(&mut self, space: SpaceId) {
+        self.forget(|slot| slot.space == space);
+    }
+
     /// Forgets everything.
     pub fn invalidate_all(&mut self) {
         self.forget(|_| true);

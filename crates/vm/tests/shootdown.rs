@@ -13,7 +13,7 @@
 mod world;
 
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::{Processor, Threads};
+use faultless_platform::{Platform, Processor, Threads};
 use faultless_vm::{AccessError, Advice, AreaFlags, Event, Guest, Limits, PAGE};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use world::{RW, Tested, World, anonymous};
@@ -155,4 +155,105 @@ for_each_design!(a_copy_on_write_is_seen_by_all_threads_at_once, D, {
     machine.attach(|| world.check("invariants"));
     machine.attach(|| drop(space));
     machine.attach(|| drop(world));
+});
+
+/// Runs two threads that meet in one space: the first gets the world, the second leaves or sleeps as it is told.
+fn beside<D: Tested>(
+    first: impl Fn(&World<D>, &faultless_vm::SpaceRef<'_, Native, D>) + Sync,
+    second: impl Fn(&Guest<'_, Native, D>) + Sync,
+    after: impl Fn() + Sync,
+) {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(2);
+    let world = machine.attach(|| World::<D>::new(&region, 2));
+    let space = machine.attach(|| world.vm.create_space(Limits::default()).expect("room"));
+    Native::run(&machine, 2, &|thread| {
+        Native::enter();
+        if thread == 0 {
+            first(&world, &space);
+        } else {
+            let guest = Guest::new(&space);
+            second(&guest);
+            drop(guest);
+            after();
+        }
+        Native::leave();
+    });
+    machine.attach(|| world.check("invariants"));
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(world));
+}
+
+/// Maps, stores and unmaps so often; returns how many shootdowns that took.
+fn shootdowns<D: Tested>(world: &World<D>, guest: &Guest<'_, Native, D>, rounds: u64) -> u64 {
+    let before = world.vm.events().total(Event::TlbShootdown);
+    for round in 1..=rounds {
+        let at = BASE + round * 16 * PAGE;
+        guest.space().mmap(&anonymous(Some(at), PAGE)).expect("room");
+        guest.store(at, round).expect("mapped");
+        guest.space().munmap(at, PAGE).expect("valid");
+    }
+    world.vm.events().total(Event::TlbShootdown) - before
+}
+
+fn store_when_mapped<D: Tested>(guest: &Guest<'_, Native, D>) {
+    while guest.store(BASE, 1).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+for_each_design!(a_cpu_whose_program_sleeps_is_asked_once, D, {
+    let (sleeper, may_wake) = (AtomicU64::new(0), faultless_sync::Event::<Native>::new());
+    beside::<D>(
+        |world, space| {
+            let guest = Guest::new(space);
+            space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
+            Native::spin_until(|| sleeper.load(Ordering::SeqCst) != 0);
+            let cpu = sleeper.load(Ordering::SeqCst) as usize - 1;
+            Native::spin_until(|| Native::is_idle(cpu));
+            assert_eq!(shootdowns(world, &guest, 20), 1, "the sleeper's CPU is asked again and again");
+            assert!(!space.users().contains(cpu));
+            space.munmap(BASE, PAGE).expect("valid");
+            may_wake.set();
+        },
+        |guest| {
+            store_when_mapped(guest);
+            sleeper.store(Native::cpu() as u64 + 1, Ordering::SeqCst);
+            may_wake.wait();
+            assert!(guest.load(BASE).is_err(), "what was unmapped meanwhile is still known");
+        },
+        || (),
+    );
+});
+
+for_each_design!(a_cpu_whose_program_has_left_the_space_is_not_asked, D, {
+    let stage = AtomicU64::new(0);
+    beside::<D>(
+        |world, space| {
+            let guest = Guest::new(space);
+            space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
+            Native::spin_until(|| stage.load(Ordering::SeqCst) == 1);
+            assert_eq!(shootdowns(world, &guest, 20), 0, "the CPU of a thread that left is still asked");
+            stage.store(2, Ordering::SeqCst);
+        },
+        store_when_mapped,
+        || {
+            stage.store(1, Ordering::SeqCst);
+            Native::spin_until(|| stage.load(Ordering::SeqCst) == 2);
+        },
+    );
+});
+
+for_each_design!(a_cpu_that_is_given_up_and_taken_again_has_no_old_translation, D, {
+    witness::<D>(
+        |guest| {
+            let is_mapped = guest.load(BASE).is_ok();
+            Native::leave();
+            std::thread::yield_now();
+            Native::enter();
+            is_mapped && guest.load(BASE).is_ok()
+        },
+        |_, space| space.munmap(BASE, PAGE).expect("valid"),
+        |_, space| assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(BASE)),
+    );
 });

@@ -117,6 +117,11 @@ impl Machine {
         self.slots.get(cpu).state.store(KERNEL, Ordering::Release);
     }
 
+    pub(super) fn is_idle(&self, cpu: usize) -> bool {
+        // Relaxed: a hint.
+        self.slots.get(cpu).state.load(Ordering::Relaxed) == FREE
+    }
+
     pub(super) fn shoot_down(&self, me: usize, targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
         for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
             self.slots.get(cpu).is_pending.store(true, Ordering::Relaxed);

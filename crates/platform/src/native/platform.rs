@@ -165,6 +165,14 @@ unsafe impl Platform for Native {
         machine().guest_exit(Self::cpu());
     }
 
+    fn owned_cpu() -> Option<usize> {
+        Some(context::with(|context| context.cpu.get())).filter(|&cpu| cpu != context::NO_CPU)
+    }
+
+    fn is_idle(cpu: usize) -> bool {
+        machine().is_idle(cpu)
+    }
+
     fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
         machine().shoot_down(Self::cpu(), targets, is_drained);
     }

@@ -188,6 +188,16 @@ impl Drop for Borrowed {
     }
 }
 
+/// Returns the running thread's CPU, if it owns one.
+pub(crate) fn owned_cpu() -> Option<usize> {
+    step(|engine| (engine.cpu != NO_CPU).then(|| usize::from(engine.cpu)))
+}
+
+/// Says whether nobody owns a CPU.
+pub(crate) fn is_idle(cpu: usize) -> bool {
+    step(|engine| engine.cpus[cpu].owner.is_none())
+}
+
 /// Returns the running thread's CPU.
 #[inline]
 pub(crate) fn cpu() -> usize {

@@ -180,6 +180,15 @@ unsafe impl Platform for Explore {
             engine.tick();
         });
     }
+    fn owned_cpu() -> Option<usize> {
+        engine::inside(|engine| engine.cpu())
+    }
+    fn is_idle(cpu: usize) -> bool {
+        engine::inside(|engine| {
+            engine.tick();
+            engine.table.borrow().is_idle(cpu)
+        })
+    }
     #[track_caller]
     fn shoot_down(targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
         let place = Location::caller();

@@ -134,6 +134,10 @@ impl Table {
         !self.line.is_empty()
     }
 
+    pub(super) fn is_idle(&self, cpu: usize) -> bool {
+        self.owners[cpu].is_none()
+    }
+
     pub(super) fn is_guest(&self, cpu: usize) -> bool {
         self.is_guest[cpu]
     }

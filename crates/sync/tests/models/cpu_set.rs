@@ -1,9 +1,10 @@
-//! The CPU set: whoever takes an entry away sees the CPU that still used it, given the fences of both.
+//! The CPU set: whoever takes an entry away sees the CPU that still used it, given the fences of both; and sees one that was
+//! taken out of the set and came back.
 
 use crate::race;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::AtomicCpuSet;
+use faultless_sync::{AtomicCpuSet, SpinMutex};
 
 type Flag = <Loom as Processor>::AtomicU32;
 
@@ -37,6 +38,60 @@ fn take_away(space: &Space) {
 pub fn nobody_uses_an_entry_unseen() {
     race(None, space, [use_entry, take_away], |space| {
         let outcome = [&space.has_used, &space.has_missed].map(|flag| flag.load(Ordering::Relaxed));
+        assert_ne!(outcome, [1, 1], "used, and missed");
+    });
+}
+
+/// A CPU that somebody takes out of the set, as `vm`'s `shootdown` does: an inbox beside the set.
+struct Asked {
+    space: Space,
+    inbox: SpinMutex<Loom, bool>,
+    is_guest: Flag,
+    is_pending: Flag,
+}
+
+fn asked() -> Asked {
+    let [is_guest, is_pending] = core::array::from_fn(|_| Flag::new(0));
+    let space = space();
+    space.set.insert(0);
+    Asked { space, inbox: SpinMutex::new(false), is_guest, is_pending }
+}
+
+/// CPU 0 comes into guest, where it stays.
+fn come_back(world: &Asked) {
+    world.space.set.insert(0);
+    world.is_guest.store(1, Ordering::Relaxed);
+    // ORDER: pairs with the fences in `let_go`.
+    Loom::fence(Ordering::SeqCst);
+    if world.is_pending.load(Ordering::Relaxed) == 1 {
+        *world.inbox.lock() = false;
+        if world.space.set.insert(0) {
+            // ORDER: pairs with the second fence in `let_go`.
+            Loom::fence(Ordering::SeqCst);
+        }
+    }
+    world.space.has_used.store(world.space.is_mapped.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// CPU 1 asks CPU 0, takes it out of the set if it may, and then takes an entry away.
+fn let_go(world: &Asked) {
+    *world.inbox.lock() = true;
+    world.is_pending.store(1, Ordering::Relaxed);
+    // ORDER: pairs with the fence in `come_back`.
+    Loom::fence(Ordering::SeqCst);
+    if world.is_guest.load(Ordering::Relaxed) == 0 {
+        let is_undrained = world.inbox.lock();
+        if *is_undrained {
+            world.space.set.remove(0);
+        }
+    }
+    take_away(&world.space);
+}
+
+#[test]
+pub fn a_cpu_that_was_let_go_comes_back_seen() {
+    race(None, asked, [come_back, let_go], |world| {
+        let outcome = [&world.space.has_used, &world.space.has_missed].map(|flag| flag.load(Ordering::Relaxed));
         assert_ne!(outcome, [1, 1], "used, and missed");
     });
 }
