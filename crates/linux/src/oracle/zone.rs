@@ -55,7 +55,7 @@ impl Zone {
         // Lengths are rounded up to pages; ranges that wrap are refused, or empty.
         let len = len_bytes.checked_next_multiple_of(PAGE).filter(|&len| start.checked_add(len).is_some());
         let Some(len) = len else { return Harm::None };
-        let last = start + len.max(1) - 1;
+        let last = start + len.saturating_sub(1);
         if start >= USER_END || last >= USER_END && beyond == Beyond::Refused {
             return Harm::None;
         }
@@ -92,6 +92,7 @@ mod tests {
         assert_eq!(Zone::harm(last, 1 << 62, refused), Harm::None);
         assert_ne!(Zone::harm(last, 1 << 62, partial), Harm::None);
         assert_eq!(Zone::harm(USER_END, 1, partial), Harm::None);
+        assert_eq!(Zone::harm(u64::MAX, 0, partial), Harm::None);
         assert_ne!(Zone::harm(last, 1 << 46, refused), Harm::None);
     }
 }
