@@ -108,7 +108,7 @@ pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(),
     });
     result?;
     vm.for_each_object(|object| {
-        object.tables().for_each_table(vm.memory(), &mut |_, table| {
+        object.for_each_table(vm.memory(), &mut |table| {
             census.note_table(table);
         });
         object.for_each_frame(vm.memory(), &mut |pfn| census.hold(pfn));
@@ -236,9 +236,8 @@ fn check_owner<P: Platform, D: Design<P>>(
             return Ok(());
         };
         // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
-        let leaf = unsafe { object.as_ref() }.tables().walk(memory, offset.wrapping_mul(PAGE));
-        let own = leaf.map_or(Entry::EMPTY, |leaf| leaf.entry());
-        ensure!(2, own.holds_frame() && own.pfn() == pfn, "{address:#x} maps {pfn}, which its object has not there");
+        let own = unsafe { object.as_ref() }.frame_of(memory, offset);
+        ensure!(2, own == Some(pfn), "{address:#x} maps {pfn}, which its object has not there");
         return Ok(());
     }
     ensure!(2, !view.flags.contains(AreaFlags::SHARED), "{address:#x}: a private frame {pfn} in a shared area");

@@ -1,4 +1,4 @@
-//! Four levels of page tables, x86-64's shape.
+//! Page tables, x86-64's shape: four levels for a space, and for what an object keeps there.
 //!
 //! # Guarantee
 //! Tables are frames, entries are the hardware's bits ([`Entry`]), and a walk takes no lock. Missing tables are added
@@ -22,11 +22,11 @@ use faultless_platform::{Atomic, InPlace, Ordering, Platform};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 512;
-/// Levels: 4 is the root, 1 the leaf.
+/// Levels of a space: 4 is the root, 1 the leaf.
 pub const LEVELS: u32 = 4;
 
-/// A tree of tables, by its root.
-pub struct Tables<P: Platform> {
+/// A tree of tables, by its root; `HEIGHT` is the root's level.
+pub struct Tables<P: Platform, const HEIGHT: u32 = LEVELS> {
     root: Pfn,
     platform: PhantomData<fn() -> P>,
 }
@@ -57,6 +57,11 @@ impl<P: Platform> Leaf<'_, P> {
     }
 }
 
+/// Returns the first address behind those of a tree of so many levels; of those of 64 bits only the lower half counts.
+pub(crate) const fn reach(height: u32) -> u64 {
+    if height < 6 { span(height + 1) } else { 1 << 63 }
+}
+
 /// Returns the bytes that one entry of a level spans.
 #[inline]
 const fn span(level: u32) -> u64 {
@@ -83,15 +88,31 @@ fn entry_for<P: Platform>(memory: &Memory<P>, table: Pfn, level: u32, address: u
     entry_at(memory, table, (address / span(level)) as usize % ENTRIES)
 }
 
-fn load<P: Platform>(slot: &P::AtomicU64) -> Entry {
+pub(crate) fn load<P: Platform>(slot: &P::AtomicU64) -> Entry {
     // ORDER: Acquire pairs with the Release that installed a table: its zeroed entries are seen.
     Entry::from_bits(slot.load(Ordering::Acquire))
 }
 
 impl<P: Platform> Tables<P> {
+    /// Returns the entry of `address` in its leaf table.
+    #[inline]
+    pub fn leaf_slot(memory: &Memory<P>, table: Pfn, address: u64) -> &P::AtomicU64 {
+        entry_for(memory, table, 1, address)
+    }
+}
+
+impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
+    /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
+    const END: u64 = reach(HEIGHT);
+
     /// Returns an empty tree.
     pub fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
-        Ok(Self { root: frames::alloc_zeroed(memory, Kind::Table)?, platform: PhantomData })
+        Ok(Self::at(frames::alloc_zeroed(memory, Kind::Table)?))
+    }
+
+    /// Returns the tree that has this root.
+    pub(crate) fn at(root: Pfn) -> Self {
+        Self { root, platform: PhantomData }
     }
 
     /// Returns the root table's frame.
@@ -105,7 +126,7 @@ impl<P: Platform> Tables<P> {
     #[inline]
     pub fn walk<'a>(&self, memory: &'a Memory<P>, address: u64) -> Option<Leaf<'a, P>> {
         let mut table = self.root;
-        let mut level = LEVELS;
+        let mut level = HEIGHT;
         loop {
             let slot = entry_for(memory, table, level, address);
             let entry = load::<P>(slot);
@@ -126,7 +147,7 @@ impl<P: Platform> Tables<P> {
             return Ok(leaf);
         }
         let mut table = self.root;
-        for level in (2..=LEVELS).rev() {
+        for level in (2..=HEIGHT).rev() {
             let slot = entry_for(memory, table, level, address);
             let entry = load::<P>(slot);
             table = if entry.is_present() { entry.pfn() } else { Self::install(memory, slot)? };
@@ -140,7 +161,7 @@ impl<P: Platform> Tables<P> {
 
     /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
     #[cold]
-    fn install(memory: &Memory<P>, slot: &P::AtomicU64) -> Result<Pfn, OutOfFrames> {
+    pub(crate) fn install(memory: &Memory<P>, slot: &P::AtomicU64) -> Result<Pfn, OutOfFrames> {
         let table = frames::alloc_zeroed(memory, Kind::Table)?;
         let entry = Entry::table(table).bits();
         // ORDER: Release pairs with the Acquire in `load`; Acquire on failure, to walk into the winner's table.
@@ -155,7 +176,7 @@ impl<P: Platform> Tables<P> {
 
     /// Visits the leaf tables that cover a part of `range`, with that part; the visit may stop by `false`.
     pub fn for_each_leaf(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
-        Self::descend(memory, self.root, LEVELS, range, visit);
+        Self::descend(memory, self.root, HEIGHT, range, visit);
     }
 
     fn descend(
@@ -182,7 +203,7 @@ impl<P: Platform> Tables<P> {
     pub fn for_each_mapped(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
         self.for_each_leaf(memory, range, &mut |table, part| {
             for address in part.step_by(crate::addr::PAGE as usize) {
-                let entry = load::<P>(Self::leaf_slot(memory, table, address));
+                let entry = load::<P>(entry_for(memory, table, 1, address));
                 if !entry.is_empty() {
                     visit(address, entry);
                 }
@@ -191,17 +212,11 @@ impl<P: Platform> Tables<P> {
         });
     }
 
-    /// Returns the entry of `address` in its leaf table.
-    #[inline]
-    pub fn leaf_slot(memory: &Memory<P>, table: Pfn, address: u64) -> &P::AtomicU64 {
-        entry_for(memory, table, 1, address)
-    }
-
     /// Takes tables that touch `range` and lie wholly inside `hole`, in which nothing is mapped, out of the tree (I1).
     ///
     /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
     pub fn free_empty(&self, memory: &Memory<P>, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
-        Self::prune(memory, self.root, LEVELS, &range, &hole, taken);
+        Self::prune(memory, self.root, HEIGHT, &range, &hole, taken);
     }
 
     fn prune(
@@ -239,7 +254,7 @@ impl<P: Platform> Tables<P> {
 
     /// Frees all tables of a tree that nobody else can reach, after `drop_entry` for each leaf entry that holds a frame.
     pub fn free_all(&self, memory: &Memory<P>, drop_entry: &mut dyn FnMut(Entry)) {
-        let all = 0..span(LEVELS) * ENTRIES as u64;
+        let all = 0..Self::END;
         self.for_each_mapped(memory, all.clone(), &mut |_, entry| drop_entry(entry));
         self.free_empty(memory, all.clone(), all, &mut |table| {
             frames::put(memory, table);
@@ -254,11 +269,11 @@ impl<P: Platform> Tables<P> {
 
     /// Visits all tables: the addresses that each spans, and its frame.
     pub fn for_each_table(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
-        Self::visit_tables(memory, self.root, LEVELS, 0, visit);
+        Self::visit_tables(memory, self.root, HEIGHT, 0, visit);
     }
 
     fn visit_tables(memory: &Memory<P>, table: Pfn, level: u32, start: u64, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
-        visit(start..start + span(level + 1), table);
+        visit(start..if level < HEIGHT { start + span(level + 1) } else { Self::END }, table);
         if level == 1 {
             return;
         }

@@ -5,8 +5,9 @@ mod world;
 use faultless_platform::native::Native;
 use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits, MapRequest, ObjectHandle,
-    ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, WriteNotice, ZeroSource,
+    AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits, MAX_OBJECT_BYTES, MapRequest,
+    ObjectHandle, ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest,
+    WriteNotice, ZeroSource,
 };
 use world::{RW, Tested, World, anonymous, lines};
 
@@ -573,6 +574,38 @@ fn mapping<'a>(object: &'a ObjectHandle<'a, Native>, at: u64, offset: u64, flags
     let (placement, len_bytes) = (Placement::Fixed(at), 4 * PAGE);
     MapRequest { placement, len_bytes, flags, backing, populate: Populate::OnFault }
 }
+
+for_each_design!(the_longest_object_has_a_place_for_each_page, D, {
+    /// First page that four levels of tables don't span.
+    const FAR: u64 = 1 << 36;
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let spec = ObjectSpec { identity: 9, size_bytes: 0, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = world.vm.create_object(&spec).expect("room");
+        assert!(world.vm.truncate(&object, MAX_OBJECT_BYTES + 1).is_err());
+        world.vm.truncate(&object, MAX_OBJECT_BYTES).expect("as long as Linux's longest");
+        let last = MAX_OBJECT_BYTES / PAGE - 4;
+        for (place, first) in [FAR - 2, last].into_iter().enumerate() {
+            let at = BASE + place as u64 * 0x100_0000;
+            space.mmap(&mapping(&object, at, first, RW | AreaFlags::SHARED)).expect("room");
+            space.mmap(&mapping(&object, at + 0x10_0000, first, AreaFlags::READ)).expect("room");
+            for page in 0..4 {
+                let number = 10 * place as u64 + page;
+                guest.store(at + page * PAGE, number).expect("writable");
+                assert_eq!(guest.load(at + 0x10_0000 + page * PAGE).expect("mapped").0, number);
+            }
+        }
+        world.check("pages on both sides");
+        world.vm.truncate(&object, FAR * PAGE).expect("shorter");
+        assert_eq!(guest.load(BASE + PAGE).expect("in the object").0, 1);
+        let behind = BASE + 2 * PAGE;
+        assert_eq!(guest.load(behind), Err(AccessError::NoPage { address: behind }));
+        world.vm.truncate(&object, MAX_OBJECT_BYTES).expect("longer");
+        assert_eq!(guest.load(behind).expect("in the object again").0, 0);
+        assert_eq!(guest.load(BASE + 0x100_0000).expect("in the object again").0, 0);
+    });
+});
 
 for_each_design!(private_stores_stay_private_and_shared_ones_reach_the_object, D, {
     with_world::<D>(|world| {

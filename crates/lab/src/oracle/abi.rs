@@ -43,6 +43,8 @@ pub(super) fn signal(error: &AccessError) -> Outcome {
 pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
     let space = process.guest.space();
     let [a, b, c, d, e, _] = op.args;
+    // Where the kernel's parameter is an int, the upper half of the register is not looked at.
+    let int = |arg: u64| arg as u32;
     match op.call {
         Call::Mmap => mmap(process, op),
         Call::Munmap => done(space.munmap(a, b)),
@@ -50,14 +52,21 @@ pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, o
         Call::Mremap => mremap(process, op),
         Call::Madvise => madvise(process, a, b, c),
         Call::Mincore => mincore(process, op),
-        Call::Msync if c & !7 != 0 => Err(libc::EINVAL),
-        Call::Msync => done(space.msync(a, b, SyncFlags::from_bits_truncate(c as u32))),
+        Call::Msync => match SyncFlags::from_bits(int(c)) {
+            Some(flags) => done(space.msync(a, b, flags)),
+            None => Err(libc::EINVAL),
+        },
         Call::Mlock => done(space.mlock(a, b, PageLock::Lock)),
-        Call::Mlock2 if c & !1 != 0 => Err(libc::EINVAL),
-        Call::Mlock2 => done(space.mlock(a, b, if c == 1 { PageLock::LockOnFault } else { PageLock::Lock })),
+        Call::Mlock2 => match int(c) {
+            0 => done(space.mlock(a, b, PageLock::Lock)),
+            1 => done(space.mlock(a, b, PageLock::LockOnFault)),
+            _ => Err(libc::EINVAL),
+        },
         Call::Munlock => done(space.mlock(a, b, PageLock::Unlock)),
-        Call::Mlockall if a & !7 != 0 => Err(libc::EINVAL),
-        Call::Mlockall => done(space.mlock_all(LockAll::from_bits_truncate(a as u32))),
+        Call::Mlockall => match LockAll::from_bits(int(a)) {
+            Some(flags) => done(space.mlock_all(flags)),
+            None => Err(libc::EINVAL),
+        },
         Call::Munlockall => {
             space.munlock_all();
             Ok(0)

@@ -11,28 +11,28 @@
 //!   cut off once, or removed.
 //!
 //! # Shape
-//! The page cache is a tree of page tables (see [`Tables`]) from byte offset to frame, grown by compare-and-swap, so that
-//! lookups take no lock.
+//! The page cache (`cache`) is a tree of page tables from byte offset to frame, grown by compare-and-swap.
 
+mod cache;
 mod pool;
 mod read;
 mod removal;
 
+use cache::Cache;
 pub(crate) use pool::Pool;
 pub use pool::{ObjectHandle, ObjectRef};
 
 use crate::addr::PAGE;
 use crate::entry::{Entry, EntryFlags};
 use crate::frames;
-use crate::table::Tables;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
 use faultless_sync::SpinMutex;
 
-/// Largest byte offset of an object, exclusive: what four table levels span.
-pub const MAX_OBJECT_BYTES: u64 = 1 << 48;
+/// Length of the longest object, in bytes: the largest that a file of Linux has (tmpfs; `loff_t`).
+pub const MAX_OBJECT_BYTES: u64 = i64::MAX as u64;
 
 /// A page could not be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub struct Object<P: Platform> {
     identity: u64,
     source: &'static dyn PageSource,
     write_notice: WriteNotice,
-    pages: Tables<P>,
+    pages: Cache<P>,
 }
 
 // SAFETY: shared by design; `next_in_pool` is used under the pool's lock.
@@ -133,7 +133,7 @@ impl From<OutOfFrames> for PageError {
 }
 
 impl<P: Platform> Object<P> {
-    fn new(spec: &ObjectSpec, pages: Tables<P>) -> Self {
+    fn new(spec: &ObjectSpec, pages: Cache<P>) -> Self {
         Self {
             references: P::AtomicU32::new(1),
             next_in_pool: UnsafeCell::new(None),
@@ -242,15 +242,22 @@ impl<P: Platform> Object<P> {
 
     /// Visits the cached frames.
     pub(crate) fn for_each_frame(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
-        self.pages.for_each_mapped(memory, 0..MAX_OBJECT_BYTES, &mut |_, entry| {
+        self.pages.for_each_entry(memory, &mut |entry| {
             if entry.holds_frame() {
                 visit(entry.pfn());
             }
         });
     }
 
-    /// Returns the tree of cached pages.
-    pub(crate) fn tables(&self) -> &Tables<P> {
-        &self.pages
+    /// Visits the frames of the cache's tables.
+    pub(crate) fn for_each_table(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
+        self.pages.for_each_table(memory, visit);
+    }
+
+    /// Returns the frame that is cached for a page, if it is, while nobody changes the cache.
+    pub(crate) fn frame_of(&self, memory: &Memory<P>, page_index: u64) -> Option<Pfn> {
+        let offset = page_index.checked_mul(PAGE).filter(|&offset| offset < cache::END)?;
+        let entry = self.pages.walk(memory, offset)?.entry();
+        entry.holds_frame().then(|| entry.pfn())
     }
 }

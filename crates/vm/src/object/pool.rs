@@ -5,9 +5,9 @@
 //!   users hold ([`ObjectHandle`]) borrow the instance.
 //! * I2 the list's links are used under its lock.
 
+use super::cache::Cache;
 use super::{Object, ObjectSpec};
 use crate::frames;
-use crate::table::Tables;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{Memory, OutOfFrames, Slab};
@@ -36,8 +36,8 @@ impl<P: Platform> Pool<P> {
     /// # Safety
     /// The pool stays where it is, and outlives the last reference (I1).
     pub(crate) unsafe fn create(&self, spec: &ObjectSpec) -> Result<ObjectRef<P>, OutOfFrames> {
-        let pages = Tables::new(&self.memory)?;
-        let object = self.slab.alloc().inspect_err(|_| pages.free_root(&self.memory))?;
+        let pages = Cache::new(&self.memory)?;
+        let object = self.slab.alloc().inspect_err(|_| pages.free(&self.memory, &mut |_| ()))?;
         // SAFETY: the slab gave us room for an object.
         unsafe { object.write(Object::new(spec, pages)) };
         let mut first = self.first.lock();
@@ -83,7 +83,7 @@ impl<P: Platform> Pool<P> {
     fn end(&self, object: NonNull<Object<P>>) {
         self.unlink(object);
         // SAFETY: the last reference is gone, but the memory is still ours.
-        unsafe { object.as_ref() }.pages.free_all(&self.memory, &mut |entry| {
+        unsafe { object.as_ref() }.pages.free(&self.memory, &mut |entry| {
             if entry.holds_frame() {
                 frames::put(&self.memory, entry.pfn());
             }

@@ -16,7 +16,7 @@
 //! # Cost
 //! One look at each area of each space of the instance. No lock is held but the one of the space that is visited.
 
-use super::{MAX_OBJECT_BYTES, Object, ObjectHandle};
+use super::{MAX_OBJECT_BYTES, Object, ObjectHandle, cache};
 use crate::addr::{PAGE, is_page_aligned};
 use crate::design::Design;
 use crate::entry::Entry;
@@ -39,7 +39,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         let old = object.object.resize(size_bytes);
         if size_bytes < old {
             let first = size_bytes.next_multiple_of(PAGE);
-            self.remove(&object.object, first..MAX_OBJECT_BYTES, Removal::CutOff);
+            self.remove(&object.object, first..cache::END, Removal::CutOff);
         }
         if size_bytes <= old {
             // As Linux, also where the length stays: programs can store behind the end, up to the page's.
@@ -57,7 +57,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     pub(crate) fn punch_object(&self, object: &Object<P>, bytes: Range<u64>) -> Result<(), CallError> {
-        let inside = bytes.start.min(MAX_OBJECT_BYTES)..bytes.end.min(MAX_OBJECT_BYTES);
+        let inside = bytes.start.min(cache::END)..bytes.end.min(cache::END);
         object.prepare_holes(self.memory(), inside.clone())?;
         *object.removals.lock() += 1;
         self.remove(object, inside, Removal::Hole);
@@ -142,7 +142,6 @@ impl<P: Platform> Object<P> {
                     list = Some(entry.pfn());
                 }
             }
-            true
         });
         list
     }
