@@ -68,6 +68,6 @@ pub use core::sync::atomic::Ordering;
 pub use cpu_set::{CpuSet, MAX_CPUS};
 pub use irq::IrqOffGuard;
 pub use memory::{Access, Bulk, Entry, InterruptHandler, PAGE_BYTES, Platform};
-pub use padded::{CachePadded, OwnLine};
+pub use padded::CachePadded;
 pub use processor::{Event, Holding, LockId, Processor, ThreadToken};
 pub use threads::{StartError, Threads};

@@ -1,6 +1,6 @@
 //! Values on cache lines of their own.
 
-/// Keeps a value on lines that hold nothing else (128 bytes: x86 prefetches lines in pairs).
+/// Keeps a value on lines that hold nothing else (128 bytes: processors fetch lines in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(T);
@@ -29,25 +29,5 @@ impl<T> core::ops::DerefMut for CachePadded<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
-    }
-}
-
-/// Keeps a value on a line that holds nothing else, as [`CachePadded`] does; 64 bytes, for what there are many of.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct OwnLine<T>(T);
-
-impl<T> OwnLine<T> {
-    /// Wraps a value.
-    pub const fn new(value: T) -> Self {
-        Self(value)
-    }
-}
-
-impl<T> core::ops::Deref for OwnLine<T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
     }
 }

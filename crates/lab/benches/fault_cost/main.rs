@@ -6,7 +6,7 @@
 //!
 //! | part | promise |
 //! |---|---|
-//! | `zeroing` | a fault of page_fault1 costs at most twice what zeroing the same frames costs, in the same order; 128 MiB as published, and 8 MiB, which the caches hold and where zeroing is cheapest |
+//! | `zeroing` | a fault of page_fault1 costs at most twice what zeroing the same frames costs, in the same order and state of the caches (both come after a pass over the same frames); 128 MiB as published, and 8 MiB, which the caches hold and where zeroing is cheapest |
 //! | `alone` | one thread: no design more than 2 % slower than `mmap-sem` on page_fault1 and malloc1 |
 //! | `beside` | the same beside a thread that has touched memory of the space and sleeps |
 //! | `together` | two threads in one space reach 0.9 of what they reach in two spaces |

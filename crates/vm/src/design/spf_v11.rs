@@ -17,7 +17,7 @@ use crate::events::GiveUp;
 use crate::fault::Fault;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, OwnLine, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
 /// See the module.
@@ -30,12 +30,12 @@ pub enum V11 {}
 pub struct CountedArea<P: Platform> {
     pub(super) sequence: SeqCount<P>,
     /// One for the index, one for each fault that uses the area: not beside what faults only read.
-    references: OwnLine<P::AtomicU32>,
+    references: CachePadded<P::AtomicU32>,
 }
 
 impl<P: Platform> CountedArea<P> {
     pub(super) fn new() -> Self {
-        Self { sequence: SeqCount::new_in_write(), references: OwnLine::new(P::AtomicU32::new(1)) }
+        Self { sequence: SeqCount::new_in_write(), references: CachePadded::new(P::AtomicU32::new(1)) }
     }
 }
 

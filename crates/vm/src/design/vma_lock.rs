@@ -44,7 +44,7 @@ use crate::space::Space;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{OwnLine, Platform};
+use faultless_platform::{CachePadded, Platform};
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 
 /// See the module.
@@ -56,27 +56,27 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     type InstanceState = ();
     type SpaceState = ();
     /// Not beside what faults only read.
-    type AreaState = OwnLine<PerVmaLock<P>>;
+    type AreaState = CachePadded<PerVmaLock<P>>;
 
     fn new_instance_state(_: usize) {}
     fn new_space_state() {}
 
-    fn new_area_state() -> OwnLine<PerVmaLock<P>> {
-        OwnLine::new(PerVmaLock::new_locked())
+    fn new_area_state() -> CachePadded<PerVmaLock<P>> {
+        CachePadded::new(PerVmaLock::new_locked())
     }
 
     #[inline]
-    fn begin_change(area: &OwnLine<PerVmaLock<P>>) {
+    fn begin_change(area: &CachePadded<PerVmaLock<P>>) {
         area.write_lock();
     }
 
     #[inline]
-    fn end_change(area: &OwnLine<PerVmaLock<P>>) {
+    fn end_change(area: &CachePadded<PerVmaLock<P>>) {
         area.write_unlock();
     }
 
     #[inline]
-    fn end_change_unpublished(area: &OwnLine<PerVmaLock<P>>) {
+    fn end_change_unpublished(area: &CachePadded<PerVmaLock<P>>) {
         area.write_unlock_unpublished();
     }
 

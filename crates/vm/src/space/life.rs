@@ -226,7 +226,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 }
 
-/// Resident pages, counted by each CPU on its own line, in frames of the space's own.
+/// Resident pages, counted by each CPU on its own lines, in frames of the space's own.
 pub(super) struct Resident<P: Platform> {
     cells: Pfn,
     order: u8,
@@ -234,7 +234,8 @@ pub(super) struct Resident<P: Platform> {
     peak: P::AtomicU64,
 }
 
-const LINE_BYTES: usize = 64;
+/// Two lines: a processor that fetches one may fetch its neighbour with it.
+const LINE_BYTES: usize = 128;
 
 impl<P: Platform> Resident<P> {
     fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
