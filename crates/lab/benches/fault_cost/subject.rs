@@ -175,7 +175,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
 
     fn zeroing(&self, nr_pages: u64) -> Zeroing {
         self.machine.attach(|| {
-            let mut before = Vec::new();
+            let mut before: Vec<*mut u8> = Vec::new();
             for _ in 0..MOST_PASSES {
                 let (zeroing, frames) = self.fault_and_zero(nr_pages);
                 let nr_again = frames.iter().filter(|frame| before.binary_search(frame).is_ok()).count();
