@@ -121,6 +121,16 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "carry",
+        about: "pages that a child shares and that move, while stores make copies of them",
+        prologue: "m0-2+s0+s2+f",
+        nr_pages: 3,
+        menus: &["v0=2+V0=2", "s0+s0.1+l0", "s0+l2+s2"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 2],
+        ..PLAIN
+    },
+    World {
         name: "tables",
         about: "page tables that empty and fill",
         weight: 3,
