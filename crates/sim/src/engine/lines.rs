@@ -104,7 +104,8 @@ impl Index {
     }
 
     fn insert(&mut self, key: u64, value: u32) {
-        if self.len * 2 >= self.slots.len() {
+        // Three quarters full: a smaller table misses the host's caches less, and most probes stay within one of its lines.
+        if self.len * 4 >= self.slots.len() * 3 {
             self.grow();
         }
         if let Err(place) = self.find(key) {
