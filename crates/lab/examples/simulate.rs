@@ -1,9 +1,10 @@
-//! How fast a simulation is: `simulate MACHINE CPUS DESIGN WORKLOAD [DURATION_US] [SEED]`.
+//! How fast a simulation is: `simulate MACHINE|FILE CPUS DESIGN WORKLOAD [DURATION_US] [SEED]`.
 
 use faultless_lab::experiment::DEFAULT_SEMAPHORE;
 use faultless_lab::measure::{Job, Mode, once_simulated, shrunk};
+use faultless_lab::simulated;
 use faultless_lab::workloads;
-use faultless_sim::{LineAllocator, Spec};
+use faultless_sim::LineAllocator;
 use std::time::Instant;
 
 #[global_allocator]
@@ -13,7 +14,8 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let word = |place: usize, default: &str| words.get(place).cloned().unwrap_or(default.to_owned());
     let number = |place: usize, default: &str| word(place, default).parse::<u64>().expect("a number");
-    let machine = Spec::preset(&word(0, "skylake-192")).expect("a machine");
+    let choice = simulated::find(&word(0, "skylake-192")).expect("a machine");
+    let machine = choice.simulated().expect("a simulated machine").clone();
     let job = Job {
         spec: shrunk(workloads::Spec::parse(&word(3, "page_fault1")).expect("a workload")),
         design: word(2, "spf-v11"),

@@ -5,14 +5,14 @@
 //! accesses, read-modify-writes, fences, and writes to lines that another CPU uses. A test can hold them.
 //!
 //! # What counts as a shared write
-//! A store or read-modify-write of a 64-byte line that another slot has accessed by an atomic (or by
-//! [`Platform::touch`]) since the machine was made or [`Machine::forget`] was called. Plain accesses that nobody
-//! touches are not seen; neither are waits, of which every round counts as its atomics.
+//! A store or read-modify-write of a 64-byte line that another slot has accessed by an atomic since the machine was made or
+//! [`Machine::forget`] was called. Plain accesses are not seen, those named by [`Platform::touch`] included; neither are
+//! waits, of which every round counts as its atomics.
 
 use crate::native::{self, Native};
 use crate::{
-    Access, Atomic, AtomicInteger, Bulk, CpuSet, InPlace, InterruptHandler, Platform, Processor, StartError,
-    ThreadToken, Threads,
+    Atomic, AtomicInteger, Bulk, CpuSet, InPlace, InterruptHandler, Platform, Processor, StartError, ThreadToken,
+    Threads,
 };
 use core::cell::Cell;
 use core::ptr;
@@ -322,11 +322,6 @@ unsafe impl Platform for Count {
     }
     fn work(ns: u64) {
         Native::work(ns);
-    }
-    fn touch(address: *const u8, len_bytes: usize, access: Access) {
-        let kind = if access == Access::Write { Kind::Store } else { Kind::Load };
-        let lines = address.addr() / LINE_BYTES..=(address.addr() + len_bytes.max(1) - 1) / LINE_BYTES;
-        with_machine(|machine| lines.for_each(|line| machine.note(line * LINE_BYTES, kind)));
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
         // SAFETY: passed on as promised.

@@ -136,28 +136,41 @@ fn sleepers_are_woken_in_order_and_more_threads_than_cpus_take_turns() {
     assert_eq!(order.load(Ordering::Relaxed), 6);
 }
 
+/// How pages are filled.
+#[derive(Clone, Copy, Debug)]
+enum Filled {
+    Zeroed,
+    Copied,
+}
+
 /// Returns how long a round of filling so many pages takes on CPU 0 of `here`, when `filler` has filled them before.
-fn filling(nr_pages: usize, filler: usize) -> u64 {
+fn filling(nr_pages: usize, filler: usize, filled: Filled) -> u64 {
     let numbers = [
         ("memory.zero_warm_ns", 50.0),
         ("memory.zero_hot_ns", 20.0),
         ("memory.zero_cold_ns", 200.0),
+        ("memory.copy_hot_ns", 20.0),
+        ("memory.copy_warm_ns", 50.0),
+        ("memory.copy_cold_ns", 400.0),
         ("memory.cache_kib_per_core", 64.0),
         ("memory.cache_kib_per_complex", 1024.0),
     ];
     let spec = numbers.iter().fold(Spec::preset("here").expect("a preset"), |spec, &(key, value)| {
         spec.with_number(key, value, "a test").expect("a number")
     });
-    let region = vec![0_u128; nr_pages * 4096 / 16 + 256];
+    let region = vec![0_u128; (nr_pages + 2) * 4096 / 16];
     let base = region.as_ptr().addr().next_multiple_of(4096);
+    let kind = || match filled {
+        Filled::Zeroed => Bulk::Zero,
+        Filled::Copied => Bulk::CopyFrom((base + nr_pages * 4096) as *const u8),
+    };
     let (done, took) = (Word::new(0), Wide::new(0));
     let ran = isolate(|| {
         let machine = Machine::new(&spec, 2, 1).expect("two CPUs");
         Sim::run(&machine, 2, &|thread| {
             Sim::enter();
             // SAFETY: the pages lie in the region, and one thread at a time fills them.
-            let fill =
-                || (0..nr_pages).for_each(|page| unsafe { Sim::bulk((base + page * 4096) as *mut u8, Bulk::Zero) });
+            let fill = || (0..nr_pages).for_each(|page| unsafe { Sim::bulk((base + page * 4096) as *mut u8, kind()) });
             if thread == filler {
                 fill();
                 done.store(1, Ordering::Release);
@@ -179,9 +192,12 @@ fn filling(nr_pages: usize, filler: usize) -> u64 {
 #[test]
 fn a_page_costs_what_the_cache_says_in_which_it_lies() {
     let is_near = |ns: u64, wanted: u64| ns.abs_diff(wanted) <= wanted / 10 + 3;
-    for (nr_pages, filler, wanted) in [(8, 0, 20), (128, 0, 50), (8, 1, 50), (512, 0, 200)] {
-        let ns = filling(nr_pages, filler);
-        assert!(is_near(ns, wanted), "{nr_pages} pages that {filler} filled: {ns} ns, not {wanted}");
+    let zeroed = [(8, 0, 20), (128, 0, 50), (8, 1, 50), (512, 0, 200)].map(|case| (Filled::Zeroed, case));
+    // A copy's source takes room in the cache too.
+    let copied = [(7, 0, 20), (64, 0, 50), (128, 0, 400)].map(|case| (Filled::Copied, case));
+    for (filled, (nr_pages, filler, wanted)) in zeroed.into_iter().chain(copied) {
+        let ns = filling(nr_pages, filler, filled);
+        assert!(is_near(ns, wanted), "{nr_pages} pages that {filler} filled, {filled:?}: {ns} ns, not {wanted}");
     }
 }
 

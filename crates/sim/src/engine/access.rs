@@ -138,6 +138,11 @@ pub(crate) fn enter_kernel(entry: Entry) {
     });
 }
 
+/// Charges for the instructions of a change of areas.
+pub(crate) fn edit_areas() {
+    with(|engine| engine.clock += engine.costs.change * engine.pace / 1024);
+}
+
 impl Engine {
     #[inline(always)]
     fn begin(&mut self, address: usize, kind: Kind) -> Begun {

@@ -69,7 +69,7 @@ struct Page {
     fillings: Fillings,
 }
 
-/// How many pages a CPU has filled, and its complex.
+/// How many pages a CPU has filled or copied from, and its complex.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fillings {
     pub(super) of_cpu: u64,

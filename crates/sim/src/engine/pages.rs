@@ -19,6 +19,16 @@ pub(crate) enum Filling {
     Copy,
 }
 
+impl Filling {
+    /// Returns how many pages go through the caches.
+    fn pages(self) -> u64 {
+        match self {
+            Self::Zero => 1,
+            Self::Copy => 2,
+        }
+    }
+}
+
 /// Charges for filling the page at `address`; its lines are this CPU's then.
 pub(crate) fn bulk(address: usize, filling: Filling) {
     if with(|engine| engine.cpu != NO_CPU) != Some(true) {
@@ -38,7 +48,7 @@ pub(crate) fn forget(address: usize, len_bytes: usize) {
 impl Engine {
     fn fill(&mut self, address: usize, filling: Filling) {
         let clock = self.clock;
-        let now = self.count_filling();
+        let now = self.count_filling(filling);
         let before = self.lines.fill_page(address, self.cpu, now);
         let costs = if filling == Filling::Zero { &self.costs.zero } else { &self.costs.copy };
         if self.is_hot(&before, now) {
@@ -47,18 +57,19 @@ impl Engine {
             self.clock += costs.warm;
         } else {
             let cost = self.random.about(costs.cold);
-            let moved_at = self.move_page(if filling == Filling::Zero { 1 } else { 2 });
+            let moved_at = self.move_pages(filling.pages());
             self.clock = (clock + cost).max(moved_at);
         }
     }
 
-    fn count_filling(&mut self) -> Fillings {
+    /// Counts the pages that come into the caches: of a copy, its source too.
+    fn count_filling(&mut self, filling: Filling) -> Fillings {
         self.figures.pages_filled += 1;
         let here = self.here();
-        here.nr_fillings += 1;
+        here.nr_fillings += filling.pages();
         let of_cpu = here.nr_fillings;
         let of_complex = &mut self.complex_fillings[self.topology.complex(usize::from(self.cpu))];
-        *of_complex += 1;
+        *of_complex += filling.pages();
         Fillings { of_cpu, of_complex: *of_complex }
     }
 
@@ -72,7 +83,7 @@ impl Engine {
     }
 
     /// Takes the bus of this CPU's socket for so many pages; returns when they are through.
-    fn move_page(&mut self, pages: u64) -> u64 {
+    fn move_pages(&mut self, pages: u64) -> u64 {
         let bus = &mut self.buses[self.topology.socket(usize::from(self.cpu))];
         *bus = self.clock.max(*bus) + pages * self.costs.page_transfer;
         *bus

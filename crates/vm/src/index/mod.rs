@@ -92,7 +92,9 @@ impl<P: Platform, T> Index<P, T> {
         // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
         let root = NonNull::new(self.root.load(Ordering::Acquire))?;
         // SAFETY: callers are inside an RCU section, or hold the writers' lock (I3, I4).
-        Some(unsafe { root.as_ref() })
+        let root = unsafe { root.as_ref() };
+        root.touch();
+        Some(root)
     }
 }
 

@@ -49,6 +49,7 @@ impl<P: Platform> Node<P> {
             (&raw mut (*node).nr_slots).write(slots.len() as u16);
             (&raw mut (*node).slots).cast::<Slot>().copy_from_nonoverlapping(slots.as_ptr(), slots.len());
         }
+        P::touch(node.cast(), offset_of!(Self, slots) + size_of_val(slots), Access::Write);
     }
 
     /// Tells the platform that the part of the node that is in use is read.

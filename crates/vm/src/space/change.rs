@@ -22,7 +22,7 @@ use crate::object::ObjectRef;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Access, Atomic, Ordering, Platform};
 
 /// An area that stays or comes, with what it shall be.
 struct Piece<P: Platform, D: Design<P>> {
@@ -161,6 +161,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         new: Option<NewArea<P>>,
         reserve: Option<Reserve<'a, P, D>>,
     ) -> Result<Change<'a, P, D>, CallError> {
+        P::edit_areas();
         let mut change = Change {
             space: self,
             announced: match mutants::is_on(Mutant::RemovedUnannounced) {
@@ -243,6 +244,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, object)) };
+        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), Access::Write);
         Ok(area)
     }
 
