@@ -363,7 +363,7 @@ fn input<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64,
     if !is_user_range(start, len) {
         return Err(libc::EFAULT);
     }
-    let bytes: Vec<u8> = (0..len).map(|place| byte((number + place / 64) as u8)).collect();
+    let bytes: Vec<u8> = (0..len).map(|place| byte(number.wrapping_add(place / 64) as u8)).collect();
     match process.guest.write_bytes(start, &bytes) {
         Ok(()) => Ok(len),
         Err(_) => Err(libc::EFAULT),

@@ -280,7 +280,7 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
     fn fill(&self, start: u64, pages: u64, number: u64) -> Result<u64, faultless_vm::AccessError> {
         for page in 0..pages {
             let address = start.wrapping_add(page.wrapping_mul(PAGE));
-            self.guest.store_byte(address, byte((number + page) as u8))?;
+            self.guest.store_byte(address, byte(number.wrapping_add(page) as u8))?;
         }
         Ok(pages)
     }

@@ -84,7 +84,7 @@ fn single(child: &Child, op: &Op, slot: Slot) -> RawOutcome {
 
 fn fill(slot: Slot, start: u64, pages: u64, number: u64) -> Result<u64, super::Seen> {
     for page in 0..pages {
-        let stored = byte((number + page) as u8).into();
+        let stored = byte(number.wrapping_add(page) as u8).into();
         slot.attempt(Deed::Store, start.wrapping_add(page.wrapping_mul(PAGE)), stored)?;
     }
     Ok(pages)
@@ -185,7 +185,7 @@ fn input(child: &Child, start: u64, len: u64, number: u64) -> Answer {
     unsafe {
         let bytes = core::slice::from_raw_parts_mut(child.scratch as *mut u8, PIPE_BYTES as usize);
         for (place, stored) in bytes.iter_mut().enumerate() {
-            *stored = byte((number as usize + place / 64) as u8);
+            *stored = byte((number as usize).wrapping_add(place / 64) as u8);
         }
         raw!(libc::SYS_write, child.fds.pipe_out, child.scratch, PIPE_BYTES)?;
         let answer = raw!(libc::SYS_read, child.fds.pipe_in, start, len);
