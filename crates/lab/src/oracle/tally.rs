@@ -20,7 +20,7 @@ pub struct Tally {
     pub exempted: BTreeMap<Rule, u64>,
     /// madvise calls, by advice, outcomes by name.
     pub advice: BTreeMap<String, BTreeMap<String, u64>>,
-    /// What happened on the VM, by design: the events of [`COUNTED`] by name.
+    /// What happened on the VM, by design: faults, speculative ones, copies, stack growths and shootdowns, by name.
     pub events: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
 }
 
