@@ -136,6 +136,12 @@ unsafe impl Platform for Solo {
         false
     }
     fn guest_exit() {}
+    fn owned_cpu() -> Option<usize> {
+        Some(0)
+    }
+    fn is_idle(_: usize) -> bool {
+        false
+    }
     fn shoot_down(_: &CpuSet, _: impl FnMut(usize) -> bool) {}
     unsafe fn set_interrupt_handler(_: InterruptHandler, _: *const ()) {}
     fn clear_interrupt_handler() {}
