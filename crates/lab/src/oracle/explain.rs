@@ -17,7 +17,8 @@
 //! ```
 //! No order in which t2 keeps its own explains that. So, for the kernel's outcomes and where all orders have failed, an
 //! access of t2 may overtake those before it which found nothing there, if all of them hit what a call of another thread
-//! unmaps that had not returned when they ended ([`Rule::UnmappedInTwoSteps`], counted).
+//! unmaps that had not returned when they ended ([`Rule::UnmappedInTwoSteps`], counted). Of one page, a load may overtake a
+//! store: a page that was only loaded takes no store without a fault, which finds the area gone.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,10 +178,11 @@ impl<'a> Order<'a> {
     /// unmapping them in two steps.
     fn overtakes(&self, place: usize, earlier: usize, waiting: &[usize]) -> bool {
         let page = |place: usize| self.ops[place].args[0] / PAGE;
+        let is_store = |place: usize| self.ops[place].call == Call::Store;
         self.unmapping == Unmapping::TwoSteps
             && self.is_access(place)
             && self.is_access(earlier)
-            && page(place) != page(earlier)
+            && (page(place) != page(earlier) || is_store(earlier) && !is_store(place))
             && self.found_nothing(earlier)
             && matches!(self.answer[place], Outcome::Value(_))
             && waiting.iter().any(|&call| self.unmaps_meanwhile(call, place) && self.unmaps_meanwhile(call, earlier))
@@ -390,6 +392,15 @@ mod tests {
         assert_eq!(judged(UNMAPPING, &torn, [30, 10, 20]), Ok(vec![Rule::UnmappedInTwoSteps]));
         let whole = [done.clone(), done.clone(), nothing_at(WINDOW + 0x2000)];
         assert_eq!(judged(UNMAPPING, &whole, [30, 10, 40]), Ok(vec![]), "any order explains this one");
+    }
+
+    #[test]
+    fn a_page_that_was_only_loaded_refuses_a_store_first() {
+        let line = "root; mmap w+0x0 0x4000 rw private|anon|fixed - 0x0; load w+0x2000; \
+                    t1 munmap w+0x0 0x4000; t2 store w+0x2000 0x7; t2 load w+0x2000; look";
+        let done = Outcome::Value(0);
+        let torn = [done.clone(), nothing_at(WINDOW + 0x2000), done];
+        assert_eq!(judged(line, &torn, [30, 10, 20]), Ok(vec![Rule::UnmappedInTwoSteps]));
     }
 
     #[test]

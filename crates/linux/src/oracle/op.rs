@@ -181,13 +181,23 @@ impl Op {
             Call::Munmap => strict(first, second),
             Call::Mremap if fourth & libc::MREMAP_FIXED as u64 != 0 => strict(first, second).or(strict(fifth, third)),
             Call::Mremap => strict(first, second),
-            Call::Mprotect | Call::Madvise | Call::Mlock | Call::Mlock2 | Call::Munlock => partial(first, second),
+            Call::Mprotect | Call::Madvise => partial(first, second),
+            Call::Mlock | Call::Mlock2 | Call::Munlock => {
+                let (start, len) = in_whole_pages(first, second);
+                if len == 0 { Harm::None } else { partial(start, len) }
+            }
             Call::RemapFilePages | Call::Mseal | Call::Msync | Call::Mincore | Call::Input => partial(first, second),
             Call::Load | Call::Store | Call::Fetch => partial(first, 1),
             Call::Fill => partial(first, second.saturating_mul(PAGE)),
             _ => Harm::None,
         }
     }
+}
+
+/// Returns the pages around a range as mlock and munlock round it: a sum that wraps makes a short range of a long one.
+fn in_whole_pages(start: u64, len_bytes: u64) -> (u64, u64) {
+    let first = start & !(PAGE - 1);
+    (first, len_bytes.wrapping_add(start - first).wrapping_add(PAGE - 1) & !(PAGE - 1))
 }
 
 /// A file, or what stands where a file is expected.

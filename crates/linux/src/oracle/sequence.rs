@@ -214,4 +214,15 @@ mod tests {
         assert!(why("root; munmap w+0x0 zz").contains("`zz` is no length for len"));
         assert!(why("root; munmap 0x400000 0x1000").contains("could reach 0x400000"));
     }
+
+    #[test]
+    fn a_length_that_wraps_when_mlock_rounds_it_is_a_short_one() {
+        let reach = |call: &str| format!("root; {call} 0x7fffffffefff 0xffffffffffffffff").parse::<Sequence>();
+        for call in ["mlock", "munlock"] {
+            assert!(reach(call).expect_err("one page").to_string().contains("could reach 0x7fffffffe000"));
+        }
+        // Here the sum of length and offset is a multiple of 2^64, and there is no page; elsewhere such lengths are refused.
+        assert!("root; mlock 0x400001 0xffffffffffffffff".parse::<Sequence>().is_ok());
+        assert!("root; msync 0x400000 0xffffffffffffffff 0x1".parse::<Sequence>().is_ok());
+    }
 }
