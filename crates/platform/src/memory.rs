@@ -84,9 +84,6 @@ pub unsafe trait Platform:
     /// Charges what the hardware and the kernel's entry code take to come in and to go back; nothing where they do it themselves.
     #[inline]
     fn enter_kernel(_entry: Entry) {}
-    /// Charges for what a change of areas takes beyond its accesses: instructions on the writer's own memory.
-    #[inline]
-    fn edit_areas() {}
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
     fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}

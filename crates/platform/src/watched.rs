@@ -177,9 +177,6 @@ unsafe impl<P: Platform> Platform for Watched<P> {
     fn enter_kernel(entry: Entry) {
         P::enter_kernel(entry);
     }
-    fn edit_areas() {
-        P::edit_areas();
-    }
     fn forbid(address: *const u8, len_bytes: usize) {
         P::forbid(address, len_bytes);
     }

@@ -112,9 +112,6 @@ unsafe impl Platform for Sim {
     fn enter_kernel(entry: Entry) {
         engine::enter_kernel(entry);
     }
-    fn edit_areas() {
-        engine::edit_areas();
-    }
     #[inline]
     fn touch(address: *const u8, len_bytes: usize, access: Access) {
         engine::touch(address.addr(), len_bytes, access);

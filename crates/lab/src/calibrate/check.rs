@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::fit::{distance_ns, is_same_distance, with_transfers};
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{HostSite, Job, MeasureError, Mode, Pinning, SIMULATED_NS, once, once_simulated, shrunk};
+use crate::measure::{HostSite, Job, MeasureError, Mode, Pinning, once, once_simulated, shrunk};
 use crate::report::columns;
 use crate::simulated::{HERE, Spec};
 use crate::stats::median;
@@ -238,11 +238,10 @@ fn job(setup: &Setup, workload: &Workload, design: &str, cpus: usize) -> Job {
 }
 
 fn cell(machine: &Spec, job: &Job, native: &[f64], line_ns: Option<f64>) -> Result<Cell, MeasureError> {
-    let simulated_job = Job { duration_ns: SIMULATED_NS, ..job.clone() };
     let mut rates = Vec::new();
     let mut sleeps = 0.0;
     for seed in 1..=SEEDS {
-        let (run, figures) = once_simulated(machine, &simulated_job, seed, &|| false)?;
+        let (run, figures) = once_simulated(machine, job, seed, &|| false)?;
         rates.push(run.ops_per_s);
         sleeps += figures.sleeps as f64 / run.ops.max(1) as f64 / SEEDS as f64;
     }

@@ -9,13 +9,13 @@ use faultless_workloads::Spec as Workload;
 
 use super::probes::{Bench, Copying};
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{HostSite, Job, MeasureError, Mode, NoSite, Pinning, SIMULATED_NS, once, once_simulated, shrunk};
+use crate::measure::{HostSite, Job, MeasureError, Mode, NoSite, Pinning, once, once_simulated, shrunk};
 use crate::simulated::HERE;
 use crate::stats::median;
 
 /// What the cost of instructions is fitted on, under `mmap-sem`, on one CPU: the instructions before an access on faults that fill no
-/// page, what a change of areas takes besides on calls that map a file. `bench` measures neither by itself.
-pub const FITTED_ON: [(&str, &str); 2] = [("cpu.instructions_ns", "page_fault3"), ("cpu.change_ns", "mmap2")];
+/// page, those that fill a line of plain memory on calls that map a file. `bench` measures neither by itself.
+pub const FITTED_ON: [(&str, &str); 2] = [("cpu.instructions_ns", "page_fault3"), ("cpu.fill_line_ns", "mmap2")];
 /// The fits depend on each other: so many rounds.
 const ROUNDS: usize = 2;
 
@@ -27,6 +27,8 @@ const SHARE_OF_CACHE: usize = 4;
 /// How long the workloads run on this machine, and how often.
 const NATIVE_NS: u64 = 100_000_000;
 const NATIVE_RUNS: usize = 5;
+/// How long the workloads run in the simulation: what is touched for the first time hardly counts then, as here.
+const FITTED_NS: u64 = 10_000_000;
 /// Steps of a search for a number that can't be measured.
 const STEPS: usize = 12;
 
@@ -297,7 +299,7 @@ fn native_ns(job: &Job) -> Result<f64, CalibrateError> {
 }
 
 fn simulated_ns(spec: &Spec, job: &Job) -> Result<f64, CalibrateError> {
-    let job = Job { duration_ns: SIMULATED_NS, ..job.clone() };
+    let job = Job { duration_ns: FITTED_NS, ..job.clone() };
     let (run, _) = once_simulated(spec, &job, 1, &|| false).map_err(CalibrateError::Measure)?;
     Ok(1e9 / run.ops_per_s)
 }

@@ -106,10 +106,14 @@ pub(crate) fn fence() {
     });
 }
 
-/// Charges accesses of plain memory.
+/// Charges accesses of plain memory, and the instructions that fill what is written.
 pub(crate) fn touch(address: usize, len_bytes: usize, kind: Access) {
     let kind = if kind == Access::Write { Kind::Store } else { Kind::Load };
     let lines = address / LINE_BYTES..=(address + len_bytes.max(1) - 1) / LINE_BYTES;
+    if kind == Kind::Store {
+        let nr_lines = lines.clone().count() as u64;
+        with(|engine| engine.clock += nr_lines * engine.costs.fill_line * engine.pace / 1024);
+    }
     lines.for_each(|line| access(line * LINE_BYTES, kind));
 }
 
@@ -136,11 +140,6 @@ pub(crate) fn enter_kernel(entry: Entry) {
             Entry::Call => engine.costs.call,
         }
     });
-}
-
-/// Charges for the instructions of a change of areas.
-pub(crate) fn edit_areas() {
-    with(|engine| engine.clock += engine.costs.change * engine.pace / 1024);
 }
 
 impl Engine {
@@ -175,12 +174,11 @@ impl Engine {
         }
     }
 
-    /// Says what the instructions before an access take: nothing for the next word of a line, as in a loop that copies.
+    /// Says what the instructions before an access take: nothing for the next word, as in a loop that copies.
     #[inline(always)]
     fn instructions_before(&mut self, address: usize) -> u64 {
         let last = std::mem::replace(&mut self.last_word, address);
-        let is_next = address == last.wrapping_add(WORD_BYTES) && address / LINE_BYTES == last / LINE_BYTES;
-        if is_next { 0 } else { self.costs.between }
+        if address == last.wrapping_add(WORD_BYTES) { 0 } else { self.costs.between }
     }
 
     /// An access of a line that nobody else has touched: always a hit.

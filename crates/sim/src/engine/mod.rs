@@ -22,7 +22,7 @@ mod story;
 mod thread;
 mod wait;
 
-pub(crate) use access::{Kind, access, edit_areas, enter_kernel, fence, look_at_clock, read_clock, touch};
+pub(crate) use access::{Kind, access, enter_kernel, fence, look_at_clock, read_clock, touch};
 pub(crate) use interrupts::{
     after_guest, clear_handler, guest_enter, guest_exit, irq_off, irq_on, set_handler, shoot_down,
 };

@@ -81,6 +81,11 @@ impl Arena {
         self.len_bytes
     }
 
+    /// Says whether an address lies inside, or would with a wild index.
+    pub(super) fn reaches(&self, address: usize) -> bool {
+        self.offset(address).is_some()
+    }
+
     /// Makes all of it zero, and allowed.
     ///
     /// # Safety

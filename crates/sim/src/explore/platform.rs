@@ -216,7 +216,12 @@ unsafe impl Platform for Explore {
         Self::spin_until_deadline(deadline_ns, || false);
     }
     fn touch(address: *const u8, len_bytes: usize, access: Access) {
-        engine::with(|engine| engine.access(address.addr(), len_bytes, || ((), access == Access::Write)));
+        engine::with(|engine| {
+            // A thread's own stack is nobody else's: no place for a switch.
+            if engine.machine.arena().is_none_or(|arena| arena.reaches(address.addr())) {
+                engine.access(address.addr(), len_bytes, || ((), access == Access::Write));
+            }
+        });
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
         engine::inside(|engine| {

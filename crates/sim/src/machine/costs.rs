@@ -7,8 +7,8 @@ use super::topology::NR_LEVELS;
 pub(crate) struct Costs {
     /// The instructions before an access.
     pub(crate) between: u64,
-    /// The instructions of a change of areas, besides.
-    pub(crate) change: u64,
+    /// The instructions that fill a line of plain memory, besides.
+    pub(crate) fill_line: u64,
     pub(crate) load: u64,
     pub(crate) store: u64,
     pub(crate) rmw: u64,
@@ -79,7 +79,7 @@ impl Costs {
         let local = ps(&memory.local_ns);
         Self {
             between: ps(&cpu.instructions_ns),
-            change: ps(&cpu.change_ns),
+            fill_line: ps(&cpu.fill_line_ns),
             load: ps(&cpu.load_ns),
             store: ps(&cpu.store_ns),
             rmw: ps(&cpu.rmw_ns),

@@ -59,11 +59,11 @@ tables! {
         cores_per_complex: 1..=1024,
         threads_per_core: 1..=8,
     }
-    /// What a CPU needs by itself, in ns. `change_ns`: a change of areas, besides the instructions before its accesses. `sibling_slowdown`: how much longer one other busy thread of the core makes it take;
+    /// What a CPU needs by itself, in ns. `fill_line_ns`: the instructions that fill a line of plain memory, besides those before its access. `sibling_slowdown`: how much longer one other busy thread of the core makes it take;
     /// each further one adds as much.
     CpuTable {
         instructions_ns: 0..=1000,
-        change_ns: 0..=100_000,
+        fill_line_ns: 0..=1000,
         load_ns: 0..=1000,
         store_ns: 0..=1000,
         rmw_ns: 0..=1000,

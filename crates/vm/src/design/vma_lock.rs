@@ -13,6 +13,8 @@
 //! check kind and rights; walk, adding tables     removed ones stay locked, and are freed after a grace period
 //! page-table lock: install; unlock the area
 //! ```
+//! What stays of an area of which a part is unmapped is unlocked before the part's translations go: its bounds leave them out.
+//!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
 //! | fault under the area's lock | the above, of anonymous and file memory alike | 5: the area's lock word 2, the page-table lock 2, the entry 1; of a file also the page's references |

@@ -71,7 +71,7 @@ impl<P: Platform, T> Index<P, T> {
         let (new_root, fresh, replaced, dropped) = (null, null, null, null);
         let mut edit = Edit { index: self, nodes, spare, new_root, fresh, replaced, dropped };
         let mut slots = Slots::new();
-        added.iter().flatten().for_each(|entry| slots.extend(&[entry.to_slot()]));
+        added.iter().flatten().for_each(|entry| slots.extend::<P>(&[entry.to_slot()]));
         edit.build(range, slots.as_slice())?;
         Ok(edit)
     }
@@ -109,7 +109,7 @@ impl<P: Platform, T> Edit<'_, P, T> {
             self.rebuild(root, &range, added, &mut top)?;
             height = root.height;
         } else {
-            top.extend(added);
+            top.extend::<P>(added);
         }
         self.grow(top.as_slice(), height)
     }
@@ -156,9 +156,9 @@ impl<P: Platform, T> Edit<'_, P, T> {
         }
         let (mut left, mut right) = (&slots[..first], &slots[last + 1..]);
         self.feed(&mut middle, &mut left, &mut right);
-        out.extend(left);
+        out.extend::<P>(left);
         self.materialise(middle.as_slice(), node.height - 1, out)?;
-        out.extend(right);
+        out.extend::<P>(right);
         Ok(())
     }
 
@@ -169,10 +169,10 @@ impl<P: Platform, T> Edit<'_, P, T> {
             return;
         }
         if let Some((neighbour, rest)) = left.split_last() {
-            middle.prepend(self.replace_child(neighbour));
+            middle.prepend::<P>(self.replace_child(neighbour));
             *left = rest;
         } else if let Some((neighbour, rest)) = right.split_first() {
-            middle.extend(self.replace_child(neighbour));
+            middle.extend::<P>(self.replace_child(neighbour));
             *right = rest;
         }
     }
@@ -187,9 +187,9 @@ impl<P: Platform, T> Edit<'_, P, T> {
         let slots = node.slots();
         let below = slots.iter().position(|slot| slot.start >= range.start).unwrap_or(slots.len());
         let above = slots.iter().position(|slot| slot.start >= range.end).unwrap_or(slots.len()).max(below);
-        out.extend(&slots[..below]);
-        out.extend(added);
-        out.extend(&slots[above..]);
+        out.extend::<P>(&slots[..below]);
+        out.extend::<P>(added);
+        out.extend::<P>(&slots[above..]);
     }
 
     /// Spreads slots evenly over as few new nodes as hold them, and puts those nodes' slots into `out`.
@@ -199,7 +199,7 @@ impl<P: Platform, T> Edit<'_, P, T> {
             let part = &slots[chunk * slots.len() / nr_nodes..(chunk + 1) * slots.len() / nr_nodes];
             let node = self.new_node(part, height)?;
             // SAFETY: just made.
-            out.extend(&[unsafe { node.as_ref() }.summary()]);
+            out.extend::<P>(&[unsafe { node.as_ref() }.summary()]);
         }
         Ok(())
     }

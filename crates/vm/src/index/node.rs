@@ -101,15 +101,18 @@ impl Slots {
         Self { slots: [const { MaybeUninit::uninit() }; Self::CAPACITY], len: 0 }
     }
 
-    pub(super) fn extend(&mut self, more: &[Slot]) {
-        self.slots[self.len..self.len + more.len()].write_copy_of_slice(more);
+    pub(super) fn extend<P: Platform>(&mut self, more: &[Slot]) {
+        let place = &mut self.slots[self.len..self.len + more.len()];
+        place.write_copy_of_slice(more);
+        P::touch(place.as_ptr().cast(), size_of_val(place), Access::Write);
         self.len += more.len();
     }
 
-    pub(super) fn prepend(&mut self, more: &[Slot]) {
+    pub(super) fn prepend<P: Platform>(&mut self, more: &[Slot]) {
         self.slots.copy_within(..self.len, more.len());
         self.slots[..more.len()].write_copy_of_slice(more);
         self.len += more.len();
+        P::touch(self.slots.as_ptr().cast(), size_of_val(self.as_slice()), Access::Write);
     }
 
     pub(super) fn as_slice(&self) -> &[Slot] {

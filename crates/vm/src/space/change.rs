@@ -161,7 +161,6 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         new: Option<NewArea<P>>,
         reserve: Option<Reserve<'a, P, D>>,
     ) -> Result<Change<'a, P, D>, CallError> {
-        P::edit_areas();
         let mut change = Change {
             space: self,
             announced: match mutants::is_on(Mutant::RemovedUnannounced) {
@@ -177,6 +176,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         change.plan(range, new)?;
         change.count_before();
         change.prepare_edit()?;
+        P::touch((&raw const change).cast(), size_of_val(&change), Access::Write);
         Ok(change)
     }
 }
@@ -321,6 +321,15 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         held.end();
     }
 
+    /// As [`Change::commit`], for a change that only takes areas away: what stays of them serves faults again as soon as its bounds
+    /// leave out what `translations` takes away.
+    pub(super) fn commit_removal(self, translations: impl FnOnce()) {
+        let mut held = self.commit_and_hold();
+        held.let_in();
+        translations();
+        held.end();
+    }
+
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
     fn commit_addition(&mut self) {
         for piece in self.pieces.iter().flatten() {
@@ -406,14 +415,21 @@ pub(super) struct Held<'a, P: Platform, D: Design<P>> {
 impl<P: Platform, D: Design<P>> Held<'_, P, D> {
     /// Lets faults in again, and the removed areas go.
     pub(super) fn end(self) {}
+
+    /// Lets faults into the areas that stay.
+    fn let_in(&mut self) {
+        let announced = self.announced;
+        for piece in core::mem::take(&mut self.pieces).iter().flatten() {
+            if announced != Announced::Nobody || piece.is_fresh {
+                piece.area().end_change();
+            }
+        }
+    }
 }
 
 impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
     fn drop(&mut self) {
-        for piece in self.pieces.iter().flatten().filter(|piece| self.announced != Announced::Nobody || piece.is_fresh)
-        {
-            piece.area().end_change();
-        }
+        self.let_in();
         let mut removed = self.removed;
         while let Some(area) = removed {
             // SAFETY: the link is the writer's alone; read before the area is let go.

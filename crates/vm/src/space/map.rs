@@ -325,7 +325,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if self.begin_unmapping(range)?.bytes == 0 {
             return Ok(());
         }
-        self.prepare_change(range, None)?.commit(|| self.zap_and_prune(range));
+        self.prepare_change(range, None)?.commit_removal(|| self.zap_and_prune(range));
         Ok(())
     }
 }

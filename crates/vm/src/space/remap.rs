@@ -405,7 +405,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             removed.end();
         }
         if let Some((tail, reserve)) = tail {
-            self.prepare_removal(tail, reserve)?.commit(|| self.zap_and_prune(tail));
+            self.prepare_removal(tail, reserve)?.commit_removal(|| self.zap_and_prune(tail));
         }
         Ok(())
     }
