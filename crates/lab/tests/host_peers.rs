@@ -99,7 +99,6 @@ fn malloc1_on_the_host_is_within_a_tenth_of_a_plain_c_program() {
 }
 
 #[test]
-#[ignore = "1.005 times the C program's rate on an Intel Xeon, but 0.83 on an AMD EPYC, where it fails; the cause is not found yet"]
 fn page_fault1_on_the_host_is_within_a_tenth_of_a_plain_c_program() {
     assert_is_within_a_tenth("page_fault1");
 }

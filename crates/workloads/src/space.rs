@@ -4,6 +4,7 @@
 //! Calls mean what Linux's calls of the same names mean. A value of this trait is one thread's view of one address
 //! space; views of other threads may name the same space.
 
+use crate::PAGE;
 use core::fmt;
 use core::ops::Range;
 
@@ -131,6 +132,10 @@ pub trait AddressSpace {
     fn load(&self, address: u64) -> Result<u64, Refused>;
     /// Stores a word at `address`, a multiple of 8.
     fn store(&self, address: u64, value: u64) -> Result<(), Refused>;
+    /// Stores a word to the first bytes of each of `nr_pages` pages from `first` on, in one loop, as a program does that has its stores inline.
+    fn store_to_pages(&self, first: u64, nr_pages: u64, value: u64) -> Result<(), Refused> {
+        (0..nr_pages).try_for_each(|page| self.store(first + page * PAGE, value))
+    }
     /// Copies `len_bytes` from one place to another; all are multiples of 8 (memcpy).
     fn copy(&self, from: u64, to: u64, len_bytes: u64) -> Result<(), Refused>;
 

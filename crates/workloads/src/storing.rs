@@ -18,8 +18,12 @@ pub(crate) fn worker<'a>(space: &'a dyn AddressSpace, call: MapCall) -> Box<dyn 
 
 impl Worker for Storing<'_> {
     fn step(&mut self) -> Result<Step, Refused> {
-        let page = self.sweep.next_page()?;
-        self.space.store(page, 0)?;
-        Ok(Step::of(1))
+        self.steps(1).map(|(_, step)| step)
+    }
+
+    fn steps(&mut self, most: u32) -> Result<(u32, Step), Refused> {
+        let (first, nr_pages) = self.sweep.next_pages(most)?;
+        self.space.store_to_pages(first, u64::from(nr_pages), 0)?;
+        Ok((nr_pages, Step::of(u64::from(nr_pages))))
     }
 }

@@ -19,12 +19,19 @@ impl<'a> Sweep<'a> {
 
     /// Returns the next page; maps before the first, and again after the last.
     pub(crate) fn next_page(&mut self) -> Result<u64, Refused> {
+        self.next_pages(1).map(|(page, _)| page)
+    }
+
+    /// Returns the next pages, one at least and `most` at most: the first, and how many; as [`Sweep::next_page`].
+    pub(crate) fn next_pages(&mut self, most: u32) -> Result<(u64, u32), Refused> {
         if self.next == self.end {
             self.renew()?;
         }
-        let page = self.next;
-        self.next += PAGE;
-        Ok(page)
+        let first = self.next;
+        let left = (self.end - first).div_ceil(PAGE);
+        let nr_pages = left.min(u64::from(most.max(1))) as u32;
+        self.next += u64::from(nr_pages) * PAGE;
+        Ok((first, nr_pages))
     }
 
     fn renew(&mut self) -> Result<(), Refused> {

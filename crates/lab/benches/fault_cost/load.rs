@@ -3,7 +3,7 @@
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
 use faultless_vm::{AreaFlags, Backing, Guest, MapRequest, ObjectHandle, PAGE, Placement, Populate};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub const CACHED_PAGES: u64 = 2048;
 /// Pages of the file.
 pub const FILE_PAGES: u64 = 4096;
 const PAIRS: u64 = 1000;
+/// Pages between two looks at the clock.
+const PAGES_PER_LOOK: u64 = 32;
 
 impl Load {
     /// Returns the workload's name.
@@ -56,17 +58,54 @@ impl Load {
         }
     }
 
-    /// Does one round; returns the nanoseconds of an operation.
-    pub fn run<D: Design<Native>>(self, guest: &Guest<'_, Native, D>, file: Option<&ObjectHandle<'_, Native>>) -> f64 {
+    /// Returns what a round maps, and how many pages it stores to.
+    fn round<'a>(self, file: Option<&'a ObjectHandle<'a, Native>>) -> (MapRequest<'a, Native>, u64) {
         let file = |kind| of_file(file.expect("a load that maps a file gets one"), kind);
+        match self {
+            Self::PageFault1 => (anonymous(), PAGES),
+            Self::Malloc1 => (anonymous(), 1),
+            Self::PageFault2 => (file(AreaFlags::empty()), FILE_PAGES),
+            Self::PageFault3 => (file(AreaFlags::SHARED), FILE_PAGES),
+        }
+    }
+
+    /// Does one round, or many short ones; returns the nanoseconds of an operation.
+    pub fn run<D: Design<Native>>(self, guest: &Guest<'_, Native, D>, file: Option<&ObjectHandle<'_, Native>>) -> f64 {
+        let (request, nr_pages) = self.round(file);
+        let nr_rounds = if self == Self::Malloc1 { PAIRS } else { 1 };
         let start = Instant::now();
-        let nr_ops = match self {
-            Self::PageFault1 => map_and_touch(guest, anonymous(), PAGES),
-            Self::Malloc1 => (0..PAIRS).map(|_| map_and_touch(guest, anonymous(), 1)).sum(),
-            Self::PageFault2 => map_and_touch(guest, file(AreaFlags::empty()), FILE_PAGES),
-            Self::PageFault3 => map_and_touch(guest, file(AreaFlags::SHARED), FILE_PAGES),
-        };
-        start.elapsed().as_secs_f64() * 1e9 / nr_ops as f64
+        for _ in 0..nr_rounds {
+            let base = guest.space().mmap(&request).expect("room");
+            touch(guest, base, nr_pages);
+            guest.space().munmap(base, request.len_bytes).expect("valid");
+        }
+        start.elapsed().as_secs_f64() * 1e9 / (nr_rounds * nr_pages) as f64
+    }
+
+    /// Does rounds for so long, the last one maybe in part; returns operations in a second.
+    pub fn rate<D: Design<Native>>(
+        self,
+        guest: &Guest<'_, Native, D>,
+        file: Option<&ObjectHandle<'_, Native>>,
+        window: Duration,
+    ) -> f64 {
+        let (request, nr_pages) = self.round(file);
+        let (start, mut nr_ops) = (Instant::now(), 0);
+        loop {
+            let base = guest.space().mmap(&request).expect("room");
+            let mut done = 0;
+            while done < nr_pages && start.elapsed() < window {
+                let part = PAGES_PER_LOOK.min(nr_pages - done);
+                touch(guest, base + done * PAGE, part);
+                done += part;
+            }
+            nr_ops += done;
+            let elapsed = start.elapsed();
+            guest.space().munmap(base, request.len_bytes).expect("valid");
+            if elapsed >= window {
+                return nr_ops as f64 / elapsed.as_secs_f64();
+            }
+        }
     }
 }
 
@@ -88,19 +127,6 @@ fn of_file<'a>(file: &'a ObjectHandle<'a, Native>, kind: AreaFlags) -> MapReques
         backing: Backing::Object(file, 0),
         ..anonymous()
     }
-}
-
-/// Maps, stores to so many pages, unmaps; returns the number of pages.
-fn map_and_touch<D: Design<Native>>(
-    guest: &Guest<'_, Native, D>,
-    request: MapRequest<'_, Native>,
-    nr_pages: u64,
-) -> u64 {
-    let len_bytes = request.len_bytes;
-    let base = guest.space().mmap(&request).expect("room");
-    touch(guest, base, nr_pages);
-    guest.space().munmap(base, len_bytes).expect("valid");
-    nr_pages
 }
 
 /// Stores to so many pages.

@@ -9,11 +9,14 @@ use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{Guest, Limits, ObjectHandle, ObjectSpec, PAGE, SpaceRef, Vm, WriteNotice, ZeroSource};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const SEMAPHORE: &str = "rwsem-v8";
 /// Two threads' mappings, twice two files' pages, and what describes them.
 const MEMORY_BYTES: usize = 448 << 20;
+
+/// How long two threads go on: some rounds of page_fault1, so that one unmaps while the other one faults, as it comes.
+const WINDOW: Duration = Duration::from_millis(50);
 
 /// Of the frames that faults get, so many tenths are to be those of the pass before; and how often that is tried.
 const SAME_TENTHS: usize = 8;
@@ -36,9 +39,9 @@ pub trait Arm {
     fn alone(&self, load: Load) -> f64;
     /// Measures one thread beside another one that touched memory of the space, and now sleeps.
     fn beside_sleeper(&self, load: Load) -> f64;
-    /// Measures two threads in one space; the slower one's time.
+    /// Measures two threads in one space, which go on for [`WINDOW`]: one's nanoseconds of an operation, were both alike.
     fn in_one_space(&self, load: Load) -> f64;
-    /// Measures two threads in a space each; the slower one's time.
+    /// As [`Arm::in_one_space`], in a space each.
     fn in_two_spaces(&self, load: Load) -> f64;
     /// Ends the instance.
     fn end(self: Box<Self>);
@@ -115,23 +118,21 @@ impl<D: Design<Native>> Subject<D> {
         file
     }
 
-    /// Runs a load on two threads at once, in `spaces`; returns the slower one's time.
+    /// Runs a load on two threads at once, in `spaces`, for a while; returns twice the time in which both together do an operation.
     fn at_once(&self, load: Load, spaces: [&SpaceRef<'_, Native, D>; 2]) -> f64 {
         let files = self.machine.attach(|| [self.file_of(load), self.file_of(load)]);
-        let (barrier, slowest) = (Barrier::<Native>::new(2), Mutex::new(0.0_f64));
+        let (barrier, total) = (Barrier::<Native>::new(2), Mutex::new(0.0_f64));
         Native::run(&self.machine, 2, &|thread| {
             Native::enter();
             let guest = Guest::new(spaces[thread]);
             barrier.wait();
-            let time = load.run(&guest, files[thread].as_ref());
-            let mut slowest = slowest.lock().expect("no panic");
-            *slowest = slowest.max(time);
-            drop(slowest);
+            let rate = load.rate(&guest, files[thread].as_ref(), WINDOW);
+            *total.lock().expect("no panic") += rate;
             drop(guest);
             Native::leave();
         });
         self.machine.attach(|| drop(files));
-        slowest.into_inner().expect("no panic")
+        2e9 / total.into_inner().expect("no panic")
     }
 
     /// Measures faults, then zeroing of the frames that they got, in the order of their pages; returns those sorted.

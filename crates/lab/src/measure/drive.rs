@@ -7,7 +7,7 @@
 //! [`Workload::steps_per_timing`]: faultless_workloads::Workload::steps_per_timing
 
 use faultless_platform::Processor;
-use faultless_workloads::{Refused, Worker};
+use faultless_workloads::{Refused, Step, Worker};
 
 use crate::stats::Histogram;
 
@@ -77,11 +77,16 @@ impl Tally {
         let deadline_ns = began_ns + window.duration_ns;
         let mut slice_ends_ns = began_ns + SLICE_NS;
         loop {
-            for _ in 1..window.steps_per_timing {
-                self.step(worker)?;
+            let mut left = window.steps_per_timing - 1;
+            while left > 0 {
+                let (nr_steps, step) = worker.steps(left)?;
+                self.note(step);
+                left = left.saturating_sub(nr_steps);
             }
             let before_ns = P::now();
-            let aside_ns = self.step(worker)?;
+            let step = worker.step()?;
+            self.note(step);
+            let aside_ns = step.aside_ns;
             let now_ns = P::now();
             self.latency.note((now_ns - before_ns).saturating_sub(aside_ns));
             if now_ns >= deadline_ns || (window.has_stopped)() {
@@ -93,13 +98,10 @@ impl Tally {
         }
     }
 
-    /// Makes a step; returns what of it did not count.
     #[inline]
-    fn step(&mut self, worker: &mut dyn Worker) -> Result<u64, Refused> {
-        let step = worker.step()?;
+    fn note(&mut self, step: Step) {
         self.ops += step.ops;
         self.aside_ns += step.aside_ns;
-        Ok(step.aside_ns)
     }
 }
 

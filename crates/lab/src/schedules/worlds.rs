@@ -113,6 +113,7 @@ pub static WORLDS: &[World] = &[
     World {
         name: "keep",
         about: "pages whose content moves to and fro, while they are used and dropped at either place",
+        weight: 2,
         prologue: "m0+m2+s0+s2",
         nr_pages: 3,
         menus: &["V0=2+V2=0", "d2+d0+s0+l2+m0", "s0+s2+l0+l2"],
@@ -155,7 +156,7 @@ pub static WORLDS: &[World] = &[
     World {
         name: "late",
         about: "first accesses to an area beside its removal, whose grace period ends at once",
-        weight: 2,
+        weight: 5,
         prologue: "m0-3+s0",
         nr_pages: 4,
         menus: &["u0-3+g+u1-2", "l1+s1+l3+s3", "s3+u2-3+g"],
