@@ -7,9 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use faultless_linux::space::{self as host, Behind, Errno};
-use faultless_workloads::{
-    AddressSpace, Backing, Content, FileId, FileName, HeapPolicy, MapCall, PAGE, Refused, Rights,
-};
+use faultless_workloads::{AddressSpace, Backing, Content, FileId, FileName, HeapPolicy, MapCall, Refused, Rights};
 
 /// A thread's view of the process that it runs in.
 pub(super) struct HostSpace<'a> {
@@ -91,13 +89,6 @@ impl AddressSpace for HostSpace<'_> {
     #[inline]
     fn store(&self, address: u64, value: u64) -> Result<(), Refused> {
         host::store(address, value);
-        Ok(())
-    }
-
-    fn store_to_pages(&self, first: u64, nr_pages: u64, value: u64) -> Result<(), Refused> {
-        for page in 0..nr_pages {
-            host::store(first + page * PAGE, value);
-        }
         Ok(())
     }
 
