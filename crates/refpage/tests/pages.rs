@@ -66,12 +66,12 @@ fn reset_returns_any_range_and_only_that() {
 fn reset_gives_the_memory_back() {
     assert!(support::in_child(|| {
         let mut mapping = RefPage::new(&[0x52]).unwrap().map(32 << 20).unwrap();
-        let before = support::rollup("Pss:");
+        let before = support::pss_kib(&mapping);
         mapping.fill(1);
-        assert!(support::rollup("Pss:") > before + (31 << 10));
+        assert!(support::pss_kib(&mapping) > before + (31 << 10));
         let len = mapping.len();
         mapping.reset(0..len).unwrap();
-        assert!(support::rollup("Pss:") < before + (1 << 10));
+        assert!(support::pss_kib(&mapping) < before + (1 << 10));
     }));
 }
 
@@ -114,12 +114,12 @@ fn growing_moves_pages_instead_of_copying_them() {
         let pages = RefPage::new(&[0x54]).unwrap();
         let mut mapping = pages.map(64 << 20).unwrap();
         mapping.iter_mut().step_by(1 << 20).for_each(|byte| *byte = 7);
-        let before = support::rollup("Pss:");
+        let before = support::pss_kib(&mapping);
         for len in [80 << 20, 120 << 20, 400 << 20] {
             mapping.resize(len).unwrap();
         }
         // Longer tiles may have been made, but the untouched megabytes stay untouched.
-        assert!(support::rollup("Pss:") < before + (2 << 10));
+        assert!(support::pss_kib(&mapping) < before + (2 << 10));
         assert!(mapping[..64 << 20].iter().step_by(1 << 20).all(|byte| *byte == 7));
         assert_eq!(mapping[65 << 20], 0x54);
     }));
@@ -239,10 +239,10 @@ fn refresh_keeps_pages_and_restores_the_pattern() {
             let bytes = unsafe { std::slice::from_raw_parts_mut(raw.address(), raw.len()) };
             bytes[..2 << 20].fill(1);
             bytes[5 << 20] = 1;
-            let before = support::rollup("Pss:");
+            let before = support::pss_kib(bytes);
             // SAFETY: as above.
             unsafe { pages.refresh_raw(&raw, 0..raw.len()).unwrap() };
-            let after = support::rollup("Pss:");
+            let after = support::pss_kib(bytes);
             assert!(after.abs_diff(before) < 256, "{before} {after}");
             assert_pattern(bytes, &content, 0);
             // SAFETY: as above; the bytes are not used any more.

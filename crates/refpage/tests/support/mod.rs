@@ -77,6 +77,26 @@ pub fn rollup(name: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Returns how much memory the mapping of `bytes` takes (its proportional size), in KiB. The whole
+/// process's would not do: a child's share of what it has from its parent grows when the parent's
+/// other tests free theirs.
+pub fn pss_kib(bytes: &[u8]) -> usize {
+    let bytes = bytes.as_ptr_range();
+    let text = fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut is_inside, mut sum) = (false, 0);
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap();
+        if let Some((start, end)) = first.split_once('-') {
+            let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).unwrap());
+            is_inside = start < bytes.end.addr() && bytes.start.addr() < end;
+        } else if is_inside && first == "Pss:" {
+            sum += words.next().unwrap().parse::<usize>().unwrap();
+        }
+    }
+    sum
+}
+
 /// Returns how many areas this process has.
 pub fn areas() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
