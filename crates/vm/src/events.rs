@@ -126,6 +126,12 @@ impl<P: Platform> Events<P> {
         P::trace(faultless_platform::Event::Point { name: event.name(), value: address });
     }
 
+    /// Returns what the calling CPU has counted.
+    pub fn own(&self, event: Event) -> u64 {
+        // Relaxed: the CPU's own cell.
+        self.cells.get(<P as Processor>::cpu())[event as usize].load(Ordering::Relaxed)
+    }
+
     /// Returns the sum over all CPUs; exact while nobody counts.
     pub fn total(&self, event: Event) -> u64 {
         // Relaxed: a sum of single cells.

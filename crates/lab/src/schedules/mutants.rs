@@ -149,6 +149,7 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
     reviewed("a move without the source's table lock", PutBack(M::MoveUnlocked, "space::remap")),
     reviewed("a kept source is not told", PutBack(M::KeptSourceUnannounced, "space::remap")),
+    reviewed("a fault beside a removal does not wait", PutBack(M::RemovalUnawaited, "space::removal")),
     reviewed(
         "no SRCU section",
         Excluded(

@@ -74,11 +74,13 @@ pub enum Mutant {
     MoveUnlocked,
     /// The source of a move that stays is not told.
     KeptSourceUnannounced,
+    /// A fault that misses an area does not wait for the removal that is under way.
+    RemovalUnawaited,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -109,6 +111,7 @@ impl Mutant {
         Self::IndexWrittenUnlocked,
         Self::MoveUnlocked,
         Self::KeptSourceUnannounced,
+        Self::RemovalUnawaited,
     ];
 
     /// Returns the name by which users choose it.
@@ -144,6 +147,7 @@ impl Mutant {
             Self::IndexWrittenUnlocked => "index-written-unlocked",
             Self::MoveUnlocked => "move-unlocked",
             Self::KeptSourceUnannounced => "kept-source-unannounced",
+            Self::RemovalUnawaited => "removal-unawaited",
         }
     }
 }

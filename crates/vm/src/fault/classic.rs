@@ -15,6 +15,8 @@ use faultless_sync::RwSemaphore;
 enum Again<P: Platform> {
     Fetch(ObjectRef<P>, u64),
     GrowStack,
+    /// Something is being unmapped: maybe what is missing.
+    AwaitRemoval,
 }
 
 /// Handles a fault under the semaphore; if there is no frame and some wait for the design's readers, frees those first.
@@ -33,6 +35,7 @@ fn try_handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> R
             None => return Ok(()),
             Some(Again::Fetch(object, page_index)) => fetch(space, fault, &object, page_index)?,
             Some(Again::GrowStack) => space.grow_stack(fault.address)?,
+            Some(Again::AwaitRemoval) => space.await_removal(),
         }
     }
 }
@@ -40,14 +43,13 @@ fn try_handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> R
 #[inline]
 fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {
     let _read = space.semaphore().read();
-    let not_mapped = AccessError::NotMapped { address: fault.address };
-    let entry = space.index().first_ending_after(fault.address).ok_or(not_mapped)?;
+    let Some(entry) = space.index().first_ending_after(fault.address) else { return missed(space, fault) };
     // SAFETY: the semaphore keeps the area.
     let area = unsafe { entry.area.as_ref() };
     let view = area.view();
     if fault.address < view.start {
         let grows = view.flags.contains(AreaFlags::GROWSDOWN);
-        return if grows { Ok(Some(Again::GrowStack)) } else { Err(not_mapped) };
+        return if grows { Ok(Some(Again::GrowStack)) } else { missed(space, fault) };
     }
     let is_vain = !permits(view.flags, fault.access);
     if is_vain && !makes_page(view.flags, fault) {
@@ -63,6 +65,15 @@ fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Resu
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
         Err(Stop::Fetch((object, page_index))) => Ok(Some(Again::Fetch(object, page_index))),
         Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// No area holds the address; under the semaphore.
+#[cold]
+fn missed<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {
+    match space.is_removing() {
+        true => Ok(Some(Again::AwaitRemoval)),
+        false => Err(AccessError::NotMapped { address: fault.address }),
     }
 }
 

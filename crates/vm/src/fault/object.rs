@@ -12,6 +12,7 @@ use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
+use crate::events::Event;
 use crate::frames;
 use crate::object::{ObjectRef, PageError, WriteNotice};
 use faultless_phys::Pfn;
@@ -75,7 +76,10 @@ fn fill_copy<P: Platform, D: Design<P>>(
     unsafe { P::bulk(memory.frame(copy), Bulk::CopyFrom(memory.frame(source))) };
     frames::set_owner(memory, copy, root, page_index);
     match page.install(lock, page.private_entry(copy)) {
-        Ok(true) => page.space.add_resident(1),
+        Ok(true) => {
+            page.space.vm().events().note(Event::Cow, page.fault.address);
+            page.space.add_resident(1);
+        }
         Ok(false) => frames::put(memory, copy),
         Err(reason) => {
             frames::put(memory, copy);

@@ -17,7 +17,6 @@ use crate::guest::Access;
 use crate::object::ObjectRef;
 use crate::table::Tables;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
-use faultless_sync::RwSemaphore;
 
 /// What a program says about a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +145,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Applies advice about pages to the part of each area that lies in `range`, under the read lock.
     fn on_areas(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         let mut position = range.start();
         let mut hole = None;
         for entry in self.index.overlapping(range.addresses()) {
@@ -220,7 +219,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Returns what the first area at or above `position` has below `end`, its object and first page there, if the
     /// object's pages may be removed through it.
     fn removable(&self, position: u64, end: u64) -> Result<Option<(PageRange, ObjectRef<P>, u64)>, CallError> {
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         let Some(entry) = self.index.first_ending_after(position) else { return Ok(None) };
         let Some(part) = PageRange::between(entry.start.max(position), entry.end.min(end)) else { return Ok(None) };
         // SAFETY: the semaphore keeps the area.

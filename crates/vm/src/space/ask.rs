@@ -9,7 +9,6 @@ use crate::error::CallError;
 use bitflags::bitflags;
 use core::ops::ControlFlow;
 use faultless_platform::Platform;
-use faultless_sync::RwSemaphore;
 
 bitflags! {
     /// What msync is asked for.
@@ -44,7 +43,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let unmapped = CallError::Unmapped { address: start };
         let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).filter(|&end| end <= USER_END);
         let range = end.and_then(|end| PageRange::between(start, end)).ok_or(unmapped)?;
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         let mut position = range.start();
         while position < range.end() {
             let unmapped = CallError::Unmapped { address: position };
@@ -86,7 +85,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if end == start {
             return Ok(());
         }
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         self.sync_areas(start, end, flags)
     }
 

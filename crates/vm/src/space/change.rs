@@ -13,6 +13,7 @@
 //! If L and R are one area, R becomes an area of its own.
 
 use super::Space;
+use super::removal::Removal;
 use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
@@ -321,13 +322,12 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         held.end();
     }
 
-    /// As [`Change::commit`], for a change that only takes areas away: what stays of them serves faults again as soon as its bounds
-    /// leave out what `translations` takes away.
-    pub(super) fn commit_removal(self, translations: impl FnOnce()) {
+    /// As [`Change::commit`], for a change that takes `range` away and adds nothing: what stays of its areas serves faults again
+    /// at once, since its bounds leave out what the removal takes away.
+    pub(super) fn commit_removal(self, range: PageRange) -> Removal<'a, P, D> {
         let mut held = self.commit_and_hold();
         held.let_in();
-        translations();
-        held.end();
+        Removal::new(held, range)
     }
 
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.

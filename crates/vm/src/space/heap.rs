@@ -2,12 +2,16 @@
 
 use super::Space;
 use super::map::Backing;
+use super::removal::Removal;
 use crate::addr::{PAGE, PageRange, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
 use faultless_platform::{Atomic, Ordering, Platform};
 use faultless_sync::RwSemaphore;
+
+/// What moving the heap's end did to its pages: those that came, and the removal of those that go.
+type Moved<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Says where the heap begins; a program's loader calls it once.
@@ -27,11 +31,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Moves the heap's end to `address` if that is possible; returns the end in force, as the raw system call does.
     pub fn brk(&self, address: u64) -> u64 {
-        let (mut end, mut added) = self.with_write(|| self.brk_locked(address));
+        let (mut end, mut added) = self.move_break(address);
         if end != address && D::has_deferred(self.vm()) {
             // It may be for want of frames.
             self.vm().flush();
-            (end, added) = self.with_write(|| self.brk_locked(address));
+            (end, added) = self.move_break(address);
         }
         if let Some(added) = added.filter(|_| self.default_flags().contains(AreaFlags::LOCKED)) {
             self.populate_what_can_be(added);
@@ -39,16 +43,19 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         end
     }
 
-    fn brk_locked(&self, address: u64) -> (u64, Option<PageRange>) {
-        // Relaxed: under the write lock.
-        let old = self.heap_end.load(Ordering::Relaxed);
-        if address < self.heap_start.load(Ordering::Relaxed) || !self.is_within_data_limit(address) {
-            return (old, None);
-        }
-        let Some(added) = self.move_heap_end(old, address) else { return (old, None) };
-        // Relaxed: under the write lock.
-        self.heap_end.store(address, Ordering::Relaxed);
-        (address, added)
+    /// Tries once; returns the end in force, and what was added.
+    fn move_break(&self, address: u64) -> (u64, Option<PageRange>) {
+        self.with_write_to_remove(|| {
+            // Relaxed: under the write lock.
+            let old = self.heap_end.load(Ordering::Relaxed);
+            if address < self.heap_start.load(Ordering::Relaxed) || !self.is_within_data_limit(address) {
+                return ((old, None), None);
+            }
+            let Some((added, removal)) = self.move_heap_end(old, address) else { return ((old, None), None) };
+            // Relaxed: under the write lock.
+            self.heap_end.store(address, Ordering::Relaxed);
+            ((address, added), removal)
+        })
     }
 
     /// Checks RLIMIT_DATA as brk does: the heap and the program's own data, to the byte.
@@ -59,20 +66,20 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         limit == u64::MAX || (address - start).saturating_add(own) <= limit
     }
 
-    /// Moves the end from `old` to `new` in whole pages; returns what was added.
-    fn move_heap_end(&self, old: u64, new: u64) -> Option<Option<PageRange>> {
+    /// Moves the end from `old` to `new` in whole pages, if that can be done.
+    fn move_heap_end(&self, old: u64, new: u64) -> Option<Moved<'_, P, D>> {
         let (old_end, new_end) = (page_ceil(old)?, page_ceil(new)?);
         if new_end == old_end {
-            return Some(None);
+            return Some((None, None));
         }
         if new <= old {
             let removed = PageRange::between(new_end, old_end)?;
             // As Linux: a heap of which nothing is left there does not shrink.
             self.index.overlapping(removed.addresses()).next()?;
-            return self.unmap_locked(removed).ok().map(|()| None);
+            return self.begin_removal(removed).ok().map(|removal| (None, removal));
         }
         let added = PageRange::between(old_end, new_end)?;
-        self.grow_heap(added).ok().map(|()| Some(added))
+        self.grow_heap(added).ok().map(|()| (Some(added), None))
     }
 
     fn grow_heap(&self, added: PageRange) -> Result<(), CallError> {

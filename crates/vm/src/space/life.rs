@@ -127,6 +127,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             lost_lock_bytes: P::AtomicU64::new(0),
             default_flags: P::AtomicU32::new(0),
             static_data_bytes: P::AtomicU64::new(0),
+            is_removing: P::AtomicBool::new(false),
             heap_start: P::AtomicU64::new(0),
             heap_end: P::AtomicU64::new(0),
             resident,

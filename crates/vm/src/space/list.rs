@@ -9,7 +9,6 @@ use crate::area::AreaFlags;
 use crate::design::Design;
 use core::fmt::{self, Write as _};
 use faultless_platform::{Atomic, Ordering, Platform};
-use faultless_sync::RwSemaphore;
 
 /// One line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +79,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Visits the areas, ascending, under the read lock.
     pub fn for_each_area(&self, mut visit: impl FnMut(AreaLine)) {
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         // Relaxed: written under the lock that we hold.
         let heap = self.heap_start.load(Ordering::Relaxed)..self.heap_end.load(Ordering::Relaxed);
         for entry in self.index.overlapping(0..u64::MAX) {

@@ -3,6 +3,7 @@
 use super::Space;
 use super::change::{Join, NewArea};
 use super::quota::Held;
+use super::removal::Removal;
 use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
@@ -12,7 +13,6 @@ use crate::limits::Limits;
 use crate::object::{ObjectHandle, ObjectRef};
 use core::ops::Range;
 use faultless_platform::Platform;
-use faultless_sync::RwSemaphore;
 
 /// Large mappings of anonymous memory begin at a multiple of this, so that huge pages would fit.
 const HUGE_BYTES: u64 = 2 << 20;
@@ -203,7 +203,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Returns the range that mmap would choose for `len_bytes`, without making a mapping.
     pub fn search(&self, len_bytes: u64) -> Option<PageRange> {
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         self.search_locked(page_ceil(len_bytes)?)
     }
 
@@ -300,7 +300,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Err(CallError::Invalid("the range is empty or does not begin at a page"));
         }
         let range = PageRange::new(start, len_bytes).ok_or(CallError::Invalid("the range leaves user memory"))?;
-        self.try_with_write(|| self.unmap_locked(range))
+        self.try_again(|| {
+            self.with_write_to_remove(|| match self.begin_removal(range) {
+                Ok(removal) => (Ok(()), removal),
+                Err(error) => (Err(error), None),
+            })
+        })
     }
 
     /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has cut
@@ -322,11 +327,18 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Unmaps under the caller's write lock.
     pub(super) fn unmap_locked(&self, range: PageRange) -> Result<(), CallError> {
-        if self.begin_unmapping(range)?.bytes == 0 {
-            return Ok(());
+        if let Some(removal) = self.begin_removal(range)? {
+            removal.finish(self, &mut || ());
         }
-        self.prepare_change(range, None)?.commit_removal(|| self.zap_and_prune(range));
         Ok(())
+    }
+
+    /// Takes what `range` holds off the index, under the caller's write lock; nothing if it holds nothing.
+    pub(super) fn begin_removal(&self, range: PageRange) -> Result<Option<Removal<'_, P, D>>, CallError> {
+        if self.begin_unmapping(range)?.bytes == 0 {
+            return Ok(None);
+        }
+        Ok(Some(self.prepare_change(range, None)?.commit_removal(range)))
     }
 }
 

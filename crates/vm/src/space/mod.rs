@@ -17,7 +17,8 @@
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
 //! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`,
-//! `stack`, `truncate` and `fork`. `list` shows the areas; `life` makes and ends spaces.
+//! `stack`, `truncate` and `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and
+//! ends spaces.
 
 mod advise;
 mod ask;
@@ -34,6 +35,7 @@ mod populate;
 mod protect;
 mod quota;
 mod remap;
+mod removal;
 mod root;
 mod seal;
 mod stack;
@@ -89,6 +91,8 @@ pub struct Space<P: Platform, D: Design<P>> {
     lost_lock_bytes: P::AtomicU64,
     /// Flags that every new area gets: what `mlockall` said about the future.
     default_flags: P::AtomicU32,
+    /// See `removal`.
+    is_removing: P::AtomicBool,
     heap_start: P::AtomicU64,
     heap_end: P::AtomicU64,
     /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
@@ -196,16 +200,28 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             let _write = self.semaphore.write();
             act()
         };
+        self.poll_deferred();
+        result
+    }
+
+    /// Runs what a grace period was waited for, as far as that needs no waiting; called without any lock.
+    #[inline]
+    fn poll_deferred(&self) {
         D::poll(self.vm());
         self.memory().rcu().poll();
-        result
     }
 
     /// As [`Space::with_write`]; if there is no frame and some wait for the design's readers, frees those and tries again.
     #[track_caller]
     pub(super) fn try_with_write<R>(&self, act: impl Fn() -> Result<R, CallError>) -> Result<R, CallError> {
-        match self.with_write(&act) {
-            Err(CallError::OutOfFrames(cause)) if self.vm().reclaim_after(&cause) => self.with_write(act),
+        self.try_again(|| self.with_write(&act))
+    }
+
+    /// Runs `act`; if there is no frame and some wait for the design's readers, frees those and runs it again.
+    #[track_caller]
+    pub(super) fn try_again<R>(&self, act: impl Fn() -> Result<R, CallError>) -> Result<R, CallError> {
+        match act() {
+            Err(CallError::OutOfFrames(cause)) if self.vm().reclaim_after(&cause) => act(),
             result => result,
         }
     }

@@ -12,7 +12,6 @@ use crate::error::{AccessError, CallError};
 use crate::fault::{Fault, classic};
 use crate::guest::Access;
 use faultless_platform::Platform;
-use faultless_sync::RwSemaphore;
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Makes the pages of a range that was mapped to be locked or populated. The call succeeds even if not all can be
@@ -74,7 +73,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Returns what the first area at or above `position` holds of the addresses below `end`.
     fn next_part(&self, position: u64, end: u64) -> Option<(PageRange, AreaFlags)> {
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         let entry = self.index.first_ending_after(position)?;
         let part = PageRange::between(entry.start.max(position), entry.end.min(end))?;
         // SAFETY: the semaphore keeps the area.

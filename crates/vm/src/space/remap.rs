@@ -392,7 +392,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Some(source) if !request.keeps_source => {
                 let removed = self.prepare_removal(source, reserve)?.commit_and_hold();
                 self.move_entries(source, target);
-                self.zap_and_prune(source);
+                self.zap_and_prune(source, &mut || ());
                 Some(removed)
             }
             Some(source) => self.empty_source(source, target).map(|()| None)?,
@@ -405,7 +405,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             removed.end();
         }
         if let Some((tail, reserve)) = tail {
-            self.prepare_removal(tail, reserve)?.commit_removal(|| self.zap_and_prune(tail));
+            self.prepare_removal(tail, reserve)?.commit_removal(tail).finish(self, &mut || ());
         }
         Ok(())
     }

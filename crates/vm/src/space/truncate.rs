@@ -8,7 +8,6 @@ use crate::design::Design;
 use crate::object::Object;
 use core::ops::Range;
 use faultless_platform::Platform;
-use faultless_sync::RwSemaphore;
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Empties the entries that map `pages` of an object, faults kept out.
@@ -31,7 +30,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn maps(&self, object: &Object<P>) -> bool {
-        let _read = self.semaphore.read();
+        let _read = self.read_settled();
         self.index.overlapping(0..u64::MAX).any(|entry| {
             // SAFETY: the semaphore keeps the area.
             let mapped = unsafe { entry.area.as_ref() }.object();

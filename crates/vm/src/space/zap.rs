@@ -27,17 +27,27 @@ pub(crate) enum Emptied {
     GivenUp,
 }
 
+/// How far an emptying has come.
+struct Progress {
+    emptied: Emptied,
+    /// Pages that were emptied so far.
+    nr_pages: u64,
+    /// Whether a table before this one held some, so that there is a pause before the first of this one.
+    is_pause_due: bool,
+}
+
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range and drops what they held.
     pub(crate) fn zap(&self, range: PageRange, emptied: Emptied) {
         let mut gather = Gather::new(self, range);
-        self.zap_into(range, emptied, &mut gather);
+        self.zap_into(range, emptied, &mut gather, &mut || ());
     }
 
-    /// As [`Space::zap`] of a range that is not mapped any more; also takes away the tables that it leaves empty.
-    pub(super) fn zap_and_prune(&self, range: PageRange) {
+    /// As [`Space::zap`] of a range that is not mapped any more; also takes away the tables that it leaves empty. `pause` is
+    /// called between one leaf table that holds pages and the next, without a lock.
+    pub(super) fn zap_and_prune(&self, range: PageRange, pause: &mut dyn FnMut()) {
         let mut gather = Gather::new(self, range);
-        self.zap_into(range, Emptied::All, &mut gather);
+        self.zap_into(range, Emptied::All, &mut gather, pause);
         self.prune_into(range, &mut gather);
     }
 
@@ -60,45 +70,44 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
     }
 
-    fn zap_into(&self, range: PageRange, emptied: Emptied, gather: &mut Gather<'_, P, D>) {
-        let mut nr_pages = 0;
+    fn zap_into(&self, range: PageRange, emptied: Emptied, gather: &mut Gather<'_, P, D>, pause: &mut dyn FnMut()) {
+        let mut progress = Progress { emptied, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {
+            progress.is_pause_due = progress.nr_pages != 0;
             let mut position = part.start;
             while position < part.end {
-                position = self.zap_leaf(table, position..part.end, emptied, gather, &mut nr_pages);
-                if gather.is_full() {
-                    gather.flush();
+                position = self.zap_leaf(table, position..part.end, &mut progress, gather);
+                match gather.is_full() {
+                    true => gather.flush(),
+                    false if position < part.end => pause(),
+                    false => {}
                 }
             }
             true
         });
-        if nr_pages != 0 {
+        if progress.nr_pages != 0 {
             self.note_peak();
-            self.remove_resident(nr_pages);
+            self.remove_resident(progress.nr_pages);
         }
     }
 
-    /// Empties entries of one table until the gather is full; returns where it stopped.
-    fn zap_leaf(
-        &self,
-        table: Pfn,
-        part: Range<u64>,
-        emptied: Emptied,
-        gather: &mut Gather<'_, P, D>,
-        nr_pages: &mut u64,
-    ) -> u64 {
+    /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
+    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P, D>) -> u64 {
         let memory = self.memory();
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::leaf_slot(memory, table, address);
             // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
             let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
-            if seen.is_empty() || !self.is_emptied(seen, emptied) {
+            if seen.is_empty() || !self.is_emptied(seen, progress.emptied) {
                 continue;
+            }
+            if core::mem::take(&mut progress.is_pause_due) {
+                return address;
             }
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
             let entry = Entry::from_bits(slot.swap(0, Ordering::AcqRel));
-            *nr_pages += u64::from(entry.holds_frame());
+            progress.nr_pages += u64::from(entry.holds_frame());
             gather.add(address, entry);
             if gather.is_full() {
                 return address + PAGE;

@@ -1,0 +1,106 @@
+//! A long munmap shares the semaphore half way, and is one step all the same: both are seen while it is held up.
+//!
+//! A CPU that stays in guest state holds a shootdown up, and with it whoever unmaps. This one lets it go on bit by bit.
+
+mod world;
+
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Platform, Processor, Threads};
+use faultless_vm::{AccessError, Guest, Limits, PAGE, SpaceRef};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use world::{Tested, World, anonymous};
+
+/// What is unmapped: four page tables, each of two shootdowns' pages.
+const REMOVED: u64 = 0x10_0000_0000;
+const REMOVED_PAGES: u64 = 4 * 512;
+const LAST: u64 = REMOVED + (REMOVED_PAGES - 1) * PAGE;
+/// What stays, and nobody has touched: the first store to it reads the semaphore under every design.
+const UNTOUCHED: u64 = 0x20_0000_0000;
+/// What stays, and is in the tables.
+const TOUCHED: u64 = 0x30_0000_0000;
+/// How long the unmapping is held up each time.
+const STOP: Duration = Duration::from_millis(20);
+
+/// Goes into guest state with nothing left to forget.
+fn stop<D: Tested>(guest: &Guest<'_, Native, D>) {
+    loop {
+        guest.load(TOUCHED).expect("mapped");
+        if !Native::guest_enter() {
+            break;
+        }
+        Native::guest_exit();
+    }
+}
+
+/// Says whether the last page is still there. The caller is in guest state.
+fn is_under_way<D: Tested>(space: &SpaceRef<'_, Native, D>) -> bool {
+    space.tables().walk(space.vm().memory(), LAST).is_some_and(|leaf| !leaf.entry().is_empty())
+}
+
+/// Waits a while for a flag, and answers no shootdown meanwhile, as the platform's own waits do.
+fn is_soon(flag: &AtomicBool) -> bool {
+    let end = Instant::now() + STOP;
+    while !flag.load(Ordering::SeqCst) && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    flag.load(Ordering::SeqCst)
+}
+
+for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(3);
+    let world = machine.attach(|| World::<D>::new(&region, 3));
+    let space = machine.attach(|| {
+        let space = world.vm.create_space(Limits::default()).expect("room");
+        let guest = Guest::new(&space);
+        for (at, len_bytes) in [(REMOVED, REMOVED_PAGES * PAGE), (UNTOUCHED, PAGE), (TOUCHED, PAGE)] {
+            space.mmap(&anonymous(Some(at), len_bytes)).expect("room");
+        }
+        for page in 0..REMOVED_PAGES {
+            guest.store(REMOVED + page * PAGE, 1).expect("mapped");
+        }
+        guest.store(TOUCHED, 1).expect("mapped");
+        drop(guest);
+        space
+    });
+    let (may_begin, has_stored, has_failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let stored_in_time = AtomicBool::new(false);
+    Native::run(&machine, 3, &|thread| {
+        Native::enter();
+        let guest = Guest::new(&space);
+        match thread {
+            0 => {
+                Native::spin_until(|| may_begin.load(Ordering::SeqCst));
+                space.munmap(REMOVED, REMOVED_PAGES * PAGE).expect("valid");
+            }
+            1 => {
+                Native::spin_until(|| space.nr_areas() == 2);
+                guest.store(UNTOUCHED, 1).expect("mapped");
+                has_stored.store(true, Ordering::SeqCst);
+                assert_eq!(guest.load(REMOVED).map(drop), Err(AccessError::NotMapped { address: REMOVED }));
+                has_failed.store(true, Ordering::SeqCst);
+            }
+            _ => {
+                let mut goes_on = true;
+                while goes_on {
+                    stop(&guest);
+                    may_begin.store(true, Ordering::SeqCst);
+                    if is_soon(&has_stored) && is_under_way(&space) {
+                        stored_in_time.store(true, Ordering::SeqCst);
+                        let failed_early = is_soon(&has_failed) && is_under_way(&space);
+                        assert!(!failed_early, "an access failed before all that was unmapped was gone");
+                    }
+                    goes_on = is_under_way(&space);
+                    Native::guest_exit();
+                }
+            }
+        }
+        drop(guest);
+        Native::leave();
+    });
+    assert!(stored_in_time.load(Ordering::SeqCst), "a fault elsewhere had to wait for all of the munmap");
+    machine.attach(|| world.check("invariants"));
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(world));
+});
