@@ -17,7 +17,7 @@ mod host;
 mod merge;
 mod numbers;
 pub mod oracle;
-mod output;
+pub mod output;
 mod perf;
 mod record;
 mod rights;

@@ -1,8 +1,9 @@
-//! The place where the trace goes.
+//! The place where a trace or a result goes.
 //!
 //! # Guarantee
-//! A regular file at that place is replaced by a whole trace or not at all; a failed recording leaves nothing behind.
-//! Something that is not a regular file (a pipe, `/dev/null`) is written to, never replaced.
+//! A regular file at that place is replaced by a whole one or not at all, and keeps its permissions; what fails leaves nothing
+//! behind. A link keeps pointing where it does: what it names is replaced. Something that is not a regular file (a pipe,
+//! `/dev/null`) is written to, never replaced.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// An output that was opened and not yet completed.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub struct Output {
     file: File,
     target: PathBuf,
     /// The file that is written and then renamed; `None` when the target is written to directly.
@@ -19,7 +20,7 @@ pub(crate) struct Output {
 
 impl Output {
     /// Opens the output, so that what is wrong with it is known before the program runs.
-    pub(crate) fn create(target: &Path) -> io::Result<Self> {
+    pub fn create(target: &Path) -> io::Result<Self> {
         match fs::metadata(target) {
             Ok(found) if found.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
             Ok(found) if !found.is_file() => {
@@ -30,8 +31,17 @@ impl Output {
         }
     }
 
+    /// Says what [`Output::create`] would: whether an output can be opened there. Leaves everything as it is, and opens no pipe,
+    /// which would wait for its reader.
+    pub fn check(target: &Path) -> io::Result<()> {
+        match fs::metadata(target) {
+            Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
+            _ => Self::create(target).map(drop),
+        }
+    }
+
     /// Returns the folder where the trace is being written, for other files that may grow large.
-    pub(crate) fn folder(&self) -> PathBuf {
+    pub fn folder(&self) -> PathBuf {
         let parent = self.partial.as_ref().and_then(|partial| partial.parent());
         match parent {
             Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
@@ -41,19 +51,21 @@ impl Output {
     }
 
     /// Returns the file to write to.
-    pub(crate) fn file(&self) -> &File {
+    pub fn file(&self) -> &File {
         &self.file
     }
 
     /// Makes what was written appear at its place.
-    pub(crate) fn complete(mut self) -> io::Result<()> {
+    pub fn complete(mut self) -> io::Result<()> {
         let Some(partial) = self.partial.take() else { return Ok(()) };
+        if let Ok(replaced) = fs::metadata(&self.target) {
+            self.file.set_permissions(replaced.permissions())?;
+        }
         self.file.sync_all()?;
         fs::rename(&partial, &self.target).inspect_err(|_| self.partial = Some(partial))
     }
 
     fn beside(target: &Path) -> io::Result<Self> {
-        // A link keeps pointing where it does: what it names is replaced.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let mut partial_name = name.to_owned();

@@ -96,17 +96,37 @@ pub struct Usage {
 impl Usage {
     /// Returns what was counted so far.
     pub fn of_this_thread() -> Self {
+        Self { cpu_ns: cpu_ns(), ..Self::of(libc::RUSAGE_THREAD) }
+    }
+
+    /// Returns what was counted of this process's children that have ended and were waited for.
+    pub fn of_children() -> Self {
+        Self::of(libc::RUSAGE_CHILDREN)
+    }
+
+    fn of(who: libc::c_int) -> Self {
         // SAFETY: the kernel writes the figures into our own variable, of which zero is a valid value.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+            libc::getrusage(who, &raw mut usage);
             usage
         };
+        let ns = |time: libc::timeval| (time.tv_sec * 1_000_000_000 + time.tv_usec * 1000).unsigned_abs();
         Self {
             faults: (usage.ru_minflt + usage.ru_majflt).unsigned_abs(),
             sleeps: usage.ru_nvcsw.unsigned_abs(),
             preemptions: usage.ru_nivcsw.unsigned_abs(),
-            cpu_ns: cpu_ns(),
+            cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
+        }
+    }
+
+    /// Returns both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            faults: self.faults + other.faults,
+            sleeps: self.sleeps + other.sleeps,
+            preemptions: self.preemptions + other.preemptions,
+            cpu_ns: self.cpu_ns + other.cpu_ns,
         }
     }
 
