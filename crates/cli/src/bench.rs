@@ -100,7 +100,7 @@ pub struct BenchArgs {
     seed: u64,
 
     /// Physical memory of the virtual memories; as much as each workload needs unless said. Example: --memory 2G
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<usize>,
 
     #[command(flatten)]
@@ -146,11 +146,19 @@ fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
         None => {}
     }
     let named = texts.iter().map(|text| Spec::parse(text).map_err(|error| misnamed(&error)));
-    let mut specs = named.collect::<Result<Vec<Spec>, Failure>>()?;
+    let mut specs: Vec<Spec> = Vec::new();
+    for spec in named {
+        let spec = spec?;
+        if specs.iter().all(|other| other.name != spec.name) {
+            specs.push(spec);
+        }
+    }
     if specs.is_empty() {
         // A filter chooses among all of them.
-        let is_default = |workload: &&Workload| args.filter.is_some() || DEFAULT_SELECTION.contains(&workload.name);
-        specs = WORKLOADS.iter().filter(is_default).map(Workload::plain).collect();
+        specs = match args.filter {
+            Some(_) => WORKLOADS.iter().map(Workload::plain).collect(),
+            None => DEFAULT_SELECTION.iter().filter_map(|text| Spec::parse(text).ok()).collect(),
+        };
     }
     let Some(filter) = &args.filter else { return Ok(specs) };
     specs.retain(|spec| matches(filter, spec.workload.name));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use faultless_lab::compare::{self, Comparison, Source, benchstat, csv, json, lkp, markdown, some};
-use faultless_lab::report::{read, saved::Store};
+use faultless_lab::report::{Unit, read, saved::Store};
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::nearest;
@@ -136,6 +136,9 @@ fn warn(comparison: &Comparison, color: Color) {
             );
         }
     }
+    comparison.sources[1..].iter().flat_map(|source| unlike(base, source)).for_each(|what| {
+        say(color, Tone::Warning, &what);
+    });
     for source in &comparison.sources {
         let disturbed = source.set.nr_disturbed();
         if disturbed > 0 {
@@ -151,6 +154,25 @@ fn warn(comparison: &Comparison, color: Color) {
         );
         say(color, Tone::Warning, &what);
     }
+}
+
+/// Returns what tells the runs of two sets apart, besides what they are about.
+fn unlike(base: &Source, head: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    let is_watched = |source: &Source| source.set.more.get("watched") == Some(&true.into());
+    if is_watched(base) != is_watched(head) {
+        let watched = if is_watched(base) { &base.label } else { &head.label };
+        found.push(format!(
+            "{watched} was watched (--locks, --trace), which takes time: its rates are those of slower runs"
+        ));
+    }
+    let has_counts = base.set.results.iter().any(|result| result.unit == Unit::Count.name());
+    let [one, other] = [base, head].map(|source| source.set.more.get("duration_ns"));
+    if has_counts && one.is_some() && other.is_some() && one != other {
+        let (base, head) = (&base.label, &head.label);
+        found.push(format!("{base} and {head} ran for different times: their counts are totals of those"));
+    }
+    found
 }
 
 fn judge(args: &CompareArgs, comparison: &Comparison, color: Color) -> ExitCode {

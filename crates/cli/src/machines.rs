@@ -11,6 +11,7 @@ use faultless_lab::simulated::{self, MachineChoice, Spec};
 
 use crate::machine;
 use crate::message::{Color, Failure, Tone, say};
+use crate::output::print;
 
 /// The arguments of `machines`.
 #[derive(Args)]
@@ -82,21 +83,19 @@ fn measure(args: &CalibrateArgs, color: Color) -> Result<ExitCode, Failure> {
     let spec = calibrate(&|what| say(color, Tone::Note, &format!("measuring {what}"))).map_err(Failure::new)?;
     let host = MachineInfo::native();
     let spec = spec.described(&format!("this machine: {}, Linux {}", host.model, host.kernel));
-    save(&path, &spec.to_toml()).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))?;
+    save(&path, &spec.to_toml())?;
     write_sources(&spec, &mut io::stdout().lock())?;
     say(color, Tone::Note, &format!("written to {}", path.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file beside its place, and moves it there when it is whole.
-fn save(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a machine file, and the folder that it stands in.
+fn save(path: &Path, text: &str) -> Result<(), Failure> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)?;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::new(format_args!("cannot make {}: {error}", folder.display())))?;
     }
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    std::fs::write(&partial, text)?;
-    std::fs::rename(&partial, path)
+    print(Some(path), |out| out.write_all(text.as_bytes()))
 }
 
 fn list(out: &mut dyn Write) -> Result<(), Failure> {

@@ -1,15 +1,15 @@
 //! Where results go: standard output, a file, a name; and in which format.
 //!
 //! # Guarantee
-//! A file that is there already is replaced only when the new one is complete. That results can be saved is known before
-//! anything is measured.
+//! A file that is there already is replaced only when the new one is complete; a device or a pipe is written to. That results
+//! can be written and saved is known before anything is measured; an interrupted command that has measured nothing saves nothing.
 
-use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use faultless_lab::report::{ResultSet, csv, json, saved};
+use faultless_linux::output::Output;
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::table::Format;
@@ -21,7 +21,8 @@ pub struct OutputArgs {
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
 
-    /// Where the result goes, instead of standard output; an existing file is replaced when the new one is complete.
+    /// Where the result goes, instead of standard output; an existing file is replaced when the new one is complete, a device
+    /// or a pipe is written to.
     /// Example: --out gcc.json
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -34,8 +35,11 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Makes sure that a result can be saved; called before anything is measured.
+    /// Makes sure that a result can be written and saved; called before anything is measured.
     pub fn prepare(&self) -> Result<(), Failure> {
+        if let Some(path) = &self.out {
+            Output::check(path).map_err(|error| unwritable(path, &error))?;
+        }
         if self.save.is_some() {
             saved::Store::open().and_then(|store| store.prepare()).map_err(Failure::new)
         } else {
@@ -61,9 +65,13 @@ impl OutputArgs {
         printed
     }
 
-    /// Saves a result, if that was asked for.
+    /// Saves a result, if that was asked for and there is any.
     pub fn keep(&self, set: &ResultSet, color: Color) -> Result<(), Failure> {
         let Some(name) = &self.save else { return Ok(()) };
+        if set.results.is_empty() && set.more.get("interrupted") == Some(&true.into()) {
+            say(color, Tone::Warning, &format!("nothing was measured, so nothing is saved as {name}"));
+            return Ok(());
+        }
         let path = saved::Store::open().and_then(|store| store.save(name, set)).map_err(Failure::new)?;
         say(color, Tone::Note, &format!("saved as {name} in {}", path.display()));
         Ok(())
@@ -78,22 +86,20 @@ pub fn print(path: Option<&Path>, write: impl FnOnce(&mut dyn Write) -> io::Resu
             write(&mut out)?;
             Ok(out.flush()?)
         }
-        Some(path) => {
-            replace(path, write).map_err(|error| Failure::new(format_args!("cannot write {}: {error}", path.display())))
-        }
+        Some(path) => replace(path, write).map_err(|error| unwritable(path, &error)),
     }
 }
 
-/// Writes a file beside the path, and lets it take the path's place once it is complete.
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format_args!("cannot write {}: {error}", path.display()))
+}
+
+/// Writes a file, as [`Output`] promises.
 fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let mut out = BufWriter::new(fs::File::create(&partial)?);
-    let written = write(&mut out).and_then(|()| out.flush()).and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        // The error that counts is the first one.
-        let _ = fs::remove_file(&partial);
-    }
-    written
+    let output = Output::create(path)?;
+    let mut out = BufWriter::new(output.file());
+    write(&mut out)?;
+    out.flush()?;
+    drop(out);
+    output.complete()
 }

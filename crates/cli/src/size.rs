@@ -16,6 +16,19 @@ pub fn parse(text: &str) -> Result<usize, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
+/// Parses the size of a virtual memory.
+pub fn parse_memory(text: &str) -> Result<usize, String> {
+    let bytes = parse(text)?;
+    if bytes < LEAST_MEMORY {
+        Err(format!("{text} is too little: a virtual memory has at least 2M"))
+    } else {
+        Ok(bytes)
+    }
+}
+
+/// What the frames' descriptions and the smallest zone need.
+const LEAST_MEMORY: usize = 2 << 20;
+
 /// Parses the size of a ring: a power of two from 4 KiB to 1 GiB.
 pub fn parse_ring(text: &str) -> Result<usize, String> {
     let bytes = parse(text)?;

@@ -101,7 +101,7 @@ pub struct StatArgs {
     seed: u64,
 
     /// Physical memory; as much as is needed unless said. Example: --memory 2G
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<usize>,
 
     #[command(flatten)]
@@ -134,8 +134,10 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
         cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
     };
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
+    let designs = known("design", &args.design, designs())?;
+    measure::check_designs(&machine, &designs).map_err(Failure::usage)?;
     Ok(Setup {
-        designs: known("design", &args.design, designs())?,
+        designs,
         semaphores: known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?,
         cpus: distinct(&cpus),
         events,
@@ -202,6 +204,13 @@ fn warn(args: &StatArgs, setup: &Setup, color: Color) {
         let what = format!("{many} CPUs were asked for, and there are {there_are}: workers will wait for them");
         say(color, Tone::Warning, &what);
     }
+    if matches!(setup.subject, Subject::Trace { .. }) && (args.duration.is_some() || args.processes) {
+        say(
+            color,
+            Tone::Warning,
+            "a trace takes as long as it takes, in its own processes: -d and --processes are for workloads",
+        );
+    }
     let on_host = setup.designs.iter().any(|design| design == HOST_DESIGN);
     if on_host && (setup.locks == Locks::Watched || args.trace) {
         let what = "the host's kernel is not watched: --locks and --trace show the virtual memory";
@@ -237,5 +246,11 @@ fn complain(outcome: &Outcome, color: Color) -> ExitCode {
         say(color, Tone::Error, &format!("under {arm}: {error}"));
         code = ExitCode::FAILURE;
     }
-    if outcome.was_interrupted { ExitCode::from(130) } else { code }
+    if outcome.was_interrupted {
+        for arm in outcome.arms.iter().filter(|arm| arm.runs.is_empty()) {
+            say(color, Tone::Note, &format!("under {}: interrupted before it began", arm.arm));
+        }
+        return ExitCode::from(130);
+    }
+    code
 }

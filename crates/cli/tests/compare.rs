@@ -136,3 +136,29 @@ fn a_folder_that_cant_be_written_is_known_before_anything_runs() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(out(&refused).is_empty() && err(&refused).contains("saved"), "{}", err(&refused));
 }
+
+#[test]
+fn a_program_with_two_threads_a_cpu_is_compared_across_cpus_and_unlike_runs_are_named() {
+    let place = Place::new("unlike");
+    let of = |cpus: usize, watched: bool, duration_ns: u64| {
+        let mut set = results("spf-v11", 20_000.0, 5);
+        set["watched"] = watched.into();
+        set["duration_ns"] = duration_ns.into();
+        for result in set["results"].as_array_mut().expect("a list") {
+            result["cpus"] = cpus.into();
+            result["workers"] = (2 * cpus).into();
+        }
+        let mut faults = set["results"][0].clone();
+        faults["metric"] = "faults".into();
+        faults["unit"] = "count".into();
+        set["results"].as_array_mut().expect("a list").push(faults);
+        set
+    };
+    put(&place, "one.json", &of(1, false, 1000));
+    put(&place, "two.json", &of(2, true, 4000));
+    let output = run(&place, &["compare", "one.json", "two.json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).contains("malloc1.per_thread_ops"), "{}", out(&output));
+    assert!(err(&output).contains("two.json was watched"), "{}", err(&output));
+    assert!(err(&output).contains("ran for different times"), "{}", err(&output));
+}

@@ -171,6 +171,26 @@ fn a_workload_that_finds_no_memory_fails_alone() {
 }
 
 #[test]
+fn every_give_up_has_one_reason_that_is_shown() {
+    for design in ["spf-srcu", "spf-v9", "spf-v11", "vma-lock"] {
+        let arguments = ["corten-pf --high", "--design", design, "--cpus", "2", "-d", "200ms"];
+        let output = stat(&[&arguments[..], &["-e", "spf-failed,pagefault:*"]].concat());
+        let shown = out(&output);
+        let reasons = shown.lines().filter_map(|line| line.split_whitespace().nth(1));
+        let reasons: Vec<&str> = reasons.filter(|name| name.starts_with("pagefault:")).collect();
+        let sum: u64 = reasons.iter().filter_map(|name| count(&shown, name)).sum();
+        assert_eq!(count(&shown, "spf-failed"), Some(sum), "{shown}");
+    }
+}
+
+#[test]
+fn a_store_to_a_private_file_page_is_a_copy() {
+    let shown = out(&stat(&["page_fault2", "--design", "mmap-sem", "--cpus", "1", "-d", "20ms", "-e", "faults,cow"]));
+    assert!(count(&shown, "cow").is_some_and(|copies| copies > 0), "{shown}");
+    assert_eq!(count(&shown, "cow"), count(&shown, "faults"), "{shown}");
+}
+
+#[test]
 fn what_was_counted_before_an_interrupt_is_printed() {
     let mut command = interruptible();
     command.args(["stat", "malloc1", "--design", "mmap-sem", "-d", "100ms", "-r", "600", "-e", "faults"]);

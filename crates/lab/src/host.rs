@@ -33,6 +33,13 @@ pub fn cache_kib(level: u32) -> Option<usize> {
     size.strip_suffix('K')?.parse().ok()
 }
 
+/// Returns how much memory may be used without anybody's being swapped out or killed; nothing if the system does not tell.
+pub fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
 fn model() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

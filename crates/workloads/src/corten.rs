@@ -10,8 +10,9 @@
 //! | `corten-munmap_virt` | the items, of 4 pages, are mapped | unmaps an item | |
 //! | `corten-munmap` | the items, a page each, are mapped and stored to | unmaps an item | |
 //!
-//! With `--low`, the default, the items of a worker lie together, in tables of their own. With `--high` the items of all
-//! workers are one region, dealt out in an order that a fixed seed shuffles.
+//! With `--low`, the default, each worker has a region of its own: its items lie together, in tables of their own, and a hole lies
+//! between two regions, so that they never become one area. With `--high` the items of all workers are one region, dealt out
+//! in an order that a fixed seed shuffles.
 
 use crate::PAGE;
 use crate::program::{Program, Seat, Step, Worker};
@@ -56,7 +57,12 @@ impl Act {
 
     /// Bytes of a worker's items.
     const fn part_bytes(self) -> u64 {
-        (ITEMS * self.item_bytes()).next_multiple_of(TABLE_BYTES)
+        ITEMS * self.item_bytes()
+    }
+
+    /// Bytes from one worker's region to the next.
+    const fn stride_bytes(self) -> u64 {
+        self.part_bytes().next_multiple_of(TABLE_BYTES) + TABLE_BYTES
     }
 
     /// Says whether a round begins with items that are mapped.
@@ -68,7 +74,8 @@ impl Act {
 /// What the threads of a space share.
 pub(crate) struct Region<P: Threads> {
     act: Act,
-    range: Range<u64>,
+    /// The workers' regions, or the one of all.
+    ranges: Vec<Range<u64>>,
     /// The items' places, worker after worker.
     items: Vec<u64>,
     rounds: Rounds<P>,
@@ -81,12 +88,18 @@ pub(crate) fn prepare<P: Threads>(
     space: &dyn AddressSpace,
     team: usize,
 ) -> Result<Region<P>, Refused> {
-    let len_bytes = act.part_bytes() * team as u64;
+    let len_bytes = act.stride_bytes() * team as u64;
     let found = space.map(&MapCall { rights: Rights::None, ..MapCall::anonymous(len_bytes + TABLE_BYTES) })?;
+    space.unmap(found..found + len_bytes + TABLE_BYTES)?;
     let start = found.next_multiple_of(TABLE_BYTES);
-    let items = places(act, settings.contention, team);
-    let items = items.into_iter().map(|place| start + place).collect();
-    Ok(Region { act, range: start..start + len_bytes, items, rounds: Rounds::new(team) })
+    let items = places(act, settings.contention, team).into_iter().map(|place| start + place).collect();
+    let ranges = match settings.contention {
+        Contention::Low => (0..team as u64).map(|worker| start + worker * act.stride_bytes()).collect(),
+        Contention::High => alloc::vec![start],
+    };
+    let len_bytes = act.part_bytes() * (team / ranges.len()) as u64;
+    let ranges = ranges.into_iter().map(|start: u64| start..start + len_bytes).collect();
+    Ok(Region { act, ranges, items, rounds: Rounds::new(team) })
 }
 
 /// Returns the places of all items, worker after worker.
@@ -94,7 +107,7 @@ fn places(act: Act, contention: Contention, team: usize) -> Vec<u64> {
     let (item_bytes, nr_items) = (act.item_bytes(), ITEMS * team as u64);
     match contention {
         Contention::Low => {
-            let part = |worker: u64| (0..ITEMS).map(move |item| worker * act.part_bytes() + item * item_bytes);
+            let part = |worker: u64| (0..ITEMS).map(move |item| worker * act.stride_bytes() + item * item_bytes);
             (0..team as u64).flat_map(part).collect()
         }
         Contention::High => {
@@ -108,10 +121,16 @@ fn places(act: Act, contention: Contention, team: usize) -> Vec<u64> {
 impl<P: Threads> Region<P> {
     /// Makes everything as it has to be before a round.
     fn renew(&self, space: &dyn AddressSpace) -> Result<(), Refused> {
-        space.unmap(self.range.clone())?;
-        if self.act.begins_mapped() {
-            let len_bytes = self.range.end - self.range.start;
-            space.map(&MapCall { fixed: Some(self.range.start), ..MapCall::anonymous(len_bytes) })?;
+        space.aside(&mut || self.make_anew(space))
+    }
+
+    fn make_anew(&self, space: &dyn AddressSpace) -> Result<(), Refused> {
+        for range in &self.ranges {
+            space.unmap(range.clone())?;
+            if self.act.begins_mapped() {
+                let len_bytes = range.end - range.start;
+                space.map(&MapCall { fixed: Some(range.start), ..MapCall::anonymous(len_bytes) })?;
+            }
         }
         if self.act == Act::Unmap {
             self.items.iter().try_for_each(|&item| space.store(item, item))?;
@@ -152,10 +171,8 @@ impl<P: Threads> Worker for Hand<'_, P> {
     fn step(&mut self) -> Result<Step, Refused> {
         let mut aside_ns = 0;
         if self.next == self.items.len() {
-            let began_ns = P::now();
-            self.region.rounds.turn(|| self.region.renew(self.space))?;
+            aside_ns = self.region.rounds.turn(|| self.region.renew(self.space))?;
             self.next = 0;
-            aside_ns = P::now() - began_ns;
         }
         self.act(self.items[self.next])?;
         self.next += 1;

@@ -14,20 +14,31 @@ use faultless_platform::{Entry, Platform};
 use faultless_sync::SpinMutex;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, CallError, Guest, MapRequest, ObjectHandle, ObjectSpec, Placement, Populate,
+    AccessError, Advice, AreaFlags, CallError, Event, Guest, MapRequest, ObjectHandle, ObjectSpec, Placement, Populate,
     SpaceRef, Vm, WriteNotice, ZeroSource,
 };
 
-/// The files of an instance, by name.
+/// What the views of an instance share: files, by name, and what they did aside.
 pub struct Files<'vm, P: Platform, D: Design<P>> {
     vm: &'vm Vm<P, D>,
     made: SpinMutex<P, Vec<(FileName, ObjectHandle<'vm, P>)>>,
+    /// What happened aside, by event.
+    aside: SpinMutex<P, Counts>,
 }
+
+/// How often each event happened.
+pub type Counts = [u64; Event::ALL.len()];
 
 impl<'vm, P: Platform, D: Design<P>> Files<'vm, P, D> {
     /// Returns no files, with room for the names of `nr_workers` workers.
     pub fn new(vm: &'vm Vm<P, D>, nr_workers: usize) -> Self {
-        Self { vm, made: SpinMutex::new(Vec::with_capacity(nr_workers + 1)) }
+        let made = SpinMutex::new(Vec::with_capacity(nr_workers + 1));
+        Self { vm, made, aside: SpinMutex::new([0; Event::ALL.len()]) }
+    }
+
+    /// Returns how often each event happened in what the workers did aside.
+    pub fn happened_aside(&self) -> Counts {
+        *self.aside.lock()
     }
 
     fn open(&self, name: FileName, size_bytes: u64) -> Result<ObjectHandle<'vm, P>, Refused> {
@@ -107,6 +118,19 @@ fn len(range: &Range<u64>) -> u64 {
 }
 
 impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
+    fn aside(&self, act: &mut dyn FnMut() -> Result<(), Refused>) -> Result<(), Refused> {
+        let counts = || -> Counts { core::array::from_fn(|place| self.files.vm.events().own(Event::ALL[place])) };
+        let (cpu, before) = (P::cpu(), counts());
+        let result = act();
+        // Who waited meanwhile may have come to another CPU, whose counts are not this act's.
+        if P::cpu() == cpu {
+            let after = counts();
+            let mut aside = self.files.aside.lock();
+            (0..aside.len()).for_each(|place| aside[place] += after[place] - before[place]);
+        }
+        result
+    }
+
     fn map(&self, call: &MapCall) -> Result<u64, Refused> {
         P::enter_kernel(Entry::Call);
         let object = match call.backing {

@@ -52,7 +52,7 @@ mod tlb_flush1;
 mod tlb_flush2;
 mod tlb_flush3;
 
-pub use guest::{Files, VmSpace};
+pub use guest::{Counts, Files, VmSpace};
 pub use heap::{Heap, HeapPolicy};
 pub use program::{Program, Seat, Step, Worker};
 pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};

@@ -215,10 +215,14 @@ fn corten_pages(_settings: &Settings) -> u64 {
     corten::ITEMS + 2 * FEW_PAGES
 }
 
+/// A copy is as long as a chunk; the heap keeps some.
 fn ebizzy_pages(settings: &Settings) -> u64 {
-    // The chunks are those of all threads, but their number may be small; a copy is as long as a chunk.
-    let chunk_pages = settings.ebizzy.chunk_bytes.div_ceil(PAGE) + 2;
-    (settings.ebizzy.nr_chunks + 2) * chunk_pages * 129 / 128 + FEW_PAGES
+    4 * ebizzy_chunk_pages(settings) + 64
+}
+
+/// A chunk and its tables.
+fn ebizzy_chunk_pages(settings: &Settings) -> u64 {
+    (settings.ebizzy.chunk_bytes.div_ceil(PAGE) + 2) * 129 / 128 + 1
 }
 
 fn fork_pages(_settings: &Settings) -> u64 {
@@ -226,7 +230,7 @@ fn fork_pages(_settings: &Settings) -> u64 {
 }
 
 /// What shows most in about a minute.
-pub const DEFAULT_SELECTION: &[&str] = &["page_fault1", "page_fault2", "malloc1", "mmap1", "tlb_flush2", "ebizzy"];
+pub const DEFAULT_SELECTION: &[&str] = &["page_fault1", "page_fault2", "malloc1", "mmap1", "tlb_flush2", "ebizzy -mT"];
 
 impl Workload {
     /// Returns the workload without flags.
@@ -256,7 +260,15 @@ impl Spec {
         }
     }
 
-    /// Returns how many frames a worker needs at most.
+    /// Returns how many frames the workers of a space need together at most, whatever their number.
+    pub fn pages_shared(&self) -> u64 {
+        match self.workload.flags {
+            Flags::Ebizzy => self.settings.ebizzy.nr_chunks * ebizzy_chunk_pages(&self.settings) + FEW_PAGES,
+            Flags::None | Flags::Region | Flags::Contention => 0,
+        }
+    }
+
+    /// Returns how many frames a worker needs at most, besides.
     pub fn pages_each(&self) -> u64 {
         (self.workload.pages)(&self.settings)
     }

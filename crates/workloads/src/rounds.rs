@@ -21,6 +21,7 @@ pub(crate) struct Rounds<P: Threads> {
     team: usize,
     nr_finished: P::AtomicUsize,
     is_over: P::AtomicBool,
+    prepared_ns: P::AtomicU64,
     refused: SpinMutex<P, Option<Refused>>,
 }
 
@@ -32,20 +33,26 @@ impl<P: Threads> Rounds<P> {
             team,
             nr_finished: P::AtomicUsize::new(0),
             is_over: P::AtomicBool::new(false),
+            prepared_ns: P::AtomicU64::new(0),
             refused: SpinMutex::default(),
         }
     }
 
-    /// Waits for all; the last one prepares the next round. All get its failure.
-    pub(crate) fn turn(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<(), Refused> {
+    /// Waits for all; the last one prepares the next round. All get its failure, or how long that took, in ns: waiting for those
+    /// who have not ended the round yet is part of the round.
+    pub(crate) fn turn(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
         if self.barrier.wait() {
+            let began_ns = P::now();
             *self.refused.lock() = prepare().err();
+            // Relaxed: the barrier publishes it.
+            self.prepared_ns.store(P::now() - began_ns, Ordering::Relaxed);
             // Relaxed, both: the barriers order them.
             let all_have = self.nr_finished.load(Ordering::Relaxed) == self.team;
             self.is_over.store(all_have, Ordering::Relaxed);
         }
         self.barrier.wait();
-        self.refused.lock().map_or(Ok(()), Err)
+        // Relaxed: see above.
+        self.refused.lock().map_or(Ok(self.prepared_ns.load(Ordering::Relaxed)), Err)
     }
 
     /// Ends a worker's part; `prepare` is for the rounds that others still make.

@@ -136,6 +136,8 @@ pub trait AddressSpace {
     fn store_to_pages(&self, first: u64, nr_pages: u64, value: u64) -> Result<(), Refused> {
         (0..nr_pages).try_for_each(|page| self.store(first + page * PAGE, value))
     }
+    /// Does what belongs to no operation: what it makes happen is not counted.
+    fn aside(&self, act: &mut dyn FnMut() -> Result<(), Refused>) -> Result<(), Refused>;
     /// Copies `len_bytes` from one place to another; all are multiples of 8 (memcpy).
     fn copy(&self, from: u64, to: u64, len_bytes: u64) -> Result<(), Refused>;
 

@@ -9,7 +9,7 @@ use faultless_lab::experiment::DESIGNS;
 use faultless_lab::host;
 use faultless_lab::report::{MachineInfo, ResultSet};
 use faultless_lab::simulated::HERE;
-use faultless_lab::workloads::{DEFAULT_SELECTION, Spec as Workload};
+use faultless_lab::workloads::Spec as Workload;
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::OutputArgs;
@@ -77,9 +77,12 @@ pub fn run(args: &CalibrationArgs, color: Color) -> Result<ExitCode, Failure> {
     Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What is compared unless something is named.
+const SELECTION: &[&str] = &["page_fault1", "page_fault2", "malloc1", "mmap1", "tlb_flush2", "ebizzy"];
+
 fn workloads(args: &CalibrationArgs) -> Result<Vec<Workload>, Failure> {
     let names: Vec<&str> = match args.workload.as_slice() {
-        [] => DEFAULT_SELECTION.to_vec(),
+        [] => SELECTION.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
     names.into_iter().map(|name| Workload::parse(name).map_err(Failure::usage)).collect()

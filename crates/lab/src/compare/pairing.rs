@@ -68,7 +68,8 @@ impl Key {
             design: known(Dimension::Design),
             semaphore: known(Dimension::Semaphore),
             cpus: known(Dimension::Cpus),
-            workers: result.workers,
+            // Of a program with so many workers for each CPU, their number is what the CPUs' number is.
+            workers: result.workers.filter(|_| !ignored.contains(&Dimension::Cpus)),
         }
     }
 

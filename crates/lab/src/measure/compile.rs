@@ -72,7 +72,7 @@ fn repeat(
     while sum.elapsed_ns < job.duration_ns {
         sum.add(pass().map_err(|error| MeasureError::Message(error.to_string()))?)?;
         if has_stopped() {
-            return Err(MeasureError::Interrupted);
+            break;
         }
     }
     Ok(sum.run(job))
@@ -116,6 +116,7 @@ impl Sum {
             elapsed_ns: self.elapsed_ns,
             ops,
             workers: job.nr_workers(),
+            cpus: job.cpus,
             ops_per_s: ops as f64 * 1e9 / self.elapsed_ns as f64,
             latency: self.latency,
             counters: self.counters,

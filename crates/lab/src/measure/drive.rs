@@ -1,4 +1,4 @@
-//! The loop: a worker makes steps until its time is over.
+//! The loop: a worker makes steps until the time is over, which is the same instant for all.
 //!
 //! # Guarantee
 //! The clock is read twice for each timed step, of which there is one in [`Workload::steps_per_timing`]; nothing else
@@ -17,7 +17,7 @@ const SLICE_NS: u64 = 3_000_000;
 /// When to begin, when to end, and how often to look at the clock.
 pub(super) struct Window<'a> {
     pub(super) start_ns: u64,
-    pub(super) duration_ns: u64,
+    pub(super) deadline_ns: u64,
     pub(super) steps_per_timing: u32,
     /// Says whether to end early.
     pub(super) has_stopped: &'a dyn Fn() -> bool,
@@ -26,11 +26,19 @@ pub(super) struct Window<'a> {
 /// What one worker did.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Operations that count.
+    /// Operations.
     pub(super) ops: u64,
-    /// From the first step's begin to the last one's end.
-    pub(super) elapsed_ns: u64,
-    /// Of that, what did not count.
+    /// Those of them that were done when the window ended; of those that were at work then, the part.
+    pub(super) ops_in_window: f64,
+    /// What did not count of the window.
+    pub(super) aside_in_window_ns: f64,
+    /// Whether somebody ended it before the window did.
+    pub(super) was_cut: bool,
+    /// When the first step began.
+    pub(super) began_ns: u64,
+    /// When the last one ended.
+    pub(super) ended_ns: u64,
+    /// What belongs to no operation in between.
     pub(super) aside_ns: u64,
     /// How long the timed steps took.
     pub(super) latency: Histogram,
@@ -45,37 +53,25 @@ impl Tally {
     pub(super) fn failed(cause: Refused) -> Self {
         Self { refused: Some(cause), ..Self::default() }
     }
-
-    /// Returns operations in a second of what counts.
-    pub(super) fn ops_per_s(&self) -> f64 {
-        let counted_ns = self.elapsed_ns.saturating_sub(self.aside_ns);
-        if counted_ns == 0 { 0.0 } else { self.ops as f64 * 1e9 / counted_ns as f64 }
-    }
 }
 
-/// Makes steps from the window's start to its end.
+/// Makes steps from the window's start to its end; one at least, however late the worker comes to a CPU.
 pub(super) fn drive<P: Processor>(worker: &mut dyn Worker, window: &Window<'_>) -> Tally {
     P::spin_until_deadline(window.start_ns, || false);
     let mut tally = Tally::default();
-    let began_ns = P::now();
-    let ended_ns = tally.work::<P>(worker, window, began_ns).unwrap_or_else(|cause| {
+    tally.began_ns = P::now();
+    tally.ended_ns = tally.work::<P>(worker, window).unwrap_or_else(|cause| {
         tally.refused = Some(cause);
         P::now()
     });
-    tally.elapsed_ns = ended_ns - began_ns;
     tally
 }
 
 impl Tally {
     /// Works until the window ends; returns when that was.
-    fn work<P: Processor>(
-        &mut self,
-        worker: &mut dyn Worker,
-        window: &Window<'_>,
-        began_ns: u64,
-    ) -> Result<u64, Refused> {
-        let deadline_ns = began_ns + window.duration_ns;
-        let mut slice_ends_ns = began_ns + SLICE_NS;
+    fn work<P: Processor>(&mut self, worker: &mut dyn Worker, window: &Window<'_>) -> Result<u64, Refused> {
+        let mut slice_ends_ns = self.began_ns + SLICE_NS;
+        let mut last = (self.began_ns, self.ops, self.aside_ns);
         loop {
             let mut left = window.steps_per_timing - 1;
             while left > 0 {
@@ -89,13 +85,25 @@ impl Tally {
             let aside_ns = step.aside_ns;
             let now_ns = P::now();
             self.latency.note((now_ns - before_ns).saturating_sub(aside_ns));
-            if now_ns >= deadline_ns || (window.has_stopped)() {
+            if now_ns >= window.deadline_ns || (window.has_stopped)() {
+                self.close(last, now_ns, window.deadline_ns);
                 return Ok(now_ns);
             }
+            last = (now_ns, self.ops, self.aside_ns);
             if now_ns >= slice_ends_ns {
                 slice_ends_ns = give_way::<P>(now_ns) + SLICE_NS;
             }
         }
+    }
+
+    /// Notes what lay in the window, of which `last` is the last look at the clock.
+    fn close(&mut self, last: (u64, u64, u64), now_ns: u64, deadline_ns: u64) {
+        let (last_ns, ops, aside_ns) = last;
+        let behind_last_ns = (now_ns - last_ns).max(1) as f64;
+        let share = (deadline_ns.saturating_sub(last_ns) as f64 / behind_last_ns).min(1.0);
+        self.ops_in_window = ops as f64 + (self.ops - ops) as f64 * share;
+        self.aside_in_window_ns = aside_ns as f64 + (self.aside_ns - aside_ns) as f64 * share;
+        self.was_cut = now_ns < deadline_ns;
     }
 
     #[inline]
@@ -113,4 +121,23 @@ fn give_way<P: Processor>(now_ns: u64) -> u64 {
     P::leave();
     P::enter();
     P::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_steps_at_work_when_the_window_ends_the_part_counts_that_lay_in_it() {
+        let in_window = |last: (u64, u64, u64), now_ns: u64| {
+            let mut tally = Tally { ops: 100, aside_ns: 40, ..Tally::default() };
+            tally.close(last, now_ns, 1000);
+            (tally.ops_in_window, tally.aside_in_window_ns, tally.was_cut)
+        };
+        assert_eq!(in_window((900, 80, 40), 1000), (100.0, 40.0, false));
+        assert_eq!(in_window((900, 80, 20), 1100), (90.0, 30.0, false));
+        assert_eq!(in_window((0, 0, 0), 4000), (25.0, 10.0, false), "one long step");
+        assert_eq!(in_window((1200, 0, 0), 1300), (0.0, 0.0, false), "who came when all was over");
+        assert_eq!(in_window((500, 80, 40), 700), (100.0, 40.0, true), "somebody ended it");
+    }
 }

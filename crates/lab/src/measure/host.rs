@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use faultless_linux::space::{self as host, Family, Together, Usage};
 use faultless_platform::native::{Machine, Native};
-use faultless_platform::{Processor, Threads};
-use faultless_workloads::{Program, Refused, Seat, Worker};
+use faultless_platform::{MAX_CPUS, Processor, Threads};
+use faultless_workloads::{PAGE, Program, Refused, Seat, Worker};
 use serde_json::{Value, json};
 
 use super::compile;
@@ -30,7 +30,11 @@ pub fn once(job: &Job, pinning: Pinning) -> Result<Run, MeasureError> {
         return compile::once_on_host(job, &host::has_interrupt);
     }
     let common = host::memory_file().map_err(|errno| refused(Refused::Call { call: "memfd_create", errno }))?;
-    let (nr_spaces, _) = job.spaces();
+    let (nr_spaces, team) = job.spaces();
+    check_room(job.frames() * PAGE)?;
+    if team > MAX_CPUS {
+        return Err(MeasureError::TooManyThreads(team));
+    }
     let site = HostSite::new(pinning, job.cpus);
     let life = |space: usize, together: &Together| {
         let process = Process { job, common: &common, site: &site, together, space };
@@ -39,10 +43,20 @@ pub fn once(job: &Job, pinning: Pinning) -> Result<Run, MeasureError> {
     let messages = Family::run(nr_spaces, &life).map_err(MeasureError::Child)?;
     let mut said = Said::default();
     messages.iter().try_for_each(|message| said.add(message)).map_err(MeasureError::Message)?;
-    if host::has_interrupt() {
+    if host::has_interrupt() && said.tallies.iter().all(|tally| tally.ops == 0) {
         return Err(MeasureError::Interrupted);
     }
-    said.conclude()
+    said.conclude(job)
+}
+
+/// Makes sure that the host has the memory that a run is about to touch.
+pub(super) fn check_room(needed_bytes: u64) -> Result<(), MeasureError> {
+    match crate::host::available_bytes() {
+        Some(available_bytes) if available_bytes < needed_bytes => {
+            Err(MeasureError::HostMemory { needed_bytes, available_bytes })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refused(cause: Refused) -> MeasureError {
@@ -63,6 +77,7 @@ impl Process<'_> {
     fn live(&self) -> Value {
         let (_, team) = self.job.spaces();
         let done: Mutex<Vec<(Tally, Usage)>> = Mutex::default();
+        let children = Usage::of_children();
         match self.job.spec.prepare::<Native>(&HostSpace::new(self.common), team) {
             Err(cause) => {
                 self.together.stop();
@@ -73,7 +88,11 @@ impl Process<'_> {
                     let result = self.work(program.as_ref(), worker, team);
                     done.lock().expect("no worker panicked, or the run would").push(result);
                 });
-                let done = done.into_inner().expect("all workers have ended");
+                let mut done = done.into_inner().expect("all workers have ended");
+                // Whose children they were, the kernel does not tell.
+                if let Some((_, usage)) = done.first_mut() {
+                    *usage = usage.and(Usage::of_children().since(children));
+                }
                 Value::Array(done.iter().map(|(tally, usage)| tell(tally, *usage)).collect())
             }
         }
@@ -85,7 +104,7 @@ impl Process<'_> {
         Native::enter();
         let view = HostSpace::new(self.common);
         let result = match program.worker(seat, &view) {
-            Ok(mut worker) => self.measure(worker.as_mut()),
+            Ok(mut worker) => self.measure(worker.as_mut(), &view),
             Err(cause) => {
                 self.together.stop();
                 (Tally::failed(cause), Usage::default())
@@ -95,19 +114,19 @@ impl Process<'_> {
         result
     }
 
-    fn measure(&self, worker: &mut dyn Worker) -> (Tally, Usage) {
+    fn measure(&self, worker: &mut dyn Worker, view: &HostSpace<'_>) -> (Tally, Usage) {
         let start_ns = self.together.arrive(self.job.nr_workers(), || Native::now() + START_NS);
         let Some(start_ns) = start_ns else { return Default::default() };
         Native::spin_until_deadline(start_ns, || false);
         let window = Window {
             start_ns: 0,
-            duration_ns: self.job.duration_ns,
+            deadline_ns: start_ns + self.job.duration_ns,
             steps_per_timing: self.job.spec.workload.steps_per_timing,
             has_stopped: &|| self.together.has_stopped(),
         };
         let (delay, before) = (self.site.begin(), Usage::of_this_thread());
         let mut tally = drive::<Native>(worker, &window);
-        let usage = Usage::of_this_thread().since(before);
+        let usage = Usage::of_this_thread().since(before).since(view.used_aside());
         tally.run_delay_ns = delay.and_then(|delay| delay.since_begin_ns());
         if tally.refused.is_some() {
             self.together.stop();
@@ -127,8 +146,12 @@ fn words(cause: Refused) -> Value {
 fn tell(tally: &Tally, usage: Usage) -> Value {
     json!({
         "ops": tally.ops,
-        "elapsed_ns": tally.elapsed_ns,
+        "began_ns": tally.began_ns,
+        "ended_ns": tally.ended_ns,
+        "ops_in_window": tally.ops_in_window,
+        "aside_in_window_ns": tally.aside_in_window_ns,
         "aside_ns": tally.aside_ns,
+        "was_cut": tally.was_cut,
         "run_delay_ns": tally.run_delay_ns,
         "refused": tally.refused.map(words),
         "latency": tally.latency.pairs().collect::<Vec<_>>(),
@@ -170,11 +193,11 @@ impl Said {
         }
     }
 
-    fn conclude(self) -> Result<Run, MeasureError> {
+    fn conclude(self, job: &Job) -> Result<Run, MeasureError> {
         if let Some(refusal) = self.refusal {
             return Err(MeasureError::Message(refusal));
         }
-        let mut run = sum_up(&self.tallies).map_err(refused)?;
+        let mut run = sum_up(&self.tallies, job).map_err(refused)?;
         let Usage { faults, sleeps, preemptions, cpu_ns } = self.usage;
         run.counters = vec![("faults", faults), ("sleeps", sleeps), ("preemptions", preemptions), ("cpu_ns", cpu_ns)];
         Ok(run)
@@ -190,7 +213,11 @@ fn heard(worker: &Value) -> Tally {
     let pairs = pairs.filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_u64()?)));
     Tally {
         ops: number(worker, "ops"),
-        elapsed_ns: number(worker, "elapsed_ns"),
+        began_ns: number(worker, "began_ns"),
+        ended_ns: number(worker, "ended_ns"),
+        ops_in_window: worker["ops_in_window"].as_f64().unwrap_or(0.0),
+        aside_in_window_ns: worker["aside_in_window_ns"].as_f64().unwrap_or(0.0),
+        was_cut: worker["was_cut"] == true,
         aside_ns: number(worker, "aside_ns"),
         latency: Histogram::from_pairs(pairs),
         run_delay_ns: worker["run_delay_ns"].as_u64(),

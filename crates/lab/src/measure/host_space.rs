@@ -1,18 +1,19 @@
 //! A program's view of the host's own address space.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use faultless_linux::space::{self as host, Behind, Errno};
+use faultless_linux::space::{self as host, Behind, Errno, Usage};
 use faultless_workloads::{AddressSpace, Backing, Content, FileId, FileName, HeapPolicy, MapCall, Refused, Rights};
 
 /// A thread's view of the process that it runs in.
 pub(super) struct HostSpace<'a> {
     common: &'a File,
     open: RefCell<Vec<File>>,
+    aside: Cell<Usage>,
 }
 
 fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
@@ -30,7 +31,12 @@ fn prot(rights: Rights) -> i32 {
 impl<'a> HostSpace<'a> {
     /// Returns a view; `common` is the file that all open.
     pub(super) fn new(common: &'a File) -> Self {
-        Self { common, open: RefCell::default() }
+        Self { common, open: RefCell::default(), aside: Cell::default() }
+    }
+
+    /// Returns what the thread used for what it did aside.
+    pub(super) fn used_aside(&self) -> Usage {
+        self.aside.get()
     }
 
     fn fd(&self, file: FileId) -> i32 {
@@ -56,6 +62,13 @@ fn fill(file: &File, len_bytes: u64, content: Content) -> std::io::Result<()> {
 }
 
 impl AddressSpace for HostSpace<'_> {
+    fn aside(&self, act: &mut dyn FnMut() -> Result<(), Refused>) -> Result<(), Refused> {
+        let before = Usage::of_this_thread();
+        let result = act();
+        self.aside.set(self.aside.get().and(Usage::of_this_thread().since(before)));
+        result
+    }
+
     fn map(&self, call: &MapCall) -> Result<u64, Refused> {
         let behind = match call.backing {
             Backing::Anonymous => Behind::Nothing,

@@ -1,8 +1,9 @@
 //! Measuring a workload: the same loop on a virtual memory of any design, on any platform, and on the host's kernel.
 //!
 //! # Guarantee
-//! * I1 every worker's operations are counted in its own time window, which begins when all workers are ready, and lasts
-//!   as long as asked for, up to the end of the step in which that time is over
+//! * I1 the workers work from an instant at which all are ready, for as long as asked for, up to the end of the step in which
+//!   that time is over; a rate is what all of them did in that time, of the last steps the part, so that it is never more than
+//!   was done, also where workers wait for a CPU
 //! * I2 what a run needs before and after its window is not counted: neither operations nor counters nor time
 //! * I3 a run that fails says why and under which circumstances, and leaves nothing behind
 //! * I4 what disturbed a run, waiting for a CPU above all, is told with its result
@@ -25,6 +26,7 @@ use std::fmt;
 
 use faultless_linux::space::ChildError;
 use faultless_phys::SetupError;
+use faultless_platform::MAX_CPUS;
 use faultless_platform::native::ReserveError;
 use faultless_sim::{Failure, TooManyCpus};
 use faultless_vm::check::Broken;
@@ -37,7 +39,7 @@ pub use crate::report::Mode;
 pub use designs::{DesignLine, design_lines};
 pub use faultless_linux::space::on_interrupt;
 pub use host::once as once_on_host;
-pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, run};
+pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, check_designs, run};
 pub use simulated::{SIMULATED_NS, once_simulated, shrunk};
 pub use site::{HostSite, NoSite, Pinning, Site};
 pub use vm::once;
@@ -82,13 +84,15 @@ impl Job {
 /// What a run measured.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The longest window of a worker.
+    /// From the first worker's begin to the last one's end.
     pub elapsed_ns: u64,
     /// Operations of all workers.
     pub ops: u64,
     /// How many workers there were.
     pub workers: usize,
-    /// The sum of the workers' rates, each over its own window.
+    /// How many CPUs they could run on at once.
+    pub cpus: usize,
+    /// Operations in a second of the window, without what was put aside.
     pub ops_per_s: f64,
     /// How long a step took; of the steps of short ones some are timed.
     pub latency: Histogram,
@@ -106,10 +110,13 @@ pub struct Run {
 const DISTURBED_SHARE: f64 = 0.02;
 
 impl Run {
-    /// Returns whether the workers were kept waiting for CPUs so long that the result is less than it seems.
+    /// Returns whether the workers were kept waiting for CPUs so long that the result is less than it seems: longer than those must
+    /// wait who are more than the CPUs.
     pub fn is_disturbed(&self) -> bool {
-        let busy_ns = self.elapsed_ns as f64 * self.workers as f64;
-        self.run_delay_ns.is_some_and(|delay_ns| delay_ns as f64 > busy_ns * DISTURBED_SHARE)
+        let workers = self.workers as f64;
+        let must_wait = (workers - self.cpus as f64).max(0.0) / workers.max(1.0);
+        let busy_ns = self.elapsed_ns as f64 * workers;
+        self.run_delay_ns.is_some_and(|delay_ns| delay_ns as f64 > busy_ns * (must_wait + DISTURBED_SHARE))
     }
 }
 
@@ -142,6 +149,15 @@ pub enum MeasureError {
     Message(String),
     /// The simulated machine has not so many CPUs.
     TooManyCpus(TooManyCpus),
+    /// The host has less free memory than the run would touch.
+    HostMemory {
+        /// What it would touch.
+        needed_bytes: u64,
+        /// What there is.
+        available_bytes: u64,
+    },
+    /// So many threads in one process can't be measured.
+    TooManyThreads(usize),
     /// A panic or a deadlock on the simulated machine.
     Simulation(Failure),
     /// The run was interrupted.
@@ -164,6 +180,17 @@ impl fmt::Display for MeasureError {
             Self::Child(error) => write!(f, "{error}"),
             Self::Message(what) => write!(f, "the measuring process gave no result: {what}"),
             Self::TooManyCpus(error) => write!(f, "{error}"),
+            Self::HostMemory { needed_bytes, available_bytes } => {
+                let (needed, available) = (needed_bytes >> 20, available_bytes >> 20);
+                write!(
+                    f,
+                    "it needs {needed} MiB, and this machine has {available} MiB left: make it smaller (of a virtual memory, \
+                     --memory says how much it gets)"
+                )
+            }
+            Self::TooManyThreads(threads) => {
+                write!(f, "{threads} threads: of one process at most {MAX_CPUS} are measured")
+            }
             Self::Simulation(failure) => write!(f, "{failure}"),
             Self::Interrupted => write!(f, "interrupted"),
         }

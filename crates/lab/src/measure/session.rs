@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! Every run counts that ended in order; none is dropped or repeated. The arms of one run stand next to each other in
-//! time, in an order that the seed draws anew for each run. An arm that fails stops, and the others go on.
+//! time, in an order that the seed draws anew for each run. An arm that fails stops, and the others go on. If somebody ends the
+//! session, the run at work counts for what it has done, and an arm that came no further than to warm up has that as its run.
 
 use std::fmt;
 
@@ -60,6 +61,13 @@ pub struct Arm {
     pub cpus: usize,
 }
 
+impl Arm {
+    /// Returns how its workers share memory: a recording's programs have a space each, whatever was asked for.
+    pub fn mode(&self, asked: Mode) -> Mode {
+        if self.spec.workload.is_recorded() { Mode::Processes } else { asked }
+    }
+}
+
 impl fmt::Display for Arm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { spec, design, cpus, .. } = self;
@@ -76,6 +84,8 @@ pub struct ArmResult {
     pub arm: Arm,
     /// What came out, run by run.
     pub runs: Vec<Run>,
+    /// The last run that was to warm up.
+    warm_up: Option<Run>,
     /// Why the arm has fewer runs than asked for.
     pub error: Option<MeasureError>,
 }
@@ -123,6 +133,16 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
+/// Makes sure that the host's kernel is not asked to run on a simulated machine.
+pub fn check_designs(machine: &MachineChoice, designs: &[String]) -> Result<(), SessionError> {
+    match machine.simulated() {
+        Some(spec) if designs.iter().any(|design| design == HOST_DESIGN) => {
+            Err(SessionError::HostOnSimulated { machine: spec.name().to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Setup {
     /// Returns the arms, in the order in which they are reported.
     pub fn arms(&self) -> Vec<Arm> {
@@ -142,11 +162,7 @@ impl Setup {
 
     fn check(&self) -> Result<(), SessionError> {
         self.machine.check_cpus(&self.cpus).map_err(SessionError::Machine)?;
-        if let Some(spec) = self.machine.simulated()
-            && self.designs.iter().any(|design| design == HOST_DESIGN)
-        {
-            return Err(SessionError::HostOnSimulated { machine: spec.name().to_owned() });
-        }
+        check_designs(&self.machine, &self.designs)?;
         match self.cpus.iter().find(|cpus| !(1..=MAX_CPUS).contains(cpus)) {
             Some(&cpus) => Err(SessionError::Cpus(cpus)),
             None if self.runs == 0 || self.arms().is_empty() => Err(SessionError::Nothing),
@@ -184,7 +200,8 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
         return Ok(run_simulated(setup, machine, progress));
     }
     let arms = setup.arms().into_iter();
-    let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
+    let mut results: Vec<ArmResult> =
+        arms.map(|arm| ArmResult { arm, runs: Vec::new(), warm_up: None, error: None }).collect();
     let mut random = Random::new(setup.seed);
     let mut made = 0;
     for turn in 0..setup.warm_ups + setup.runs {
@@ -198,6 +215,9 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
             }
             made += 1;
         }
+    }
+    if has_interrupt() {
+        results.iter_mut().filter(|result| result.runs.is_empty()).for_each(ArmResult::fall_back);
     }
     Ok(Outcome { arms: results, was_interrupted: has_interrupt() })
 }
@@ -213,7 +233,7 @@ fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, 
     };
     let runs = in_parallel(setup.jobs, &tasks, run, |done, &(arm, _)| progress(done, &arms[arm]));
     let mut results: Vec<ArmResult> =
-        arms.into_iter().map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
+        arms.into_iter().map(|arm| ArmResult { arm, runs: Vec::new(), warm_up: None, error: None }).collect();
     for ((arm, _), run) in tasks.into_iter().zip(runs) {
         results[arm].note(run);
     }
@@ -233,8 +253,14 @@ impl ArmResult {
     fn add(&mut self, setup: &Setup, turn: usize) {
         match setup.run_arm(&self.arm) {
             Ok(run) if turn >= setup.warm_ups => self.runs.push(run),
-            Ok(_) | Err(MeasureError::Interrupted) => {}
+            Ok(run) => self.warm_up = Some(run),
+            Err(MeasureError::Interrupted) => {}
             Err(error) => self.error = Some(error),
         }
+    }
+
+    /// Takes what it has for a run.
+    fn fall_back(&mut self) {
+        self.runs.extend(self.warm_up.take());
     }
 }

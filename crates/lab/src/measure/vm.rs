@@ -16,6 +16,7 @@ use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
 
 use super::compile;
 use super::drive::{Tally, Window, drive};
+use super::host;
 use super::site::Site;
 use super::{Job, MeasureError, Run};
 use crate::ground::{Ground, alone, warm};
@@ -35,7 +36,7 @@ const START_NS_LEAST: u64 = 50_000;
 
 /// Runs a job once on a machine of the platform `P`, which has `job.cpus` CPUs.
 ///
-/// The run ends early, with [`MeasureError::Interrupted`], once `has_stopped` says so.
+/// The run ends early once `has_stopped` says so: with what was done, or with [`MeasureError::Interrupted`] if that is nothing.
 pub fn once<P: Threads>(
     machine: &P::Machine,
     job: &Job,
@@ -58,9 +59,10 @@ struct Visitor<'a, P: Threads> {
 
 impl Job {
     /// Returns the frames that the job needs.
-    fn frames(&self) -> u64 {
-        let workers = self.nr_workers() as u64;
-        workers * self.spec.pages_each() + self.cpus as u64 * FRAMES_EACH_CPU + FRAMES_BESIDES
+    pub(super) fn frames(&self) -> u64 {
+        let (nr_spaces, team) = self.spaces();
+        let in_each = self.spec.pages_shared() + team as u64 * self.spec.pages_each();
+        nr_spaces as u64 * in_each + self.cpus as u64 * FRAMES_EACH_CPU + FRAMES_BESIDES
     }
 
     /// Returns the bytes of physical memory: frames, and what describes them.
@@ -78,6 +80,9 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
     type Output = Result<Run, MeasureError>;
 
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
+        if self.site.has_cold_memory() {
+            host::check_room(self.job.memory_bytes() as u64)?;
+        }
         let ground = Ground::reserve(self.job.memory_bytes()).map_err(MeasureError::Reserve)?;
         let memory = ground.memory::<P>(self.job.cpus).map_err(MeasureError::Setup)?;
         let nr_free = memory.nr_free();
@@ -209,8 +214,9 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
             *self.before.lock() = self.figures();
             watch::begin::<P>();
             let nr_workers = self.visitor.job.nr_workers() as u64;
+            let until_start_ns = if self.is_crowded() { 0 } else { START_NS_LEAST + START_NS_EACH * nr_workers };
             // Relaxed: the barrier publishes it.
-            self.start_ns.store(P::now() + START_NS_LEAST + START_NS_EACH * nr_workers, Ordering::Relaxed);
+            self.start_ns.store(P::now() + until_start_ns, Ordering::Relaxed);
         });
         let delay = self.visitor.site.begin();
         let mut tally = Tally::default();
@@ -238,13 +244,18 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
         self.barrier.wait();
     }
 
+    /// Says whether workers wait for a CPU: who waits by spinning then keeps the others from theirs.
+    fn is_crowded(&self) -> bool {
+        self.visitor.job.nr_workers() > self.visitor.job.cpus
+    }
+
     fn window<'w>(&self, has_stopped: &'w dyn Fn() -> bool) -> Window<'w> {
         let job = self.visitor.job;
-        let is_crowded = job.nr_workers() > job.cpus;
+        // Relaxed: see `measure`.
+        let start_ns = self.start_ns.load(Ordering::Relaxed);
         Window {
-            // Who waits by spinning keeps the others from their CPU. Relaxed: see `measure`.
-            start_ns: if is_crowded { 0 } else { self.start_ns.load(Ordering::Relaxed) },
-            duration_ns: job.duration_ns,
+            start_ns,
+            deadline_ns: start_ns + job.duration_ns,
             steps_per_timing: job.spec.workload.steps_per_timing,
             has_stopped,
         }
@@ -269,12 +280,15 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
     }
 
     fn conclude(&self) -> Result<Run, MeasureError> {
-        let mut run = sum_up(&self.tallies.lock()).map_err(|cause| self.visitor.job.refused(cause))?;
-        if (self.visitor.has_stopped)() {
+        let mut run =
+            sum_up(&self.tallies.lock(), self.visitor.job).map_err(|cause| self.visitor.job.refused(cause))?;
+        if run.ops == 0 && (self.visitor.has_stopped)() {
             return Err(MeasureError::Interrupted);
         }
         let (before, after) = (self.before.lock().clone(), self.after.lock().clone());
-        let counts = after.events.iter().zip(&before.events).map(|(after, before)| after - before);
+        let aside = self.files.happened_aside();
+        let counts = after.events.iter().zip(&before.events).zip(&aside);
+        let counts = counts.map(|((after, before), aside)| after - before - aside);
         run.counters = Event::ALL.iter().map(|event| event.name()).zip(counts).collect();
         run.lock_wait_ns = Some(after.lock_wait_ns - before.lock_wait_ns);
         let peak = |team: &Team<'_, '_, P, D>| team.space.peak_resident_pages() * PAGE;
@@ -284,21 +298,77 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
 }
 
 /// Adds up what the workers did; the first refusal if there is one.
-pub(super) fn sum_up(tallies: &[Tally]) -> Result<Run, Refused> {
+pub(super) fn sum_up(tallies: &[Tally], job: &Job) -> Result<Run, Refused> {
     if let Some(cause) = tallies.iter().find_map(|tally| tally.refused) {
         return Err(cause);
     }
     let mut latency = Histogram::default();
     tallies.iter().for_each(|tally| latency.add(&tally.latency));
+    let began_ns = tallies.iter().map(|tally| tally.began_ns).min().unwrap_or(0);
+    let ended_ns = tallies.iter().map(|tally| tally.ended_ns).max().unwrap_or(0);
+    let elapsed_ns = ended_ns - began_ns;
+    let sum = |of: &dyn Fn(&Tally) -> f64| tallies.iter().map(of).sum::<f64>();
+    let ops = tallies.iter().map(|tally| tally.ops).sum();
+    let in_window = sum(&|tally| tally.ops_in_window);
+    // Workers that go in step put the same time aside, all at once; of those that don't, each puts its own aside.
+    let (counted_ops, counted_ns, aside_ns) = match tallies.iter().any(|tally| tally.was_cut) || in_window == 0.0 {
+        false => (in_window, job.duration_ns, sum(&|tally| tally.aside_in_window_ns)),
+        // Somebody ended the window, or nobody came to a CPU in it.
+        true => (ops as f64, elapsed_ns, sum(&|tally| tally.aside_ns as f64)),
+    };
+    let counted_ns = counted_ns as f64 - aside_ns / tallies.len().max(1) as f64;
     Ok(Run {
-        elapsed_ns: tallies.iter().map(|tally| tally.elapsed_ns).max().unwrap_or(0),
-        ops: tallies.iter().map(|tally| tally.ops).sum(),
+        elapsed_ns,
+        ops,
         workers: tallies.len(),
-        ops_per_s: tallies.iter().map(Tally::ops_per_s).sum(),
+        cpus: job.cpus,
+        ops_per_s: if counted_ns > 0.0 { counted_ops * 1e9 / counted_ns } else { 0.0 },
         latency,
         counters: Vec::new(),
         lock_wait_ns: None,
         peak_rss_bytes: None,
         run_delay_ns: tallies.iter().map(|tally| tally.run_delay_ns).sum(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Mode;
+    use faultless_workloads::Spec;
+
+    fn job(cpus: usize) -> Job {
+        let spec = Spec::parse("mmap1").expect("a workload");
+        let (design, semaphore) = ("mmap-sem".into(), "rwsem-v8".into());
+        Job { spec, design, semaphore, cpus, mode: Mode::Threads, duration_ns: 1000, memory_bytes: None }
+    }
+
+    fn tally(ops_in_window: f64, aside_in_window_ns: f64) -> Tally {
+        Tally { ops: 100, ops_in_window, aside_in_window_ns, ended_ns: 1000, ..Tally::default() }
+    }
+
+    #[test]
+    fn a_rate_is_what_all_did_in_the_window_that_all_share() {
+        let rate = |tallies: &[Tally]| sum_up(tallies, &job(2)).expect("nobody refused").ops_per_s;
+        assert_eq!(rate(&[tally(100.0, 0.0), tally(100.0, 0.0)]), 200.0 * 1e9 / 1000.0);
+        assert_eq!(rate(&[tally(100.0, 0.0), tally(0.0, 0.0)]), 100.0 * 1e9 / 1000.0, "one came too late");
+        assert_eq!(rate(&[tally(100.0, 500.0), tally(100.0, 500.0)]), 200.0 * 1e9 / 500.0, "half of it put aside");
+        assert_eq!(
+            rate(&[Tally { began_ns: 3000, ended_ns: 5000, ..tally(0.0, 0.0) }]),
+            100.0 * 1e9 / 2000.0,
+            "all came too late"
+        );
+        let cut = Tally { was_cut: true, ended_ns: 400, ..tally(100.0, 0.0) };
+        assert_eq!(rate(&[cut]), 100.0 * 1e9 / 400.0, "as far as it came");
+    }
+
+    #[test]
+    fn workers_that_are_more_than_the_cpus_must_wait_and_that_disturbs_nobody() {
+        let run = |cpus: usize, run_delay_ns: u64| {
+            let waited = Tally { run_delay_ns: Some(run_delay_ns / 2), ..tally(100.0, 0.0) };
+            sum_up(&[waited.clone(), waited], &job(cpus)).expect("nobody refused")
+        };
+        assert!(run(2, 100).is_disturbed() && !run(2, 30).is_disturbed());
+        assert!(run(1, 1100).is_disturbed() && !run(1, 1000).is_disturbed());
+    }
 }

@@ -76,7 +76,8 @@ pub(super) fn host_source(name: &str) -> HostSource {
 /// Returns whether a design of the virtual memory has an event at all: what it can never do is not 0, but not there.
 pub fn is_counted(design: &str, event: &str) -> bool {
     match event {
-        "pagefault:spf_pte_lock" => design == "spf-v9",
+        // The two that give up when the page-table lock is taken.
+        "pagefault:spf_pte_lock" => ["spf-v9", "spf-srcu"].contains(&design),
         "spf" | "spf-failed" => design != "mmap-sem",
         _ => !(design == "mmap-sem" && event.starts_with("pagefault:")),
     }

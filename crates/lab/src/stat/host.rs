@@ -26,23 +26,24 @@ const GROWING: [&str; 6] = ["pg", "vma_lock_", "nr_tlb_", "thp_", "speculative_"
 /// Runs an arm once.
 pub(super) fn once(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
     let open = Open::new(&setup.events);
-    let (elapsed_ns, ops) = run(setup, arm)?;
+    let ran = run(setup, arm)?;
     let (counts, vmstat) = open.close(&setup.events);
     let faults = setup.events.iter().position(|name| *name == "faults").and_then(|place| counts[place]);
-    Ok(RunCounts { elapsed_ns, ops, faults, counts, vmstat, locks: None })
+    Ok(RunCounts { faults, counts, vmstat, ..ran })
 }
 
-/// Runs the subject; returns how long it took, and how many operations a workload made.
-fn run(setup: &Setup, arm: &Arm) -> Result<(u64, Option<u64>), String> {
+/// Runs the subject; returns how long it took, and how many operations a workload made, and nothing else yet.
+fn run(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
     match &setup.subject {
         Subject::Workload { spec, duration_ns, mode } => {
             let job = job(setup, arm, spec, *duration_ns, *mode);
             let run = measure::once_on_host(&job, Pinning::IfEnough).map_err(|error| error.to_string())?;
-            Ok((run.elapsed_ns, Some(run.ops)))
+            let (ops, ops_per_s) = (Some(run.ops), Some(run.ops_per_s));
+            Ok(RunCounts { elapsed_ns: run.elapsed_ns, ops, ops_per_s, ..RunCounts::default() })
         }
         Subject::Trace { plan, .. } => {
             let pass = replay::pass_on_host(plan, arm.cpus).map_err(|error| error.to_string())?;
-            Ok((pass.elapsed_ns, None))
+            Ok(RunCounts { elapsed_ns: pass.elapsed_ns, ..RunCounts::default() })
         }
     }
 }

@@ -59,6 +59,7 @@ impl Subject {
     /// Returns how the workers share memory.
     pub fn mode(&self) -> Mode {
         match self {
+            Self::Workload { spec, .. } if spec.workload.is_recorded() => Mode::Processes,
             Self::Workload { mode, .. } => *mode,
             Self::Trace { plan, .. } if plan.has_shared_spaces => Mode::Threads,
             Self::Trace { .. } => Mode::Processes,
@@ -141,6 +142,8 @@ pub struct RunCounts {
     pub elapsed_ns: u64,
     /// Operations of a workload.
     pub ops: Option<u64>,
+    /// Operations of a workload in a second, as `bench` counts them: what it puts aside between rounds is left out.
+    pub ops_per_s: Option<f64>,
     /// Page faults, whether chosen or not; nothing where nobody counts.
     pub faults: Option<u64>,
     /// The chosen events, in order; nothing where nobody counts (I2).

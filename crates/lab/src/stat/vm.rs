@@ -19,6 +19,7 @@ use crate::watch::{self, All, LockWatch, Stream, Watched};
 struct Ran {
     elapsed_ns: u64,
     ops: Option<u64>,
+    ops_per_s: Option<f64>,
     counters: Vec<(&'static str, u64)>,
     peak_rss_bytes: Option<u64>,
 }
@@ -81,7 +82,7 @@ fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &A
             };
             let pass = replay::pass::<P>(machine, arm.cpus, plan, &settings).map_err(|error| error.to_string())?;
             let peak_rss_bytes = Some(pass.peak_rss_bytes);
-            Ok(Ran { elapsed_ns: pass.elapsed_ns, ops: None, counters: pass.counters, peak_rss_bytes })
+            Ok(Ran { elapsed_ns: pass.elapsed_ns, ops: None, ops_per_s: None, counters: pass.counters, peak_rss_bytes })
         }
     }
 }
@@ -91,6 +92,7 @@ fn work<P: Threads>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<
     Ok(Ran {
         elapsed_ns: run.elapsed_ns,
         ops: Some(run.ops),
+        ops_per_s: Some(run.ops_per_s),
         counters: run.counters,
         peak_rss_bytes: run.peak_rss_bytes,
     })
@@ -121,5 +123,13 @@ fn counted(setup: &Setup, arm: &Arm, ran: Ran) -> RunCounts {
     let in_order = Event::ALL.iter().filter(has_it);
     let in_order = in_order.filter_map(|event| Some((events::vmstat_name(event.name()), count(event.name())?)));
     let faults = count("faults");
-    RunCounts { elapsed_ns: ran.elapsed_ns, ops: ran.ops, faults, counts, vmstat: in_order.collect(), locks: None }
+    RunCounts {
+        elapsed_ns: ran.elapsed_ns,
+        ops: ran.ops,
+        ops_per_s: ran.ops_per_s,
+        faults,
+        counts,
+        vmstat: in_order.collect(),
+        locks: None,
+    }
 }

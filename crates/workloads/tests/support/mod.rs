@@ -99,6 +99,10 @@ impl Model {
 }
 
 impl AddressSpace for Model {
+    fn aside(&self, act: &mut dyn FnMut() -> Result<(), Refused>) -> Result<(), Refused> {
+        act()
+    }
+
     fn map(&self, call: &MapCall) -> Result<u64, Refused> {
         assert!(call.len_bytes > 0);
         let len = call.len_bytes.next_multiple_of(PAGE);

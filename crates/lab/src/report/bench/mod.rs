@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::set::{MachineInfo, Measured, ResultSet};
 use super::unit::Unit;
 use crate::measure::{ArmResult, Outcome, Run, Setup};
+use crate::stat::events;
 
 /// A session with what it was about.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
     let first = result.runs.first().filter(|_| !samples.is_empty())?;
     Some(Measured {
         workload: result.arm.spec.name.clone(),
-        mode: report.setup.mode,
+        mode: result.arm.mode(report.setup.mode),
         design: result.arm.design.clone(),
         semaphore: result.arm.semaphore.clone(),
         cpus: result.arm.cpus,
@@ -103,7 +104,8 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
 /// Returns what was counted in all runs together.
 fn counters(result: &ArmResult) -> std::collections::BTreeMap<String, u64> {
     let mut sums = std::collections::BTreeMap::new();
-    for (name, count) in result.runs.iter().flat_map(|run| &run.counters) {
+    let counted = result.runs.iter().flat_map(|run| &run.counters);
+    for (name, count) in counted.filter(|(name, _)| events::is_counted(&result.arm.design, name)) {
         *sums.entry((*name).to_owned()).or_insert(0) += count;
     }
     sums

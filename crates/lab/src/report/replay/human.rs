@@ -68,7 +68,7 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
     writeln!(
         out,
-        "checked   {} events, {} recorded faults of which {} faulted here; {} strict ({:.1} %); mismatches {}, passes {}",
+        "checked   {} events, {} faults recorded and {} here; {} strict ({:.1} %); mismatches {}, passes {}",
         checks.events,
         checks.faults_recorded,
         checks.faults_replayed,

@@ -4,6 +4,7 @@ use crate::experiment::ArmResult;
 use crate::measure::HOST_DESIGN;
 use crate::replay::PassResult;
 use crate::report::Unit;
+use crate::stat::events;
 
 /// A figure of a pass.
 #[derive(Clone, Copy)]
@@ -14,8 +15,8 @@ pub struct Metric {
     pub title: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// Whether designs that never speculate have it.
-    pub needs_speculation: bool,
+    /// Whether only designs that speculate have it.
+    pub is_of_speculation: bool,
     of: fn(&PassResult) -> Option<f64>,
 }
 
@@ -26,11 +27,11 @@ impl std::fmt::Debug for Metric {
 }
 
 const fn metric(name: &'static str, title: &'static str, unit: Unit, of: fn(&PassResult) -> Option<f64>) -> Metric {
-    Metric { name, title, unit, needs_speculation: false, of }
+    Metric { name, title, unit, is_of_speculation: false, of }
 }
 
 const fn speculative(name: &'static str, title: &'static str, of: fn(&PassResult) -> Option<f64>) -> Metric {
-    Metric { name, title, unit: Unit::Count, needs_speculation: true, of }
+    Metric { name, title, unit: Unit::Count, is_of_speculation: true, of }
 }
 
 impl Metric {
@@ -57,7 +58,7 @@ impl Metric {
     /// Returns the arm's samples, one for each pass that has the figure; nothing if its design has no such thing.
     pub fn samples(&self, arm: &ArmResult) -> Option<Vec<f64>> {
         let is_kept_from_us = arm.arm.design == HOST_DESIGN && HOST_KEEPS.contains(&self.name);
-        if self.needs_speculation && !speculates(&arm.arm.design) || is_kept_from_us {
+        if self.is_of_speculation && !self.is_counted(&arm.arm.design) || is_kept_from_us {
             return None;
         }
         let samples: Vec<f64> = arm.passes.iter().filter_map(self.of).collect();
@@ -65,13 +66,16 @@ impl Metric {
     }
 }
 
+impl Metric {
+    /// Says whether a design counts this part of speculation.
+    fn is_counted(&self, design: &str) -> bool {
+        let is_there = |event: &str| design != HOST_DESIGN && events::is_counted(design, event);
+        if self.name == "spf" { is_there("spf") } else { is_there(&format!("pagefault:{}", self.name)) }
+    }
+}
+
 /// What the host's kernel does not tell.
 const HOST_KEEPS: [&str; 2] = ["lock_wait_share", "peak_rss_bytes"];
-
-/// Returns whether a design ever handles a fault without the address-space lock.
-fn speculates(design: &str) -> bool {
-    design != "mmap-sem" && design != HOST_DESIGN
-}
 
 fn faults_per_s(pass: &PassResult) -> Option<f64> {
     (pass.elapsed_ns > 0).then(|| pass.tally.faulted as f64 * 1e9 / pass.elapsed_ns as f64)

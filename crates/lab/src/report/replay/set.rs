@@ -10,6 +10,7 @@ use crate::plan::Pace;
 use crate::plan::classes::Class;
 use crate::plan::deeds::Reason;
 use crate::report::{Measured, Mode, ResultSet};
+use crate::stat::events;
 
 /// Returns the replay's results, with the trace and what was checked.
 pub fn result_set(report: &Report<'_>) -> ResultSet {
@@ -60,7 +61,8 @@ fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measu
 /// Returns the counters of all passes together.
 fn counters(arm: &ArmResult) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    for &(name, count) in arm.passes.iter().flat_map(|pass| &pass.counters) {
+    let counted = arm.passes.iter().flat_map(|pass| &pass.counters);
+    for &(name, count) in counted.filter(|(name, _)| events::is_counted(&arm.arm.design, name)) {
         *sums.entry(name.to_owned()).or_insert(0) += count;
     }
     sums

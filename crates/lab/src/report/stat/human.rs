@@ -23,25 +23,25 @@ pub fn write(report: &StatReport<'_>, out: &mut (impl Write + ?Sized)) -> io::Re
             write_vmstat(report, arm, out)?;
         }
         if arm.runs.iter().any(|run| run.locks.is_some()) {
-            writeln!(out, "\n Lock statistics of {}:\n", about(report, arm))?;
+            writeln!(out, "\n Lock statistics of {}:\n", about(report, arm, "all together"))?;
             write_locks(arm, out)?;
         }
     }
     Ok(())
 }
 
-/// Returns what an arm was, and how often.
-fn about(report: &StatReport<'_>, arm: &ArmResult) -> String {
+/// Returns what an arm was, how often, and what is shown of its runs.
+fn about(report: &StatReport<'_>, arm: &ArmResult, shown: &str) -> String {
     let runs = match arm.runs.len() {
         1 => String::new(),
-        n => format!(" ({n} runs; mean +- standard deviation)"),
+        n => format!(" ({n} runs; {shown})"),
     };
     let kind = if report.machine.simulated { format!(", simulated on {}", report.machine.name) } else { String::new() };
     format!("'{}' under {}{kind}{runs}", report.setup.subject.name(), arm.arm)
 }
 
 fn write_events(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    writeln!(out, "\n Performance counter stats for {}:\n", about(report, arm))?;
+    writeln!(out, "\n Performance counter stats for {}:\n", about(report, arm, "mean +- standard deviation"))?;
     let elapsed = summarize(&arm.runs.iter().map(|run| run.elapsed_ns as f64).collect::<Vec<f64>>());
     let faults = spread(arm.runs.iter().map(|run| run.faults)).map(|summary| summary.mean);
     for (place, name) in report.setup.events.iter().enumerate() {
@@ -49,8 +49,10 @@ fn write_events(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write 
         writeln!(out, "{}", line(name, counted(arm, place), comment))?;
     }
     if let Some(ops) = spread(arm.runs.iter().map(|run| run.ops)) {
-        let rate = |summary: &Summary| comment("ops", summary.mean, None, elapsed.map(|elapsed| elapsed.mean));
-        writeln!(out, "{}", line("ops", Some(ops), rate))?;
+        let rates: Option<Vec<f64>> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+        let rate = rates.and_then(|rates| summarize(&rates));
+        let rate = rate.map_or(String::new(), |rate| format!("# {}", Unit::PerSecond.show(rate.mean)));
+        writeln!(out, "{}", line("ops", Some(ops), |_| rate.clone()))?;
     }
     elapsed.map_or(Ok(()), |elapsed| writeln!(out, "\n{}\n", seconds(&elapsed)))
 }
@@ -82,6 +84,8 @@ fn comment(name: &str, count: f64, faults: Option<f64>, elapsed_ns: Option<f64>)
     match (faults, elapsed_ns) {
         (Some(faults), _) if is_part && faults > 0.0 => format!("# {:>6.2}% of faults", count / faults * 100.0),
         _ if is_part => String::new(),
+        // A size, not something that happens.
+        _ if name == "rss" => "# pages, at most".into(),
         (_, Some(elapsed_ns)) if elapsed_ns > 0.0 && count > 0.0 => {
             format!("# {}", Unit::PerSecond.show(count * 1e9 / elapsed_ns))
         }

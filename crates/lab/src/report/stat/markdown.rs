@@ -19,6 +19,10 @@ pub fn write(report: &StatReport<'_>, out: &mut (impl Write + ?Sized)) -> io::Re
         let cells = arms.iter().map(|arm| cell(arm.runs.iter().map(|run| run.counts[place]), Unit::Count));
         row(&std::iter::once((*event).to_owned()).chain(cells).collect::<Vec<_>>(), out)?;
     }
+    if arms.iter().flat_map(|arm| &arm.runs).any(|run| run.ops.is_some()) {
+        let ops = arms.iter().map(|arm| cell(arm.runs.iter().map(|run| run.ops), Unit::Count));
+        row(&std::iter::once("ops".to_owned()).chain(ops).collect::<Vec<_>>(), out)?;
+    }
     let times = arms.iter().map(|arm| cell(arm.runs.iter().map(|run| Some(run.elapsed_ns)), Unit::Ns));
     row(&std::iter::once("time".to_owned()).chain(times).collect::<Vec<_>>(), out)
 }

@@ -29,6 +29,9 @@ pub fn result_set(report: &StatReport<'_>) -> ResultSet {
     set.results = report.outcome.arms.iter().flat_map(|arm| results(report, arm)).collect();
     set.more.insert("interrupted".into(), report.outcome.was_interrupted.into());
     set.more.insert("watched".into(), report.is_watched.into());
+    if let Subject::Workload { duration_ns, .. } = report.setup.subject {
+        set.more.insert("duration_ns".into(), duration_ns.into());
+    }
     let with_locks = report.outcome.arms.iter().filter(|arm| !tables(arm).is_empty());
     let locks: Vec<Value> = with_locks.map(|arm| lock_list(report, arm)).collect();
     if !locks.is_empty() {
@@ -43,7 +46,7 @@ pub fn result_set(report: &StatReport<'_>) -> ResultSet {
 }
 
 fn results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
-    let mut found = vec![pace(report, arm)];
+    let mut found = pace(report, arm);
     for (place, event) in report.setup.events.iter().enumerate() {
         let counts = arm.runs.iter().map(|run| run.counts[place].map(|count| count as f64));
         found.push(measured(report, arm, event, Unit::Count, counts.collect()));
@@ -53,16 +56,16 @@ fn results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
     found
 }
 
-/// Returns how fast the subject was: a workload by its rate, since its time is given; a trace by its time.
-fn pace(report: &StatReport<'_>, arm: &ArmResult) -> Option<Measured> {
-    let rate = |run: &RunCounts| Some(run.ops? as f64 * 1e9 / run.elapsed_ns.max(1) as f64);
-    let elapsed = |run: &RunCounts| Some(run.elapsed_ns as f64);
-    match report.setup.subject {
-        Subject::Workload { .. } => {
-            measured(report, arm, "ops_per_s", Unit::PerSecond, arm.runs.iter().map(rate).collect())
-        }
-        Subject::Trace { .. } => measured(report, arm, "elapsed_ns", Unit::Ns, arm.runs.iter().map(elapsed).collect()),
-    }
+/// Returns how fast the subject was, and what its counts are the counts of: how long it ran, and what a workload did.
+fn pace(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Option<Measured>> {
+    let of_each = |name: &str, unit: Unit, of: &dyn Fn(&RunCounts) -> Option<f64>| {
+        measured(report, arm, name, unit, arm.runs.iter().map(of).collect())
+    };
+    vec![
+        of_each("ops_per_s", Unit::PerSecond, &|run| run.ops_per_s),
+        of_each("ops", Unit::Count, &|run| Some(run.ops? as f64)),
+        of_each("elapsed_ns", Unit::Ns, &|run| Some(run.elapsed_ns as f64)),
+    ]
 }
 
 /// Returns a metric that every run has.
