@@ -16,9 +16,11 @@ use crate::entry::EntryFlags;
 use crate::object::{Object, ObjectRef};
 use bitflags::bitflags;
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_sync::RcuHead;
 
 bitflags! {
     /// What an area is and allows.
@@ -169,13 +171,15 @@ pub struct Area<P: Platform, D: Design<P>> {
     opening: u64,
     /// What the design keeps for each area.
     pub(crate) state: D::AreaState,
+    /// For whoever frees the area after a grace period; readers never look at it.
+    pub(crate) head: UnsafeCell<MaybeUninit<RcuHead<P>>>,
     /// Links areas that one change removes; the writer's alone.
     pub(crate) next_removed: UnsafeCell<Option<NonNull<Self>>>,
     /// Changes at work: a move changes its source while its target is still held. The writer's alone.
     nr_changes: UnsafeCell<u32>,
 }
 
-// SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer.
+// SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer, `head` to the one who frees.
 unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
 
 impl<P: Platform, D: Design<P>> Area<P, D> {
@@ -190,6 +194,7 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             object,
             opening: view.opening,
             state: D::new_area_state(),
+            head: UnsafeCell::new(MaybeUninit::uninit()),
             next_removed: UnsafeCell::new(None),
             nr_changes: UnsafeCell::new(1),
         }

@@ -14,6 +14,7 @@ use crate::space::{Space, SpaceRef};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
@@ -70,7 +71,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             memory.page(zero_page).stop_counting();
         }
         let vm = Box::new(Self {
-            areas: Slab::new(&memory),
+            // SAFETY: the place is for this: an area that is freed is no writer's any more.
+            areas: unsafe { Slab::with_head_inside(&memory, offset_of!(Area<P, D>, head)) },
             nodes: Slab::new(&memory),
             spaces: Slab::new(&memory),
             objects: Pool::new(&memory),
@@ -133,6 +135,18 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             self.flush();
         }
         may_help
+    }
+
+    /// Frees an area at once.
+    ///
+    /// # Safety
+    /// The area was let go of by its last holder, and nobody looks at it any more.
+    pub(crate) unsafe fn free_area_at_once(&self, area: NonNull<Area<P, D>>) {
+        // SAFETY: as promised.
+        unsafe {
+            core::ptr::drop_in_place(area.as_ptr());
+            self.areas.free(area);
+        }
     }
 
     /// Frees an area, after a grace period.

@@ -97,7 +97,22 @@ impl<P: Platform, T> Slab<P, T> {
     ///
     /// Compiles only for a `T` that fits.
     pub fn new(memory: &Memory<P>) -> Self {
-        let geometry = const { Geometry::of::<P, T>() };
+        Self::with_geometry(memory, const { Geometry::of::<P, T>() })
+    }
+
+    /// As [`Slab::new`], for objects that have a place for the [`RcuHead`] that [`Slab::free_deferred`] needs: `head_offset` bytes
+    /// from their start, a multiple of 8. Otherwise it stands behind the object, on one more line.
+    ///
+    /// # Safety
+    /// Nobody uses that place from the call of [`Slab::free_deferred`] on.
+    ///
+    /// # Panics
+    /// If the place is not aligned, or not inside a frame.
+    pub unsafe fn with_head_inside(memory: &Memory<P>, head_offset: usize) -> Self {
+        Self::with_geometry(memory, Geometry::with_head_at::<P, T>(head_offset))
+    }
+
+    fn with_geometry(memory: &Memory<P>, geometry: Geometry) -> Self {
         let magazine_high = memory.options().list_high.min(MAGAZINE_HIGH);
         let core = Core {
             magazines: PerCpu::new(memory.core().nr_cpus, |_| Magazine::new(magazine_high)),
@@ -146,14 +161,14 @@ impl<P: Platform, T> Slab<P, T> {
     /// `object` came from this slab and wasn't freed since; only readers inside RCU sections that have begun already go
     /// on using it.
     pub unsafe fn free_deferred(&self, object: NonNull<T>) {
-        // SAFETY: the head has a place of its own in the object's slot.
+        // SAFETY: the head has a place in the object's slot, which nobody else uses now.
         let head = unsafe { object.cast::<u8>().add(self.core.geometry.head_offset).cast::<RcuHead<P>>() };
         // SAFETY: the place is aligned and nobody else's.
         unsafe { head.write(RcuHead::new()) };
         self.core.magazines.here().nr_deferred.add(1);
         // SAFETY: the slot stays in place and isn't given out before `release` frees it, taking the depot's and the zone's
         // lock alone.
-        unsafe { self.core.memory.rcu().defer(head, release::<P, T>) };
+        unsafe { self.core.memory.rcu().defer(head, release::<P>) };
     }
 
     /// Gives all CPUs' free objects back to their frames, and the empty frames to the memory. Never sleeps.
@@ -339,13 +354,12 @@ impl<P: Platform> Core<P> {
 ///
 /// # Safety
 /// `head` stands in the slot of a deferred object of a slab of `T`.
-unsafe fn release<P: Platform, T>(head: NonNull<RcuHead<P>>) {
-    let geometry = const { Geometry::of::<P, T>() };
+unsafe fn release<P: Platform>(head: NonNull<RcuHead<P>>) {
     // SAFETY: the head was made from a pointer to the object's frame, which has its slab's place at its end.
     let core = unsafe { depot::slab_of(head.cast()) }.cast::<Core<P>>();
     // SAFETY: a slab with deferred objects keeps its core (I3).
     let core = unsafe { &*core };
     core.magazines.here().nr_deferred.sub(1);
     // SAFETY: the head stands `head_offset` behind its object.
-    core.free(unsafe { head.cast::<u8>().sub(geometry.head_offset) });
+    core.free(unsafe { head.cast::<u8>().sub(core.geometry.head_offset) });
 }

@@ -39,7 +39,7 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     #[inline]
     fn end_change((): &()) {}
     #[inline]
-    fn update_index((): &(), update: impl FnOnce()) {
+    fn update_index(_: &Space<P, Self>, update: impl FnOnce()) {
         update();
     }
     #[inline]

@@ -68,7 +68,7 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
         Self::end_change(area);
     }
     /// Runs `update`, which publishes a new version of the index; called under the write lock.
-    fn update_index(space: &Self::SpaceState, update: impl FnOnce());
+    fn update_index(space: &Space<P, Self>, update: impl FnOnce());
     /// Ends the index's hold on a removed area; whoever holds it last frees it by `Space::free_area`.
     fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
     /// Waits until every area that was let go of and that nobody holds is freed; called without any lock.

@@ -41,7 +41,8 @@ use crate::area::{Area, AreaFlags, AreaView};
 use crate::entry::Entry;
 use crate::error::AccessError;
 use crate::events::{Event, GiveUp};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::fault::classic::{self, Missed};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
 use crate::frames;
 use crate::instance::Vm;
 use crate::space::Space;
@@ -84,7 +85,7 @@ pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
     /// Returns an area's sequence count.
     fn sequence(area: &Self::AreaState) -> &SeqCount<P>;
     /// See [`Design::update_index`].
-    fn update_index(space: &Self::SpaceState, update: impl FnOnce());
+    fn update_index<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, update: impl FnOnce());
     /// See [`Design::release_area`].
     fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>);
     /// See [`Design::flush`].
@@ -101,13 +102,16 @@ pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
         space: &SpeculativeSpace<P, S, Self>,
         fault: Fault,
         act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
-    ) -> Result<R, GiveUp>;
+    ) -> Result<R, SpeculativeMissed<'_, P, S, Self>>;
 }
 
 /// A space under a version of the series.
 pub type SpeculativeSpace<P, S, V> = Space<P, Speculation<S, V>>;
 /// An area under a version of the series.
 pub type SpeculativeArea<P, S, V> = NonNull<Area<P, Speculation<S, V>>>;
+
+/// An attempt under a version of the series that was given up.
+pub type SpeculativeMissed<'a, P, S, V> = Missed<'a, P, Speculation<S, V>>;
 
 /// The designs of the series; see the module.
 pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
@@ -142,7 +146,7 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S,
     }
 
     #[inline]
-    fn update_index(space: &V::SpaceState, update: impl FnOnce()) {
+    fn update_index(space: &Space<P, Self>, update: impl FnOnce()) {
         V::update_index(space, update);
     }
 
@@ -166,16 +170,14 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S,
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
+        let mut found = None;
         if space.nr_users() > 1 {
-            match speculate(space, fault) {
-                Ok(()) => return Ok(Handled::Speculative),
-                Err(reason) => {
-                    space.vm().events().note(Event::SpfFailed, fault.address);
-                    space.vm().events().note(reason.event(), fault.address);
-                }
-            }
+            let Err(missed) = speculate(space, fault) else { return Ok(Handled::Speculative) };
+            space.vm().events().note(Event::SpfFailed, fault.address);
+            space.vm().events().note(missed.reason.event(), fault.address);
+            found = missed.found;
         }
-        classic::handle(space, fault)?;
+        classic::handle_found(space, fault, found)?;
         Ok(Handled::Classic)
     }
 }
@@ -184,7 +186,7 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S,
 fn speculate<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
     space: &SpeculativeSpace<P, S, V>,
     fault: Fault,
-) -> Result<(), GiveUp> {
+) -> Result<(), SpeculativeMissed<'_, P, S, V>> {
     V::with_area(space, fault, |area| attempt(space, area, fault))
 }
 

@@ -22,10 +22,11 @@
 //! The series' tree of areas is guarded by a sequence lock against lookups that race with a rotation; the index here is never
 //! seen half changed, so a lookup needs an RCU section for its nodes and nothing more.
 
-use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
+use super::speculation::{Speculation, SpeculativeArea, SpeculativeMissed, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;
 use crate::events::GiveUp;
 use crate::fault::Fault;
+use crate::fault::classic::{Found, Missed};
 use crate::instance::Vm;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
@@ -43,7 +44,6 @@ pub enum V2017 {}
 /// What an area needs to be freed late.
 pub struct DeferredArea<P: Platform> {
     sequence: SeqCount<P>,
-    head: RcuHead<P>,
     /// The instance, once the area is on its way out.
     vm: UnsafeCell<*const ()>,
 }
@@ -67,11 +67,7 @@ impl<P: Platform> Version<P> for V2017 {
     fn new_space_state() {}
 
     fn new_area_state() -> DeferredArea<P> {
-        DeferredArea {
-            sequence: SeqCount::new_in_write(),
-            head: RcuHead::new(),
-            vm: UnsafeCell::new(core::ptr::null()),
-        }
+        DeferredArea { sequence: SeqCount::new_in_write(), vm: UnsafeCell::new(core::ptr::null()) }
     }
 
     #[inline]
@@ -80,7 +76,7 @@ impl<P: Platform> Version<P> for V2017 {
     }
 
     #[inline]
-    fn update_index((): &(), update: impl FnOnce()) {
+    fn update_index<S: RwSemaphore<P>>(_: &SpeculativeSpace<P, S, Self>, update: impl FnOnce()) {
         update();
     }
 
@@ -90,7 +86,8 @@ impl<P: Platform> Version<P> for V2017 {
             let state = &area.as_ref().state;
             state.vm.get().write(core::ptr::from_ref(space.vm()).cast());
             // From the area's own pointer, which may be used for all of it.
-            let head = area.byte_add(head_offset::<P, S>()).cast();
+            let head: NonNull<RcuHead<P>> = area.byte_add(head_offset::<P, S>()).cast();
+            head.write(RcuHead::new());
             space.vm().design_state().defer(head, free::<P, S>);
         }
     }
@@ -113,18 +110,23 @@ impl<P: Platform> Version<P> for V2017 {
         space: &SpeculativeSpace<P, S, Self>,
         fault: Fault,
         act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
-    ) -> Result<R, GiveUp> {
+    ) -> Result<R, SpeculativeMissed<'_, P, S, Self>> {
         let _srcu = space.vm().design_state().read();
         // For the index's nodes; the attempt's own section, for the tables, nests in it and so needs no fence.
         let _nodes = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
+        let version = space.index().version();
         let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found inside the SRCU section, so not freed before it ends.
-        act(unsafe { entry.area.as_ref() })
+        let area = unsafe { entry.area.as_ref() };
+        if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
+            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry) });
+        }
+        Ok(act(area)?)
     }
 }
 
 const fn head_offset<P: Platform, S: RwSemaphore<P>>() -> usize {
-    offset_of!(Area<P, SpfSrcu<S>>, state) + offset_of!(DeferredArea<P>, head)
+    offset_of!(Area<P, SpfSrcu<S>>, head)
 }
 
 /// Frees the area that a head stands in.
@@ -136,6 +138,7 @@ unsafe fn free<P: Platform, S: RwSemaphore<P>>(head: NonNull<RcuHead<P>>) {
     unsafe {
         let area: SpeculativeArea<P, S, V2017> = head.byte_sub(head_offset::<P, S>()).cast();
         let vm = area.as_ref().state.vm.get().read().cast::<Vm<P, SpfSrcu<S>>>();
-        (*vm).free_area(area);
+        // Found inside SRCU sections alone, all of which are over.
+        (*vm).free_area_at_once(area);
     }
 }

@@ -4,6 +4,9 @@
 //! That of `speculation`, whose protocol it is; this file says how an area is held: a lock around the index, taken for
 //! the lookup, and a count of those who use the area, the index among them. The last one to let go frees it.
 //!
+//! A writer takes the index lock only in a space that has, or had, two threads at once: before that nobody speculates. Whoever
+//! joins as the second waits for the writer at work (`Space::add_user`). The series took it always.
+//!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
 //! | speculative fault | looks up under the index lock, takes a reference; finds the page-table lock busy: waits | 7: the index lock's word 2, the area's reference count 2, the page-table lock 2, the entry 1 |
@@ -11,10 +14,11 @@
 //! | writer | as `mmap-sem`, plus sequence counts and index lock | 10: as `mmap-sem` 8, the index lock's word 2; the sequence of each area that faults elsewhere 2 |
 
 use super::IndexLock;
-use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
+use super::speculation::{Speculation, SpeculativeArea, SpeculativeMissed, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;
 use crate::events::GiveUp;
 use crate::fault::Fault;
+use crate::fault::classic::{Found, Missed};
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
@@ -62,9 +66,8 @@ impl<P: Platform> Version<P> for V11 {
     }
 
     #[inline]
-    fn update_index(space: &RwSpinLock<P, IndexLock>, update: impl FnOnce()) {
-        let _index = (!mutants::is_on(Mutant::IndexWrittenUnlocked)).then(|| space.write());
-        update();
+    fn update_index<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, update: impl FnOnce()) {
+        update_locked(space, update);
     }
 
     #[inline]
@@ -77,9 +80,22 @@ impl<P: Platform> Version<P> for V11 {
         space: &SpeculativeSpace<P, S, Self>,
         fault: Fault,
         act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
-    ) -> Result<R, GiveUp> {
+    ) -> Result<R, SpeculativeMissed<'_, P, S, Self>> {
         with_counted_area(space, fault, act)
     }
+}
+
+/// Runs `update` under the index lock; without it in a space that had no two threads at once, where nobody speculates.
+#[inline]
+pub(super) fn update_locked<P, S, V>(space: &SpeculativeSpace<P, S, V>, update: impl FnOnce())
+where
+    P: Platform,
+    S: RwSemaphore<P>,
+    V: Version<P, SpaceState = RwSpinLock<P, IndexLock>>,
+{
+    let is_locked = space.is_shared() && !mutants::is_on(Mutant::IndexWrittenUnlocked);
+    let _index = is_locked.then(|| space.design_state().write());
+    update();
 }
 
 /// Puts a reference to an area; the last one frees it.
@@ -123,7 +139,7 @@ pub(super) fn with_counted_area<P, S, V, R>(
     space: &SpeculativeSpace<P, S, V>,
     fault: Fault,
     act: impl FnOnce(&Area<P, Speculation<S, V>>) -> Result<R, GiveUp>,
-) -> Result<R, GiveUp>
+) -> Result<R, SpeculativeMissed<'_, P, S, V>>
 where
     P: Platform,
     S: RwSemaphore<P>,
@@ -131,7 +147,7 @@ where
 {
     let held = AreaGuard::lookup(space, fault)?;
     // SAFETY: our reference keeps it.
-    act(unsafe { held.area.as_ref() })
+    Ok(act(unsafe { held.area.as_ref() })?)
 }
 
 /// A reference to an area, taken without the semaphore.
@@ -147,14 +163,15 @@ where
     V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
     #[inline]
-    fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, GiveUp> {
+    fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, SpeculativeMissed<'a, P, S, V>> {
         let _index = (!mutants::is_on(Mutant::IndexReadUnlocked)).then(|| space.design_state().read());
+        let version = space.index().version();
         let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: the index holds a reference for as long as we hold its lock.
         let area = unsafe { entry.area.as_ref() };
         if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth a reference.
-            return Err(GiveUp::VmaNoanon);
+            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry) });
         }
         // Relaxed: the index's own reference, kept by its lock, is why the count is not 0.
         if !mutants::is_on(Mutant::AreaReused) {

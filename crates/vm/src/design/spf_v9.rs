@@ -14,13 +14,12 @@
 //! munmap there, cost the series its speculation exactly where threads share memory.
 
 use super::IndexLock;
-use super::speculation::{Speculation, SpeculativeArea, SpeculativeSpace, Version, WhenBusy};
-use super::spf_v11::{CountedArea, put, with_counted_area};
+use super::speculation::{Speculation, SpeculativeArea, SpeculativeMissed, SpeculativeSpace, Version, WhenBusy};
+use super::spf_v11::{CountedArea, put, update_locked, with_counted_area};
 use crate::area::Area;
 use crate::events::GiveUp;
 use crate::fault::Fault;
 use faultless_platform::Platform;
-use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
 /// See the module.
@@ -52,9 +51,8 @@ impl<P: Platform> Version<P> for V9 {
     }
 
     #[inline]
-    fn update_index(space: &RwSpinLock<P, IndexLock>, update: impl FnOnce()) {
-        let _index = (!mutants::is_on(Mutant::IndexWrittenUnlocked)).then(|| space.write());
-        update();
+    fn update_index<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, update: impl FnOnce()) {
+        update_locked(space, update);
     }
 
     #[inline]
@@ -67,7 +65,7 @@ impl<P: Platform> Version<P> for V9 {
         space: &SpeculativeSpace<P, S, Self>,
         fault: Fault,
         act: impl FnOnce(&Area<P, Speculation<S, Self>>) -> Result<R, GiveUp>,
-    ) -> Result<R, GiveUp> {
+    ) -> Result<R, SpeculativeMissed<'_, P, S, Self>> {
         with_counted_area(space, fault, act)
     }
 }

@@ -34,6 +34,8 @@
 //! that a writer who compares roots sees them still (known from c46000458d57). `spf_vma_access`: the rights forbid it.
 //! `spf_vma_notsup`: an object must fetch the page first, or there is no frame; the classic path says which.
 //!
+//! A fault that lacks the root shares the semaphore at once, if it can, and so need not look its area up again.
+//!
 //! A fault under the area's lock counts as `spf`, also in a space that one thread uses.
 
 use super::Design;
@@ -41,7 +43,8 @@ use super::speculation::lacks_root;
 use crate::area::{Area, AreaView};
 use crate::error::AccessError;
 use crate::events::{Event, GiveUp};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::fault::classic::{self, Found, Missed};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
 use crate::space::Space;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -83,7 +86,7 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     }
 
     #[inline]
-    fn update_index((): &(), update: impl FnOnce()) {
+    fn update_index(_: &Space<P, Self>, update: impl FnOnce()) {
         update();
     }
 
@@ -95,14 +98,10 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
-        match under_area_lock(space, fault) {
-            Ok(()) => return Ok(Handled::Speculative),
-            Err(reason) => {
-                space.vm().events().note(Event::SpfFailed, fault.address);
-                space.vm().events().note(reason.event(), fault.address);
-            }
-        }
-        classic::handle(space, fault)?;
+        let Err(missed) = under_area_lock(space, fault) else { return Ok(Handled::Speculative) };
+        space.vm().events().note(Event::SpfFailed, fault.address);
+        space.vm().events().note(missed.reason.event(), fault.address);
+        classic::handle_found(space, fault, missed.found)?;
         Ok(Handled::Classic)
     }
 }
@@ -115,24 +114,28 @@ struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>> {
 
 impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
-    fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, GiveUp> {
+    fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
         let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
+        let version = space.index().version();
         let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };
         if mutants::is_on(Mutant::AreaSharesFreeLink) && !area.contains(fault.address) {
-            return Err(GiveUp::VmaChanged);
+            return Err(GiveUp::VmaChanged.into());
         }
         if fault.access.is_write() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth the lock.
-            return Err(GiveUp::VmaNoanon);
+            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry) });
         }
-        area.state.try_read().map(|read| Self { area, _read: read }).ok_or(GiveUp::VmaChanged)
+        Ok(area.state.try_read().map(|read| Self { area, _read: read }).ok_or(GiveUp::VmaChanged)?)
     }
 }
 
 /// Tries to handle a fault under the area's lock.
-fn under_area_lock<P: Platform, S: RwSemaphore<P>>(space: &Space<P, VmaLock<S>>, fault: Fault) -> Result<(), GiveUp> {
+fn under_area_lock<P: Platform, S: RwSemaphore<P>>(
+    space: &Space<P, VmaLock<S>>,
+    fault: Fault,
+) -> Result<(), Missed<'_, P, VmaLock<S>>> {
     let held = AreaGuard::lookup(space, fault)?;
     let (area, view) = (held.area, held.area.view());
     check(&view, fault)?;
@@ -141,8 +144,8 @@ fn under_area_lock<P: Platform, S: RwSemaphore<P>>(space: &Space<P, VmaLock<S>>,
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
     resolve(&page, &TableLock).map_err(|stop| match stop {
-        Stop::GiveUp(reason) => reason,
-        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup,
+        Stop::GiveUp(reason) => reason.into(),
+        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup.into(),
     })
 }
 

@@ -1,15 +1,47 @@
 //! The classic fault: under the address space's semaphore.
 
 use super::{EntryLock, Fault, LeafGuard, PageFault, Stop, permits, resolve};
-use crate::area::AreaFlags;
+use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::guest::Access;
+use crate::index::{Entry, Version};
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::Space;
 use faultless_platform::Platform;
-use faultless_sync::RwSemaphore;
+use faultless_sync::{ReadGuard, RwSemaphore};
+
+/// An area that an attempt without the semaphore found before it was given up, and the share of the semaphore that keeps it as
+/// it is: the classic fault need not look it up again.
+pub struct Found<'a, P: Platform, D: Design<P>> {
+    read: ReadGuard<'a, P, D::Semaphore>,
+    entry: Entry<Area<P, D>>,
+}
+
+impl<'a, P: Platform, D: Design<P>> Found<'a, P, D> {
+    /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `entry` was found in. The caller
+    /// keeps that version's nodes from being freed.
+    #[track_caller]
+    pub(crate) fn keep(space: &'a Space<P, D>, version: Version, entry: Entry<Area<P, D>>) -> Option<Self> {
+        let read = space.semaphore().try_read()?;
+        (space.index().version() == version).then_some(Self { read, entry })
+    }
+}
+
+/// An attempt without the semaphore that was given up.
+pub struct Missed<'a, P: Platform, D: Design<P>> {
+    /// Why.
+    pub(crate) reason: GiveUp,
+    /// What it found on the way.
+    pub(crate) found: Option<Found<'a, P, D>>,
+}
+
+impl<P: Platform, D: Design<P>> From<GiveUp> for Missed<'_, P, D> {
+    fn from(reason: GiveUp) -> Self {
+        Self { reason, found: None }
+    }
+}
 
 /// What must happen without the semaphore before the fault is tried again.
 enum Again<P: Platform> {
@@ -22,16 +54,30 @@ enum Again<P: Platform> {
 /// Handles a fault under the semaphore; if there is no frame and some wait for the design's readers, frees those first.
 #[inline]
 pub(crate) fn handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
-    match try_handle(space, fault) {
-        Err(AccessError::OutOfFrames(cause)) if space.vm().reclaim_after(&cause) => try_handle(space, fault),
+    handle_found(space, fault, None)
+}
+
+/// As [`handle`], after an attempt that may have found the area.
+#[inline]
+pub(crate) fn handle_found<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    fault: Fault,
+    found: Option<Found<'_, P, D>>,
+) -> Result<(), AccessError> {
+    match try_handle(space, fault, found) {
+        Err(AccessError::OutOfFrames(cause)) if space.vm().reclaim_after(&cause) => try_handle(space, fault, None),
         result => result,
     }
 }
 
 /// Handles a fault under the semaphore, as often as it takes.
-fn try_handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+fn try_handle<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    fault: Fault,
+    mut found: Option<Found<'_, P, D>>,
+) -> Result<(), AccessError> {
     loop {
-        match attempt(space, fault)? {
+        match attempt(space, fault, found.take())? {
             None => return Ok(()),
             Some(Again::Fetch(object, page_index)) => fetch(space, fault, &object, page_index)?,
             Some(Again::GrowStack) => space.grow_stack(fault.address)?,
@@ -41,9 +87,16 @@ fn try_handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> R
 }
 
 #[inline]
-fn attempt<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {
-    let _read = space.semaphore().read();
-    let Some(entry) = space.index().first_ending_after(fault.address) else { return missed(space, fault) };
+fn attempt<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    fault: Fault,
+    found: Option<Found<'_, P, D>>,
+) -> Result<Option<Again<P>>, AccessError> {
+    let (_read, entry) = match found {
+        Some(found) => (found.read, Some(found.entry)),
+        None => (space.semaphore().read(), space.index().first_ending_after(fault.address)),
+    };
+    let Some(entry) = entry else { return missed(space, fault) };
     // SAFETY: the semaphore keeps the area.
     let area = unsafe { entry.area.as_ref() };
     let view = area.view();

@@ -70,6 +70,10 @@ impl<T> Entry<T> {
     }
 }
 
+/// Names a version of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(usize);
+
 /// The index; see the module.
 pub struct Index<P: Platform, T> {
     root: P::AtomicPtr<Node<P>>,
@@ -85,6 +89,13 @@ impl<P: Platform, T> Index<P, T> {
     /// Returns an empty index.
     pub fn new() -> Self {
         Self { root: P::AtomicPtr::new(core::ptr::null_mut()), areas: core::marker::PhantomData }
+    }
+
+    /// Returns the version in force: as long as the caller keeps its nodes from being freed, no other one is equal.
+    #[inline]
+    pub fn version(&self) -> Version {
+        // ORDER: Acquire pairs with the Release in `Edit::commit`: a lookup that follows finds this version or a later one.
+        Version(self.root.load(Ordering::Acquire).addr())
     }
 
     /// Returns the root of the version in force.

@@ -342,7 +342,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
 
     fn publish(&mut self) {
         let edit = self.edit.take();
-        D::update_index(&self.space.state, || {
+        D::update_index(self.space, || {
             if let Some(edit) = edit {
                 edit.commit();
             }

@@ -119,6 +119,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             users: AtomicCpuSet::new(),
             references: P::AtomicU32::new(1),
             nr_users: P::AtomicU32::new(0),
+            is_shared: P::AtomicBool::new(false),
             nr_gathers: P::AtomicU32::new(0),
             nr_areas: P::AtomicU64::new(0),
             mapped_bytes: P::AtomicU64::new(0),

@@ -80,6 +80,8 @@ pub struct Space<P: Platform, D: Design<P>> {
     users: AtomicCpuSet<P>,
     references: P::AtomicU32,
     nr_users: P::AtomicU32,
+    /// Whether there were ever two users at once.
+    is_shared: P::AtomicBool,
     /// See `gather`.
     pub(crate) nr_gathers: P::AtomicU32,
     /// Changed under the semaphore's write side.
@@ -155,17 +157,34 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Returns the number of threads that run in the space.
     pub fn nr_users(&self) -> u32 {
-        // Relaxed: a design's choice of path hangs on it, no safety does.
-        self.nr_users.load(Ordering::Relaxed)
+        // ORDER: Acquire pairs with the Release in `add_user`: who sees a second user sees what was done without regard to one.
+        self.nr_users.load(Ordering::Acquire)
     }
 
+    /// Says whether the space has, or had, two users at once; under the write lock, it stays so.
+    ///
+    /// It is never taken back: who saw two users may still be at work when one has left.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        // Relaxed: set under the semaphore, which the caller has for writing.
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// Counts a user in. One who is not alone waits for the writer at work, who may rely on there being one user.
     pub(crate) fn add_user(&self) {
-        // Relaxed: see `nr_users`.
-        self.nr_users.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: one user is no reason to speculate.
+        if self.nr_users.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        let _read = self.semaphore.read();
+        // Relaxed: writers read it under the semaphore.
+        self.is_shared.store(true, Ordering::Relaxed);
+        // ORDER: Release pairs with the Acquire in `nr_users`.
+        self.nr_users.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn remove_user(&self) {
-        // Relaxed: see `nr_users`.
+        // Relaxed: fewer users are no reason to speculate.
         self.nr_users.fetch_sub(1, Ordering::Relaxed);
     }
 

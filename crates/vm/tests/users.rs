@@ -1,0 +1,79 @@
+//! Who joins a space as its second user waits for the writer at work, who may rely on there being one user.
+//!
+//! A CPU that stays in guest state holds a shootdown up, and with it whoever unmaps.
+
+mod world;
+
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Platform, Processor, Threads};
+use faultless_vm::{Guest, Limits, PAGE};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use world::{Tested, World, anonymous};
+
+const REMOVED: u64 = 0x10_0000_0000;
+const TOUCHED: u64 = 0x30_0000_0000;
+/// How long the unmapping is held up.
+const STOP: Duration = Duration::from_millis(20);
+
+/// Goes into guest state with nothing left to forget.
+fn stop<D: Tested>(guest: &Guest<'_, Native, D>) {
+    loop {
+        guest.load(TOUCHED).expect("mapped");
+        if !Native::guest_enter() {
+            break;
+        }
+        Native::guest_exit();
+    }
+}
+
+for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(3);
+    let world = machine.attach(|| World::<D>::new(&region, 3));
+    let space = machine.attach(|| world.vm.create_space(Limits::default()).expect("room"));
+    let (may_begin, may_join, has_joined) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    Native::run(&machine, 3, &|thread| {
+        Native::enter();
+        match thread {
+            0 => {
+                let guest = Guest::new(&space);
+                for at in [REMOVED, TOUCHED] {
+                    space.mmap(&anonymous(Some(at), PAGE)).expect("room");
+                    guest.store(at, 1).expect("mapped");
+                }
+                stop(&guest);
+                may_begin.store(true, Ordering::SeqCst);
+                while space.nr_areas() == 2 {
+                    std::thread::yield_now();
+                }
+                // The writer has published its change, and waits for this CPU.
+                may_join.store(true, Ordering::SeqCst);
+                let end = Instant::now() + STOP;
+                while !has_joined.load(Ordering::SeqCst) && Instant::now() < end {
+                    std::thread::yield_now();
+                }
+                let joined_in_between = has_joined.load(Ordering::SeqCst);
+                let nr_users = space.nr_users();
+                Native::guest_exit();
+                assert!(!joined_in_between, "a second user came while a writer was at work");
+                assert_eq!(nr_users, 1);
+                Native::spin_until(|| has_joined.load(Ordering::SeqCst));
+            }
+            1 => {
+                Native::spin_until(|| may_begin.load(Ordering::SeqCst));
+                space.munmap(REMOVED, PAGE).expect("valid");
+            }
+            _ => {
+                Native::spin_until(|| may_join.load(Ordering::SeqCst));
+                let guest = Guest::new(&space);
+                assert!(guest.load(REMOVED).is_err(), "joined after the unmapping");
+                has_joined.store(true, Ordering::SeqCst);
+            }
+        }
+        Native::leave();
+    });
+    machine.attach(|| world.check("invariants"));
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(world));
+});
