@@ -1,6 +1,6 @@
 //! The instances that are measured: one for each design, on a machine of two CPUs of its own.
 
-use crate::load::{FILE_PAGES, Load, anonymous, touch};
+use crate::load::{FILE_PAGES, Load, Locked, anonymous, touch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Bulk, Platform, Processor, Threads};
@@ -47,48 +47,66 @@ pub trait Arm {
     fn end(self: Box<Self>);
 }
 
-/// All designs of the registry.
-pub struct Subjects(Vec<Box<dyn Arm>>);
+/// All designs of the registry, and controls: `mmap-sem` in other instances.
+pub struct Subjects {
+    designs: Vec<Box<dyn Arm>>,
+    controls: Vec<Box<dyn Arm>>,
+}
 
 impl Subjects {
     /// Makes an instance of each.
     pub fn new() -> Self {
-        let make = |design: &&str| match with_design::<Native, _>(design, SEMAPHORE, Make) {
+        let make = |design: &str, more, name| match with_design::<Native, _>(design, SEMAPHORE, Make { more, name }) {
             Ok(arm) => arm,
             Err(unknown) => panic!("{design} over {SEMAPHORE}: {unknown:?}"),
         };
-        Self(DESIGNS.iter().map(make).collect())
+        let controls = [("again", Locked::default()), ("and locked", Locked::of_the_index_lock())];
+        Self {
+            designs: DESIGNS.iter().map(|design| make(design, Locked::default(), None)).collect(),
+            controls: controls.into_iter().map(|(name, more)| make("mmap-sem", more, Some(name))).collect(),
+        }
     }
 
-    /// Returns the arms; `mmap-sem` comes first.
-    pub fn arms(&self) -> impl Iterator<Item = &dyn Arm> {
-        self.0.iter().map(|arm| &**arm)
+    /// Returns the designs' arms; `mmap-sem` comes first.
+    pub fn designs(&self) -> Vec<&dyn Arm> {
+        self.designs.iter().map(|arm| &**arm).collect()
+    }
+
+    /// Returns the designs' arms, and the controls behind them: `mmap-sem` in an instance of its own, and with the locked
+    /// instructions that the designs of 2018 have more.
+    pub fn designs_and_controls(&self) -> Vec<&dyn Arm> {
+        self.designs.iter().chain(&self.controls).map(|arm| &**arm).collect()
     }
 
     /// Ends them.
     pub fn end(self) {
-        self.0.into_iter().for_each(|arm| arm.end());
+        self.designs.into_iter().chain(self.controls).for_each(|arm| arm.end());
     }
 }
 
-struct Make;
+struct Make {
+    more: Locked,
+    name: Option<&'static str>,
+}
 
 impl DesignVisitor<Native> for Make {
     type Output = Box<dyn Arm>;
     fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) -> Box<dyn Arm> {
-        Box::new(Subject::<D>::new(semaphore))
+        Box::new(Subject::<D>::new(semaphore, self.more, self.name.unwrap_or(D::NAME)))
     }
 }
 
 struct Subject<D: Design<Native>> {
     machine: Machine,
     vm: Box<Vm<Native, D>>,
+    name: &'static str,
+    more: Locked,
     /// Holds the frames; dropped last.
     _region: HostRegion,
 }
 
 impl<D: Design<Native>> Subject<D> {
-    fn new(semaphore: GenerationOf<Native, D>) -> Self {
+    fn new(semaphore: GenerationOf<Native, D>, more: Locked, name: &'static str) -> Self {
         let region = HostRegion::reserve(MEMORY_BYTES).expect("the host has room");
         // SAFETY: the region is ours alone. Touched once, so that no measured fault is the first to touch a frame on the host.
         unsafe { region.base().write_bytes(0, region.len_bytes()) };
@@ -96,7 +114,7 @@ impl<D: Design<Native>> Subject<D> {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) };
         let vm = machine.attach(|| Vm::with_semaphore(memory.expect("large enough"), semaphore).expect("a zero page"));
-        Self { machine, vm, _region: region }
+        Self { machine, vm, name, more, _region: region }
     }
 
     fn space(&self) -> SpaceRef<'_, Native, D> {
@@ -114,7 +132,7 @@ impl<D: Design<Native>> Subject<D> {
         let spec = ObjectSpec { identity: 1, size_bytes, source, write_notice: WriteNotice::Fault };
         let file = self.vm.create_object(&spec).expect("room");
         let space = self.space();
-        Load::PageFault3.run(&Guest::new(&space), Some(&file));
+        Load::PageFault3.run(&Guest::new(&space), Some(&file), &Locked::default());
         file
     }
 
@@ -171,7 +189,7 @@ fn ns_of_each(nr: u64, act: impl FnOnce()) -> f64 {
 
 impl<D: Design<Native>> Arm for Subject<D> {
     fn name(&self) -> &'static str {
-        D::NAME
+        self.name
     }
 
     fn zeroing(&self, nr_pages: u64) -> Zeroing {
@@ -190,7 +208,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
     }
 
     fn alone(&self, load: Load) -> f64 {
-        self.on_one_thread(|space| load.run(&Guest::new(space), self.file_of(load).as_ref()))
+        self.on_one_thread(|space| load.run(&Guest::new(space), self.file_of(load).as_ref(), &self.more))
     }
 
     fn beside_sleeper(&self, load: Load) -> f64 {
@@ -202,7 +220,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
             let guest = Guest::new(&space);
             if thread == 0 {
                 is_asleep.wait();
-                *time.lock().expect("no panic") = load.run(&guest, self.file_of(load).as_ref());
+                *time.lock().expect("no panic") = load.run(&guest, self.file_of(load).as_ref(), &self.more);
                 may_wake.set();
             } else {
                 let base = space.mmap(&anonymous()).expect("room");
@@ -232,7 +250,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
     }
 
     fn end(self: Box<Self>) {
-        let Self { machine, vm, _region } = *self;
+        let Self { machine, vm, _region, .. } = *self;
         machine.attach(|| drop(vm));
     }
 }
