@@ -61,7 +61,8 @@ pub struct Guest<'vm, P: Platform, D: Design<P>> {
 }
 
 impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
-    /// Makes a thread of `space`.
+    /// Makes a thread of `space`. One that finds another there waits for the map operation at work, which may rely on there being
+    /// one thread; so the caller owns a CPU.
     pub fn new(space: &SpaceRef<'vm, P, D>) -> Self {
         space.add_user();
         Self { space: space.clone() }

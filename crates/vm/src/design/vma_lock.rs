@@ -125,7 +125,7 @@ impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
         }
         if fault.access.is_write() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth the lock.
-            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry) });
+            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry.area) });
         }
         Ok(area.state.try_read().map(|read| Self { area, _read: read }).ok_or(GiveUp::VmaChanged)?)
     }

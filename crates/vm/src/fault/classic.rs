@@ -6,9 +6,10 @@ use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::guest::Access;
-use crate::index::{Entry, Version};
+use crate::index::Version;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::Space;
+use core::ptr::NonNull;
 use faultless_platform::Platform;
 use faultless_sync::{ReadGuard, RwSemaphore};
 
@@ -16,16 +17,17 @@ use faultless_sync::{ReadGuard, RwSemaphore};
 /// it is: the classic fault need not look it up again.
 pub struct Found<'a, P: Platform, D: Design<P>> {
     read: ReadGuard<'a, P, D::Semaphore>,
-    entry: Entry<Area<P, D>>,
+    area: NonNull<Area<P, D>>,
 }
 
 impl<'a, P: Platform, D: Design<P>> Found<'a, P, D> {
-    /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `entry` was found in. The caller
+    /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `area` was found in. The caller
     /// keeps that version's nodes from being freed.
+    #[inline]
     #[track_caller]
-    pub(crate) fn keep(space: &'a Space<P, D>, version: Version, entry: Entry<Area<P, D>>) -> Option<Self> {
+    pub(crate) fn keep(space: &'a Space<P, D>, version: Version, area: NonNull<Area<P, D>>) -> Option<Self> {
         let read = space.semaphore().try_read()?;
-        (space.index().version() == version).then_some(Self { read, entry })
+        (space.index().version() == version).then_some(Self { read, area })
     }
 }
 
@@ -92,13 +94,16 @@ fn attempt<P: Platform, D: Design<P>>(
     fault: Fault,
     found: Option<Found<'_, P, D>>,
 ) -> Result<Option<Again<P>>, AccessError> {
-    let (_read, entry) = match found {
-        Some(found) => (found.read, Some(found.entry)),
-        None => (space.semaphore().read(), space.index().first_ending_after(fault.address)),
+    let (_read, area) = match found {
+        Some(found) => (found.read, found.area),
+        None => {
+            let read = space.semaphore().read();
+            let Some(entry) = space.index().first_ending_after(fault.address) else { return missed(space, fault) };
+            (read, entry.area)
+        }
     };
-    let Some(entry) = entry else { return missed(space, fault) };
     // SAFETY: the semaphore keeps the area.
-    let area = unsafe { entry.area.as_ref() };
+    let area = unsafe { area.as_ref() };
     let view = area.view();
     if fault.address < view.start {
         let grows = view.flags.contains(AreaFlags::GROWSDOWN);
