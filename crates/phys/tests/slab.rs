@@ -69,7 +69,7 @@ fn objects_of_all_sizes_and_alignments_stand_apart() {
 #[test]
 fn a_frame_is_used_well() {
     in_world(10, Options::default(), |world| {
-        assert_eq!(Slab::<Native, u8>::new(&world.memory).objects_per_frame(), 63);
+        assert_eq!(Slab::<Native, u8>::new(&world.memory).objects_per_frame(), 62);
         // 192 bytes and two words for deferral.
         assert_eq!(Slab::<Native, [u64; 24]>::new(&world.memory).objects_per_frame(), 4088 / 208);
         assert_eq!(Slab::<Native, [u8; 2000]>::new(&world.memory).objects_per_frame(), 2);
@@ -141,6 +141,48 @@ fn deferred_objects_keep_their_content_until_the_readers_are_gone() {
         assert_eq!(slab.alloc(), Ok(object));
         assert_eq!((slab.nr_live(), slab.nr_deferred()), (1, 0));
     });
+}
+
+#[test]
+fn a_head_inside_the_object_takes_no_room_behind_it_and_spares_the_rest() {
+    // Two words that matter, two for the head, and two more.
+    const HEAD: usize = 16;
+    in_world(4, narrow(), |world| {
+        // SAFETY: nobody looks at the two words.
+        let slab = unsafe { Slab::<Native, [u64; 16]>::with_head_inside(&world.memory, HEAD) };
+        assert_eq!(
+            slab.objects_per_frame(),
+            PAGE_BYTES / 128 - 1,
+            "no slot more than the object, behind the first line"
+        );
+        assert_eq!(Slab::<Native, [u64; 16]>::new(&world.memory).objects_per_frame(), PAGE_BYTES / 144 - 1);
+        let objects = take_all(&slab);
+        let section = world.memory.rcu().read();
+        for (object, number) in objects.iter().zip(0_u64..) {
+            // SAFETY: ours; afterwards all but the head's place is read, inside a section that began before.
+            unsafe {
+                object.write([number; 16]);
+                slab.free_deferred(*object);
+            }
+        }
+        for (object, number) in objects.iter().zip(0_u64..) {
+            // SAFETY: the section began before the objects were deferred.
+            let words = unsafe { object.read() };
+            assert_eq!((&words[..2], &words[4..]), (&[number; 2][..], &[number; 12][..]));
+        }
+        drop(section);
+        let again: HashSet<_> = std::iter::from_fn(|| slab.alloc().ok()).collect();
+        assert_eq!(again, objects.into_iter().collect());
+        free_all(&slab, again);
+    });
+}
+
+#[test]
+#[should_panic(expected = "the head's place is not aligned")]
+fn a_head_at_an_odd_place_is_refused() {
+    let world = NativeWorld::new(2, 1, narrow());
+    // SAFETY: refused.
+    let _slab = unsafe { Slab::<Native, [u64; 16]>::with_head_inside(&world.memory, 12) };
 }
 
 #[test]

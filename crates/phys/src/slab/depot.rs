@@ -63,7 +63,7 @@ impl<P: Platform> Depot<P> {
         if map & (map - 1) == 0 {
             self.unlink(pfn);
         }
-        Some(self.frames.frame(pfn).addr() + (slot * self.geometry.slot_bytes) as usize)
+        Some(self.frames.frame(pfn).addr() + self.geometry.offset_of(slot))
     }
 
     /// Takes an object back; returns its frame, no longer the slab's, if no other object of it was out.
@@ -88,7 +88,7 @@ impl<P: Platform> Depot<P> {
     }
 
     fn place(&self, object: usize) -> (Pfn, u64) {
-        let slot = (object % PAGE_BYTES) as u32 / self.geometry.slot_bytes;
+        let slot = self.geometry.slot_at(object % PAGE_BYTES);
         let pfn = self.frames.pfn_of(core::ptr::without_provenance(object));
         (pfn.unwrap_or(Pfn::new(NONE as u32)), 1 << slot)
     }

@@ -12,7 +12,18 @@
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
 //! 5. inboxes, the frame source's locks
 //!
-//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2.
+//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. One who only tries waits
+//! for nobody: an attempt that is given up tries the semaphore under the index lock.
+//!
+//! # Race: a second user comes (`tests/users.rs`)
+//! ```text
+//! writer (has the semaphore alone)         who joins                                     faults
+//! is_shared? no: publishes without regard  nr_users 0 -> 1: alone, done                  nr_users > 1? no: classic
+//!   to faults that look up beside it       else share the semaphore: waits for writers   nr_users > 1 (Acquire): look up
+//! gives the semaphore up                   is_shared = true; nr_users += 1 (Release)       beside writers, who see is_shared
+//! ```
+//! Forbidden: a fault looks up beside a writer that saw nobody shared. `is_shared` stays: who saw two users may be at work still when
+//! one has left.
 //!
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
@@ -161,9 +172,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.nr_users.load(Ordering::Acquire)
     }
 
-    /// Says whether the space has, or had, two users at once; under the write lock, it stays so.
-    ///
-    /// It is never taken back: who saw two users may still be at work when one has left.
+    /// Says whether the space has, or had, two users at once; under the write lock, it stays as it is.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         // Relaxed: set under the semaphore, which the caller has for writing.
