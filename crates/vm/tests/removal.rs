@@ -8,8 +8,8 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
 use faultless_vm::{AccessError, Guest, Limits, PAGE, SpaceRef};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use world::{Tested, World, anonymous};
+use std::time::Duration;
+use world::{Tested, World, anonymous, is_soon, stand_in_guest};
 
 /// What is unmapped: four page tables, each of two shootdowns' pages.
 const REMOVED: u64 = 0x10_0000_0000;
@@ -22,29 +22,9 @@ const TOUCHED: u64 = 0x30_0000_0000;
 /// How long the unmapping is held up each time.
 const STOP: Duration = Duration::from_millis(20);
 
-/// Goes into guest state with nothing left to forget.
-fn stop<D: Tested>(guest: &Guest<'_, Native, D>) {
-    loop {
-        guest.load(TOUCHED).expect("mapped");
-        if !Native::guest_enter() {
-            break;
-        }
-        Native::guest_exit();
-    }
-}
-
 /// Says whether the last page is still there. The caller is in guest state.
 fn is_under_way<D: Tested>(space: &SpaceRef<'_, Native, D>) -> bool {
     space.tables().walk(space.vm().memory(), LAST).is_some_and(|leaf| !leaf.entry().is_empty())
-}
-
-/// Waits a while for a flag, and answers no shootdown meanwhile, as the platform's own waits do.
-fn is_soon(flag: &AtomicBool) -> bool {
-    let end = Instant::now() + STOP;
-    while !flag.load(Ordering::SeqCst) && Instant::now() < end {
-        std::thread::yield_now();
-    }
-    flag.load(Ordering::SeqCst)
 }
 
 for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, {
@@ -84,11 +64,11 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
             _ => {
                 let mut goes_on = true;
                 while goes_on {
-                    stop(&guest);
+                    stand_in_guest(&guest, TOUCHED);
                     may_begin.store(true, Ordering::SeqCst);
-                    if is_soon(&has_stored) && is_under_way(&space) {
+                    if is_soon(&has_stored, STOP) && is_under_way(&space) {
                         stored_in_time.store(true, Ordering::SeqCst);
-                        let failed_early = is_soon(&has_failed) && is_under_way(&space);
+                        let failed_early = is_soon(&has_failed, STOP) && is_under_way(&space);
                         assert!(!failed_early, "an access failed before all that was unmapped was gone");
                     }
                     goes_on = is_under_way(&space);

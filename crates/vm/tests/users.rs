@@ -8,24 +8,13 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
 use faultless_vm::{Guest, Limits, PAGE};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use world::{Tested, World, anonymous};
+use std::time::Duration;
+use world::{Tested, World, anonymous, is_soon, stand_in_guest};
 
 const REMOVED: u64 = 0x10_0000_0000;
 const TOUCHED: u64 = 0x30_0000_0000;
 /// How long the unmapping is held up.
 const STOP: Duration = Duration::from_millis(20);
-
-/// Goes into guest state with nothing left to forget.
-fn stop<D: Tested>(guest: &Guest<'_, Native, D>) {
-    loop {
-        guest.load(TOUCHED).expect("mapped");
-        if !Native::guest_enter() {
-            break;
-        }
-        Native::guest_exit();
-    }
-}
 
 for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
     let region = HostRegion::reserve(64 << 20).expect("the host has room");
@@ -42,18 +31,14 @@ for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
                     space.mmap(&anonymous(Some(at), PAGE)).expect("room");
                     guest.store(at, 1).expect("mapped");
                 }
-                stop(&guest);
+                stand_in_guest(&guest, TOUCHED);
                 may_begin.store(true, Ordering::SeqCst);
                 while space.nr_areas() == 2 {
                     std::thread::yield_now();
                 }
                 // The writer has published its change, and waits for this CPU.
                 may_join.store(true, Ordering::SeqCst);
-                let end = Instant::now() + STOP;
-                while !has_joined.load(Ordering::SeqCst) && Instant::now() < end {
-                    std::thread::yield_now();
-                }
-                let joined_in_between = has_joined.load(Ordering::SeqCst);
+                let joined_in_between = is_soon(&has_joined, STOP);
                 let nr_users = space.nr_users();
                 Native::guest_exit();
                 assert!(!joined_in_between, "a second user came while a writer was at work");

@@ -1,10 +1,13 @@
 //! A small instance to test on, and drawings of area lists.
 
 use faultless_phys::{Memory, Options};
+use faultless_platform::Platform;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::Design;
-use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
+use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Loads and stores.
 pub const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
@@ -65,6 +68,28 @@ pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native>
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     }
+}
+
+/// Goes into guest state with nothing left to forget, and so holds up whoever unmaps; `mapped` is in the tables.
+#[allow(dead_code, reason = "not every test uses every part")]
+pub fn stand_in_guest<D: Tested>(guest: &Guest<'_, Native, D>, mapped: u64) {
+    loop {
+        guest.load(mapped).expect("mapped");
+        if !Native::guest_enter() {
+            break;
+        }
+        Native::guest_exit();
+    }
+}
+
+/// Waits a while for a flag, and answers no shootdown meanwhile, as the platform's own waits do.
+#[allow(dead_code, reason = "not every test uses every part")]
+pub fn is_soon(flag: &AtomicBool, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    while !flag.load(Ordering::SeqCst) && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    flag.load(Ordering::SeqCst)
 }
 
 /// Draws the areas: a letter an area, a character a page, a line for each run without a hole of more than 8 pages.
