@@ -25,6 +25,7 @@ mod stat;
 mod table;
 mod trace_cmd;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -77,7 +78,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
     let result = match cli.command {
         Command::Reproduce(args) => reproduce::run(&args, cli.color),
         Command::Check(args) => check::run(&args, cli.color),
@@ -93,4 +97,13 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace_cmd::run(&args),
     };
     result.unwrap_or_else(|failure: Failure| failure.report(cli.color))
+}
+
+/// Prints help, the version or what was not understood; help that nobody gets to read is a failure.
+fn explain(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        Err(failed) if !error.use_stderr() => Failure::from(failed).report(Color::Auto),
+        _ => ExitCode::from(error.exit_code() as u8),
+    }
 }

@@ -17,7 +17,7 @@ use faultless_lab::plan::{Losses, Pace};
 use faultless_lab::replay::Checking;
 use faultless_lab::report::MachineInfo;
 use faultless_lab::report::replay::{self as report, Report};
-use faultless_trace::{Header, Trace};
+use faultless_trace::{EventKind, Header, Missing, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine::MachineArgs;
@@ -109,6 +109,9 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     args.output.prepare()?;
     let name = args.file.display();
     let trace = Trace::open(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    if let Some(why) = emptiness(&trace) {
+        return Err(Failure::new(format_args!("{name}: {why}")));
+    }
     let setup = setup(args)?;
     let bar = progress_bar(setup.arms().len() * setup.runs);
     let result = experiment::run(&trace, &setup, &|done| bar.set_position(done as u64));
@@ -117,6 +120,20 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     print(args, &trace.header, &setup, &outcome, color)?;
     complain(args, &outcome, color);
     Ok(if outcome.checks.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns why there is nothing to replay: without a fault nothing is checked, and 0 mismatches would mean nothing.
+fn emptiness(trace: &Trace) -> Option<String> {
+    if trace.events.iter().any(|event| matches!(event.kind, EventKind::Fault(_))) {
+        return None;
+    }
+    let why = match &trace.header {
+        header if header.missing.contains(&Missing::ElevatedPrograms) => Missing::ElevatedPrograms.meaning(),
+        header if header.missing.contains(&Missing::LastMoments) => Missing::LastMoments.meaning(),
+        header if header.is_interrupted => "the recording was interrupted before the program's first fault",
+        _ => "the recording saw none; `faultless trace info` says how it was recorded",
+    };
+    Some(format!("the trace holds no page fault, so there is nothing to replay and nothing to check: {why}"))
 }
 
 fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {

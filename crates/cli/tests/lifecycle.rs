@@ -289,7 +289,6 @@ fn forbid(number: i64) -> std::io::Result<()> {
 fn what_is_not_understood_gives_2() {
     for args in [
         &["record"][..],
-        &["record", "true"],
         &["record", "--buffer", "3K", "--", "true"],
         &["record", "--buffer", "many", "--", "true"],
         &["record", "--mode", "root", "--", "true"],

@@ -25,6 +25,8 @@ pub(crate) struct Material<'a> {
     pub(crate) scene: Scene,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
+    /// Later records are left out: some of that time are not there.
+    pub(crate) until_ns: u64,
     /// Told the share of the work that is done, in thousandths.
     pub(crate) progress: &'a dyn Fn(u64),
 }
@@ -47,6 +49,9 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
     header.lost = material.lost.max(cast.lost);
     if cast.has_foreign_calls {
         header.missing.push(Missing::ForeignCalls);
+    }
+    if cast.has_elevated_programs {
+        header.missing.push(Missing::ElevatedPrograms);
     }
     let bytes = match write(material, &header, &cast, out) {
         Err(RecordError::Write(WriteError::Inconsistent(_))) if header.lost == 0 => {
@@ -86,6 +91,9 @@ fn tell(material: &mut Material<'_>, done: u64, sink: Sink<'_>) -> Result<Cast, 
     let total_bytes = material.spool.bytes().max(1);
     let (mut bytes, mut told) = (0, done);
     while let Some(record) = merge.next().map_err(RecordError::Spool)? {
+        if record.time_ns > material.until_ns {
+            break;
+        }
         bytes += record.bytes;
         let now = done + 500 * bytes / total_bytes;
         if now > told {

@@ -137,7 +137,8 @@ fn time_calls() -> u64 {
     now_ns() - start
 }
 
-fn now_ns() -> u64 {
+/// Returns the monotonic clock's time, which all records have.
+pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure is ours; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };

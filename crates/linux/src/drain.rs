@@ -1,7 +1,8 @@
 //! The thread that empties the rings while the program runs.
 //!
 //! # Guarantee
-//! After [`Drain::stop`] every record that the kernel published is in the spool.
+//! After [`Drain::stop`] every record that the kernel published is in the spool. While the program runs, each look at the rings
+//! ends with a mark in the spool: of what happened before, all is there.
 //!
 //! The thread asks for a high priority, so that a program that keeps all CPUs busy does not starve it; it is woken when
 //! a ring is a quarter full.
@@ -10,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 
+use crate::costs::now_ns;
 use crate::error::RecordError;
 use crate::perf::check;
 use crate::session::Session;
@@ -17,6 +19,13 @@ use crate::spool::Spool;
 
 /// At the latest after this time the rings are looked at, woken or not.
 const LOOK_MS: i32 = 50;
+
+/// A record's time may be so much older than the moment at which the reader finds it: its writer's virtual CPU may stand
+/// still between the two.
+const LATE_NS: u64 = 10_000_000;
+
+/// The longest record. A ring with less room than this may have lost one.
+const RECORD_BYTES: usize = 64 << 10;
 
 /// A running drain.
 pub(crate) struct Drain {
@@ -64,13 +73,16 @@ fn run(mut session: Session, spool: Spool, stop: i32) -> Drained {
     let mut drained = Drained { spool, lost: 0, failure: None };
     let mut polls = poll_set(&session, stop);
     while !is_stopped(&mut polls) {
-        empty(&mut session, &mut drained);
+        look(&mut session, &mut drained);
     }
     if let Err(error) = session.disable() {
         drained.failure.get_or_insert(error);
     }
     empty(&mut session, &mut drained);
     drained.lost = session.lost();
+    if drained.failure.is_none() {
+        drained.failure = drained.spool.mark(u64::MAX, drained.lost).err();
+    }
     close_aside(session);
     drained
 }
@@ -99,15 +111,42 @@ fn is_stopped(polls: &mut [libc::pollfd]) -> bool {
     polls.first().is_some_and(|stop| stop.revents & libc::POLLIN != 0)
 }
 
+/// Empties all rings and marks until when the spool is whole.
+fn look(session: &mut Session, drained: &mut Drained) {
+    let until_ns = now_ns().saturating_sub(LATE_NS);
+    if empty(session, drained) == Loss::Possible {
+        drained.lost = session.lost();
+    }
+    if drained.failure.is_none() {
+        drained.failure = drained.spool.mark(until_ns, drained.lost).err();
+    }
+}
+
+/// Whether a ring may have had no room for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    Possible,
+    None,
+}
+
 /// Empties all rings; after a failure the bytes are dropped, so that the program is not held up.
-fn empty(session: &mut Session, drained: &mut Drained) {
+fn empty(session: &mut Session, drained: &mut Drained) -> Loss {
+    let mut loss = Loss::None;
     for (cpu, ring) in session.rings_mut().iter_mut().enumerate() {
-        let result = ring.drain(|bytes| match drained.failure {
-            None => drained.spool.append(cpu, bytes),
-            Some(_) => Ok(()),
+        let mut room_bytes = ring.data_bytes();
+        let result = ring.drain(|bytes| {
+            room_bytes -= bytes.len();
+            match drained.failure {
+                None => drained.spool.append(cpu, bytes),
+                Some(_) => Ok(()),
+            }
         });
         if let Err(error) = result {
             drained.failure = Some(error);
         }
+        if room_bytes < RECORD_BYTES {
+            loss = Loss::Possible;
+        }
     }
+    loss
 }

@@ -37,6 +37,25 @@ pub enum RecordError {
     },
     /// The raw records could not be put aside.
     Spool(io::Error),
+    /// The program ran, and its raw records are there, but did not become a trace.
+    Unconverted {
+        /// Why.
+        error: Box<RecordError>,
+        /// Where the raw records are.
+        folder: PathBuf,
+    },
+    /// What should be recovered is no folder of raw records.
+    NotRaw {
+        /// As it was named.
+        folder: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// What should be recovered is still being recorded.
+    StillRecording {
+        /// As it was named.
+        folder: PathBuf,
+    },
     /// A step of setting up failed for another reason than permission.
     System {
         /// What was tried.
@@ -74,6 +93,24 @@ impl fmt::Display for RecordError {
             Self::Spool(error) => write!(
                 f,
                 "cannot put raw records aside: {error}; the output's folder needs about 64 bytes for each fault"
+            ),
+            Self::Unconverted { error, folder } => {
+                let folder = folder.display();
+                write!(
+                    f,
+                    "{error}; what was recorded is in '{folder}': `faultless trace recover {folder}` makes a trace of it"
+                )
+            }
+            Self::NotRaw { folder, what } => write!(
+                f,
+                "'{}' is no folder of raw records ({what}); a recorder that was killed leaves one as NAME.PID.raw beside \
+                 its output NAME",
+                folder.display()
+            ),
+            Self::StillRecording { folder } => write!(
+                f,
+                "'{}' is still being recorded; end its recorder with an interrupt, which writes the trace",
+                folder.display()
             ),
             Self::System { what, error } => write!(f, "{what} failed: {error}"),
             Self::Write(error) => write!(f, "{error}"),

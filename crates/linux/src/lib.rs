@@ -19,7 +19,9 @@ mod numbers;
 pub mod oracle;
 pub mod output;
 mod perf;
+mod raw;
 mod record;
+mod recover;
 mod rights;
 mod ring;
 mod session;
@@ -32,5 +34,6 @@ mod tracefs;
 mod wire;
 
 pub use error::RecordError;
-pub use record::{ModeChoice, Options, Recording, record};
+pub use record::{Arguments, ModeChoice, Options, Recording, record};
+pub use recover::recover;
 pub use tally::Tally;

@@ -71,7 +71,11 @@ impl<'a> Stream<'a> {
         let [k0, k1, k2, k3, m0, m1, s0, s1] = head;
         let body_bytes = usize::from(u16::from_ne_bytes([s0, s1])).saturating_sub(head.len());
         self.buffer.resize(body_bytes, 0);
-        self.input.read_exact(&mut self.buffer)?;
+        match self.input.read_exact(&mut self.buffer) {
+            // The recorder was killed while it wrote this.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            result => result?,
+        }
         let kind = u32::from_ne_bytes([k0, k1, k2, k3]);
         let mut record = self.decoder.decode(kind, u16::from_ne_bytes([m0, m1]), &self.buffer);
         self.time_ns = self.time_ns.max(record.time_ns);

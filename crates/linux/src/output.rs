@@ -6,8 +6,12 @@
 //! `/dev/null`) is written to, never replaced.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use crate::perf::check;
 
 /// An output that was opened and not yet completed.
 #[derive(Debug)]
@@ -31,6 +35,23 @@ impl Output {
         }
     }
 
+    /// Takes standard output for what is written, so that nobody else writes there: what this process and its children print from
+    /// now on goes to standard error. Refused if that is the same file, or a terminal is to show what is written.
+    pub fn standard() -> io::Result<Self> {
+        let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+        if io::stdout().is_terminal() {
+            return Err(refused("standard output is a terminal: send it to a file or a program".into()));
+        }
+        if let Some(sharer) = sharer_of_stdout()? {
+            let why = "the program would write into the same file: send one of the two elsewhere";
+            return Err(refused(format!("standard output is also descriptor {sharer}, and {why}")));
+        }
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        // SAFETY: both numbers are descriptors of this process's standard streams; the call touches no memory.
+        check(unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) })?;
+        Ok(Self { file, target: "-".into(), partial: None })
+    }
+
     /// Says what [`Output::create`] would: whether an output can be opened there. Leaves everything as it is, and opens no pipe,
     /// which would wait for its reader.
     pub fn check(target: &Path) -> io::Result<()> {
@@ -40,14 +61,11 @@ impl Output {
         }
     }
 
-    /// Returns the folder where the trace is being written, for other files that may grow large.
-    pub fn folder(&self) -> PathBuf {
-        let parent = self.partial.as_ref().and_then(|partial| partial.parent());
-        match parent {
-            Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
-            Some(parent) => parent.to_owned(),
-            None => std::env::temp_dir(),
-        }
+    /// Returns a name of this process's own beside the place where the output is being written, without an ending: for what may
+    /// grow large meanwhile.
+    pub fn sibling(&self) -> PathBuf {
+        let elsewhere = || std::env::temp_dir().join(format!("faultless.{}", std::process::id()));
+        self.partial.as_ref().map_or_else(elsewhere, |partial| partial.with_extension(""))
     }
 
     /// Returns the file to write to.
@@ -73,6 +91,26 @@ impl Output {
         let partial = target.with_file_name(partial_name);
         Ok(Self { file: File::create(&partial)?, target, partial: Some(partial) })
     }
+}
+
+/// Returns another descriptor, inherited by children and open for writing, that leads where standard output does. Devices don't
+/// count: several may write to /dev/null.
+fn sharer_of_stdout() -> io::Result<Option<RawFd>> {
+    let identity = |fd: RawFd| {
+        let found = fs::metadata(format!("/proc/self/fd/{fd}"))?;
+        io::Result::Ok((!found.file_type().is_char_device()).then(|| (found.dev(), found.ino())))
+    };
+    let Some(own) = identity(libc::STDOUT_FILENO)? else { return Ok(None) };
+    let entries = fs::read_dir("/proc/self/fd")?.filter_map(Result::ok);
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    let mut others = numbers.filter(|&fd| fd > libc::STDOUT_FILENO && is_writable_by_children(fd));
+    Ok(others.find(|&fd| identity(fd).is_ok_and(|found| found == Some(own))))
+}
+
+fn is_writable_by_children(fd: RawFd) -> bool {
+    // SAFETY: both calls take integers only.
+    let (flags, access) = unsafe { (libc::fcntl(fd, libc::F_GETFD), libc::fcntl(fd, libc::F_GETFL)) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0 && access >= 0 && access & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 impl Drop for Output {

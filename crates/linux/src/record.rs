@@ -1,7 +1,8 @@
 //! Recording a program, from the command to the trace.
 //!
 //! # Guarantee
-//! Either a whole trace stands at the output, or an error says why not and the output is as it was before.
+//! Either a whole trace stands at the output, or an error says why not and the output is as it was before. Once the program
+//! has run, its raw records outlast a failure and the recorder's own death; [`recover`](crate::recover()) makes a trace of them.
 //!
 //! # Steps
 //! Open the output; find out what may be watched; measure what watching costs; start the program, held back; watch it;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use faultless_trace::{Costs, Ending, Header, HugePages, Mode, Pace};
+use faultless_trace::{Costs, Ending, Header, HugePages, Missing, Mode, Pace};
 
 use crate::child::{Child, Launch};
 use crate::convert::{Converted, Material, convert};
@@ -26,9 +27,9 @@ use crate::error::RecordError;
 use crate::host;
 use crate::output::Output;
 use crate::perf::Begin;
+use crate::raw::RawFolder;
 use crate::session::{Session, Setup, Sources};
 use crate::signals::{Outcome, Signals};
-use crate::spool::Spool;
 use crate::story::Scene;
 use crate::tally::Tally;
 use crate::wire::Decoder;
@@ -36,10 +37,13 @@ use crate::wire::Decoder;
 /// Two CPUs' clocks agreed within this where it was measured.
 const CLOCK_ERROR_NS: u64 = 10_000;
 
+/// The output that is no file's name.
+const STANDARD_OUTPUT: &str = "-";
+
 /// How to record.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the trace goes.
+    /// Where the trace goes; `-` is standard output.
     pub output: PathBuf,
     /// Whether the program may get huge pages.
     pub huge_pages: HugePages,
@@ -49,6 +53,17 @@ pub struct Options {
     pub ring_bytes: usize,
     /// What to watch with.
     pub mode: ModeChoice,
+    /// What is kept of the command.
+    pub arguments: Arguments,
+}
+
+/// What a trace keeps of the command that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arguments {
+    /// The program's name and its arguments.
+    Kept,
+    /// The program's name.
+    LeftOut,
 }
 
 /// What to watch with.
@@ -94,41 +109,55 @@ pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> R
     let output_error = |error| RecordError::Output { path: options.output.clone(), error };
     // Until the trace is whole: an impatient second interrupt must not destroy what the first one saved.
     let signals = Signals::block()?;
-    let output = Output::create(&options.output).map_err(output_error)?;
-    let Chosen { sources, measured, refusal } = choose(options)?;
-    let mut header = describe(options, argv, &sources, measured.costs);
-    let watched = watch(options, argv, &sources, &output, (&signals, measured.session))?;
-    header.ending = watched.outcome.ending;
-    header.is_interrupted = watched.outcome.interrupted_by.is_some();
-    let Drained { mut spool, lost, .. } = watched.drained;
-    let decoder = Decoder::new(&sources)?;
-    let scene = Scene {
-        root: watched.pid as u32,
-        mode: sources.mode(),
-        pace: options.pace,
-        time_unit_ns: header.time_unit_ns(),
+    let output = match options.output.as_os_str() == STANDARD_OUTPUT {
+        true => Output::standard(),
+        false => Output::create(&options.output),
     };
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, progress };
+    let output = output.map_err(output_error)?;
+    let Chosen { sources, measured, refusal } = choose(options)?;
+    let header = describe(options, argv, &sources, measured.costs);
+    let mut raw = RawFolder::create(&output.sibling()).map_err(RecordError::Spool)?;
+    let watched = watch(options, argv, &sources, (&header, &mut raw), (&signals, measured.session));
+    let written = watched.and_then(|watched| {
+        let recording = write(options, &sources, header, watched, &output, progress)?;
+        output.complete().map_err(output_error)?;
+        Ok(recording)
+    });
+    let recording = written.map_err(|error| raw.explain(error))?;
+    raw.discard();
+    Ok(Recording { refusal: refusal.map(|error| error.to_string()), ..recording })
+}
+
+/// Makes the trace of what was watched.
+fn write(
+    options: &Options,
+    sources: &Sources,
+    mut header: Header,
+    watched: Watched,
+    output: &Output,
+    progress: &dyn Fn(u64),
+) -> Result<Recording, RecordError> {
+    let Watched { pid, outcome, drained: Drained { mut spool, lost, .. } } = watched;
+    header.ending = outcome.ending;
+    header.is_interrupted = outcome.interrupted_by.is_some();
+    let decoder = Decoder::new(sources)?;
+    let time_unit_ns = header.time_unit_ns();
+    let scene = Scene { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
+    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, until_ns: u64::MAX, progress };
     let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
-    output.complete().map_err(output_error)?;
-    let interrupted_by = watched.outcome.interrupted_by;
-    Ok(Recording {
-        header,
-        tally,
-        bytes,
-        interrupted_by,
-        still_running,
-        refusal: refusal.map(|error| error.to_string()),
-    })
+    Ok(Recording { header, tally, bytes, interrupted_by: outcome.interrupted_by, still_running, refusal: None })
 }
 
 /// Returns the header as far as it is known before the program runs.
 fn describe(options: &Options, argv: &[OsString], sources: &Sources, costs: Costs) -> Header {
+    let nr_kept = if options.arguments == Arguments::Kept { argv.len() } else { 1 };
+    let mut missing = sources.missing(options.pace);
+    missing.extend((nr_kept < argv.len()).then_some(Missing::Arguments));
     Header {
-        command: argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: argv.iter().take(nr_kept).map(|word| word.to_string_lossy().into_owned()).collect(),
         machine: host::machine(),
         mode: sources.mode(),
-        missing: sources.missing(options.pace),
+        missing,
         huge_pages: options.huge_pages,
         pace: options.pace,
         time_unit_ns: time_unit_ns(options.pace),
@@ -202,7 +231,7 @@ fn watch(
     options: &Options,
     argv: &[OsString],
     sources: &Sources,
-    output: &Output,
+    (header, raw): (&Header, &mut RawFolder),
     (signals, trial): (&Signals, Session),
 ) -> Result<Watched, RecordError> {
     let program = |error| RecordError::Program { name: argv[0].to_string_lossy().into_owned(), error };
@@ -212,9 +241,11 @@ fn watch(
     let setup = Setup { pid: child.pid(), pace: options.pace, begin: Begin::AtExec, ring_bytes: options.ring_bytes };
     let mut session = Session::open(sources, &setup)?;
     drop(trial);
-    let spool = Spool::create(&output.folder(), session.rings_mut().len()).map_err(RecordError::Spool)?;
+    let spool = raw.spool(session.rings_mut().len()).map_err(RecordError::Spool)?;
+    raw.describe(header, child.pid() as u32, sources)?;
     let drain = Drain::start(session, spool)?;
     if let Err(error) = child.release() {
+        raw.discard();
         drain.stop()?;
         return Err(program(error));
     }

@@ -41,6 +41,11 @@ impl Ring {
         Ok(Self { base, data_bytes })
     }
 
+    /// Returns how many bytes of records it holds at most.
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
     /// Hands all published bytes to `take`, as one or two slices, and gives them back to the kernel.
     pub(crate) fn drain<E>(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         // ORDER: Acquire pairs with the kernel's barrier before it publishes data_head: the records are visible.

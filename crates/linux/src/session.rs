@@ -50,6 +50,27 @@ impl Sources {
         })))
     }
 
+    /// Reads the tracepoints' descriptions as [`Sources::descriptions`] gave them.
+    pub(crate) fn described(text: &str) -> io::Result<Self> {
+        let format = |name: &str| Format::named(text, name);
+        Ok(Self::Tracepoints(Box::new(Tracepoints {
+            fault_user: format("page_fault_user")?,
+            fault_kernel: format("page_fault_kernel")?,
+            new_task: format("task_newtask")?,
+            sys_enter: format("sys_enter")?,
+            sys_exit: format("sys_exit")?,
+            waking: format("sched_waking")?,
+        })))
+    }
+
+    /// Returns the kernel's descriptions of the tracepoints, one after the other.
+    pub(crate) fn descriptions(&self) -> Option<String> {
+        let Self::Tracepoints(points) = self else { return None };
+        let Tracepoints { fault_user, fault_kernel, new_task, sys_enter, sys_exit, waking } = &**points;
+        let all = [fault_user, fault_kernel, new_task, sys_enter, sys_exit, waking];
+        Some(all.iter().map(|format| format.text.as_str()).collect())
+    }
+
     /// Returns the mode that these sources give.
     pub(crate) fn mode(&self) -> Mode {
         match self {

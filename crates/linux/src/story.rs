@@ -59,6 +59,7 @@ pub(crate) struct Story {
     files: FileTable,
     lost: u64,
     has_foreign_calls: bool,
+    has_elevated_programs: bool,
 }
 
 /// What is known of a thread.
@@ -76,6 +77,17 @@ struct State {
     /// Its address space's place in `spaces`.
     space: usize,
     abi: Abi,
+    program: Program,
+}
+
+/// How far a thread's program has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Program {
+    /// It has mappings.
+    #[default]
+    Mapped,
+    /// Its exec is the thread's last event.
+    JustBegun,
 }
 
 /// Which system-call table a thread uses.
@@ -96,6 +108,8 @@ pub(crate) struct Cast {
     pub(crate) lost: u64,
     /// Whether a program of 32 bits ran, whose calls are not understood.
     pub(crate) has_foreign_calls: bool,
+    /// Whether watching ended at an exec: the program got other rights than the recorder's.
+    pub(crate) has_elevated_programs: bool,
     /// Threads that were still alive.
     pub(crate) still_running: usize,
 }
@@ -117,6 +131,7 @@ impl Story {
             files: FileTable::default(),
             lost: 0,
             has_foreign_calls: false,
+            has_elevated_programs: false,
         }
     }
 
@@ -149,6 +164,7 @@ impl Story {
             files: self.files.into_files(),
             lost: self.lost,
             has_foreign_calls: self.has_foreign_calls,
+            has_elevated_programs: self.has_elevated_programs,
             still_running: self.live.len(),
         }
     }
@@ -283,6 +299,7 @@ impl Story {
 
     fn mapped(&mut self, thread: ThreadIndex, mapping: Mapping, sink: Sink<'_>) {
         let state = &mut self.states[thread as usize];
+        state.program = Program::Mapped;
         if mapping.path == "[vdso]" && mapping.start < FOUR_GIB {
             state.abi = Abi::Foreign;
             self.has_foreign_calls = true;
@@ -304,6 +321,7 @@ impl Story {
         state.space = self.spaces.len() - 1;
         state.abi = Abi::Native;
         state.open = None;
+        state.program = Program::JustBegun;
         self.emit(thread, EventKind::Exec, sink);
     }
 
@@ -351,7 +369,10 @@ impl Story {
         self.spaces.len() - 1
     }
 
+    /// Ends a thread. One that ends before its program's first mapping runs on unwatched: Linux takes the events away where
+    /// exec changes the rights, and writes the same record then as for a thread's end.
     fn exited(&mut self, thread: ThreadIndex, tid: u32, sink: Sink<'_>) {
+        self.has_elevated_programs |= self.states[thread as usize].program == Program::JustBegun;
         self.live.remove(&tid);
         self.forget_outer(thread);
         self.emit(thread, EventKind::Exit, sink);

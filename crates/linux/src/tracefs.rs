@@ -72,6 +72,8 @@ pub(crate) struct Format {
     /// The number that perf and the records know it by.
     pub(crate) id: u16,
     offsets: HashMap<String, usize>,
+    /// The kernel's words.
+    pub(crate) text: String,
 }
 
 impl Format {
@@ -81,10 +83,17 @@ impl Format {
         self.offsets.get(field).copied().ok_or_else(missing)
     }
 
+    /// Finds the description of a tracepoint among several, each of which begins with `name:`.
+    pub(crate) fn named(text: &str, name: &str) -> io::Result<Self> {
+        let mut parts = text.split("name: ").filter(|part| part.lines().next() == Some(name));
+        let found = parts.next().and_then(|part| Self::parse(&format!("name: {part}")));
+        found.ok_or_else(|| io::Error::other(format!("it holds no description of {name}")))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID: "))?.trim().parse().ok()?;
         let offsets = text.lines().filter_map(parse_field).collect();
-        Some(Self { id, offsets })
+        Some(Self { id, offsets, text: text.to_owned() })
     }
 }
 

@@ -3,6 +3,8 @@
 //! # Guarantee
 //! whoever holds a [`Header`] can tell a complete trace from one that lost or never had something
 
+use crate::text::shell_line;
+
 /// All that is known about a recording besides its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
@@ -35,6 +37,12 @@ pub struct Header {
 }
 
 impl Header {
+    /// Returns the command as one line, quoted for a shell; nothing in it steers a terminal.
+    pub fn command_line(&self) -> String {
+        let line = shell_line(&self.command);
+        if self.missing.contains(&Missing::Arguments) { line + " (arguments left out)" } else { line }
+    }
+
     /// Returns what all times are multiples of.
     pub fn time_unit_ns(&self) -> u64 {
         self.time_unit_ns.max(1)
@@ -79,6 +87,13 @@ pub enum Missing {
     Wakes,
     /// Programs running with system-call tables other than the 64-bit one: their memory calls.
     ForeignCalls,
+    /// Programs with other rights than the recorder's (setuid, setgid, file capabilities, or a file that it may not
+    /// read): Linux ends watching at their exec, so all that they and their children did.
+    ElevatedPrograms,
+    /// The last moments, and how the program ended: the recorder was killed, and its raw records were salvaged.
+    LastMoments,
+    /// The command's arguments: left out on request.
+    Arguments,
 }
 
 impl Missing {
@@ -90,6 +105,9 @@ impl Missing {
         Missing::MapCalls,
         Missing::Wakes,
         Missing::ForeignCalls,
+        Missing::ElevatedPrograms,
+        Missing::LastMoments,
+        Missing::Arguments,
     ];
 
     /// Returns the name used in listings and in JSON.
@@ -101,6 +119,9 @@ impl Missing {
             Missing::MapCalls => "map-calls",
             Missing::Wakes => "wakes",
             Missing::ForeignCalls => "foreign-calls",
+            Missing::ElevatedPrograms => "elevated-programs",
+            Missing::LastMoments => "last-moments",
+            Missing::Arguments => "arguments",
         }
     }
 
@@ -113,6 +134,29 @@ impl Missing {
             Missing::MapCalls => "calls are not seen, only the mappings that some of them made",
             Missing::Wakes => "which thread woke which is not seen",
             Missing::ForeignCalls => "a 32-bit program ran: its memory calls are not seen",
+            Missing::ElevatedPrograms => {
+                "watching ended at the exec of a program with other rights than the recorder's (setuid, setgid, file \
+                 capabilities, or a file that the recorder may not read): record as the user that it becomes"
+            }
+            Missing::LastMoments => "the recorder was killed: what came after its last look is not in the trace",
+            Missing::Arguments => "the command's arguments were left out on request",
+        }
+    }
+
+    /// Returns whether the kernel's sources did not show it, so that more rights would.
+    pub fn is_of_sources(self) -> bool {
+        self.is_of_faults() || self == Missing::Wakes
+    }
+
+    /// Returns whether recorded faults are less certain without it. Otherwise what was recorded is exact.
+    pub fn is_of_faults(self) -> bool {
+        match self {
+            Missing::WriteBit
+            | Missing::KernelFaults
+            | Missing::CloneFlags
+            | Missing::MapCalls
+            | Missing::ForeignCalls => true,
+            Missing::Wakes | Missing::ElevatedPrograms | Missing::LastMoments | Missing::Arguments => false,
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod header;
 mod meta;
 mod pair;
 mod read;
+pub mod text;
 mod varint;
 mod write;
 

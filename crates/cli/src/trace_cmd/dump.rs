@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use faultless_trace::text::printable;
 use serde_json::Value;
 
 use super::fields::{COLUMNS, Field, fields, plain};
@@ -45,7 +46,10 @@ fn line(out: &mut impl Write, format: Format, fields: &[Field]) -> io::Result<()
             writeln!(out, "{}", Value::Object(object))
         }
         Format::Csv => csv_row(out, columns(fields).iter().map(String::as_str)),
-        Format::Markdown => markdown_row(out, columns(fields).iter().map(String::as_str)),
+        Format::Markdown => markdown_row(
+            out,
+            columns(fields).iter().map(|cell| printable(cell)).collect::<Vec<_>>().iter().map(String::as_str),
+        ),
     }
 }
 
@@ -57,7 +61,7 @@ fn human(out: &mut impl Write, fields: &[Field]) -> io::Result<()> {
     write!(out, "{:>8} {seconds:>4}.{nanos:09} {:>3}/{:<7} ", number(0), number(2), number(3))?;
     write!(out, "{:<10}", plain(&known[5].1))?;
     for (name, value) in rest {
-        write!(out, " {name}={}", plain(value))?;
+        write!(out, " {name}={}", printable(&plain(value)))?;
     }
     match number(4) {
         0 => writeln!(out),

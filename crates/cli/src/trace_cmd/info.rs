@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use faultless_linux::Tally;
-use faultless_trace::{Ending, Header, HugePages, Limits, Mode, Pace};
+use faultless_trace::{Ending, Header, HugePages, Limits, Missing, Mode, Pace};
 use serde_json::{Map, Value, json};
 
 use super::fields::plain;
@@ -20,6 +20,9 @@ pub fn run(path: &Path, format: Format) -> Result<(), Failure> {
     let bytes = fs::metadata(path).map_or(0, |found| found.len());
     let mut described = describe(reader.header());
     described.extend(contents(&reader, &tally, duration_ns, bytes));
+    if format != Format::Json {
+        for_people(&mut described, reader.header());
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     print(&mut out, format, described)?;
     Ok(out.flush()?)
@@ -52,7 +55,7 @@ fn describe(header: &Header) -> Map<String, Value> {
         ("pace", json!(header.pace == Pace::Stored)),
         ("time_unit_ns", json!(header.time_unit_ns())),
         ("lost", json!(header.lost)),
-        ("ending", json!(ending_name(header.ending))),
+        ("ending", json!(ending_name(header))),
         ("interrupted", json!(header.is_interrupted)),
         ("clock_error_ns", json!(header.clock_error_ns)),
         ("fault_ns", json!(header.costs.fault_ns)),
@@ -60,6 +63,15 @@ fn describe(header: &Header) -> Map<String, Value> {
         ("call_tracing_ns", json!(header.costs.call_tracing_ns)),
         ("limits", limits(&header.limits)),
     ])
+}
+
+/// Writes the command as a line for a shell, and beside the name of what is missing what that means.
+fn for_people(described: &mut Map<String, Value>, header: &Header) {
+    described["command"] = header.command_line().into();
+    let meanings = header.missing.iter().map(|missing| (missing.name().to_owned(), json!(missing.meaning())));
+    if !header.missing.is_empty() {
+        described["missing"] = Value::Object(meanings.collect());
+    }
 }
 
 fn limits(limits: &Limits) -> Value {
@@ -158,8 +170,9 @@ fn huge_pages_name(huge_pages: HugePages) -> &'static str {
     }
 }
 
-fn ending_name(ending: Ending) -> String {
-    match ending {
+fn ending_name(header: &Header) -> String {
+    match header.ending {
+        Ending::Unknown if header.missing.contains(&Missing::LastMoments) => "unknown".into(),
         Ending::Unknown => "still running".into(),
         Ending::Exited(code) => format!("exited {code}"),
         Ending::Killed(signal) => format!("killed by signal {signal}"),

@@ -7,6 +7,7 @@
 mod dump;
 mod fields;
 mod info;
+mod recover;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -38,6 +39,8 @@ enum TraceCommand {
 
 With --format json each line is a JSON object. Of a damaged trace, what precedes the damage is printed before the error.")]
     Dump(FileArgs),
+    /// Makes a trace of the raw records that a killed recorder left.
+    Recover(recover::RecoverArgs),
 }
 
 #[derive(Args)]
@@ -59,6 +62,7 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         TraceCommand::Info(args) => info::run(&args.file, args.format)?,
         TraceCommand::Dump(args) => dump::run(&args.file, args.format)?,
+        TraceCommand::Recover(args) => recover::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -215,9 +215,7 @@ impl<'a> Builder<'a> {
 
 /// Returns whether the recording lacks what decides the details of faults.
 fn is_blind(trace: &Trace) -> bool {
-    use faultless_trace::Missing;
-    let matters = |missing: &Missing| !matches!(missing, Missing::Wakes);
-    trace.header.lost > 0 || trace.header.missing.iter().any(matters)
+    trace.header.lost > 0 || trace.header.missing.iter().any(|missing| missing.is_of_faults())
 }
 
 /// Frames that an object's own tree takes, when it is small.

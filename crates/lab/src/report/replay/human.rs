@@ -22,7 +22,7 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
 
 fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let runs = report.setup.runs;
-    writeln!(out, "Replay of {}: {}", report.workload, report.header.command.join(" "))?;
+    writeln!(out, "Replay of {}: {}", report.workload, report.header.command_line())?;
     writeln!(out, "machine   {}", report.machine)?;
     writeln!(
         out,
@@ -36,7 +36,9 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
     }
     if !report.header.missing.is_empty() {
         let missing: Vec<&str> = report.header.missing.iter().map(|missing| missing.name()).collect();
-        writeln!(out, "missing   {} (not in the recording, so no page is strict)", missing.join(", "))?;
+        let is_blind = report.header.missing.iter().any(|missing| missing.is_of_faults());
+        let so = if is_blind { ", so no page is strict" } else { "" };
+        writeln!(out, "missing   {} (not in the recording{so})", missing.join(", "))?;
     }
     writeln!(out)
 }

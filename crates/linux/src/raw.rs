@@ -1,0 +1,188 @@
+//! The raw records of a recording under way, in a folder of their own.
+//!
+//! # Guarantee
+//! From the program's first instruction on, whatever ends the recorder, the folder holds what [`Left::open`] needs for a trace of
+//! everything up to the last look at the rings. The folder goes when the trace is whole, or when the program never ran.
+//!
+//! The folder `NAME.PID.raw` lies beside the output NAME, or, where that is a pipe or a device, as `faultless.PID.raw` in the
+//! folder for temporary files. Its files:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `head` | a trace without events: the header as it was known before the program ran, and the program's first thread; locked by the recorder |
+//! | `tracepoints` | the kernel's descriptions of the tracepoints, if any were watched |
+//! | `cpu-N` | the records of the N-th ring, as the kernel wrote them |
+//! | `mark` | two words: until when (CLOCK_MONOTONIC) all records are in these files, and how many were lost by then |
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use faultless_trace::{Header, Mode, Thread, Trace, Writer};
+
+use crate::error::RecordError;
+use crate::session::Sources;
+use crate::spool::Spool;
+
+const HEAD: &str = "head";
+const TRACEPOINTS: &str = "tracepoints";
+const MARK: &str = "mark";
+
+/// Folders of one recorder's number that may be left before a name is refused.
+const MOST_LEFT: u32 = 1000;
+
+/// The folder of a recording under way.
+#[derive(Debug)]
+pub(crate) struct RawFolder {
+    path: PathBuf,
+    /// Keeps the lock.
+    head: File,
+    fate: Fate,
+}
+
+/// What becomes of the folder when its recorder lets go of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Removed,
+    Kept,
+}
+
+impl RawFolder {
+    /// Makes the folder `NAME.raw` of a name that no other folder has.
+    pub(crate) fn create(name: &Path) -> io::Result<Self> {
+        let path = make_folder(name)?;
+        let head = private(&path.join(HEAD)).and_then(|head| head.try_lock().map(|()| head).map_err(io::Error::from));
+        match head {
+            Ok(head) => Ok(Self { path, head, fate: Fate::Removed }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a spool of so many rings in it.
+    pub(crate) fn spool(&self, nr_rings: usize) -> io::Result<Spool> {
+        let files = (0..nr_rings).map(|ring| private(&self.path.join(ring_name(ring)))).collect::<io::Result<_>>()?;
+        Ok(Spool::new(files, private(&self.path.join(MARK))?))
+    }
+
+    /// Writes what must be known besides the records; from now on the folder outlives its recorder.
+    pub(crate) fn describe(&mut self, header: &Header, root: u32, sources: &Sources) -> Result<(), RecordError> {
+        let thread = Thread { pid: root, tid: root, name: String::new() };
+        Writer::new(&self.head, header, &[thread], &[])?.finish()?;
+        if let Some(text) = sources.descriptions() {
+            fs::write(self.path.join(TRACEPOINTS), text).map_err(RecordError::Spool)?;
+        }
+        self.fate = Fate::Kept;
+        Ok(())
+    }
+
+    /// Returns the error with the way to the records, if the program has run and there are any.
+    pub(crate) fn explain(&mut self, error: RecordError) -> RecordError {
+        match (self.fate, error) {
+            (Fate::Removed, error) => error,
+            (Fate::Kept, RecordError::NothingSeen) => {
+                self.discard();
+                RecordError::NothingSeen
+            }
+            (Fate::Kept, error) => RecordError::Unconverted { error: Box::new(error), folder: self.path.clone() },
+        }
+    }
+
+    /// Lets the folder go with this value: its records are in a trace, or worth nothing.
+    pub(crate) fn discard(&mut self) {
+        self.fate = Fate::Removed;
+    }
+}
+
+impl Drop for RawFolder {
+    fn drop(&mut self) {
+        if self.fate == Fate::Removed {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// What a recorder that was killed left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) header: Header,
+    /// The program's first process.
+    pub(crate) root: u32,
+    pub(crate) sources: Sources,
+    pub(crate) spool: Spool,
+    /// Until when all records are there.
+    pub(crate) until_ns: u64,
+    /// Records that had been lost by then.
+    pub(crate) lost: u64,
+}
+
+impl Left {
+    /// Reads a folder of raw records, unless its recorder still runs.
+    pub(crate) fn open(folder: &Path) -> Result<Self, RecordError> {
+        let foreign = |what: String| RecordError::NotRaw { folder: folder.to_owned(), what };
+        let missing = |name: &str, error: &io::Error| foreign(format!("its file '{name}': {error}"));
+        let head = File::open(folder.join(HEAD)).map_err(|error| missing(HEAD, &error))?;
+        match head.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => return Err(RecordError::StillRecording { folder: folder.to_owned() }),
+            Err(TryLockError::Error(error)) => return Err(missing(HEAD, &error)),
+            Ok(()) => {}
+        }
+        let Trace { header, threads, .. } =
+            Trace::read(&head).map_err(|error| foreign(format!("'{HEAD}': {error}")))?;
+        let root = threads.first().ok_or_else(|| foreign(format!("'{HEAD}' names no process")))?.pid;
+        let sources = match header.mode {
+            Mode::Unprivileged => Sources::Software,
+            Mode::Privileged => fs::read_to_string(folder.join(TRACEPOINTS))
+                .and_then(|text| Sources::described(&text))
+                .map_err(|error| missing(TRACEPOINTS, &error))?,
+        };
+        let (until_ns, lost) = read_mark(&folder.join(MARK)).map_err(|error| missing(MARK, &error))?;
+        let spool = Spool::reopened(open_rings(folder).map_err(RecordError::Spool)?).map_err(RecordError::Spool)?;
+        Ok(Self { header, root, sources, spool, until_ns, lost })
+    }
+}
+
+/// Makes a folder that only its owner may enter; its name gets a number where a killed recorder left one of that name.
+fn make_folder(name: &Path) -> io::Result<PathBuf> {
+    for number in 0..MOST_LEFT {
+        let mut path = name.to_owned().into_os_string();
+        path.push(if number == 0 { ".raw".to_owned() } else { format!(".{number}.raw") });
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => return result.map(|()| path.into()),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{}.raw and {MOST_LEFT} more are there", name.display())))
+}
+
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn ring_name(ring: usize) -> String {
+    format!("cpu-{ring}")
+}
+
+/// Opens the rings' files, in the order of the rings.
+fn open_rings(folder: &Path) -> io::Result<Vec<File>> {
+    let mut files = Vec::new();
+    loop {
+        match File::open(folder.join(ring_name(files.len()))) {
+            Ok(file) => files.push(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns until when all records are there, and how many were lost; nothing was looked at yet if the file is empty.
+fn read_mark(path: &Path) -> io::Result<(u64, u64)> {
+    let mut words = [[0; 8]; 2];
+    match File::open(path)?.read_exact_at(words.as_flattened_mut(), 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((0, 0)),
+        result => result.map(|()| (u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1]))),
+    }
+}
