@@ -88,6 +88,10 @@ pub enum CallError {
     },
     /// A file is needed (EBADF).
     NoFile,
+    /// The file lies where nothing may be executed (EPERM).
+    NoExec,
+    /// The file has no pages that could be mapped, as a pipe (ENODEV).
+    NotMappable,
     /// The offset and length exceed what an offset can hold (EOVERFLOW).
     OffsetOverflow,
     /// A flag that is not supported for this file (EOPNOTSUPP).
@@ -106,7 +110,7 @@ impl CallError {
     /// Returns Linux's number for the error.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::TooLow { .. } | Self::MayNotLock | Self::Sealed { .. } => 1,
+            Self::TooLow { .. } | Self::MayNotLock | Self::NoExec | Self::Sealed { .. } => 1,
             Self::Fetch => 5,
             Self::NoFile => 9,
             Self::TooManyAreasNow { .. } | Self::OverLockLimitNow { .. } | Self::OutOfFramesNow(_) => 11,
@@ -122,6 +126,7 @@ impl CallError {
             Self::BadSource { .. } | Self::BadBuffer { .. } | Self::NoPage { .. } => 14,
             Self::Locked { .. } => 16,
             Self::Exists { .. } => 17,
+            Self::NotMappable => 19,
             Self::Invalid(_) => 22,
             Self::OffsetOverflow => 75,
             Self::Unsupported(_) => 95,
@@ -159,6 +164,8 @@ impl core::fmt::Display for CallError {
             Self::Denied => write!(out, "the mapping's object does not allow this access"),
             Self::TooLow { lowest } => write!(out, "addresses below {lowest:#x} can't be mapped"),
             Self::NoFile => write!(out, "not a file that can be mapped"),
+            Self::NoExec => write!(out, "the file lies where nothing may be executed"),
+            Self::NotMappable => write!(out, "the file has no pages that could be mapped"),
             Self::OffsetOverflow => write!(out, "offset and length are too large together"),
             Self::Unsupported(what) => write!(out, "not supported for this file: {what}"),
             Self::OutOfFrames(cause) | Self::OutOfFramesNow(cause) => write!(out, "{cause}"),

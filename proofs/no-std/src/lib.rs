@@ -10,11 +10,12 @@ mod solo;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use faultless_abi::Calls;
 use faultless_phys::{Memory, Options};
 use faultless_platform::CachePadded;
 use faultless_sync::{Rwsem, SpinMutex};
 use faultless_vm::design::SpfV11;
-use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, Placement, Populate, Vm};
+use faultless_vm::{Guest, Limits, Vm};
 use solo::Solo;
 
 const HEAP_BYTES: usize = 1 << 20;
@@ -73,15 +74,8 @@ unsafe fn store_and_load(region: NonNull<u8>, len_bytes: usize) -> Option<u64> {
     let memory = unsafe { Memory::<Solo>::new(region, len_bytes, 1, Options::default()) }.ok()?;
     let vm = Vm::<Solo, SpfV11<Rwsem<Solo>>>::new(memory).ok()?;
     let space = vm.create_space(Limits::default()).ok()?;
-    let address = space
-        .mmap(&MapRequest {
-            placement: Placement::Anywhere,
-            len_bytes: 4096,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
-            backing: Backing::Anonymous,
-            populate: Populate::OnFault,
-        })
-        .ok()?;
+    // mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    let address = Calls::new(&space).mmap([0, 4096, 3, 0x22, u64::MAX, 0], None).ok()?;
     let guest = Guest::new(&space);
     guest.store(address, 42).ok()?;
     guest.load(address).ok().map(|(value, _)| value)

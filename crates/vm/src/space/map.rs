@@ -16,6 +16,8 @@ use faultless_platform::Platform;
 
 /// Large mappings of anonymous memory begin at a multiple of this, so that huge pages would fit.
 const HUGE_BYTES: u64 = 2 << 20;
+/// Where `MAP_32BIT` puts mappings (`find_start_end` of Linux's x86-64).
+const LOW_2G: Range<u64> = 0x4000_0000..0x8000_0000;
 /// Largest offset of a file, inclusive.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -27,13 +29,16 @@ pub enum Backing<'a, P: Platform> {
     SharedZeros,
     /// An object, from this byte on (a multiple of the page size).
     Object(&'a ObjectHandle<'a, P>, u64),
+    /// A file that can't be mapped so: the call fails with this error, unless the place or a limit refuses it first.
+    /// Linux looks at the file as late.
+    Refused(CallError),
 }
 
 impl<P: Platform> Backing<'_, P> {
     fn alignment(&self, len: u64) -> Alignment {
         match self {
             Self::Anonymous => Alignment::of_private(len),
-            Self::SharedZeros | Self::Object(..) => Alignment::Page,
+            Self::SharedZeros | Self::Object(..) | Self::Refused(_) => Alignment::Page,
         }
     }
 }
@@ -65,6 +70,11 @@ pub enum Placement {
     Fixed(u64),
     /// At this address if nothing is there (`MAP_FIXED_NOREPLACE`).
     FixedNoReplace(u64),
+    /// Below 2 GiB (`MAP_32BIT`): at the hint if it is below 2 GiB and free, else at the lowest free range from 1 GiB up.
+    Low2G {
+        /// The address asked for; 0 asks for none.
+        hint: u64,
+    },
 }
 
 /// What mmap is asked for.
@@ -93,25 +103,15 @@ pub enum Populate {
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
     pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<u64, CallError> {
-        self.mmap_judged(request, self.check_kind(request))
-    }
-
-    /// As [`Space::mmap`], where the caller has judged what may be mapped so; Linux looks at that rather late.
-    pub fn mmap_judged(&self, request: &MapRequest<'_, P>, verdict: Result<(), CallError>) -> Result<u64, CallError> {
         let len = check_shape(request)?;
-        let (range, flags) = self.try_with_write(|| self.place_and_map(request, len, verdict))?;
+        let (range, flags) = self.try_with_write(|| self.place_and_map(request, len))?;
         if request.populate == Populate::Now || flags.contains(AreaFlags::LOCKED) {
             self.populate_what_can_be(range);
         }
         Ok(range.start())
     }
 
-    fn place_and_map(
-        &self,
-        request: &MapRequest<'_, P>,
-        len: u64,
-        verdict: Result<(), CallError>,
-    ) -> Result<(PageRange, AreaFlags), CallError> {
+    fn place_and_map(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         self.check_new_area()?;
         let range = self.place(request, len)?;
         if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
@@ -119,7 +119,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         let flags = request.flags | self.default_flags();
         self.check_lock(flags, len)?;
-        verdict?;
+        self.check_kind(request)?;
+        // Memory that may be dropped is never locked; Linux finds that out after it checked the limit.
+        let flags = if flags.contains(AreaFlags::DROPPABLE) { flags - AreaFlags::LOCKS } else { flags };
         self.map_locked(range, flags, &request.backing)?;
         Ok((range, flags))
     }
@@ -135,6 +137,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Backing::Anonymous if is_shared => Err(CallError::Invalid("a shared mapping needs an object")),
             Backing::SharedZeros if !is_shared => Err(CallError::Invalid("a new object is for shared mappings")),
             Backing::SharedZeros if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+            Backing::Refused(error) => Err(error),
             Backing::Anonymous | Backing::SharedZeros => Ok(()),
         }
     }
@@ -155,6 +158,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         match request.placement {
             Placement::Anywhere => self.search_aligned(request.backing.alignment(len), len).ok_or(no_room),
             Placement::Hint(hint) => self.near_hint(hint, len, request.backing.alignment(len)).ok_or(no_room),
+            Placement::Low2G { hint } => self.search_low(hint, len).ok_or(no_room),
             Placement::Fixed(start) => self.fixed(start, len),
             Placement::FixedNoReplace(start) => {
                 let range = self.fixed(start, len)?;
@@ -171,8 +175,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if hint < PAGE {
             return self.search_aligned(alignment, len);
         }
-        let start = page_floor(hint).max(page_ceil(self.limits.lowest_chosen)?);
-        self.at_hint(start, len).or_else(|| self.search_locked(len))
+        self.at_hint(self.rounded_hint(hint)?, len).or_else(|| self.search_locked(len))
+    }
+
+    /// Returns where a mapping with this hint begins (`round_hint_to_min`).
+    fn rounded_hint(&self, hint: u64) -> Option<u64> {
+        Some(page_floor(hint).max(page_ceil(self.limits.lowest_chosen)?))
     }
 
     pub(super) fn at_hint(&self, start: u64, len: u64) -> Option<PageRange> {
@@ -238,6 +246,23 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// Searches the lowest room between 1 and 2 GiB, after the hint's own place.
+    fn search_low(&self, hint: u64, len: u64) -> Option<PageRange> {
+        let hinted = if hint < PAGE { None } else { self.at_hint(self.rounded_hint(hint)?, len) };
+        if let Some(range) = hinted.filter(|range| range.end() <= LOW_2G.end) {
+            return Some(range);
+        }
+        let mut start = LOW_2G.start;
+        // A stack above keeps its gap free, so areas count that begin within a gap of the end.
+        for entry in self.index.overlapping(LOW_2G.start..LOW_2G.end + Limits::stack_gap_bytes()) {
+            if start.checked_add(len)? <= self.start_with_gap(&entry) {
+                break;
+            }
+            start = start.max(entry.end);
+        }
+        PageRange::new(start, len).filter(|range| range.end() <= LOW_2G.end)
+    }
+
     /// Maps at a chosen range. The caller holds the write lock, and has checked the flags.
     pub(super) fn map_locked(
         &self,
@@ -260,6 +285,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Backing::Anonymous => (None, 0, range.start() / PAGE),
             Backing::SharedZeros => (Some(self.vm().create_zeros(len)?), 0, 0),
             Backing::Object(handle, offset) => (Some(handle.object.clone()), handle.opening, offset / PAGE),
+            Backing::Refused(error) => return Err(*error),
         };
         let view = AreaView {
             start: range.start(),

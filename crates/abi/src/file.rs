@@ -1,0 +1,38 @@
+//! What mmap looks at in a file descriptor.
+
+use bitflags::bitflags;
+use faultless_platform::Platform;
+use faultless_vm::{MAX_OBJECT_BYTES, ObjectHandle};
+
+bitflags! {
+    /// What an open file description allows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FileMode: u32 {
+        /// Opened for reading (`FMODE_READ`).
+        const READ = 1;
+        /// Opened for writing (`FMODE_WRITE`).
+        const WRITE = 2;
+        /// Lies where nothing may be executed (`path_noexec`).
+        const NO_EXEC = 4;
+    }
+}
+
+/// An open file, as mmap sees it.
+#[derive(Clone, Copy)]
+pub struct File<'a, P: Platform> {
+    pub(crate) object: Option<&'a ObjectHandle<'a, P>>,
+    pub(crate) mode: FileMode,
+    pub(crate) max_bytes: u64,
+}
+
+impl<'a, P: Platform> File<'a, P> {
+    /// Returns a file whose pages are `object`'s.
+    pub fn new(object: &'a ObjectHandle<'a, P>, mode: FileMode) -> Self {
+        Self { object: Some(object), mode, max_bytes: MAX_OBJECT_BYTES }
+    }
+
+    /// Returns a file without pages, such as a pipe: mmap answers ENODEV once all else is right.
+    pub fn unmappable(mode: FileMode) -> Self {
+        Self { object: None, mode, max_bytes: u64::MAX }
+    }
+}

@@ -1,0 +1,60 @@
+//! Linux's memory calls as a kernel's system-call layer receives them: integers in, a value or an errno out.
+//!
+//! # Guarantee
+//! [`Calls`] checks arguments in Linux's order, so that a call with several mistakes gets the errno that Linux gives.
+//! Any argument is accepted: numbers that mean nothing get Linux's answer, never a panic.
+//!
+//! # Rooms
+//! * `errno`: the error numbers
+//! * `flags`: `PROT_*`, `MAP_*`, `MREMAP_*`
+//! * `advice`: `MADV_*`
+//! * `file`: what mmap looks at in a file descriptor
+//! * `calls`: the calls; `map` has mmap, the longest of them
+//!
+//! # What stays with the caller
+//! Descriptor tables, copying a call's structures in and out of user memory, signals, and which thread called.
+//!
+//! # Sources
+//! The manual pages of section 2, and the kernel itself: the lab's oracle runs random calls on both sides.
+//!
+//! ```
+//! use faultless_abi::{Calls, Errno};
+//! use faultless_phys::{Memory, Options};
+//! use faultless_platform::native::{HostRegion, Machine, Native};
+//! use faultless_sync::Rwsem;
+//! use faultless_vm::{Limits, Vm, design::VmaLock};
+//!
+//! let region = HostRegion::reserve(64 << 20)?;
+//! Machine::new(2).attach(|| {
+//!     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+//!     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+//!     let vm = Vm::<Native, VmaLock<Rwsem<Native>>>::new(memory)?;
+//!     let space = vm.create_space(Limits::default())?;
+//!     let calls = Calls::new(&space);
+//!     // mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+//!     let start = calls.mmap([0, 8192, 3, 0x22, u64::MAX, 0], None).expect("there is room");
+//!     assert_eq!(calls.munmap(start, 8192), Ok(0));
+//!     // madvise(start, 4096, 5): there is no such advice
+//!     assert_eq!(calls.madvise(start, 4096, 5), Err(Errno::EINVAL));
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod advice;
+mod calls;
+mod errno;
+mod file;
+mod flags;
+mod map;
+
+pub use advice::{advice_of, number_of};
+pub use calls::{Answer, Calls};
+pub use errno::Errno;
+pub use file::{File, FileMode};
+pub use flags::{MapFlags, Prot, RemapFlags};

@@ -1,0 +1,151 @@
+//! mmap(2): descriptor and offset first, then the place; what the file and the type allow comes last.
+
+use crate::calls::Answer;
+use crate::errno::Errno;
+use crate::file::{File, FileMode};
+use crate::flags::{MapFlags, Prot};
+use faultless_platform::Platform;
+use faultless_vm::design::Design;
+use faultless_vm::{AreaFlags, Backing, CallError, MapRequest, PAGE, Placement, Populate, Space, USER_END, page_ceil};
+
+/// Makes a mapping; `file` is what stands behind the descriptor, nothing if there is no such descriptor.
+pub(crate) fn mmap<P: Platform, D: Design<P>>(
+    space: &Space<P, D>,
+    [start, len, prot, flags, _, offset]: [u64; 6],
+    file: Option<File<'_, P>>,
+) -> Answer {
+    let (prot, flags) = (Prot::from_bits_retain(prot), MapFlags::from_bits_retain(flags));
+    let is_anonymous = flags.contains(MapFlags::ANONYMOUS);
+    let file = file.filter(|_| !is_anonymous);
+    if !offset.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    if !is_anonymous && file.is_none() {
+        return Err(Errno::EBADF);
+    }
+    if let Some(errno) = misplaced(start, len, flags) {
+        return Err(errno);
+    }
+    let kind = match &file {
+        None => anonymous(prot, flags),
+        Some(file) => of_file(file, len, prot, flags, offset),
+    };
+    let request = MapRequest {
+        placement: placement(start, flags),
+        len_bytes: len,
+        flags: kind.unwrap_or(wanted(prot, flags)),
+        backing: backing(kind, file, offset),
+        populate: if flags.populates() { Populate::Now } else { Populate::OnFault },
+    };
+    Ok(space.mmap(&request)?)
+}
+
+/// Returns the error of an address that can't be one.
+fn misplaced(start: u64, len: u64, flags: MapFlags) -> Option<Errno> {
+    let len = page_ceil(len).filter(|&len| len != 0)?;
+    match () {
+        () if flags.is_fixed() && len > USER_END => Some(Errno::ENOMEM),
+        // In Linux an address among the last 4095 can't be told from the error of that number.
+        () if flags.is_fixed() && start > u64::MAX - 4095 => Some(Errno::new(start.wrapping_neg() as i32)),
+        () => None,
+    }
+}
+
+fn placement(start: u64, flags: MapFlags) -> Placement {
+    match () {
+        () if flags.contains(MapFlags::FIXED_NOREPLACE) => Placement::FixedNoReplace(start),
+        () if flags.contains(MapFlags::FIXED) => Placement::Fixed(start),
+        () if flags.contains(MapFlags::LOW_2G) => Placement::Low2G { hint: start },
+        () if start == 0 => Placement::Anywhere,
+        () => Placement::Hint(start),
+    }
+}
+
+fn backing<'a, P: Platform>(
+    kind: Result<AreaFlags, CallError>,
+    file: Option<File<'a, P>>,
+    offset: u64,
+) -> Backing<'a, P> {
+    match (kind, file.and_then(|file| file.object)) {
+        (Err(refusal), _) => Backing::Refused(refusal),
+        (Ok(_), Some(object)) => Backing::Object(object, offset),
+        (Ok(flags), None) if flags.contains(AreaFlags::SHARED) => Backing::SharedZeros,
+        (Ok(_), None) => Backing::Anonymous,
+    }
+}
+
+/// Returns what protection and flags ask of the area, whatever stands behind it.
+fn wanted(prot: Prot, flags: MapFlags) -> AreaFlags {
+    let mut area = prot.rights();
+    area.set(AreaFlags::GROWSDOWN, flags.contains(MapFlags::GROWSDOWN));
+    area.set(AreaFlags::NORESERVE, flags.contains(MapFlags::NORESERVE));
+    area.set(AreaFlags::LOCKED, flags.contains(MapFlags::LOCKED));
+    area.set(AreaFlags::NO_HUGE, flags.contains(MapFlags::STACK));
+    area.set(AreaFlags::SYNC, flags.contains(MapFlags::SYNC));
+    area
+}
+
+const TYPE: CallError = CallError::Invalid("the mapping is neither shared nor private, or both");
+const GROWS: CallError = CallError::Invalid("only private anonymous memory grows downwards");
+
+fn anonymous(prot: Prot, flags: MapFlags) -> Result<AreaFlags, CallError> {
+    let area = wanted(prot, flags);
+    match flags & MapFlags::TYPE {
+        MapFlags::SHARED if area.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+        MapFlags::SHARED => Ok(area | AreaFlags::SHARED),
+        MapFlags::PRIVATE => Ok(area),
+        MapFlags::DROPPABLE if flags.intersects(UNDROPPABLE) => Err(DROPPED),
+        MapFlags::DROPPABLE => Ok(area | DROPPABLE),
+        _ => Err(TYPE),
+    }
+}
+
+/// What `MAP_DROPPABLE` brings: such memory is not promised, a child gets it empty, and a core dump leaves it out.
+const DROPPABLE: AreaFlags =
+    AreaFlags::DROPPABLE.union(AreaFlags::NORESERVE).union(AreaFlags::WIPEONFORK).union(AreaFlags::NO_DUMP);
+/// What such memory can't be.
+const UNDROPPABLE: MapFlags = MapFlags::LOCKED.union(MapFlags::HUGETLB).union(MapFlags::GROWSDOWN);
+const DROPPED: CallError = CallError::Invalid("memory that may be dropped can't be locked, huge or a stack");
+
+/// Checks offset, type and descriptor in Linux's order.
+fn of_file<P: Platform>(
+    file: &File<'_, P>,
+    len: u64,
+    prot: Prot,
+    flags: MapFlags,
+    offset: u64,
+) -> Result<AreaFlags, CallError> {
+    let area = wanted(prot, flags);
+    check_offset(len, offset, file.max_bytes)?;
+    let area = match flags & MapFlags::TYPE {
+        MapFlags::SHARED_VALIDATE if !MapFlags::VALIDATED.contains(flags) => {
+            return Err(CallError::Unsupported("a flag that MAP_SHARED_VALIDATE refuses"));
+        }
+        MapFlags::SHARED | MapFlags::SHARED_VALIDATE => shared(file.mode, area)?,
+        MapFlags::PRIVATE => area,
+        _ => return Err(TYPE),
+    };
+    match () {
+        () if !file.mode.contains(FileMode::READ) => Err(CallError::Denied),
+        () if file.mode.contains(FileMode::NO_EXEC) && area.contains(AreaFlags::EXEC) => Err(CallError::NoExec),
+        () if file.object.is_none() => Err(CallError::NotMappable),
+        () if area.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+        () => Ok(area),
+    }
+}
+
+fn check_offset(len: u64, offset: u64, max_bytes: u64) -> Result<(), CallError> {
+    let len = page_ceil(len).unwrap_or(u64::MAX);
+    let fits = max_bytes.checked_sub(len).is_some_and(|last| offset / PAGE <= last / PAGE);
+    if fits { Ok(()) } else { Err(CallError::OffsetOverflow) }
+}
+
+/// Returns the flags of a shared mapping: without a descriptor for writing, mprotect can't make it writable later.
+fn shared(mode: FileMode, area: AreaFlags) -> Result<AreaFlags, CallError> {
+    let writes = mode.contains(FileMode::WRITE);
+    match area.contains(AreaFlags::WRITE) && !writes {
+        true => Err(CallError::Denied),
+        false if writes => Ok(area | AreaFlags::SHARED),
+        false => Ok(area | AreaFlags::SHARED | AreaFlags::DENY_WRITE),
+    }
+}

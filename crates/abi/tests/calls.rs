@@ -1,0 +1,136 @@
+//! Answers to raw numbers, each as the kernel gives it; the lab's oracle compares many more with the kernel itself.
+
+use faultless_abi::{Calls, Errno, File, FileMode};
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_sync::Rwsem;
+use faultless_vm::design::VmaLock;
+use faultless_vm::{AreaFlags, AreaLine, Limits, ObjectSpec, Space, USER_END, Vm, WriteNotice, ZeroSource};
+
+type Design = VmaLock<Rwsem<Native>>;
+
+const PAGE: u64 = 4096;
+const NO_FILE: u64 = u64::MAX;
+const READ_WRITE: u64 = 3;
+const PRIVATE: u64 = 0x22;
+const DROPPABLE: u64 = 0x28;
+const FIXED: u64 = 0x10;
+const LOW_2G: u64 = 0x40;
+
+/// Runs `test` on a fresh space.
+fn with_space(test: impl FnOnce(&Vm<Native, Design>, &Space<Native, Design>)) {
+    let region = HostRegion::reserve(16 << 20).expect("address space");
+    Machine::new(1).attach(|| {
+        // SAFETY: the region is fresh, so zero, used by this memory alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
+        let vm = Vm::<Native, Design>::new(memory.expect("memory")).expect("an instance");
+        let limits = Limits { lock_bytes: 64 * PAGE, ..Limits::default() };
+        let space = vm.create_space(limits).expect("a space");
+        test(&vm, &space);
+    });
+}
+
+fn map(space: &Space<Native, Design>, start: u64, len: u64, flags: u64) -> Result<u64, Errno> {
+    Calls::new(space).mmap([start, len, READ_WRITE, flags, NO_FILE, 0], None)
+}
+
+fn areas(space: &Space<Native, Design>) -> Vec<AreaLine> {
+    let mut lines = Vec::new();
+    space.for_each_area(|line| lines.push(line));
+    lines
+}
+
+#[test]
+fn low_mappings_go_up_from_one_gibibyte() {
+    with_space(|_, space| {
+        assert_eq!(map(space, 0, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_0000));
+        assert_eq!(map(space, 0, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_2000));
+        assert_eq!(map(space, 0x800, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_4000), "a hint in page 0 is none");
+    });
+}
+
+#[test]
+fn a_low_mapping_takes_its_hint_only_below_two_gibibytes() {
+    with_space(|_, space| {
+        assert_eq!(map(space, 0x1234_5123, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x1234_5000));
+        assert_eq!(map(space, 0x7fff_e000, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x7fff_e000), "ends at 2 GiB");
+        assert_eq!(map(space, 0x7fff_f000, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_0000), "would end above");
+    });
+}
+
+#[test]
+fn low_room_is_used_to_the_last_page() {
+    with_space(|_, space| {
+        let all = 0x4000_0000;
+        assert_eq!(map(space, 0, all + PAGE, PRIVATE | LOW_2G), Err(Errno::ENOMEM));
+        assert_eq!(map(space, 0x4000_0000, all - PAGE, PRIVATE | FIXED), Ok(0x4000_0000));
+        assert_eq!(map(space, 0, 2 * PAGE, PRIVATE | LOW_2G), Err(Errno::ENOMEM));
+        assert_eq!(map(space, 0, PAGE, PRIVATE | LOW_2G), Ok(0x7fff_f000));
+        assert_eq!(map(space, 0, PAGE, PRIVATE | LOW_2G), Err(Errno::ENOMEM));
+    });
+}
+
+#[test]
+fn a_stack_just_above_keeps_its_gap_free_of_low_mappings() {
+    const GROWSDOWN: u64 = 0x100;
+    const GAP: u64 = 256 * PAGE;
+    with_space(|_, space| {
+        assert_eq!(map(space, 0x8000_0000, PAGE, PRIVATE | FIXED | GROWSDOWN), Ok(0x8000_0000));
+        assert_eq!(map(space, 0, 0x4000_0000 - GAP + PAGE, PRIVATE | LOW_2G), Err(Errno::ENOMEM));
+        assert_eq!(map(space, 0, 0x4000_0000 - GAP, PRIVATE | LOW_2G), Ok(0x4000_0000));
+    });
+}
+
+#[test]
+fn droppable_memory_is_wiped_not_dumped_and_never_locked() {
+    const LOCKED: u64 = 0x2000;
+    with_space(|_, space| {
+        assert_eq!(map(space, 0, PAGE, DROPPABLE | LOCKED), Err(Errno::EINVAL));
+        assert_eq!(Calls::new(space).mlockall(2), Ok(0), "MCL_FUTURE");
+        let start = map(space, 0, PAGE, DROPPABLE).expect("droppable memory");
+        let flags = areas(space)[0].flags;
+        let brought = AreaFlags::DROPPABLE | AreaFlags::NORESERVE | AreaFlags::WIPEONFORK | AreaFlags::NO_DUMP;
+        assert!(flags.contains(brought), "{flags:?}");
+        assert!(!flags.intersects(AreaFlags::LOCKS), "{flags:?}");
+        assert_eq!(Calls::new(space).madvise(start, PAGE, 19), Err(Errno::EINVAL), "MADV_KEEPONFORK");
+    });
+}
+
+#[test]
+fn a_fixed_address_near_the_top_is_its_own_error_number() {
+    with_space(|_, space| {
+        assert_eq!(map(space, 0u64.wrapping_sub(PAGE) + 4089, PAGE, PRIVATE | FIXED), Err(Errno::new(7)));
+        assert_eq!(map(space, 0, USER_END + PAGE, PRIVATE | FIXED), Err(Errno::ENOMEM));
+        assert_eq!(map(space, PAGE + 1, PAGE, PRIVATE | FIXED), Err(Errno::EINVAL));
+    });
+}
+
+#[test]
+fn a_files_refusal_comes_after_the_place() {
+    const SHARED: u64 = 1;
+    with_space(|vm, space| {
+        let spec = ObjectSpec { identity: 1, size_bytes: PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = vm.create_object(&spec).expect("an object");
+        let calls = Calls::new(space);
+        let map = |start, flags, file| calls.mmap([start, PAGE, READ_WRITE, flags, 3, 0], file);
+        let read_only = File::new(&object, FileMode::READ);
+        let pipe = File::unmappable(FileMode::READ | FileMode::WRITE);
+        assert_eq!(map(0, SHARED, None), Err(Errno::EBADF));
+        assert_eq!(map(0, SHARED, Some(read_only)), Err(Errno::EACCES));
+        assert_eq!(map(0, SHARED, Some(pipe)), Err(Errno::ENODEV));
+        assert_eq!(map(1, SHARED | FIXED, Some(pipe)), Err(Errno::EINVAL), "the place is looked at first");
+        assert!(areas(space).is_empty(), "a refusal maps nothing");
+        assert!(map(0, 2, Some(read_only)).is_ok(), "a private mapping may be written");
+    });
+}
+
+#[test]
+fn ints_lose_their_upper_half() {
+    with_space(|_, space| {
+        let start = map(space, 0, PAGE, PRIVATE).expect("a mapping");
+        let calls = Calls::new(space);
+        assert_eq!(calls.madvise(start, PAGE, 1 << 32 | 4), Ok(0), "MADV_DONTNEED");
+        assert_eq!(calls.mlock2(start, PAGE, 1 << 32), Ok(0));
+        assert_eq!(calls.mremap([start, PAGE, PAGE, 1 << 32, 0]), Err(Errno::EINVAL), "a long: every bit counts");
+    });
+}
