@@ -1,0 +1,177 @@
+"""What .ci/bugs and .ci/mutation share: a copy of the tree, its programs, and the tests of the core as a judge of the copy."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORE = ["platform", "sync", "phys", "vm"]
+COPIED = ["Cargo.toml", "Cargo.lock", ".cargo", "crates", "examples"]
+# Whether models miss an ordering is another judge's question (`platform::loom::judge`), and the slowest one.
+TEST_ARGUMENTS = ["--skip", "orders::"]
+# What a program may take beyond its time on the unchanged code: the machine may be busy.
+PATIENCE, LEAST_SECONDS = 5, 60
+
+# What is run: the arguments, the folder, and the crate whose tests it holds, if it does.
+Program = collections.namedtuple("Program", "arguments folder crate")
+
+
+def fail(message):
+    sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {message}")
+
+
+def git_apply(tree, patch, *more):
+    """Applies a patch with one line of context, wherever that stands by now; says what went wrong."""
+    command = ["git", "apply", "-p1", "-C1", "--recount", *more, "-"]
+    environment = dict(os.environ, GIT_CEILING_DIRECTORIES=str(tree.resolve().parent))
+    done = subprocess.run(command, cwd=tree, input=patch, text=True, capture_output=True, env=environment)
+    return done.stderr.strip() if done.returncode else None
+
+
+def copy_tree(tree):
+    """Copies what is built."""
+    leave_out = lambda folder, names: [name for name in names if name == "target"]
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=leave_out)
+        else:
+            shutil.copy2(source, tree / name)
+
+
+def bring_up_to_date(tree, fresh):
+    """Makes `tree` what `fresh` is without touching files that are as they should be, so that little is built anew."""
+    wanted = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
+    for name in wanted:
+        content, target = (fresh / name).read_bytes(), tree / name
+        if not target.exists() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            shutil.copymode(fresh / name, target)
+    for path in [path for path in tree.rglob("*") if path.is_file() and path.relative_to(tree) not in wanted]:
+        path.unlink()
+
+
+def cargo(tree, arguments):
+    """Runs cargo in a copy; returns the executables that it made, with the folders of their packages, or none if it fails."""
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(tree.parent / "build"), CARGO_TERM_PROGRESS_WHEN="never")
+    # FAULTLESS_BUILD may name a command that takes turns with other builds of this machine.
+    command = os.environ.get("FAULTLESS_BUILD", "").split() + ["cargo", *arguments, "--message-format=json-render-diagnostics"]
+    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        return None
+    messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    made = [message for message in messages if message.get("executable")]
+    return [(message["executable"], os.path.dirname(message["manifest_path"])) for message in made]
+
+
+def build_tests(tree, crates):
+    """Builds the tests of crates of the core; returns their programs, or none if they don't build."""
+    packages = [part for name in crates for part in ("-p", f"faultless-{name}")]
+    made = cargo(tree, ["test", "--release", "--lib", "--tests", "--no-run", *packages])
+    return made and [Program([path, *TEST_ARGUMENTS], folder, pathlib.Path(folder).name) for path, folder in made]
+
+
+def key(program):
+    """Names a program in results."""
+    return " ".join(re.sub(r"-[0-9a-f]{16}$", "", pathlib.Path(part).name) for part in program.arguments)
+
+
+def run(program, limit, **more):
+    """Runs a program; returns (exit code, or none after `limit` seconds; what it printed; seconds)."""
+    environment = dict(os.environ, RUST_BACKTRACE="0", **more)
+    begin = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            program.arguments, cwd=program.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            code = child.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            # Its own children too, and also when we are interrupted.
+            kill_group(child)
+        output.seek(0)
+        # A failing program may print without end.
+        printed = output.read(4 << 20).decode(errors="replace")
+    return code, printed, time.monotonic() - begin
+
+
+def kill_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def cause(program, code, printed):
+    """Says in a few words what failed."""
+    where = key(program).split()[0]
+    if code is None:
+        stuck = re.findall(r"^test (\S+) has been running", printed, re.M)
+        return f"{where}: {stuck[0] if stuck else 'hang'}"
+    failed = re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED", printed, re.M)
+    if failed:
+        return f"{where}: {failed[0]}"
+    return f"{where}: signal {-code}" if code < 0 else f"{where}: exit code {code}"
+
+
+def test_order(programs, crate, times):
+    """Returns the test programs that hold a crate's code: its own first, the quickest first, but that on costs last, which notices
+    a missing store without knowing what it was for."""
+    above = [program for program in programs if CORE.index(program.crate) >= CORE.index(crate)]
+    is_cost = lambda program: key(program).startswith("cost ")
+    return sorted(above, key=lambda program: (program.crate != crate, is_cost(program), times[key(program)]))
+
+
+def judge(programs, times, is_unchanged_fine, **environment):
+    """Runs programs until one fails that passes on the unchanged code, asked now; returns the verdict."""
+    begin = time.monotonic()
+    verdict, by = "survived", ""
+    for program in programs:
+        limit = max(LEAST_SECONDS, PATIENCE * times[key(program)])
+        code, printed, _ = run(program, limit, **environment)
+        if code == 0:
+            continue
+        by = cause(program, code, printed)
+        if is_unchanged_fine(program, limit):
+            verdict = "hang" if code is None else "found"
+            break
+        print(f"{by}: fails now and then on the unchanged code, too: not counted", file=sys.stderr, flush=True)
+        by = ""
+    return {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begin, 1)}
+
+
+def measure(programs, times, save, **environment):
+    """Runs every program on the unchanged code: each must pass, and its time is the measure of a hang."""
+    for program in [program for program in programs if key(program) not in times]:
+        code, printed, seconds = run(program, 3600, **environment)
+        if code != 0:
+            fail(f"fails on the unchanged code: {cause(program, code, printed)}\n{printed[-2000:]}")
+        times[key(program)] = seconds
+        save()
+
+
+def save(path, results):
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=1, sort_keys=True))
+    partial.replace(path)
+
+
+def load(path, fingerprint, empty):
+    """Returns earlier results if they are of the same code; any, if that is not asked."""
+    if path.exists():
+        results = json.loads(path.read_text())
+        if fingerprint in (None, results["fingerprint"]):
+            return results
+    return {"fingerprint": fingerprint, **empty}
