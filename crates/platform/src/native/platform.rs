@@ -211,8 +211,8 @@ impl Threads for Native {
     fn start(thread: usize) -> Result<(), StartError> {
         let run = context::with(|context| context.run.get());
         assert!(!run.is_null(), "Threads::start is for threads that Threads::run started");
-        // SAFETY: the run waits for this thread, so it is alive.
-        unsafe { &*run }.start(thread)
+        // SAFETY: the context names the run of the calling thread.
+        unsafe { runner::start(run, thread) }
     }
 }
 
@@ -258,7 +258,49 @@ mod tests {
             });
         }));
         assert!(result.is_err());
-        Native::run(&machine, 1, &|_| (Native::enter(), Native::leave()).0);
+        // The next run's waits last: this one looks often whether somebody has failed.
+        Native::run(&machine, 1, &|_| {
+            Native::enter();
+            assert!(!Native::spin_until_deadline(Native::now() + 2_000_000, || false));
+            Native::leave();
+        });
+    }
+
+    /// Counts the calls.
+    unsafe fn count(context: *const (), _cpu: usize) {
+        // SAFETY: the test registers a counter that outlives its machine's threads.
+        unsafe { &*context.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn interrupts_stay_off_until_the_outermost_guard_ends() {
+        let (machine, nr_served, target) = (Machine::new(2), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        let is_asked = AtomicBool::new(false);
+        let wait = || Native::spin_until_deadline(Native::now() + 2_000_000, || false);
+        // SAFETY: the counter lives until the handler is cleared, and may be changed by any CPU.
+        machine.attach(|| unsafe { Native::set_interrupt_handler(count, (&raw const nr_served).cast()) });
+        Native::run(&machine, 2, &|thread| {
+            Native::enter();
+            if thread == 0 {
+                let outer = crate::IrqOffGuard::<Native>::new();
+                drop(crate::IrqOffGuard::<Native>::new());
+                target.store(Native::cpu(), Ordering::Release);
+                Native::spin_until(|| is_asked.load(Ordering::Acquire));
+                wait();
+                assert_eq!(nr_served.load(Ordering::Relaxed), 0, "served under the outer guard");
+                drop(outer);
+                wait();
+                assert_eq!(nr_served.load(Ordering::Relaxed), 1);
+            } else {
+                Native::spin_until(|| target.load(Ordering::Acquire) != usize::MAX);
+                let mut targets = CpuSet::new();
+                targets.insert(target.load(Ordering::Relaxed));
+                Native::shoot_down(&targets, |_| false);
+                is_asked.store(true, Ordering::Release);
+            }
+            Native::leave();
+        });
+        machine.attach(Native::clear_interrupt_handler);
     }
 
     #[test]

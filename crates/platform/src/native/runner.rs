@@ -6,13 +6,16 @@ use crate::StartError;
 use std::any::Any;
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 
 /// Bytes of a thread's stack: the core recurses nowhere deeply.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// One call of `Threads::run`.
+/// One call of `Threads::run`. Its threads share it: the last one still unlocks the state when the caller has seen it end.
+///
+/// # Invariant
+/// I1 `machine` and `body` are used while the state counts the user as alive: [`Run::wait`] keeps both borrowed until then.
 pub(super) struct Run {
     machine: *const Machine,
     body: *const (dyn Fn(usize) + Sync),
@@ -20,27 +23,22 @@ pub(super) struct Run {
     is_done: Condvar,
 }
 
+// SAFETY: machine and body may be used by any thread, and are while they are borrowed (I1).
+unsafe impl Send for Run {}
+// SAFETY: as above.
+unsafe impl Sync for Run {}
+
 #[derive(Default)]
 struct State {
     nr_alive: usize,
     panic: Option<Box<dyn Any + Send>>,
 }
 
-struct RunPointer(*const Run);
-// SAFETY: a `Run` is shared by design; `run` outlives its threads because it waits for all of them.
-unsafe impl Send for RunPointer {}
-
-impl RunPointer {
-    fn get(&self) -> *const Run {
-        self.0
-    }
-}
-
 /// Runs threads 0 to `first` - 1 and what they start.
 pub(super) fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
     // SAFETY: only the lifetime changes; `wait` returns after the last use of the body.
     let body: *const (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(body) };
-    let run = Run { machine, body, state: Mutex::default(), is_done: Condvar::new() };
+    let run = Arc::new(Run { machine, body, state: Mutex::default(), is_done: Condvar::new() });
     for thread in 0..first {
         if let Err(error) = run.start(thread) {
             run.note_panic(Box::new(std::format!("{error}")));
@@ -50,15 +48,26 @@ pub(super) fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)
     run.wait();
 }
 
+/// Starts one thread more.
+///
+/// # Safety
+/// `run` is the one of a thread that runs now, as its context names it.
+pub(super) unsafe fn start(run: *const Run, thread: usize) -> Result<(), StartError> {
+    // SAFETY: the context's pointer came from the thread's own share, which lasts.
+    let run = unsafe {
+        Arc::increment_strong_count(run);
+        Arc::from_raw(run)
+    };
+    run.start(thread)
+}
+
 impl Run {
     /// Starts one thread.
-    pub(super) fn start(&self, thread: usize) -> Result<(), StartError> {
+    fn start(self: &Arc<Self>, thread: usize) -> Result<(), StartError> {
         self.lock().nr_alive += 1;
-        let pointer = RunPointer(self);
+        let shared = Arc::clone(self);
         let builder = Builder::new().stack_size(STACK_BYTES).name(std::format!("cpu thread {thread}"));
-        // SAFETY: the closure's borrows live until `wait` has seen the thread's end, which is its last act.
-        let started = unsafe { builder.spawn_unchecked(move || live(pointer.get(), thread)) };
-        started.map(drop).map_err(|_| {
+        builder.spawn(move || live(&shared, thread)).map(drop).map_err(|_| {
             self.end_one();
             StartError { thread }
         })
@@ -69,7 +78,7 @@ impl Run {
     }
 
     fn machine(&self) -> &Machine {
-        // SAFETY: `run` borrows the machine for as long as this value lives.
+        // SAFETY: asked by the caller of `run` and by threads that are alive (I1).
         unsafe { &*self.machine }
     }
 
@@ -83,7 +92,6 @@ impl Run {
     fn end_one(&self) {
         let mut state = self.lock();
         state.nr_alive -= 1;
-        // Under the lock: the waiter may free this value as soon as it sees 0.
         self.is_done.notify_all();
     }
 
@@ -102,11 +110,9 @@ impl Run {
 }
 
 /// A thread's whole life.
-fn live(run: *const Run, thread: usize) {
-    // SAFETY: `wait` keeps the run alive until `end_one` below.
-    let run = unsafe { &*run };
-    let bound = Bound::new(run.machine(), run);
-    // SAFETY: `run` keeps the body borrowed until all threads have ended.
+fn live(run: &Arc<Run>, thread: usize) {
+    let bound = Bound::new(run.machine(), Arc::as_ptr(run));
+    // SAFETY: we are alive until `end_one` (I1).
     let body = unsafe { &*run.body };
     let result = catch_unwind(AssertUnwindSafe(|| body(thread)));
     drop(bound);
