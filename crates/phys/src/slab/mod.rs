@@ -161,8 +161,10 @@ impl<P: Platform, T> Slab<P, T> {
     /// `object` came from this slab and wasn't freed since; only readers inside RCU sections that have begun already go
     /// on using it.
     pub unsafe fn free_deferred(&self, object: NonNull<T>) {
+        // Not by the caller's pointer, which may come from a reference to less than the slot.
+        let slot = self.core.pointer::<u8>(object.as_ptr().addr());
         // SAFETY: the head has a place in the object's slot, which nobody else uses now.
-        let head = unsafe { object.cast::<u8>().add(self.core.geometry.head_offset).cast::<RcuHead<P>>() };
+        let head = unsafe { slot.add(self.core.geometry.head_offset).cast::<RcuHead<P>>() };
         // SAFETY: the place is aligned and nobody else's.
         unsafe { head.write(RcuHead::new()) };
         self.core.magazines.here().nr_deferred.add(1);
@@ -338,8 +340,10 @@ impl<P: Platform> Core<P> {
 
     #[cold]
     fn poison(&self, object: NonNull<u8>) {
+        // Not by the caller's pointer, which may come from a reference to less than the slot.
+        let slot = self.pointer::<u8>(object.as_ptr().addr()).as_ptr();
         // SAFETY: the object was given back by its sole owner and is in no magazine yet.
-        unsafe { poison::fill::<P>(object.as_ptr(), self.geometry.object_bytes) };
+        unsafe { poison::fill::<P>(slot, self.geometry.object_bytes) };
     }
 
     #[cold]
