@@ -61,6 +61,30 @@ fn a_write_is_found_wherever_the_frame_stands_in_its_row() {
     }
 }
 
+/// Frees a row of four, writes to the one of that index, and takes the row again.
+fn write_into_freed_row(index: usize) {
+    let (world, machine) = (World::<Native>::new(64, 1, narrow()), Machine::new(1));
+    machine.attach(|| {
+        let row = world.memory.alloc_order(2).expect("plenty");
+        // SAFETY: ours until it is freed; the write after that is what the test is about.
+        unsafe {
+            world.memory.free_order(row, 2);
+            world.memory.frame(row).add(index * PAGE_BYTES + 100).write_volatile(1);
+        }
+        assert_eq!(world.memory.alloc_order(2), Ok(row));
+    });
+}
+
+#[test]
+fn a_write_to_any_frame_of_a_freed_row_is_found() {
+    for index in 0..4 {
+        let found = std::panic::catch_unwind(|| write_into_freed_row(index));
+        let message = found.expect_err("the write went unnoticed");
+        let message = message.downcast_ref::<String>().expect("a message");
+        assert!(message.contains("was written after it was freed: byte 96 holds"), "{message}");
+    }
+}
+
 #[test]
 fn rows_split_and_merge_with_their_poison_intact() {
     let (world, machine) = (World::<Native>::new(3000, 1, narrow()), Machine::new(1));

@@ -28,7 +28,8 @@ fn on_machine(machine: &Machine, nr_threads: usize, body: impl Fn(usize) + Sync)
 }
 
 /// How long a stress lasts: enough for the host to run several threads at once, and to interrupt them anywhere.
-const STRESS_NS: u64 = 60_000_000;
+/// Miri's clock ticks with the interpreted code, which interrupts threads at any place: 3 ms of it are enough.
+const STRESS_NS: u64 = if cfg!(miri) { 3_000_000 } else { 60_000_000 };
 
 /// Counts rounds until the stress is over.
 fn rounds() -> impl Iterator<Item = usize> {
@@ -157,6 +158,54 @@ fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
     assert!(longest_overtaking(Generation::RWSEM_2012) <= 1);
     assert!(longest_overtaking(IMPATIENT) <= 1 + 3);
     assert!(longest_overtaking(STEALING) <= 1 + 63);
+}
+
+#[test]
+fn a_reader_that_does_not_wait_stays_behind_a_writer_that_does() {
+    for generation in [Generation::RWSEM_2012, Generation::RWSEM_V8] {
+        let (lock, is_read) = (Rwsem::<Native>::of(generation), Event::<Native>::new());
+        on(2, 2, |thread| {
+            if thread == 0 {
+                let _read = lock.read();
+                assert!(lock.try_read().is_some(), "nobody else is there");
+                is_read.set();
+                Native::spin_until(|| lock.is_contended());
+                assert!(lock.try_read().is_none(), "a reader came in before a writer in line");
+            } else {
+                is_read.wait();
+                drop(lock.write());
+            }
+        });
+        assert!(lock.try_read().is_some());
+    }
+}
+
+/// A writer waits for a reader that never leaves, until another thread fails.
+#[test]
+fn a_writer_whose_wait_fails_lets_readers_in_again() {
+    let (machine, lock) = (Machine::new(2), RwSpinLock::<Native>::new());
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        on_machine(&machine, 2, |thread| {
+            if thread == 0 {
+                core::mem::forget(lock.read());
+                Native::spin_until(|| lock.try_read().is_none());
+                std::panic::resume_unwind(Box::new("the reader fails"));
+            }
+            Native::spin_until(|| lock.is_locked());
+            drop(lock.write());
+        });
+    }));
+    assert!(result.is_err());
+    assert!(lock.try_read().is_some(), "the writer has gone, and readers stay out");
+}
+
+#[test]
+fn the_longest_wait_is_kept_though_shorter_ones_follow() {
+    let stats = LockStats::<Native>::new(1);
+    Machine::new(1).attach(|| [3, 9, 4].map(|wait_ns| stats.note_wait(Side::Write, wait_ns)));
+    let figures = stats.figures(Side::Write);
+    assert_eq!((figures.nr_contended, figures.wait_ns, figures.longest_wait_ns), (3, 16, 9));
+    assert_eq!(stats.figures(Side::Read).nr_contended, 0);
 }
 
 #[test]
@@ -308,6 +357,12 @@ impl Object {
         let nr_freed = Arc::clone(nr_freed);
         Box::into_raw(Box::new(Self { head: RcuHead::new(), is_alive: Word::new(1), nr_freed }))
     }
+
+    /// Returns an object's head, by a pointer that may be used for all of the object: `free` does.
+    fn head_of(object: *mut Self) -> NonNull<RcuHead<Native>> {
+        let head = object.wrapping_byte_add(core::mem::offset_of!(Self, head)).cast();
+        NonNull::new(head).expect("an object's place is not null")
+    }
 }
 
 /// Frees the object that the head stands in.
@@ -349,7 +404,7 @@ fn replace_under_readers(nr_cpus: usize, free_old: impl Fn(&Rcu<Native>, *mut Ob
 
 fn defer<const BATCH: usize>(rcu: &Rcu<Native, BATCH>, object: *mut Object) {
     // SAFETY: unlinked by the caller, once; `free` gets what `Object::boxed` made.
-    unsafe { rcu.defer(NonNull::from(&(*object).head), free) };
+    unsafe { rcu.defer(Object::head_of(object), free) };
     rcu.poll();
 }
 
@@ -360,7 +415,7 @@ fn nothing_is_freed_under_a_reader() {
         replace_under_readers(nr_cpus, |rcu, object| {
             rcu.synchronize();
             // SAFETY: unlinked, and a grace period has passed.
-            unsafe { free(NonNull::from(&(*object).head)) };
+            unsafe { free(Object::head_of(object)) };
         });
         replace_under_readers(nr_cpus, |rcu, object| {
             defer(rcu, object);

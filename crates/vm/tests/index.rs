@@ -94,7 +94,7 @@ fn highest_gap(model: &BTreeMap<u64, (u64, u64)>, len: u64, room: Range<u64>) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 60 }, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn behaves_like_a_plain_map(steps in steps()) {
         with_memory(1, |machine, memory| machine.attach(|| {
@@ -175,7 +175,7 @@ fn readers_see_one_version_while_a_writer_edits() {
 }
 
 fn write(fixture: &Fixture<'_>, is_over: &AtomicBool) {
-    for round in 0..20_000_u64 {
+    for round in 0..if cfg!(miri) { 20 } else { 20_000_u64 } {
         let (start, number) = if round % 2 == 0 { (1006, 1) } else { (1001, 2) };
         fixture.edit(1000..1010, &[(start, start + 3, number)]);
         match round % 2 {
@@ -189,7 +189,9 @@ fn write(fixture: &Fixture<'_>, is_over: &AtomicBool) {
 
 fn read(fixture: &Fixture<'_>, is_over: &AtomicBool) {
     let mut seen = [0_u64; 4];
-    while !is_over.load(Ordering::SeqCst) {
+    let mut is_last = false;
+    // Once more when it is over: on a busy host the writer may end before we begin.
+    while !core::mem::replace(&mut is_last, is_over.load(Ordering::SeqCst)) {
         let _section = fixture.memory.rcu().read();
         let place = fixture.index.first_ending_after(1000).expect("one of the two").start;
         assert!(place == 1006 || place == 1001 || place == 1000, "an area at {place}");
