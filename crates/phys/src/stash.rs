@@ -235,9 +235,10 @@ pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(stashes
     }
 }
 
-#[cfg(test)]
+// Not under Miri, which knows no coroutines: the models run on those of loom.
+#[cfg(all(test, not(miri)))]
 mod model_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod orders;
 #[cfg(test)]
 mod tests;

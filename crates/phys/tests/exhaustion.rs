@@ -164,7 +164,7 @@ fn nobody_is_refused<P: Threads>(machine: &P::Machine, options: Options, rounds:
     P::run(machine, THREADS, &|thread| {
         let mut dice = Dice(thread as u64);
         let mut held: Vec<Pfn> = Vec::new();
-        for round in 0..rounds {
+        for round in 0..if cfg!(miri) { 25 } else { rounds } {
             P::enter();
             if held.len() < EACH && dice.roll(4) != 0 {
                 held.push(world.memory.try_alloc().expect("a frame is free: each holds at most its share"));
@@ -202,7 +202,7 @@ fn nobody_is_refused_while_frames_are_on_their_way() {
 #[test]
 fn two_cpus_take_exactly_all_frames() {
     let (world, machine) = (NativeWorld::new(777, 2, Options::default()), Machine::new(2));
-    for _ in 0..20 {
+    for _ in 0..if cfg!(miri) { 1 } else { 20 } {
         let taken: Mutex<Vec<Pfn>> = Mutex::default();
         Native::run(&machine, 2, &|_| {
             Native::enter();

@@ -241,7 +241,7 @@ fn nobody_is_refused<T>(nr_frames: usize, nr_drainers: usize, rounds: usize) {
     let work = |seed: usize| {
         let _ended = Ended(&nr_ended);
         let (mut dice, mut held) = (Dice(seed as u64), Vec::new());
-        for _ in 0..rounds {
+        for _ in 0..if cfg!(miri) { 50 } else { rounds } {
             if held.len() < share && dice.roll(4) != 0 {
                 held.push(slab.try_alloc().expect("an object is free: each holds at most its share"));
             } else if !held.is_empty() {
@@ -296,14 +296,14 @@ fn an_object_freed_twice_is_noticed_when_it_goes_back() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 60 }) })]
 
     #[test]
     fn random_use_leaves_no_frame_behind(seed in any::<u64>(), nr_frames in 1..20_usize) {
         in_world(nr_frames, narrow(), |world| {
             let slab = Slab::<Native, [u64; 40]>::new(&world.memory);
             let (mut dice, mut held, mut deferred) = (Dice(seed), Vec::new(), 0);
-            for _ in 0..2000 {
+            for _ in 0..if cfg!(miri) { 200 } else { 2000 } {
                 match dice.roll(8) {
                     0..=4 => held.extend(slab.try_alloc()),
                     5 if !held.is_empty() => {
@@ -340,7 +340,7 @@ fn threads_share_a_slab() {
     let slab = Slab::<Native, [u64; 60]>::new(&world.memory);
     Native::run(&machine, THREADS, &|thread| {
         let (mut dice, mut held) = (Dice(thread as u64), Vec::new());
-        for _ in 0..30_000 {
+        for _ in 0..if cfg!(miri) { 150 } else { 30_000 } {
             Native::enter();
             work_once(&slab, &mut dice, &mut held, thread as u64 + 1);
             world.memory.rcu().poll();

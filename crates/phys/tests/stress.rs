@@ -116,7 +116,7 @@ fn frames_have_one_owner_and_none_is_lost() {
     Native::run(&machine, THREADS, &|thread| {
         let (memory, dice) = (&world.memory, Dice(thread as u64));
         let mut worker = Worker { memory, belt: &belt, dice, held: Vec::new(), mark: thread as u8, nr_refused: 0 };
-        for _ in 0..60_000 {
+        for _ in 0..if cfg!(miri) { 300 } else { 60_000 } {
             Native::enter();
             worker.step();
             Native::leave();
@@ -133,5 +133,7 @@ fn frames_have_one_owner_and_none_is_lost() {
     });
     assert_eq!(world.memory.nr_free(), FRAMES);
     assert!(world.memory.audit().is_clean(), "{}", world.memory.audit());
-    assert_ne!(nr_refused.into_inner().expect("no panic"), 0, "the threads never reached the edge of memory");
+    // Miri's few steps may take too few frames for that.
+    let is_refused = nr_refused.into_inner().expect("no panic") != 0;
+    assert!(is_refused || cfg!(miri), "the threads never reached the edge of memory");
 }

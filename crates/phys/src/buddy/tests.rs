@@ -85,7 +85,7 @@ fn take(buddy: &mut Buddy<Native>, model: &mut Model, taken: &mut Vec<(u32, u8)>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }) })]
 
     #[test]
     fn blocks_are_given_out_once_and_exactly_as_long_as_there_are_any(nr_frames in 2..1400_usize, steps in steps()) {

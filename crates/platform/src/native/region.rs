@@ -43,32 +43,8 @@ impl HostRegion {
         let (Some(len), Some(padded)) = (len, padded) else {
             return Err(refuse(std::io::Error::from(std::io::ErrorKind::OutOfMemory)));
         };
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let start =
-            unsafe { libc::mmap(core::ptr::null_mut(), padded, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(refuse(std::io::Error::last_os_error()));
-        }
-        Self::trim(start.cast(), padded, len)
-            .ok_or_else(|| refuse(std::io::Error::from(std::io::ErrorKind::OutOfMemory)))
-    }
-
-    /// Keeps the aligned `len` bytes of a mapping and asks for huge pages there.
-    fn trim(start: *mut u8, padded: usize, len: usize) -> Option<Self> {
-        let head = start.align_offset(ALIGN_BYTES);
-        // SAFETY: all three ranges lie in the mapping just made, which nobody else knows.
-        unsafe {
-            let base = start.add(head);
-            if head != 0 {
-                libc::munmap(start.cast(), head);
-            }
-            if padded - head > len {
-                libc::munmap(base.add(len).cast(), padded - head - len);
-            }
-            libc::madvise(base.cast(), len, libc::MADV_HUGEPAGE);
-            NonNull::new(base).map(|base| Self { base, len_bytes: len })
-        }
+        let base = host::reserve(len, padded).map_err(refuse)?;
+        Ok(Self { base, len_bytes: len })
     }
 
     /// Returns the first byte's address.
@@ -84,8 +60,78 @@ impl HostRegion {
 
 impl Drop for HostRegion {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and its users borrowed this value.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+        // SAFETY: reserved with this length, and its users borrowed this value.
+        unsafe { host::release(self.base, self.len_bytes) };
+    }
+}
+
+/// Memory by the host's mmap.
+#[cfg(not(miri))]
+mod host {
+    use super::ALIGN_BYTES;
+    use core::ptr::NonNull;
+    use std::io::{Error, ErrorKind};
+
+    /// Reserves `len` aligned bytes, cut from a mapping of `padded`.
+    pub(super) fn reserve(len: usize, padded: usize) -> Result<NonNull<u8>, Error> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start =
+            unsafe { libc::mmap(core::ptr::null_mut(), padded, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        trim(start.cast(), padded, len).ok_or_else(|| ErrorKind::OutOfMemory.into())
+    }
+
+    /// Keeps the aligned `len` bytes of a mapping and asks for huge pages there.
+    fn trim(start: *mut u8, padded: usize, len: usize) -> Option<NonNull<u8>> {
+        let head = start.align_offset(ALIGN_BYTES);
+        // SAFETY: all three ranges lie in the mapping just made, which nobody else knows.
+        unsafe {
+            let base = start.add(head);
+            if head != 0 {
+                libc::munmap(start.cast(), head);
+            }
+            if padded - head > len {
+                libc::munmap(base.add(len).cast(), padded - head - len);
+            }
+            libc::madvise(base.cast(), len, libc::MADV_HUGEPAGE);
+            NonNull::new(base)
+        }
+    }
+
+    /// Gives the bytes back.
+    ///
+    /// # Safety
+    /// `reserve` returned them for this length, and nobody uses them.
+    pub(super) unsafe fn release(base: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { libc::munmap(base.as_ptr().cast(), len) };
+    }
+}
+
+/// Memory by the global allocator: Miri knows neither aligned mappings nor advice, and sees every access past an allocation.
+#[cfg(miri)]
+mod host {
+    use super::ALIGN_BYTES;
+    use core::ptr::NonNull;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::io::{Error, ErrorKind};
+
+    /// The most that the interpreter is asked for: it keeps every byte's history.
+    const MOST_BYTES: usize = 1 << 30;
+
+    pub(super) fn reserve(len: usize, _padded: usize) -> Result<NonNull<u8>, Error> {
+        let layout = Layout::from_size_align(len, ALIGN_BYTES).ok().filter(|_| len <= MOST_BYTES);
+        // SAFETY: a region has at least `ALIGN_BYTES`.
+        let base = layout.map(|layout| unsafe { alloc_zeroed(layout) });
+        base.and_then(NonNull::new).ok_or_else(|| ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) unsafe fn release(base: NonNull<u8>, len: usize) {
+        // SAFETY: allocated with this layout, as the caller promises.
+        unsafe { dealloc(base.as_ptr(), Layout::from_size_align_unchecked(len, ALIGN_BYTES)) };
     }
 }
 
