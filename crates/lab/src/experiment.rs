@@ -121,9 +121,9 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Returns whether everything was replayed, and as recorded.
+    /// Returns whether there was something to replay, and all of it came out as recorded.
     pub fn are_clean(&self) -> bool {
-        self.mismatches == 0 && self.skipped.is_empty()
+        self.faults_recorded > 0 && self.mismatches == 0 && self.skipped.is_empty()
     }
 
     /// Returns a class's share of all recorded faults of all passes.

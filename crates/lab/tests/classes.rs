@@ -201,13 +201,17 @@ fn execs_arguments_are_populated_and_the_stack_below_is_strict() {
 }
 
 #[test]
-fn with_huge_pages_no_page_is_strict_and_one_may_be_there_already() {
+fn with_huge_pages_a_fault_as_of_small_ones_is_strict_and_another_is_huge_if_a_block_fits() {
     let mut story = Story::new(1);
     story.trace.header.huge_pages = HugePages::AsSystem;
-    story.map(0, HEAP, 4);
+    story.map(0, HEAP, 7);
     let (first, second) = (story.fault(0, HEAP, WRITE), story.fault(0, HEAP, WRITE_PRESENT));
-    assert_eq!(class(&story, first), (None, false));
-    assert_eq!(class(&story, second), (Some(Class::Populated), false));
+    assert_eq!(class(&story, first), (None, true));
+    assert_eq!(class(&story, second), (Some(Class::Huge), false));
+    // The second block of four pages is not all in the area.
+    let small = story.fault(0, HEAP + 5 * PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, small), (None, true));
+    assert_eq!(planned(&story.done()).surprises, [small]);
 }
 
 #[test]
@@ -220,6 +224,50 @@ fn a_files_page_is_mapped_around_a_neighbour_in_its_window_only() {
     assert_eq!(class(&story, inside), (Some(Class::FaultAround), false));
     assert_eq!(class(&story, outside), (None, false));
     assert_eq!(planned(&story.done()).surprises, [outside]);
+}
+
+#[test]
+fn a_window_begins_with_its_area_and_stays_what_it_was_when_the_area_is_cut() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    let area = HEAP + 3 * PAGE;
+    story.map_file(0, area, 64, 3, file);
+    story.fault(0, area + PAGE, READ);
+    story.protect(0, area, 2, 1);
+    story.unmap(0, area, 2);
+    let last = story.fault(0, area + 15 * PAGE, WRITE_PRESENT);
+    let behind = story.fault(0, area + 16 * PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, last), (Some(Class::FaultAround), false));
+    assert_eq!(planned(&story.done()).surprises, [behind]);
+}
+
+#[test]
+fn a_neighbour_that_was_dropped_or_stored_to_maps_nothing_around() {
+    for is_dropped in [true, false] {
+        let mut story = Story::new(1);
+        let file = story.file("/lib/x.so");
+        story.map_file(0, HEAP, 16, 3, file);
+        story.fault(0, HEAP, if is_dropped { READ } else { WRITE });
+        if is_dropped {
+            story.call(0, Call::Madvise, [HEAP, 16 * PAGE, 4, 0, 0, 0], 0);
+        }
+        let later = story.fault(0, HEAP + PAGE, WRITE_PRESENT);
+        assert_eq!(planned(&story.done()).surprises, [later]);
+    }
+}
+
+#[test]
+fn since_large_folios_a_fault_reaches_as_far_as_its_table() {
+    for (kernel, expected) in [("6.18.44", Some(Class::FaultAround)), ("6.12.1", None)] {
+        let mut story = Story::new(1);
+        story.trace.header.machine.kernel = kernel.into();
+        let file = story.file("/lib/x.so");
+        story.map_file(0, HEAP, 600, 3, file);
+        story.fault(0, HEAP, READ);
+        let far = story.fault(0, HEAP + 511 * PAGE, WRITE_PRESENT);
+        let behind = story.fault(0, HEAP + 512 * PAGE, WRITE_PRESENT);
+        assert_eq!((class(&story, far).0, class(&story, behind).0), (expected, None), "{kernel}");
+    }
 }
 
 #[test]
@@ -325,7 +373,8 @@ fn a_copy_on_write_before_a_fork_is_ambiguous_unless_it_is_the_forkers_own() {
         story.fault(thread, HEAP, WRITE);
         story.fault(0, HEAP + PAGE, WRITE);
         let copied = story.wait(30 * STEP_NS).fault(thread, HEAP, WRITE_PRESENT);
-        story.clone_task(0, 2, 0);
+        // However long the copying takes.
+        story.wait(3_000 * STEP_NS).clone_task(0, 2, 0);
         assert_eq!(class(&story, copied), (expected, expected.is_none()));
     }
 }

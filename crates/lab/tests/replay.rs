@@ -4,7 +4,7 @@ mod support;
 
 use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
 use faultless_lab::plan::classes::Class;
-use faultless_lab::plan::{Action, Losses, Options, Plan, plan};
+use faultless_lab::plan::{Action, Losses, Options, Outcome, Plan, plan};
 use faultless_lab::replay::{Checking, PassResult, ReplayError, Settings, pass};
 use faultless_platform::count::Count;
 use faultless_platform::native::{Machine, Native};
@@ -219,9 +219,54 @@ fn calls_that_are_not_modelled_are_counted_by_name() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);
     story.call(0, Call::Prctl, [35, 1, HEAP, 0, 0, 0], 0);
-    story.call(0, Call::Madvise, [HEAP, PAGE, 102, 0, 0, 0], 0);
     let skipped: Vec<_> = planned(&story.done()).totals.skipped.into_iter().collect();
-    assert_eq!(skipped, [("madvise: guard pages", 1), ("prctl", 1)]);
+    assert_eq!(skipped, [("prctl", 1)]);
+}
+
+#[test]
+fn guards_refuse_accesses_until_they_are_removed_wherever_they_go() {
+    let (install, remove, drop_pages) = (102, 103, 4);
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 16);
+    (0..8).for_each(|page| drop_number(story.fault(0, HEAP + page * PAGE, WRITE)));
+    story.call(0, Call::Madvise, [HEAP + 2 * PAGE, 4 * PAGE, install, 0, 0, 0], 0);
+    let refused = [story.fault(0, HEAP + 2 * PAGE, WRITE), story.fault(0, HEAP + 5 * PAGE, READ)];
+    story.call(0, Call::Madvise, [HEAP, 8 * PAGE, drop_pages, 0, 0, 0], 0);
+    story.fault(0, HEAP + PAGE, WRITE);
+    let kept = story.fault(0, HEAP + 3 * PAGE, WRITE);
+    story.call(0, Call::Madvise, [HEAP + 2 * PAGE, PAGE, remove, 0, 0, 0], 0);
+    story.fault(0, HEAP + 2 * PAGE, WRITE);
+    story.call(0, Call::Mremap, [HEAP, 8 * PAGE, 8 * PAGE, 3, HEAP + 64 * PAGE, 0], (HEAP + 64 * PAGE) as i64);
+    let moved = story.fault(0, HEAP + 67 * PAGE, WRITE);
+    story.clone_task(0, 1, 0);
+    let copied = story.fault(1, HEAP + 67 * PAGE, READ);
+    story.unmap(0, HEAP + 64 * PAGE, 8);
+    story.map(0, HEAP + 64 * PAGE, 8);
+    story.fault(0, HEAP + 67 * PAGE, WRITE);
+    let trace = story.done();
+    let plan = planned(&trace);
+    let outcomes = plan.programs.iter().flat_map(|program| &program.steps).filter_map(|step| match step.action {
+        Action::Access(touch) if touch.outcome == Outcome::Refused => Some(step.event),
+        _ => None,
+    });
+    assert_eq!(outcomes.collect::<Vec<u32>>(), [&refused[..], &[kept, moved, copied]].concat());
+    assert_clean(&trace);
+}
+
+#[test]
+fn a_kept_sources_hint_is_checked_even_where_it_is_refused() {
+    let (keeps, there) = (1 | 4, HEAP + 64 * PAGE);
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 16);
+    story.fault(0, HEAP, WRITE);
+    for hint in [there + 1, 1 << 60, HEAP + PAGE] {
+        story.call(0, Call::Mremap, [HEAP, 4 * PAGE, 4 * PAGE, keeps, hint, 0], -22);
+    }
+    story.call(0, Call::Mremap, [HEAP, 4 * PAGE, 4 * PAGE, keeps, there, 0], there as i64);
+    story.fault(0, HEAP, WRITE);
+    story.call(0, Call::Mremap, [HEAP, 4 * PAGE, 4 * PAGE, keeps, there, 0], (HEAP + 128 * PAGE) as i64);
+    story.fault(0, HEAP, WRITE);
+    assert_clean(&story.done());
 }
 
 #[test]

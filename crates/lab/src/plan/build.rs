@@ -3,12 +3,18 @@
 //! # Guarantee
 //! Steps come in the order of their moments; whatever a step waits for was made before it.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::iter::Peekable;
+
 use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
 use rustc_hash::FxHashSet;
 
+use super::around::Span;
 use super::edges::{Knowledge, Wait, keep_latest};
 use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
 use super::lives::Lives;
+use super::pending::Pending;
 use super::races::Races;
 use super::space::Space;
 use super::windows::{Moment, Windows, at, is_pace};
@@ -26,6 +32,8 @@ pub(super) struct Builder<'a> {
     pub(super) now: u32,
     /// Whether the recording lacks what decides the details of faults.
     pub(super) is_blind: bool,
+    /// How far a fault on an object's page reaches.
+    pub(super) span: Span,
     /// For each thread that waits in vfork, the child.
     pub(super) vfork_child: Vec<ThreadIndex>,
     /// For each thread, the step at which it stopped using its maker's space.
@@ -34,6 +42,10 @@ pub(super) struct Builder<'a> {
     pub(super) woken_by: Vec<Option<Wait>>,
     /// Waits of the step in the making.
     pub(super) waits: Vec<Wait>,
+    /// Calls that were not made yet.
+    pub(super) pending: Pending,
+    /// Calls that wait for another's, with their new moments.
+    postponed: BinaryHeap<Reverse<(Moment, EventIndex)>>,
     /// Faults that nothing explains so far.
     pub(super) surprises: FxHashSet<EventIndex>,
     /// What each thread's steps wait for, in their order.
@@ -59,6 +71,9 @@ impl<'a> Builder<'a> {
             },
             now: 0,
             is_blind: is_blind(trace),
+            span: Span::of_release(&trace.header.machine.kernel),
+            pending: Pending::of(trace, &lives),
+            postponed: BinaryHeap::new(),
             vfork_child: vec![NONE; nr_threads],
             released: vec![NONE; nr_threads],
             woken_by: vec![None; nr_threads],
@@ -74,20 +89,50 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn build(mut self) -> Plan {
-        for event in self.in_order() {
-            self.take(event);
+        let mut order = self.in_order().into_iter().peekable();
+        while let Some((moment, event)) = self.next_in(&mut order) {
+            if !self.is_postponed(event, moment) {
+                self.take(event);
+            }
         }
         self.finish()
     }
 
+    /// Returns the next event of the order or of those that were postponed, whichever comes first.
+    fn next_in(
+        &mut self,
+        order: &mut Peekable<impl Iterator<Item = (Moment, EventIndex)>>,
+    ) -> Option<(Moment, EventIndex)> {
+        let postponed = self.postponed.peek().map(|&Reverse(next)| next);
+        match (order.peek(), postponed) {
+            (Some(&next), Some(waiting)) if next < waiting => order.next(),
+            (_, Some(_)) => self.postponed.pop().map(|Reverse(next)| next),
+            _ => order.next(),
+        }
+    }
+
+    /// Lets a call that can't have happened yet come later; returns whether it does, or was made before.
+    fn is_postponed(&mut self, event: EventIndex, moment: Moment) -> bool {
+        if !matches!(self.trace.events[event as usize].kind, EventKind::CallEnter(_)) {
+            return false;
+        }
+        if self.pending.is_made(self.trace.events[event as usize].thread, event) {
+            return true;
+        }
+        let Some(later) = self.later_moment(event, moment) else { return false };
+        self.windows.postpone(event, later);
+        self.postponed.push(Reverse((later, event)));
+        true
+    }
+
     /// Returns the events that become steps, in the order of their moments.
-    fn in_order(&self) -> Vec<EventIndex> {
+    fn in_order(&self) -> Vec<(Moment, EventIndex)> {
         let events = self.trace.events.iter().enumerate();
         let mut order: Vec<(Moment, EventIndex)> = events
             .filter_map(|(place, event)| Some((self.moment(place as EventIndex, event)?, place as EventIndex)))
             .collect();
-        order.sort();
-        order.into_iter().map(|(_, event)| event).collect()
+        order.sort_unstable();
+        order
     }
 
     /// Returns when an event is replayed; nothing for one that is part of another, or left out.
@@ -102,7 +147,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn take(&mut self, place: EventIndex) {
+    pub(super) fn take(&mut self, place: EventIndex) {
         let event = self.trace.events[place as usize];
         if let Some(&space) = self.lives.adoptions.get(&place) {
             self.adopt(place, event.thread, space);

@@ -14,13 +14,14 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::lives::Turn;
 use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
-use super::windows::{drops, fills, span};
+use super::windows::{drops, fills, guards, span};
 use super::{Action, CallPlan, ObjectPlan};
 
 impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
         let space = self.space_of(place);
+        self.pending.note_made(self.trace.events[place as usize].thread, place);
         let window = self.windows.calls[&place];
         let mapped =
             window.mapped.and_then(|event| self.mapped_at(event)).filter(|mapped| tells(mapped, &enter, window.result));
@@ -68,6 +69,7 @@ impl Builder<'_> {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
         let reach = reach(&call.deed, result);
         self.await_conflicts(space, &reach);
+        self.await_break(space, &call.deed);
         self.plan.calls.push(call);
         let step = self.push(place, thread, Action::Call(self.plan.calls.len() as u32 - 1));
         self.plan.demand.areas +=
@@ -79,6 +81,16 @@ impl Builder<'_> {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
             state.order.note(step);
+            if matches!(call.deed, Deed::Break { .. }) {
+                state.order.last_break = Some(step);
+            }
+        }
+    }
+
+    /// A break's new place depends on the one before, whatever lies between the two.
+    fn await_break(&mut self, space: SpaceIndex, deed: &Deed) {
+        if matches!(deed, Deed::Break { .. }) {
+            self.waits.extend(self.spaces[space as usize].order.last_break);
         }
     }
 
@@ -252,7 +264,9 @@ fn reach(deed: &Deed, result: i64) -> Vec<Range<u64>> {
         Deed::Unmap { start, len } | Deed::Protect { start, len, .. } | Deed::Ask { start, len } => {
             vec![span(start, len)]
         }
-        Deed::Advise { start, len, advice } if drops(advice) || fills(advice) => vec![span(start, len)],
+        Deed::Advise { start, len, advice } if drops(advice) || fills(advice) || guards(advice) => {
+            vec![span(start, len)]
+        }
         Deed::Advise { .. } => Vec::new(),
         Deed::Remap { old, old_len, new_len, target, .. } => {
             vec![span(old, old_len.max(new_len)), span(if target == 0 { old } else { target }, new_len)]

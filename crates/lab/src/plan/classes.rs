@@ -10,8 +10,9 @@
 //! |---|---|
 //! | ambiguous | the fault lies inside another thread's call on that page, beside a fork, or within the clock error of one; or the kernel tried the page twice in a row; or the recording lacks what would decide |
 //! | raced | another thread's fault on that page was under way, or made the entry stronger while this CPU still held the weaker one |
-//! | populated | populate, lock, advice, huge pages or exec filled the page; or a fault says that it is there though none made it, and a fork came between |
-//! | fault_around | the page is a file's, and a fault beside it mapped its neighbours |
+//! | populated | populate, lock, advice or exec filled the page; or a fault says that it is there though none made it, and a fork came between |
+//! | fault_around | the page is an object's, a fault beside it reached it (see [`super::around`]), and it is there |
+//! | huge | the page is private memory of a program that could get huge pages, and lies in a 16 KiB block of one area, the smallest that Linux makes one of; or its mapping asked for huge pages |
 //! | reclaimed | advice or the page cache let the kernel take a page away that was there |
 
 /// Why a fault may differ.
@@ -24,6 +25,8 @@ pub enum Class {
     Populated,
     /// A neighbour's fault mapped the page.
     FaultAround,
+    /// A huge page may have come or gone.
+    Huge,
     /// The kernel took the page away.
     Reclaimed,
     /// Its order is not known.
@@ -32,8 +35,29 @@ pub enum Class {
 
 impl Class {
     /// All of them, in the order of reports.
-    pub const ALL: [Class; 5] =
-        [Class::Raced, Class::Populated, Class::FaultAround, Class::Reclaimed, Class::Ambiguous];
+    pub const ALL: [Class; 6] =
+        [Class::Raced, Class::Populated, Class::FaultAround, Class::Huge, Class::Reclaimed, Class::Ambiguous];
+
+    /// Returns whether a large share of the class is a reason to worry, and what to do then.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Class::Raced => {
+                "threads often fault on one page at once, and who wins may differ each time; no reason to worry"
+            }
+            Class::Populated => {
+                "the kernel filled pages by itself; those faults are cheaper in the recording than here"
+            }
+            Class::FaultAround => {
+                "the kernel maps up to 16 cached pages of a file at once, a replay maps each by itself; no reason to \
+                 worry, the designs only handle that many more file faults"
+            }
+            Class::Huge => {
+                "huge pages save faults that a replay can't know of; record without --thp to check every page"
+            }
+            Class::Reclaimed => "the kernel took pages back; record with more free memory to check them",
+            Class::Ambiguous => "the recording does not tell the order of those faults; results hold for the others",
+        }
+    }
 
     /// Returns the name used in reports and in JSON.
     pub fn name(self) -> &'static str {
@@ -41,6 +65,7 @@ impl Class {
             Class::Raced => "raced",
             Class::Populated => "populated",
             Class::FaultAround => "fault_around",
+            Class::Huge => "huge",
             Class::Reclaimed => "reclaimed",
             Class::Ambiguous => "ambiguous",
         }

@@ -188,6 +188,7 @@ impl Recorded<'_> {
         let [old, old_len, new_len, flags, requested] = [0, 1, 2, 3, 4].map(|place: usize| self.enter.args[place]);
         let target = match result {
             _ if flags & flags::MREMAP_FIXED != 0 => requested,
+            _ if is_error(result) && flags & flags::MREMAP_DONTUNMAP != 0 => requested,
             _ if is_error(result) => 0,
             _ => result as u64,
         };
@@ -213,7 +214,6 @@ impl Recorded<'_> {
             errno::EINVAL if is_well_formed(start, len) => imposed(Reason::Device),
             errno::ENOMEM | errno::EINVAL => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
             _ if is_error(result) => imposed(Reason::Device),
-            _ if is_guard(advice) => (Deed::Nothing, Verdict::NotModelled("madvise: guard pages")),
             _ => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
         }
     }
@@ -308,11 +308,6 @@ impl Recorded<'_> {
         let mapping = Mapping { place: Place::Fixed(start), len, prot, flags, backing };
         (Deed::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
     }
-}
-
-/// Returns whether the advice makes or removes guard pages.
-fn is_guard(advice: u64) -> bool {
-    matches!(advice, 102 | 103)
 }
 
 /// Returns why an mmap was refused, unless its arguments and the map alone tell.

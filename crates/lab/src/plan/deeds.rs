@@ -37,7 +37,8 @@ pub enum Deed {
         new_len: u64,
         /// `MREMAP_*`.
         flags: u64,
-        /// The place asked for with `MREMAP_FIXED`, or the one that Linux chose; 0 if it failed.
+        /// The place asked for with `MREMAP_FIXED`; otherwise the one that Linux chose. A failed call has the hint of
+        /// `MREMAP_DONTUNMAP`, or 0.
         target: u64,
     },
     /// Gives advice.

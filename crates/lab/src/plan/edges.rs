@@ -118,6 +118,8 @@ impl LastCalls {
 pub struct SpaceOrder {
     /// The last map call over each address.
     pub calls: LastCalls,
+    /// The last call that told or moved the break: each depends on the one before.
+    pub last_break: Option<Wait>,
     /// The last step that conflicts with everything.
     pub barrier: Option<Wait>,
     latest: FxHashMap<ThreadIndex, StepIndex>,

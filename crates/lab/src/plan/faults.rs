@@ -7,6 +7,7 @@
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
+use super::around::Span;
 use super::build::Builder;
 use super::classes::Class;
 use super::edges::Wait;
@@ -16,8 +17,8 @@ use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
 use super::space::{Ground, copies_on_write, filled};
 use super::{Action, Before, Outcome, Touch};
 
-/// Linux maps up to this many pages of a file around the one that faulted.
-const FAULT_AROUND_PAGES: u64 = 16;
+/// Linux makes anonymous memory of blocks of four pages or more (`hugepages-16kB`).
+const SMALLEST_HUGE_BYTES: u64 = 4 * PAGE;
 
 /// Stacks without a limit may grow this far.
 const UNLIMITED_STACK_BYTES: u64 = 1 << 40;
@@ -34,7 +35,8 @@ struct Scene {
 
 impl Scene {
     fn is_allowed(&self) -> bool {
-        self.region.is_some_and(|region| region.prot.allows(self.fault.access()))
+        let is_guarded = self.page.content == Content::Guard;
+        !is_guarded && self.region.is_some_and(|region| region.prot.allows(self.fault.access()))
     }
 
     fn has_trait(&self, traits: Traits) -> bool {
@@ -114,7 +116,7 @@ impl Builder<'_> {
         let forked_at = self.spaces[scene.space as usize].forked_at;
         let is_shared_copy = scene.page.content == Content::Own && scene.page.since <= forked_at;
         match scene.page.content {
-            Content::Absent => Some(false),
+            Content::Absent | Content::Guard => Some(false),
             _ if !scene.is_allowed() => Some(true),
             Content::Zero | Content::Object if scene.is_write() && copies_on_write(&region) => Some(true),
             Content::Own if scene.is_write() && is_shared_copy => Some(true),
@@ -124,18 +126,18 @@ impl Builder<'_> {
 
     fn is_strict_ground(&self, scene: &Scene) -> bool {
         const FILLED_OR_TAKEN: Traits = Traits::FILLED.union(Traits::HUGE).union(Traits::RECLAIMABLE);
-        let is_small = self.trace.header.huge_pages == HugePages::Off;
         let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
-        is_private && is_small && !self.is_blind && !scene.has_trait(FILLED_OR_TAKEN)
+        is_private && !self.is_blind && !scene.has_trait(FILLED_OR_TAKEN)
     }
 
     /// Returns why the fault is not as forecast, by the first rule that applies.
     fn class_of(&self, scene: &Scene) -> Option<Class> {
-        let rules: [(Class, bool); 6] = [
+        let rules: [(Class, bool); 7] = [
             (Class::Ambiguous, self.is_ambiguous(scene)),
             (Class::Raced, self.is_raced(scene)),
             (Class::Populated, self.is_populated(scene)),
             (Class::FaultAround, self.is_around_another(scene)),
+            (Class::Huge, self.is_huge(scene)),
             (Class::Reclaimed, is_reclaimed(scene)),
             (Class::Raced, self.is_behind_its_time(scene)),
         ];
@@ -180,22 +182,24 @@ impl Builder<'_> {
         let is_unexplained = scene.fault.is_present() && scene.page.content == Content::Absent;
         let was_copied = self.spaces[scene.space as usize].forked_at > 0;
         let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
-        scene.has_trait(Traits::FILLED | Traits::HUGE | Traits::SPECIAL)
+        scene.has_trait(Traits::FILLED | Traits::SPECIAL)
             || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied)
-            || is_private && self.trace.header.huge_pages == HugePages::AsSystem
     }
 
-    /// The page is an object's, and a read beside it mapped its neighbours.
+    /// A huge page may have mapped the page with its neighbours, or was split, collapsed or zeroed as one.
+    fn is_huge(&self, scene: &Scene) -> bool {
+        let Some(region) = scene.region else { return false };
+        let block = scene.fault.address - scene.fault.address % SMALLEST_HUGE_BYTES;
+        let fits = region.start <= block && block + SMALLEST_HUGE_BYTES <= region.end;
+        let is_allowed = self.trace.header.huge_pages == HugePages::AsSystem;
+        scene.has_trait(Traits::HUGE) || is_allowed && fits && region.is_private_anonymous()
+    }
+
+    /// The page is an object's, and a fault beside it may have mapped it.
     fn is_around_another(&self, scene: &Scene) -> bool {
         let Some(region) = scene.region.filter(|_| scene.object_sharing().is_some()) else { return false };
-        let page = scene.fault.address / PAGE;
-        let first = page - page % FAULT_AROUND_PAGES;
-        let around = first.max(region.start / PAGE)..(first + FAULT_AROUND_PAGES).min(region.end / PAGE);
-        let mut has_neighbour = false;
-        self.spaces[scene.space as usize].pages.visit(around, |other, kept| {
-            has_neighbour |= other != page && kept.content != Content::Absent;
-        });
-        scene.page.content == Content::Absent && scene.fault.is_present() && has_neighbour
+        let is_covered = self.spaces[scene.space as usize].around.covers(scene.fault.address / PAGE, &region);
+        scene.page.content == Content::Absent && scene.fault.is_present() && is_covered
     }
 
     /// The entry allows the access, made so by another thread: this CPU still held the entry as it was before.
@@ -244,20 +248,30 @@ impl Builder<'_> {
         self.doubt_simultaneous(scene);
         let (now, is_shared) = (self.now, self.is_shared(scene.space));
         let page = self.page_after(scene, step);
+        let around = scene.region.filter(|_| page.content == Content::Object && self.maps_around(scene));
+        let around = around.map(|region| (self.span.reach(scene.fault.address / PAGE, &region), region));
         let space = &mut self.spaces[scene.space as usize];
-        if scene.page.content == Content::Absent && page.content != Content::Absent {
+        if !scene.page.content.is_mapped() && page.content.is_mapped() {
             space.resident.add(1);
         }
         if page.content == Content::Own && page.since == now {
             space.regions.give_root(scene.fault.address);
         }
         space.pages.set(scene.fault.address / PAGE, page);
+        if let Some((pages, region)) = around {
+            space.around.cover(pages, &region, now);
+        }
         if is_shared {
             space.order.note(step);
         }
         if page.content == Content::Object && scene.page.content == Content::Absent {
             self.plan.demand.object_pages += 1;
         }
+    }
+
+    /// Returns whether the kernel maps neighbours of an object's page together with it.
+    fn maps_around(&self, scene: &Scene) -> bool {
+        scene.is_allowed() && (!scene.is_write() || self.span == Span::Table)
     }
 
     fn page_after(&self, scene: &Scene, step: Wait) -> Page {

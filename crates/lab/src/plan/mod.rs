@@ -8,9 +8,10 @@
 //! * I4 planning takes time in proportion to the events, the pages that calls drop, and the pages that forks copy
 //!
 //! # Rooms
-//! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`] and [`pages`] what
-//! is mapped and what faulted; [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
+//! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
+//! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
 
+pub mod around;
 mod build;
 mod calls;
 pub mod classes;
@@ -23,6 +24,7 @@ mod lifecycle;
 pub mod lives;
 mod pace;
 pub mod pages;
+mod pending;
 mod races;
 pub mod regions;
 mod repeat;

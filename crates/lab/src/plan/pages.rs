@@ -24,6 +24,15 @@ pub enum Content {
     Own,
     /// A page of an object.
     Object,
+    /// A guard: nothing is mapped, and no access is allowed.
+    Guard,
+}
+
+impl Content {
+    /// Returns whether a frame is mapped.
+    pub fn is_mapped(self) -> bool {
+        !matches!(self, Self::Absent | Self::Guard)
+    }
 }
 
 /// One page.
@@ -109,7 +118,7 @@ impl Pages {
     /// Forgets the pages of the range; returns how many of them were mapped.
     pub fn clear(&mut self, range: Range<u64>) -> u64 {
         let mut mapped = 0;
-        self.visit(range.clone(), |_, page| mapped += u64::from(page.content != Content::Absent));
+        self.visit(range.clone(), |_, page| mapped += u64::from(page.content.is_mapped()));
         let numbers: Vec<u64> = self.blocks.range(blocks_of(&range)).map(|(&number, _)| number).collect();
         for number in numbers {
             self.clear_block(number, clipped(number, &range));

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::around::Around;
 use super::decode::{flags, is_error};
 use super::deeds::{Deed, Mapping, Place};
 use super::edges::SpaceOrder;
@@ -27,6 +28,8 @@ pub struct Space {
     pub regions: Regions,
     /// What faulted.
     pub pages: Pages,
+    /// What faults on neighbours may have mapped.
+    pub around: Around,
     /// Who acted last.
     pub order: SpaceOrder,
     /// The break, once a call told it.
@@ -95,7 +98,8 @@ impl Space {
     /// Returns what is known of a page of a region.
     pub fn page(&self, address: u64, region: Option<&Region>) -> Page {
         let page = self.pages.get(address / PAGE);
-        let is_left_out = region.is_some_and(|region| page.since < region.fresh_since);
+        let is_kept = |region: &Region| page.content == Content::Guard && !region.traits.contains(Traits::WIPE_ON_FORK);
+        let is_left_out = region.is_some_and(|region| page.since < region.fresh_since && !is_kept(region));
         if is_left_out { Page { content: Content::Absent, store: NONE, ..page } } else { page }
     }
 
@@ -137,7 +141,9 @@ impl Space {
     }
 
     fn drop_pages(&mut self, range: &Range<u64>) {
-        let gone = self.pages.clear(range.start / PAGE..range.end / PAGE);
+        let pages = range.start / PAGE..range.end / PAGE;
+        self.around.clear(&pages);
+        let gone = self.pages.clear(pages);
         self.resident.remove(gone);
     }
 
@@ -164,7 +170,9 @@ impl Space {
         let common = (old.end - old.start).min(new.end - new.start);
         self.unmap(new.clone());
         let (shift, moved) = (new.start.wrapping_sub(old.start), self.moved_regions(&old, flags, old_len));
-        self.pages.shift(old.start / PAGE..(old.start + common) / PAGE, new.start / PAGE);
+        let pages = old.start / PAGE..(old.start + common) / PAGE;
+        self.around.shift(pages.clone(), new.start / PAGE);
+        self.pages.shift(pages, new.start / PAGE);
         if flags & flags::MREMAP_DONTUNMAP == 0 && old_len != 0 {
             self.unmap(old);
         }
@@ -221,25 +229,46 @@ impl Space {
             11 => mark(&mut self.regions, NONE, Traits::DONT_FORK),
             18 => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
             19 => mark(&mut self.regions, NONE, Traits::WIPE_ON_FORK),
+            102 => self.install_guards(&range, now),
+            103 => self.remove_guards(&range),
             _ => {}
         }
     }
 
-    /// Drops pages as advice does; whether those with an uncertain fault are gone stays uncertain.
+    /// Drops pages as advice does: guards stay, and whether pages with an uncertain fault are gone stays uncertain.
     fn discard(&mut self, range: &Range<u64>) {
-        let mut doubtful = Vec::new();
-        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
-            if page.is_doubtful {
-                doubtful.push((number, Page { content: Content::Absent, store: NONE, ..*page }));
-            }
+        let mut kept = Vec::new();
+        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| match page.content {
+            Content::Guard => kept.push((number, *page)),
+            _ if page.is_doubtful => kept.push((number, Page { content: Content::Absent, store: NONE, ..*page })),
+            _ => {}
         });
         self.drop_pages(range);
-        doubtful.into_iter().for_each(|(number, page)| self.pages.set(number, page));
+        kept.into_iter().for_each(|(number, page)| self.pages.set(number, page));
         self.regions.change(range.clone(), |region| {
             if !region.traits.contains(Traits::LOCKED) {
                 region.traits -= Traits::FILLED;
             }
         });
+    }
+
+    /// Puts a guard in place of every page of a range, or of the part before its first hole.
+    fn install_guards(&mut self, range: &Range<u64>, now: u32) {
+        let end = self.regions.first_hole(range.clone()).unwrap_or(range.end);
+        let guarded = range.start..end;
+        self.drop_pages(&guarded);
+        self.regions.change(guarded.clone(), |region| region.has_root |= region.is_private_anonymous());
+        self.pages.update(guarded.start / PAGE..guarded.end / PAGE, |page| {
+            *page = Page { content: Content::Guard, since: now, ..Page::default() };
+        });
+    }
+
+    fn remove_guards(&mut self, range: &Range<u64>) {
+        let mut guards = Vec::new();
+        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
+            guards.extend((page.content == Content::Guard).then_some(number));
+        });
+        guards.into_iter().for_each(|number| self.pages.set(number, Page::default()));
     }
 
     fn set_break(&mut self, before: u64, after: u64, now: u32) {
@@ -289,6 +318,9 @@ impl Space {
         let mut added = 0;
         self.pages.update(part.start / PAGE..part.end / PAGE, |page| {
             let content = if page.since < fresh_since { Content::Absent } else { page.content };
+            if content == Content::Guard {
+                return;
+            }
             added += u64::from(content == Content::Absent);
             page.content = filled(content, region.backing, is_own);
             let is_copied = is_own && content == Content::Own && page.since <= forked_at;

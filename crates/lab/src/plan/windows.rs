@@ -23,15 +23,15 @@ use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::lives::{Lives, Turn};
 use super::regions::{PAGE, page_ceil, page_floor};
 
-/// A fork copies tables for at most this long before the record that tells of it.
-const FORK_SPAN_NS: u64 = 100_000_000;
-
-/// A moment: twice the place of an event, or one more for "just behind it".
+/// A moment: the place of an event, and below that room for what happens between two events.
 pub type Moment = u64;
+
+/// Bits below an event's place: so many calls may follow one another between two events.
+const MOMENT_BITS: u32 = 24;
 
 /// Returns the moment of an event.
 pub fn at(event: EventIndex) -> Moment {
-    u64::from(event) * 2
+    u64::from(event) << MOMENT_BITS
 }
 
 /// One call.
@@ -47,6 +47,8 @@ pub struct Window {
     pub mapped: Option<EventIndex>,
     /// When a replay executes it.
     pub moment: Moment,
+    /// When it would be executed at the latest.
+    pub latest: Moment,
 }
 
 /// All calls of a trace.
@@ -105,7 +107,14 @@ impl Windows {
             match event.kind {
                 EventKind::CallEnter(_) => {
                     *open = place;
-                    let window = Window { enter: place, exit: None, result: None, mapped: None, moment: at(place) };
+                    let window = Window {
+                        enter: place,
+                        exit: None,
+                        result: None,
+                        mapped: None,
+                        moment: at(place),
+                        latest: at(place),
+                    };
                     self.calls.insert(place, window);
                 }
                 EventKind::CallExit(exit) => self.close(std::mem::replace(open, NONE), place, exit.result),
@@ -123,6 +132,13 @@ impl Windows {
                 self.enter_of.insert(exit, enter);
             }
             None => self.orphans.push(exit),
+        }
+    }
+
+    /// Lets a call be executed later.
+    pub fn postpone(&mut self, enter: EventIndex, moment: Moment) {
+        if let Some(window) = self.calls.get_mut(&enter) {
+            window.moment = moment;
         }
     }
 
@@ -152,13 +168,23 @@ impl Reach {
         match enter.call {
             Call::Mprotect | Call::PkeyMprotect if third & PROT_WRITE != 0 => Self::giving(old),
             Call::Mprotect | Call::PkeyMprotect => Self::taking(old),
-            Call::Madvise if drops(third) => Self::taking(old),
+            Call::Madvise if drops(third) || third == GUARD_INSTALL => Self::taking(old),
+            Call::Madvise if third == GUARD_REMOVE => Self::giving(old),
             _ if is_error => Self::default(),
             Call::Munmap => Self::taking(old),
             Call::Mmap => Self::giving(span(result as u64, len)),
-            Call::Mremap => Self { takes: old, gives: span(result as u64, third) },
+            Call::Mremap => Self::of_remap(old, span(result as u64, third)),
             Call::Brk => old_break.map_or(Self::default(), |old_break| Self::of_break(old_break, result as u64)),
             _ => Self::default(),
+        }
+    }
+
+    /// What stays where it is, is neither taken nor given.
+    fn of_remap(old: Range<u64>, new: Range<u64>) -> Self {
+        match (new.start == old.start, new.end < old.end) {
+            (false, _) => Self { takes: old, gives: new },
+            (true, true) => Self::taking(new.end..old.end),
+            (true, false) => Self::giving(old.end..new.end),
         }
     }
 
@@ -189,6 +215,14 @@ pub fn drops(advice: u64) -> bool {
     const REMOVE: u64 = 9;
     const DONTNEED_LOCKED: u64 = 24;
     matches!(advice, DONTNEED | FREE | REMOVE | DONTNEED_LOCKED)
+}
+
+const GUARD_INSTALL: u64 = 102;
+const GUARD_REMOVE: u64 = 103;
+
+/// Returns whether the advice makes or removes guards.
+pub fn guards(advice: u64) -> bool {
+    matches!(advice, GUARD_INSTALL | GUARD_REMOVE)
 }
 
 /// Returns whether the advice makes pages.
@@ -242,14 +276,16 @@ impl<'a> Scout<'a> {
         }
         let default = if reach.takes.is_empty() { at(exit) } else { at(window.enter) };
         if !self.is_shared(window.enter) || reach == Reach::default() {
-            return (Window { moment: default, ..window }, Vec::new());
+            let (_, latest) = self.room(&(window.enter..exit));
+            return (Window { moment: default, latest: latest.max(default), ..window }, Vec::new());
         }
         let others = self.others_inside(window.enter, exit, &reach);
         // Not before the thread's previous call, which may have been moved towards this one.
         let floor = so_far.moments.entry(self.thread(window.enter)).or_default();
         *floor = self.moment(&others, &reach, default, window.enter..exit).max(*floor);
         let moment = *floor;
-        (Window { moment, ..window }, others.into_iter().map(|(event, _)| event).collect())
+        let (_, latest) = self.room(&(window.enter..exit));
+        (Window { moment, latest: latest.max(moment), ..window }, others.into_iter().map(|(event, _)| event).collect())
     }
 
     fn enter(&self, event: EventIndex) -> Option<CallEnter> {
@@ -365,12 +401,12 @@ impl<'a> Scout<'a> {
         }
     }
 
+    /// The copying began after the thread's last event before the fork's: nothing else tells when.
     fn doubt_fork(&self, fork: EventIndex, uncertain: &mut Bits) {
         let thread = self.thread(fork);
-        let since = self.trace.events[fork as usize].time_ns.saturating_sub(FORK_SPAN_NS);
         let before = (0..fork).rev().take_while(|&event| {
             let event = &self.trace.events[event as usize];
-            event.time_ns >= since && (event.thread != thread || is_pace(&event.kind))
+            event.thread != thread || is_pace(&event.kind)
         });
         let around = before.chain(self.near(fork, Direction::Back)).chain(self.near(fork, Direction::Forth));
         around

@@ -258,6 +258,6 @@ fn described(touch: &Touch, what: &str) -> String {
 }
 
 /// Returns a call's result for people.
-fn shown(result: i64) -> String {
+pub(super) fn shown(result: i64) -> String {
     if (-4095..=0).contains(&result) { result.to_string() } else { format!("{result:#x}") }
 }

@@ -121,13 +121,15 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
         if flags & !KNOWN != 0 || flags & flags::MREMAP_FIXED != 0 && !may_move {
             return Ok(INVALID);
         }
+        let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
         let placement = match (flags & flags::MREMAP_FIXED != 0, may_move) {
             (true, _) => RemapPlacement::Fixed(target),
+            // Linux checks the hint even where it can't follow it.
+            (false, true) if keeps_source => RemapPlacement::Hint(target),
             (false, false) => RemapPlacement::InPlace,
             (false, true) if target == 0 || target == old => RemapPlacement::MayMove,
             (false, true) => RemapPlacement::MoveTo(target),
         };
-        let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
         let request =
             RemapRequest { old_start: old, old_len_bytes: old_len, new_len_bytes: new_len, placement, keeps_source };
         raw(self.space.mremap(&request).map(|start| start as i64))
@@ -211,6 +213,8 @@ fn advice_of(advice: u64) -> Advice {
         19 => Advice::KeepOnFork,
         22 => Advice::PopulateRead,
         23 => Advice::PopulateWrite,
+        102 => Advice::GuardInstall,
+        103 => Advice::GuardRemove,
         _ => Advice::Ignored,
     }
 }

@@ -23,6 +23,7 @@ use faultless_trace::{Access, ThreadIndex};
 use serde_json::{Value, json};
 
 use super::ReplayError;
+use super::actor::shown;
 use super::atlas::Atlas;
 use super::content::token;
 use super::host_calls::Caller;
@@ -284,7 +285,7 @@ impl<'a> Actor<'a> {
             self.tally.classify(Class::Ambiguous);
         } else {
             let name = call.call.map_or("mapping", faultless_trace::Call::name);
-            self.tally.mismatch(step.event, format!("{name} returned {found:#x} instead of {expected:#x}"));
+            self.tally.mismatch(step.event, format!("{name} returned {} instead of {}", shown(found), shown(expected)));
         }
     }
 }

@@ -65,8 +65,9 @@ impl Caller<'_> {
     }
 
     fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: u64, target: u64) -> i64 {
-        let moves = target != 0 && target != old && flags & flags::MREMAP_MAYMOVE != 0;
-        // Where Linux put it then, it must go now.
+        let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
+        let moves = target != 0 && target != old && flags & flags::MREMAP_MAYMOVE != 0 && !keeps_source;
+        // Where Linux put it then, it must go now. A kept source takes the place as a hint, as it did then.
         let flags = if moves { flags | flags::MREMAP_FIXED } else { flags };
         let (old, new) = (self.atlas.place(old), self.atlas.place(target));
         self.atlas.recorded(RawCall::Remap { old, old_len, new_len, flags, new }.make())

@@ -110,6 +110,9 @@ fn checks(report: &Report<'_>) -> Vec<String> {
         let kinds: Vec<&str> = checks.skipped.iter().map(|(kind, _)| *kind).collect();
         parts.push(format!("not replayed: {}", kinds.join(", ")));
     }
+    if checks.faults_recorded == 0 {
+        parts.push("the trace holds no fault, so nothing was checked".into());
+    }
     if checks.lost > 0 {
         parts.push(format!("{} records are missing from the recording", checks.lost));
     }
@@ -120,7 +123,10 @@ fn shares(report: &Report<'_>) -> Vec<String> {
     let checks = &report.outcome.checks;
     let noted = Class::ALL.into_iter().filter(|&class| checks.share(class) > NOTED_SHARE);
     noted
-        .map(|class| format!("{} explains {:.1} % of the faults, above 1 %", class.name(), checks.share(class) * 100.0))
+        .map(|class| {
+            let (name, percent) = (class.name(), checks.share(class) * 100.0);
+            format!("{name} explains {percent:.1} % of the faults, above 1 %: {}", class.advice())
+        })
         .collect()
 }
 

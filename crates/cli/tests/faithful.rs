@@ -1,0 +1,50 @@
+//! Programs that once were replayed with a false alarm: recorded for real, and replayed under every design.
+
+mod support;
+
+use std::process::Command;
+
+use support::{Place, err, faultless, has_tracepoints, out};
+
+/// Records one of the programs beside these tests and replays it under all designs, the host's kernel among them.
+fn replays_cleanly(name: &str) {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new(name);
+    let program = place.compile(name);
+    if Command::new(&program).current_dir(&place.folder).status().unwrap().code() == Some(77) {
+        println!("skipped: this kernel lacks what {name} uses");
+        return;
+    }
+    place.record_ok(&[], &[program.to_str().unwrap()]);
+    let designs = "mmap-sem,spf-srcu,spf-v9,spf-v11,vma-lock,linux";
+    let output = faultless().args(["replay", "-r", "1", "--design", designs]).arg(place.trace()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{name}: {}", err(&output));
+    assert!(out(&output).contains("mismatches 0"), "{name}: {}", out(&output));
+}
+
+#[test]
+fn areas_that_are_cut_after_a_neighbour_mapped_their_pages() {
+    replays_cleanly("windows");
+}
+
+#[test]
+fn mappings_that_grow_into_room_that_another_thread_just_left() {
+    replays_cleanly("growth");
+}
+
+#[test]
+fn breaks_of_four_threads() {
+    replays_cleanly("breaks");
+}
+
+#[test]
+fn guard_pages() {
+    replays_cleanly("guards");
+}
+
+#[test]
+fn moves_that_keep_their_source() {
+    replays_cleanly("keeps");
+}

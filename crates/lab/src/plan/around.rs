@@ -1,0 +1,195 @@
+//! Which pages of objects a fault on a neighbour may have mapped.
+//!
+//! # Guarantee
+//! A page is covered from the fault that may have mapped it until its range is dropped or unmapped; a page that moves
+//! takes its cover along. What happens to the area later, a cut or a change of rights, takes no cover away.
+//!
+//! # What one fault may map
+//! Linux (`do_fault_around` in mm/memory.c) maps up to 16 pages that are in the page cache. The window begins at the later
+//! of the faulting page's 64 KiB boundary and the area's start, and ends with the area or the page table. Since 6.18 it
+//! maps all of a large folio that the window touches, and a store to a shared mapping maps all of its folio; the trace
+//! does not tell the size of folios, so any page of the same table may be mapped then.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::regions::{PAGE, Region};
+
+/// Pages that one page table maps.
+const TABLE_PAGES: u64 = 512;
+
+/// Pages in a window.
+const WINDOW_PAGES: u64 = 16;
+
+/// How far a fault reaches on the recorded machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// A window of 16 pages around a read.
+    Window,
+    /// All that the fault's page table maps of the area, around a read or a store to a shared mapping.
+    Table,
+}
+
+impl Span {
+    /// Returns the span of a kernel's release, such as `6.18.3-generic`; that of an unknown one is a window.
+    pub fn of_release(release: &str) -> Self {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if version >= (6, 18) { Self::Table } else { Self::Window }
+    }
+
+    /// Returns the pages that a fault on `page` may map, the area being as it is at the fault.
+    pub fn reach(self, page: u64, region: &Region) -> Range<u64> {
+        let area = region.start / PAGE..region.end / PAGE;
+        let table = page - page % TABLE_PAGES..page - page % TABLE_PAGES + TABLE_PAGES;
+        let first = match self {
+            Self::Window => page - page % WINDOW_PAGES,
+            Self::Table => table.start,
+        };
+        let first = first.max(area.start);
+        let end = match self {
+            Self::Window => first + WINDOW_PAGES,
+            Self::Table => table.end,
+        };
+        first..end.min(table.end).min(area.end)
+    }
+}
+
+/// The covered pages of one table, one bit each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Table {
+    bits: [u64; (TABLE_PAGES / 64) as usize],
+    /// The last step that covered some page.
+    since: u32,
+}
+
+impl Table {
+    fn holds(&self, page: u64) -> bool {
+        let place = page % TABLE_PAGES;
+        self.bits[(place / 64) as usize] & (1 << (place % 64)) != 0
+    }
+
+    /// Combines each word with the mask of those pages of `range` that lie in the table numbered `number`.
+    fn combine(&mut self, number: u64, range: &Range<u64>, combine: impl Fn(u64, u64) -> u64) {
+        for (place, word) in self.bits.iter_mut().enumerate() {
+            let first = number * TABLE_PAGES + place as u64 * 64;
+            let (start, end) = (range.start.clamp(first, first + 64), range.end.clamp(first, first + 64));
+            *word = combine(*word, ones(end - first) & !ones(start - first));
+        }
+    }
+}
+
+/// Returns a word whose lowest `count` bits are set.
+fn ones(count: u64) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+/// The covered pages of a space.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
+    tables: BTreeMap<u64, Table>,
+}
+
+impl Around {
+    /// Covers pages of one table at a step. Cover that `region` had before a fork left its tables out is forgotten.
+    pub fn cover(&mut self, pages: Range<u64>, region: &Region, now: u32) {
+        let number = pages.start / TABLE_PAGES;
+        let table = self.tables.entry(number).or_default();
+        if table.since < region.fresh_since {
+            table.combine(number, &(region.start / PAGE..region.end / PAGE), |word, mask| word & !mask);
+        }
+        table.combine(number, &pages, |word, mask| word | mask);
+        table.since = now;
+    }
+
+    /// Returns whether a fault beside a page of `region` may have mapped it.
+    pub fn covers(&self, page: u64, region: &Region) -> bool {
+        let table = self.tables.get(&(page / TABLE_PAGES));
+        table.is_some_and(|table| table.since >= region.fresh_since && table.holds(page))
+    }
+
+    /// Takes the cover of a range of pages away.
+    pub fn clear(&mut self, range: &Range<u64>) {
+        let numbers = range.start / TABLE_PAGES..range.end.div_ceil(TABLE_PAGES).max(range.start / TABLE_PAGES);
+        for (&number, table) in self.tables.range_mut(numbers.clone()) {
+            table.combine(number, range, |word, mask| word & !mask);
+        }
+        let empty = self.tables.range(numbers).filter(|(_, table)| table.bits == [0; 8]).map(|(&number, _)| number);
+        for number in empty.collect::<Vec<u64>>() {
+            self.tables.remove(&number);
+        }
+    }
+
+    /// Moves the cover of a range of pages so that the first is `target`.
+    pub fn shift(&mut self, range: Range<u64>, target: u64) {
+        let numbers = range.start / TABLE_PAGES..range.end.div_ceil(TABLE_PAGES).max(range.start / TABLE_PAGES);
+        let mut moved = Vec::new();
+        for (&number, table) in self.tables.range(numbers) {
+            let first = number * TABLE_PAGES;
+            let pages = range.start.max(first)..range.end.min(first + TABLE_PAGES);
+            moved
+                .extend(pages.filter(|&page| table.holds(page)).map(|page| (page - range.start + target, table.since)));
+        }
+        self.clear(&range);
+        for (page, since) in moved {
+            let table = self.tables.entry(page / TABLE_PAGES).or_default();
+            table.combine(page / TABLE_PAGES, &(page..page + 1), |word, mask| word | mask);
+            table.since = table.since.max(since);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::regions::{Backing, Prot, Sharing, Traits};
+    use super::*;
+
+    fn area(pages: Range<u64>) -> Region {
+        Region {
+            start: pages.start * PAGE,
+            end: pages.end * PAGE,
+            prot: Prot::READ,
+            backing: Backing::Object { object: 0, offset: 0, sharing: Sharing::Private },
+            traits: Traits::empty(),
+            fresh_since: 0,
+            has_root: false,
+        }
+    }
+
+    #[test]
+    fn a_window_begins_with_the_area_and_ends_with_the_table_or_the_area() {
+        let reach = |page, pages| Span::Window.reach(page, &area(pages));
+        assert_eq!(reach(100, 0..1024), 96..112);
+        // The area begins inside the aligned window: 16 pages from there.
+        assert_eq!(reach(100, 99..1024), 99..115);
+        assert_eq!(reach(508, 500..1024), 500..512);
+        assert_eq!(reach(100, 99..103), 99..103);
+    }
+
+    #[test]
+    fn a_large_folio_reaches_as_far_as_table_and_area() {
+        assert_eq!(Span::Table.reach(700, &area(0..2000)), 512..1024);
+        assert_eq!(Span::Table.reach(700, &area(690..710)), 690..710);
+        let spans = ["6.18.44-fc", "7.0", "6.17.9", "6.2", "", "x"].map(Span::of_release);
+        assert_eq!(spans, [Span::Table, Span::Table, Span::Window, Span::Window, Span::Window, Span::Window]);
+    }
+
+    #[test]
+    fn cover_is_cleared_moved_and_lost_where_a_fork_left_tables_out() {
+        let (region, mut around) = (area(0..2048), Around::default());
+        around.cover(500..512, &region, 1);
+        around.cover(512..520, &region, 2);
+        around.clear(&(505..515));
+        let covered =
+            |around: &Around, region| (0..4096).filter(|&page| around.covers(page, &region)).collect::<Vec<_>>();
+        assert_eq!(covered(&around, region), [500, 501, 502, 503, 504, 515, 516, 517, 518, 519]);
+        around.shift(503..516, 1023);
+        assert_eq!(covered(&around, region), [500, 501, 502, 516, 517, 518, 519, 1023, 1024, 1035]);
+        let forked = Region { fresh_since: 3, ..region };
+        assert_eq!(covered(&around, forked), [] as [u64; 0]);
+        around.cover(600..601, &forked, 4);
+        assert_eq!(covered(&around, forked), [600]);
+        around.clear(&(0..4096));
+        assert!(around.tables.is_empty());
+    }
+}
