@@ -1,7 +1,7 @@
 """The programs of the corpus, each a shell script in an empty folder of its own.
 
-A script ends by itself within some ten seconds, exits with 0 if its program ran well, binds to 127.0.0.1 alone, and leaves
-no process behind. `needs` are the commands that must be there; `packages` install them on Debian.
+A script ends by itself within some ten seconds, exits with 0 if its program ran well, binds to 127.0.0.1 alone, and
+leaves no process behind. `needs` are the commands that must be there; `packages` install them on Debian.
 """
 
 import shutil
@@ -32,7 +32,9 @@ def add(kind, name, needs, packages, script):
 
 
 # A server is up when its port answers.
-WAIT = "up() { for _ in $(seq 200); do (exec 3<>/dev/tcp/127.0.0.1/$1) 2>/dev/null && return; sleep 0.05; done; exit 9; }\n"
+WAIT = """
+up() { for _ in $(seq 200); do (exec 3<>/dev/tcp/127.0.0.1/$1) 2>/dev/null && return; sleep 0.05; done; exit 9; }
+"""
 PAGE = "mkdir -p www; head -c 20000 /dev/urandom | base64 > www/index.html; head -c 300000 /dev/zero > www/large\n"
 
 add("server", "redis", "redis-server redis-benchmark redis-cli", "redis-server redis-tools", WAIT + """
@@ -44,7 +46,8 @@ add("server", "nginx", "nginx ab", "nginx-light apache2-utils", WAIT + PAGE + ""
 cat > conf <<END
 daemon off; pid $PWD/pid; error_log $PWD/errors; worker_processes 2; user root;
 events { worker_connections 64; }
-http { access_log off; client_body_temp_path $PWD/b; proxy_temp_path $PWD/p; fastcgi_temp_path $PWD/f; uwsgi_temp_path $PWD/u;
+http { access_log off; client_body_temp_path $PWD/b; proxy_temp_path $PWD/p;
+  fastcgi_temp_path $PWD/f; uwsgi_temp_path $PWD/u;
   scgi_temp_path $PWD/s; gzip on; gzip_types *; server { listen 127.0.0.1:18080; root $PWD/www; } }
 END
 nginx -c $PWD/conf & up 18080
@@ -62,7 +65,9 @@ for i in range(8000):
 END
 python3 client.py & first=$!; python3 client.py && wait $first; status=$?; kill $server; wait $server; exit $status""")
 add("server", "lighttpd", "lighttpd ab", "lighttpd apache2-utils", WAIT + PAGE + """
-echo "server.document-root = \\"$PWD/www\\" server.port = 18081 server.bind = \\"127.0.0.1\\"" | sed 's/ server/\\nserver/g' > conf
+echo "server.document-root = \\"$PWD/www\\"" > conf
+echo 'server.port = 18081' >> conf
+echo 'server.bind = "127.0.0.1"' >> conf
 lighttpd -D -f conf & server=$!; up 18081
 ab -q -n 2000 -c 8 http://127.0.0.1:18081/index.html >/dev/null; status=$?; kill -INT $server; wait; exit $status""")
 add("server", "apache", "apache2 ab", "apache2-bin apache2-utils", WAIT + PAGE + """
@@ -87,20 +92,22 @@ ab -q -n 300 -c 8 http://127.0.0.1:18083/index.html >/dev/null; status=$?; kill 
 add("database", "postgres", "postgres initdb pgbench setpriv", "postgresql util-linux", WAIT + """
 chown nobody . && export HOME=$PWD; as="setpriv --reuid nobody --clear-groups"
 $as initdb -D data -A trust -U me >/dev/null
-$as postgres -D data -p 15432 -c listen_addresses=127.0.0.1 -c unix_socket_directories=$PWD -c shared_buffers=32MB 2>log & up 15432
+$as postgres -D data -p 15432 -c listen_addresses=127.0.0.1 \\
+  -c unix_socket_directories=$PWD -c shared_buffers=32MB 2>log & up 15432
 export PGHOST=127.0.0.1 PGPORT=15432 PGUSER=me PGDATABASE=postgres
 pgbench -q -i -s 1 2>/dev/null >/dev/null && pgbench -c 4 -t 200 >/dev/null 2>&1; status=$?
 kill -INT $(head -1 data/postmaster.pid); wait; exit $status""")
 add("database", "mariadb", "mariadbd mariadb-install-db mariadb-slap", "mariadb-server mariadb-client", WAIT + """
-mariadb-install-db --no-defaults --user=root --datadir=$PWD/data --auth-root-authentication-method=normal >/dev/null 2>&1
+mariadb-install-db --no-defaults --user=root --datadir=$PWD/data --auth-root-authentication-method=normal >log 2>&1
 mariadbd --no-defaults --user=root --datadir=$PWD/data --bind-address=127.0.0.1 --port=13306 --socket=$PWD/s \\
   --innodb-buffer-pool-size=32M --innodb-log-file-size=8M 2>log & up 13306
-mariadb-slap --no-defaults -uroot --socket=$PWD/s --concurrency=4 --number-of-queries=800 --auto-generate-sql >/dev/null; status=$?
-mariadb-admin --no-defaults -uroot --socket=$PWD/s shutdown; wait; exit $status""")
+mariadb-slap --no-defaults -uroot --socket=$PWD/s --concurrency=4 --number-of-queries=800 --auto-generate-sql >log2
+status=$?; mariadb-admin --no-defaults -uroot --socket=$PWD/s shutdown; wait; exit $status""")
 add("database", "sqlite", "sqlite3", "sqlite3", """
 cat > sql <<END
 pragma mmap_size=64000000; create table t(a integer primary key, b text); begin;
-with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000) insert into t select i, hex(randomblob(20)) from n;
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000)
+insert into t select i, hex(randomblob(20)) from n;
 commit; create index x on t(b); select count(*), max(b) from t where b like 'A%'; delete from t where a % 3 = 0; vacuum;
 END
 sqlite3 db < sql >/dev/null""")
@@ -129,7 +136,8 @@ class Main { public static void main(String[] a) { Map<String, int[]> m = new Ha
 END
 """
 add("runtime", "java", "java javac", "default-jdk-headless", JAVA + "javac Main.java && java -Xmx256m Main >/dev/null")
-add("runtime", "java-zgc", "java javac", "default-jdk-headless", JAVA + "javac Main.java && java -XX:+UseZGC -Xmx256m Main >/dev/null")
+add("runtime", "java-zgc", "java javac", "default-jdk-headless", JAVA + """
+javac Main.java && java -XX:+UseZGC -Xmx256m Main >/dev/null""")
 GO = """
 export GOCACHE=$PWD/cache GOFLAGS=-mod=mod GOTOOLCHAIN=local GO111MODULE=off
 cat > main.go <<'END'
@@ -156,17 +164,23 @@ python3 -c "
 import multiprocessing as m
 with m.Pool(4) as p: print(sum(p.map(abs, range(-20000, 0))))" >/dev/null""")
 add("runtime", "ruby", "ruby", "ruby", """
-ruby -e 'h = {}; 100000.times { |i| h["k#{i}"] = [i] * (i % 9) }; GC.start; GC.compact rescue 0; puts h.size' >/dev/null""")
+ruby -e 'h = {}; 100000.times { |i| h["k#{i}"] = [i] * (i % 9) }; GC.start; 
+GC.compact rescue 0; puts h.size' >/dev/null""")
 add("runtime", "ruby-threads", "ruby", "ruby", """
-ruby -rzlib -e '40.times.map { Thread.new { 20.times { Zlib.inflate(Zlib.deflate(Random.bytes(30000) * 3)) } } }.each(&:join)'""")
+ruby -rzlib -e 'work = proc { 20.times { Zlib.inflate(Zlib.deflate(Random.bytes(30000) * 3)) } }
+40.times.map { Thread.new(&work) }.each(&:join)'""")
 add("runtime", "php", "php", "php-cli", """
-php -r '$a = []; for ($i = 0; $i < 300000; $i++) $a["k$i"] = [$i, str_repeat("x", $i % 50)]; ksort($a); echo count($a);' >/dev/null""")
+php -r '$a = []; for ($i = 0; $i < 300000; $i++) $a["k$i"] = [$i, str_repeat("x", $i % 50)];
+ksort($a); echo count($a);' >/dev/null""")
 add("runtime", "lua", "lua5.4", "lua5.4", """
-lua5.4 -e 'local t = {} for i = 1, 200000 do t[i] = {i, tostring(i)} end collectgarbage() table.sort(t, function(a, b) return a[2] < b[2] end)'""")
+lua5.4 -e 'local t = {} for i = 1, 200000 do t[i] = {i, tostring(i)} end collectgarbage()
+table.sort(t, function(a, b) return a[2] < b[2] end)'""")
 add("runtime", "guile", "guile", "guile-3.0", """
-guile --no-auto-compile -c '(define (f n) (if (< n 2) n (+ (f (- n 1)) (f (- n 2))))) (f 22) (length (map (lambda (i) (make-vector 50 i)) (iota 50000)))'""")
+guile --no-auto-compile -c '(define (f n) (if (< n 2) n (+ (f (- n 1)) (f (- n 2))))) (f 22)
+(length (map (lambda (i) (make-vector 50 i)) (iota 50000)))'""")
 add("runtime", "perl", "perl", "perl", """
-perl -e 'for $i (1 .. 200000) { $h{"k$i"} = [$i, "x" x ($i % 40)] } @s = sort { $h{$a}[1] cmp $h{$b}[1] } keys %h; print scalar @s' >/dev/null""")
+perl -e 'for $i (1 .. 200000) { $h{"k$i"} = [$i, "x" x ($i % 40)] }
+@s = sort { $h{$a}[1] cmp $h{$b}[1] } keys %h; print scalar @s' >/dev/null""")
 
 STRESS = "stress-ng --timeout 15 --metrics-brief --quiet "
 for name, arguments in {
@@ -187,11 +201,13 @@ for name, arguments in {
 FIO = "fio --name=x --size=16M --numjobs=2 --directory=. --runtime=3 --output=out "
 add("stress", "fio-mmap", "fio", "fio", FIO + "--ioengine=mmap --rw=randrw")
 add("stress", "fio-psync", "fio", "fio", FIO + "--ioengine=psync --rw=randrw --thread")
-add("stress", "sysbench-memory", "sysbench", "sysbench", "sysbench memory --threads=4 --memory-total-size=200M run >/dev/null")
+add("stress", "sysbench-memory", "sysbench", "sysbench", """
+sysbench memory --threads=4 --memory-total-size=200M run >/dev/null""")
 add("stress", "sysbench-threads", "sysbench", "sysbench", "sysbench threads --threads=8 --time=1 run >/dev/null")
 
 C = """
-{ echo '#include <stdio.h>'; for i in $(seq 400); do echo "int f$i(int a, int *b) { for (int i = 0; i < a; i++) b[i] += i * $i; return b[a / 2]; }"; done
+{ echo '#include <stdio.h>'; for i in $(seq 400); do
+  echo "int f$i(int a, int *b) { for (int i = 0; i < a; i++) b[i] += i * $i; return b[a / 2]; }"; done
   echo 'int main(void) { int b[9] = {0}; printf("%d", f7(9, b)); }'; } > m.c
 """
 CPP = """
@@ -202,7 +218,8 @@ cat > m.cc <<'END'
 #include <regex>
 #include <string>
 #include <vector>
-int main() { std::map<std::string, std::vector<int>> m; m["a"].push_back(1); std::regex r("a+"); std::cout << m.size() << std::regex_match("aa", r); }
+int main() { std::map<std::string, std::vector<int>> m; m["a"].push_back(1); std::regex r("a+");
+  std::cout << m.size() << std::regex_match("aa", r); }
 END
 """
 add("compiler", "gcc", "gcc", "gcc", C + "gcc -O2 m.c -o m && ./m >/dev/null")
@@ -211,25 +228,32 @@ add("compiler", "g++", "g++", "g++", CPP + "g++ -O1 m.cc -o m && ./m >/dev/null"
 add("compiler", "clang", "clang", "clang", C + "clang -O2 m.c -o m && ./m >/dev/null")
 add("compiler", "tcc", "tcc", "tcc", C + "tcc m.c -o m && ./m >/dev/null")
 add("compiler", "rustc", "rustc", "rustc", """
-echo 'use std::collections::HashMap; fn main() { let m: HashMap<u32, Vec<u32>> = (0..9).map(|i| (i, vec![i; 9])).collect(); println!("{m:?}"); }' > m.rs
+echo 'use std::collections::HashMap;
+fn main() { let m: HashMap<u32, Vec<u32>> = (0..9).map(|i| (i, vec![i; 9])).collect(); println!("{m:?}"); }' > m.rs
 rustc -O m.rs && ./m >/dev/null""")
 add("compiler", "javac", "javac", "default-jdk-headless", JAVA + "javac -J-Xmx256m Main.java")
 add("compiler", "go-build", "go", "golang-go", GO + "go vet main.go && go build -o main main.go")
 
 add("browser", "chromium", "chromium", "chromium", """
-echo '<html><canvas id=c></canvas><script>let a = []; for (let i = 0; i < 200000; i++) a.push({i, s: "x" + i}); document.title = a.length;
+echo '<html><canvas id=c></canvas><script>let a = []; for (let i = 0; i < 200000; i++) a.push({i, s: "x" + i});
+document.title = a.length;
 document.getElementById("c").getContext("2d").fillRect(0, 0, 50, 50)</script><p>text</html>' > p.html
-timeout 60 chromium --headless=new --no-sandbox --disable-gpu --user-data-dir=$PWD/profile --dump-dom file://$PWD/p.html 2>/dev/null | grep -q text""")
+timeout 60 chromium --headless=new --no-sandbox --disable-gpu \\
+  --user-data-dir=$PWD/profile --dump-dom file://$PWD/p.html 2>/dev/null | grep -q text""")
 
 DATA = "seq 300000 | awk '{ print ($1 * 7919) % 1000003, $1 }' > data\n"
 add("tool", "sort", "sort", "coreutils", DATA + "sort --parallel=4 -S 8M -n data > sorted")
 add("tool", "xz", "xz", "xz-utils", DATA + "xz -T2 -1 data && xz -d data.xz")
 add("tool", "zstd", "zstd", "zstd", DATA + "zstd -q -T2 data && zstd -q -f -d data.zst")
-add("tool", "gawk", "gawk", "gawk", DATA + "gawk '{ n[$1 % 50000] += $2 } END { for (i in n) s += n[i]; print s }' data >/dev/null")
+add("tool", "gawk", "gawk", "gawk", DATA + """
+gawk '{ n[$1 % 50000] += $2 } END { for (i in n) s += n[i]; print s }' data >/dev/null""")
 add("tool", "git", "git", "git", DATA + """
-export HOME=$PWD; git init -q r && cd r && split -n 40 ../data && git add . && git -c user.name=n -c user.email=e commit -qm m && git gc -q""")
+export HOME=$PWD; git init -q r && cd r && split -n 40 ../data && git add .
+git -c user.name=n -c user.email=e commit -qm m && git gc -q""")
 add("tool", "openssl", "openssl", "openssl", "openssl speed -multi 2 -seconds 1 sha256 >/dev/null 2>&1")
 add("tool", "tar", "tar gzip", "tar gzip", DATA + "split -n 100 data p. && tar czf all.tgz p.* && tar xzf all.tgz")
-add("tool", "rsync", "rsync", "rsync", DATA + "mkdir a && split -n 100 data a/p. && rsync -a a/ b/ && rsync -a --checksum a/ b/")
-add("tool", "gdb", "gdb gcc", "gdb gcc", C + "gcc -g m.c -o m && gdb -batch -ex 'break main' -ex run -ex bt -ex continue ./m >/dev/null 2>&1")
+add("tool", "rsync", "rsync", "rsync", DATA + """
+mkdir a && split -n 100 data a/p. && rsync -a a/ b/ && rsync -a --checksum a/ b/""")
+add("tool", "gdb", "gdb gcc", "gdb gcc", C + """
+gcc -g m.c -o m && gdb -batch -ex 'break main' -ex run -ex bt -ex continue ./m >/dev/null 2>&1""")
 add("tool", "bc", "bc", "bc", "echo 'scale=600; 4*a(1)' | bc -l >/dev/null")

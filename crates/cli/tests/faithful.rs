@@ -45,6 +45,11 @@ fn guard_pages() {
 }
 
 #[test]
+fn more_shared_memory_than_a_process_may_open_files() {
+    replays_cleanly("objects");
+}
+
+#[test]
 fn moves_that_keep_their_source() {
     replays_cleanly("keeps");
 }

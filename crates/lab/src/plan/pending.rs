@@ -59,6 +59,11 @@ impl Pending {
             && self.enters[thread as usize].binary_search(&enter).is_ok()
     }
 
+    /// Returns the thread's next call.
+    fn next(&self, thread: ThreadIndex) -> Option<EventIndex> {
+        self.enters[thread as usize].get(self.made[thread as usize]).copied()
+    }
+
     /// Visits the calls of other threads that were not made and were entered before `end`.
     fn others(&self, thread: ThreadIndex, end: EventIndex) -> impl Iterator<Item = EventIndex> + '_ {
         let threads =
@@ -134,6 +139,11 @@ impl Builder<'_> {
         if !self.is_shared(space) || self.is_blind {
             return None;
         }
+        // A thread's own calls stay in order.
+        let earlier = self.pending.next(self.thread_of(event)).filter(|&next| next < event);
+        if let Some(earlier) = earlier {
+            return Some(self.windows.calls[&earlier].moment.max(moment) + 1);
+        }
         let (enter, result) = self.call_at(event)?;
         if enter.call == Call::Brk {
             self.make_lower_breaks(event, &enter, result, moment);
@@ -144,7 +154,7 @@ impl Builder<'_> {
         match helper.moment + 1 {
             later if (moment + 1..=latest).contains(&later) => Some(later),
             // It can't wait for so long. The other one was entered, so it may be made now if it fits.
-            _ if at(helper.enter) < moment && self.fits(helper.enter, space) => {
+            _ if self.may_be_made(helper.enter, moment) && self.fits(helper.enter, space) => {
                 self.take(helper.enter);
                 None
             }
@@ -155,6 +165,15 @@ impl Builder<'_> {
     fn call_at(&self, event: EventIndex) -> Option<(CallEnter, i64)> {
         let EventKind::CallEnter(enter) = self.trace.events[event as usize].kind else { return None };
         Some((enter, self.windows.calls.get(&event)?.result?))
+    }
+
+    fn thread_of(&self, event: EventIndex) -> ThreadIndex {
+        self.trace.events[event as usize].thread
+    }
+
+    /// Returns whether a call was entered, and is its thread's next.
+    fn may_be_made(&self, event: EventIndex, moment: Moment) -> bool {
+        at(event) < moment && self.pending.next(self.thread_of(event)) == Some(event)
     }
 
     fn fits(&self, event: EventIndex, space: SpaceIndex) -> bool {
@@ -175,7 +194,7 @@ impl Builder<'_> {
             let (call, result) = self.call_at(enter).filter(|_| is_here)?;
             unmet.iter().any(|need| need.is_helped(&call, result)).then(|| self.windows.calls[&enter])
         };
-        let thread = self.trace.events[event as usize].thread;
+        let thread = self.thread_of(event);
         let end = self.windows.calls[&event].exit.unwrap_or(event) + 1;
         let found = self.pending.others(thread, end).filter_map(helps);
         found.filter(|window| window.moment >= moment).min_by_key(|window| window.moment)
@@ -190,12 +209,16 @@ impl Builder<'_> {
         }
         let is_lower = |other: &EventIndex| {
             let call = self.call_at(*other).filter(|_| self.space_of(*other) == space);
-            call.is_some_and(|(call, told)| call.call == Call::Brk && (told as u64) < requested) && at(*other) < moment
+            call.is_some_and(|(call, told)| call.call == Call::Brk && (told as u64) < requested)
         };
-        let thread = self.trace.events[event as usize].thread;
+        let thread = self.thread_of(event);
         let end = self.windows.calls[&event].exit.unwrap_or(event);
         let mut lower: Vec<EventIndex> = self.pending.others(thread, end).filter(is_lower).collect();
         lower.sort_by_key(|&other| self.call_at(other).map(|(_, told)| told));
-        lower.into_iter().for_each(|other| self.take(other));
+        for other in lower {
+            if self.may_be_made(other, moment) {
+                self.take(other);
+            }
+        }
     }
 }

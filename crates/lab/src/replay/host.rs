@@ -6,8 +6,9 @@
 //! what stores left, are compared with the recording; whether an access faulted is not: the kernel does not say.
 //!
 //! # What differs from the recorded program
-//! Files are empty ones of the page cache, of any length; brk is mmap and munmap where the heap was; a fetch is a load; exec
-//! empties the space, in a new process if other threads go on in the old one; locks on all memory are left out.
+//! Files are empty ones of the page cache, of any length, and many of them share one; brk is mmap and munmap where the
+//! heap was; a fetch is a load; exec empties the space, in a new process if other threads go on in the old one; locks on
+//! all memory are left out.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -31,11 +32,21 @@ use super::pass::PassResult;
 use super::tally::Tally;
 use crate::plan::classes::Class;
 use crate::plan::deeds::Verdict;
+use crate::plan::ids::ObjectIndex;
 use crate::plan::{Action, Before, Outcome, Plan, Step, Touch};
 use crate::stats::Histogram;
 
-/// Length of each file: none was recorded, and no recorded access was behind an end.
-const FILE_BYTES: u64 = 1 << 46;
+/// Length of each object: none was recorded, and no recorded access was behind an end.
+const OBJECT_BYTES: u64 = 1 << 46;
+
+/// Files behind the objects. A program may make more objects than a process may open files; they share files then, far
+/// from each other.
+const MOST_FILES: usize = 512;
+
+/// Returns an object's file, and where in it the object begins.
+pub(super) fn room_of(object: ObjectIndex) -> (usize, u64) {
+    (object as usize % MOST_FILES, (object as usize / MOST_FILES) as u64 * OBJECT_BYTES)
+}
 
 /// Replays a plan once on the host's kernel, on so many CPUs.
 pub fn pass(plan: &Plan, nr_cpus: usize) -> Result<PassResult, ReplayError> {
@@ -94,12 +105,14 @@ impl Stage<'_> {
     }
 
     fn files(&self) -> std::io::Result<Vec<File>> {
-        let make = |_| {
-            let file = host::memory_file().map_err(std::io::Error::from_raw_os_error)?;
-            file.set_len(FILE_BYTES)?;
-            Ok(file)
+        let nr_objects = self.plan.objects.len();
+        let objects_in = |file: usize| (nr_objects - file).div_ceil(MOST_FILES) as u64;
+        let make = |file: usize| {
+            let made = host::memory_file().map_err(std::io::Error::from_raw_os_error)?;
+            made.set_len(OBJECT_BYTES * objects_in(file))?;
+            Ok(made)
         };
-        (0..self.plan.objects.len()).map(make).collect()
+        (0..nr_objects.min(MOST_FILES)).map(make).collect()
     }
 
     /// A process's first thread; its other threads end before it returns.

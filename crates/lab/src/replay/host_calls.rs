@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use faultless_linux::space::RawCall;
 
 use super::atlas::Atlas;
+use super::host::room_of;
 use crate::plan::decode::flags;
 use crate::plan::deeds::{Deed, Mapping, Place};
 use crate::plan::regions::{Backing, page_ceil};
@@ -52,7 +53,10 @@ impl Caller<'_> {
         };
         let (kind, fd, offset) = match mapping.backing {
             Backing::Anonymous => (flags::MAP_ANONYMOUS, -1, 0),
-            Backing::Object { object, offset, .. } => (0, self.files[object as usize].as_raw_fd(), offset),
+            Backing::Object { object, offset, .. } => {
+                let (file, base) = room_of(object);
+                (0, self.files[file].as_raw_fd(), base.wrapping_add(offset))
+            }
         };
         let flags = mapping.flags & !ANYWHERE & !flags::MAP_ANONYMOUS | fixed | kind;
         let address = self.atlas.place(address);
