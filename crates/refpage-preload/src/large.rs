@@ -2,15 +2,15 @@
 //!
 //! # Guarantee
 //! A pointer that `allocate` or `reallocate` returns begins a mapping of ours, or, where tiles are
-//! impossible, memory of the next allocator that was filled. Where filling would drive the system
-//! out of memory, null and ENOMEM.
+//! impossible, memory of the next allocator that was filled. Where filling would take too much
+//! memory, it is the next allocator's memory as it is: no allocation fails that would succeed
+//! without this library.
 
 use crate::boot::PAGE;
 use crate::next::Next;
 use crate::settings::Settings;
 use crate::{pool, report};
 use faultless_refpage::{Error, RawMapping, Registry, fits_in_memory, round_to_pages};
-use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The mappings whose pointers the program holds (P2).
@@ -114,9 +114,11 @@ fn map(settings: &Settings, len: usize, align: usize) -> Result<RawMapping, Erro
 
 #[cold]
 fn fill_instead(settings: &Settings, next: &Next, len: usize, align: usize, why: &Error) -> *mut u8 {
-    settings.pages.notice(why);
-    if !fits_in_memory(len, why) {
-        return ptr::null_mut();
+    let fills = may_fill(len, why);
+    if fills {
+        settings.pages.notice(why);
+    } else {
+        report::warn_of_passing(settings, why);
     }
     // SAFETY: any length will do for malloc; the alignment was checked by the caller.
     let memory: *mut u8 = unsafe {
@@ -125,12 +127,39 @@ fn fill_instead(settings: &Settings, next: &Next, len: usize, align: usize, why:
             align => (next.aligned_alloc)(align, len).cast(),
         }
     };
-    if !memory.is_null() {
-        // SAFETY: the next allocator's fresh memory.
-        unsafe { settings.pages.fill(memory, len, 0) };
-        report::count_filled(settings, len);
+    match fills {
+        _ if memory.is_null() => {}
+        true => {
+            // SAFETY: the next allocator's fresh memory.
+            unsafe { settings.pages.fill(memory, len, 0) };
+            report::count_filled(settings, len);
+        }
+        false => report::count_passed(settings, len),
     }
     memory
+}
+
+/// Says whether an allocation may be filled, which needs memory for every page.
+///
+/// A program that has used up its areas is likely to be one that reserves much and uses little of it.
+/// Each of its allocations may be small beside the system's memory, and all of them more than there
+/// is; so what is filled for want of areas is added up, and patterning stops at a sixteenth.
+fn may_fill(len: usize, why: &Error) -> bool {
+    static WITHOUT_AREAS: AtomicUsize = AtomicUsize::new(0);
+    if !fits_in_memory(len, why) {
+        return false;
+    }
+    if !matches!(why, Error::Areas { .. }) {
+        return true;
+    }
+    // Relaxed: a sum on its own.
+    let sum = WITHOUT_AREAS.fetch_add(len, Ordering::Relaxed).saturating_add(len);
+    // The library's limit for want of areas is a 64th.
+    let fits = fits_in_memory(sum / 4, why);
+    if !fits {
+        WITHOUT_AREAS.fetch_sub(len, Ordering::Relaxed);
+    }
+    fits
 }
 
 /// Makes a mapping longer or shorter; null, and the mapping as it was, where that is impossible.

@@ -389,7 +389,7 @@ mod tests {
     }
 
     fn freed_memory_is_given_back_beyond_the_limit(settings: &Settings) {
-        let roomy = Settings { pages: settings.pages.clone(), cache: 64 << 20, ..*settings };
+        let roomy = Settings { pages: settings.pages.clone(), cache: 64 << 20, stats: None, ..*settings };
         let before = anonymous_kib();
         for _ in 0..5 {
             let run = allocate(settings, 3 << 20, 0).unwrap();

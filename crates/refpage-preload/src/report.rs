@@ -8,12 +8,13 @@ use crate::settings::{self, Settings};
 use faultless_refpage::{Error, stats};
 use std::ffi::CStr;
 use std::fmt::{Arguments, Write};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 // Relaxed throughout: counters publish nothing.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static FILLED: AtomicU64 = AtomicU64::new(0);
+static PASSED: AtomicU64 = AtomicU64::new(0);
 static PATTERNED: AtomicU64 = AtomicU64::new(0);
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 
@@ -52,6 +53,14 @@ pub(crate) fn warn(why: &Error) {
     say(format_args!("filling instead of mapping: {why}"));
 }
 
+/// Says, once and on request, why allocations are neither mapped nor filled.
+pub(crate) fn warn_of_passing(settings: &Settings, why: &Error) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if settings.warns && !IS_SAID.swap(true, Relaxed) {
+        say(format_args!("allocations pass without the pattern, filling them would take too much memory: {why}"));
+    }
+}
+
 /// Counts an allocation, if counters were asked for.
 pub(crate) fn count(settings: &Settings, len: usize) {
     if settings.stats.is_some() {
@@ -64,6 +73,13 @@ pub(crate) fn count(settings: &Settings, len: usize) {
 pub(crate) fn count_filled(settings: &Settings, len: usize) {
     if settings.stats.is_some() {
         FILLED.fetch_add(len as u64, Relaxed);
+    }
+}
+
+/// Counts bytes that passed although they should be patterned, if counters were asked for.
+pub(crate) fn count_passed(settings: &Settings, len: usize) {
+    if settings.stats.is_some() {
+        PASSED.fetch_add(len as u64, Relaxed);
     }
 }
 
@@ -83,9 +99,15 @@ pub(crate) fn count_ahead(settings: &Settings, len: usize) {
 
 /// Runs when the program exits.
 extern "C" fn at_exit() {
-    if let Some(path) = settings::settings().and_then(|settings| settings.stats) {
-        append_counters(path);
+    if let Some(path) = settings::settings().and_then(|settings| settings.stats.as_ref()) {
+        append_counters(path.as_c_str());
     }
+}
+
+/// Runs when the program is loaded, before its own code can overwrite the environment.
+#[cfg(not(test))]
+extern "C" fn at_load() {
+    settings::settings();
 }
 
 fn append_counters(path: &CStr) {
@@ -107,12 +129,13 @@ fn write_counters(fd: i32) {
     write_line(
         fd,
         format_args!(
-            "pid={pid} calls={} allocated_bytes={} patterned_bytes={} tiled_bytes={} filled_bytes={} ahead_bytes={} tiles_made={} tile_bytes={} areas={}",
+            "pid={pid} calls={} allocated_bytes={} patterned_bytes={} tiled_bytes={} filled_bytes={} passed_bytes={} ahead_bytes={} tiles_made={} tile_bytes={} areas={}",
             CALLS.load(Relaxed),
             BYTES.load(Relaxed),
             PATTERNED.load(Relaxed),
             stats.tiled_bytes,
             FILLED.load(Relaxed),
+            PASSED.load(Relaxed),
             AHEAD.load(Relaxed),
             stats.tiles_made,
             stats.tile_bytes,
@@ -120,6 +143,11 @@ fn write_counters(fd: i32) {
         ),
     );
 }
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
 
 #[cfg(not(test))]
 #[used]

@@ -12,9 +12,10 @@
 //! | `FAULTLESS_STATS` | a file to which a line of counters is appended at exit | none |
 //!
 //! # Guarantee
-//! They are read once, at the first allocation for which libc knows the environment; before, and
-//! while they are read, allocations pass through. A value that makes no sense is named on stderr,
-//! and the default stands.
+//! They are read once, at the first allocation for which libc knows the environment, or when the
+//! program is loaded, into memory of this library: what the program does to its environment later
+//! changes nothing. Before, and while they are read, allocations pass through. A value that makes no
+//! sense is named on stderr, and the default stands.
 
 use crate::{next, report};
 use faultless_refpage::{Error, Fallback, Options, RefPage, keeping_errno};
@@ -22,6 +23,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+/// The kernel opens no longer path; the zero byte behind it counts.
+const LONGEST_PATH: usize = libc::PATH_MAX as usize;
 const MOST_PATTERN_BYTES: usize = 4096;
 const DEFAULT_THRESHOLD: usize = 128 << 10;
 /// As much as libc's allocator may keep, by its own rule for large blocks.
@@ -54,7 +57,30 @@ pub(crate) struct Settings {
     pub(crate) ahead: usize,
     pub(crate) large: Treatment,
     pub(crate) small: Treatment,
-    pub(crate) stats: Option<&'static CStr>,
+    pub(crate) stats: Option<Path>,
+    pub(crate) warns: bool,
+}
+
+/// A file's path, copied out of the environment.
+#[derive(Debug)]
+pub(crate) struct Path {
+    /// Ends with a zero byte.
+    bytes: [u8; LONGEST_PATH],
+}
+
+impl Path {
+    /// Copies a path that the kernel could open: it is not empty, and not longer than any path.
+    fn copied(text: &CStr) -> Option<Path> {
+        let mut bytes = [0; LONGEST_PATH];
+        let source = text.to_bytes_with_nul();
+        bytes.get_mut(..source.len()).filter(|room| room.len() > 1)?.copy_from_slice(source);
+        Some(Path { bytes })
+    }
+
+    /// Returns the path.
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
 }
 
 struct Cell(UnsafeCell<Option<Settings>>);
@@ -153,8 +179,19 @@ fn read() -> Option<Settings> {
             parse_treatment(text).filter(|small| *small != Treatment::Map)
         })
         .unwrap_or(Treatment::Pass),
-        stats: variable(c"FAULTLESS_STATS").filter(|path| !path.is_empty()),
+        stats: stats_path(),
+        warns,
     })
+}
+
+/// Returns where counters go; an empty value is none.
+fn stats_path() -> Option<Path> {
+    let text = variable(c"FAULTLESS_STATS").filter(|text| !text.is_empty())?;
+    let path = Path::copied(text);
+    if path.is_none() {
+        report::say(format_args!("FAULTLESS_STATS is longer than any path; counters go nowhere"));
+    }
+    path
 }
 
 fn say_impossible(error: &Error) {
@@ -173,7 +210,7 @@ fn value<T>(name: &CStr, wants: &str, mut parse: impl FnMut(&str) -> Option<T>) 
 
 fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: the name is a C string. The environment may be changed later, but not while the
-    // first allocations are made; the string of FAULTLESS_STATS stays unless it is overwritten.
+    // first allocations are made; the caller keeps nothing of the string.
     let text = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: getenv returns null or a C string.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
@@ -242,7 +279,16 @@ pub(crate) mod tests {
             large: Treatment::Map,
             small: Treatment::Pass,
             stats: None,
+            warns: false,
         }
+    }
+
+    #[test]
+    fn a_path_is_copied_whole_or_not_at_all() {
+        let longest = std::ffi::CString::new(vec![b'a'; LONGEST_PATH - 1]).unwrap();
+        assert_eq!(Path::copied(&longest).unwrap().as_c_str(), &*longest);
+        let too_long = std::ffi::CString::new(vec![b'a'; LONGEST_PATH]).unwrap();
+        assert!(Path::copied(&too_long).is_none() && Path::copied(c"").is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod support;
 
 use std::process::{Command, Output};
-use support::{counter, folder, has, run_with, seen};
+use support::{compile, counter, folder, has, run_with, seen};
 
 /// Runs a program that allocates 3 MB.
 fn run(variables: &[(&str, &str)]) -> Output {
@@ -99,4 +99,36 @@ fn counters_are_appended_at_exit() {
     run(&[("FAULTLESS_STATS", file.to_str().unwrap()), ("FAULTLESS_LARGE", "fill")]);
     assert!(number("filled_bytes=") >= 3_000_000);
     assert_eq!(number("tiled_bytes="), 0);
+}
+
+#[test]
+fn a_program_may_write_over_its_environment() {
+    if !has("gcc", "--version") {
+        return;
+    }
+    let file = folder("overwritten").join("counters");
+    let output = run_with(&mut Command::new(compile("overwrite", &[])), &[("FAULTLESS_STATS", file.to_str().unwrap())]);
+    assert_eq!(seen(&output), "exit status: 0\n--- stdout\n\n--- stderr\n");
+    assert!(counter(&file, "patterned_bytes=") >= 2_000_000);
+}
+
+#[test]
+fn a_program_that_uses_little_of_what_it_allocates_gets_all_of_it() {
+    if !has("gcc", "--version") {
+        return;
+    }
+    let file = folder("sparse").join("counters");
+    let variables = [("FAULTLESS_STATS", file.to_str().unwrap()), ("FAULTLESS_WARN", "1")];
+    let output = run_with(&mut Command::new(compile("sparse", &[])), &variables);
+    let shown = seen(&output);
+    assert!(output.status.success(), "{shown}");
+    println!("{shown}");
+    let figures = String::from_utf8_lossy(&output.stdout).into_owned();
+    let figures: Vec<u64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [patterned, private_mib] = figures[..] else { panic!("{shown}") };
+    // A sixteenth of what is available is filled at most, and nothing of what passes is touched.
+    let filled_mib = counter(&file, "filled_bytes=") >> 20;
+    assert!(private_mib < filled_mib + 200, "{shown}");
+    assert!(patterned >= 1_000, "{shown}");
+    assert!(counter(&file, "passed_bytes=") > 0 && shown.contains("pass without the pattern"), "{shown}");
 }
