@@ -10,6 +10,8 @@
 //! * I1 a CPU's TLB is touched by its owner only, in guest or while draining.
 //! * I2 a CPU is in its space's set before it walks the space's tables; the set is read after the entries were cleared.
 //! * I3 a CPU that is not in a space's set has no translation of it, or is asked to forget all of them before it next uses any.
+//! * I4 interrupts are off while an inbox is locked: the handler takes the inbox of the CPU that it interrupts, whose owner may be
+//!   the one that has it locked, or holds another that the first one's owner waits for.
 //!
 //! # How a CPU leaves a space's set
 //! A thread that leaves the space takes its CPU out itself, after the CPU has forgotten the space ([`Cpus::leave`]). A CPU
@@ -31,8 +33,9 @@ use crate::addr::PageRange;
 use crate::events::{Event, Events};
 use crate::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
-use faultless_platform::{CpuSet, Ordering, Platform};
-use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex, lock_class};
+use core::ops::{Deref, DerefMut};
+use faultless_platform::{CpuSet, IrqOffGuard, Ordering, Platform};
+use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex, SpinMutexGuard, lock_class};
 
 /// Requests that an inbox holds before it asks for everything to be forgotten.
 const INBOX: usize = 16;
@@ -108,6 +111,26 @@ struct Cpu<P: Platform> {
     inbox: SpinMutex<P, Inbox, InboxLock>,
 }
 
+/// Holds a CPU's inbox, with interrupts off (I4).
+struct InboxGuard<'a, P: Platform> {
+    // Dropped first: interrupts come on when the lock is free.
+    inbox: SpinMutexGuard<'a, P, Inbox, InboxLock>,
+    _irq: IrqOffGuard<P>,
+}
+
+impl<P: Platform> Deref for InboxGuard<'_, P> {
+    type Target = Inbox;
+    fn deref(&self) -> &Inbox {
+        &self.inbox
+    }
+}
+
+impl<P: Platform> DerefMut for InboxGuard<'_, P> {
+    fn deref_mut(&mut self) -> &mut Inbox {
+        &mut self.inbox
+    }
+}
+
 /// The TLBs and inboxes of all CPUs of an instance.
 pub struct Cpus<P: Platform> {
     cpus: PerCpu<P, Cpu<P>>,
@@ -135,10 +158,16 @@ impl<P: Platform> Cpus<P> {
         act(unsafe { &mut *self.cpus.get(cpu).tlb.get() })
     }
 
+    #[track_caller]
+    fn inbox(&self, cpu: usize) -> InboxGuard<'_, P> {
+        let irq = IrqOffGuard::new();
+        InboxGuard { inbox: self.cpus.get(cpu).inbox.lock(), _irq: irq }
+    }
+
     /// Makes the calling thread's CPU forget what others asked for.
     #[cold]
     pub(crate) fn drain(&self, cpu: usize) {
-        let mut inbox = self.cpus.get(cpu).inbox.lock();
+        let mut inbox = self.inbox(cpu);
         // Under the inbox's lock: whoever sees the inbox empty may rely on the TLB being clean.
         // SAFETY: callers own the CPU (guest entry, waits) and are outside `with_tlb`.
         unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into(tlb)) };
@@ -164,7 +193,7 @@ impl<P: Platform> Cpus<P> {
     /// Takes a CPU that nobody owns out of a space's set, unless somebody has come to use it since `asker` asked (I3).
     #[cold]
     fn let_go(&self, cpu: usize, users: &AtomicCpuSet<P>, space: SpaceId, asker: usize) {
-        let mut inbox = self.cpus.get(cpu).inbox.lock();
+        let mut inbox = self.inbox(cpu);
         if inbox.widen(space, asker) {
             // Under the inbox's lock, which the CPU takes before it looks at the set again.
             users.remove(cpu);
@@ -190,9 +219,9 @@ impl<P: Platform> Cpus<P> {
     }
 
     fn ask(&self, targets: &CpuSet, request: Request) {
-        targets.iter().for_each(|cpu| self.cpus.get(cpu).inbox.lock().push(request));
+        targets.iter().for_each(|cpu| self.inbox(cpu).push(request));
         P::shoot_down(targets, |cpu| {
-            let inbox = self.cpus.get(cpu).inbox.lock();
+            let inbox = self.inbox(cpu);
             inbox.len == 0 && !inbox.is_overflown
         });
     }

@@ -12,10 +12,19 @@
 
 mod world;
 
-use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native, holds_irq_off};
+use faultless_platform::watched::{self, Happening, Sink, Watched};
 use faultless_platform::{Platform, Processor, Threads};
-use faultless_vm::{AccessError, Advice, AreaFlags, Event, Guest, Limits, PAGE};
+use faultless_sync::Rwsem;
+use faultless_vm::design::VmaLock;
+use faultless_vm::{
+    AccessError, Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, Vm, check,
+};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use world::{RW, Tested, World, anonymous};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -257,3 +266,124 @@ for_each_design!(a_cpu_that_is_given_up_and_taken_again_has_no_old_translation, 
         |_, space| assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(BASE)),
     );
 });
+
+/// Is told of locks: the lines that lock inboxes, and those that do so with interrupts on.
+#[derive(Default)]
+struct InboxLines {
+    nr_locked: AtomicU64,
+    all: Mutex<BTreeSet<u32>>,
+    interruptible: Mutex<BTreeSet<u32>>,
+}
+
+impl Sink for InboxLines {
+    fn note(&self, happening: &Happening) {
+        let faultless_platform::Event::LockTaken { lock, site, .. } = happening.event else { return };
+        if lock.name == "tlb_inbox" {
+            self.nr_locked.fetch_add(1, Ordering::SeqCst);
+            self.all.lock().expect("no panic").insert(site.line());
+            if !holds_irq_off() {
+                self.interruptible.lock().expect("no panic").insert(site.line());
+            }
+        }
+    }
+}
+
+type Told = Watched<Native>;
+type ToldVm = Vm<Told, VmaLock<Rwsem<Told>>>;
+
+/// Runs `act` on a CPU of its own.
+fn told<R: Send>(machine: &watched::Machine<Native>, act: impl FnOnce() -> R + Send) -> R {
+    let (act, result) = (Mutex::new(Some(act)), Mutex::new(None));
+    Told::run(machine, 1, &|_| {
+        Told::enter();
+        let act = act.lock().expect("no panic").take().expect("one thread runs it");
+        *result.lock().expect("no panic") = Some(act());
+        Told::leave();
+    });
+    result.into_inner().expect("no panic").expect("it ran")
+}
+
+/// A handler that comes while its CPU's owner has an inbox locked would wait for it for good (I4 of `shootdown`).
+#[test]
+fn inboxes_are_locked_with_interrupts_off() {
+    let region = HostRegion::reserve(16 << 20).expect("the host has room");
+    let lines = Arc::new(InboxLines::default());
+    let machine = watched::Machine::new(Machine::new(3), Arc::clone(&lines) as Arc<dyn Sink>);
+    let vm: Box<ToldVm> = told(&machine, || {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 3, Options::default()) };
+        Vm::new(memory.expect("large enough")).expect("a frame for the zero page")
+    });
+    let space = told(&machine, || vm.create_space(Limits::default()).expect("room"));
+    let map = || {
+        let request = MapRequest {
+            placement: Placement::Fixed(BASE),
+            len_bytes: PAGE,
+            flags: RW,
+            backing: Backing::Anonymous,
+            populate: Populate::Now,
+        };
+        space.mmap(&request).expect("room");
+    };
+    let (stage, is_inside) = (AtomicU64::new(0), AtomicBool::new(false));
+    Told::run(&machine, 3, &|thread| {
+        Told::enter();
+        let guest = Guest::new(&space);
+        let reach = |wanted| Told::spin_until(|| stage.load(Ordering::SeqCst) >= wanted);
+        match thread {
+            // Changes the map, twice: with a CPU idle, and with one in guest.
+            0 => {
+                map();
+                stage.store(1, Ordering::SeqCst);
+                reach(3);
+                space.munmap(BASE, PAGE).expect("mapped");
+                map();
+                stage.store(4, Ordering::SeqCst);
+                Told::spin_until(|| is_inside.load(Ordering::SeqCst));
+                space.munmap(BASE, PAGE).expect("mapped");
+                stage.store(5, Ordering::SeqCst);
+            }
+            // Leaves its CPU with translations, and comes back.
+            1 => {
+                reach(1);
+                guest.load(BASE).expect("mapped");
+                Told::leave();
+                stage.store(3, Ordering::SeqCst);
+                while stage.load(Ordering::SeqCst) < 5 {
+                    std::thread::yield_now();
+                }
+                Told::enter();
+                assert!(guest.load(BASE).is_err());
+            }
+            // Stays in guest for a while, asked to forget what it knows.
+            _ => {
+                reach(4);
+                loop {
+                    guest.load(BASE).expect("mapped");
+                    if !Told::guest_enter() {
+                        break;
+                    }
+                    Told::guest_exit();
+                }
+                let before = lines.nr_locked.load(Ordering::SeqCst);
+                is_inside.store(true, Ordering::SeqCst);
+                // Until whoever asks has looked again and again whether we have drained.
+                let end = Instant::now() + Duration::from_secs(30);
+                while lines.nr_locked.load(Ordering::SeqCst) < before + 50 && Instant::now() < end {
+                    std::thread::yield_now();
+                }
+                Told::guest_exit();
+            }
+        }
+        drop(guest);
+        Told::leave();
+    });
+    told(&machine, || {
+        drop(space);
+        // SAFETY: the other threads have ended.
+        unsafe { check::invariants(&vm) }.expect("invariants");
+    });
+    told(&machine, || drop(vm));
+    assert_eq!(lines.all.lock().expect("no panic").len(), 4, "not all lines that lock inboxes were run");
+    assert_eq!(*lines.interruptible.lock().expect("no panic"), BTreeSet::new(), "lines of shootdown.rs");
+}

@@ -26,6 +26,11 @@ pub use machine::Machine;
 pub use platform::Native;
 pub use region::{HostRegion, ReserveError};
 
+/// Says whether the calling thread holds interrupts off: for tests of who does.
+pub fn holds_irq_off() -> bool {
+    context::with(|context| context.irq_depth.get() != 0)
+}
+
 /// Says whether the calling thread owns a slot of some machine.
 pub(crate) fn owns_slot() -> bool {
     context::with(|context| context.cpu.get() != context::NO_CPU)
