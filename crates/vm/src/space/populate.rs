@@ -81,7 +81,24 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn make_pages(&self, part: PageRange, access: Access) -> Result<(), AccessError> {
-        part.pages().try_for_each(|address| classic::handle(self, Fault { address, access, is_present: false }))
+        part.pages().try_for_each(|address| self.make_page(address, access))
+    }
+
+    /// Makes a page as an access does, which tries again until its entry allows it: another thread that was faster may have made
+    /// less of the page than is wanted, the page of zeros for a store.
+    fn make_page(&self, address: u64, access: Access) -> Result<(), AccessError> {
+        loop {
+            classic::handle(self, Fault { address, access, is_present: false })?;
+            if self.allows(address, access) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn allows(&self, address: u64, access: Access) -> bool {
+        let _rcu = self.memory().rcu().read();
+        let entry = self.tables.walk(self.memory(), address).map(|leaf| leaf.entry());
+        entry.is_some_and(|entry| entry.is_present() && (entry.is_writable() || !access.is_write()))
     }
 }
 
