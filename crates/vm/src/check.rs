@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! [`invariants`] looks at every space, table, frame and TLB of an instance and names the first invariant that is
-//! broken, with the address. It changes nothing but empties inboxes. Nobody may use the instance meanwhile.
+//! broken, with the address. It changes nothing but empties inboxes and ends what was let go of without a CPU. Nobody may use
+//! the instance meanwhile.
 //!
 //! # What is checked
 //! Numbers are those of the project's list of invariants.
@@ -98,6 +99,7 @@ impl Census {
 /// # Safety
 /// No other thread uses the instance, its spaces or objects meanwhile.
 pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+    vm.end_orphans();
     vm.memory().rcu().flush();
     let mut census = Census::new(vm.memory());
     let mut result = Ok(());

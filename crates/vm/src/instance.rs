@@ -9,8 +9,9 @@ use crate::frames;
 use crate::index::Node;
 use crate::limits::Limits;
 use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, Pool, WriteNotice, ZeroSource};
+use crate::orphans::Orphans;
 use crate::shootdown::Cpus;
-use crate::space::{Space, SpaceRef};
+use crate::space::{Space, SpaceRef, Spaces};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
@@ -19,12 +20,7 @@ use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
-use faultless_sync::{LockStats, RwSemaphore, SpinMutex, lock_class};
-
-lock_class! {
-    /// The lock of an instance's list of spaces.
-    pub(crate) ListLock = "space_list"
-}
+use faultless_sync::{LockStats, RwSemaphore};
 
 /// An instance; everything else borrows from it.
 ///
@@ -45,11 +41,11 @@ pub struct Vm<P: Platform, D: Design<P>> {
     zero_page: Pfn,
     next_space: P::AtomicU64,
     next_root: P::AtomicU64,
-    /// The spaces that exist, linked through themselves.
-    pub(crate) list: SpinMutex<P, Option<NonNull<Space<P, D>>>, ListLock>,
+    list: Spaces<P, D>,
+    orphans: Orphans<P, Space<P, D>>,
 }
 
-// SAFETY: the list's pointers are followed under its lock only; everything else is shared by design.
+// SAFETY: the list's and the orphans' pointers are followed as their files say; everything else is shared by design.
 unsafe impl<P: Platform, D: Design<P>> Sync for Vm<P, D> {}
 // SAFETY: as above.
 unsafe impl<P: Platform, D: Design<P>> Send for Vm<P, D> {}
@@ -84,7 +80,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             zero_page,
             next_space: P::AtomicU64::new(1),
             next_root: P::AtomicU64::new(1),
-            list: SpinMutex::classed(None),
+            list: Spaces::new(),
+            orphans: Orphans::new(),
             memory,
         });
         // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).
@@ -121,6 +118,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     ///
     /// Called as the other calls are; see the crate.
     pub fn flush(&self) {
+        self.end_orphans();
         D::flush(self);
         self.memory.rcu().flush();
     }
@@ -130,11 +128,36 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Called without any lock, outside the design's read sections.
     #[cold]
     pub(crate) fn reclaim_after(&self, refusal: &OutOfFrames) -> bool {
-        let may_help = refusal.cause() == Cause::Exhausted && D::has_deferred(self);
+        let has_waiting = D::has_deferred(self) || !self.orphans.is_empty() || self.objects.has_orphans();
+        let may_help = refusal.cause() == Cause::Exhausted && has_waiting;
         if may_help {
             self.flush();
         }
         may_help
+    }
+
+    /// Runs `act`; if there is no frame and some wait for the design's readers, frees those and runs it again.
+    ///
+    /// Called as [`Vm::reclaim_after`] is.
+    pub(crate) fn try_again<R>(&self, act: impl Fn() -> Result<R, OutOfFrames>) -> Result<R, OutOfFrames> {
+        act().or_else(|cause| if self.reclaim_after(&cause) { act() } else { Err(cause) })
+    }
+
+    /// Ends the spaces and objects whose last reference was dropped without a CPU; the caller has one.
+    pub(crate) fn end_orphans(&self) {
+        // SAFETY: no reference is left to orphans, and each is taken once.
+        self.orphans.take(|space| unsafe { self.end_space(space) });
+        self.objects.end_orphans();
+    }
+
+    /// Returns the spaces whose last reference was dropped without a CPU.
+    pub(crate) fn orphans(&self) -> &Orphans<P, Space<P, D>> {
+        &self.orphans
+    }
+
+    /// Returns the list of spaces.
+    pub(crate) fn list(&self) -> &Spaces<P, D> {
+        &self.list
     }
 
     /// Frees an area at once.
@@ -179,6 +202,14 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     /// Makes an empty address space.
     pub fn create_space(&self, limits: Limits) -> Result<SpaceRef<'_, P, D>, CallError> {
+        let space = self.create_unlisted(limits)?;
+        space.enlist();
+        Ok(space)
+    }
+
+    /// Makes an empty address space that nobody finds before it is listed.
+    pub(crate) fn create_unlisted(&self, limits: Limits) -> Result<SpaceRef<'_, P, D>, CallError> {
+        self.end_orphans();
         // Relaxed: only uniqueness matters.
         let id = self.next_space.fetch_add(1, Ordering::Relaxed);
         match SpaceRef::create(self, &self.spaces, id, limits) {
@@ -191,8 +222,9 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     /// Makes a memory object.
     pub fn create_object(&self, spec: &ObjectSpec) -> Result<ObjectHandle<'_, P>, OutOfFrames> {
+        self.end_orphans();
         // SAFETY: references are held by areas, which end before us, and by handles, which borrow us (I1).
-        let object = unsafe { self.objects.create(spec) }?;
+        let object = self.try_again(|| unsafe { self.objects.create(spec) })?;
         Ok(ObjectHandle { opening: object.next_opening(), object, instance: PhantomData })
     }
 

@@ -7,7 +7,7 @@
 //!
 //! # Rooms, from below
 //! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables
-//! * `object`: what stands behind file and shared mappings
+//! * `object`: what stands behind file and shared mappings; `orphans`: what was let go of without a CPU
 //! * `area`, `index`: ranges of one kind of memory, and the ordered index that RCU readers walk
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
@@ -16,7 +16,7 @@
 //!
 //! # Which calls may be made from where
 //! Every call is made by a thread that owns a CPU slot, outside RCU sections, with interrupts on, and without any lock
-//! of this crate held. Calls may sleep.
+//! of this crate held. Calls may sleep. [`SpaceRef`]s, [`Guest`]s and [`ObjectHandle`]s may be dropped on any thread.
 //!
 //! ```
 //! use faultless_phys::{Memory, Options};
@@ -65,6 +65,7 @@ mod index;
 mod instance;
 mod limits;
 mod object;
+mod orphans;
 pub mod registry;
 mod shootdown;
 mod space;

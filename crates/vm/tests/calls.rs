@@ -175,6 +175,45 @@ for_each_design!(a_move_of_several_areas_goes_on_with_the_tables_that_it_gave_up
     assert_eq!(moved, [0, 0, 0, 4, 4, 4, 4, 4]);
 });
 
+for_each_design!(each_call_that_finds_no_frame_frees_what_waits_and_tries_again, D, {
+    const WAITING_PAGES: u64 = 30;
+    let far = |call: u64| BASE + (call + 1) * (1 << 30);
+    World::<D>::run(2, 4 << 20, |world| {
+        let space = world.space();
+        let spec = ObjectSpec { size_bytes: 1 << 40, ..file(WriteNotice::None) };
+        let object = world.vm.create_object(&spec).expect("room");
+        type Call<'a> = (&'static str, &'a dyn Fn(u64) -> Result<(), CallError>);
+        let calls: [Call<'_>; 7] = [
+            ("MADV_GUARD_INSTALL", &|at| space.madvise(at, PAGE, Advice::GuardInstall)),
+            ("MADV_POPULATE_WRITE", &|at| space.madvise(at, PAGE, Advice::PopulateWrite)),
+            ("punch", &|at| world.vm.punch(&object, at..at + PAGE)),
+            ("read_object", &|at| world.vm.read_object(&object, at, &mut [0])),
+            ("create_object", &|_| world.vm.create_object(&spec).map(drop).map_err(CallError::OutOfFrames)),
+            ("create_space", &|_| world.vm.create_space(Limits::default()).map(drop)),
+            ("fork", &|_| space.fork().map(drop)),
+        ];
+        let mut waiting: Vec<Guest<'_, Native, D>> = Vec::new();
+        for call in 0..calls.len() as u64 {
+            space.mmap(&anonymous(Some(far(call)), PAGE)).expect("room");
+            let guest = Guest::new(&world.space());
+            guest.space().mmap(&anonymous(Some(BASE), WAITING_PAGES * PAGE)).expect("room");
+            (0..WAITING_PAGES).for_each(|page| assert!(guest.store(BASE + page * PAGE, 1).is_ok()));
+            waiting.push(guest);
+        }
+        let hog = hog(world, 0);
+        for (number, (name, call)) in calls.into_iter().enumerate() {
+            let is_refused = (0..2048).any(|page| hog.store(BASE + page * PAGE, 1).is_err());
+            assert!(is_refused, "there are frames left");
+            // A thread without a CPU leaves the space to whoever needs its frames.
+            let last = waiting.pop();
+            std::thread::scope(|scope| drop(scope.spawn(move || drop(last))));
+            assert_eq!(call(far(number as u64)), Ok(()), "{name} reports a shortage although frames wait to be freed");
+        }
+        drop(hog);
+        world.check("when there are frames again");
+    });
+});
+
 for_each_design!(bytes_are_read_and_written_across_pages_and_an_error_says_how_many_were, D, {
     with_world::<D>(|world| {
         let space = world.space();

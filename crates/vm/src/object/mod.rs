@@ -29,7 +29,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
-use faultless_sync::SpinMutex;
+use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
 /// Length of the longest object, in bytes: the largest that a file of Linux has (tmpfs; `loff_t`).
 pub const MAX_OBJECT_BYTES: u64 = i64::MAX as u64;
@@ -96,9 +96,12 @@ pub enum WriteNotice {
 pub struct Object<P: Platform> {
     pub(super) references: P::AtomicU32,
     pub(super) next_in_pool: UnsafeCell<Option<NonNull<Self>>>,
+    pub(super) next_orphan: P::AtomicPtr<Self>,
     size_bytes: P::AtomicU64,
     /// See I3; at most what the size was when the object was made.
     content_bytes: P::AtomicU64,
+    /// Held by who truncates or punches, from the first change to the last; see `removal`.
+    changes: Rwsem<P>,
     /// Numbers removals: a page that was fetched before one is not cached after it.
     removals: SpinMutex<P, u64>,
     openings: P::AtomicU64,
@@ -137,8 +140,10 @@ impl<P: Platform> Object<P> {
         Self {
             references: P::AtomicU32::new(1),
             next_in_pool: UnsafeCell::new(None),
+            next_orphan: P::AtomicPtr::new(core::ptr::null_mut()),
             size_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
             content_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
+            changes: Rwsem::new(),
             removals: SpinMutex::new(0),
             openings: P::AtomicU64::new(0),
             identity: spec.identity,

@@ -8,6 +8,7 @@
 use super::cache::Cache;
 use super::{Object, ObjectSpec};
 use crate::frames;
+use crate::orphans::{Orphan, Orphans};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{Memory, OutOfFrames, Slab};
@@ -24,11 +25,17 @@ pub(crate) struct Pool<P: Platform> {
     memory: Memory<P>,
     slab: Slab<P, Object<P>>,
     first: SpinMutex<P, Option<NonNull<Object<P>>>, PoolLock>,
+    orphans: Orphans<P, Object<P>>,
 }
 
 impl<P: Platform> Pool<P> {
     pub(crate) fn new(memory: &Memory<P>) -> Self {
-        Self { memory: memory.clone(), slab: Slab::new(memory), first: SpinMutex::classed(None) }
+        Self {
+            memory: memory.clone(),
+            slab: Slab::new(memory),
+            first: SpinMutex::classed(None),
+            orphans: Orphans::new(),
+        }
     }
 
     /// Makes an object.
@@ -80,6 +87,25 @@ impl<P: Platform> Pool<P> {
         }
     }
 
+    /// Says whether objects wait for a CPU to be ended: a hint.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Ends the objects whose last reference was dropped without a CPU; the caller has one.
+    pub(crate) fn end_orphans(&self) {
+        self.orphans.take(|object| self.end(object));
+    }
+
+    /// Ends an object whose last reference is gone, now or when somebody has a CPU for it; see `orphans`.
+    fn lose(&self, object: NonNull<Object<P>>) {
+        match P::owned_cpu() {
+            Some(_) => self.end(object),
+            // SAFETY: the caller dropped the last reference.
+            None => unsafe { self.orphans.leave(object) },
+        }
+    }
+
     fn end(&self, object: NonNull<Object<P>>) {
         self.unlink(object);
         // SAFETY: the last reference is gone, but the memory is still ours.
@@ -90,6 +116,12 @@ impl<P: Platform> Pool<P> {
         });
         // SAFETY: as above; the object needs no drop of its own.
         unsafe { self.slab.free(object) };
+    }
+}
+
+impl<P: Platform> Orphan<P> for Object<P> {
+    fn link(&self) -> &P::AtomicPtr<Self> {
+        &self.next_orphan
     }
 }
 
@@ -131,7 +163,7 @@ impl<P: Platform> Drop for ObjectRef<P> {
         // ORDER: AcqRel pairs with the other references' drops: all uses come before the end.
         if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: I1.
-            unsafe { self.pool.as_ref() }.end(self.object);
+            unsafe { self.pool.as_ref() }.lose(self.object);
         }
     }
 }

@@ -35,7 +35,11 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     fn fetch(&self, object: &ObjectHandle<'_, P>, page_index: u64) -> Result<(), CallError> {
-        match object.fill(self.memory(), page_index) {
+        let filled = match object.fill(self.memory(), page_index) {
+            Err(PageError::OutOfFrames(cause)) if self.reclaim_after(&cause) => object.fill(self.memory(), page_index),
+            result => result,
+        };
+        match filled {
             Ok(()) | Err(PageError::Fetch(FetchError::Retry)) => Ok(()),
             Err(error) => Err(refused(error)),
         }

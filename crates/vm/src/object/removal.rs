@@ -1,20 +1,38 @@
 //! Taking pages away from an object: truncation and holes.
 //!
 //! # Guarantee
-//! When [`Vm::truncate`] or [`Vm::punch`] returns, nobody reaches the removed pages: no space maps them, no CPU has a
-//! translation to them, and whoever touches them gets what the object now has there, a bus error or zeros.
+//! When [`Vm::truncate`] or [`Vm::punch`] returns, nobody reaches the removed pages: no space that anybody runs in maps them, no
+//! CPU has a translation to them, and whoever touches them gets what the object now has there, a bus error or zeros. Two
+//! calls about one object have an effect as if one came after the other: what one cut off does not come back by another's
+//! extension, and what was stored behind an extension stays.
 //!
 //! # Invariants
 //! * I1 sizes change, and removals are counted, under the object's `removals` lock; a page that was fetched meanwhile is
 //!   thrown away.
-//! * I2 the object's reference to a removed page is dropped after every space that maps the object was held for writing,
+//! * I2 the object's reference to a removed page is dropped after every listed space that maps the object was held for writing,
 //!   and after a grace period: faults and readers that found the page before hold a reference of their own by then, or
 //!   have ended.
-//! * I3 spaces are visited in the order of their numbers, so that a child forked meanwhile is visited after its parent,
-//!   or has nothing of it.
+//! * I3 spaces are visited in the order of listing, so that a child forked meanwhile is visited after its parent, or has nothing
+//!   of it (`space::spaces`).
+//! * I4 pages leave the cache, and bytes of a cached page are zeroed, by whoever has the object's `changes` lock.
+//!
+//! # Race: two removals of one object (`tests/objects.rs`)
+//! ```text
+//! truncate to 100                       punch of page 0                       fault, read
+//! changes: alone                        changes: waits
+//! size = 100; counts a removal
+//! pages from 1 on leave the cache                                             found one before: holds a reference, or the
+//! each space: unmapped, shot down                                               space's semaphore, or reads inside RCU
+//! grace period; references dropped
+//! zeros bytes from 100 on of page 0                                           found page 0: sees old bytes or zeros
+//! gives changes up                      page 0 leaves the cache, is freed
+//! ```
+//! Forbidden: page 0 is freed while its end is zeroed (I4). Forbidden, with an extension in the second column: it returns before the
+//! pages have left the cache, so that old content shows behind it, or what a program has stored there since is removed.
 //!
 //! # Cost
-//! One look at each area of each space of the instance. No lock is held but the one of the space that is visited.
+//! One look at each area of each space of the instance. Held meanwhile: `changes`, which only others who truncate or punch the
+//! object wait for, and the semaphore of the space that is visited.
 
 use super::{MAX_OBJECT_BYTES, Object, ObjectHandle, cache};
 use crate::addr::{PAGE, is_page_aligned};
@@ -28,6 +46,7 @@ use crate::table::Tables;
 use core::ops::Range;
 use faultless_phys::{Memory, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, InPlace, Ordering, Platform};
+use faultless_sync::RwSemaphore;
 
 impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Makes an object shorter or longer (ftruncate). What is cut off is gone, also from private copies of it; what is
@@ -36,6 +55,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         if size_bytes > MAX_OBJECT_BYTES {
             return Err(CallError::Invalid("longer than the longest object"));
         }
+        let _changes = object.object.changes.write();
         let old = object.object.resize(size_bytes);
         if size_bytes < old {
             let first = size_bytes.next_multiple_of(PAGE);
@@ -58,7 +78,9 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     pub(crate) fn punch_object(&self, object: &Object<P>, bytes: Range<u64>) -> Result<(), CallError> {
         let inside = bytes.start.min(cache::END)..bytes.end.min(cache::END);
-        object.prepare_holes(self.memory(), inside.clone())?;
+        // Before the lock, which nobody holds while he waits for memory: tables that were made stay.
+        self.try_again(|| object.prepare_holes(self.memory(), inside.clone()))?;
+        let _changes = object.changes.write();
         *object.removals.lock() += 1;
         self.remove(object, inside, Removal::Hole);
         Ok(())
@@ -73,11 +95,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             Removal::CutOff => Emptied::Pages,
             Removal::Hole => Emptied::ObjectPages,
         };
-        let mut id = 0;
-        while let Some(space) = self.next_space(id) {
-            id = space.id();
-            space.unmap_object(object, bytes.start / PAGE..bytes.end / PAGE, emptied);
-        }
+        let pages = bytes.start / PAGE..bytes.end / PAGE;
+        self.for_each_space(|space| space.unmap_object(object, pages.clone(), emptied));
         if removed.is_some() {
             self.memory().rcu().synchronize();
         }
@@ -146,7 +165,7 @@ impl<P: Platform> Object<P> {
         list
     }
 
-    /// Fills the last page's bytes behind the end with zeros, if it is in memory.
+    /// Fills the last page's bytes behind the end with zeros, if it is in memory. The caller has `changes`.
     fn zero_tail(&self, memory: &Memory<P>, size_bytes: u64) {
         let used = (size_bytes % PAGE) as usize;
         if used == 0 {
@@ -154,13 +173,24 @@ impl<P: Platform> Object<P> {
         }
         let Some(entry) = self.pages.walk(memory, size_bytes).map(|leaf| leaf.entry()) else { return };
         if entry.holds_frame() {
-            let page = memory.frame(entry.pfn());
-            for offset in used..PAGE as usize {
-                // SAFETY: the object holds the frame; guests access its bytes atomically too.
-                let byte = unsafe { P::AtomicU8::view(page.add(offset)) };
-                // Relaxed: like a program's store.
-                byte.store(0, Ordering::Relaxed);
-            }
+            // SAFETY: the object holds the frame, which does not leave the cache meanwhile (I4).
+            unsafe { zero_from::<P>(memory.frame(entry.pfn()), used) };
         }
+    }
+}
+
+/// Fills a page with zeros from byte `used` on.
+///
+/// # Safety
+/// The page is a frame that somebody holds, and that all access atomically.
+unsafe fn zero_from<P: Platform>(page: *mut u8, used: usize) {
+    let first_word = used.next_multiple_of(8);
+    for offset in used..first_word {
+        // SAFETY: the caller's promise. Relaxed: like a program's store.
+        unsafe { P::AtomicU8::view(page.add(offset)) }.store(0, Ordering::Relaxed);
+    }
+    for offset in (first_word..PAGE as usize).step_by(8) {
+        // SAFETY: the caller's promise, and a multiple of 8. Relaxed: as above.
+        unsafe { P::AtomicU64::view(page.add(offset).cast()) }.store(0, Ordering::Relaxed);
     }
 }

@@ -114,12 +114,13 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Advice::DontNeed
             | Advice::DontNeedLocked
             | Advice::Free
-            | Advice::GuardInstall
             | Advice::GuardRemove
             | Advice::WillNeed
             | Advice::Cold
             | Advice::PageOut
             | Advice::Collapse => self.on_areas(range, advice),
+            // Pages that are guarded already stay so when all is tried again.
+            Advice::GuardInstall => self.try_again(|| self.on_areas(range, advice)),
             Advice::Ignored => {
                 self.vm().events().note(Event::AdviceIgnored, range.start());
                 self.on_areas(range, advice)

@@ -10,6 +10,9 @@
 //! ```
 //! A store through an old translation lands before the shootdown, and so before the call returns.
 //!
+//! The child is not listed before it is complete: nobody finds it, and so its own locks are not taken. Its race with those who
+//! look for copies of a page is in `spaces`.
+//!
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 
 use super::change::{Join, NewArea};
@@ -37,8 +40,10 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 
     fn try_fork(&self) -> Result<Self, CallError> {
-        let child = self.instance().create_space(self.limits)?;
-        self.with_write(|| self.fork_locked(&child)).map(|()| child)
+        let child = self.instance().create_unlisted(self.limits)?;
+        // Listed before the parent's semaphore is given up (I2 of `spaces`).
+        self.with_write(|| self.fork_locked(&child).map(|()| child.enlist()))?;
+        Ok(child)
     }
 
     fn fork_locked(&self, child: &Self) -> Result<(), CallError> {

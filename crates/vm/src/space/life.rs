@@ -8,6 +8,7 @@ use crate::frames;
 use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
+use crate::orphans::Orphan;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
@@ -30,7 +31,7 @@ unsafe impl<P: Platform, D: Design<P>> Send for SpaceRef<'_, P, D> {}
 unsafe impl<P: Platform, D: Design<P>> Sync for SpaceRef<'_, P, D> {}
 
 impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
-    /// Makes an empty space.
+    /// Makes an empty space, which is not listed yet.
     pub(crate) fn create(
         vm: &'vm Vm<P, D>,
         slab: &Slab<P, Space<P, D>>,
@@ -46,8 +47,20 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
         })?;
         // SAFETY: the slab gave us room for a space.
         unsafe { room.write(Space::new(vm, id, limits, tables, resident)) };
-        Space::link(vm, room);
         Ok(Self { space: room, vm: PhantomData })
+    }
+
+    /// Takes a counted reference over.
+    ///
+    /// # Safety
+    /// The reference is the caller's to give, and the space is one of an instance that lives for `'vm`.
+    pub(super) unsafe fn from_raw(space: NonNull<Space<P, D>>) -> Self {
+        Self { space, vm: PhantomData }
+    }
+
+    /// Lists the space, which is complete from now on.
+    pub(crate) fn enlist(&self) {
+        self.vm().list().append(self);
     }
 
     /// Returns the instance, for as long as it lives.
@@ -94,15 +107,45 @@ impl<P: Platform, D: Design<P>> SpaceRef<'_, P, D> {
 impl<P: Platform, D: Design<P>> Drop for SpaceRef<'_, P, D> {
     fn drop(&mut self) {
         if self.put() {
-            let (vm, space) = (self.instance(), self.space);
-            self.end();
-            Space::unlink(vm, space);
-            // SAFETY: the last reference is gone, and the list does not know the space any more.
-            unsafe {
-                core::ptr::drop_in_place(space.as_ptr());
-                vm.space_slab().free(space);
-            }
+            // SAFETY: the last reference is gone.
+            unsafe { self.instance().lose_space(self.space) };
         }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Vm<P, D> {
+    /// Ends a space, now or when somebody has a CPU for it; see `orphans`.
+    ///
+    /// # Safety
+    /// The caller dropped the last reference.
+    unsafe fn lose_space(&self, space: NonNull<Space<P, D>>) {
+        if P::owned_cpu().is_none() {
+            // SAFETY: passed on.
+            return unsafe { self.orphans().leave(space) };
+        }
+        // SAFETY: passed on.
+        unsafe { self.end_space(space) };
+        self.end_orphans();
+    }
+
+    /// Ends a space; see `spaces` for the order.
+    ///
+    /// # Safety
+    /// The last reference is gone, and the caller alone ends the space.
+    pub(crate) unsafe fn end_space(&self, space: NonNull<Space<P, D>>) {
+        self.list().remove(space);
+        // SAFETY: no reference is left, and the list, by which one could come about, does not know the space any more.
+        unsafe {
+            space.as_ref().end();
+            core::ptr::drop_in_place(space.as_ptr());
+            self.space_slab().free(space);
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> Orphan<P> for Space<P, D> {
+    fn link(&self) -> &P::AtomicPtr<Self> {
+        &self.next_orphan
     }
 }
 
@@ -133,41 +176,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             heap_end: P::AtomicU64::new(0),
             resident,
             next_in_list: UnsafeCell::new(None),
-        }
-    }
-
-    /// Takes a reference unless the last one is gone.
-    fn try_reference(&self) -> bool {
-        // Relaxed: the list's lock keeps the space in place, and orders what its users did before.
-        let mut count = self.references.load(Ordering::Relaxed);
-        while count != 0 {
-            match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
-        }
-        false
-    }
-
-    fn link(vm: &Vm<P, D>, space: NonNull<Self>) {
-        let mut first = vm.list.lock();
-        // SAFETY: links are used under the list's lock.
-        unsafe { space.as_ref().next_in_list.get().write(*first) };
-        *first = Some(space);
-    }
-
-    fn unlink(vm: &Vm<P, D>, space: NonNull<Self>) {
-        let mut first = vm.list.lock();
-        let mut place: *mut Option<NonNull<Self>> = &raw mut *first;
-        // SAFETY: links are used under the list's lock, and listed spaces are alive.
-        unsafe {
-            while let Some(listed) = *place {
-                if listed == space {
-                    *place = *space.as_ref().next_in_list.get();
-                    return;
-                }
-                place = listed.as_ref().next_in_list.get();
-            }
+            next_orphan: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
@@ -186,45 +195,6 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             edit.commit();
         }
         self.resident.free(memory);
-    }
-}
-
-impl<P: Platform, D: Design<P>> Vm<P, D> {
-    /// Returns the space with the lowest number above `id`, kept alive; ascending, so that children come after the
-    /// space that they were forked from.
-    pub(crate) fn next_space(&self, mut id: SpaceId) -> Option<SpaceRef<'_, P, D>> {
-        loop {
-            let mut lowest: Option<SpaceId> = None;
-            self.for_each_space(|space| {
-                if space.id > id {
-                    lowest = Some(lowest.map_or(space.id, |lowest| lowest.min(space.id)));
-                }
-            });
-            id = lowest?;
-            let mut found = None;
-            self.for_each_space(|space| {
-                if space.id == id && space.try_reference() {
-                    found = Some(SpaceRef { space: NonNull::from(space), vm: PhantomData });
-                }
-            });
-            // One that is ending is passed over.
-            if found.is_some() {
-                return found;
-            }
-        }
-    }
-
-    /// Visits the spaces that exist; none is made or ended meanwhile.
-    pub fn for_each_space(&self, mut visit: impl FnMut(&Space<P, D>)) {
-        let first = self.list.lock();
-        let mut next = *first;
-        while let Some(space) = next {
-            // SAFETY: listed spaces are alive, and the list is locked.
-            let space = unsafe { space.as_ref() };
-            visit(space);
-            // SAFETY: as above.
-            next = unsafe { *space.next_in_list.get() };
-        }
     }
 }
 

@@ -6,11 +6,12 @@
 //! CPU has a translation stronger than the page tables.
 //!
 //! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
-//! 1. the space's semaphore (parent before child in fork)
+//! 0. an object's `changes`, which truncations and holes of the object hold
+//! 1. the space's semaphore; nobody holds two
 //! 2. areas' locks (`vma-lock`): only a writer waits for one; its readers take 4 and 5 only
 //! 3. the design's index lock
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
-//! 5. inboxes, the frame source's locks
+//! 5. inboxes, the list of spaces, the frame source's locks
 //!
 //! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. One who only tries waits
 //! for nobody: an attempt that is given up tries the semaphore under the index lock.
@@ -29,7 +30,7 @@
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
 //! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`,
 //! `stack`, `truncate` and `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and
-//! ends spaces.
+//! ends spaces, `spaces` lists them.
 
 mod advise;
 mod ask;
@@ -49,6 +50,7 @@ mod remap;
 mod removal;
 mod root;
 mod seal;
+mod spaces;
 mod stack;
 mod truncate;
 mod zap;
@@ -60,6 +62,7 @@ pub use list::{AreaLine, AreaList};
 pub use lock::{LockAll, PageLock};
 pub use map::{Backing, MapRequest, Placement, Populate};
 pub use remap::{RemapPlacement, RemapRequest};
+pub(crate) use spaces::Spaces;
 pub(crate) use zap::Emptied;
 
 use crate::addr::PageRange;
@@ -111,10 +114,11 @@ pub struct Space<P: Platform, D: Design<P>> {
     /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
     static_data_bytes: P::AtomicU64,
     resident: life::Resident<P>,
-    next_in_list: UnsafeCell<Option<NonNull<Self>>>,
+    next_in_list: UnsafeCell<spaces::Link<P, D>>,
+    next_orphan: P::AtomicPtr<Self>,
 }
 
-// SAFETY: shared by design; `next_in_list` is used under the instance's list lock.
+// SAFETY: shared by design; `next_in_list` is used under the lock of the instance's list.
 unsafe impl<P: Platform, D: Design<P>> Sync for Space<P, D> {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl<P: Platform, D: Design<P>> Send for Space<P, D> {}
