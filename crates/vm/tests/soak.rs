@@ -5,6 +5,9 @@
 //! * A counter page, which it alone writes, upwards: a child forked by anybody sees a value between the one before and
 //!   the one after the fork, and the parent never goes back (bug fb49c455323f).
 //! * A region that all threads map, unmap and write: a load sees 0 or a value that names its page.
+//! * An object that all threads truncate, extend, punch, read, store to, and map into children that live until the round's
+//!   invariants are checked: what was cut off never comes back, and a thread's own word holds what it stored last, or zeros if
+//!   anybody has begun to remove something since. Each round has a new object; its source asks to be asked again, and fails.
 //!
 //! `FAULTLESS_SOAK_SECONDS` sets the time for each design (2 by default); `FAULTLESS_SEED` the seed. A failure prints it.
 
@@ -12,11 +15,13 @@ mod world;
 
 use faultless_phys::Kind;
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::{Processor, Threads};
+use faultless_platform::{PAGE_BYTES, Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, CallError, Event, Guest, PAGE, RemapPlacement, RemapRequest, SpaceRef,
+    AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, MapRequest, ObjectHandle, ObjectSpec,
+    PAGE, PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, WriteNotice,
 };
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use world::{RW, Tested, World, anonymous};
 
@@ -29,6 +34,11 @@ const OWN_BASE: u64 = 0x10_0000_0000;
 const SHARED_BASE: u64 = 0x20_0000_0000 - 8 * PAGE;
 const SHARED_PAGES: u64 = 16;
 const COUNTERS: u64 = 0x30_0000_0000;
+const FILE_SHARED: u64 = 0x40_0000_0000;
+const FILE_PRIVATE: u64 = 0x50_0000_0000;
+const FILE_PAGES: u64 = 8;
+/// Word of a page that the source gives.
+const CONTENT: u64 = 0x4242_4242_4242_4242;
 const MARK: u64 = 0xfa17_0000_0000_0000;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -54,7 +64,69 @@ struct Page {
     value: u64,
 }
 
-struct Worker<'a, D: Tested> {
+/// Content that is zero nowhere, now and then at the second attempt, and never for the last page.
+struct Content;
+
+impl PageSource for Content {
+    fn fetch(&self, _: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+        static NR_FETCHES: AtomicU64 = AtomicU64::new(0);
+        match NR_FETCHES.fetch_add(1, Ordering::Relaxed) % 3 {
+            0 => Err(FetchError::Retry),
+            _ if page_index == FILE_PAGES - 1 => Err(FetchError::Failed),
+            _ => {
+                page.fill(CONTENT as u8);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The round's object, and what is known of it.
+struct File<'vm> {
+    object: ObjectHandle<'vm, Native>,
+    /// Pages of which a removal is over.
+    is_cut: [AtomicBool; FILE_PAGES as usize],
+    /// Removals that have begun.
+    nr_removals: AtomicU64,
+}
+
+impl<'vm> File<'vm> {
+    /// Makes an object and maps it in place of the last one.
+    fn new<D: Tested>(world: &'vm World<D>, space: &SpaceRef<'_, Native, D>) -> Self {
+        let spec = ObjectSpec {
+            identity: 1,
+            size_bytes: FILE_PAGES * PAGE,
+            source: &Content,
+            write_notice: WriteNotice::Fault,
+        };
+        let object = world.vm.create_object(&spec).expect("room for an object");
+        for (at, kind) in [(FILE_SHARED, AreaFlags::SHARED), (FILE_PRIVATE, AreaFlags::empty())] {
+            let request = MapRequest {
+                placement: Placement::Fixed(at),
+                len_bytes: FILE_PAGES * PAGE,
+                flags: RW | kind,
+                backing: Backing::Object(&object, 0),
+                populate: Populate::OnFault,
+            };
+            space.mmap(&request).expect("room for a mapping");
+        }
+        Self { object, is_cut: Default::default(), nr_removals: AtomicU64::new(0) }
+    }
+
+    fn note_cut(&self, pages: std::ops::Range<u64>) {
+        pages.for_each(|page| self.is_cut[page as usize].store(true, Ordering::SeqCst));
+    }
+}
+
+/// What a thread knows of its word of a page of the object: its value, and the removals that had begun before it was so.
+type Known = Option<(u64, u64)>;
+
+struct Worker<'a, 'vm, D: Tested> {
+    world: &'a World<D>,
+    file: &'a RwLock<File<'vm>>,
+    words: [Known; FILE_PAGES as usize],
+    /// A child that is there when the round's invariants are checked.
+    child: Option<SpaceRef<'a, Native, D>>,
     thread: u64,
     random: Random,
     space: &'a SpaceRef<'a, Native, D>,
@@ -64,11 +136,20 @@ struct Worker<'a, D: Tested> {
     next_value: u64,
 }
 
-impl<'a, D: Tested> Worker<'a, D> {
-    fn new(thread: usize, seed: u64, space: &'a SpaceRef<'a, Native, D>, counters: &'a [AtomicU64]) -> Self {
+impl<'a, 'vm, D: Tested> Worker<'a, 'vm, D> {
+    fn new(
+        thread: usize,
+        seed: u64,
+        world: &'a World<D>,
+        file: &'a RwLock<File<'vm>>,
+        space: &'a SpaceRef<'a, Native, D>,
+        counters: &'a [AtomicU64],
+    ) -> Self {
         let random = Random((seed ^ (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1);
         let pages = vec![Page { rights: None, value: 0 }; OWN_PAGES as usize];
-        Self { thread: thread as u64, random, space, guest: Guest::new(space), counters, pages, next_value: 1 }
+        let (guest, words, child) = (Guest::new(space), Default::default(), None);
+        let thread = thread as u64;
+        Self { world, file, words, child, thread, random, space, guest, counters, pages, next_value: 1 }
     }
 
     /// The region ends in the middle of a table and begins in the one before.
@@ -82,7 +163,7 @@ impl<'a, D: Tested> Worker<'a, D> {
     }
 
     fn step(&mut self) {
-        match self.random.below(100) {
+        match self.random.below(125) {
             0..=29 => self.store(),
             30..=49 => self.load(),
             50..=59 => self.map(),
@@ -92,7 +173,9 @@ impl<'a, D: Tested> Worker<'a, D> {
             79..=82 => self.remap(),
             83..=84 => self.fork(),
             85..=89 => self.count_up(),
-            _ => self.touch_shared(),
+            90..=99 => self.touch_shared(),
+            100..=101 => self.visit_all(),
+            _ => self.use_file(),
         }
     }
 
@@ -236,6 +319,92 @@ impl<'a, D: Tested> Worker<'a, D> {
     }
 }
 
+impl<D: Tested> Worker<'_, '_, D> {
+    /// Looks at all spaces that there are, whoever made them.
+    fn visit_all(&self) {
+        self.world.vm.for_each_space(|space| {
+            let mut has_counters = false;
+            space.for_each_area(|area| has_counters |= area.start == COUNTERS);
+            assert!(has_counters, "a space that is not whole is listed");
+        });
+    }
+
+    fn use_file(&mut self) {
+        let file = self.file.read().expect("no panic");
+        let page = self.random.below(FILE_PAGES);
+        match self.random.below(24) {
+            0..=4 => self.remove(&file, page),
+            5 => self.child = Some(self.space.fork().expect("room for a child")),
+            // Private copies may go, and nobody else looks at them.
+            6..=7 => drop(self.guest.store(FILE_PRIVATE + page * PAGE, MARK)),
+            8..=9 => drop(self.guest.load(FILE_PRIVATE + page * PAGE)),
+            10..=14 => self.store_to_file(&file, page),
+            15..=19 => self.load_from_file(&file, page),
+            _ => self.read_file(&file, page),
+        }
+    }
+
+    /// Truncates, extends or punches.
+    fn remove(&mut self, file: &File<'_>, page: u64) {
+        // An extension removes, too, if another has made the object longer meanwhile.
+        file.nr_removals.fetch_add(1, Ordering::SeqCst);
+        match self.random.below(5) {
+            0..=1 => {
+                let size = page * PAGE + 8 * self.random.below(2 * NR_THREADS as u64);
+                self.world.vm.truncate(&file.object, size).expect("a length");
+                file.note_cut(size.div_ceil(PAGE)..FILE_PAGES);
+            }
+            2..=3 => {
+                let size = FILE_PAGES * PAGE - self.random.below(2);
+                self.world.vm.truncate(&file.object, size).expect("a length");
+            }
+            _ => {
+                let pages = page..page + 1 + self.random.below((FILE_PAGES - page).min(3));
+                self.world.vm.punch(&file.object, pages.start * PAGE..pages.end * PAGE).expect("whole pages");
+                file.note_cut(pages);
+            }
+        }
+    }
+
+    fn store_to_file(&mut self, file: &File<'_>, page: u64) {
+        let before = file.nr_removals.load(Ordering::SeqCst);
+        let value = MARK | self.thread << 40 | self.next_value;
+        self.next_value += 1;
+        match self.guest.store(FILE_SHARED + page * PAGE + 8 * self.thread, value) {
+            Ok(_) => self.words[page as usize] = Some((value, before)),
+            Err(error) => assert!(matches!(error, AccessError::NoPage { .. }), "{error}"),
+        }
+    }
+
+    fn load_from_file(&mut self, file: &File<'_>, page: u64) {
+        let before = file.nr_removals.load(Ordering::SeqCst);
+        let is_cut = file.is_cut[page as usize].load(Ordering::SeqCst);
+        let value = match self.guest.load(FILE_SHARED + page * PAGE + 8 * self.thread) {
+            Ok((value, _)) => value,
+            Err(error) => return assert!(matches!(error, AccessError::NoPage { .. }), "{error}"),
+        };
+        let since = file.nr_removals.load(Ordering::SeqCst);
+        let known = &mut self.words[page as usize];
+        assert!(may_be(value, *known, since, is_cut), "page {page} holds {value:#x}, known was {known:x?}");
+        *known = Some(if value == 0 { (0, before) } else { known.unwrap_or((value, 0)) });
+    }
+
+    /// Reads without a mapping. While a removal is under way, a mapping may show what a read does not find any more.
+    fn read_file(&mut self, file: &File<'_>, page: u64) {
+        let is_cut = file.is_cut[page as usize].load(Ordering::SeqCst);
+        let mut word = [0];
+        let is_read = self.world.vm.read_object(&file.object, page * PAGE + 8 * self.thread, &mut word).is_ok();
+        assert!(!(is_read && is_cut && word[0] == CONTENT), "page {page} holds what was cut off");
+    }
+}
+
+/// Says whether a thread may find `value` in its word of the object.
+fn may_be(value: u64, known: Known, nr_removals: u64, is_cut: bool) -> bool {
+    let (last, before) = known.unwrap_or((CONTENT, 0));
+    let is_old_content = value == CONTENT && is_cut;
+    value == last && !is_old_content || value == 0 && nr_removals != before
+}
+
 /// Runs rounds until the time is over; returns the number of operations.
 fn soak<D: Tested>() {
     let seed = setting("FAULTLESS_SEED", 1);
@@ -248,23 +417,27 @@ fn soak<D: Tested>() {
     machine.attach(|| {
         let space = world.space();
         space.mmap(&anonymous(Some(COUNTERS), NR_THREADS as u64 * PAGE)).expect("room");
+        let file = RwLock::new(File::new(&world, &space));
         let barrier = Barrier::<Native>::new(NR_THREADS as u32);
         let is_over = AtomicBool::new(false);
         Native::leave();
         Native::run(&machine, NR_THREADS, &|thread| {
             Native::enter();
-            let mut worker = Worker::new(thread, seed, &space, &counters);
+            let mut worker = Worker::new(thread, seed, &world, &file, &space, &counters);
             while !is_over.load(Ordering::SeqCst) {
                 (0..OPS_PER_ROUND).for_each(|_| worker.step());
                 if barrier.wait() {
                     world.check("invariants at the end of a round");
                     is_over.store(std::time::Instant::now() >= end, Ordering::SeqCst);
+                    *file.write().expect("no panic") = File::new(&world, &space);
                 }
                 barrier.wait();
+                worker.words = Default::default();
             }
         });
         Native::enter();
-        drop(space);
+        drop((space, file));
+        world.vm.flush();
         world.check("invariants at the end");
         let audit = world.vm.memory().audit();
         assert_eq!(audit.nr_of(Kind::Anonymous) + audit.nr_of(Kind::Table), 0, "frames were lost: {audit}");
