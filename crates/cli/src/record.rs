@@ -1,4 +1,4 @@
-//! `faultless record`: runs a program and records it.
+//! `faultless record`: runs a program and records it, or joins running processes and records these.
 //!
 //! # Guarantee
 //! The exit code is the program's own (128 and the signal if one ended it); 127 if it does not exist, 126 if it may not
@@ -7,12 +7,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use faultless_linux::{Arguments, ModeChoice, Options, Recording, record};
+use faultless_linux::{
+    Arguments, Joining, Kin, ModeChoice, Options, RecordError, Recording, SnapshotMode, attach, record,
+};
 use faultless_trace::{HugePages, Missing, Mode, Pace};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::duration;
 use crate::message::{Color, Failure, Tone, say};
 use crate::size;
 
@@ -22,6 +26,9 @@ use crate::size;
   faultless record -- gcc -O2 -c any.c
   faultless record -o sort.trace sort --parallel=2 big.txt
   faultless record -o - make -s | ssh host 'cat > make.trace'
+  faultless record -p 1234 --duration 10s -o server.trace
+  faultless record -p $(pgrep -d, nginx) --max-size 1G
+  faultless record -p 1234 --children --snapshot frozen -- redis-benchmark -q
 
 Root sees everything. Other users get what kernel.perf_event_paranoid=2 permits: page faults with guessed rights, and \
 the mappings; the trace names what is missing.
@@ -37,6 +44,11 @@ event, is made of them when the program ends, and they go. If the recorder is ki
 The recording ends with the program's first process. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, \
 ends it too: the program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until \
 then.
+
+With -p, processes are recorded that run already: what stands in their memory is read while they run, and the trace \
+begins there. They are not changed, and get no signal unless --snapshot frozen is to stop them for that. Their threads, and the processes that they make, \
+are recorded too. The recording ends when its time is over, when the processes have ended, or with Ctrl-C; the exit \
+code is 0 then.
 
 The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may not \
 run; 1 if it could not be recorded.")]
@@ -66,8 +78,29 @@ pub struct RecordArgs {
     #[arg(long)]
     redact: bool,
 
-    /// The program and its arguments; from the program's name on nothing is an option of record.
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    /// Record these running processes instead of starting a program.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "thp")]
+    pid: Vec<i32>,
+
+    /// Record the running processes that descend from these, too.
+    #[arg(long, requires = "pid")]
+    children: bool,
+
+    /// Read what stands in their memory while they run, or while they stand still.
+    #[arg(long, value_enum, requires = "pid", default_value_t = Look::Live)]
+    snapshot: Look,
+
+    /// Record so long: 300ms, 10s, 2m.
+    #[arg(long, value_name = "TIME", requires = "pid", value_parser = duration::parse)]
+    duration: Option<u64>,
+
+    /// Stop when the raw records, of about 72 bytes a fault, have grown to this: 500M, 2G.
+    #[arg(long, value_name = "SIZE", requires = "pid", value_parser = size::parse)]
+    max_size: Option<usize>,
+
+    /// The program and its arguments; from the program's name on nothing is an option of record. With -p, a program to run
+    /// meanwhile, with which the recording ends.
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -92,6 +125,24 @@ impl Watch {
     }
 }
 
+/// How memory is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Look {
+    /// While the processes run.
+    Live,
+    /// While they stand still, stopped by SIGSTOP; says for how long.
+    Frozen,
+}
+
+impl Look {
+    fn mode(self) -> SnapshotMode {
+        match self {
+            Look::Live => SnapshotMode::Live,
+            Look::Frozen => SnapshotMode::Frozen,
+        }
+    }
+}
+
 /// Runs the subcommand.
 pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
     let options = Options {
@@ -103,12 +154,29 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
         arguments: if args.redact { Arguments::LeftOut } else { Arguments::Kept },
     };
     let bar = progress_bar();
-    let result = record(&options, &args.command, &|thousandths| show(&bar, thousandths));
+    let result = run_or_join(args, &options, &|thousandths| show(&bar, thousandths));
     bar.finish_and_clear();
     let recording = result.map_err(|error| Failure::Failed(error.to_string(), error.exit_code()))?;
     summarize(&args.output, &recording);
     warn(args, &recording, color);
-    Ok(ExitCode::from(recording.exit_code()))
+    let is_joined = !args.pid.is_empty();
+    let code = if is_joined { recording.exit_code_joined() } else { recording.exit_code() };
+    Ok(ExitCode::from(code))
+}
+
+fn run_or_join(args: &RecordArgs, options: &Options, progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
+    if args.pid.is_empty() {
+        return record(options, &args.command, progress);
+    }
+    let joining = Joining {
+        pids: args.pid.clone(),
+        duration: args.duration.map(Duration::from_nanos),
+        raw_bytes_most: args.max_size.map(|bytes| bytes as u64),
+        kin: if args.children { Kin::Running } else { Kin::Later },
+        snapshot: args.snapshot.mode(),
+        command: args.command.clone(),
+    };
+    attach(options, &joining, progress)
 }
 
 /// Returns a bar that is shown only on a terminal, and only once there is work to show.
@@ -142,6 +210,9 @@ pub fn summarize(output: &Path, recording: &Recording) {
     if header.pace == Pace::Stored {
         eprintln!("  pace      {} switches, {} wakes", tally.switches, tally.wakes);
     }
+    if let Some(frozen) = recording.frozen {
+        eprintln!("  stood     {:.1} ms, while what was in memory was read", frozen.as_secs_f64() * 1e3);
+    }
     let each = recording.bytes as f64 / tally.events.max(1) as f64;
     eprintln!("  lost      {}", header.lost);
     eprintln!("  size      {}, {each:.2} bytes an event", size::human(recording.bytes));
@@ -172,7 +243,7 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
         let why = recording.refusal.iter().map(|refusal| format!(" (watching tracepoints: {refusal}; run as root)"));
         warnings.push(format!("the trace lacks {}{}", names.join(", "), why.collect::<String>()));
     }
-    if recording.still_running > 0 {
+    if recording.still_running > 0 && args.pid.is_empty() {
         warnings.push(format!("{} threads still ran when the recording ended", recording.still_running));
     }
     if let Some(signal) = recording.interrupted_by {

@@ -172,7 +172,7 @@ fn trace(nr_events: u64) -> Trace {
     Trace {
         header,
         threads: vec![Thread { pid: 42, tid: 42, name: "prog".into() }],
-        files: Vec::new(),
         events: (0..nr_events).map(event).collect(),
+        ..Trace::default()
     }
 }

@@ -110,6 +110,8 @@ pub struct Checks {
     pub classified: [u64; Class::ALL.len()],
     /// Results taken from the recording, of all passes.
     pub imposed: Vec<(&'static str, u64)>,
+    /// Events of one pass that its beginning holds already, where running processes were joined.
+    pub applied: u64,
     /// Events that were not executed, of all passes.
     pub skipped: Vec<(&'static str, u64)>,
     /// Records that the recording lost.
@@ -289,6 +291,7 @@ fn conclude(arms: Vec<ArmResult>, plan: Plan, memory_bytes: usize) -> Outcome {
         faults_replayed: arms.first().and_then(|arm| arm.passes.first()).map_or(0, |pass| pass.tally.faulted),
         strict: totals.strict,
         imposed: totals.imposed.iter().map(|(reason, count)| (reason.name(), count * passes)).collect(),
+        applied: totals.applied,
         skipped: totals.skipped.iter().map(|(&kind, count)| (kind, count * passes)).collect(),
         lost: totals.lost,
         passes,

@@ -9,9 +9,11 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 
-use faultless_trace::{Event, Header, Missing, WriteError, Writer};
+use faultless_trace::{Event, Header, HugePages, Missing, WriteError, Writer};
 
+use crate::company::Company;
 use crate::error::RecordError;
+use crate::host;
 use crate::merge::Merge;
 use crate::spool::Spool;
 use crate::story::{Cast, Scene, Sink, Story};
@@ -23,6 +25,8 @@ pub(crate) struct Material<'a> {
     pub(crate) spool: &'a mut Spool,
     pub(crate) decoder: &'a Decoder,
     pub(crate) scene: Scene,
+    /// The running processes that were joined, if the story begins with such.
+    pub(crate) company: Option<&'a Company>,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
     /// Later records are left out: some of that time are not there.
@@ -43,10 +47,13 @@ pub(crate) struct Converted {
 pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &File) -> Result<Converted, RecordError> {
     let mut tally = Tally::default();
     let cast = tell(material, 0, &mut |event| tally.count(&event))?;
-    if tally.events == 0 {
+    if tally.events == 0 && material.company.is_none() {
         return Err(RecordError::NothingSeen);
     }
     header.lost = material.lost.max(cast.lost);
+    if cast.has_huge_advice && material.company.is_some() && host::advises_huge_pages() {
+        header.huge_pages = HugePages::AsSystem;
+    }
     if cast.has_foreign_calls {
         header.missing.push(Missing::ForeignCalls);
     }
@@ -64,7 +71,8 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
 }
 
 fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) -> Result<u64, RecordError> {
-    let mut writer = Writer::new(BufWriter::new(out), header, &cast.threads, &cast.files)?;
+    let out = BufWriter::new(out);
+    let mut writer = Writer::joining(out, header, &cast.threads, &cast.files, &cast.snapshot)?;
     let mut result: Result<(), WriteError> = Ok(());
     let mut push = |event: Event| {
         if result.is_ok() {
@@ -87,7 +95,10 @@ fn write_again(material: &mut Material<'_>, header: &Header, cast: &Cast, mut ou
 fn tell(material: &mut Material<'_>, done: u64, sink: Sink<'_>) -> Result<Cast, RecordError> {
     let files = material.spool.rewind().map_err(RecordError::Spool)?;
     let mut merge = Merge::new(files, material.decoder).map_err(RecordError::Spool)?;
-    let mut story = Story::new(material.scene);
+    let mut story = match material.company {
+        None => Story::new(material.scene),
+        Some(company) => Story::joining(material.scene, company),
+    };
     let total_bytes = material.spool.bytes().max(1);
     let (mut bytes, mut told) = (0, done);
     while let Some(record) = merge.next().map_err(RecordError::Spool)? {

@@ -9,6 +9,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crate::costs::now_ns;
@@ -30,6 +32,7 @@ const RECORD_BYTES: usize = 64 << 10;
 /// A running drain.
 pub(crate) struct Drain {
     stop: OwnedFd,
+    raw_bytes: Arc<AtomicU64>,
     thread: JoinHandle<Drained>,
 }
 
@@ -50,8 +53,15 @@ impl Drain {
         check(raw)?;
         // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
         let stop = unsafe { OwnedFd::from_raw_fd(raw) };
-        let thread = thread::Builder::new().name("drain".into()).spawn(move || run(session, spool, raw))?;
-        Ok(Self { stop, thread })
+        let raw_bytes = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&raw_bytes);
+        let thread = thread::Builder::new().name("drain".into()).spawn(move || run(session, spool, raw, &counted))?;
+        Ok(Self { stop, raw_bytes, thread })
+    }
+
+    /// Returns how many bytes of records have been put aside.
+    pub(crate) fn raw_bytes(&self) -> &AtomicU64 {
+        &self.raw_bytes
     }
 
     /// Stops the recording and empties the rings for the last time.
@@ -67,13 +77,15 @@ impl Drain {
     }
 }
 
-fn run(mut session: Session, spool: Spool, stop: i32) -> Drained {
+fn run(mut session: Session, spool: Spool, stop: i32, raw_bytes: &AtomicU64) -> Drained {
     // SAFETY: the call takes integers only; it may be refused, which does no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) };
     let mut drained = Drained { spool, lost: 0, failure: None };
     let mut polls = poll_set(&session, stop);
     while !is_stopped(&mut polls) {
         look(&mut session, &mut drained);
+        // Relaxed: whoever looks at the figure reads nothing else through it.
+        raw_bytes.store(drained.spool.bytes(), Ordering::Relaxed);
     }
     if let Err(error) = session.disable() {
         drained.failure.get_or_insert(error);

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use faultless_trace::WriteError;
 
+use crate::target::Unjoinable;
+
 /// Why a program could not be recorded.
 #[derive(Debug)]
 pub enum RecordError {
@@ -63,6 +65,13 @@ pub enum RecordError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// A running process could not be joined.
+    Target {
+        /// Which.
+        pid: i32,
+        /// Why.
+        why: Unjoinable,
+    },
     /// The trace could not be written.
     Write(WriteError),
     /// The program was never seen to start.
@@ -113,6 +122,7 @@ impl fmt::Display for RecordError {
                 folder.display()
             ),
             Self::System { what, error } => write!(f, "{what} failed: {error}"),
+            Self::Target { pid, why } => write!(f, "cannot record process {pid}: {why}"),
             Self::Write(error) => write!(f, "{error}"),
             Self::NothingSeen => write!(f, "the kernel showed nothing of the program; is it a 64-bit x86 Linux?"),
         }

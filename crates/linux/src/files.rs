@@ -1,13 +1,15 @@
 //! The files behind mappings, each once.
 //!
 //! # Guarantee
-//! Two mappings get the same index exactly if device, inode and generation are the same.
+//! Two mappings get the same index exactly if device, inode and generation are the same, as far as the kernel tells them.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use faultless_trace::{File, FileIndex};
+use faultless_trace::{Area, File, FileIndex};
+
+use crate::smaps::Listed;
 
 /// What makes a file itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +24,8 @@ pub(crate) struct Identity {
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
     places: HashMap<Identity, FileIndex>,
+    /// Files met in a list that does not tell generations, until a mapping tells.
+    listed: HashMap<(u32, u32, u64), FileIndex>,
     files: Vec<File>,
 }
 
@@ -32,16 +36,36 @@ impl FileTable {
             return None;
         }
         let next = self.files.len() as FileIndex;
-        let place = *self.places.entry(identity).or_insert(next);
+        let device_and_inode = (identity.major, identity.minor, identity.inode);
+        let listed = &mut self.listed;
+        let place = *self.places.entry(identity).or_insert_with(|| listed.remove(&device_and_inode).unwrap_or(next));
         if place == next {
             self.files.push(described(identity, path));
         }
         Some(place)
     }
 
+    /// Returns the index of a file that a list of areas names, which tells no generation: the one of the first mapping of
+    /// that inode which comes later is taken for its own.
+    pub(crate) fn index_of_listed(&mut self, area: &Listed, size_bytes: Option<u64>) -> Option<FileIndex> {
+        // What is mapped privately from /dev/zero is memory like any other.
+        let is_zeros = area.path == "/dev/zero" && area.flags & Area::SHARED == 0;
+        if area.inode == 0 || is_zeros {
+            return None;
+        }
+        let Listed { major, minor, inode, ref path, .. } = *area;
+        let next = self.files.len() as FileIndex;
+        let place = *self.listed.entry((major, minor, inode)).or_insert(next);
+        if place == next {
+            let identity = Identity { major, minor, inode, generation: 0 };
+            self.files.push(File { size_bytes, ..described(identity, path) });
+        }
+        Some(place)
+    }
+
     /// Returns the table, with the sizes that the files have now.
     pub(crate) fn into_files(mut self) -> Vec<File> {
-        self.files.iter_mut().for_each(|file| file.size_bytes = size_of_file(file));
+        self.files.iter_mut().for_each(|file| file.size_bytes = size_of_file(file).or(file.size_bytes));
         self.files
     }
 }

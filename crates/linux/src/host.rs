@@ -31,6 +31,20 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
+/// Returns whether programs get huge pages where they ask for them.
+pub(crate) fn advises_huge_pages() -> bool {
+    huge_pages().is_some_and(|setting| !setting.contains("[never]"))
+}
+
+/// Returns whether programs get huge pages without asking.
+pub(crate) fn gives_huge_pages() -> bool {
+    huge_pages().is_some_and(|setting| setting.contains("[always]"))
+}
+
+fn huge_pages() -> Option<String> {
+    line("/sys/kernel/mm/transparent_hugepage/enabled")
+}
+
 /// Returns `kernel.perf_event_paranoid`.
 pub(crate) fn paranoid() -> Option<i64> {
     line("/proc/sys/kernel/perf_event_paranoid")?.parse().ok()

@@ -1,23 +1,29 @@
 //! All of Faultless that talks to the host's kernel: the recorder, and the host's address space.
 //!
 //! # Guarantee
-//! What [`record()`] hands back was seen by the kernel in the program that it started; where the kernel could not show
+//! What [`record()`] hands back was seen by the kernel in the program that it started, and what [`attach()`] hands back, in
+//! the processes that it joined; where the kernel could not show
 //! everything, the trace names what is missing and how much was lost.
 
 #![deny(clippy::unwrap_used)]
 
+mod attach;
 mod child;
+mod company;
 mod convert;
 mod costs;
 pub mod counters;
 mod drain;
 mod error;
 mod files;
+mod freeze;
 mod host;
+mod joining;
 mod merge;
 mod numbers;
 pub mod oracle;
 pub mod output;
+mod pagemap;
 mod perf;
 mod raw;
 mod record;
@@ -26,14 +32,19 @@ mod rights;
 mod ring;
 mod session;
 mod signals;
+mod smaps;
+mod snapshot;
 pub mod space;
 mod spool;
 mod story;
 mod tally;
+mod target;
 mod tracefs;
 mod wire;
 
+pub use attach::{Joining, SnapshotMode, attach};
 pub use error::RecordError;
 pub use record::{Arguments, ModeChoice, Options, Recording, record};
 pub use recover::recover;
 pub use tally::Tally;
+pub use target::{Kin, Unjoinable};

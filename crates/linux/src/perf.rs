@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use faultless_trace::Pace;
 use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::ioctls;
 
@@ -16,6 +17,8 @@ use perf_event_open_sys::ioctls;
 pub(crate) enum Watch {
     /// Nothing itself; it owns the ring and carries mappings, names, forks, exits and, with `switches`, the scheduler.
     Leader(Switches),
+    /// Nothing at all: it owns a ring into which others are redirected.
+    Nothing,
     /// A tracepoint.
     Tracepoint(u16),
     /// Page faults, as the software event that needs no privilege.
@@ -29,6 +32,16 @@ pub(crate) enum Switches {
     Recorded,
     /// It does not.
     Unrecorded,
+}
+
+impl Switches {
+    /// Returns whether such a pace needs them.
+    pub(crate) fn of(pace: Pace) -> Self {
+        match pace {
+            Pace::Stored => Self::Recorded,
+            Pace::Absent => Self::Unrecorded,
+        }
+    }
 }
 
 /// Whether events may look into the kernel.
@@ -47,6 +60,8 @@ pub(crate) enum Begin {
     AtExec,
     /// When [`Event::enable`] is called.
     WhenEnabled,
+    /// When [`Event::enable`] is called, in a process that runs already; each record carries its event's number.
+    Joining,
 }
 
 /// An open event.
@@ -122,6 +137,14 @@ impl Event {
         if got == size_of_val(&counts) as isize { counts[1] } else { 0 }
     }
 
+    /// Returns the number that the records carry of this event and of those that children inherit from it.
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        let mut id = 0;
+        // SAFETY: the kernel writes the number into the integer.
+        check(unsafe { ioctls::ID(self.raw(), &mut id) })?;
+        Ok(id)
+    }
+
     /// Returns the descriptor's number.
     pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
@@ -141,7 +164,11 @@ fn attributes(watch: Watch, reach: Reach, begin: Begin, wakeup_bytes: u32) -> sy
     attr.set_exclude_hv(u64::from(reach == Reach::UserOnly));
     attr.sample_type = u64::from(sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME);
     attr.__bindgen_anon_1.sample_period = 1;
+    if begin == Begin::Joining {
+        attr.sample_type |= u64::from(sys::PERF_SAMPLE_IDENTIFIER);
+    }
     match watch {
+        Watch::Nothing => own_ring(&mut attr, wakeup_bytes),
         Watch::Leader(switches) => lead(&mut attr, switches, wakeup_bytes),
         Watch::Tracepoint(id) => {
             attr.type_ = sys::PERF_TYPE_TRACEPOINT;
@@ -157,9 +184,15 @@ fn attributes(watch: Watch, reach: Reach, begin: Begin, wakeup_bytes: u32) -> sy
     attr
 }
 
-fn lead(attr: &mut sys::perf_event_attr, switches: Switches, wakeup_bytes: u32) {
+fn own_ring(attr: &mut sys::perf_event_attr, wakeup_bytes: u32) {
     attr.type_ = sys::PERF_TYPE_SOFTWARE;
     attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = wakeup_bytes;
+}
+
+fn lead(attr: &mut sys::perf_event_attr, switches: Switches, wakeup_bytes: u32) {
+    own_ring(attr, wakeup_bytes);
     attr.set_mmap(1);
     attr.set_mmap_data(1);
     attr.set_mmap2(1);
@@ -167,8 +200,6 @@ fn lead(attr: &mut sys::perf_event_attr, switches: Switches, wakeup_bytes: u32) 
     attr.set_comm_exec(1);
     attr.set_task(1);
     attr.set_context_switch(u64::from(switches == Switches::Recorded));
-    attr.set_watermark(1);
-    attr.__bindgen_anon_2.wakeup_watermark = wakeup_bytes;
 }
 
 fn open(attr: &mut sys::perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {

@@ -16,6 +16,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use faultless_trace::{Costs, Ending, Header, HugePages, Missing, Mode, Pace};
 
@@ -32,7 +33,7 @@ use crate::session::{Session, Setup, Sources};
 use crate::signals::{Outcome, Signals};
 use crate::story::Scene;
 use crate::tally::Tally;
-use crate::wire::Decoder;
+use crate::wire::{Decoder, Numbers};
 
 /// Two CPUs' clocks agreed within this where it was measured.
 const CLOCK_ERROR_NS: u64 = 10_000;
@@ -90,16 +91,30 @@ pub struct Recording {
     pub still_running: usize,
     /// Why tracepoints were not watched although they were wanted.
     pub refusal: Option<String>,
+    /// For how long joined processes stood still, if they were stopped.
+    pub frozen: Option<Duration>,
+    /// How the command ended that ran beside joined processes.
+    pub beside: Option<Ending>,
 }
 
 impl Recording {
     /// Returns the exit code that a shell gives for the program: its own, or 128 and the signal that ended it.
     pub fn exit_code(&self) -> u8 {
-        match self.header.ending {
-            Ending::Exited(code) => code,
-            Ending::Killed(signal) => 128 | signal,
-            Ending::Unknown => 128 | self.interrupted_by.unwrap_or(0) as u8,
-        }
+        code_of(self.header.ending).unwrap_or(128 | self.interrupted_by.unwrap_or(0) as u8)
+    }
+
+    /// Returns the exit code of a recording of joined processes: that of the command beside them, or success.
+    pub fn exit_code_joined(&self) -> u8 {
+        self.beside.and_then(code_of).unwrap_or(0)
+    }
+}
+
+/// Returns the code that a shell gives for an ending.
+fn code_of(ending: Ending) -> Option<u8> {
+    match ending {
+        Ending::Exited(code) => Some(code),
+        Ending::Killed(signal) => Some(128 | signal),
+        Ending::Unknown => None,
     }
 }
 
@@ -109,13 +124,10 @@ pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> R
     let output_error = |error| RecordError::Output { path: options.output.clone(), error };
     // Until the trace is whole: an impatient second interrupt must not destroy what the first one saved.
     let signals = Signals::block()?;
-    let output = match options.output.as_os_str() == STANDARD_OUTPUT {
-        true => Output::standard(),
-        false => Output::create(&options.output),
-    };
-    let output = output.map_err(output_error)?;
+    let output = open_output(options)?;
     let Chosen { sources, measured, refusal } = choose(options)?;
-    let header = describe(options, argv, &sources, measured.costs);
+    let command = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let header = describe(options, command, &sources, measured.costs);
     let mut raw = RawFolder::create(&output.sibling()).map_err(RecordError::Spool)?;
     let watched = watch(options, argv, &sources, (&header, &mut raw), (&signals, measured.session));
     let written = watched.and_then(|watched| {
@@ -126,6 +138,15 @@ pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> R
     let recording = written.map_err(|error| raw.explain(error))?;
     raw.discard();
     Ok(Recording { refusal: refusal.map(|error| error.to_string()), ..recording })
+}
+
+/// Opens the place where the trace goes.
+pub(crate) fn open_output(options: &Options) -> Result<Output, RecordError> {
+    let output = match options.output.as_os_str() == STANDARD_OUTPUT {
+        true => Output::standard(),
+        false => Output::create(&options.output),
+    };
+    output.map_err(|error| RecordError::Output { path: options.output.clone(), error })
 }
 
 /// Makes the trace of what was watched.
@@ -140,21 +161,24 @@ fn write(
     let Watched { pid, outcome, drained: Drained { mut spool, lost, .. } } = watched;
     header.ending = outcome.ending;
     header.is_interrupted = outcome.interrupted_by.is_some();
-    let decoder = Decoder::new(sources)?;
+    let decoder = Decoder::new(sources, Numbers::Absent)?;
     let time_unit_ns = header.time_unit_ns();
     let scene = Scene { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, until_ns: u64::MAX, progress };
+    let (company, until_ns) = (None, u64::MAX);
+    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
     let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
-    Ok(Recording { header, tally, bytes, interrupted_by: outcome.interrupted_by, still_running, refusal: None })
+    let interrupted_by = outcome.interrupted_by;
+    Ok(Recording { header, tally, bytes, interrupted_by, still_running, refusal: None, frozen: None, beside: None })
 }
 
 /// Returns the header as far as it is known before the program runs.
-fn describe(options: &Options, argv: &[OsString], sources: &Sources, costs: Costs) -> Header {
-    let nr_kept = if options.arguments == Arguments::Kept { argv.len() } else { 1 };
+pub(crate) fn describe(options: &Options, mut command: Vec<String>, sources: &Sources, costs: Costs) -> Header {
+    let nr_kept = if options.arguments == Arguments::Kept { command.len() } else { 1 };
     let mut missing = sources.missing(options.pace);
-    missing.extend((nr_kept < argv.len()).then_some(Missing::Arguments));
+    missing.extend((nr_kept < command.len()).then_some(Missing::Arguments));
+    command.truncate(nr_kept);
     Header {
-        command: argv.iter().take(nr_kept).map(|word| word.to_string_lossy().into_owned()).collect(),
+        command,
         machine: host::machine(),
         mode: sources.mode(),
         missing,
@@ -177,15 +201,15 @@ fn time_unit_ns(pace: Pace) -> u64 {
 }
 
 /// What to watch with, and what that costs.
-struct Chosen {
-    sources: Sources,
-    measured: Measured,
+pub(crate) struct Chosen {
+    pub(crate) sources: Sources,
+    pub(crate) measured: Measured,
     /// Why these are not the best sources.
-    refusal: Option<io::Error>,
+    pub(crate) refusal: Option<io::Error>,
 }
 
 /// Returns the best sources that the options and the kernel permit. Measuring opens all events, so it is the trial.
-fn choose(options: &Options) -> Result<Chosen, RecordError> {
+pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
     let privileged = || Chosen::try_out(Sources::tracepoints()?, options);
     let unprivileged =
         || Chosen::try_out(Sources::Software, options).map_err(|error| refused("watching page faults", error));

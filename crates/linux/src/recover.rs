@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::raw::Left;
 use crate::record::Recording;
 use crate::story::Scene;
-use crate::wire::Decoder;
+use crate::wire::{Decoder, Numbers};
 
 /// Makes a trace of the raw records in `folder`; `progress` is told in thousandths how much is done.
 pub fn recover(folder: &Path, target: &Path, progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
@@ -26,12 +26,22 @@ pub fn recover(folder: &Path, target: &Path, progress: &dyn Fn(u64)) -> Result<R
     header.ending = Ending::Unknown;
     header.missing.push(Missing::LastMoments);
     let output = Output::create(target).map_err(output_error)?;
-    let decoder = Decoder::new(&sources)?;
+    let decoder = Decoder::new(&sources, Numbers::Absent)?;
     let scene = Scene { root, mode: header.mode, pace: header.pace, time_unit_ns: header.time_unit_ns() };
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, lost, until_ns, progress };
+    let company = None;
+    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
     let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     // The killed recorder's own output, which is empty, has the folder's name.
     let _ = fs::remove_file(folder.with_extension("partial"));
-    Ok(Recording { header, tally, bytes, interrupted_by: None, still_running, refusal: None })
+    Ok(Recording {
+        header,
+        tally,
+        bytes,
+        interrupted_by: None,
+        still_running,
+        refusal: None,
+        frozen: None,
+        beside: None,
+    })
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use faultless_trace::{Fault, Mapped};
+use faultless_trace::{Fault, Mapped, SpaceState};
 
 /// Mapped ranges by their first address: end and rights.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,11 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
+    /// Returns the rights of what stood in a process's memory.
+    pub(crate) fn of(space: &SpaceState) -> Self {
+        Self { ranges: space.areas.iter().map(|area| (area.start, (area.end, area.prot))).collect() }
+    }
+
     /// Notes a mapping.
     pub(crate) fn map(&mut self, mapped: &Mapped) {
         let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len_bytes));

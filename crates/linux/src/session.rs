@@ -92,7 +92,7 @@ impl Sources {
         }
     }
 
-    fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         match self {
             Self::Tracepoints(_) => Reach::Everything,
             Self::Software => Reach::UserOnly,
@@ -100,7 +100,7 @@ impl Sources {
     }
 
     /// Returns what is watched beside the leader, with the kernel's filter.
-    fn watches(&self, pace: Pace) -> Vec<(Watch, Option<String>)> {
+    pub(crate) fn watches(&self, pace: Pace) -> Vec<(Watch, Option<String>)> {
         let Self::Tracepoints(points) = self else { return vec![(Watch::SoftwareFault, None)] };
         let calls = Some(numbers::filter());
         let mut watches = vec![
@@ -130,6 +130,7 @@ pub(crate) struct Setup {
 pub(crate) struct Session {
     /// One ring a CPU; dropped before the events that they belong to.
     rings: Vec<Ring>,
+    /// The events that own the rings.
     leaders: Vec<Event>,
     others: Vec<Event>,
 }
@@ -146,6 +147,11 @@ impl Session {
         Ok(session)
     }
 
+    /// Puts together what was opened one by one.
+    pub(crate) fn of(rings: Vec<Ring>, leaders: Vec<Event>, others: Vec<Event>) -> Self {
+        Self { rings, leaders, others }
+    }
+
     fn open_cpu(
         &mut self,
         sources: &Sources,
@@ -153,7 +159,7 @@ impl Session {
         setup: &mut Setup,
         cpu: i32,
     ) -> io::Result<()> {
-        let switches = if setup.pace == Pace::Stored { Switches::Recorded } else { Switches::Unrecorded };
+        let switches = Switches::of(setup.pace);
         let wakeup_bytes = (setup.ring_bytes / 4) as u32;
         let open = |watch| Event::open(watch, setup.pid, cpu, sources.reach(), setup.begin, wakeup_bytes);
         let leader = open(Watch::Leader(switches))?;
@@ -199,7 +205,7 @@ impl Session {
 }
 
 /// Maps a ring, halving it while the user's share of locked memory does not suffice; the next CPU begins at that size.
-fn map_as_permitted(leader: &Event, ring_bytes: &mut usize) -> io::Result<Ring> {
+pub(crate) fn map_as_permitted(leader: &Event, ring_bytes: &mut usize) -> io::Result<Ring> {
     const SMALLEST_BYTES: usize = 64 << 10;
     loop {
         match Ring::map(leader, *ring_bytes) {

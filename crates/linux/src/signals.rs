@@ -82,6 +82,12 @@ impl Signals {
         }
     }
 
+    /// Returns the next signal that asks to stop, or `None` after a while, at the latest at the deadline.
+    pub(crate) fn next_stop(&self, deadline: Option<Instant>) -> Option<i32> {
+        let signal = self.next(deadline)?.ssi_signo as i32;
+        STOPPING.contains(&signal).then_some(signal)
+    }
+
     /// Returns a stopping signal that has come and was not yet looked at.
     fn waiting_stop(&self) -> Option<i32> {
         let waiting = std::iter::from_fn(|| self.next(Some(Instant::now())));

@@ -14,10 +14,11 @@
 use std::collections::HashMap;
 
 use faultless_trace::{
-    Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, SwitchReason,
-    Thread, ThreadIndex,
+    Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
+    SpaceState, SwitchReason, Thread, ThreadIndex,
 };
 
+use crate::company::Company;
 use crate::files::FileTable;
 use crate::numbers;
 use crate::rights::Rights;
@@ -25,6 +26,9 @@ use crate::wire::{Body, Context, Forked, Mapping, Record, Sample};
 
 /// What waits for its thread's beginning longer than this belongs to a thread whose making was lost.
 const PATIENCE_NS: u64 = 1_000_000;
+
+/// A fork that was under way when a process was joined tells of its child within this.
+const JOINING_NS: u64 = 1_000_000_000;
 
 /// Programs of 64 bits have their vdso above this.
 const FOUR_GIB: u64 = 1 << 32;
@@ -35,7 +39,7 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event);
 /// What a story is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
-    /// The process that runs the recorded program.
+    /// The process that runs the recorded program; 0 where running ones were joined.
     pub(crate) root: u32,
     pub(crate) mode: Mode,
     pub(crate) pace: Pace,
@@ -47,6 +51,9 @@ pub(crate) struct Scene {
 #[derive(Debug)]
 pub(crate) struct Story {
     scene: Scene,
+    /// The thread that each event was opened for; empty where records carry no events.
+    owners: HashMap<u64, u32>,
+    snapshot: Vec<SpaceState>,
     begun_ns: Option<u64>,
     time_ns: u64,
     states: Vec<State>,
@@ -60,6 +67,7 @@ pub(crate) struct Story {
     lost: u64,
     has_foreign_calls: bool,
     has_elevated_programs: bool,
+    has_huge_advice: bool,
 }
 
 /// What is known of a thread.
@@ -67,7 +75,9 @@ pub(crate) struct Story {
 struct State {
     pid: u32,
     tid: u32,
-    open: Option<Call>,
+    /// The thread whose events count for this one.
+    owner: u32,
+    open: Openness,
     /// Since when it has been on a CPU without a record.
     on_since_ns: Option<u64>,
     /// What it spent on a CPU since its last event.
@@ -90,6 +100,16 @@ enum Program {
     JustBegun,
 }
 
+/// Whether a thread is inside a memory call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Openness {
+    #[default]
+    Outside,
+    Inside(Call),
+    /// It was joined, and has neither entered nor left a call since.
+    Unknown,
+}
+
 /// Which system-call table a thread uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Abi {
@@ -104,12 +124,15 @@ enum Abi {
 pub(crate) struct Cast {
     pub(crate) threads: Vec<Thread>,
     pub(crate) files: Vec<File>,
+    pub(crate) snapshot: Snapshot,
     /// Records that were lost, or that make no sense unless another one was.
     pub(crate) lost: u64,
     /// Whether a program of 32 bits ran, whose calls are not understood.
     pub(crate) has_foreign_calls: bool,
     /// Whether watching ended at an exec: the program got other rights than the recorder's.
     pub(crate) has_elevated_programs: bool,
+    /// Whether a call asked for huge pages.
+    pub(crate) has_huge_advice: bool,
     /// Threads that were still alive.
     pub(crate) still_running: usize,
 }
@@ -119,6 +142,8 @@ impl Story {
     pub(crate) fn new(scene: Scene) -> Self {
         Self {
             scene,
+            owners: HashMap::new(),
+            snapshot: Vec::new(),
             begun_ns: None,
             time_ns: 0,
             states: Vec::new(),
@@ -132,7 +157,28 @@ impl Story {
             lost: 0,
             has_foreign_calls: false,
             has_elevated_programs: false,
+            has_huge_advice: false,
         }
+    }
+
+    /// Begins a story in the midst of running processes.
+    pub(crate) fn joining(scene: Scene, company: &Company) -> Self {
+        let mut story = Self::new(scene);
+        let joined = &company.joined;
+        story.begun_ns = Some(joined.began_ns);
+        story.time_ns = joined.began_ns;
+        story.owners = joined.owners.clone();
+        story.snapshot = company.snapshot(&mut story.files);
+        story.spaces = story.snapshot.iter().map(Rights::of).collect();
+        for member in &joined.members {
+            let space = company.seen.iter().position(|seen| seen.pid == member.pid).unwrap_or_default();
+            let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
+            story.has_foreign_calls |= abi == Abi::Foreign;
+            let (pid, tid, open) = (member.pid, member.tid, Openness::Unknown);
+            let thread = story.add_thread(State { pid, tid, owner: tid, open, space, abi, ..State::default() });
+            story.threads[thread as usize].name = member.name.clone();
+        }
+        story
     }
 
     /// Takes the next record in time.
@@ -142,6 +188,9 @@ impl Story {
             Body::Lost { records } => return self.lost += records,
             Body::Unreadable => return self.lost += 1,
             _ => {}
+        }
+        if !self.snapshot.is_empty() && self.begun_ns.is_some_and(|begun_ns| record.time_ns < begun_ns) {
+            return self.before_joining(record, sink);
         }
         if self.begun_ns.is_none() && !self.begin(&record) {
             return;
@@ -153,6 +202,27 @@ impl Story {
         self.dispatch(record, sink);
     }
 
+    /// Takes what happened while processes were being joined. Of their threads only the end matters; a process that one
+    /// of them made meanwhile is watched by what it inherited, and began with the recording.
+    fn before_joining(&mut self, record: Record, sink: Sink<'_>) {
+        let nr_joined: usize = self.snapshot.iter().map(|space| space.threads.len()).sum();
+        let Some(thread) = self.live.get(&record.actor()).copied() else { return };
+        let is_joined = (thread as usize) < nr_joined;
+        let is_kept = match record.body {
+            Body::Exited { tid } if is_joined => {
+                self.live.remove(&tid);
+                false
+            }
+            Body::Forked(fork) if self.live.contains_key(&fork.tid) => false,
+            Body::Forked(fork) => !is_joined || fork.pid != fork.parent_pid,
+            Body::Sample(_, Sample::NewTask { .. }) => true,
+            _ => !is_joined,
+        };
+        if is_kept {
+            self.dispatch(record, sink);
+        }
+    }
+
     /// Ends the story.
     pub(crate) fn finish(mut self, sink: Sink<'_>) -> Cast {
         for fork in std::mem::take(&mut self.forks).into_values() {
@@ -162,9 +232,11 @@ impl Story {
         Cast {
             threads: self.threads,
             files: self.files.into_files(),
+            snapshot: Snapshot { spaces: self.snapshot },
             lost: self.lost,
             has_foreign_calls: self.has_foreign_calls,
             has_elevated_programs: self.has_elevated_programs,
+            has_huge_advice: self.has_huge_advice,
             still_running: self.live.len(),
         }
     }
@@ -195,9 +267,16 @@ impl Story {
             self.succeed_leader(tid, sink);
         }
         match self.live.get(&tid) {
+            Some(&thread) if self.is_double(thread, &record) => {}
             Some(&thread) => self.act(thread, record, sink),
             None => self.early.entry(tid).or_default().push(record),
         }
+    }
+
+    /// Returns whether another event told of the same: one that the thread inherited while its own were being opened.
+    fn is_double(&self, thread: ThreadIndex, record: &Record) -> bool {
+        let owner = self.owners.get(&record.event);
+        owner.is_some_and(|&owner| owner != self.states[thread as usize].owner)
     }
 
     /// Gives a process's number to its last thread: one that is not the first and runs exec takes the number over, some
@@ -280,9 +359,11 @@ impl Story {
         if state.abi == Abi::Foreign || call == Call::Prctl && args[0] != numbers::PR_SET_MM {
             return;
         }
-        if state.open.replace(call).is_some() {
+        if matches!(state.open, Openness::Inside(_)) {
             self.lost += 1;
         }
+        state.open = Openness::Inside(call);
+        self.has_huge_advice |= call == Call::Madvise && args[2] == libc::MADV_HUGEPAGE as u64;
         args[call.arity()..].fill(0);
         self.emit(thread, EventKind::CallEnter(CallEnter { call, args }), sink);
     }
@@ -290,9 +371,10 @@ impl Story {
     /// An exit without an enter is one that a security filter refused before it began, or one that is not kept.
     fn exit(&mut self, thread: ThreadIndex, number: i64, result: i64, sink: Sink<'_>) {
         let Some(call) = numbers::call_of(number) else { return };
-        let open = self.states[thread as usize].open;
-        if open == Some(call) {
-            self.states[thread as usize].open = None;
+        let state = &mut self.states[thread as usize];
+        let is_joined_inside = state.open == Openness::Unknown && is_map_call(call) && state.abi == Abi::Native;
+        if is_joined_inside || state.open == Openness::Inside(call) {
+            state.open = Openness::Outside;
             self.emit(thread, EventKind::CallExit(CallExit { call, result }), sink);
         }
     }
@@ -320,7 +402,7 @@ impl Story {
         let state = &mut self.states[thread as usize];
         state.space = self.spaces.len() - 1;
         state.abi = Abi::Native;
-        state.open = None;
+        state.open = Openness::Outside;
         state.program = Program::JustBegun;
         self.emit(thread, EventKind::Exec, sink);
     }
@@ -342,8 +424,16 @@ impl Story {
                 self.by_outer.insert(outer_tid, self.threads.len() as ThreadIndex);
                 self.clone_task(fork, flags, sink);
             }
+            // The fork itself came before the recording.
+            None if self.is_joining() => {}
             None => self.lost += 1,
         }
+    }
+
+    /// Returns whether running processes have been joined a moment ago.
+    fn is_joining(&self) -> bool {
+        let since_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
+        !self.snapshot.is_empty() && since_ns < JOINING_NS
     }
 
     /// Makes do without a clone's flags: the record that held them was lost.
@@ -354,9 +444,9 @@ impl Story {
 
     fn clone_task(&mut self, fork: Forked, flags: u64, sink: Sink<'_>) {
         let Some(&parent) = self.live.get(&fork.parent_tid) else { return };
-        let State { abi, space, .. } = self.states[parent as usize];
+        let State { abi, space, owner, .. } = self.states[parent as usize];
         let space = if flags & CloneTask::VM != 0 { space } else { self.copy_space(space) };
-        let child = self.add_thread(State { pid: fork.pid, tid: fork.tid, abi, space, ..State::default() });
+        let child = self.add_thread(State { pid: fork.pid, tid: fork.tid, owner, abi, space, ..State::default() });
         self.threads[child as usize].name = self.threads[parent as usize].name.clone();
         self.emit(parent, EventKind::Clone(CloneTask { child, flags }), sink);
         for record in self.early.remove(&fork.tid).unwrap_or_default() {
@@ -441,6 +531,11 @@ impl Record {
             _ => self.tid,
         }
     }
+}
+
+/// Returns whether a call surely is one that is kept; of prctl only some are, and an exit does not tell.
+fn is_map_call(call: Call) -> bool {
+    call != Call::Prctl
 }
 
 /// Guesses clone's flags: within a process it made a thread, otherwise a process with a copy of the memory.

@@ -25,6 +25,8 @@ const TRAILER_BYTES: usize = 16;
 /// A decoded record.
 #[derive(Debug)]
 pub(crate) struct Record {
+    /// The number of the event that wrote it; 0 where records carry none.
+    pub(crate) event: u64,
     /// The thread that caused it.
     pub(crate) tid: u32,
     pub(crate) time_ns: u64,
@@ -94,6 +96,14 @@ pub(crate) struct Forked {
 #[derive(Debug)]
 pub(crate) struct Decoder {
     samples: Samples,
+    numbers: Numbers,
+}
+
+/// Whether records carry the number of the event that wrote them: first in a sample, last in any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    Absent,
+    Carried,
 }
 
 #[derive(Debug)]
@@ -125,22 +135,38 @@ struct FaultLayout {
 
 impl Decoder {
     /// Returns a decoder for what these sources give.
-    pub(crate) fn new(sources: &Sources) -> io::Result<Self> {
+    pub(crate) fn new(sources: &Sources, numbers: Numbers) -> io::Result<Self> {
         let samples = match sources {
             Sources::Tracepoints(points) => Samples::Tracepoints(Box::new(Layout::new(points)?)),
             Sources::Software => Samples::Software,
         };
-        Ok(Self { samples })
+        Ok(Self { samples, numbers })
     }
 
     /// Decodes one record: its type, its misc bits and what follows the head.
     pub(crate) fn decode(&self, kind: u32, misc: u16, bytes: &[u8]) -> Record {
-        let decoded = match kind {
-            sys::PERF_RECORD_SAMPLE => self.sample(bytes),
-            _ => side_band(kind, misc, bytes),
-        };
-        let unreadable = Record { tid: 0, time_ns: 0, bytes: 0, body: Body::Unreadable };
+        let unreadable = Record { event: 0, tid: 0, time_ns: 0, bytes: 0, body: Body::Unreadable };
+        let decoded = self.split(kind, bytes).and_then(|(event, rest)| {
+            let record = match kind {
+                sys::PERF_RECORD_SAMPLE => self.sample(rest),
+                _ => side_band(kind, misc, rest),
+            };
+            Some(Record { event, ..record? })
+        });
         Record { bytes: (HEAD_BYTES + bytes.len()) as u64, ..decoded.unwrap_or(unreadable) }
+    }
+
+    /// Splits the event's number off.
+    fn split<'a>(&self, kind: u32, bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
+        const BYTES: usize = size_of::<u64>();
+        match (self.numbers, kind) {
+            (Numbers::Absent, _) => Some((0, bytes)),
+            (Numbers::Carried, sys::PERF_RECORD_SAMPLE) => Some((u64_at(bytes, 0)?, &bytes[BYTES..])),
+            (Numbers::Carried, _) => {
+                let (rest, number) = bytes.split_at_checked(bytes.len().checked_sub(BYTES)?)?;
+                Some((u64_at(number, 0)?, rest))
+            }
+        }
     }
 
     fn sample(&self, bytes: &[u8]) -> Option<Record> {
@@ -155,7 +181,7 @@ impl Decoder {
 fn software_fault(bytes: &[u8]) -> Option<Record> {
     let sample = Sample::SoftwareFault { address: u64_at(bytes, 24)?, ip: u64_at(bytes, 0)? };
     let body = Body::Sample(Context::default(), sample);
-    Some(Record { tid: u32_at(bytes, 12)?, time_ns: u64_at(bytes, 16)?, bytes: 0, body })
+    Some(Record { tid: u32_at(bytes, 12)?, time_ns: u64_at(bytes, 16)?, bytes: 0, event: 0, body })
 }
 
 impl Layout {
@@ -177,7 +203,7 @@ impl Layout {
         let raw = bytes.get(20..)?;
         let context = self.context(raw)?;
         let body = Body::Sample(context, self.point(u16_at(raw, 0)?, raw)?);
-        Some(Record { tid: u32_at(bytes, 4)?, time_ns: u64_at(bytes, 8)?, bytes: 0, body })
+        Some(Record { tid: u32_at(bytes, 4)?, time_ns: u64_at(bytes, 8)?, bytes: 0, event: 0, body })
     }
 
     fn context(&self, raw: &[u8]) -> Option<Context> {
@@ -247,7 +273,7 @@ fn side_band(kind: u32, misc: u16, bytes: &[u8]) -> Option<Record> {
         sys::PERF_RECORD_THROTTLE => Body::Lost { records: 1 },
         _ => Body::Unused,
     };
-    Some(Record { tid: u32_at(trailer, 4)?, time_ns: u64_at(trailer, 8)?, bytes: 0, body })
+    Some(Record { tid: u32_at(trailer, 4)?, time_ns: u64_at(trailer, 8)?, bytes: 0, event: 0, body })
 }
 
 /// pid, tid, address, length, offset, major, minor, inode, generation, rights, flags, name.

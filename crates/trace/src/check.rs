@@ -8,6 +8,7 @@ use crate::call::Call;
 use crate::error::Inconsistent;
 use crate::event::{CallEnter, CallExit, Event, EventKind, Fault, Mapped, ThreadIndex};
 use crate::header::{Header, Pace};
+use crate::snapshot::Snapshot;
 
 /// Follows a trace from its first event on.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ enum Story {
 enum ThreadState {
     #[default]
     Unborn,
+    /// It ran when the recording joined it, maybe inside a call.
+    Joined,
     Running,
     InCall(Call),
     Ended,
@@ -49,6 +52,15 @@ impl Checker {
         let threads = vec![ThreadState::Unborn; nr_threads];
         let time_unit_ns = header.time_unit_ns();
         Self { threads, nr_files, pace: header.pace, story, time_unit_ns, time_ns: 0, admitted: 0 }
+    }
+
+    /// Lets the threads of a snapshot run from the beginning, or says which of the snapshot's invariants does not hold.
+    pub fn join(mut self, snapshot: &Snapshot) -> Result<Self, Inconsistent> {
+        snapshot.check(self.threads.len(), self.nr_files).map_err(|what| Inconsistent { event: 0, what })?;
+        for &thread in snapshot.spaces.iter().flat_map(|space| &space.threads) {
+            self.threads[thread as usize] = ThreadState::Joined;
+        }
+        Ok(self)
     }
 
     /// Accepts the next event, or says which invariant it breaks.
@@ -109,7 +121,7 @@ impl Checker {
     fn check_sequence(&mut self, event: &Event) -> Check {
         let state = self.threads[event.thread as usize];
         match (state, &event.kind) {
-            (ThreadState::Unborn, EventKind::Exec) if self.admitted == 0 && event.thread == 0 => {}
+            (ThreadState::Unborn, EventKind::Exec) if self.is_opening(event) => {}
             (ThreadState::Unborn, _) => return Err("its thread has not begun (I3)"),
             (ThreadState::Ended, _) => return Err("its thread has ended (I5)"),
             _ => {}
@@ -119,6 +131,11 @@ impl Checker {
         }
         self.threads[event.thread as usize] = next_state(state, &event.kind)?;
         Ok(())
+    }
+
+    /// Returns whether the event is the one that opens a trace which joined nobody (I3).
+    fn is_opening(&self, event: &Event) -> bool {
+        self.admitted == 0 && event.thread == 0 && !self.threads.contains(&ThreadState::Joined)
     }
 
     fn begin(&mut self, child: ThreadIndex) -> Check {
@@ -137,6 +154,7 @@ fn next_state(state: ThreadState, kind: &EventKind) -> Result<ThreadState, &'sta
         (ThreadState::InCall(entered), EventKind::CallExit(CallExit { call, .. })) if entered == *call => {
             Ok(ThreadState::Running)
         }
+        (ThreadState::Joined, EventKind::CallExit(_)) => Ok(ThreadState::Running),
         (_, EventKind::CallExit(_)) => Err("it leaves a call that it did not enter (I4)"),
         (_, EventKind::Exit) => Ok(ThreadState::Ended),
         (ThreadState::Unborn, EventKind::Exec) => Ok(ThreadState::Running),

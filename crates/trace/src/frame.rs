@@ -16,8 +16,11 @@ use std::io::{self, Read, Write};
 
 use crate::error::ReadError;
 
-/// The format version that this crate writes, and the latest that it reads.
-pub const VERSION: u16 = 1;
+/// The latest format version that this crate reads, and the one it writes where a trace holds a snapshot.
+pub const VERSION: u16 = 2;
+
+/// The version of traces without a snapshot, which readers of that version understand.
+pub(crate) const PLAIN_VERSION: u16 = 1;
 
 /// The largest payload of a block, uncompressed.
 pub(crate) const MAX_RAW_BYTES: usize = 16 << 20;
@@ -37,6 +40,8 @@ pub(crate) enum BlockKind {
     Threads = b'T' as isize,
     /// A part of the file table.
     Files = b'F' as isize,
+    /// A part of the snapshot.
+    Snapshot = b'S' as isize,
     /// Events.
     Events = b'E' as isize,
     /// The end marker, with the total counts.
@@ -44,8 +49,7 @@ pub(crate) enum BlockKind {
 }
 
 impl BlockKind {
-    const ALL: [BlockKind; 5] =
-        [BlockKind::Header, BlockKind::Threads, BlockKind::Files, BlockKind::Events, BlockKind::End];
+    const ALL: [BlockKind; 6] = [Self::Header, Self::Threads, Self::Files, Self::Snapshot, Self::Events, Self::End];
 
     fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&kind| kind as u8 == byte)
@@ -57,6 +61,7 @@ impl BlockKind {
             Self::Header => "the header",
             Self::Threads => "the thread table",
             Self::Files => "the file table",
+            Self::Snapshot => "the snapshot",
             Self::Events => "a block of events",
             Self::End => "the end marker",
         }
@@ -87,11 +92,11 @@ pub(crate) struct FrameWriter<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Writes the prelude.
-    pub(crate) fn new(mut out: W) -> io::Result<Self> {
+    /// Writes the prelude of a trace of this version.
+    pub(crate) fn new(mut out: W, version: u16) -> io::Result<Self> {
         let mut prelude = [0; PRELUDE_BYTES];
         prelude[..8].copy_from_slice(&MAGIC);
-        prelude[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        prelude[8..10].copy_from_slice(&version.to_le_bytes());
         let chain = crc32fast::hash(&prelude[..12]);
         prelude[12..].copy_from_slice(&chain.to_le_bytes());
         out.write_all(&prelude)?;
@@ -212,7 +217,7 @@ fn check_prelude(prelude: &[u8]) -> Result<u32, ReadError> {
     }
     match u16::from_le_bytes([prelude[8], prelude[9]]) {
         version if version > VERSION => Err(ReadError::Newer { version }),
-        VERSION => Ok(sum),
+        PLAIN_VERSION..=VERSION => Ok(sum),
         _ => Err(ReadError::Damaged { offset: 8, part: "the prelude" }),
     }
 }

@@ -3,7 +3,8 @@
 //! # Guarantee
 //! a trace that was read without an error is whole, unchanged, and obeys the invariants of [`event`]
 //!
-//! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself.
+//! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself, [`snapshot`] what stood when the
+//! recording joined a running process.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ pub mod header;
 mod meta;
 mod pair;
 mod read;
+pub mod snapshot;
+mod standing;
 pub mod text;
 mod varint;
 mod write;
@@ -31,6 +34,7 @@ pub use frame::VERSION;
 pub use header::{Costs, Ending, File, Header, HugePages, Limits, Machine, Missing, Mode, Pace, Thread};
 pub use pair::pair_calls;
 pub use read::{Prefix, Reader};
+pub use snapshot::{Area, PageRun, PageState, Snapshot, SpaceState, Window};
 pub use write::Writer;
 
 /// A whole trace in memory.
@@ -42,6 +46,8 @@ pub struct Trace {
     pub threads: Vec<Thread>,
     /// The file table, by [`FileIndex`].
     pub files: Vec<File>,
+    /// What stood when the recording began, if it joined running processes.
+    pub snapshot: Snapshot,
     /// Everything that happened, in one total order.
     pub events: Vec<Event>,
 }

@@ -17,6 +17,8 @@ use crate::event::Event;
 use crate::frame::{Block, BlockKind, FrameReader};
 use crate::header::{File, Header, Thread};
 use crate::meta;
+use crate::snapshot::Snapshot;
+use crate::standing;
 use crate::varint::{Cursor, Malformed};
 
 /// Reads a trace from `R`, which should be buffered.
@@ -27,6 +29,7 @@ pub struct Reader<R: Read> {
     header: Header,
     threads: Vec<Thread>,
     files: Vec<File>,
+    snapshot: Snapshot,
     checker: Checker,
     pending: VecDeque<Event>,
     stage: Stage,
@@ -54,8 +57,19 @@ impl<R: Read> Reader<R> {
         let mut next = frame.block()?;
         let threads = read_table(&mut frame, &mut next, BlockKind::Threads, meta::decode_threads)?;
         let files = read_table(&mut frame, &mut next, BlockKind::Files, meta::decode_files)?;
-        let checker = Checker::new(&header, threads.len(), files.len());
-        Ok(Self { frame, header, threads, files, checker, pending: VecDeque::new(), stage: Stage::Before(next) })
+        let entries = read_table(&mut frame, &mut next, BlockKind::Snapshot, standing::decode_entries)?;
+        let snapshot = standing::assemble(entries).map_err(|Malformed| next.damaged())?;
+        let checker = Checker::new(&header, threads.len(), files.len()).join(&snapshot)?;
+        Ok(Self {
+            frame,
+            header,
+            threads,
+            files,
+            snapshot,
+            checker,
+            pending: VecDeque::new(),
+            stage: Stage::Before(next),
+        })
     }
 
     /// Returns what the trace says about itself.
@@ -71,6 +85,11 @@ impl<R: Read> Reader<R> {
     /// Returns the file table.
     pub fn files(&self) -> &[File] {
         &self.files
+    }
+
+    /// Returns what stood when the recording began.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// Returns the next event, or `None` when the trace is known to be whole (and after an error).
@@ -184,6 +203,7 @@ impl Trace {
         self.header = reader.header.clone();
         self.threads = reader.threads.clone();
         self.files = reader.files.clone();
+        self.snapshot = reader.snapshot.clone();
         while let Some(event) = reader.next_event()? {
             self.events.push(event);
         }
@@ -192,7 +212,7 @@ impl Trace {
 
     /// Checks that the trace obeys the invariants of [`crate::event`]; what was read without an error does.
     pub fn check(&self) -> Result<(), Inconsistent> {
-        let mut checker = Checker::new(&self.header, self.threads.len(), self.files.len());
+        let mut checker = Checker::new(&self.header, self.threads.len(), self.files.len()).join(&self.snapshot)?;
         self.events.iter().try_for_each(|event| checker.admit(event))
     }
 }

@@ -10,9 +10,11 @@ use crate::check::Checker;
 use crate::columns::{BLOCK_EVENTS, BlockEncoder, Clock};
 use crate::error::WriteError;
 use crate::event::Event;
-use crate::frame::{BlockKind, FrameWriter, MAX_RAW_BYTES};
+use crate::frame::{BlockKind, FrameWriter, MAX_RAW_BYTES, PLAIN_VERSION, VERSION};
 use crate::header::{File, Header, Thread};
 use crate::meta;
+use crate::snapshot::Snapshot;
+use crate::standing;
 use crate::varint::put;
 
 /// Table entries are gathered into blocks of about this size.
@@ -28,16 +30,29 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes all that stands before the events.
+    /// Writes all that stands before the events, of a recording from a program's start.
     pub fn new(out: W, header: &Header, threads: &[Thread], files: &[File]) -> Result<Self, WriteError> {
-        let mut frame = FrameWriter::new(out)?;
+        Self::joining(out, header, threads, files, &Snapshot::default())
+    }
+
+    /// Writes all that stands before the events, of a recording that joined what the snapshot holds.
+    pub fn joining(
+        out: W,
+        header: &Header,
+        threads: &[Thread],
+        files: &[File],
+        snapshot: &Snapshot,
+    ) -> Result<Self, WriteError> {
+        let checker = Checker::new(header, threads.len(), files.len()).join(snapshot)?;
+        let mut frame = FrameWriter::new(out, if snapshot.is_empty() { PLAIN_VERSION } else { VERSION })?;
         put_block(&mut frame, BlockKind::Header, &meta::encode_header(header))?;
         put_table(&mut frame, BlockKind::Threads, threads, meta::put_thread)?;
         put_table(&mut frame, BlockKind::Files, files, meta::put_file)?;
+        put_table(&mut frame, BlockKind::Snapshot, &standing::entries(snapshot), standing::put_entry)?;
         Ok(Self {
             frame,
             block: BlockEncoder::new(Clock::new(header)),
-            checker: Checker::new(header, threads.len(), files.len()),
+            checker,
             nr_threads: threads.len() as u64,
             nr_files: files.len() as u64,
         })
@@ -75,7 +90,7 @@ impl<W: Write> Writer<W> {
 impl Trace {
     /// Writes the trace; returns how many bytes it took.
     pub fn write(&self, out: impl Write) -> Result<u64, WriteError> {
-        let mut writer = Writer::new(out, &self.header, &self.threads, &self.files)?;
+        let mut writer = Writer::joining(out, &self.header, &self.threads, &self.files, &self.snapshot)?;
         self.events.iter().try_for_each(|event| writer.push(event))?;
         Ok(writer.finish()?.1)
     }

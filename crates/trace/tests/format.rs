@@ -219,8 +219,8 @@ fn long(nr_events: u64) -> Trace {
     Trace {
         header: header(Pace::Absent),
         threads: vec![Thread { pid: 1, tid: 1, name: "one".into() }],
-        files: Vec::new(),
         events: (0..nr_events).map(event).collect(),
+        ..Trace::default()
     }
 }
 
@@ -234,4 +234,46 @@ fn blocks_of(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
         place += 17 + stored;
     }
     blocks
+}
+
+#[test]
+fn a_snapshot_comes_back_and_its_threads_run_from_the_beginning() {
+    let trace = joined();
+    let bytes = bytes_of(&trace);
+    assert_eq!(bytes[8], 2, "a trace with a snapshot is of version 2");
+    assert_eq!(Trace::read(&bytes[..]).unwrap(), trace);
+    assert_eq!(bytes_of(&small())[8], 1, "readers of version 1 still read a plain trace");
+}
+
+#[test]
+fn only_a_thread_of_the_snapshot_may_leave_a_call_that_it_never_entered_and_only_once() {
+    let mut trace = joined();
+    trace.events.push(trace.events[0]);
+    assert!(trace.check().is_err(), "its second exit lacks its enter");
+    let mut trace = joined();
+    trace.snapshot.spaces[0].threads.clear();
+    assert!(trace.check().is_err(), "nobody says that thread 0 runs");
+    let mut trace = joined();
+    trace.snapshot.spaces[0].areas[1].start = 0;
+    assert!(matches!(trace.write(Vec::new()), Err(WriteError::Inconsistent(_))), "areas overlap");
+}
+
+/// Returns a trace that joined a process of one thread, which was inside a call.
+fn joined() -> Trace {
+    let run = |page: u64, nr_pages, state, is_huge| PageRun { start: page << 12, nr_pages, state, is_huge };
+    let runs = (0..10_000).map(|place| run(16 + 2 * place, 1, PageState::ALL[place as usize % 5], place == 7));
+    let areas = vec![
+        Area { start: 1 << 16, end: 1 << 28, prot: 3, runs: runs.collect(), ..Area::default() },
+        Area { start: 1 << 30, end: 1 << 31, flags: Area::SHARED, file_offset: 4096, ..Area::default() },
+    ];
+    let window = Window { began_ns: 500, ended_ns: 1700 };
+    let space = SpaceState { threads: vec![0], heap: 0x1234..0x2000, window, areas };
+    let exit = EventKind::CallExit(CallExit { call: Call::Munmap, result: 0 });
+    Trace {
+        header: header(Pace::Absent),
+        threads: vec![Thread { pid: 1, tid: 1, name: "one".into() }],
+        snapshot: Snapshot { spaces: vec![space] },
+        events: vec![Event { thread: 0, time_ns: 0, on_cpu_ns: 0, kind: exit }],
+        ..Trace::default()
+    }
 }

@@ -11,6 +11,7 @@ use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
 use rustc_hash::FxHashSet;
 
 use super::around::Span;
+use super::deeds::Reason;
 use super::edges::{Knowledge, Wait, keep_latest};
 use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
 use super::lives::Lives;
@@ -89,7 +90,9 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn build(mut self) -> Plan {
-        let mut order = self.in_order().into_iter().peekable();
+        let order = self.in_order();
+        let nr_applied = self.begin_joined(&order);
+        let mut order = order[nr_applied..].to_vec().into_iter().peekable();
         while let Some((moment, event)) = self.next_in(&mut order) {
             if !self.is_postponed(event, moment) {
                 self.take(event);
@@ -226,7 +229,11 @@ impl<'a> Builder<'a> {
         self.end_threads();
         self.make_gates();
         let (orphans, clones) = (self.windows.orphans.len() as u64, self.lives.impossible_clones);
-        self.skip("call without its enter", orphans);
+        if self.trace.snapshot.is_empty() {
+            self.skip("call without its enter", orphans);
+        } else if orphans > 0 {
+            *self.plan.totals.imposed.entry(Reason::InFlight).or_default() += orphans;
+        }
         self.skip("clone of a running thread", clones);
         let totals = std::mem::take(&mut self.plan.totals);
         self.plan.totals = Totals { events: self.trace.events.len() as u64, lost: self.trace.header.lost, ..totals };

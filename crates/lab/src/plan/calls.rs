@@ -8,7 +8,7 @@ use std::ops::Range;
 use faultless_trace::{Call, CallEnter, EventKind, Mapped};
 
 use super::build::Builder;
-use super::decode::{Recorded, flags};
+use super::decode::{Decoded, Recorded, flags};
 use super::deeds::{Deed, Mapping, Place, Verdict};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
@@ -20,6 +20,14 @@ use super::{Action, CallPlan, ObjectPlan};
 impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
+        let (deed, verdict) = self.decode_call(place, enter);
+        let result = self.windows.calls[&place].result.unwrap_or(-1);
+        self.count_verdict(verdict);
+        self.perform(place, CallPlan { call: Some(enter.call), deed, verdict }, result);
+    }
+
+    /// Decides what a replay does for a call, the space being as it was before.
+    pub(super) fn decode_call(&mut self, place: EventIndex, enter: CallEnter) -> Decoded {
         let space = self.space_of(place);
         self.pending.note_made(self.trace.events[place as usize].thread, place);
         let window = self.windows.calls[&place];
@@ -28,11 +36,13 @@ impl Builder<'_> {
         let object = self.object_behind(&enter, mapped.as_ref());
         let state = &self.spaces[space as usize];
         let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
-        let recorded = Recorded { enter, result: window.result, mapped, object, regions, locks_future, program_break };
-        let (deed, verdict) = recorded.decode();
-        self.note_locks(space, &enter, window.result);
-        self.count_verdict(verdict);
-        self.perform(place, CallPlan { call: Some(enter.call), deed, verdict }, window.result.unwrap_or(-1));
+        let is_break_rounded = state.is_break_rounded;
+        let result = window.result;
+        let recorded =
+            Recorded { enter, result, mapped, object, regions, locks_future, program_break, is_break_rounded };
+        let decoded = recorded.decode();
+        self.note_locks(space, &enter, result);
+        decoded
     }
 
     fn mapped_at(&self, event: EventIndex) -> Option<Mapped> {
@@ -110,7 +120,7 @@ impl Builder<'_> {
         }
     }
 
-    fn note_object(&mut self, deed: &Deed) {
+    pub(super) fn note_object(&mut self, deed: &Deed) {
         let Deed::Map(mapping) = deed else { return };
         if let Place::Fixed(start) | Place::FixedIfFree(start) | Place::Searched { placed: start, .. } = mapping.place {
             self.plan.lowest_mapped = self.plan.lowest_mapped.min(start);
@@ -148,7 +158,7 @@ impl Builder<'_> {
         }
     }
 
-    fn told_deeds(&mut self, space: SpaceIndex, mapped: &Mapped) -> Vec<(Deed, Traits)> {
+    pub(super) fn told_deeds(&mut self, space: SpaceIndex, mapped: &Mapped) -> Vec<(Deed, Traits)> {
         let state = &mut self.spaces[space as usize];
         let is_stack = std::mem::take(&mut state.awaits_stack) && mapped.file.is_none();
         let range = mapped.start..mapped.start + mapped.len_bytes;
@@ -161,7 +171,9 @@ impl Builder<'_> {
             None if mapped.prot & 2 == 0 => Traits::SPECIAL,
             _ => Traits::empty(),
         };
-        let parts = if self.is_blind { self.new_parts(space, mapped) } else { vec![(range, Change::Replace)] };
+        // A call that was under way when a process was joined may be told of merged with what was there before.
+        let is_partial = self.is_blind || !self.trace.snapshot.is_empty();
+        let parts = if is_partial { self.new_parts(space, mapped) } else { vec![(range, Change::Replace)] };
         parts.into_iter().map(|(range, change)| (deed_of(mapped, range, change, is_stack), traits)).collect()
     }
 
@@ -206,10 +218,13 @@ fn change_of(region: &Region, mapped: &Mapped, start: u64) -> Option<Change> {
 }
 
 fn backing_of(mapped: &Mapped) -> Backing {
-    let is_shared = u64::from(mapped.flags) & flags::MAP_SHARED != 0;
+    backing_on(mapped.file, mapped.file_offset, u64::from(mapped.flags) & flags::MAP_SHARED != 0)
+}
+
+/// Returns what stands behind memory that maps a file from `offset` on, or nothing.
+pub(super) fn backing_on(file: Option<ObjectIndex>, offset: u64, is_shared: bool) -> Backing {
     let sharing = if is_shared { Sharing::Shared } else { Sharing::Private };
-    let object = |object| Backing::Object { object, offset: mapped.file_offset, sharing };
-    mapped.file.map_or(Backing::Anonymous, object)
+    file.map_or(Backing::Anonymous, |object| Backing::Object { object, offset, sharing })
 }
 
 fn deed_of(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bool) -> Deed {
@@ -226,14 +241,14 @@ fn deed_of(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bool) -
     Deed::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing })
 }
 
-fn told_result(deed: &Deed) -> i64 {
+pub(super) fn told_result(deed: &Deed) -> i64 {
     match deed {
         Deed::Map(Mapping { place: Place::Fixed(start), .. }) => *start as i64,
         _ => 0,
     }
 }
 
-fn told_range(deed: &Deed) -> Range<u64> {
+pub(super) fn told_range(deed: &Deed) -> Range<u64> {
     match *deed {
         Deed::Map(Mapping { place: Place::Fixed(start), len, .. }) | Deed::Protect { start, len, .. } => {
             span(start, len)

@@ -13,6 +13,7 @@
 //! | populated | populate, lock, advice or exec filled the page; or a fault says that it is there though none made it, and a fork came between |
 //! | fault_around | the page is an object's, a fault beside it reached it (see [`super::around`]), and it is there |
 //! | huge | the page is private memory of a program that could get huge pages, and lies in a 16 KiB block of one area, the smallest that Linux makes one of; or its mapping asked for huge pages |
+//! | inherited | the page stood before the recording joined its process, and this is its first event since |
 //! | reclaimed | advice or the page cache let the kernel take a page away that was there |
 
 /// Why a fault may differ.
@@ -31,12 +32,14 @@ pub enum Class {
     Reclaimed,
     /// Its order is not known.
     Ambiguous,
+    /// The page stood before the recording, and nothing has told since what its entry allows.
+    Inherited,
 }
 
 impl Class {
     /// All of them, in the order of reports.
-    pub const ALL: [Class; 6] =
-        [Class::Raced, Class::Populated, Class::FaultAround, Class::Huge, Class::Reclaimed, Class::Ambiguous];
+    pub const ALL: [Class; 7] =
+        [Class::Raced, Class::Populated, Class::FaultAround, Class::Huge, Class::Reclaimed, Class::Ambiguous, Class::Inherited];
 
     /// Returns whether a large share of the class is a reason to worry, and what to do then.
     pub fn advice(self) -> &'static str {
@@ -55,6 +58,9 @@ impl Class {
                 "huge pages save faults that a replay can't know of; record without --thp to check every page"
             }
             Class::Reclaimed => "the kernel took pages back; record with more free memory to check them",
+            Class::Inherited => {
+                "what those entries allowed before the recording is not known; record for longer, and their share falls"
+            }
             Class::Ambiguous => "the recording does not tell the order of those faults; results hold for the others",
         }
     }
@@ -68,6 +74,7 @@ impl Class {
             Class::Huge => "huge",
             Class::Reclaimed => "reclaimed",
             Class::Ambiguous => "ambiguous",
+            Class::Inherited => "inherited",
         }
     }
 }

@@ -86,6 +86,8 @@ pub struct Recorded<'a> {
     pub locks_future: bool,
     /// The space's break, if it is known.
     pub program_break: Option<u64>,
+    /// Whether it is the page boundary at or behind the true one.
+    pub is_break_rounded: bool,
 }
 
 /// A deed and the verdict on its result.
@@ -222,6 +224,9 @@ impl Recorded<'_> {
     fn brk(&self, result: i64) -> Decoded {
         let [requested, ..] = self.enter.args;
         let before = self.program_break.unwrap_or(result as u64);
+        // The first call tells where inside its last page the heap ends.
+        let is_told = self.is_break_rounded && page_ceil(result as u64) == before;
+        let requested = if is_told { result as u64 } else { requested };
         let is_refused = requested > before && result as u64 != requested;
         let grown = page_ceil(before)..page_ceil(requested).max(page_ceil(before));
         if is_refused && self.regions.overlapping(grown).next().is_none() {

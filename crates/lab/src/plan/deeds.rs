@@ -143,11 +143,13 @@ pub enum Reason {
     Device,
     /// A signal: the thread was killed inside the call.
     Signal,
+    /// Arguments that nobody saw: the call had been entered when the recording joined its process.
+    InFlight,
 }
 
 impl Reason {
     /// All of them, in the order of reports.
-    pub const ALL: [Reason; 4] = [Reason::Descriptor, Reason::Limit, Reason::Device, Reason::Signal];
+    pub const ALL: [Reason; 5] = [Reason::Descriptor, Reason::Limit, Reason::Device, Reason::Signal, Reason::InFlight];
 
     /// Returns the name used in reports and in JSON.
     pub fn name(self) -> &'static str {
@@ -156,6 +158,7 @@ impl Reason {
             Reason::Limit => "limit",
             Reason::Device => "device",
             Reason::Signal => "signal",
+            Reason::InFlight => "in_flight",
         }
     }
 }

@@ -132,7 +132,8 @@ impl Builder<'_> {
 
     /// Returns why the fault is not as forecast, by the first rule that applies.
     fn class_of(&self, scene: &Scene) -> Option<Class> {
-        let rules: [(Class, bool); 7] = [
+        let rules: [(Class, bool); 8] = [
+            (Class::Inherited, scene.page.is_inherited),
             (Class::Ambiguous, self.is_ambiguous(scene)),
             (Class::Raced, self.is_raced(scene)),
             (Class::Populated, self.is_populated(scene)),
@@ -276,7 +277,14 @@ impl Builder<'_> {
 
     fn page_after(&self, scene: &Scene, step: Wait) -> Page {
         let is_doubtful = self.windows.uncertain.contains(scene.place);
-        let noted = Page { event: scene.place, thread: step.thread, step: step.step, is_doubtful, ..scene.page };
+        let noted = Page {
+            event: scene.place,
+            thread: step.thread,
+            step: step.step,
+            is_doubtful,
+            is_inherited: false,
+            ..scene.page
+        };
         let Some(region) = scene.region.filter(|_| scene.is_allowed()) else { return noted };
         let is_own = scene.is_write() && copies_on_write(&region);
         let content = filled(scene.page.content, region.backing, is_own);

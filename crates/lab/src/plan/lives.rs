@@ -77,6 +77,7 @@ pub struct Lives {
     pub endings: Vec<(ThreadIndex, Departure)>,
     /// Clones of threads that had begun before; only where records were lost.
     pub impossible_clones: u64,
+    has_joined_threads: bool,
     homes: Vec<Option<SpaceIndex>>,
     is_born: Vec<bool>,
 }
@@ -87,6 +88,7 @@ impl Lives {
         let nr_threads = trace.threads.len();
         let mut lives = Self { homes: vec![None; nr_threads], is_born: vec![false; nr_threads], ..Self::default() };
         lives.space_of.reserve_exact(trace.events.len());
+        trace.snapshot.spaces.iter().for_each(|state| lives.join(&state.threads));
         for (place, event) in trace.events.iter().enumerate() {
             lives.follow(place as EventIndex, event);
         }
@@ -96,7 +98,18 @@ impl Lives {
 
     /// Returns whether two threads use one space and none of them sleeps until the other leaves it.
     pub fn has_threads(&self) -> bool {
-        self.turns.values().any(|turn| matches!(turn, Turn::Spawn { is_vfork: false, .. }))
+        let has_joined = self.has_joined_threads;
+        has_joined || self.turns.values().any(|turn| matches!(turn, Turn::Spawn { is_vfork: false, .. }))
+    }
+
+    /// Lets threads live in a space before the first event.
+    fn join(&mut self, threads: &[ThreadIndex]) {
+        let space = self.new_space();
+        self.has_joined_threads |= threads.len() > 1;
+        for &thread in threads {
+            self.is_born[thread as usize] = true;
+            self.settle(thread, space);
+        }
     }
 
     fn follow(&mut self, place: EventIndex, event: &Event) {

@@ -1,15 +1,17 @@
 //! From a trace to a plan: what each thread does, what it waits for, and what must come out of it.
 //!
 //! # Guarantee
-//! * I1 every event of the trace is a step, part of one, or counted by kind in [`Totals::skipped`]; scheduling events are
-//!   left out unless the pace is replayed
+//! * I1 every event of the trace is a step, part of one, held by the state from which the replay begins
+//!   ([`Totals::applied`]), or counted by kind in [`Totals::skipped`]; scheduling events are left out unless the pace is
+//!   replayed
 //! * I2 each thread's steps stand in recorded order; across threads the waits keep the recorded order of every conflict
 //! * I3 what may differ from the recording, and why, is decided here, from the recording alone
 //! * I4 planning takes time in proportion to the events, the pages that calls drop, and the pages that forks copy
 //!
 //! # Rooms
 //! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
-//! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
+//! [`around`] what is mapped, what faulted and what a fault beside it mapped;
+//! [`inherited`] what stood before the first event; [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
 
 pub mod around;
 mod build;
@@ -20,6 +22,7 @@ pub mod deeds;
 pub mod edges;
 mod faults;
 pub mod ids;
+pub mod inherited;
 mod lifecycle;
 pub mod lives;
 mod pace;
@@ -39,6 +42,7 @@ use faultless_trace::{Access, Call, Side, ThreadIndex, Trace};
 use self::classes::Class;
 use self::deeds::{Deed, Reason, Verdict};
 use self::ids::{EventIndex, GateIndex, ObjectIndex, SpaceIndex};
+use self::inherited::Restoration;
 use self::lives::Departure;
 use self::regions::PAGE;
 
@@ -92,6 +96,8 @@ pub struct Plan {
     pub objects: Vec<ObjectPlan>,
     /// The map calls.
     pub calls: Vec<CallPlan>,
+    /// How the spaces are made that stood before the first event.
+    pub restorations: Vec<Restoration>,
     /// What one pass over the trace holds.
     pub totals: Totals,
     /// What it needs.
@@ -133,6 +139,8 @@ pub enum Action {
     Access(Touch),
     /// Makes a map call: a place in [`Plan::calls`].
     Call(u32),
+    /// Makes a space as it was before the first event: a place in [`Plan::restorations`].
+    Restore(u32),
     /// Makes a child with a copy of the space.
     Fork {
         /// The child's thread.
@@ -252,6 +260,8 @@ pub struct Totals {
     pub calls: u64,
     /// Results taken from the recording, by what they depend on.
     pub imposed: BTreeMap<Reason, u64>,
+    /// Events that the state holds already from which the replay begins.
+    pub applied: u64,
     /// Events that are not executed, by kind.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Records that the recording lost.

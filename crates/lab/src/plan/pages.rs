@@ -42,6 +42,8 @@ pub struct Page {
     pub content: Content,
     /// Whether its last fault had no certain order, so that it may or may not be mapped.
     pub is_doubtful: bool,
+    /// Whether it stood before the first event and had none since, so that what its entry allows is not known.
+    pub is_inherited: bool,
     /// Who faulted last.
     pub thread: u32,
     /// That thread's step.
@@ -57,14 +59,15 @@ pub struct Page {
 impl Default for Page {
     fn default() -> Self {
         let content = Content::Absent;
-        Self { content, is_doubtful: false, thread: NONE, step: NONE, event: NONE, store: NONE, since: 0 }
+        let (is_doubtful, is_inherited) = (false, false);
+        Self { content, is_doubtful, is_inherited, thread: NONE, step: NONE, event: NONE, store: NONE, since: 0 }
     }
 }
 
 impl Page {
     /// Returns whether anything is known of it.
     fn is_known(&self) -> bool {
-        self.event != NONE || self.content != Content::Absent
+        self.event != NONE || self.content != Content::Absent || self.is_inherited
     }
 }
 

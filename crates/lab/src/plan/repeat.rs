@@ -5,6 +5,7 @@
 //! and the order of threads are each copy's own.
 
 use super::deeds::Deed;
+use super::inherited::Restoration;
 use super::lives::Departure;
 use super::regions::Backing;
 use super::{Action, Before, Plan, Program, Step};
@@ -16,6 +17,7 @@ struct Offset {
     gate: u32,
     space: u32,
     call: u32,
+    restoration: u32,
     copy: u32,
 }
 
@@ -29,6 +31,7 @@ impl Plan {
             programs: Vec::new(),
             roots: Vec::new(),
             calls: Vec::new(),
+            restorations: Vec::new(),
             totals: self.totals.clone(),
             surprises: self.surprises.clone(),
             ..*self
@@ -48,6 +51,7 @@ impl Plan {
             gate: copy * self.nr_gates,
             space: copy * self.nr_spaces,
             call: copy * self.calls.len() as u32,
+            restoration: copy * self.restorations.len() as u32,
             copy,
         };
         all.roots.extend(self.roots.iter().map(|root| root + offset.thread));
@@ -58,13 +62,22 @@ impl Plan {
         }));
         all.calls.extend(self.calls.iter().map(|call| {
             let mut call = *call;
-            if let Deed::Map(mapping) = &mut call.deed
-                && let Backing::Object { object, .. } = &mut mapping.backing
-            {
-                *object = self.object(*object, copy);
-            }
+            self.rename_object(&mut call.deed, copy);
             call
         }));
+        all.restorations.extend(self.restorations.iter().map(|restoration| {
+            let mut copied = Restoration { space: restoration.space + offset.space, ..restoration.clone() };
+            copied.deeds.iter_mut().for_each(|deed| self.rename_object(deed, copy));
+            copied
+        }));
+    }
+
+    fn rename_object(&self, deed: &mut Deed, copy: u32) {
+        if let Deed::Map(mapping) = deed
+            && let Backing::Object { object, .. } = &mut mapping.backing
+        {
+            *object = self.object(*object, copy);
+        }
     }
 
     /// Returns a copy's number of an object: the first copy's for files that nobody stores to.
@@ -85,6 +98,7 @@ impl Plan {
         let leave = |old: Departure| Departure { space: old.space + offset.space, ..old };
         let action = match step.action {
             Action::Call(call) => Action::Call(call + offset.call),
+            Action::Restore(place) => Action::Restore(place + offset.restoration),
             Action::Fork { child, space } => Action::Fork { child: child + offset.thread, space: space + offset.space },
             Action::Spawn { child } => Action::Spawn { child: child + offset.thread },
             Action::Renew { old, new } => Action::Renew { old: old.map(leave), new: new + offset.space },

@@ -32,8 +32,12 @@ pub struct Space {
     pub around: Around,
     /// Who acted last.
     pub order: SpaceOrder,
+    /// Where the heap begins, if the recording joined the process; otherwise the first break tells it.
+    pub heap_start: Option<u64>,
     /// The break, once a call told it.
     pub program_break: Option<u64>,
+    /// Whether that is only the page boundary at or behind it.
+    pub is_break_rounded: bool,
     /// The count of steps at its last fork; 0 if neither it nor what it is a copy of ever forked.
     pub forked_at: u32,
     /// Whether later mappings are locked too.
@@ -273,6 +277,7 @@ impl Space {
 
     fn set_break(&mut self, before: u64, after: u64, now: u32) {
         self.program_break = Some(after);
+        self.is_break_rounded = false;
         let (old, new) = (page_ceil(before), page_ceil(after));
         if new < old {
             return self.unmap(new..old);

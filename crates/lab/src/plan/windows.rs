@@ -263,6 +263,8 @@ impl<'a> Scout<'a> {
         let mut enters: Vec<EventIndex> = self.windows.calls.keys().copied().collect();
         enters.sort_unstable();
         let mut so_far = SoFar::default();
+        let heaps = self.trace.snapshot.spaces.iter().zip(0..).filter(|(state, _)| state.heap.start != 0);
+        so_far.breaks.extend(heaps.map(|(state, space)| (space, state.heap.end)));
         enters.iter().map(|enter| self.decide(self.windows.calls[enter], &mut so_far)).collect()
     }
 

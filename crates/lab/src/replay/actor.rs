@@ -16,6 +16,7 @@ use super::deeds::Hand;
 use super::pass::Pass;
 use super::tally::Tally;
 use crate::plan::classes::Class;
+use crate::plan::decode::is_error;
 use crate::plan::deeds::Verdict;
 use crate::plan::ids::SpaceIndex;
 use crate::plan::lives::Departure;
@@ -71,11 +72,14 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
             P::work(step.work_ns);
         }
         let began_ns = P::now();
-        self.tally.began_ns.get_or_insert(began_ns);
+        if !matches!(step.action, Action::Restore(_)) {
+            self.tally.began_ns.get_or_insert(began_ns);
+        }
         self.tally.steps += 1;
         let result = match step.action {
             Action::Access(touch) => self.access(step, &touch, began_ns),
             Action::Call(call) => self.call(step, call, began_ns),
+            Action::Restore(place) => self.restore(step, place),
             Action::Fork { child, space } => self.fork(step, child, space),
             Action::Spawn { child } => self.spawn(child),
             Action::Renew { old, new } => self.renew(step, old, new),
@@ -198,6 +202,22 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
             let name = call.call.map_or("mapping", faultless_trace::Call::name);
             let what = format!("{name} returned {} instead of {}", shown(found), shown(expected));
             self.tally.mismatch(step.event, what);
+        }
+        Ok(())
+    }
+
+    /// Makes the space that stood before the first event.
+    fn restore(&mut self, step: &Step, place: u32) -> Going {
+        let restoration = &self.pass.plan.restorations[place as usize];
+        self.renew(step, None, restoration.space)?;
+        let Some(guest) = self.guest.as_ref() else { return Ok(()) };
+        let hand = Hand { space: guest.space(), objects: &self.pass.objects };
+        for deed in &restoration.deeds {
+            P::enter_kernel(Entry::Call);
+            let found = hand.perform(deed).map_err(|cause| self.out_of_memory(step, cause))?;
+            if is_error(found) {
+                self.tally.mismatch(step.event, format!("restoring what stood before: {deed:x?} returned {found}"));
+            }
         }
         Ok(())
     }

@@ -40,7 +40,9 @@ pub(super) struct TooLarge {
 impl Atlas {
     /// Finds a place for all addresses of a plan.
     pub(super) fn new(plan: &Plan) -> Result<Self, TooLarge> {
-        let mut ranges: Vec<Range<u64>> = plan.calls.iter().flat_map(|call| ranges(&call.deed)).collect();
+        let restored = plan.restorations.iter().flat_map(|restoration| &restoration.deeds);
+        let deeds = plan.calls.iter().map(|call| &call.deed).chain(restored);
+        let mut ranges: Vec<Range<u64>> = deeds.flat_map(ranges).collect();
         let steps = plan.programs.iter().flat_map(|program| &program.steps);
         ranges.extend(steps.filter_map(|step| match step.action {
             Action::Access(touch) => around(touch.address, 1),

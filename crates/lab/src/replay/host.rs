@@ -31,6 +31,7 @@ use super::host_calls::Caller;
 use super::pass::PassResult;
 use super::tally::Tally;
 use crate::plan::classes::Class;
+use crate::plan::decode::is_error;
 use crate::plan::deeds::Verdict;
 use crate::plan::ids::ObjectIndex;
 use crate::plan::{Action, Before, Outcome, Plan, Step, Touch};
@@ -218,12 +219,15 @@ impl<'a> Actor<'a> {
             }
         }
         let began_ns = Native::now();
-        self.tally.began_ns.get_or_insert(began_ns);
+        if !matches!(step.action, Action::Restore(_)) {
+            self.tally.began_ns.get_or_insert(began_ns);
+        }
         self.tally.steps += 1;
         let (stage, files) = (self.stage, self.files);
         match step.action {
             Action::Access(touch) => self.access(step, &touch, began_ns),
             Action::Call(place) => self.call(step, place, began_ns),
+            Action::Restore(place) => self.restore(step, place),
             Action::Fork { child, .. } => {
                 if lineage::split(|| stage.begin(files, Actor::new(stage, files, child))).is_err() {
                     stage.gates.stop();
@@ -239,6 +243,17 @@ impl<'a> Actor<'a> {
             Action::Leave(_) | Action::Pass => {}
         }
         self.tally.ended_ns = Native::now();
+    }
+
+    /// Makes what stood before the first event.
+    fn restore(&mut self, step: &Step, place: u32) {
+        let caller = Caller { atlas: self.stage.atlas, files: self.files, heap_end: &HEAP_END };
+        for deed in &self.stage.plan.restorations[place as usize].deeds {
+            let found = caller.perform(deed);
+            if is_error(found) {
+                self.tally.mismatch(step.event, format!("restoring what stood before: {deed:x?} returned {found}"));
+            }
+        }
     }
 
     fn access(&mut self, step: &Step, touch: &Touch, began_ns: u64) {

@@ -31,6 +31,19 @@ impl Story {
         story
     }
 
+    /// Begins a trace of threads that run already in one process, with this in its memory. The areas were read in the first
+    /// step, their pages until `pages_ended_ns`.
+    pub fn joining(nr_threads: u32, heap: std::ops::Range<u64>, mut areas: Vec<Area>, pages_ended_ns: u64) -> Self {
+        let mut story = Self::new(nr_threads);
+        story.trace.events.clear();
+        story.now_ns = 0;
+        areas.iter_mut().for_each(|area| area.window = Window { began_ns: STEP_NS, ended_ns: pages_ended_ns });
+        let window = Window { began_ns: 0, ended_ns: STEP_NS };
+        let threads = (0..nr_threads).collect();
+        story.trace.snapshot.spaces.push(SpaceState { threads, heap, window, areas });
+        story
+    }
+
     /// Lets time pass.
     pub fn wait(&mut self, ns: u64) -> &mut Self {
         self.now_ns += ns;

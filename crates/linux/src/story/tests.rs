@@ -39,7 +39,7 @@ fn tell(mode: Mode, records: Vec<Record>) -> Told {
 }
 
 fn record(tid: u32, time_ns: u64, body: Body) -> Record {
-    Record { tid, time_ns, bytes: 0, body }
+    Record { event: 0, tid, time_ns, bytes: 0, body }
 }
 
 fn exec(tid: u32, time_ns: u64) -> Record {

@@ -52,6 +52,7 @@ pub fn small() -> Trace {
         threads: vec![thread(10), thread(11)],
         files: vec![File { inode: 7, size_bytes: Some(900), path: "/lib/x.so".into(), ..File::default() }],
         events: kinds.iter().enumerate().map(event).collect(),
+        ..Trace::default()
     }
 }
 

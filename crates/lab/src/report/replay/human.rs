@@ -81,6 +81,9 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
     )?;
     let shares = Class::ALL.map(|class| format!("{} {:.2} %", class.name(), checks.share(class) * 100.0));
     writeln!(out, "explained {}", shares.join(", "))?;
+    if checks.applied > 0 {
+        writeln!(out, "began     {} events in, when what stood in memory had been read", checks.applied)?;
+    }
     write_counts("imposed  ", &checks.imposed, out)?;
     write_counts("skipped  ", &checks.skipped, out)?;
     if checks.lost > 0 {

@@ -84,6 +84,7 @@ fn checks(checks: &Checks) -> Map<String, Value> {
         ("classified", classified.into_iter().collect::<Map<_, _>>().into()),
         ("imposed", imposed.into_iter().collect::<Map<_, _>>().into()),
         ("skipped", skipped.collect::<Map<_, Value>>().into()),
+        ("applied", checks.applied.into()),
         ("lost", checks.lost.into()),
     ];
     figures.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()

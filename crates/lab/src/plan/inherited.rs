@@ -1,0 +1,396 @@
+//! A plan that begins in the midst of running processes: the state from which its steps go on.
+//!
+//! # Guarantee
+//! Every space that lives when the snapshot was complete is restored by one step before any event is replayed, and every
+//! thread that lives then is started in its space. Nothing is restored that the recording does not tell.
+//!
+//! # Protocol
+//! The snapshot was read while the processes ran. Its parts are brought to one moment, the end of its last window, by
+//! applying every event up to then, in order (`faultless_trace::snapshot` draws it). An event that a part already holds is
+//! applied once more, which changes nothing: each decides the state of what it touches. Only a move does not, because its
+//! target gets what its source held: where the snapshot found the source gone already, the target stays as it was found,
+//! and pages found at the target stay too.
+//!
+//! # What is not known
+//! Whether an entry could be written, and what a page held. So a page of the snapshot is marked until its first event, and
+//! that event may differ ([`Class::Inherited`](super::classes::Class::Inherited)).
+
+use std::ops::Range;
+
+use faultless_trace::{Access, Area, CallEnter, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex};
+use rustc_hash::FxHashSet;
+
+use super::Action;
+use super::build::Builder;
+use super::calls::{backing_on, told_range, told_result};
+use super::decode::{flags, is_error};
+use super::deeds::{Deed, Mapping, Place};
+use super::edges::Wait;
+use super::ids::{EventIndex, NONE, SpaceIndex};
+use super::lives::Turn;
+use super::pages::{Content, Page};
+use super::regions::{Backing, PAGE, Prot, Region, Traits, page_floor};
+use super::space::{Ground, Space, copies_on_write, filled};
+use super::windows::{Moment, at, span};
+
+/// The count of steps at which restored pages became what they are: before every step, after no fork.
+const SINCE: u32 = 1;
+
+const POPULATE_READ: u64 = 22;
+const POPULATE_WRITE: u64 = 23;
+const DONT_FORK: u64 = 10;
+const WIPE_ON_FORK: u64 = 18;
+
+/// How a space is made as it was when the snapshot was complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restoration {
+    /// Which space.
+    pub space: SpaceIndex,
+    /// What to do in the empty space, in order. None of it may fail.
+    pub deeds: Vec<Deed>,
+}
+
+/// Who lives where while the events up to the snapshot's end are applied.
+struct Homes {
+    of: Vec<Option<SpaceIndex>>,
+    /// Threads without a known beginning that got a space of their own.
+    adopted: FxHashSet<ThreadIndex>,
+}
+
+impl Builder<'_> {
+    /// Applies the events that came before the snapshot was complete and makes the steps that restore what stood then;
+    /// returns how many events those are. `order` is sorted.
+    pub(super) fn begin_joined(&mut self, order: &[(Moment, EventIndex)]) -> usize {
+        if self.trace.snapshot.is_empty() {
+            return 0;
+        }
+        let ended_ns = self.trace.snapshot.ended_ns();
+        let first = self.trace.events.partition_point(|event| event.time_ns <= ended_ns) as EventIndex;
+        let nr_applied = order.partition_point(|&(moment, _)| moment < at(first));
+        self.now = SINCE;
+        let mut homes = self.settle_snapshot();
+        order[..nr_applied].iter().for_each(|&(_, event)| self.apply_event(event, &mut homes));
+        self.plan.totals.applied = nr_applied as u64;
+        self.restore_all(&homes);
+        nr_applied
+    }
+
+    fn settle_snapshot(&mut self) -> Homes {
+        let mut of = vec![None; self.trace.threads.len()];
+        let trace = self.trace;
+        for (place, state) in trace.snapshot.spaces.iter().enumerate() {
+            state.threads.iter().for_each(|&thread| of[thread as usize] = Some(place as SpaceIndex));
+            self.spaces[place] = self.space_of_snapshot(state);
+        }
+        Homes { of, adopted: FxHashSet::default() }
+    }
+
+    fn space_of_snapshot(&self, state: &SpaceState) -> Space {
+        let mut space = Space::default();
+        for area in &state.areas {
+            let region = region_of(area, &self.trace.files);
+            space.regions.insert(region);
+            for run in &area.runs {
+                let content = content_of(run.state, &region);
+                let page = Page { content, is_inherited: true, since: SINCE, ..Page::default() };
+                space.pages.update(run.range().start / PAGE..run.range().end / PAGE, |kept| *kept = page);
+            }
+        }
+        if state.heap.start != 0 {
+            space.heap_start = Some(state.heap.start);
+            space.program_break = Some(state.heap.end);
+            space.is_break_rounded = true;
+        }
+        space
+    }
+
+    fn apply_event(&mut self, place: EventIndex, homes: &mut Homes) {
+        let event = self.trace.events[place as usize];
+        if let Some(&space) = self.lives.adoptions.get(&place) {
+            homes.of[event.thread as usize] = Some(space);
+            homes.adopted.insert(event.thread);
+        }
+        match event.kind {
+            EventKind::Fault(fault) => self.apply_fault(place, fault),
+            EventKind::CallEnter(enter) => self.apply_call(place, enter),
+            EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => {}
+            EventKind::Mapped(mapped) => self.apply_told(place, &mapped),
+            EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => self.apply_turn(place, event.thread, homes),
+            _ => {}
+        }
+    }
+
+    fn apply_fault(&mut self, place: EventIndex, fault: Fault) {
+        let space = self.space_of(place);
+        let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(u64::MAX);
+        let state = &mut self.spaces[space as usize];
+        let region = match state.ground(fault.address, stack_bytes) {
+            Ground::Mapped(region) => region,
+            Ground::Growable(region) => {
+                let start = page_floor(fault.address);
+                state.regions.grow_down(region.start, start);
+                Region { start, ..region }
+            }
+            Ground::Nothing => return,
+        };
+        if !region.prot.allows(fault.access()) {
+            return;
+        }
+        let page = state.page(fault.address, Some(&region));
+        let is_own = fault.access() == Access::Write && copies_on_write(&region);
+        let content = filled(page.content, region.backing, is_own);
+        if is_own {
+            state.regions.give_root(fault.address);
+        }
+        let since = self.now;
+        state.pages.set(fault.address / PAGE, Page { content, since, is_inherited: true, ..Page::default() });
+    }
+
+    fn apply_call(&mut self, place: EventIndex, enter: CallEnter) {
+        let space = self.space_of(place);
+        let result = self.windows.calls[&place].result.unwrap_or(-1);
+        let (deed, _) = self.decode_call(place, enter);
+        let now = self.now;
+        if let Deed::Break { before, is_first: true, .. } = deed {
+            self.spaces[space as usize].heap_start = Some(before);
+        }
+        match deed {
+            Deed::Remap { old, old_len, new_len, .. } if !is_error(result) && result as u64 != old => {
+                self.apply_move(space, &deed, span(old, old_len.max(1)), span(result as u64, new_len));
+            }
+            _ => self.spaces[space as usize].apply(&deed, result, now),
+        }
+    }
+
+    /// Applies a move, of which the snapshot may have seen the source, the target or both.
+    fn apply_move(&mut self, space: SpaceIndex, deed: &Deed, old: Range<u64>, new: Range<u64>) {
+        let now = self.now;
+        let state = &mut self.spaces[space as usize];
+        let is_empty = |state: &Space, range: &Range<u64>| state.regions.overlapping(range.clone()).next().is_none();
+        let mut found = Vec::new();
+        state.pages.visit(new.start / PAGE..new.end / PAGE, |number, page| found.push((number, *page)));
+        match (is_empty(state, &old), is_empty(state, &new)) {
+            (false, _) => {
+                state.apply(deed, new.start as i64, now);
+                for (number, page) in found {
+                    if state.pages.get(number).content == Content::Absent {
+                        state.pages.set(number, page);
+                    }
+                }
+            }
+            (true, false) => {}
+            // Neither was seen: it moved past the list while that was read. Most of what moves is a heap's.
+            (true, true) => state.regions.insert(unseen(new)),
+        }
+    }
+
+    fn apply_told(&mut self, place: EventIndex, mapped: &Mapped) {
+        let (space, now) = (self.space_of(place), self.now);
+        for (deed, traits) in self.told_deeds(space, mapped) {
+            let state = &mut self.spaces[space as usize];
+            state.apply(&deed, told_result(&deed), now);
+            state.regions.change(told_range(&deed), |region| region.traits |= traits);
+        }
+    }
+
+    fn apply_turn(&mut self, place: EventIndex, thread: ThreadIndex, homes: &mut Homes) {
+        let Some(&turn) = self.lives.turns.get(&place) else { return };
+        match turn {
+            Turn::Fork { child, space, .. } => {
+                let parent = self.space_of(place);
+                self.now += 1;
+                self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now);
+                self.now += 1;
+                homes.of[child as usize] = Some(space);
+            }
+            Turn::Spawn { child, is_vfork } => {
+                homes.of[child as usize] = Some(self.space_of(place));
+                if is_vfork {
+                    self.vfork_child[thread as usize] = child;
+                }
+            }
+            Turn::Renew { new, .. } => {
+                homes.of[thread as usize] = Some(new);
+                self.end_vfork(thread);
+            }
+            Turn::Leave(_) => {
+                homes.of[thread as usize] = None;
+                self.end_vfork(thread);
+            }
+        }
+        self.expect_stack(turn);
+    }
+
+    fn end_vfork(&mut self, child: ThreadIndex) {
+        self.vfork_child.iter_mut().filter(|waited| **waited == child).for_each(|waited| *waited = NONE);
+    }
+
+    /// Makes the steps that restore every living space and start the threads in it.
+    fn restore_all(&mut self, homes: &Homes) {
+        let mut living: Vec<SpaceIndex> = homes.of.iter().flatten().copied().collect();
+        living.sort_unstable();
+        living.dedup();
+        let after = self.trace.events.len() as EventIndex;
+        let dwellers = |space: SpaceIndex| {
+            let threads = homes.of.iter().enumerate();
+            threads.filter(move |(_, home)| **home == Some(space)).map(|(thread, _)| thread as ThreadIndex)
+        };
+        let mut restored = Vec::new();
+        for &space in &living {
+            let Some(first) = dwellers(space).next() else { continue };
+            self.level(space);
+            let restoration = self.restoration(space);
+            restoration.deeds.iter().for_each(|deed| self.note_object(deed));
+            self.plan.demand.areas += restoration.deeds.len() as u64;
+            self.plan.restorations.push(restoration);
+            let place = self.plan.restorations.len() as u32 - 1;
+            restored.push((first, self.push(after, first, Action::Restore(place))));
+        }
+        let all: Vec<Wait> = restored.iter().map(|&(_, step)| step).collect();
+        for (space, &(first, _)) in living.iter().zip(&restored) {
+            self.waits.extend(&all);
+            let mut maker = self.push(after, first, Action::Pass);
+            for child in dwellers(*space).skip(1) {
+                maker = self.push(after, first, Action::Spawn { child });
+                self.plan.programs[child as usize].home = Some(*space);
+                self.inherit(child, maker);
+            }
+            self.spaces[*space as usize].order.note(maker);
+        }
+        self.lives.roots.retain(|root| !homes.adopted.contains(root));
+        self.lives.roots.extend(restored.iter().map(|&(first, _)| first));
+    }
+
+    /// Lets all that is known of a space be from before the first step.
+    fn level(&mut self, space: SpaceIndex) {
+        let state = &self.spaces[space as usize];
+        let mut known = Vec::new();
+        for region in state.regions.iter() {
+            state.pages.visit(region.start / PAGE..region.end / PAGE, |number, _| {
+                known.push((number, state.page(number * PAGE, Some(region)).content));
+            });
+        }
+        let state = &mut self.spaces[space as usize];
+        state.pages.clear(0..u64::MAX / PAGE);
+        let (mut own, mut of_objects) = (0, 0);
+        for (number, content) in known {
+            own += u64::from(content != Content::Absent);
+            of_objects += u64::from(content == Content::Object);
+            let page = Page { content, is_inherited: true, since: SINCE, ..Page::default() };
+            state.pages.set(number, page);
+        }
+        state.regions.change(0..u64::MAX, |region| region.fresh_since = 0);
+        state.forked_at = 0;
+        state.resident.add(own);
+        self.plan.demand.object_pages += of_objects;
+    }
+
+    fn restoration(&self, space: SpaceIndex) -> Restoration {
+        let state = &self.spaces[space as usize];
+        let mut deeds = Vec::new();
+        if let Some((before, requested)) = state.heap_start.zip(state.program_break) {
+            deeds.push(Deed::Break { requested, before, is_first: true });
+        }
+        state.regions.iter().for_each(|region| restore_region(state, region, &mut deeds));
+        Restoration { space, deeds }
+    }
+}
+
+/// Adds what makes a region and its pages.
+fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
+    let runs = runs_of(state, region);
+    let (start, len) = (region.start, region.end - region.start);
+    let has = |wanted: Content| runs.iter().any(|&(_, content)| content == wanted);
+    let mut prot = region.prot;
+    prot.set(Prot::READ, prot.contains(Prot::READ) || !runs.is_empty());
+    prot.set(Prot::WRITE, prot.contains(Prot::WRITE) || has(Content::Own));
+    let place = Place::Fixed(start);
+    let (bits, flags) = (u64::from(prot.bits()), map_flags(region));
+    deeds.push(Deed::Map(Mapping { place, len, prot: bits, flags, backing: region.backing }));
+    for (range, content) in &runs {
+        let advice = if *content == Content::Own { POPULATE_WRITE } else { POPULATE_READ };
+        deeds.push(Deed::Advise { start: range.start, len: range.end - range.start, advice });
+    }
+    if prot != region.prot {
+        deeds.push(Deed::Protect { start, len, prot: u64::from(region.prot.bits()) });
+    }
+    let advised = [(Traits::DONT_FORK, DONT_FORK), (Traits::WIPE_ON_FORK, WIPE_ON_FORK)];
+    let advised = advised.iter().filter(|(wanted, _)| region.traits.contains(*wanted));
+    deeds.extend(advised.map(|&(_, advice)| Deed::Advise { start, len, advice }));
+    let nr_present: u64 = runs.iter().map(|(range, _)| range.end - range.start).sum();
+    if region.traits.contains(Traits::LOCKED) && nr_present == len {
+        deeds.push(Deed::Lock { start, len, is_locked: true });
+    }
+}
+
+/// Returns the pages of a region that are there, those in a row together.
+fn runs_of(state: &Space, region: &Region) -> Vec<(Range<u64>, Content)> {
+    let mut runs: Vec<(Range<u64>, Content)> = Vec::new();
+    state.pages.visit(region.start / PAGE..region.end / PAGE, |number, page| {
+        let range = number * PAGE..(number + 1) * PAGE;
+        match runs.last_mut() {
+            _ if page.content == Content::Absent => {}
+            Some((last, content)) if last.end == range.start && *content == page.content => last.end = range.end,
+            _ => runs.push((range, page.content)),
+        }
+    });
+    runs
+}
+
+fn map_flags(region: &Region) -> u64 {
+    let kind = match region.backing {
+        Backing::Anonymous => flags::MAP_PRIVATE | flags::MAP_ANONYMOUS,
+        Backing::Object { .. } if copies_on_write(region) => flags::MAP_PRIVATE,
+        Backing::Object { .. } => flags::MAP_SHARED,
+    };
+    let grows = if region.traits.contains(Traits::GROWS_DOWN) { flags::MAP_GROWSDOWN } else { 0 };
+    let reserve = if region.traits.contains(Traits::NO_RESERVE) { flags::MAP_NORESERVE } else { 0 };
+    kind | flags::MAP_FIXED | grows | reserve
+}
+
+/// Returns the region that an area of the snapshot is.
+fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
+    let table = [
+        (Area::GROWS_DOWN, Traits::GROWS_DOWN),
+        (Area::LOCKED, Traits::LOCKED | Traits::FILLED),
+        (Area::DONT_FORK, Traits::DONT_FORK),
+        (Area::WIPE_ON_FORK, Traits::WIPE_ON_FORK),
+        (Area::HUGE, Traits::HUGE),
+        (Area::ACCOUNTED, Traits::ACCOUNTED),
+        (Area::NO_RESERVE, Traits::NO_RESERVE),
+        (Area::SPECIAL, Traits::SPECIAL),
+        (Area::MERGEABLE, Traits::RECLAIMABLE),
+    ];
+    let is_set = |bit: u32| area.flags & bit != 0;
+    let traits = table.iter().filter(|(bit, _)| is_set(*bit)).fold(Traits::empty(), |all, (_, traits)| all | *traits);
+    // The kernel's own pages are no file's, whatever stands behind them.
+    let file = area.file.filter(|file| !is_set(Area::SPECIAL) && (*file as usize) < files.len());
+    let backing = backing_on(file, area.file_offset, is_set(Area::SHARED));
+    let prot = Prot::from_bits_truncate(area.prot as u8);
+    let has_root = area.runs.iter().any(|run| run.state == PageState::Own);
+    Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, has_root }
+}
+
+/// Returns what stands behind a page; what was swapped out is not there, and nobody knows what it is when it comes back.
+fn content_of(state: PageState, region: &Region) -> Content {
+    match (state, region.backing) {
+        (PageState::Swapped | PageState::Guard, _) => Content::Absent,
+        (PageState::Own, Backing::Object { .. }) if !copies_on_write(region) => Content::Object,
+        (PageState::Own, _) => Content::Own,
+        (PageState::Zero | PageState::File, Backing::Object { .. }) => Content::Object,
+        (PageState::Zero | PageState::File, Backing::Anonymous) => Content::Zero,
+    }
+}
+
+/// Returns the region of memory that nobody saw before it was moved.
+fn unseen(range: Range<u64>) -> Region {
+    Region {
+        start: range.start,
+        end: range.end,
+        prot: Prot::READ | Prot::WRITE,
+        backing: Backing::Anonymous,
+        traits: Traits::ACCOUNTED,
+        fresh_since: 0,
+        has_root: true,
+    }
+}
