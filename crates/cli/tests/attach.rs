@@ -46,7 +46,7 @@ impl Drop for Running {
 
 /// Joins a process with these options.
 fn join(place: &Place, pid: &str, options: &[&str]) -> Output {
-    faultless().args(["record", "-p", pid]).args(options).arg("-o").arg(place.trace()).output().unwrap()
+    faultless().args(["record", "-p", pid, "-o"]).arg(place.trace()).args(options).output().unwrap()
 }
 
 /// Replays the usual trace once; returns its checks.
@@ -140,9 +140,10 @@ fn a_frozen_process_runs_on_and_the_command_beside_it_gives_the_exit_code() {
     assert_eq!(output.status.code(), Some(7), "{}", err(&output));
     assert!(err(&output).contains("while what was in memory was read"), "{}", err(&output));
     let trace = place.open();
-    let ended_ns = trace.snapshot.ended_ns();
-    let is_work = |event: &Event| !matches!(event.kind, EventKind::SwitchIn | EventKind::SwitchOut(_));
-    let meanwhile = trace.events.iter().filter(|event| event.time_ns <= ended_ns && is_work(event)).count();
+    let (began_ns, ended_ns) = (trace.snapshot.spaces[0].window.began_ns, trace.snapshot.ended_ns());
+    let is_work = |event: &Event| matches!(event.kind, EventKind::Fault(_) | EventKind::CallEnter(_));
+    let meanwhile =
+        trace.events.iter().filter(|event| (began_ns..=ended_ns).contains(&event.time_ns) && is_work(event)).count();
     assert_eq!(meanwhile, 0, "nobody ran while memory was read");
     assert!(trace.events.len() > 100, "they ran afterwards");
     assert!(program.is_running());

@@ -31,7 +31,7 @@ use crate::session::{Session, Setup, Sources};
 use crate::signals::Signals;
 use crate::snapshot::{self, Seen};
 use crate::story::Scene;
-use crate::target::{Kin, Target, Unjoinable, add_descendants};
+use crate::target::{Kin, Target, Unjoinable};
 use crate::wire::{Decoder, Numbers};
 
 /// Whom to join, and for how long.
@@ -125,23 +125,22 @@ fn watch(
 ) -> Result<Watched, RecordError> {
     let mut beside = beside(joining, place.signals)?;
     let open_files = host::raise_open_files();
-    let frozen = stop_all(joining, targets)?;
     let setup = Setup { pid: 0, pace: options.pace, begin: Begin::Joining, ring_bytes: options.ring_bytes };
     let (mut session, joined) = joining::join(sources, &setup, targets, joining.kin).map_err(unjoinable)?;
     drop(trial);
     let spool = place.raw.spool(session.rings_mut().len()).map_err(RecordError::Spool)?;
     let drain = Drain::start(session, spool)?;
-    let looked = look(targets);
-    let frozen = frozen.map(|frozen| frozen.elapsed());
-    let described = targets.first().map(|target| describe_target(target, looked.as_deref().unwrap_or_default()));
-    let described = described.unwrap_or_default();
+    let looked = look(joining, targets);
+    let seen = looked.as_ref().map_or(&[][..], |looked| &looked.seen);
+    let described = targets.first().map(|target| describe_target(target, seen)).unwrap_or_default();
     let end = match &looked {
         Ok(_) => wait(joining, targets, beside.as_mut(), place.signals, &drain),
         Err(_) => Ok(End::default()),
     };
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);
-    Ok(Watched { company: Company { joined, seen: looked? }, drained, end: end?, frozen, described })
+    let Looked { seen, frozen } = looked?;
+    Ok(Watched { company: Company { joined, seen }, drained, end: end?, frozen, described })
 }
 
 fn unjoinable((pid, why): (i32, Unjoinable)) -> RecordError {
@@ -159,26 +158,18 @@ fn not_run(name: &OsString) -> impl Fn(std::io::Error) -> RecordError {
     move |error| RecordError::Program { name: name.to_string_lossy().into_owned(), error }
 }
 
-/// Stops the processes, if that is wanted, and those that they made before they stood.
-fn stop_all(joining: &Joining, targets: &mut Vec<Target>) -> Result<Option<Frozen>, RecordError> {
-    if joining.snapshot == SnapshotMode::Live {
-        return Ok(None);
-    }
-    let mut frozen = Frozen::new();
-    loop {
-        frozen.freeze(targets).map_err(unjoinable)?;
-        if joining.kin == Kin::Later || add_descendants(targets) == 0 {
-            return Ok(Some(frozen));
-        }
-    }
+/// What stood in memory, and for how long the processes stood still while it was read.
+struct Looked {
+    seen: Vec<Seen>,
+    frozen: Option<Duration>,
 }
 
-fn look(targets: &[Target]) -> Result<Vec<Seen>, RecordError> {
-    let look = |target: &Target| {
-        let failed = |why: Unjoinable| RecordError::Target { pid: target.pid, why };
-        snapshot::look(target).map_err(failed)
-    };
-    targets.iter().map(look).collect()
+fn look(joining: &Joining, targets: &[Target]) -> Result<Looked, RecordError> {
+    let mut frozen = (joining.snapshot == SnapshotMode::Frozen).then(Frozen::new);
+    frozen.iter_mut().try_for_each(|frozen| frozen.freeze(targets)).map_err(unjoinable)?;
+    let look = |target: &Target| snapshot::look(target).map_err(|why| unjoinable((target.pid, why)));
+    let seen = targets.iter().map(look).collect::<Result<_, _>>()?;
+    Ok(Looked { seen, frozen: frozen.map(|frozen| frozen.elapsed()) })
 }
 
 /// Returns what the header says of a process that was not started for it.

@@ -91,10 +91,12 @@ impl PageMap {
         while reached < range.end {
             let (found, walked) = self.scan_some(reached..range.end, &mut regions)?;
             runs.extend(regions[..found].iter().filter_map(run_of));
-            if walked <= reached {
+            // Linux 6.18 may say that the walk ended before what it has just handed out.
+            let next = regions[..found].last().map_or(walked, |last| last.end.max(walked));
+            if next <= reached {
                 break;
             }
-            reached = walked;
+            reached = next;
         }
         Ok(runs)
     }

@@ -202,8 +202,8 @@ impl Story {
         self.dispatch(record, sink);
     }
 
-    /// Takes what happened while processes were being joined. Of their threads only the end matters; a process that one
-    /// of them made meanwhile is watched by what it inherited, and began with the recording.
+    /// Takes what happened while processes were being joined. Of the threads that were found only the end matters; one that
+    /// they made and that was not found is watched by what it inherited, and began with the recording.
     fn before_joining(&mut self, record: Record, sink: Sink<'_>) {
         let nr_joined: usize = self.snapshot.iter().map(|space| space.threads.len()).sum();
         let Some(thread) = self.live.get(&record.actor()).copied() else { return };
@@ -213,8 +213,7 @@ impl Story {
                 self.live.remove(&tid);
                 false
             }
-            Body::Forked(fork) if self.live.contains_key(&fork.tid) => false,
-            Body::Forked(fork) => !is_joined || fork.pid != fork.parent_pid,
+            Body::Forked(fork) => !self.live.contains_key(&fork.tid),
             Body::Sample(_, Sample::NewTask { .. }) => true,
             _ => !is_joined,
         };
