@@ -213,8 +213,13 @@ impl Story {
                 self.live.remove(&tid);
                 false
             }
-            Body::Forked(fork) => !self.live.contains_key(&fork.tid),
-            Body::Sample(_, Sample::NewTask { .. }) => true,
+            Body::Forked(fork) => {
+                // The record of the flags may have come before its own event was open.
+                if !self.live.contains_key(&fork.tid) && !self.is_double(thread, &record) {
+                    self.clone_task(fork, guessed_flags(&fork), sink);
+                }
+                false
+            }
             _ => !is_joined,
         };
         if is_kept {

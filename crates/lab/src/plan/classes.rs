@@ -38,8 +38,15 @@ pub enum Class {
 
 impl Class {
     /// All of them, in the order of reports.
-    pub const ALL: [Class; 7] =
-        [Class::Raced, Class::Populated, Class::FaultAround, Class::Huge, Class::Reclaimed, Class::Ambiguous, Class::Inherited];
+    pub const ALL: [Class; 7] = [
+        Class::Raced,
+        Class::Populated,
+        Class::FaultAround,
+        Class::Huge,
+        Class::Reclaimed,
+        Class::Ambiguous,
+        Class::Inherited,
+    ];
 
     /// Returns whether a large share of the class is a reason to worry, and what to do then.
     pub fn advice(self) -> &'static str {

@@ -263,3 +263,36 @@ fn lost_and_unreadable_records_are_counted() {
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), lost, record(0, 0, Body::Unreadable)]);
     assert_eq!(told.cast.lost, 6);
 }
+
+#[test]
+fn a_thread_made_while_its_maker_is_joined_is_followed_once_and_nothing_counts_as_lost() {
+    use crate::company::Company;
+    use crate::joining::{Joined, Member};
+    use crate::snapshot::Seen;
+
+    const BEGAN_NS: u64 = 10_000;
+    let member = Member { pid: ROOT, tid: ROOT, name: "old".into() };
+    // Event 1 was opened for the first thread, event 2 for one that ended before it could be listed.
+    let owners = [(1, ROOT), (2, 77)].into_iter().collect();
+    let joined = Joined { began_ns: BEGAN_NS, members: vec![member], owners };
+    let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }] };
+    let scene = Scene { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
+    let of = |event: u64, record: Record| Record { event, ..record };
+    let records = vec![
+        of(1, fault(ROOT, BEGAN_NS - 500)),
+        of(1, fork(ROOT, ROOT, 77, BEGAN_NS - 400)),
+        of(2, fault(77, BEGAN_NS + 10)),
+        of(1, fault(77, BEGAN_NS + 10)),
+        of(1, fork(ROOT, ROOT, 78, BEGAN_NS + 100)),
+        of(1, new_task(ROOT, 78, BEGAN_NS + 110)),
+        of(1, fault(78, BEGAN_NS + 200)),
+        of(1, fault(ROOT, BEGAN_NS + 5_000_000)),
+    ];
+    let (mut story, mut events) = (Story::joining(scene, &company), Vec::new());
+    records.into_iter().for_each(|record| story.take(record, &mut |event| events.push(event)));
+    let told = Told { cast: story.finish(&mut |event| events.push(event)), events };
+    let faulted = told.events.iter().filter(|event| matches!(event.kind, EventKind::Fault(_)));
+    let threads: Vec<u32> = faulted.map(|event| told.cast.threads[event.thread as usize].tid).collect();
+    assert_eq!(threads, [77, 78, ROOT], "one fault came before, and one was told of twice");
+    assert_eq!(told.cast.lost, 0);
+}
