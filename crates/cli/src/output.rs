@@ -6,13 +6,14 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Args;
 use faultless_lab::report::{ResultSet, csv, json, saved};
 use faultless_linux::output::Output;
 
 use crate::message::{Color, Failure, Tone, say};
-use crate::table::Format;
+use crate::table::{Format, csv_row, markdown_head, markdown_row};
 
 /// How a command that measures hands out what it found.
 #[derive(Args, Debug)]
@@ -55,14 +56,30 @@ impl OutputArgs {
         markdown: impl FnOnce(&mut dyn Write) -> io::Result<()>,
         color: Color,
     ) -> Result<(), Failure> {
+        let note = |out: &mut dyn Write| set.partial().map_or(Ok(()), |what| writeln!(out, "\nPartial: {what}."));
         let printed = print(self.out.as_deref(), |out| match self.format {
-            Format::Human => human(out),
+            Format::Human => human(out).and_then(|()| note(out)),
             Format::Json => json::write(set, out),
             Format::Csv => csv::write(set, out),
-            Format::Markdown => markdown(out),
+            Format::Markdown => markdown(out).and_then(|()| note(out)),
         });
         self.keep(set, color)?;
         printed
+    }
+
+    /// Prints and saves a result whose figures stand in a table of its own; `human` writes it for people.
+    pub fn hand_out_table(
+        &self,
+        set: &ResultSet,
+        table: &Table<'_>,
+        human: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        color: Color,
+    ) -> Result<(), Failure> {
+        if self.format == Format::Csv {
+            print(self.out.as_deref(), |out| table.write_csv(out, set.is_interrupted()))?;
+            return self.keep(set, color);
+        }
+        self.hand_out(set, human, |out| table.write_markdown(out), color)
     }
 
     /// Saves a result, if that was asked for and there is any.
@@ -76,6 +93,36 @@ impl OutputArgs {
         say(color, Tone::Note, &format!("saved as {name} in {}", path.display()));
         Ok(())
     }
+}
+
+/// A table for programs.
+#[derive(Debug)]
+pub struct Table<'a> {
+    /// What stands above the fields.
+    pub headings: &'a [&'a str],
+    /// Row by row.
+    pub rows: &'a [Vec<String>],
+}
+
+impl Table<'_> {
+    /// Writes rows whose last field says whether an interrupt left others out.
+    fn write_csv(&self, mut out: &mut dyn Write, is_partial: bool) -> io::Result<()> {
+        let partial = if is_partial { "yes" } else { "no" };
+        csv_row(&mut out, self.headings.iter().copied().chain(["partial"]))?;
+        let fields =
+            |row: &[String]| row.iter().map(String::as_str).chain([partial]).map(str::to_owned).collect::<Vec<_>>();
+        self.rows.iter().try_for_each(|row| csv_row(&mut out, fields(row).iter().map(String::as_str)))
+    }
+
+    fn write_markdown(&self, mut out: &mut dyn Write) -> io::Result<()> {
+        markdown_head(&mut out, self.headings)?;
+        self.rows.iter().try_for_each(|row| markdown_row(&mut out, row.iter().map(String::as_str)))
+    }
+}
+
+/// Returns the exit code: 130 if an interrupt left something out.
+pub fn exit_code(set: &ResultSet, otherwise: ExitCode) -> ExitCode {
+    if set.is_interrupted() { ExitCode::from(130) } else { otherwise }
 }
 
 /// Prints on standard output, or into a file.

@@ -4,20 +4,21 @@
 //! The exit code is 0 only if every event was replayed and came out as recorded. A trace that can't be used fails before
 //! anything runs.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_lab::experiment::{self, DEFAULT_SEMAPHORE, DESIGNS, Outcome, SEMAPHORES, Setup};
 use faultless_lab::host;
-use faultless_lab::measure::HOST_DESIGN;
+use faultless_lab::measure::{HOST_DESIGN, on_interrupt};
 use faultless_lab::plan::{Losses, Pace};
 use faultless_lab::replay::Checking;
 use faultless_lab::report::MachineInfo;
 use faultless_lab::report::replay::{self as report, Report};
-use faultless_trace::{EventKind, Header, Missing, Trace};
+use faultless_trace::{EventKind, Header, Missing, ReadError, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine::MachineArgs;
@@ -38,8 +39,10 @@ place up. The designs are replayed in turn, run by run, in an order that --seed 
 Every recorded fault is one access, and must fault as it was recorded; what the recording itself cannot explain is \
 counted by class, and what nothing explains is a mismatch, printed with the event's number.
 
-The exit code is 0 if all came out as recorded, 1 if something did not, was not replayed, or failed, and 2 if the \
-command was not understood.")]
+The exit code is 0 if all came out as recorded, 1 if something did not, was not replayed, or failed, or if the trace holds no \
+fault, 2 if the command was not understood, and 130 if it was interrupted: what was replayed until then is printed.
+
+docs/judging.md says what is checked of each fault, and what the classes mean.")]
 pub struct ReplayArgs {
     /// The trace.
     #[arg(value_name = "FILE")]
@@ -108,18 +111,32 @@ fn designs() -> Vec<&'static str> {
 pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     args.output.prepare()?;
     let name = args.file.display();
-    let trace = Trace::open(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    let trace = read(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
     if let Some(why) = emptiness(&trace) {
         return Err(Failure::new(format_args!("{name}: {why}")));
     }
     let setup = setup(args)?;
+    on_interrupt();
     let bar = progress_bar(setup.arms().len() * setup.runs);
     let result = experiment::run(&trace, &setup, &|done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let outcome = result.map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
     print(args, &trace.header, &setup, &outcome, color)?;
     complain(args, &outcome, color);
+    if outcome.was_interrupted {
+        return Ok(ExitCode::from(130));
+    }
     Ok(if outcome.checks.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reads the trace; on a terminal a bar shows how much of the file is decoded.
+fn read(path: &Path) -> Result<Trace, ReadError> {
+    let file = File::open(path)?;
+    let style = ProgressStyle::with_template("decoding [{bar:40}] {bytes} of {total_bytes}, {eta} left");
+    let bar = ProgressBar::new(file.metadata()?.len()).with_style(style.unwrap_or(ProgressStyle::default_bar()));
+    let trace = Trace::read(BufReader::new(bar.wrap_read(file)));
+    bar.finish_and_clear();
+    trace
 }
 
 /// Returns why there is nothing to replay: without a fault nothing is checked, and 0 mismatches would mean nothing.

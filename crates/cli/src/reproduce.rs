@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use faultless_lab::host;
+use faultless_lab::measure::{has_interrupt, on_interrupt};
 use faultless_lab::report::{MachineInfo, ResultSet};
 use faultless_lab::reproduce::{self, Row, TABLES, Table};
 use faultless_lab::simulated::{MachineChoice, Spec};
@@ -13,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure};
 use crate::nearest::unknown;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, Table as OutputTable, exit_code};
 
 /// How often the bar is drawn anew.
 const TICK: Duration = Duration::from_millis(200);
@@ -64,12 +65,24 @@ pub fn run(args: &ReproduceArgs, color: Color) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(unknown("table", &args.table, TABLES.iter().map(|table| table.name))));
     }
     args.output.prepare()?;
+    on_interrupt();
     let mut results = Vec::new();
-    for table in tables {
-        results.push((table, run_table(table, args)?));
+    for &table in &tables {
+        let rows = run_table(table, args)?;
+        if !rows.is_empty() {
+            results.push((table, rows));
+        }
+        if has_interrupt() {
+            break;
+        }
     }
-    hand_out(args, &results, color)?;
-    Ok(ExitCode::SUCCESS)
+    let set = result_set(args, &tables, &results);
+    let table = OutputTable {
+        headings: &reproduce::HEADINGS,
+        rows: &results.iter().flat_map(|(table, rows)| rows.iter().map(|row| row.fields(table))).collect::<Vec<_>>(),
+    };
+    args.output.hand_out_table(&set, &table, |out| write(&results, out), color)?;
+    Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
 fn list() -> Result<ExitCode, Failure> {
@@ -96,20 +109,27 @@ fn progress_bar(table: &Table, runs: u64) -> ProgressBar {
     bar
 }
 
-fn hand_out(args: &ReproduceArgs, results: &[(&Table, Vec<Row>)], color: Color) -> Result<(), Failure> {
-    let machines = machines(results);
-    let mut set = ResultSet::new("reproduce", args.seed, machines.first().cloned().unwrap_or_default());
+/// Returns the rows as a result set; one that lacks some that were asked for says so.
+fn result_set(args: &ReproduceArgs, tables: &[&Table], results: &[(&Table, Vec<Row>)]) -> ResultSet {
+    let mut set = ResultSet::new("reproduce", args.seed, machines(results).first().cloned().unwrap_or_default());
     for (table, rows) in results {
         set.checks.insert(table.name.into(), rows.iter().map(Row::json).collect());
     }
-    let write = |out: &mut dyn Write| {
-        results.iter().try_for_each(|(table, rows)| reproduce::write(table, rows, out))?;
-        machines.iter().try_for_each(|machine| {
-            writeln!(out, "{machine}")?;
-            machine.write_parameters(out)
-        })
-    };
-    args.output.hand_out(&set, write, write, color)
+    let asked = tables.iter().map(|table| table.cases.len()).sum::<usize>() * args.runs as usize;
+    let done: usize = results.iter().flat_map(|(_, rows)| rows).map(|row| row.base.len()).sum();
+    if done < asked {
+        set.mark_interrupted(format_args!("interrupted after {done} of {asked} pairs of runs"));
+    }
+    set
+}
+
+/// Writes the tables, and the machines' parameters behind them.
+fn write(results: &[(&Table, Vec<Row>)], out: &mut dyn Write) -> io::Result<()> {
+    results.iter().try_for_each(|(table, rows)| reproduce::write(table, rows, out))?;
+    machines(results).iter().try_for_each(|machine| {
+        writeln!(out, "{machine}")?;
+        machine.write_parameters(out)
+    })
 }
 
 /// Returns the simulated machines, each once.

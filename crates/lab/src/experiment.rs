@@ -10,7 +10,7 @@ use faultless_platform::MAX_CPUS;
 use faultless_platform::native::{Machine, Native};
 use faultless_trace::Trace;
 
-use crate::measure::HOST_DESIGN;
+use crate::measure::{HOST_DESIGN, has_interrupt};
 use crate::plan::classes::Class;
 use crate::plan::{self, Losses, Options, Pace, Plan, PlanError, Totals};
 use crate::replay::{self, Checking, Mismatch, PassResult, ReplayError, Settings};
@@ -91,6 +91,8 @@ pub struct Outcome {
     pub has_shared_spaces: bool,
     /// The physical memory that each pass had.
     pub memory_bytes: usize,
+    /// Whether an interrupt came before the last pass had ended.
+    pub was_interrupted: bool,
 }
 
 /// What was checked, with the names of the machine-readable report.
@@ -208,7 +210,8 @@ impl Setup {
     }
 }
 
-/// Replays a trace as often as the setup says; `progress` is told after each pass how many are done.
+/// Replays a trace as often as the setup says; `progress` is told after each pass how many are done. An interrupt ends it with
+/// the passes that are complete.
 pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Outcome, ExperimentError> {
     setup.check()?;
     let plan = plan::plan(trace, Options { pace: setup.pace, losses: setup.losses }).map_err(ExperimentError::Plan)?;
@@ -218,7 +221,7 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
         arms.into_iter().map(|arm| ArmResult { arm, passes: Vec::with_capacity(setup.runs) }).collect();
     if setup.machine.simulated().is_some() {
         simulate(trace, &plan, setup, memory_bytes, &mut results, progress)?;
-        return Ok(conclude(results, plan, memory_bytes));
+        return Ok(conclude(results, plan, setup, memory_bytes));
     }
     let mut random = Random::new(setup.seed);
     let mut done = 0;
@@ -226,13 +229,14 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
         let mut order: Vec<usize> = (0..results.len()).collect();
         random.shuffle(&mut order);
         for place in order {
-            let pass = run_pass(trace, &plan, setup, &results[place].arm, memory_bytes, setup.seed)?;
+            let pass = whole_pass(trace, &plan, setup, &results[place].arm, memory_bytes, setup.seed);
+            let Some(pass) = pass.transpose()? else { return Ok(conclude(results, plan, setup, memory_bytes)) };
             results[place].passes.push(pass);
             done += 1;
             progress(done);
         }
     }
-    Ok(conclude(results, plan, memory_bytes))
+    Ok(conclude(results, plan, setup, memory_bytes))
 }
 
 /// Replays on a simulated machine: each arm under each seed, several at once.
@@ -248,12 +252,29 @@ fn simulate(
     let nr_arms = results.len();
     let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..nr_arms).map(move |arm| (arm, seed))).collect();
     let arms: Vec<Arm> = results.iter().map(|result| result.arm.clone()).collect();
-    let run = |&(arm, seed): &(usize, u64)| run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed);
+    let run = |&(arm, seed): &(usize, u64)| whole_pass(trace, plan, setup, &arms[arm], memory_bytes, seed);
     let passes = in_parallel(setup.jobs, &tasks, run, |done, _| progress(done));
-    for ((arm, _), pass) in tasks.into_iter().zip(passes) {
+    // Behind the first that an interrupt kept from running, arms would stand beside each other under different seeds.
+    for ((arm, _), pass) in tasks.into_iter().zip(passes.into_iter().map_while(|pass| pass)) {
         results[arm].passes.push(pass?);
     }
     Ok(())
+}
+
+/// Runs a pass, unless an interrupt came before it, or ended it.
+fn whole_pass(
+    trace: &Trace,
+    plan: &Plan,
+    setup: &Setup,
+    arm: &Arm,
+    memory_bytes: usize,
+    seed: u64,
+) -> Option<Result<PassResult, ExperimentError>> {
+    if has_interrupt() {
+        return None;
+    }
+    let result = run_pass(trace, plan, setup, arm, memory_bytes, seed);
+    (result.is_ok() || !has_interrupt()).then_some(result)
 }
 
 fn run_pass(
@@ -282,7 +303,8 @@ fn run_pass(
     pass.map_err(failed)
 }
 
-fn conclude(arms: Vec<ArmResult>, plan: Plan, memory_bytes: usize) -> Outcome {
+fn conclude(arms: Vec<ArmResult>, plan: Plan, setup: &Setup, memory_bytes: usize) -> Outcome {
+    let was_interrupted = arms.iter().any(|arm| arm.passes.len() < setup.runs);
     let passes = arms.iter().map(|arm| arm.passes.len() as u64).sum();
     let totals = plan.totals;
     let mut checks = Checks {
@@ -298,7 +320,7 @@ fn conclude(arms: Vec<ArmResult>, plan: Plan, memory_bytes: usize) -> Outcome {
         ..Checks::default()
     };
     arms.iter().for_each(|arm| arm.passes.iter().for_each(|pass| checks.add(&arm.arm, pass)));
-    Outcome { arms, checks, has_shared_spaces: plan.has_shared_spaces, totals, memory_bytes }
+    Outcome { arms, checks, has_shared_spaces: plan.has_shared_spaces, totals, memory_bytes, was_interrupted }
 }
 
 impl Checks {

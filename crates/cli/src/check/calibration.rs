@@ -4,15 +4,16 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::calibrate::check::{Setup, agreement};
+use faultless_lab::calibrate::check::{HEADINGS, Setup, agreement};
 use faultless_lab::experiment::DESIGNS;
 use faultless_lab::host;
+use faultless_lab::measure::on_interrupt;
 use faultless_lab::report::{MachineInfo, ResultSet};
 use faultless_lab::simulated::HERE;
 use faultless_lab::workloads::Spec as Workload;
 
 use crate::message::{Color, Failure, Tone, say};
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, Table, exit_code};
 use crate::replay::distinct;
 use crate::{duration, machine};
 
@@ -69,12 +70,17 @@ pub fn run(args: &CalibrationArgs, color: Color) -> Result<ExitCode, Failure> {
         runs: args.runs as usize,
         duration_ns: args.duration,
     };
+    on_interrupt();
     let outcome = agreement(&setup, &|what| say(color, Tone::Note, what)).map_err(Failure::new)?;
     let mut set = ResultSet::new("check calibration", 1, MachineInfo::of(&choice));
     set.checks = outcome.checks();
-    let table = |out: &mut dyn Write| outcome.write(out);
-    args.output.hand_out(&set, table, table, color)?;
-    Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let asked = setup.workloads.len() * setup.designs.len() * setup.cpus.len();
+    if outcome.cells.len() < asked {
+        set.mark_interrupted(format_args!("interrupted after {} of {asked} cells", outcome.cells.len()));
+    }
+    let table = Table { headings: &HEADINGS, rows: &outcome.fields() };
+    args.output.hand_out_table(&set, &table, |out: &mut dyn Write| outcome.write(out), color)?;
+    Ok(exit_code(&set, if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 /// What is compared unless something is named.

@@ -8,15 +8,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::schedules::explore::{ExploreError, Setup};
-use faultless_lab::schedules::mutants::{self, Step, Table};
+use faultless_lab::measure::on_interrupt;
+use faultless_lab::schedules::explore::ExploreError;
+use faultless_lab::schedules::mutants::{self, Step};
 use faultless_lab::schedules::report;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ExploreArgs;
 use crate::message::{Color, Failure, Tone, say};
-use crate::output::{OutputArgs, print};
-use crate::table::{Format, csv_row, markdown_head, markdown_row};
+use crate::output::{OutputArgs, Table, exit_code};
 
 /// The arguments of `check mutants`.
 #[derive(Args)]
@@ -57,32 +57,18 @@ pub fn run(args: &MutantsArgs, color: Color) -> Result<ExitCode, Failure> {
         Step::Ended(row) if bar.is_hidden() => say(color, Tone::Note, &report::mutant_line(row)),
         Step::Ended(_) => {}
     };
+    on_interrupt();
     let table = mutants::table(&setup, args.seeds, &told).map_err(Failure::new)?;
     bar.finish_and_clear();
-    hand_out(args, &setup, &table, color)?;
-    Ok(if table.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let set = report::mutants_set(&setup, &table);
+    let rows = report::mutant_rows(&table);
+    let human = |out: &mut dyn Write| report::write_mutants(&setup, &table, out);
+    args.output.hand_out_table(&set, &Table { headings: &report::MUTANT_HEADINGS, rows: &rows }, human, color)?;
+    Ok(exit_code(&set, if table.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 /// Returns a bar that is shown on a terminal only; elsewhere each row is told as it is done.
 fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("[{bar:40}] {pos} of {len} (bug, seed), {elapsed}: {msg}");
     ProgressBar::new(steps).with_style(style.unwrap_or(ProgressStyle::default_bar()))
-}
-
-fn hand_out(args: &MutantsArgs, setup: &Setup, table: &Table, color: Color) -> Result<(), Failure> {
-    let rows = report::mutant_rows(table);
-    let set = report::mutants_set(setup, table);
-    if args.output.format == Format::Csv {
-        print(args.output.out.as_deref(), |out| {
-            csv_row(out, report::MUTANT_HEADINGS)?;
-            rows.iter().try_for_each(|row| csv_row(out, row.iter().map(String::as_str)))
-        })?;
-        return args.output.keep(&set, color);
-    }
-    let markdown = |out: &mut dyn Write| {
-        markdown_head(out, &report::MUTANT_HEADINGS)?;
-        rows.iter().try_for_each(|row| markdown_row(out, row.iter().map(String::as_str)))
-    };
-    let human = |out: &mut dyn Write| report::write_mutants(setup, table, out);
-    args.output.hand_out(&set, human, markdown, color)
 }

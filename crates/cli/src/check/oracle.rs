@@ -11,6 +11,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_lab::experiment::DESIGNS;
 use faultless_lab::host;
+use faultless_lab::measure::on_interrupt;
 use faultless_lab::oracle::{self, Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, report};
 use faultless_linux::oracle::{Host, HostError, Sequence, User};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -120,6 +121,9 @@ pub fn run(args: &OracleArgs, color: Color) -> Result<ExitCode, Failure> {
         Format::Csv => report::csv(&outcomes, out),
         Format::Markdown => report::markdown(&outcomes, out),
     })?;
+    if outcomes.was_interrupted {
+        return Ok(ExitCode::from(130));
+    }
     let is_clean = outcomes.differences == 0 && outcomes.sequences == settings.sequences;
     Ok(if is_clean || args.replay.is_some() && outcomes.differences == 0 {
         ExitCode::SUCCESS
@@ -165,6 +169,7 @@ fn users(args: &OracleArgs, color: Color) -> Result<Vec<User>, Failure> {
 
 fn draw(settings: &Settings) -> Result<Outcomes, Failure> {
     let style = ProgressStyle::with_template("comparing [{bar:40}] {pos} of {len} sequences, {eta} left");
+    on_interrupt();
     let bar = ProgressBar::new(settings.sequences).with_style(style.unwrap_or(ProgressStyle::default_bar()));
     let outcomes = oracle::run(settings, &|done| bar.set_position(done));
     bar.finish_and_clear();

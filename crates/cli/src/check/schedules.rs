@@ -7,6 +7,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use faultless_lab::measure::on_interrupt;
 use faultless_lab::schedules::explore::{self, CellOutcome, ExploreError, Setup, Shortened};
 use faultless_lab::schedules::line::{self, Line};
 use faultless_lab::schedules::mutants::Mutant;
@@ -16,8 +17,8 @@ use faultless_lab::schedules::search::Failed;
 use super::{ExploreArgs, progress_bar};
 use crate::message::{Color, Failure};
 use crate::nearest::unknown;
-use crate::output::{OutputArgs, print};
-use crate::table::{Format, csv_row, markdown_head, markdown_row};
+use crate::output::{OutputArgs, Table, exit_code, print};
+use crate::table::Format;
 
 /// The arguments of `check schedules`.
 #[derive(Args)]
@@ -61,14 +62,14 @@ pub fn run(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
 fn search(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = Setup { mutant: mutant(args)?, ..args.explore.setup()? };
     args.output.prepare()?;
+    on_interrupt();
     let bar = progress_bar(setup.runs * setup.designs.len() as u64);
     let cells = explore::explore(&setup, &|done| bar.inc(done)).map_err(Failure::new)?;
     bar.finish_and_clear();
     let failures = cells.iter().filter_map(|cell| cell.failed.as_ref());
     let first = failures.min_by_key(|(number, _)| *number);
     let first = first.map(|(_, failed)| explore::shortened(&setup, failed)).transpose().map_err(Failure::new)?;
-    hand_out(args, &setup, &cells, first.as_ref(), color)?;
-    Ok(if first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    hand_out(args, &setup, &cells, first.as_ref(), color)
 }
 
 fn mutant(args: &SchedulesArgs) -> Result<Option<Mutant>, Failure> {
@@ -87,31 +88,21 @@ fn hand_out(
     cells: &[CellOutcome],
     first: Option<&Shortened>,
     color: Color,
-) -> Result<(), Failure> {
+) -> Result<ExitCode, Failure> {
     const HEADINGS: [&str; 6] = ["design", "world", "schedules", "failed", "what", "line"];
-    let rows: Vec<[String; 6]> = cells.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
     let set = report::schedules_set(setup, cells, first);
-    if args.output.format == Format::Csv {
-        print(args.output.out.as_deref(), |out| {
-            csv_row(out, HEADINGS)?;
-            rows.iter().try_for_each(|row| csv_row(out, row.iter().map(String::as_str)))
-        })?;
-        return args.output.keep(&set, color);
-    }
-    let markdown = |out: &mut dyn Write| {
-        markdown_head(out, &HEADINGS)?;
-        rows.iter().try_for_each(|row| markdown_row(out, row.iter().map(String::as_str)))
-    };
     let human = |out: &mut dyn Write| report::write_schedules(setup, cells, first, out);
-    args.output.hand_out(&set, human, markdown, color)
+    args.output.hand_out_table(&set, &Table { headings: &HEADINGS, rows: &rows }, human, color)?;
+    Ok(exit_code(&set, if first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-fn row(cell: &CellOutcome) -> [String; 6] {
+fn row(cell: &CellOutcome) -> Vec<String> {
     let failed = cell.failed.as_ref();
     let number = failed.map_or(String::new(), |(number, _)| number.to_string());
     let what = failed.map_or(String::new(), |(_, failed)| failed.failure.to_string());
     let line = failed.map_or(String::new(), |(_, failed)| failed.line.to_string());
-    [cell.design.clone(), cell.world.name.into(), cell.runs.to_string(), number, what, line]
+    vec![cell.design.clone(), cell.world.name.into(), cell.runs.to_string(), number, what, line]
 }
 
 fn replay(args: &SchedulesArgs, line: &Line, color: Color) -> Result<ExitCode, Failure> {
@@ -131,7 +122,7 @@ fn replay(args: &SchedulesArgs, line: &Line, color: Color) -> Result<ExitCode, F
     let human = |failed: Option<&Failed>| print(args.output.out.as_deref(), |out| report::write_replay(failed, out));
     match args.output.format {
         Format::Human => human(failed.as_ref())?,
-        _ => hand_out(args, &setup, &[cell], None, color)?,
+        _ => drop(hand_out(args, &setup, &[cell], None, color)?),
     }
     Ok(if failed.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

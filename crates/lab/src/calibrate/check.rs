@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::fit::{distance_ns, is_same_distance, with_transfers};
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{HostSite, Job, MeasureError, Mode, Pinning, once, once_simulated, shrunk};
+use crate::measure::{HostSite, Job, MeasureError, Mode, Pinning, has_interrupt, once, once_simulated, shrunk};
 use crate::report::columns;
 use crate::simulated::{HERE, Spec};
 use crate::stats::median;
@@ -26,6 +26,10 @@ const SLEEPS: f64 = 0.01;
 const SEEDS: u64 = 3;
 /// How often a row is measured again when the CPUs were moved meanwhile.
 const TRIES: usize = 4;
+
+/// What stands above the fields of a cell.
+pub const HEADINGS: [&str; 9] =
+    ["workload", "design", "cpus", "native_ops_per_s", "simulated_ops_per_s", "ratio", "line_ns", "apart", "agrees"];
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -110,6 +114,25 @@ impl Agreement {
         self.share().is_some_and(|share| share >= CELLS_LEAST) && self.mean().is_some_and(is_near)
     }
 
+    /// Returns the cells' fields under [`HEADINGS`], in plain numbers.
+    pub fn fields(&self) -> Vec<Vec<String>> {
+        let word = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
+        let field = |cell: &Cell| {
+            vec![
+                cell.workload.clone(),
+                cell.design.clone(),
+                cell.cpus.to_string(),
+                cell.native.to_string(),
+                cell.simulated.to_string(),
+                cell.ratio().to_string(),
+                cell.line_ns.map_or_else(String::new, |ns| ns.to_string()),
+                word(cell.is_apart()),
+                word(cell.agrees()),
+            ]
+        };
+        self.cells.iter().map(field).collect()
+    }
+
     /// Writes the table.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut rows =
@@ -172,11 +195,14 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// Compares; `progress` is told which cell comes.
+/// Compares; `progress` is told which cell comes. An interrupt ends it with the cells that are complete.
 pub fn agreement(setup: &Setup, progress: &dyn Fn(&str)) -> Result<Agreement, MeasureError> {
     let mut cells = Vec::new();
     for workload in &setup.workloads {
         for &cpus in &setup.cpus {
+            if has_interrupt() {
+                return Ok(Agreement { cells });
+            }
             progress(&format!("{} on {cpus} CPUs", workload.name));
             cells.extend(row_of(setup, workload, cpus)?);
         }

@@ -37,7 +37,7 @@ use crate::stats::Histogram;
 
 pub use crate::report::Mode;
 pub use designs::{DesignLine, design_lines};
-pub use faultless_linux::space::on_interrupt;
+pub use faultless_linux::space::{has_interrupt, on_interrupt};
 pub use host::once as once_on_host;
 pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, check_designs, run};
 pub use simulated::{SIMULATED_NS, once_simulated, shrunk};

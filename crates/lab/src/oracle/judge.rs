@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use faultless_linux::oracle::{Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
 
+use crate::measure::has_interrupt;
+
 use super::compare::Finding;
 use super::generate::{self, Profile};
 use super::subject::{Batch, Checking, Report, Subject};
@@ -80,6 +82,8 @@ pub struct Outcomes {
     pub tally: Tally,
     /// How long it took.
     pub elapsed: Duration,
+    /// Whether an interrupt ended it.
+    pub was_interrupted: bool,
 }
 
 /// Runs the oracle; `progress` hears how many sequences are done.
@@ -102,6 +106,7 @@ pub fn run(settings: &Settings, progress: &(dyn Fn(u64) + Sync)) -> Result<Outco
     let mut outcomes = shared.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcomes.kept.sort_by_key(|difference| (difference.number, difference.design));
     outcomes.elapsed = begun.elapsed();
+    outcomes.was_interrupted = has_interrupt() && outcomes.sequences < settings.sequences;
     Ok(outcomes)
 }
 
@@ -133,7 +138,7 @@ impl<'a> Job<'a> {
         let subjects = settings.designs.iter().map(|design| Subject::start(design)).collect();
         let mut job = Self { shared, subjects, hosts, under_way: VecDeque::new() };
         // Relaxed: numbers are handed out, nothing else is read on their strength.
-        while !shared.is_over.load(Ordering::Relaxed) {
+        while !shared.is_over.load(Ordering::Relaxed) && !has_interrupt() {
             let first = shared.next.fetch_add(BATCH, Ordering::Relaxed);
             if first >= settings.sequences {
                 break;

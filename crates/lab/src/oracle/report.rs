@@ -45,6 +45,9 @@ pub fn human(settings: &Settings, outcomes: &Outcomes, out: &mut dyn Write) -> i
         let count = tally.exempted.get(&rule).copied().unwrap_or(0);
         writeln!(out, "exempted   {} {count}: {}", rule.name(), rule.reason())?;
     }
+    if outcomes.was_interrupted {
+        writeln!(out, "\nPartial: interrupted after {} of {} sequences", outcomes.sequences, settings.sequences)?;
+    }
     writeln!(out, "\nDifferences: {}", outcomes.differences)
 }
 
@@ -80,6 +83,7 @@ fn rows(outcomes: &Outcomes) -> Vec<(&str, &str, u64)> {
         .collect();
     rows.push(("all", "sequences", outcomes.sequences));
     rows.push(("all", "differences", outcomes.differences));
+    rows.push(("all", "interrupted", outcomes.was_interrupted.into()));
     rows
 }
 
@@ -100,6 +104,7 @@ fn document(settings: &Settings, outcomes: &Outcomes) -> Value {
         "designs": settings.designs,
         "users": settings.users.iter().map(|user| user.name()).collect::<Vec<_>>(),
         "profiles": settings.profiles.iter().map(|profile| profile.name()).collect::<Vec<_>>(),
+        "interrupted": outcomes.was_interrupted,
         "elapsed_ns": outcomes.elapsed.as_nanos() as u64,
         "results": [],
         "checks": checks(outcomes),

@@ -1,4 +1,4 @@
-//! A result set as CSV: a row for each sample.
+//! A result set as CSV: a row for each sample, whose last field says whether an interrupt left others out.
 
 use std::io::{self, Write};
 
@@ -6,18 +6,19 @@ use super::set::{Measured, ResultSet};
 
 /// Writes headings and rows.
 pub fn write(set: &ResultSet, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    writeln!(out, "machine,workload,mode,design,semaphore,cpus,workers,metric,unit,run,sample")?;
-    set.results.iter().try_for_each(|result| write_samples(&set.machine.name, result, out))
+    writeln!(out, "machine,workload,mode,design,semaphore,cpus,workers,metric,unit,run,sample,partial")?;
+    let partial = if set.is_interrupted() { "yes" } else { "no" };
+    set.results.iter().try_for_each(|result| write_samples(&set.machine.name, result, partial, out))
 }
 
-fn write_samples(machine: &str, result: &Measured, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_samples(machine: &str, result: &Measured, partial: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let (cpus, workers) = (result.cpus.to_string(), result.nr_workers().to_string());
     let mode = result.mode.to_string();
     for (run, sample) in result.samples.iter().enumerate() {
         let (run, sample) = (run.to_string(), sample.to_string());
         let semaphore = result.semaphore.as_deref().unwrap_or_default();
         let fields = [machine, &result.workload, &mode, &result.design, semaphore, &cpus, &workers];
-        let rest = [result.metric.as_str(), &result.unit, &run, &sample];
+        let rest = [result.metric.as_str(), &result.unit, &run, &sample, partial];
         row(fields.into_iter().chain(rest), out)?;
     }
     Ok(())

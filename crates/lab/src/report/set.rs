@@ -13,6 +13,12 @@ use serde_json::{Map, Value};
 /// The schema of result sets, as their first key names it.
 pub const SCHEMA: &str = "faultless/1";
 
+/// The key that says whether an interrupt came before all was measured.
+const INTERRUPTED: &str = "interrupted";
+
+/// The key that says how much is there then.
+const PARTIAL: &str = "partial";
+
 /// What a command found out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultSet {
@@ -119,6 +125,22 @@ impl ResultSet {
             results: Vec::new(),
             checks: Map::new(),
         }
+    }
+
+    /// Marks the set as what was there when an interrupt came; `what` says how much that is.
+    pub fn mark_interrupted(&mut self, what: impl fmt::Display) {
+        self.more.insert(INTERRUPTED.into(), true.into());
+        self.more.insert(PARTIAL.into(), what.to_string().into());
+    }
+
+    /// Returns whether an interrupt came before all was measured.
+    pub fn is_interrupted(&self) -> bool {
+        self.more.get(INTERRUPTED) == Some(&true.into())
+    }
+
+    /// Returns how much of what was asked for is there, if an interrupt left some of it out and the report does not say so.
+    pub fn partial(&self) -> Option<&str> {
+        self.more.get(PARTIAL).and_then(Value::as_str)
     }
 
     /// Returns how many runs are marked as disturbed; each counts once, however many metrics it has.

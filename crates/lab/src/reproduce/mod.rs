@@ -16,7 +16,7 @@ use faultless_workloads::Spec as Workload;
 use serde_json::{Value, json};
 
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{Job, MeasureError, Mode, Run, SIMULATED_NS, once_simulated, shrunk};
+use crate::measure::{Job, MeasureError, Mode, Run, SIMULATED_NS, has_interrupt, once_simulated, shrunk};
 use crate::report::columns;
 use crate::simulated::in_parallel;
 use crate::stats::median;
@@ -36,12 +36,32 @@ pub struct Row {
     pub events: Vec<(&'static str, f64)>,
 }
 
+/// What stands above the fields of a row.
+pub const HEADINGS: [&str; 15] = [
+    "table",
+    "workload",
+    "cpus",
+    "mode",
+    "machine",
+    "base",
+    "head",
+    "figure",
+    "published_percent",
+    "ours_percent",
+    "least_percent",
+    "most_percent",
+    "seeds",
+    "ratio_of_changes",
+    "sign_agrees",
+];
+
 /// Returns the tables whose names begin so.
 pub fn matching(prefix: &str) -> Vec<&'static Table> {
     TABLES.iter().filter(|table| table.name.starts_with(prefix)).collect()
 }
 
-/// Runs a table: every case under both designs and all seeds, so many at once.
+/// Runs a table: every case under both designs and all seeds, so many at once. An interrupt ends it with the seeds that both
+/// designs have run under; cases without any are left out.
 pub fn run(
     table: &'static Table,
     machine: impl Fn(&str) -> Spec + Sync,
@@ -49,22 +69,29 @@ pub fn run(
     jobs: usize,
     ended: impl FnMut(usize),
 ) -> Result<Vec<Row>, MeasureError> {
-    let cases = table.cases.iter().flat_map(|case| [(case, case.base), (case, case.head)]);
+    let pairs = table.cases.iter().flat_map(|case| seeds.clone().map(move |seed| (case, seed)));
     let tasks: Vec<(&'static Case, &'static str, u64)> =
-        cases.flat_map(|(case, design)| seeds.clone().map(move |seed| (case, design, seed))).collect();
+        pairs.flat_map(|(case, seed)| [case.base, case.head].map(|design| (case, design, seed))).collect();
     let mut ended = ended;
     let run = |&(case, design, seed): &(&'static Case, &'static str, u64)| {
-        once_simulated(&machine(case.machine), &job(case, design), seed, &|| false)
+        let result = once_simulated(&machine(case.machine), &job(case, design), seed, &has_interrupt);
+        // A run that an interrupt cut short is shorter than the others.
+        if has_interrupt() { Ok(None) } else { result.map(Some) }
     };
     let runs = in_parallel(jobs, &tasks, run, |done, _| ended(done));
-    let runs: Vec<_> = runs.into_iter().collect::<Result<_, _>>()?;
-    let per_design = seeds.count();
-    let rows = table.cases.iter().zip(runs.chunks(2 * per_design)).map(|(case, runs)| {
-        let (base, head) = runs.split_at(per_design);
-        let of = |runs: &[(Run, _)]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
-        Row { case, base: of(base), head: of(head), events: events(head.iter().map(|(run, _)| run)) }
-    });
-    Ok(rows.collect())
+    let runs: Vec<Option<Simulated>> = runs.into_iter().collect::<Result<_, MeasureError>>()?;
+    let rows = table.cases.iter().zip(runs.chunks(2 * seeds.count())).map(|(case, runs)| row(case, runs));
+    Ok(rows.filter(|row| !row.base.is_empty()).collect())
+}
+
+type Simulated = (Run, faultless_sim::Figures);
+
+/// Returns the row of a case, from its runs under the base and the head, in turn.
+fn row(case: &'static Case, runs: &[Option<Simulated>]) -> Row {
+    let pairs = runs.chunks(2).filter_map(|pair| Some((pair.first()?.as_ref()?, pair.get(1)?.as_ref()?)));
+    let (base, head): (Vec<&Simulated>, Vec<&Simulated>) = pairs.unzip();
+    let of = |runs: &[&Simulated]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
+    Row { case, base: of(&base), head: of(&head), events: events(head.iter().map(|(run, _)| run)) }
 }
 
 fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
@@ -139,6 +166,30 @@ impl Row {
             self.range().map_or_else(unknown, |(least, most)| format!("[{least:+.1}, {most:+.1}]")),
             self.ratio().map_or_else(unknown, |ratio| format!("{ratio:.2}")),
             self.sign_agrees().map_or_else(unknown, |agrees| if agrees { "yes" } else { "NO" }.to_owned()),
+        ]
+    }
+
+    /// Returns the row under [`HEADINGS`], in plain numbers.
+    pub fn fields(&self, table: &Table) -> Vec<String> {
+        let case = self.case;
+        let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| figure.to_string());
+        let (least, most) = self.range().unzip();
+        vec![
+            table.name.to_owned(),
+            case.workload.to_owned(),
+            case.cpus.to_string(),
+            if case.processes { "processes" } else { "threads" }.to_owned(),
+            case.machine.to_owned(),
+            case.base.to_owned(),
+            case.head.to_owned(),
+            case.figure.name().to_owned(),
+            case.published_percent.to_string(),
+            number(self.change()),
+            number(least),
+            number(most),
+            self.base.len().to_string(),
+            number(self.ratio()),
+            self.sign_agrees().map_or_else(String::new, |agrees| if agrees { "yes" } else { "no" }.to_owned()),
         ]
     }
 

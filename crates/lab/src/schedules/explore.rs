@@ -7,6 +7,8 @@ use faultless_platform::mutants::Mutant;
 use faultless_sim::explore::ArenaError;
 use faultless_vm::registry::Unknown;
 
+use crate::measure::has_interrupt;
+
 use super::line::Line;
 use super::search::{Cell, Failed, machine, replay, shorten};
 use super::worlds::World;
@@ -130,7 +132,7 @@ impl Setup {
     }
 }
 
-/// Explores; `progress` is told how many schedules more are done. Each cell ends with its first failure.
+/// Explores; `progress` is told how many schedules more are done. Each cell ends with its first failure, or with an interrupt.
 pub fn explore(setup: &Setup, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<CellOutcome>, ExploreError> {
     choose(setup.mutant)?;
     let pairs = setup.designs.iter().flat_map(|design| (0..setup.worlds.len()).map(move |world| (design, world)));
@@ -150,7 +152,7 @@ fn run_cell(
     let (machine, runs) = (machine()?, setup.runs_of(world));
     let mut failed = None;
     let mut done = 0;
-    while done < runs && failed.is_none() {
+    while done < runs && failed.is_none() && !has_interrupt() {
         failed = cell.step(&machine)?.map(|failed| (setup.number_of(world, done), failed));
         done += 1;
         if done.is_multiple_of(TOLD) {
@@ -246,6 +248,9 @@ pub(super) fn survives(setup: &Setup) -> Result<(u64, Option<Failed>), ExploreEr
         setup.designs.iter().map(|design| worlds.clone().map(|world| setup.cell(design, world)).collect()).collect();
     let round = setup.round();
     for number in 0..setup.runs {
+        if has_interrupt() {
+            return Ok((number, None));
+        }
         let world = round[(number % round.len() as u64) as usize];
         for cells in &mut cells {
             let failed = cells[world].step(&machine)?;

@@ -9,6 +9,8 @@
 pub use faultless_platform::mutants::Mutant;
 pub use faultless_platform::mutants::orders::{Noticed, WEAK_ORDERS, WeakOrder};
 
+use crate::measure::has_interrupt;
+
 use super::explore::{ExploreError, Setup, in_parallel, survives};
 use super::search::Failed;
 
@@ -190,10 +192,12 @@ pub struct Table {
     pub runs: u64,
     /// The seeds.
     pub seeds: Vec<u64>,
-    /// How the code without mutants fared.
-    pub unbroken: Row,
+    /// How the code without mutants fared; nothing if an interrupt came before.
+    pub unbroken: Option<Row>,
     /// How the bugs did.
     pub rows: Vec<Row>,
+    /// Whether all of them are there: an interrupt leaves out the one at work and those behind it.
+    pub is_whole: bool,
 }
 
 impl Row {
@@ -218,7 +222,7 @@ impl Row {
 impl Table {
     /// Says whether the unbroken code survived all, and no mutant did.
     pub fn is_clean(&self) -> bool {
-        self.unbroken.nr_killed == 0 && self.rows.iter().all(Row::is_settled)
+        self.unbroken.iter().all(|row| row.nr_killed == 0) && self.rows.iter().all(Row::is_settled)
     }
 }
 
@@ -247,11 +251,16 @@ pub fn table(setup: &Setup, nr_seeds: u64, progress: &(dyn Fn(Step<'_>) + Sync))
     let mut rows = Vec::new();
     for bug in std::iter::once(unbroken).chain(bugs) {
         progress(Step::Begun(&bug));
-        rows.push(row(setup, bug, rows.is_empty(), &seeds, progress)?);
+        let row = row(setup, bug, rows.is_empty(), &seeds, progress)?;
+        if has_interrupt() {
+            break;
+        }
+        rows.push(row);
         rows.last().into_iter().for_each(|row| progress(Step::Ended(row)));
     }
-    let unbroken = rows.remove(0);
-    Ok(Table { runs: setup.runs, seeds, unbroken, rows })
+    let is_whole = rows.len() == KNOWN_BUGS.len() + 1;
+    let unbroken = if rows.is_empty() { None } else { Some(rows.remove(0)) };
+    Ok(Table { runs: setup.runs, seeds, unbroken, rows, is_whole })
 }
 
 fn row(

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::explore::{CellOutcome, Setup, Shortened};
-use super::mutants::{Entry, Noticed, Row, Table, WEAK_ORDERS, WeakOrder};
+use super::mutants::{Entry, KNOWN_BUGS, Noticed, Row, Table, WEAK_ORDERS, WeakOrder};
 use super::search::Failed;
 use super::worlds::NR_CPUS;
+use crate::measure::has_interrupt;
 use crate::report::{MachineInfo, ResultSet, columns};
 
 /// Returns the machine that schedules run on, as results name it.
@@ -27,6 +28,10 @@ pub fn schedules_set(setup: &Setup, cells: &[CellOutcome], first: Option<&Shorte
         "failures": failures,
     });
     set.checks.insert("schedules".into(), outcome);
+    if has_interrupt() {
+        let (done, asked) = (cells.iter().map(|cell| cell.runs).sum::<u64>(), setup.runs * setup.designs.len() as u64);
+        set.mark_interrupted(format_args!("interrupted after {done} of {asked} schedules"));
+    }
     set
 }
 
@@ -53,15 +58,22 @@ pub fn mutants_set(setup: &Setup, table: &Table) -> ResultSet {
     let mut set = ResultSet::new("check mutants", setup.seed, machine());
     let rows: Vec<Value> = table.rows.iter().map(row_value).collect();
     set.checks.insert("mutants".into(), rows.into());
-    let unbroken = json!({
-        "survived": table.unbroken.survived,
-        "killed": table.unbroken.nr_killed,
-        "example": table.unbroken.example.as_ref().map(|failed| failed.line.to_string()),
+    let unbroken = table.unbroken.as_ref().map(|row| {
+        json!({
+            "survived": row.survived,
+            "killed": row.nr_killed,
+            "example": row.example.as_ref().map(|failed| failed.line.to_string()),
+        })
     });
-    set.checks.insert("unbroken".into(), unbroken);
+    set.checks.insert("unbroken".into(), unbroken.into());
     set.checks.insert("orderings".into(), WEAK_ORDERS.iter().map(order_value).collect());
     let designs = json!({ "runs": table.runs, "seeds": table.seeds, "designs": setup.designs });
     set.checks.insert("schedules".into(), designs);
+    if !table.is_whole {
+        let all = KNOWN_BUGS.len() + 1;
+        let done = table.rows.len() + table.unbroken.iter().len();
+        set.mark_interrupted(format_args!("interrupted after {done} of {all} rows"));
+    }
     set
 }
 
@@ -183,7 +195,7 @@ pub fn mutant_rows(table: &Table) -> Vec<Vec<String>> {
     };
     let number = |row: &Row| row.bug.number.map_or("+".to_owned(), |number| number.to_string());
     let mut rows: Vec<Vec<String>> = table.rows.iter().map(|bug| row(bug, &number(bug))).collect();
-    rows.push(row(&table.unbroken, "-"));
+    rows.extend(table.unbroken.iter().map(|unbroken| row(unbroken, "-")));
     rows.extend(WEAK_ORDERS.iter().map(order_row));
     rows
 }
@@ -224,6 +236,7 @@ pub fn write_mutants(setup: &Setup, table: &Table, out: &mut dyn Write) -> io::R
     write_left(&rows, out)?;
     writeln!(out)?;
     match table.is_clean() {
+        true if !table.is_whole => writeln!(out, "Every mutant above was found under every seed.")?,
         true => writeln!(out, "Every mutant was found under every seed; the code without mutants survived all.")?,
         false => writeln!(out, "{}", complaint(table))?,
     }
@@ -235,7 +248,7 @@ pub fn write_mutants(setup: &Setup, table: &Table, out: &mut dyn Write) -> io::R
 }
 
 fn complaint(table: &Table) -> String {
-    if let Some(failed) = &table.unbroken.example {
+    if let Some(failed) = table.unbroken.as_ref().and_then(|row| row.example.as_ref()) {
         return format!("The code without mutants fails: replay with --replay {}", failed.line);
     }
     let names: Vec<&str> = table.rows.iter().filter(|row| !row.is_settled()).map(|row| row.bug.name).collect();

@@ -82,9 +82,12 @@ pub(super) fn begin(start: Start) -> ! {
             exit(EXIT_SETUP);
         }
         libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        // An interrupt from the terminal is the judge's: it ends this process when it has heard the last answer.
+        let mut interrupts: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut interrupts);
+        libc::sigaddset(&mut interrupts, libc::SIGINT);
+        libc::sigaddset(&mut interrupts, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_SETMASK, &interrupts, std::ptr::null_mut());
     }
     attempt::install_handler();
     let child = Child::new(start).unwrap_or_else(|| exit(EXIT_SETUP));

@@ -17,6 +17,13 @@ pub fn result_set(report: &Report<'_>) -> ResultSet {
     let mut set = ResultSet::new("replay", report.setup.seed, report.machine.clone());
     set.more.insert("trace".into(), trace(report));
     set.results = results(report);
+    if report.outcome.was_interrupted {
+        let done = report.outcome.checks.passes;
+        set.mark_interrupted(format_args!(
+            "interrupted after {done} of {} passes",
+            report.setup.runs * report.outcome.arms.len()
+        ));
+    }
     set.checks = checks(&report.outcome.checks);
     set
 }
