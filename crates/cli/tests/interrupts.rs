@@ -17,7 +17,7 @@ fn interrupted(args: &[&str]) -> Output {
     let mut command = interruptible();
     let child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_handler(&child);
-    std::thread::sleep(Duration::from_millis(700));
+    wait_for_work(&child);
     // SAFETY: the call takes integers only; the process is this test's own and was not waited for.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
     let output = child.wait_with_output().unwrap();
@@ -36,6 +36,21 @@ fn wait_for_handler(child: &Child) {
     while !catches() {
         assert!(Instant::now() < deadline, "it never catches SIGINT");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the process has had a CPU for a second; on a busy machine that takes longer.
+fn wait_for_work(child: &Child) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    // Behind the name, which ends with the last parenthesis, user and system time are the 12th and 13th field, in hundredths.
+    let worked = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>()
+    };
+    while worked() < 100 {
+        assert!(Instant::now() < deadline, "it has had a CPU for {} hundredths of a second", worked());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -104,7 +119,7 @@ fn checks_print_what_they_explored() {
 fn a_published_table_as_csv_has_a_row_for_each_line() {
     let run = |format: &str| {
         let mut command = interruptible();
-        command.args(["reproduce", "spf-2018-l", "-r", "1", "--format", format]).output().unwrap()
+        command.args(["reproduce", "spf-2018-ebizzy", "-r", "1", "--format", format]).output().unwrap()
     };
     let csv = run("csv");
     assert!(csv.status.success(), "{}", err(&csv));

@@ -74,6 +74,9 @@ pub fn run(
         pairs.flat_map(|(case, seed)| [case.base, case.head].map(|design| (case, design, seed))).collect();
     let mut ended = ended;
     let run = |&(case, design, seed): &(&'static Case, &'static str, u64)| {
+        if has_interrupt() {
+            return Ok(None);
+        }
         let result = once_simulated(&machine(case.machine), &job(case, design), seed, &has_interrupt);
         // A run that an interrupt cut short is shorter than the others.
         if has_interrupt() { Ok(None) } else { result.map(Some) }
