@@ -23,7 +23,8 @@ fn main() {
     let memory = memory.expect("the region is large enough");
     let slab = Slab::<Native, [u64; 24]>::new(&memory);
     let pfn = machine.attach(|| memory.alloc()).expect("plenty");
-    let page = memory.page(pfn);
+    // SAFETY: allocated above, and never freed.
+    let page = unsafe { memory.page(pfn).owned() };
     for threads in [1, 2] {
         println!("{threads} thread(s), ns a pair: median (smallest to largest, samples)");
         measure(&machine, threads, "store and fence", 1, store_and_fence);

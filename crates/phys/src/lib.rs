@@ -76,7 +76,7 @@ pub use error::{Cause, OutOfFrames, SetupError, ZoneKind};
 pub use inject::Failing;
 pub use memory::Memory;
 pub use options::Options;
-pub use page::{Page, PageLock};
+pub use page::{OwnedPage, Page, PageLock};
 pub use pfn::Pfn;
 pub use reclaim::{NoReclaim, Reclaim, Wanted};
 pub use slab::Slab;

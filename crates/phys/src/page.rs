@@ -49,27 +49,31 @@ pub struct Page<P: Platform> {
 }
 
 impl<P: Platform> Page<P> {
+    /// Returns what only those may use who have the frame.
+    ///
+    /// # Safety
+    /// The caller has the frame: it got it from [`Memory::alloc`](crate::Memory::alloc) or the like, or holds a reference,
+    /// and does with it what the functions of [`OwnedPage`] and the frame's other holders allow.
+    #[inline]
+    pub unsafe fn owned(&self) -> OwnedPage<'_, P> {
+        OwnedPage(self)
+    }
+
     /// Returns what the frame is used for.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.state().kind()
     }
 
-    /// Says what the frame is used for.
-    ///
-    /// Called by the frame's sole owner, before it shares the frame (I3). [`Kind::Free`] is taken as
-    /// [`Kind::Reserved`]: frames are freed by [`Memory::free`](crate::Memory::free).
+    /// See [`OwnedPage::set_kind`].
     #[inline]
-    pub fn set_kind(&self, kind: Kind) {
+    pub(crate) fn set_kind(&self, kind: Kind) {
         let kind = if kind == Kind::Free { Kind::Reserved } else { kind };
         self.set_state(self.state().with_kind(kind));
     }
 
-    /// Stops counting references for good: `try_get` succeeds without a write and `put` is never the last.
-    ///
-    /// For frames that everybody maps, such as the page of zeros. Called as [`Page::set_kind`] is; the frame's count
-    /// stays as it is, and the frame is not freed while anybody may look it up.
-    pub fn stop_counting(&self) {
+    /// See [`OwnedPage::stop_counting`].
+    fn stop_counting(&self) {
         self.set_state(self.state().without_counting());
     }
 
@@ -113,13 +117,9 @@ impl<P: Platform> Page<P> {
         false
     }
 
-    /// Gives a reference back; says whether it was the last, and the caller now owns the frame alone and frees it.
-    ///
-    /// # Panics
-    /// If there was none to give back (I2).
+    /// See [`OwnedPage::put`].
     #[inline]
-    #[must_use = "the last one out frees the frame"]
-    pub fn put(&self) -> bool {
+    pub(crate) fn put(&self) -> bool {
         if self.state().is_uncounted() {
             return false;
         }
@@ -140,21 +140,21 @@ impl<P: Platform> Page<P> {
         &self.lock
     }
 
-    /// Returns the two link words, for lists of the frame's owner; what they hold when a frame is given out is not said.
+    /// See [`OwnedPage::links`].
     #[inline]
-    pub fn links(&self) -> &[P::AtomicU64; 2] {
+    pub(crate) fn links(&self) -> &[P::AtomicU64; 2] {
         &self.links
     }
 
-    /// Returns the word that says whose the frame is: an object, a root of the reverse map; 0 when it is given out.
+    /// See [`OwnedPage::owner`].
     #[inline]
-    pub fn owner(&self) -> &P::AtomicU64 {
+    pub(crate) fn owner(&self) -> &P::AtomicU64 {
         &self.owner
     }
 
-    /// Returns the word that says which page of its owner the frame holds; 0 when it is given out.
+    /// See [`OwnedPage::index`].
     #[inline]
-    pub fn index(&self) -> &P::AtomicU64 {
+    pub(crate) fn index(&self) -> &P::AtomicU64 {
         &self.index
     }
 
@@ -194,6 +194,65 @@ impl<P: Platform> Page<P> {
         // Relaxed: as in `stop_life`.
         self.owner.store(0, Ordering::Relaxed);
         self.index.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A frame's metadata in the hands of somebody who has the frame.
+///
+/// Having it tells you nothing new: [`Page::owned`] was told. It names what would break other holders if anybody did it.
+pub struct OwnedPage<'a, P: Platform>(&'a Page<P>);
+
+impl<'a, P: Platform> OwnedPage<'a, P> {
+    /// Says what the frame is used for.
+    ///
+    /// Called by the frame's sole owner, before it shares the frame (I3). [`Kind::Free`] is taken as
+    /// [`Kind::Reserved`]: frames are freed by [`Memory::free`](crate::Memory::free).
+    #[inline]
+    pub fn set_kind(&self, kind: Kind) {
+        self.0.set_kind(kind);
+    }
+
+    /// Stops counting references for good: `try_get` succeeds without a write and `put` is never the last.
+    ///
+    /// For frames that everybody maps, such as the page of zeros. Called as [`OwnedPage::set_kind`] is; the frame's count
+    /// stays as it is, and the frame is not freed while anybody may look it up.
+    pub fn stop_counting(&self) {
+        self.0.stop_counting();
+    }
+
+    /// Gives a reference back; says whether it was the last, and the caller now owns the frame alone and frees it.
+    ///
+    /// # Panics
+    /// If there was none to give back (I2).
+    #[inline]
+    #[must_use = "the last one out frees the frame"]
+    pub fn put(&self) -> bool {
+        self.0.put()
+    }
+
+    /// Returns the two link words, for lists of the frame's owner; what they hold when a frame is given out is not said.
+    #[inline]
+    pub fn links(&self) -> &'a [P::AtomicU64; 2] {
+        self.0.links()
+    }
+
+    /// Returns the word that says whose the frame is: an object, a root of the reverse map; 0 when it is given out.
+    #[inline]
+    pub fn owner(&self) -> &'a P::AtomicU64 {
+        self.0.owner()
+    }
+
+    /// Returns the word that says which page of its owner the frame holds; 0 when it is given out.
+    #[inline]
+    pub fn index(&self) -> &'a P::AtomicU64 {
+        self.0.index()
+    }
+}
+
+impl<P: Platform> core::ops::Deref for OwnedPage<'_, P> {
+    type Target = Page<P>;
+    fn deref(&self) -> &Page<P> {
+        self.0
     }
 }
 

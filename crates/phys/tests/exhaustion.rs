@@ -223,11 +223,11 @@ fn an_audit_tells_lost_frames_from_used_ones() {
     let (world, machine) = (NativeWorld::new(100, 1, Options::default()), Machine::new(1));
     machine.attach(|| {
         let table = world.memory.alloc().expect("plenty");
-        world.memory.page(table).set_kind(Kind::Table);
+        world.owned(table).set_kind(Kind::Table);
         let row = world.memory.alloc_order(3).expect("plenty");
-        world.memory.page(row).set_kind(Kind::Object);
+        world.owned(row).set_kind(Kind::Object);
         let lost = world.memory.alloc().expect("plenty");
-        assert!(world.memory.page(lost).put(), "the last reference is put, and the frame never freed");
+        assert!(world.owned(lost).put(), "the last reference is put, and the frame never freed");
         let mut seen = Vec::new();
         let audit = world.memory.audit_with(|info| seen.push((info.pfn, info.kind, info.order, info.is_lost())));
         let kinds = [Kind::Free, Kind::Table, Kind::Object, Kind::Reserved].map(|kind| audit.nr_of(kind));

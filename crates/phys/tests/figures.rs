@@ -100,8 +100,11 @@ fn references_cost_one_read_modify_write_each_way_and_none_if_uncounted() {
     let world = World::<Count>::new(10, 2, Options::default());
     let (counted, uncounted) =
         Machine::new(1).attach(|| (world.memory.alloc().expect("plenty"), world.memory.alloc().expect("plenty")));
-    world.memory.page(uncounted).stop_counting();
-    let pair = |pfn: Pfn| cost(100, || assert!(world.memory.page(pfn).try_get() && !world.memory.page(pfn).put()));
+    world.owned(uncounted).stop_counting();
+    let pair = |pfn: Pfn| {
+        let page = world.owned(pfn);
+        cost(100, || assert!(page.try_get() && !page.put()))
+    };
     assert_eq!((pair(counted).read_modify_writes, pair(uncounted).read_modify_writes), (2, 0));
     assert_eq!(pair(uncounted).shared_writes, 0);
 }

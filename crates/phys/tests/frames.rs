@@ -144,7 +144,7 @@ fn a_frame_given_out_has_one_reference_and_no_past() {
     machine.attach(|| {
         for _ in 0..3 {
             let pfn = world.memory.alloc().expect("the only one");
-            let page = world.memory.page(pfn);
+            let page = world.owned(pfn);
             assert_eq!((page.kind(), page.nr_references()), (Kind::Reserved, 1));
             let words = (page.owner().load(Ordering::Relaxed), page.index().load(Ordering::Relaxed));
             assert!(words == (0, 0) && page.is_counted() && !page.lock().is_locked());
@@ -178,7 +178,7 @@ fn a_count_at_its_limit_refuses_and_never_wraps() {
     let (world, machine) = (NativeWorld::new(10, 1, options), Machine::new(1));
     machine.attach(|| {
         let pfn = world.memory.alloc().expect("plenty");
-        let page = world.memory.page(pfn);
+        let page = world.owned(pfn);
         let taken = (0..100).filter(|_| page.try_get()).count();
         assert_eq!((taken, page.nr_references()), (14, 15));
         assert!(page.is_saturated() && !page.put() && !page.is_saturated() && page.try_get() && !page.try_get());
@@ -192,7 +192,7 @@ fn threads_that_race_for_the_limit_stop_at_it() {
     let options = Options { refcount_bits: 8, ..Options::default() };
     let (world, machine) = (NativeWorld::new(10, 2, options), Machine::new(2));
     let pfn = machine.attach(|| world.memory.alloc().expect("plenty"));
-    let page = world.memory.page(pfn);
+    let page = world.owned(pfn);
     // Takes two for each one put until the limit stops it, then puts one.
     let race = || {
         let mut held = 0;
@@ -220,7 +220,7 @@ fn an_uncounted_frame_can_be_mapped_without_end() {
     let options = Options { refcount_bits: 4, ..Options::default() };
     let (world, machine) = (NativeWorld::new(10, 1, options), Machine::new(1));
     machine.attach(|| {
-        let page = world.memory.page(world.memory.alloc_zeroed().expect("plenty"));
+        let page = world.owned(world.memory.alloc_zeroed().expect("plenty"));
         page.stop_counting();
         assert!((0..if cfg!(miri) { 100 } else { 1 << 16 }).all(|_| page.try_get()));
         assert!((0..if cfg!(miri) { 200 } else { 1 << 17 }).all(|_| !page.put()));
@@ -234,7 +234,7 @@ fn an_uncounted_frame_can_be_mapped_without_end() {
 fn one_put_too_many_is_noticed() {
     let (world, machine) = (NativeWorld::new(10, 1, Options::default()), Machine::new(1));
     machine.attach(|| {
-        let page = world.memory.page(world.memory.alloc().expect("plenty"));
+        let page = world.owned(world.memory.alloc().expect("plenty"));
         assert!(page.put());
         let _ = page.put();
     });

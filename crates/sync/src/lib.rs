@@ -41,6 +41,70 @@
 //! });
 //! assert_eq!(nr_faults.sum(), 4);
 //! ```
+//!
+//! # What stays on its thread
+//! Guards belong to the thread, or to the CPU slot, that took them:
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<RawSpinGuard<'static, Native, Unnamed>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<SpinMutexGuard<'static, Native, u32, Unnamed>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<RwSpinReadGuard<'static, Native, Unnamed>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<RwSpinWriteGuard<'static, Native, Unnamed>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<RcuGuard<'static, Native>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<SrcuGuard<'static, Native>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<ReadGuard<'static, Native, Rwsem<Native>>>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_sent<T: Send>() {}
+//! is_sent::<WriteGuard<'static, Native, Rwsem<Native>>>();
+//! ```
+//! The locks themselves are shared, if what they hold may be sent:
+//! ```
+//! use faultless_platform::native::Native;
+//! use faultless_sync::*;
+//! fn is_shared<T: Send + Sync>() {}
+//! is_shared::<SpinMutex<Native, std::cell::Cell<u32>>>();
+//! is_shared::<(RawSpinLock<Native>, RwSpinLock<Native>, Rwsem<Native>, Rcu<Native>, Srcu<Native>)>();
+//! ```
+//! ```compile_fail,E0277
+//! use faultless_platform::native::Native;
+//! fn is_shared<T: Sync>() {}
+//! is_shared::<faultless_sync::SpinMutex<Native, std::rc::Rc<u32>>>();
+//! ```
 #![no_std]
 #![deny(missing_docs)]
 

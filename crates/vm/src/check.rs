@@ -243,6 +243,8 @@ fn check_owner<P: Platform, D: Design<P>>(
         return Ok(());
     }
     ensure!(2, !view.flags.contains(AreaFlags::SHARED), "{address:#x}: a private frame {pfn} in a shared area");
+    // SAFETY: the space holds a reference, and nobody changes anything meanwhile.
+    let page = unsafe { page.owned() };
     // Relaxed: nobody changes them meanwhile.
     let (root, index) = (page.owner().load(Ordering::Relaxed), page.index().load(Ordering::Relaxed));
     ensure!(2, index == offset, "{address:#x}: {pfn} is page {index:#x}, the area has page {offset:#x} there");

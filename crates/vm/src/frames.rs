@@ -16,7 +16,8 @@ pub(crate) struct Saturated;
 #[inline]
 pub(crate) fn alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc()?;
-    memory.page(pfn).set_kind(kind);
+    // SAFETY: just given to us.
+    unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
 }
 
@@ -24,7 +25,8 @@ pub(crate) fn alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, 
 #[inline]
 pub(crate) fn try_alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.try_alloc()?;
-    memory.page(pfn).set_kind(kind);
+    // SAFETY: just given to us.
+    unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
 }
 
@@ -32,14 +34,16 @@ pub(crate) fn try_alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<P
 #[inline]
 pub(crate) fn alloc_zeroed<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc_zeroed()?;
-    memory.page(pfn).set_kind(kind);
+    // SAFETY: just given to us.
+    unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
 }
 
 /// Takes `1 << order` frames in a row, filled with zeros.
 pub(crate) fn alloc_row_zeroed<P: Platform>(memory: &Memory<P>, order: u8) -> Result<Pfn, OutOfFrames> {
     let first = memory.alloc_order(order)?;
-    memory.page(first).set_kind(Kind::Reserved);
+    // SAFETY: just given to us.
+    unsafe { memory.page(first).owned() }.set_kind(Kind::Reserved);
     for index in 0..1_usize << order {
         // SAFETY: the row is ours alone.
         unsafe { P::bulk(memory.frame(first).add(index * PAGE_BYTES), Bulk::Zero) };
@@ -72,7 +76,8 @@ pub(crate) fn put_table_deferred<P: Platform>(memory: &Memory<P>, table: Pfn) {
 /// Says whose anonymous page this is: its reverse-map root and page offset.
 #[inline]
 pub(crate) fn set_owner<P: Platform>(memory: &Memory<P>, pfn: Pfn, root: u64, page_offset: u64) {
-    let page = memory.page(pfn);
+    // SAFETY: the caller has the frame alone.
+    let page = unsafe { memory.page(pfn).owned() };
     // Relaxed: published with the entry that maps the frame.
     page.owner().store(root, Ordering::Relaxed);
     page.index().store(page_offset, Ordering::Relaxed);
@@ -80,14 +85,18 @@ pub(crate) fn set_owner<P: Platform>(memory: &Memory<P>, pfn: Pfn, root: u64, pa
 
 /// Links a table that was taken out of the tree to the next.
 pub(crate) fn set_link<P: Platform>(memory: &Memory<P>, table: Pfn, next: Option<Pfn>) {
+    // SAFETY: who took the frame out of its tree has it alone.
+    let page = unsafe { memory.page(table).owned() };
     // Relaxed: one thread's list. 0 is no frame that was given out: metadata lies there.
-    memory.page(table).links()[0].store(next.map_or(0, |pfn| u64::from(pfn.get())), Ordering::Relaxed);
+    page.links()[0].store(next.map_or(0, |pfn| u64::from(pfn.get())), Ordering::Relaxed);
 }
 
 /// Returns the next table of a list.
 pub(crate) fn link<P: Platform>(memory: &Memory<P>, table: Pfn) -> Option<Pfn> {
+    // SAFETY: as in `set_link`.
+    let page = unsafe { memory.page(table).owned() };
     // Relaxed: one thread's list.
-    match memory.page(table).links()[0].load(Ordering::Relaxed) {
+    match page.links()[0].load(Ordering::Relaxed) {
         0 => None,
         number => Some(Pfn::new(number as u32)),
     }

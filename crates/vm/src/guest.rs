@@ -46,6 +46,15 @@ pub struct FaultsTaken {
 }
 
 impl FaultsTaken {
+    /// Adds the faults of a later access.
+    fn add(&mut self, later: Self) {
+        if self.count == 0 {
+            self.first_was_present = later.first_was_present;
+        }
+        self.count += later.count;
+        self.speculative += later.speculative;
+    }
+
     fn note(&mut self, fault: Fault, handled: Handled) {
         if self.count == 0 {
             self.first_was_present = fault.is_present;
@@ -115,28 +124,39 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         stored.map(|((), faults)| faults)
     }
 
-    /// Loads the words from `address` on, a multiple of 8; they end within the page.
+    /// Loads words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages loaded.
     pub fn load_words(&self, address: u64, words: &mut [u64]) -> Result<FaultsTaken, AccessError> {
-        debug_assert!(word_offset(address) + words.len() * 8 <= PAGE_BYTES, "the words leave the page");
-        let loaded = self.access(address, Access::Read, |page| {
-            // SAFETY: as in `load`; all words lie in the page.
-            unsafe { load_words::<P>(page.add(word_offset(address)), words) }
-        });
-        loaded.map(|((), faults)| faults)
+        let (mut faults, mut done) = (FaultsTaken::default(), 0);
+        while done < words.len() {
+            let at = word_address(address, done);
+            let rest = &mut words[done..];
+            let nr_words = rest.len().min(words_left(at));
+            let part = &mut rest[..nr_words];
+            let ((), taken) = self.access(at, Access::Read, |page| {
+                // SAFETY: as in `load`; `words_left` keeps all words in the page.
+                unsafe { load_words::<P>(page.add(word_offset(at)), part) }
+            })?;
+            faults.add(taken);
+            done += nr_words;
+        }
+        Ok(faults)
     }
 
-    /// Stores words from `address` on, a multiple of 8; they end within the page.
+    /// Stores words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages stored.
     pub fn store_words(&self, address: u64, words: &[u64]) -> Result<FaultsTaken, AccessError> {
-        debug_assert!(word_offset(address) + words.len() * 8 <= PAGE_BYTES, "the words leave the page");
-        let stored = self.access(address, Access::Write, |page| {
-            for (place, &value) in words.iter().enumerate() {
-                // SAFETY: as in `load`; all words lie in the page.
-                let word = unsafe { P::AtomicU64::view(page.add(word_offset(address) + place * 8).cast()) };
-                // Relaxed: a program's plain store.
-                word.store(value, Ordering::Relaxed);
-            }
-        });
-        stored.map(|((), faults)| faults)
+        let (mut faults, mut done) = (FaultsTaken::default(), 0);
+        while done < words.len() {
+            let at = word_address(address, done);
+            let rest = &words[done..];
+            let part = &rest[..rest.len().min(words_left(at))];
+            let ((), taken) = self.access(at, Access::Write, |page| {
+                // SAFETY: as in `load`; `words_left` keeps all words in the page.
+                unsafe { store_words::<P>(page.add(word_offset(at)), part) }
+            })?;
+            faults.add(taken);
+            done += part.len();
+        }
+        Ok(faults)
     }
 
     /// Reads bytes, across pages; on an error, so many bytes were read before.
@@ -261,6 +281,29 @@ pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64
         // Relaxed: a program's plain load.
         *value = word.load(Ordering::Relaxed);
     }
+}
+
+/// Stores words that other CPUs may load.
+///
+/// # Safety
+/// As for [`load_words`], with `target` for `source`.
+unsafe fn store_words<P: Platform>(target: *mut u8, words: &[u64]) {
+    for (place, &value) in words.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let word = unsafe { P::AtomicU64::view(target.add(place * 8).cast()) };
+        // Relaxed: a program's plain store.
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Returns the address of word `index` of those from `address` on.
+fn word_address(address: u64, index: usize) -> u64 {
+    (address & !7).wrapping_add(index as u64 * 8)
+}
+
+/// Returns how many words there are from `address` to the end of its page.
+fn words_left(address: u64) -> usize {
+    (PAGE_BYTES - word_offset(address)) / 8
 }
 
 /// Says whether bits 47 to 63 are equal, as the processor asks for.

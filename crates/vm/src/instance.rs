@@ -64,7 +64,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
         if !mutants::is_on(Mutant::ZeroPageCounted) {
-            memory.page(zero_page).stop_counting();
+            // SAFETY: just given to us, and ours until `drop`.
+            unsafe { memory.page(zero_page).owned() }.stop_counting();
         }
         let vm = Box::new(Self {
             // SAFETY: the place is for this: an area that is freed is no writer's any more.
@@ -110,7 +111,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     /// Returns what the design keeps for the instance.
-    pub fn design_state(&self) -> &D::InstanceState {
+    pub(crate) fn design_state(&self) -> &D::InstanceState {
         &self.design
     }
 
@@ -191,7 +192,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     /// Returns the CPUs' TLBs.
-    pub fn cpus(&self) -> &Cpus<P> {
+    pub(crate) fn cpus(&self) -> &Cpus<P> {
         &self.cpus
     }
 
@@ -235,9 +236,13 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         unsafe { self.objects.create(&spec) }
     }
 
-    /// Says whether an object is one of this instance's.
-    pub(crate) fn owns(&self, object: &ObjectRef<P>) -> bool {
-        self.objects.owns(object)
+    /// Refuses an object of another instance: its frames are not ours.
+    pub(crate) fn check_owner(&self, object: &ObjectRef<P>) -> Result<(), CallError> {
+        if self.objects.owns(object) {
+            Ok(())
+        } else {
+            Err(CallError::Invalid("the object belongs to another instance"))
+        }
     }
 
     /// Visits the memory objects that exist; none is made or ended meanwhile.

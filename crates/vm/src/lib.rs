@@ -44,6 +44,43 @@
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Who outlives whom
+//! Spaces and objects borrow their instance:
+//! ```compile_fail,E0515
+//! # use faultless_platform::native::Native;
+//! # use faultless_sync::Rwsem;
+//! # use faultless_vm::{design::VmaLock, Limits, SpaceRef, Vm};
+//! fn made<'vm>(vm: Box<Vm<Native, VmaLock<Rwsem<Native>>>>) -> SpaceRef<'vm, Native, VmaLock<Rwsem<Native>>> {
+//!     vm.create_space(Limits::default()).unwrap()
+//! }
+//! ```
+//! ```compile_fail,E0515
+//! # use faultless_platform::native::Native;
+//! # use faultless_sync::Rwsem;
+//! # use faultless_vm::{design::VmaLock, ObjectHandle, ObjectSpec, Vm};
+//! fn made<'vm>(vm: Box<Vm<Native, VmaLock<Rwsem<Native>>>>, spec: &ObjectSpec) -> ObjectHandle<'vm, Native> {
+//!     vm.create_object(spec).unwrap()
+//! }
+//! ```
+//! A source lives as long as the program:
+//! ```compile_fail,E0597
+//! # use faultless_vm::{ObjectSpec, PageSource, WriteNotice};
+//! fn spec(source: impl PageSource) -> u64 {
+//!     let spec = ObjectSpec { identity: 1, size_bytes: 1, source: &source, write_notice: WriteNotice::None };
+//!     spec.identity
+//! }
+//! ```
+//! All of them may be used by any thread:
+//! ```
+//! # use faultless_platform::native::Native;
+//! # use faultless_sync::Rwsem;
+//! # use faultless_vm::{design::VmaLock, Guest, ObjectHandle, SpaceRef, Vm};
+//! fn is_shared<T: Send + Sync>() {}
+//! type Design = VmaLock<Rwsem<Native>>;
+//! is_shared::<(Box<Vm<Native, Design>>, SpaceRef<'_, Native, Design>)>();
+//! is_shared::<(Guest<'_, Native, Design>, ObjectHandle<'_, Native>)>();
+//! ```
 #![no_std]
 
 extern crate alloc;
@@ -79,7 +116,6 @@ pub use error::{AccessError, CallError, Signal};
 pub use events::{Event, Events, GiveUp};
 pub use fault::{Fault, Handled};
 pub use guest::{Access, FaultsTaken, Guest};
-pub use index::{Edit, Entry as IndexEntry, Index, Node, Spare};
 pub use instance::Vm;
 pub use limits::{Limits, LinuxVersion, Privileges, STACK_GUARD_PAGES};
 pub use object::{
@@ -89,5 +125,4 @@ pub use space::{
     Advice, AreaLine, AreaList, Backing, LockAll, MapRequest, PageLock, Placement, Populate, RemapPlacement,
     RemapRequest, Space, SpaceRef, SyncFlags,
 };
-pub use table::{Leaf, Tables};
 pub use tlb::{SpaceId, Tlb, Translation};

@@ -7,7 +7,9 @@
 //! # Invariants
 //! * I1 an upper entry goes from empty to a table and, only in [`Tables::free_empty`], back to empty.
 //! * I2 a present leaf entry changes only under the lock of its leaf table (its frame's page lock), but for the
-//!   accessed and dirty bits, which a CPU's walk sets by compare-and-swap.
+//!   accessed and dirty bits, which a CPU's walk sets by compare-and-swap at any time. So even under the lock, whoever
+//!   changes a present entry does it by compare-and-swap against the entry that it judged, or by a swap whose result
+//!   it uses. A plain store may only fill an entry that is not present.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section.
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those away

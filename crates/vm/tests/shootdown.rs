@@ -221,7 +221,7 @@ for_each_design!(a_cpu_whose_program_sleeps_is_asked_once, D, {
             let cpu = sleeper.load(Ordering::SeqCst) as usize - 1;
             Native::spin_until(|| Native::is_idle(cpu));
             assert_eq!(shootdowns(world, &guest, 20), 1, "the sleeper's CPU is asked again and again");
-            assert!(!space.users().contains(cpu));
+            assert!(!space.is_used_by(cpu));
             space.munmap(BASE, PAGE).expect("valid");
             may_wake.set();
         },

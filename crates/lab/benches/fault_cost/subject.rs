@@ -166,8 +166,8 @@ impl<D: Design<Native>> Subject<D> {
         let fault_ns = ns_of_each(nr_pages, || touch(&guest, base, nr_pages));
         let memory = self.vm.memory();
         let mut frames = Vec::with_capacity(nr_pages as usize);
-        let range = base..base + nr_pages * PAGE;
-        space.tables().for_each_mapped(memory, range, &mut |_, entry| frames.push(memory.frame(entry.pfn())));
+        let pages = (base..base + nr_pages * PAGE).step_by(PAGE as usize);
+        frames.extend(pages.map(|page| memory.frame(space.entry_at(page).pfn())));
         let zero_ns = ns_of_each(nr_pages, || {
             for &frame in &frames {
                 // SAFETY: the frames are mapped by this space alone, and nobody accesses it meanwhile.

@@ -133,9 +133,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
     /// Returns whether an address that may not be accessed has a page.
     fn is_present(&self, address: u64) -> bool {
         let Some(guest) = self.guest.as_ref() else { return false };
-        let memory = guest.space().memory();
-        let _reading = memory.rcu().read();
-        guest.space().tables().walk(memory, page_floor(address)).is_some_and(|leaf| leaf.entry().is_present())
+        guest.space().entry_at(address).is_present()
     }
 
     fn differ(&mut self, step: &Step, touch: &Touch, what: &str) {

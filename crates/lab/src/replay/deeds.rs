@@ -75,9 +75,7 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
 
     /// Looks for room as the space's own mmap would, for what that costs.
     fn search(&self, len: u64) {
-        let room = self.space.limits().mmap_min_addr..self.space.limits().mmap_base;
-        let _reading = self.space.memory().rcu().read();
-        std::hint::black_box(self.space.index().highest_gap(page_ceil(len), room));
+        std::hint::black_box(self.space.search_unlocked(len));
     }
 
     /// Checks the rights in Linux's order; the space knows them as flags only.

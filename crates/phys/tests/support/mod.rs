@@ -3,7 +3,7 @@
 
 pub mod shaky;
 
-use faultless_phys::{Memory, Options, Pfn};
+use faultless_phys::{Memory, Options, OwnedPage, Pfn};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{PAGE_BYTES, Platform};
 
@@ -26,6 +26,12 @@ impl<P: Platform> World<P> {
     /// Takes every frame, without sleeping.
     pub fn take_all(&self) -> Vec<Pfn> {
         std::iter::from_fn(|| self.memory.try_alloc().ok()).collect()
+    }
+
+    /// The metadata of a frame that the test has.
+    pub fn owned(&self, pfn: Pfn) -> OwnedPage<'_, P> {
+        // SAFETY: the tests allocate what they ask for.
+        unsafe { self.memory.page(pfn).owned() }
     }
 
     pub fn free_all(&self, frames: impl IntoIterator<Item = Pfn>) {

@@ -114,7 +114,8 @@ impl<P: Processor> Rwsem<P> {
     }
 }
 
-impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
+// SAFETY: the count's word says who has the lock; models: `sync/tests/models/rwsem.rs`.
+unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     type Generation = Generation;
 
     fn with_stats(generation: Generation, stats: Option<Arc<LockStats<P>>>) -> Self {

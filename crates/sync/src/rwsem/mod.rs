@@ -40,7 +40,11 @@ use alloc::sync::Arc;
 use faultless_platform::Processor;
 
 /// A reader-writer semaphore. It guards what its user says; waiting for it may sleep.
-pub trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
+///
+/// # Safety
+/// Who takes the lock alone has it alone until it is released or turned into a share, and what its holders did before is
+/// seen by those who take it after them. The provided functions are left as they are.
+pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// What tells the family's members apart; `()` if it has one.
     type Generation: Copy + Default + Send + Sync + 'static;
 

@@ -35,7 +35,8 @@ impl<P: Processor, S: RwSemaphore<P>> Timed<P, S> {
     }
 }
 
-impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
+// SAFETY: each function is that of the semaphore inside.
+unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
     type Generation = S::Generation;
 
     fn with_stats(generation: S::Generation, stats: Option<Arc<LockStats<P>>>) -> Self {

@@ -24,7 +24,8 @@ use faultless_sync::RwSemaphore;
 /// See the module.
 pub struct MmapSem<S>(PhantomData<fn() -> S>);
 
-impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
+// SAFETY: faults share the semaphore, which changes have alone.
+unsafe impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     const NAME: &'static str = "mmap-sem";
     type Semaphore = S;
     type InstanceState = ();
@@ -43,7 +44,7 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
         update();
     }
     #[inline]
-    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+    unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
         space.free_area(area);
     }
 

@@ -39,7 +39,12 @@ lock_class! {
 pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::Generation;
 
 /// A way to lock an address space against its faults.
-pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
+///
+/// # Safety
+/// * `update_index` runs `update` once.
+/// * Between `begin_change` and `end_change` no fault uses what it found in the area before.
+/// * `release_area` frees the area once, after every fault that may use it.
+pub unsafe trait Design<P: Platform>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
     /// The semaphore that map operations write and classic faults read; the instance says of which generation.
@@ -70,7 +75,10 @@ pub trait Design<P: Platform>: Sized + Send + Sync + 'static {
     /// Runs `update`, which publishes a new version of the index; called under the write lock.
     fn update_index(space: &Space<P, Self>, update: impl FnOnce());
     /// Ends the index's hold on a removed area; whoever holds it last frees it by `Space::free_area`.
-    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
+    ///
+    /// # Safety
+    /// The area was in the index of `space`, is not any more, and is released once.
+    unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
     /// Waits until every area that was let go of and that nobody holds is freed; called without any lock.
     fn flush(_vm: &Vm<P, Self>) {}
     /// Frees areas that were let go of, as far as that needs no waiting; called without any lock.

@@ -64,7 +64,10 @@ pub enum WhenBusy {
 }
 
 /// How a version of the series gets hold of an area without the semaphore.
-pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
+///
+/// # Safety
+/// As for [`Design`]; and what `with_area` gives to `act` is not freed before `act` returns.
+pub unsafe trait Version<P: Platform>: Sized + Send + Sync + 'static {
     /// The design's name.
     const NAME: &'static str;
     /// What it does when the page-table lock is taken.
@@ -87,7 +90,10 @@ pub trait Version<P: Platform>: Sized + Send + Sync + 'static {
     /// See [`Design::update_index`].
     fn update_index<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, update: impl FnOnce());
     /// See [`Design::release_area`].
-    fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>);
+    ///
+    /// # Safety
+    /// As for that.
+    unsafe fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>);
     /// See [`Design::flush`].
     fn flush(_instance: &Self::InstanceState) {}
     /// See [`Design::poll`].
@@ -116,7 +122,8 @@ pub type SpeculativeMissed<'a, P, S, V> = Missed<'a, P, Speculation<S, V>>;
 /// The designs of the series; see the module.
 pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 
-impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
+// SAFETY: changes are announced by the sequence count, which faults check under the table's lock; the rest is the version's.
+unsafe impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
     type Semaphore = S;
     type InstanceState = V::InstanceState;
@@ -151,8 +158,9 @@ impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S,
     }
 
     #[inline]
-    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
-        V::release_area(space, area);
+    unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+        // SAFETY: passed on.
+        unsafe { V::release_area(space, area) };
     }
 
     fn flush(vm: &Vm<P, Self>) {

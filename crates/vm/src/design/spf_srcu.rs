@@ -53,7 +53,8 @@ unsafe impl<P: Platform> Sync for DeferredArea<P> {}
 // SAFETY: the instance is shared by its threads and outlives its areas.
 unsafe impl<P: Platform> Send for DeferredArea<P> {}
 
-impl<P: Platform> Version<P> for V2017 {
+// SAFETY: SRCU's readers keep the area, which is freed once, after their sections.
+unsafe impl<P: Platform> Version<P> for V2017 {
     const NAME: &'static str = "spf-srcu";
     const WHEN_BUSY: WhenBusy = WhenBusy::GiveUp;
     type InstanceState = Srcu<P>;
@@ -80,7 +81,7 @@ impl<P: Platform> Version<P> for V2017 {
         update();
     }
 
-    fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
+    unsafe fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
         // SAFETY: the area is alive until its callback runs; whoever may still find it reads neither of the two.
         unsafe {
             let state = &area.as_ref().state;

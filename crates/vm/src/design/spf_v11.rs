@@ -43,7 +43,8 @@ impl<P: Platform> CountedArea<P> {
     }
 }
 
-impl<P: Platform> Version<P> for V11 {
+// SAFETY: faults count themselves in under the index lock; the last reference to go frees the area.
+unsafe impl<P: Platform> Version<P> for V11 {
     const NAME: &'static str = "spf-v11";
     const WHEN_BUSY: WhenBusy = WhenBusy::Wait;
     type InstanceState = ();
@@ -71,7 +72,7 @@ impl<P: Platform> Version<P> for V11 {
     }
 
     #[inline]
-    fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
+    unsafe fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
         put(space, area);
     }
 

@@ -28,7 +28,8 @@ pub type SpfV9<S> = Speculation<S, V9>;
 /// Version 9 of the series.
 pub enum V9 {}
 
-impl<P: Platform> Version<P> for V9 {
+// SAFETY: as for `V11`.
+unsafe impl<P: Platform> Version<P> for V9 {
     const NAME: &'static str = "spf-v9";
     const WHEN_BUSY: WhenBusy = WhenBusy::GiveUp;
     type InstanceState = ();
@@ -56,7 +57,7 @@ impl<P: Platform> Version<P> for V9 {
     }
 
     #[inline]
-    fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
+    unsafe fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
         put(space, area);
     }
 

@@ -55,7 +55,8 @@ use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 /// See the module.
 pub struct VmaLock<S>(PhantomData<fn() -> S>);
 
-impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
+// SAFETY: a change locks the area for writing, which waits for its faults; it is freed when locked for good.
+unsafe impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     const NAME: &'static str = "vma-lock";
     type Semaphore = S;
     type InstanceState = ();
@@ -91,7 +92,7 @@ impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     }
 
     #[inline]
-    fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+    unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
         // Locked by us, or the space has ended: there is no reader.
         space.free_area(area);
     }

@@ -47,7 +47,7 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
     }
     let old = page.seen.pfn();
     if page.seen.is_special() && mutants::is_on(Mutant::ZeroPageWritable) {
-        guard.set(page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY));
+        guard.exchange(page.seen, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY));
         return Ok(None);
     }
     if page.seen.is_special() {
@@ -57,8 +57,10 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
     let is_alone = metadata.kind() == Kind::Anonymous
         && (metadata.nr_references() == 1 || mutants::is_on(Mutant::ReuseByMapcount));
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
-        guard.set(page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE));
-        page.space.vm().events().note(Event::Reuse, page.fault.address);
+        let own = page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE);
+        if guard.exchange(page.seen, own) {
+            page.space.vm().events().note(Event::Reuse, page.fault.address);
+        }
         return Ok(None);
     }
     frames::get(memory, old).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
@@ -118,11 +120,12 @@ fn make_copy<P: Platform, D: Design<P>>(
 
 /// Swaps the page under the table's lock; see the guarantee.
 fn replace<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
-    guard.take();
+    let old = guard.take();
+    debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
         page.space.flush(range);
     }
-    guard.set(entry);
+    guard.fill(entry);
 }
 
 /// A known bug: the entry is cleared under the lock, and shot down after it. Says whether the new page is in place.

@@ -123,9 +123,18 @@ impl<'a, P: Platform> LeafGuard<'a, P> {
         self.leaf.entry()
     }
 
-    pub(crate) fn set(&self, entry: Entry) {
+    /// Fills an entry that is not present, so that no walk changes it.
+    pub(crate) fn fill(&self, entry: Entry) {
+        debug_assert!(!self.entry().is_present(), "a present entry is exchanged, not overwritten (I2 of `table`)");
         // ORDER: Release pairs with the Acquire in `table::load`: the frame's content is seen through the entry.
         self.leaf.slot.store(entry.bits(), Ordering::Release);
+    }
+
+    /// Puts `entry` in place of `seen`; says whether it did, or a walk had set bits in `seen`.
+    pub(crate) fn exchange(&self, seen: Entry, entry: Entry) -> bool {
+        // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits, and with the Acquire in
+        // `table::load`. Relaxed on failure: the fault starts over.
+        self.leaf.slot.compare_exchange(seen.bits(), entry.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Empties the entry and returns what it held, with the bits that a CPU's walk set until now.
@@ -183,13 +192,16 @@ impl<P: Platform, D: Design<P>> PageFault<'_, P, D> {
         Entry::new(pfn, flags)
     }
 
-    /// Puts `entry` where nothing was mapped; says whether it did, or another thread was faster.
+    /// Puts `entry` in place of what was seen; says whether it did, or another thread was faster.
     #[track_caller]
     pub(crate) fn install(&self, lock: &impl EntryLock<P, D>, entry: Entry) -> Result<bool, GiveUp> {
         let guard = lock.lock(self)?;
+        if self.seen.is_present() {
+            return Ok(guard.exchange(self.seen, entry));
+        }
         let is_unchanged = guard.entry() == self.seen;
         if is_unchanged {
-            guard.set(entry);
+            guard.fill(entry);
         }
         Ok(is_unchanged)
     }

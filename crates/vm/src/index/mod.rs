@@ -19,7 +19,7 @@
 //! * I3 a replaced node is freed after a grace period.
 //! * I4 writers are serialised by the caller (the address space's lock).
 //!
-//! # Race table (model: the property test with readers in `tests/index.rs`)
+//! # Race table (model: the property test with readers in `tests`)
 //! ```text
 //! reader                                   writer
 //! enter RCU section                        build the new nodes
@@ -32,6 +32,8 @@
 mod edit;
 mod node;
 mod search;
+#[cfg(test)]
+mod tests;
 
 pub use edit::{Edit, Spare};
 pub use node::Node;

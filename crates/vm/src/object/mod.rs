@@ -92,6 +92,18 @@ pub enum WriteNotice {
     None,
 }
 
+/// A frame on its way into the cache; dropped if it does not get there, also when the source panics.
+struct Fetched<'a, P: Platform> {
+    memory: &'a Memory<P>,
+    pfn: Pfn,
+}
+
+impl<P: Platform> Drop for Fetched<'_, P> {
+    fn drop(&mut self) {
+        frames::put(self.memory, self.pfn);
+    }
+}
+
 /// A memory object; see the module.
 pub struct Object<P: Platform> {
     pub(super) references: P::AtomicU32,
@@ -201,22 +213,19 @@ impl<P: Platform> Object<P> {
         if seen.holds_frame() {
             return Ok(());
         }
-        let pfn = frames::alloc_zeroed(memory, Kind::Object)?;
+        let fetched = Fetched { memory, pfn: frames::alloc_zeroed(memory, Kind::Object)? };
         // SAFETY: the frame is ours alone until it is published.
-        let page = unsafe { &mut *memory.frame(pfn).cast::<[u8; PAGE_BYTES]>() };
-        if let Err(error) = self.fetch(page_index, offset, seen, page) {
-            frames::put(memory, pfn);
-            return Err(PageError::Fetch(error));
-        }
-        let entry = Entry::new(pfn, EntryFlags::PRESENT).bits();
+        let page = unsafe { &mut *memory.frame(fetched.pfn).cast::<[u8; PAGE_BYTES]>() };
+        self.fetch(page_index, offset, seen, page).map_err(PageError::Fetch)?;
+        let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT).bits();
         let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
         let is_ours = *counted == removals
             && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
-        if !is_ours {
-            // Another thread was faster, or the content changed: the fault looks again.
-            frames::put(memory, pfn);
+        if is_ours {
+            // The entry has the reference now. Otherwise another thread was faster, or the content changed: the fault looks again.
+            core::mem::forget(fetched);
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Reads words of an object from a byte offset on, a multiple of 8; they end within the page. What is not cached is
     /// fetched.
     pub fn read_object(&self, object: &ObjectHandle<'_, P>, offset: u64, words: &mut [u64]) -> Result<(), CallError> {
+        self.check_owner(&object.object)?;
         let place = offset - page_floor(offset);
         if !offset.is_multiple_of(8) || place + words.len() as u64 * 8 > PAGE {
             return Err(CallError::Invalid("the words are not aligned or leave the page"));

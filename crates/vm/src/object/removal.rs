@@ -52,6 +52,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Makes an object shorter or longer (ftruncate). What is cut off is gone, also from private copies of it; what is
     /// added is zeros.
     pub fn truncate(&self, object: &ObjectHandle<'_, P>, size_bytes: u64) -> Result<(), CallError> {
+        self.check_owner(&object.object)?;
         if size_bytes > MAX_OBJECT_BYTES {
             return Err(CallError::Invalid("longer than the longest object"));
         }
@@ -70,6 +71,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     /// Turns whole pages of an object into a hole: zeros (fallocate, `FALLOC_FL_PUNCH_HOLE`). Private copies stay.
     pub fn punch(&self, object: &ObjectHandle<'_, P>, bytes: Range<u64>) -> Result<(), CallError> {
+        self.check_owner(&object.object)?;
         if !is_page_aligned(bytes.start | bytes.end) || bytes.is_empty() {
             return Err(CallError::Invalid("a hole is of whole pages"));
         }

@@ -432,9 +432,11 @@ impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
         self.let_in();
         let mut removed = self.removed;
         while let Some(area) = removed {
-            // SAFETY: the link is the writer's alone; read before the area is let go.
-            removed = unsafe { *area.as_ref().next_removed.get() };
-            D::release_area(self.space, area);
+            // SAFETY: the link is the writer's alone, read before the area is let go; the change took the area off the index.
+            unsafe {
+                removed = *area.as_ref().next_removed.get();
+                D::release_area(self.space, area);
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
         // Relaxed: the parent's under its write lock; nobody else knows the child.
         child.heap_start.store(self.heap_start.load(Ordering::Relaxed), Ordering::Relaxed);
         child.heap_end.store(self.heap_end.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.static_data_bytes.store(self.static_data_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         for entry in self.index.overlapping(0..u64::MAX) {
             self.copy_area(child, &entry)?;
         }

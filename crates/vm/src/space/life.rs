@@ -188,7 +188,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         self.tables.free_all(memory, &mut |entry| self.vm().drop_entry(entry));
         for entry in self.index.overlapping(0..u64::MAX) {
-            D::release_area(self, entry.area);
+            // SAFETY: nobody looks the index up any more, and its nodes go next.
+            unsafe { D::release_area(self, entry.area) };
         }
         // An edit that leaves nothing needs no memory.
         if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {

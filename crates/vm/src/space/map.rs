@@ -117,7 +117,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
-        let flags = request.flags | self.default_flags();
+        let flags = (request.flags - AreaFlags::IGNORED_BY_JOINS) | self.default_flags();
         self.check_lock(flags, len)?;
         self.check_kind(request)?;
         // Memory that may be dropped is never locked; Linux finds that out after it checked the limit.
@@ -143,9 +143,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn check_object(&self, object: &ObjectRef<P>, flags: AreaFlags) -> Result<(), CallError> {
-        if !self.vm().owns(object) {
-            return Err(CallError::Invalid("the object belongs to another instance"));
-        }
+        self.vm().check_owner(object)?;
         if flags.contains(AreaFlags::SHARED | AreaFlags::WRITE | AreaFlags::DENY_WRITE) {
             return Err(CallError::Denied);
         }
@@ -160,13 +158,16 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             Placement::Hint(hint) => self.near_hint(hint, len, request.backing.alignment(len)).ok_or(no_room),
             Placement::Low2G { hint } => self.search_low(hint, len).ok_or(no_room),
             Placement::Fixed(start) => self.fixed(start, len),
-            Placement::FixedNoReplace(start) => {
-                let range = self.fixed(start, len)?;
-                match self.index.overlapping(range.addresses()).next() {
-                    Some(entry) => Err(CallError::Exists { address: entry.start.max(start) }),
-                    None => Ok(range),
-                }
-            }
+            Placement::FixedNoReplace(start) => self.fixed_and_free(start, len),
+        }
+    }
+
+    /// As [`Space::fixed`], for a range that must hold nothing.
+    pub(super) fn fixed_and_free(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
+        let range = self.fixed(start, len)?;
+        match self.index.overlapping(range.addresses()).next() {
+            Some(entry) => Err(CallError::Exists { address: entry.start.max(start) }),
+            None => Ok(range),
         }
     }
 
@@ -213,6 +214,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     pub fn search(&self, len_bytes: u64) -> Option<PageRange> {
         let _read = self.read_settled();
         self.search_locked(page_ceil(len_bytes)?)
+    }
+
+    /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the semaphore, so
+    /// that it may be taken by now.
+    pub fn search_unlocked(&self, len_bytes: u64) -> Option<u64> {
+        let room = self.limits.mmap_min_addr..self.limits.mmap_base;
+        let _reading = self.memory().rcu().read();
+        self.index.highest_gap(page_ceil(len_bytes)?, room)
     }
 
     /// Searches room; for memory that could be of huge pages, it begins where one could, if there is room for that.

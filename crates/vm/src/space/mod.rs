@@ -65,9 +65,10 @@ pub use remap::{RemapPlacement, RemapRequest};
 pub(crate) use spaces::Spaces;
 pub(crate) use zap::Emptied;
 
-use crate::addr::PageRange;
+use crate::addr::{PageRange, USER_END};
 use crate::area::Area;
 use crate::design::Design;
+use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index::Index;
 use crate::instance::Vm;
@@ -146,28 +147,42 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the semaphore that map operations write.
-    pub fn semaphore(&self) -> &D::Semaphore {
+    pub(crate) fn semaphore(&self) -> &D::Semaphore {
         &self.semaphore
     }
 
     /// Returns what the design keeps for the space.
-    pub fn design_state(&self) -> &D::SpaceState {
+    pub(crate) fn design_state(&self) -> &D::SpaceState {
         &self.state
     }
 
     /// Returns the area index.
-    pub fn index(&self) -> &Index<P, Area<P, D>> {
+    pub(crate) fn index(&self) -> &Index<P, Area<P, D>> {
         &self.index
     }
 
     /// Returns the page tables.
-    pub fn tables(&self) -> &Tables<P> {
+    pub(crate) fn tables(&self) -> &Tables<P> {
         &self.tables
     }
 
     /// Returns the CPUs that may have translations of this space.
-    pub fn users(&self) -> &AtomicCpuSet<P> {
+    pub(crate) fn users(&self) -> &AtomicCpuSet<P> {
         &self.users
+    }
+
+    /// Says whether a CPU may have translations of this space, so that a shootdown asks it.
+    pub fn is_used_by(&self, cpu: usize) -> bool {
+        self.users.contains(cpu)
+    }
+
+    /// Returns a page's entry as the tables have it at some instant during the call; without the semaphore.
+    pub fn entry_at(&self, address: u64) -> Entry {
+        if address >= USER_END {
+            return Entry::EMPTY;
+        }
+        let _reading = self.memory().rcu().read();
+        self.tables.walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.entry())
     }
 
     /// Returns the number of threads that run in the space.

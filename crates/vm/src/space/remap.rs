@@ -38,9 +38,11 @@ pub enum RemapPlacement {
     InPlace,
     /// It stays if it can, or moves where there is room.
     MayMove,
-    /// It moves where there is room, here if that is free; for a kept source, which never stays. 0 is no wish.
+    /// A kept source moves where there is room, here if that is free; 0 is no wish. Without a kept source this is
+    /// `MayMove`: Linux ignores the address.
     Hint(u64),
     /// It moves to this address although it might stay: a recorded choice, made after the search that Linux made too.
+    /// Nothing may be mapped there, not even the source itself.
     MoveTo(u64),
     /// It moves to this address, in place of what is there (`MREMAP_FIXED`).
     Fixed(u64),
@@ -136,6 +138,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         let entry = self.index.containing(request.old_start);
         let view = self.check_source(entry.as_ref(), request)?;
+        if let RemapPlacement::MoveTo(start) = request.placement {
+            self.fixed_and_free(start, request.new_len_bytes)?;
+        }
         let start = match request.placement {
             RemapPlacement::InPlace | RemapPlacement::MayMove if !request.keeps_source => self.resize(request)?,
             _ => self.move_one(request)?,
@@ -507,7 +512,11 @@ fn check(request: &RemapRequest) -> Result<RemapRequest, CallError> {
     // As Linux: a length so large that rounding it up overflows is none.
     let old_len_bytes = page_ceil(request.old_len_bytes).unwrap_or(0);
     let new_len_bytes = page_ceil(request.new_len_bytes).unwrap_or(0);
-    let rounded = RemapRequest { old_len_bytes, new_len_bytes, ..*request };
+    let placement = match request.placement {
+        RemapPlacement::Hint(_) if !request.keeps_source => RemapPlacement::MayMove,
+        other => other,
+    };
+    let rounded = RemapRequest { old_len_bytes, new_len_bytes, placement, ..*request };
     if new_len_bytes == 0 || new_len_bytes > USER_END {
         return Err(CallError::Invalid("the new length is 0, or more than there is"));
     }

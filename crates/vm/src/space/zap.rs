@@ -99,14 +99,13 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             let slot = Tables::leaf_slot(memory, table, address);
             // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
             let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
-            if seen.is_empty() || !self.is_emptied(seen, progress.emptied) {
+            if !self.is_emptied(seen, progress.emptied) {
                 continue;
             }
             if core::mem::take(&mut progress.is_pause_due) {
                 return address;
             }
-            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            let entry = Entry::from_bits(slot.swap(0, Ordering::AcqRel));
+            let Some(entry) = self.take_entry(slot, seen, progress.emptied) else { continue };
             progress.nr_pages += u64::from(entry.holds_frame());
             gather.add(address, entry);
             if gather.is_full() {
@@ -116,9 +115,26 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         part.end
     }
 
-    /// Says whether an entry that is not empty belongs to what is emptied.
+    /// Empties an entry that was `seen` to belong to what is emptied, and returns what it held; `None` if a walk has set
+    /// bits since that save the page: a page given up stays once it is dirty.
+    fn take_entry(&self, slot: &P::AtomicU64, mut seen: Entry, emptied: Emptied) -> Option<Entry> {
+        loop {
+            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits. Relaxed on failure:
+            // the bits are looked at, and nothing behind the entry.
+            match slot.compare_exchange(seen.bits(), 0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(seen),
+                Err(now) => seen = Entry::from_bits(now),
+            }
+            if !self.is_emptied(seen, emptied) {
+                return None;
+            }
+        }
+    }
+
+    /// Says whether an entry belongs to what is emptied.
     fn is_emptied(&self, entry: Entry, emptied: Emptied) -> bool {
         match emptied {
+            _ if entry.is_empty() => false,
             Emptied::All => true,
             Emptied::Pages => !entry.is_guard(),
             Emptied::ObjectPages => entry.holds_frame() && self.memory().page(entry.pfn()).kind() == Kind::Object,

@@ -1,0 +1,265 @@
+//! Calls beside stores of other CPUs, in every order with one switch.
+//!
+//! # Guarantee
+//! CPU 0 makes calls. After each of its steps in turn (an access of the platform's), the other CPUs do all that they do, as
+//! far as nothing makes them wait, and then CPU 0 goes on. So whatever a call looks at and then acts on, somebody changes in
+//! between, once in each place. Every run is the same each time. Larger programs and more switches are the business of
+//! `faultless check schedules`.
+
+use faultless_phys::{Memory, Options};
+use faultless_platform::Processor;
+use faultless_sim::explore::{Arena, Explore, Machine, Policy, Switch};
+use faultless_sync::{Generation, Rwsem};
+use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::{
+    Advice, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, RemapPlacement, RemapRequest,
+    SpaceRef, Vm, check,
+};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const NR_CPUS: usize = 3;
+const BASE: u64 = 0x1000_0000;
+const ELSEWHERE: u64 = 0x2000_0000;
+
+trait Tested: Design<Explore, Semaphore = Rwsem<Explore>> {}
+
+impl<D: Design<Explore, Semaphore = Rwsem<Explore>>> Tested for D {}
+
+/// One page of private memory, and a thread for each CPU.
+struct Stage<'vm, D: Tested> {
+    space: SpaceRef<'vm, Explore, D>,
+    guests: Vec<Guest<'vm, Explore, D>>,
+    /// What CPU 0 says to the others.
+    is_given_up: AtomicBool,
+    /// Stores that must be found at the end, by CPU.
+    owed: [AtomicU64; NR_CPUS],
+    /// A child that shares the page, if there is one.
+    child: Option<SpaceRef<'vm, Explore, D>>,
+}
+
+/// Who else has the page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharers {
+    Nobody,
+    Child,
+}
+
+impl<'vm, D: Tested> Stage<'vm, D> {
+    fn new(vm: &'vm Vm<Explore, D>, sharers: Sharers) -> Self {
+        let space = vm.create_space(Limits::default()).expect("room");
+        space
+            .mmap(&MapRequest {
+                placement: Placement::Fixed(BASE),
+                len_bytes: PAGE,
+                flags: AreaFlags::READ | AreaFlags::WRITE,
+                backing: Backing::Anonymous,
+                populate: Populate::OnFault,
+            })
+            .expect("room");
+        let guests: Vec<_> = (0..NR_CPUS).map(|_| Guest::new(&space)).collect();
+        guests[0].store(BASE, 1).expect("mapped");
+        let child = (sharers == Sharers::Child).then(|| space.fork().expect("room"));
+        Self { space, guests, is_given_up: AtomicBool::new(false), owed: Default::default(), child }
+    }
+
+    fn advise(&self, advice: Advice) {
+        self.space.madvise(BASE, PAGE, advice).expect("mapped");
+    }
+
+    /// Stores the CPU's number to its word of the page, wherever the page is; owed from now on.
+    fn store(&self, cpu: usize) {
+        let word = cpu as u64 * 8;
+        let is_stored = [BASE, ELSEWHERE].iter().any(|page| self.guests[cpu].store(page + word, cpu as u64).is_ok());
+        self.owed[cpu].store(u64::from(is_stored), Ordering::Relaxed);
+    }
+
+    fn move_page(&self, from: u64, to: u64) {
+        let request = RemapRequest {
+            old_start: from,
+            old_len_bytes: PAGE,
+            new_len_bytes: PAGE,
+            placement: RemapPlacement::Fixed(to),
+            keeps_source: false,
+        };
+        self.space.mremap(&request).expect("mapped");
+    }
+
+    /// Returns the words of the page that are owed and not there.
+    fn lost(&self, page: u64) -> Vec<usize> {
+        let word = |cpu: usize| self.guests[0].load(page + cpu as u64 * 8).expect("mapped").0;
+        let is_owed = |cpu: &usize| self.owed[*cpu].load(Ordering::Relaxed) != 0;
+        (1..NR_CPUS).filter(is_owed).filter(|&cpu| word(cpu) != cpu as u64).collect()
+    }
+}
+
+/// Runs `act` on CPU 0 alone.
+fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
+    let (act, result) = (Mutex::new(Some(act)), Mutex::new(None));
+    let run = machine.explore(1, Policy::in_turn(0), &|_| {
+        Explore::enter();
+        let act = act.lock().expect("one thread").take();
+        let value = act.map(|act| act());
+        *result.lock().expect("one thread") = value;
+        Explore::leave();
+    });
+    run.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
+    result.into_inner().expect("one thread").expect("the body ran to its end")
+}
+
+/// Plays a program once for each step of CPU 0 and each CPU that may come in there; returns how often.
+fn in_every_order<D: Tested>(
+    sharers: Sharers,
+    play: impl Fn(&Stage<'_, D>, usize) + Sync,
+    judge: impl Fn(&Stage<'_, D>) -> Result<(), String> + Sync + Send,
+) -> usize {
+    let machine = Machine::with_arena(NR_CPUS, Arena::new(8 << 20).expect("the host has room"));
+    let arena = machine.arena().expect("just given");
+    // Lists of two frames: what one CPU frees, another finds at once.
+    let options = Options { poison: true, list_high: 2, list_batch: 1, ..Options::default() };
+    // SAFETY: the arena is zero, ours alone, and outlives the instance.
+    let memory = unsafe { Memory::<Explore>::new(arena.base(), arena.len_bytes(), NR_CPUS, options) }.expect("room");
+    let vm = alone(&machine, || Vm::<Explore, D>::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
+    let mut nr_runs = 0;
+    for other in 1..NR_CPUS {
+        let mut step = 1;
+        loop {
+            let stage = alone(&machine, || Stage::new(&vm, sharers));
+            let switches = vec![Switch { from: 0, step, to: other }];
+            let run = machine.explore(NR_CPUS, Policy::Replay { first: 0, switches }, &|cpu| {
+                Explore::enter();
+                play(&stage, cpu);
+                Explore::leave();
+            });
+            let place = format!("CPU {other} after step {step} of CPU 0");
+            run.outcome.unwrap_or_else(|failure| panic!("{place}: {}", failure.message));
+            let judged = alone(&machine, || {
+                let judged = judge(&stage);
+                // SAFETY: no other thread runs.
+                unsafe { check::invariants(&vm) }.unwrap_or_else(|broken| panic!("{broken}"));
+                drop(stage);
+                judged
+            });
+            judged.unwrap_or_else(|wrong| panic!("{place}: {wrong}"));
+            nr_runs += 1;
+            step += 1;
+            if step > run.steps[0] {
+                break;
+            }
+        }
+    }
+    alone(&machine, || drop(vm));
+    nr_runs
+}
+
+fn nothing_is_lost<D: Tested>(stage: &Stage<'_, D>, page: u64) -> Result<(), String> {
+    let lost = stage.lost(page);
+    if lost.is_empty() { Ok(()) } else { Err(format!("the stores of CPUs {lost:?} are lost")) }
+}
+
+/// Makes a test of each design.
+macro_rules! for_each_design {
+    ($name:ident, $design:ident, $body:block) => {
+        mod $name {
+            use super::*;
+
+            fn run<$design: Tested>() $body
+
+            #[test]
+            fn mmap_sem() {
+                run::<MmapSem<Rwsem<Explore>>>();
+            }
+
+            #[test]
+            fn spf_srcu() {
+                run::<SpfSrcu<Rwsem<Explore>>>();
+            }
+
+            #[test]
+            fn spf_v9() {
+                run::<SpfV9<Rwsem<Explore>>>();
+            }
+
+            #[test]
+            fn spf_v11() {
+                run::<SpfV11<Rwsem<Explore>>>();
+            }
+
+            #[test]
+            fn vma_lock() {
+                run::<VmaLock<Rwsem<Explore>>>();
+            }
+        }
+    };
+}
+
+for_each_design!(a_store_to_a_page_that_was_given_up_survives_whoever_drops_such_pages, D, {
+    let nr_dropped = AtomicU64::new(0);
+    let nr_runs = in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                stage.advise(Advice::Free);
+                stage.is_given_up.store(true, Ordering::Relaxed);
+                stage.advise(Advice::PageOut);
+            }
+            1 => {
+                // Beside MADV_FREE, the store may be part of what is given up.
+                let is_given_up = stage.is_given_up.load(Ordering::Relaxed);
+                stage.store(1);
+                stage.owed[1].store(u64::from(is_given_up), Ordering::Relaxed);
+            }
+            _ => stage.advise(Advice::PageOut),
+        },
+        |stage| {
+            nr_dropped.fetch_add(u64::from(stage.guests[0].load(BASE).expect("mapped").0 == 0), Ordering::Relaxed);
+            nothing_is_lost(stage, BASE)
+        },
+    );
+    let nr_dropped = nr_dropped.into_inner() as usize;
+    assert!((1..nr_runs).contains(&nr_dropped), "the page went in {nr_dropped} of {nr_runs} orders");
+});
+
+for_each_design!(stores_survive_a_copy_on_write_by_another_cpu, D, {
+    in_every_order::<D>(
+        Sharers::Child,
+        |stage, cpu| match cpu {
+            0 => assert!(stage.guests[0].store(BASE, 2).is_ok()),
+            _ => stage.store(cpu),
+        },
+        |stage| {
+            let child = stage.child.as_ref().expect("forked");
+            let seen: Vec<u64> =
+                (0..3).map(|word| Guest::new(child).load(BASE + word * 8).expect("mapped").0).collect();
+            match nothing_is_lost(stage, BASE) {
+                Ok(()) if seen != [1, 0, 0] => Err(format!("the child sees {seen:?}")),
+                result => result,
+            }
+        },
+    );
+});
+
+for_each_design!(stores_survive_a_move_of_their_page, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => stage.move_page(BASE, ELSEWHERE),
+            _ => stage.store(cpu),
+        },
+        |stage| nothing_is_lost(stage, ELSEWHERE),
+    );
+});
+
+for_each_design!(stores_survive_a_change_of_rights_and_back, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                stage.space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
+                stage.space.mprotect(BASE, PAGE, AreaFlags::READ | AreaFlags::WRITE).expect("mapped");
+            }
+            _ => stage.store(cpu),
+        },
+        |stage| nothing_is_lost(stage, BASE),
+    );
+});
