@@ -1,0 +1,23 @@
+//! What the calls promise, without a Linux host to compare with: drawn as before, call, after, under every design.
+
+#[macro_use]
+#[path = "../world/mod.rs"]
+mod world;
+#[path = "../world/drawing.rs"]
+mod drawing;
+
+mod drawings;
+mod edges;
+mod gaps;
+mod limits;
+mod readback;
+
+use world::{Tested, World};
+
+/// Runs `test` in a world of two CPUs, and checks the invariants behind it.
+fn with_world<D: Tested>(test: impl FnOnce(&World<D>)) {
+    World::<D>::run(2, 64 << 20, |world| {
+        test(world);
+        world.check("at the end");
+    });
+}
