@@ -15,8 +15,8 @@
 //! | listed or in use           | never touched              |
 //! heads[0] -> 7 <-> 21    heads[1] -> 12    heads[2]    ...    links in the blocks' first metadata
 //! ```
-//! A list's newest block is taken first, because its lines are warm. When no list has a large enough block, the largest
-//! aligned one is cut from `fresh` on: so set-up writes nothing, whatever the region's size.
+//! A list's newest block is taken first, because its lines are warm. When no list has a large enough block, one of the
+//! wanted size is cut from `fresh` on, which touches no metadata: set-up writes nothing, whatever the region's size.
 //!
 //! Source: Knuth, The Art of Computer Programming, volume 1, section 2.5; the mark is ours.
 
@@ -58,20 +58,44 @@ impl<P: Platform> Buddy<P> {
 
     /// Takes a block.
     pub(crate) fn take(&mut self, order: u8) -> Option<Pfn> {
-        let listed = (order..=MAX_ORDER).find(|&order| self.heads[order as usize] != NONE);
-        let (block, at) = match listed {
-            Some(at) => (self.pop(at), at),
-            None => self.cut(order)?,
+        let block = loop {
+            if let Some(at) = (order..=MAX_ORDER).find(|&at| self.heads[at as usize] != NONE) {
+                break self.pop_part(at, order);
+            }
+            let (block, at) = self.cut(order)?;
+            if at == order {
+                break block;
+            }
+            // At either end of the untouched frames. It may complete a block of the wanted order.
+            self.list(block, at);
         };
-        self.split(block, at, order);
         self.nr_free -= 1 << order;
         Some(Pfn::new(block))
+    }
+
+    /// Takes a block of at most `order`, the largest that there is; returns its order too.
+    pub(crate) fn take_at_most(&mut self, order: u8) -> Option<(Pfn, u8)> {
+        (0..=order.min(MAX_ORDER)).rev().find_map(|order| Some((self.take(order)?, order)))
     }
 
     /// Gives a block back.
     pub(crate) fn give(&mut self, pfn: Pfn, order: u8) {
         self.nr_free += 1 << order;
-        let (mut block, mut order) = (pfn.get(), order);
+        self.list(pfn.get(), order);
+    }
+
+    /// Gives `len` frames in a row back, in as few blocks as they make.
+    pub(crate) fn give_row(&mut self, first: Pfn, len: u32) {
+        let (mut next, end) = (first.get(), first.get() + len);
+        while next < end {
+            let order = largest_order(next, end - next, MAX_ORDER);
+            self.give(Pfn::new(next), order);
+            next += 1 << order;
+        }
+    }
+
+    /// Lists a free block, merged with its neighbours.
+    fn list(&mut self, mut block: u32, mut order: u8) {
         while order < MAX_ORDER && self.is_listed(block ^ 1 << order, order) {
             self.unlink(block ^ 1 << order, order);
             block &= !(1 << order);
@@ -80,32 +104,24 @@ impl<P: Platform> Buddy<P> {
         self.push(block, order);
     }
 
-    /// Lists the halves that are left over when a block of order `have` serves `want`.
-    fn split(&mut self, block: u32, have: u8, want: u8) {
+    /// Takes a block of order `want` from a listed one of order `have`; the halves that are left over are listed.
+    fn pop_part(&mut self, have: u8, want: u8) -> u32 {
+        let block = self.pop(have);
         for order in (want..have).rev() {
             self.push(block + (1 << order), order);
         }
+        block
     }
 
-    /// Cuts blocks from the untouched frames until one is large enough; lists the smaller ones.
+    /// Cuts the largest block of at most `order` from the beginning of the untouched frames; returns its order too.
     fn cut(&mut self, order: u8) -> Option<(u32, u8)> {
-        loop {
-            let (block, at) = self.cut_largest()?;
-            if at >= order {
-                return Some((block, at));
-            }
-            // No neighbour of a block that is cut smaller than the largest can be free: it is metadata, or the end.
-            self.push(block, at);
+        let (block, left) = (self.fresh, self.frames.end() - self.fresh);
+        if left == 0 {
+            return None;
         }
-    }
-
-    fn cut_largest(&mut self) -> Option<(u32, u8)> {
-        let left = self.frames.end() - self.fresh;
-        let fits = left.checked_ilog2()?;
-        let order = self.fresh.trailing_zeros().min(fits).min(u32::from(MAX_ORDER));
-        let block = self.fresh;
-        self.fresh += 1 << order;
-        Some((block, order as u8))
+        let at = largest_order(block, left, order);
+        self.fresh += 1 << at;
+        Some((block, at))
     }
 
     fn is_listed(&self, block: u32, order: u8) -> bool {
@@ -169,6 +185,11 @@ impl<P: Platform> Buddy<P> {
 
 const PREVIOUS: usize = 0;
 const NEXT: usize = 1;
+
+/// Returns the order of the largest block that begins at `block`, has `left` frames or fewer, and is of at most `most`.
+fn largest_order(block: u32, left: u32, most: u8) -> u8 {
+    block.trailing_zeros().min(left.ilog2()).min(u32::from(most)) as u8
+}
 
 #[cfg(test)]
 mod tests;

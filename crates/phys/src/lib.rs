@@ -45,7 +45,7 @@
 //!
 //! # Rooms
 //! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is a
-//! CPU's own list; `zone` joins the two; `memory` is what callers see; `deferral` frees after a grace period; `slab` cuts
+//! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone` joins them; `memory` is what callers see; `deferral` frees after a grace period; `slab` cuts
 //! frames up; `poison`, `inject` and `audit` are for tests.
 #![no_std]
 #![deny(missing_docs)]
@@ -56,16 +56,19 @@ extern crate std;
 
 mod audit;
 mod buddy;
+mod chain;
 mod deferral;
 mod error;
 mod frames;
 mod inject;
+mod list;
 mod memory;
 mod options;
 mod page;
 mod pfn;
 mod poison;
 mod reclaim;
+mod reserve;
 mod slab;
 mod stash;
 mod state;

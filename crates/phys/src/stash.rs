@@ -41,34 +41,38 @@ pub(crate) const HIGH_MAX: usize = 192;
 /// Things on their way between a stash and what feeds it.
 pub(crate) struct Batch {
     things: [usize; BATCH_MAX],
-    len: usize,
+    first: usize,
+    end: usize,
 }
 
 impl Batch {
     pub(crate) const fn new() -> Self {
-        Self { things: [0; BATCH_MAX], len: 0 }
+        Self { things: [0; BATCH_MAX], first: 0, end: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.first
     }
 
     /// Adds things from `source` until there are `most`, or no more.
     pub(crate) fn fill(&mut self, most: usize, mut source: impl FnMut() -> Option<usize>) {
-        while self.len < most.min(BATCH_MAX)
+        while self.end < most.min(BATCH_MAX)
             && let Some(thing) = source()
         {
-            self.things[self.len] = thing;
-            self.len += 1;
+            self.things[self.end] = thing;
+            self.end += 1;
         }
     }
 
     /// Takes the first one added out.
     pub(crate) fn take_first(&mut self) -> Option<usize> {
-        let first = *self.as_slice().first()?;
-        self.things.copy_within(1..self.len, 0);
-        self.len -= 1;
-        Some(first)
+        let thing = *self.as_slice().first()?;
+        self.first += 1;
+        Some(thing)
     }
 
     pub(crate) fn as_slice(&self) -> &[usize] {
-        &self.things[..self.len]
+        &self.things[self.first..self.end]
     }
 }
 
@@ -76,6 +80,7 @@ impl Batch {
 pub(crate) struct Stash<P: Processor> {
     bottom: P::AtomicU64,
     nr_pushed: P::AtomicU64,
+    nr_moves: P::AtomicU64,
     /// A power of two of them.
     entries: Box<[P::AtomicUsize]>,
     top: CachePadded<P::AtomicU64>,
@@ -87,6 +92,7 @@ impl<P: Processor> Stash<P> {
         Self {
             bottom: P::AtomicU64::new(0),
             nr_pushed: P::AtomicU64::new(0),
+            nr_moves: P::AtomicU64::new(0),
             entries: (0..room.next_power_of_two()).map(|_| P::AtomicUsize::new(0)).collect(),
             top: CachePadded::new(P::AtomicU64::new(0)),
         }
@@ -107,6 +113,27 @@ impl<P: Processor> Stash<P> {
     pub(crate) fn nr_pushed(&self) -> u64 {
         // Relaxed: whoever saw an effect of the push through `bottom` sees the count.
         self.nr_pushed.load(Ordering::Relaxed)
+    }
+
+    /// Begins to move things between the stash and another place that a search looks at; on their way they are in neither.
+    /// The owner's. Until the move ends the owner waits for nothing and nobody, because searchers wait for it.
+    #[must_use = "the move ends when this is dropped"]
+    pub(crate) fn begin_move(&self) -> Move<'_, P> {
+        // Relaxed: what takes the things away releases (`claim`, `Reserve::take`, the lock of what feeds the stash), so that
+        // whoever misses them sees this.
+        self.nr_moves.store(self.nr_moves.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Move(self)
+    }
+
+    /// Waits for the end of a move; returns what changes with each push and each begin of a move.
+    fn nr_gains(&self) -> u64 {
+        let mut nr_moves = 0;
+        P::spin_until(|| {
+            // ORDER: Acquire pairs with the Release in `Move`'s drop: the things are seen where they went.
+            nr_moves = self.nr_moves.load(Ordering::Acquire);
+            nr_moves.is_multiple_of(2)
+        });
+        nr_moves.wrapping_add(self.nr_pushed())
     }
 
     /// Puts a thing in; returns how many are in now. The owner's; there is room (I1).
@@ -130,12 +157,12 @@ impl<P: Processor> Stash<P> {
         let bottom = self.bottom.load(Ordering::Relaxed);
         // ORDER: Acquire as in `push`.
         let top = self.top.load(Ordering::Acquire);
-        debug_assert!((bottom - top) as usize + batch.len <= self.entries.len(), "I1: the stash is full");
+        debug_assert!((bottom - top) as usize + batch.len() <= self.entries.len(), "I1: the stash is full");
         for (place, &thing) in (bottom..).zip(batch.as_slice().iter().rev()) {
             self.entry(place).store(thing, Ordering::Relaxed);
         }
         // ORDER: Release as in `push`.
-        self.bottom.store(bottom + batch.len as u64, Ordering::Release);
+        self.bottom.store(bottom + batch.len() as u64, Ordering::Release);
     }
 
     /// Takes the newest thing unless it is the last: that would cost a read-modify-write. The owner's.
@@ -186,7 +213,7 @@ impl<P: Processor> Stash<P> {
             let top = places.start;
             let mut batch = Batch::new();
             batch.fill(most, || places.next().map(|place| self.entry(place).load(Ordering::Relaxed)));
-            if self.claim(top, batch.len as u64) {
+            if self.claim(top, batch.len() as u64) {
                 return batch;
             }
         }
@@ -213,23 +240,38 @@ impl<P: Processor> Stash<P> {
 
     /// Moves `top` on if it still is `top`: the things passed over are the caller's (I2).
     fn claim(&self, top: u64, count: u64) -> bool {
-        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written again.
+        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written again. And
+        // with the fence in `steal`: a searcher that finds things gone sees that a move has begun.
         self.top.compare_exchange(top, top + count, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }
 
-/// Takes a thing from any of `stashes`; fails only if at some instant during the call all were empty.
+/// Things on their way, until dropped.
+pub(crate) struct Move<'a, P: Processor>(&'a Stash<P>);
+
+impl<P: Processor> Drop for Move<'_, P> {
+    fn drop(&mut self) {
+        let nr_moves = &self.0.nr_moves;
+        // ORDER: Release pairs with the Acquire in `nr_gains`.
+        nr_moves.store(nr_moves.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
+/// Takes a thing from `elsewhere` or from any of `stashes`; fails only if at some instant during the call all were empty.
 ///
-/// The caller keeps batches from being pushed or shed meanwhile, so that things appear by `push` alone, which counts them.
-/// The counts are added up before and after every stash has been tried. Each only grows: equal sums mean that no stash
-/// gained a thing between the two looks at its count, so that one found empty in between was empty when the last was tried.
-/// Ends: those who push without their lists being filled again run out of things.
-pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(stashes: impl Fn() -> I) -> Option<usize> {
-    let nr_pushed = || stashes().fold(0, |sum: u64, stash| sum.wrapping_add(stash.nr_pushed()));
+/// Things come to a stash, or from there to elsewhere, by `push` and by moves alone, which are counted; the caller keeps
+/// other sources shut. The counts are added up before and after everything has been tried. Each only grows: equal sums mean that
+/// no place gained a thing between the two looks at its count, so that one found empty in between was empty when the last was
+/// tried. Ends: those who push and move without their lists being filled again run out of things.
+pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(
+    stashes: impl Fn() -> I,
+    mut elsewhere: impl FnMut() -> Option<usize>,
+) -> Option<usize> {
+    let nr_gains = || stashes().fold(0, |sum: u64, stash| sum.wrapping_add(stash.nr_gains()));
     loop {
-        let before = nr_pushed();
-        let found = stashes().find_map(Stash::steal);
-        if found.is_some() || nr_pushed() == before {
+        let before = nr_gains();
+        let found = elsewhere().or_else(|| stashes().find_map(Stash::steal));
+        if found.is_some() || nr_gains() == before {
             return found;
         }
     }

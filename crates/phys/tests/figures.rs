@@ -90,8 +90,9 @@ fn the_zones_lock_is_taken_once_a_batch() {
         let before = machine.figures(0).read_modify_writes;
         up_and_down();
         let spent = machine.figures(0).read_modify_writes - before;
-        // Of 1000 frames each way 872 pass the list's 128, 32 at a time: a lock to fetch, a lock and a claim to give back.
-        assert!((75..=90).contains(&spent), "{spent} read-modify-writes");
+        // Of 1000 frames each way 872 pass the list's 128, 32 at a time: a claim to shed them, of every other batch a swap and a
+        // compare-and-swap to give them back, a lock and a compare-and-swap to fetch them, and a swap to take up the second.
+        assert!((90..=100).contains(&spent), "{spent} read-modify-writes");
     });
 }
 

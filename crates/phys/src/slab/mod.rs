@@ -285,7 +285,7 @@ impl<P: Platform> Core<P> {
 
     /// Takes an object from any magazine; the caller holds the depot's lock.
     fn steal(&self) -> Option<usize> {
-        stash::search(|| self.magazines.iter().map(|magazine| &magazine.objects))
+        stash::search(|| self.magazines.iter().map(|magazine| &magazine.objects), || None)
     }
 
     /// 1. what waits for a grace period; 2. what the caller can reclaim, as long as it finds something.

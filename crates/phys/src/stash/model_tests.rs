@@ -2,6 +2,7 @@
 //! model shows an old value. Each word is bumped by whoever gets the thing, so that a thing that comes out twice shows.
 
 use super::*;
+use crate::reserve::{Reserve, Span};
 use faultless_platform::AtomicInteger;
 use faultless_platform::loom::{Bounds, Loom, explore, start};
 use std::rc::Rc;
@@ -170,10 +171,61 @@ pub fn a_search_that_fails_saw_an_instant_without_anything() {
                 taking.stashes[1].pop();
             }
         });
-        let found = search(|| world.stashes.iter());
+        let found = search(|| world.stashes.iter(), || None);
         assert!(found.is_some(), "something was free all the time");
         freer.join().expect("the freer failed");
         taker.join().expect("the taker failed");
     });
     assert!(nr_runs > 10, "{nr_runs} interleavings are no race");
+}
+
+/// A CPU with one thing, on the list or behind it.
+struct Shelf {
+    world: World,
+    reserve: Reserve<Loom>,
+}
+
+impl Shelf {
+    fn move_behind(&self) {
+        let _moving = self.world.stashes[0].begin_move();
+        let shed = self.world.stashes[0].shed(1).take_first();
+        self.reserve.put(shed.map(|thing| Span { first: thing as u32, len: 1 }));
+    }
+
+    fn move_back(&self) {
+        let _moving = self.world.stashes[0].begin_move();
+        let mut batch = Batch::new();
+        batch.fill(1, || self.reserve.take().map(|span| span.first as usize));
+        self.world.stashes[0].push_batch(&batch);
+    }
+
+    fn search(&self) -> Option<usize> {
+        search(|| self.world.stashes[..1].iter(), || self.reserve.take().map(|span| span.first as usize))
+    }
+}
+
+/// Explores the owner, which moves its only thing, beside a searcher: the thing is somewhere all the time, and whole.
+fn race_of_moves(before: fn(&Shelf), moves: fn(&Shelf)) {
+    let nr_runs = explore(Bounds { nr_cpus: 2, max_preemptions: Some(3) }, move || {
+        let shelf = Rc::new(Shelf { world: world(2), reserve: Reserve::new() });
+        shelf.world.make(1);
+        before(&shelf);
+        let moving = Rc::clone(&shelf);
+        let mover = start(move || moves(&moving));
+        let found = shelf.search();
+        assert!(found.is_some(), "something was free all the time");
+        mover.join().expect("the mover failed");
+        shelf.world.use_up(found);
+    });
+    assert!(nr_runs > 10, "{nr_runs} interleavings are no race");
+}
+
+#[test]
+pub fn a_search_finds_what_is_put_behind_the_list() {
+    race_of_moves(|_| (), Shelf::move_behind);
+}
+
+#[test]
+pub fn a_search_finds_what_comes_back_onto_the_list() {
+    race_of_moves(Shelf::move_behind, Shelf::move_back);
 }

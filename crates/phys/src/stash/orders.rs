@@ -19,6 +19,8 @@ const JUDGE: Judge = Judge {
         an_entry_is_not_written_again_before_it_was_read
         the_owner_sheds_while_others_steal
         a_search_that_fails_saw_an_instant_without_anything
+        a_search_finds_what_is_put_behind_the_list
+        a_search_finds_what_comes_back_onto_the_list
     },
     single: "stash::orders::one_model_without_one_ordering",
 };

@@ -28,6 +28,10 @@ pub enum Noticed {
 /// meets the owner's next entry.
 const READS_AHEAD: &str = "loom runs loads in their order: none is done after a later write";
 
+/// A searcher tries the lists last, and the fence of `Stash::steal` orders what it read before; the thing of a model
+/// stands in one place, so that no link is read through the span.
+const FENCED_BY_STEAL: &str = "the fence of the steal that follows orders it too, and the model follows no link";
+
 const fn row(place: &'static str, model: &'static str) -> WeakOrder {
     WeakOrder { place, noticed: Noticed::By(model) }
 }
@@ -185,11 +189,25 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     row("sync/srcu.rs: Sides::enter: fence without SeqCst", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: Sides::is_empty: load without Acquire", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: bump: store without Release", "srcu::deferred_callbacks_run_after_a_grace_period"),
+    beyond("phys/reserve.rs: Reserve::take: load without Acquire", FENCED_BY_STEAL),
+    beyond("phys/reserve.rs: Reserve::take: swap without Acquire", FENCED_BY_STEAL),
+    row("phys/reserve.rs: Reserve::take: swap without Release", "stash::a_search_finds_what_comes_back_onto_the_list"),
+    beyond("phys/reserve.rs: Reserve::put: store without Release", FENCED_BY_STEAL),
+    row("phys/stash.rs: Stash::nr_gains: load without Acquire", "stash::a_search_finds_what_is_put_behind_the_list"),
+    row("phys/stash.rs: Move::drop: store without Release", "stash::a_search_finds_what_comes_back_onto_the_list"),
+    beyond("phys/stash.rs: Stash::push_batch: load 2 without Acquire", READS_AHEAD),
+    row(
+        "phys/stash.rs: Stash::push_batch: store 2 without Release",
+        "stash::a_search_finds_what_comes_back_onto_the_list",
+    ),
     row("phys/stash.rs: Stash::push: store 3 without Release", "stash::what_is_pushed_is_seen_whole"),
     row("phys/stash.rs: Stash::pop_if: store without Release", "stash::what_is_pushed_is_seen_whole"),
     row("phys/stash.rs: Stash::pop_if: fence without SeqCst", "stash::two_things_go_to_one_each"),
     row("phys/stash.rs: Stash::steal: fence without SeqCst", "stash::two_things_go_to_one_each"),
     row("phys/stash.rs: Stash::steal: load 2 without Acquire", "stash::what_is_pushed_is_seen_whole"),
     beyond("phys/stash.rs: Stash::push: load 2 without Acquire", READS_AHEAD),
-    beyond("phys/stash.rs: Stash::claim: compare_exchange without Release", READS_AHEAD),
+    row(
+        "phys/stash.rs: Stash::claim: compare_exchange without Release",
+        "stash::a_search_finds_what_is_put_behind_the_list",
+    ),
 ];

@@ -1,0 +1,99 @@
+//! Free frames linked through their metadata, and the chains that a zone got back.
+//!
+//! # Guarantee
+//! A chain is put on the stack by one compare-and-swap, without a lock, and taken off by whoever holds the zone's.
+//!
+//! # Words in a frame's metadata
+//! ```text
+//! stack: top --> A ----links[1]----> D --> ...       links[0]: the next frame of the chain
+//!                | links[0]          |               links[1]: of a chain's first frame on the stack: the next chain, and
+//!                B -> C              E -> F                    how many frames they and those behind it have
+//! ```
+//! How long a chain is stands in the [`Span`] that names it; on the stack it is the difference of two sums.
+//!
+//! # Invariants
+//! * I1 the links of a chain's frames are its owner's; those of a chain on the stack change no more.
+//! * I2 one at a time takes chains off. So the top, while it stays the same word, is the same chain: it can't have been taken
+//!   and come back meanwhile.
+
+use crate::frames::Frames;
+use crate::pfn::Pfn;
+use crate::reserve::Span;
+use crate::stash::Batch;
+use faultless_platform::{Atomic, Ordering, Platform};
+
+const IN_CHAIN: usize = 0;
+const ON_STACK: usize = 1;
+
+impl<P: Platform> Frames<P> {
+    /// Links a batch, of which the last is to come out first, in front of `rest`.
+    pub(crate) fn chain(&self, batch: &Batch, rest: Option<Span>) -> Option<Span> {
+        batch.as_slice().iter().fold(rest, |rest, &thing| {
+            self.link_of(thing, IN_CHAIN).store(Span::bits(rest) & u64::from(u32::MAX), Ordering::Relaxed);
+            Some(Span { first: thing as u32, len: rest.map_or(0, |rest| rest.len) + 1 })
+        })
+    }
+
+    /// Takes the first frame off a chain; returns the rest.
+    pub(crate) fn unchain(&self, chain: Span) -> (usize, Option<Span>) {
+        // Relaxed: whoever handed the chain over released the links (I1).
+        let next = self.link_of(chain.first as usize, IN_CHAIN).load(Ordering::Relaxed) as u32;
+        let rest = (chain.len > 1).then_some(Span { first: next, len: chain.len.wrapping_sub(1) });
+        (chain.first as usize, rest)
+    }
+
+    fn link_of(&self, thing: usize, which: usize) -> &P::AtomicU64 {
+        &self.page(Pfn::new(thing as u32)).links()[which]
+    }
+}
+
+/// The chains that a zone got back and has not merged.
+pub(crate) struct ChainStack<P: Platform> {
+    /// The first chain's first frame, and how many frames all chains have.
+    top: P::AtomicU64,
+}
+
+impl<P: Platform> ChainStack<P> {
+    pub(crate) fn new() -> Self {
+        Self { top: P::AtomicU64::new(0) }
+    }
+
+    /// Returns how many frames all chains have.
+    pub(crate) fn nr_frames(&self) -> usize {
+        // Relaxed: a snapshot.
+        Span::from_bits(self.top.load(Ordering::Relaxed)).map_or(0, |all| all.len as usize)
+    }
+
+    /// Puts a chain on top.
+    pub(crate) fn push(&self, frames: &Frames<P>, chain: Span) {
+        // Relaxed: the compare-and-swap fails if it is old, and nothing is read through it.
+        let mut below = self.top.load(Ordering::Relaxed);
+        loop {
+            frames.link_of(chain.first as usize, ON_STACK).store(below, Ordering::Relaxed);
+            let len = chain.len + Span::from_bits(below).map_or(0, |all| all.len);
+            let all = Span::bits(Some(Span { len, ..chain }));
+            // ORDER: Release pairs with the Acquire in `pop`: the links are seen.
+            match self.top.compare_exchange_weak(below, all, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => below = now,
+            }
+        }
+    }
+
+    /// Takes the newest chain off. One at a time calls it (I2).
+    pub(crate) fn pop(&self, frames: &Frames<P>) -> Option<Span> {
+        // ORDER: Acquire pairs with the Release in `push`.
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            let all = Span::from_bits(top)?;
+            let below = frames.link_of(all.first as usize, ON_STACK).load(Ordering::Relaxed);
+            // ORDER: Acquire, both, as above. A successor of a Release needs none of its own (I1).
+            match self.top.compare_exchange_weak(top, below, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => {
+                    return Some(Span { len: all.len - Span::from_bits(below).map_or(0, |below| below.len), ..all });
+                }
+                Err(now) => top = now,
+            }
+        }
+    }
+}
