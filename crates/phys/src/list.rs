@@ -1,13 +1,21 @@
-//! A CPU's frames: a list that its owner pushes to and pops from, and behind it a chain and a row of frames.
+//! A CPU's frames: a list that its owner pushes to and pops from, behind it a chain and a row of frames, and a small block.
 //!
 //! # Guarantee
-//! Each frame is in one of the three, or on its way between them inside a move of the list's, which searchers wait for. What goes
-//! between them, a batch at a time, touches nothing of any other CPU.
+//! Each frame is in one of these places, or on its way between them inside a move of the list's, which searchers wait for. What goes
+//! between them, a batch at a time, touches nothing of any other CPU. A CPU keeps at most
+//! a 1024th of a zone's frames, or 1 MiB if that is more.
+//!
+//! # How much goes to the zone, and comes from it, at once
+//! `target` frames, between a batch and what the bound leaves. It doubles with each visit to the zone, and is halved where
+//! the CPU has freed many times as much since the last visit: then it is more than is needed. When a zone has run out, everybody's falls
+//! to the least.
 
 use crate::frames::Frames;
+use crate::options::Options;
+use crate::pfn::Pfn;
 use crate::reserve::{Reserve, Span};
 use crate::stash::{Batch, Stash};
-use faultless_platform::Platform;
+use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
 
 /// What one CPU has of a zone's free frames.
 pub(crate) struct List<P: Platform> {
@@ -16,32 +24,91 @@ pub(crate) struct List<P: Platform> {
     chain: Reserve<P>,
     /// Frames next to each other: the rest of a block of the buddy allocator.
     row: Reserve<P>,
-    /// The longest that the chain may be before it goes to the zone.
-    chain_high: u32,
+    /// A small block that was freed here.
+    block: Reserve<P>,
+    /// The longest that the chain may be before it goes to the zone, and the most that comes from there. The owner writes it, and
+    /// whoever has found the zone empty.
+    target: P::AtomicUsize,
+    /// How many frames had been freed here at the last visit to the zone.
+    nr_freed_then: P::AtomicU64,
+    shape: Shape,
+}
+
+/// How long lists may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// The list gives frames back once it has more.
+    pub(crate) high: usize,
+    /// How many go between the list and what is behind it at once.
+    pub(crate) batch: usize,
+    /// How many may be behind it, a batch and a block besides.
+    behind_max: usize,
+    /// Whether there is room for a block.
+    keeps_blocks: bool,
+}
+
+/// What a CPU may always keep.
+const KEPT_ALWAYS: usize = (1 << 20) / PAGE_BYTES;
+/// Of a zone's frames, the part that a CPU may keep if that is more.
+const KEPT_SHARE: usize = 1024;
+/// As many lists of the shortest kind it keeps at most: short lists, for tests, have little behind them.
+const KEPT_LISTS: usize = 8;
+/// A target is more than is needed if this many times as many frames were freed since the last visit to the zone.
+const RARE: u64 = 16;
+/// The largest block that a CPU keeps: an address space has one of this order on a machine of 384 CPUs, for its resident sizes.
+const BLOCK_ORDER_MAX: u8 = 4;
+
+impl Shape {
+    pub(crate) fn new(nr_frames: usize, options: &Options) -> Self {
+        let (high, batch) = (options.list_high, options.list_batch);
+        let kept_max = KEPT_ALWAYS.max(nr_frames / KEPT_SHARE).min(high * KEPT_LISTS);
+        let keeps_blocks = kept_max >= KEPT_ALWAYS;
+        // A list is one longer than it may be before it sheds, and a batch is added to a chain before that is too long.
+        let besides = high + 1 + batch + if keeps_blocks { 1 << BLOCK_ORDER_MAX } else { 0 };
+        Self { high, batch, behind_max: kept_max.saturating_sub(besides).max(batch), keeps_blocks }
+    }
 }
 
 /// What a zone gives at once.
 pub(crate) enum Supply {
     Chain(Span),
     Row(Span),
-    Loose(Batch),
 }
 
 impl<P: Platform> List<P> {
-    /// Returns an empty list that gives frames back once it has more than `high`.
-    pub(crate) fn new(high: usize, batch: usize) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         Self {
             // It holds `high` frames and one more before it sheds, or a batch on top of its last one.
-            stash: Stash::new(high + 2),
+            stash: Stash::new(shape.high + 2),
             chain: Reserve::new(),
             row: Reserve::new(),
-            chain_high: batch as u32,
+            block: Reserve::new(),
+            target: P::AtomicUsize::new(shape.batch),
+            nr_freed_then: P::AtomicU64::new(0),
+            shape,
         }
+    }
+
+    /// Notes a visit to the zone; returns how many frames come from there at most. The owner's.
+    pub(crate) fn visit_zone(&self) -> usize {
+        // Relaxed: the owner's numbers. That others lower the target may be lost; then the next empty zone lowers it.
+        let (target, nr_freed) = (self.target.load(Ordering::Relaxed), self.stash.nr_pushed());
+        let nr_since = nr_freed - self.nr_freed_then.load(Ordering::Relaxed);
+        self.nr_freed_then.store(nr_freed, Ordering::Relaxed);
+        let next = if nr_since > RARE * target as u64 { target / 2 } else { target * 2 };
+        self.target.store(next.clamp(self.shape.batch, self.shape.behind_max), Ordering::Relaxed);
+        target
+    }
+
+    /// Lets the CPU keep as little as it may, from its next visit on. Anybody's.
+    pub(crate) fn shrink(&self) {
+        // Relaxed: as in `visit_zone`.
+        self.target.store(self.shape.batch, Ordering::Relaxed);
     }
 
     /// Returns how many frames are in; exact while nobody takes or puts any.
     pub(crate) fn len(&self) -> usize {
-        self.stash.len() + self.chain.len() + self.row.len()
+        self.stash.len() + self.chain.len() + self.row.len() + self.block.len()
     }
 
     /// Takes the chain. Anybody's; the owner's inside a move.
@@ -49,43 +116,66 @@ impl<P: Platform> List<P> {
         self.chain.take()
     }
 
-    /// Takes the row. Anybody's; the owner's inside a move.
+    /// Takes the row, or the block. Anybody's.
     pub(crate) fn take_row(&self) -> Option<Span> {
-        self.row.take()
+        self.row.take().or_else(|| self.block.take())
+    }
+
+    /// Takes the block if it is of that order. The owner's.
+    pub(crate) fn take_block(&self, order: u8) -> Option<Pfn> {
+        if self.block.len() != 1 << order {
+            return None;
+        }
+        self.block.take().map(|block| Pfn::new(block.first))
+    }
+
+    /// Keeps a block if it is small and there is none; says whether it does. The owner's.
+    pub(crate) fn keep_block(&self, pfn: Pfn, order: u8) -> bool {
+        let keeps = self.shape.keeps_blocks && (1..=BLOCK_ORDER_MAX).contains(&order) && self.block.len() == 0;
+        if keeps {
+            let _moving = self.stash.begin_move();
+            self.block.put(Some(Span { first: pfn.get(), len: 1 << order }));
+        }
+        keeps
     }
 
     /// Moves frames from behind the list onto it, and takes one. The owner's.
-    pub(crate) fn refill(&self, frames: &Frames<P>, most: usize) -> Option<usize> {
+    pub(crate) fn refill(&self, frames: &Frames<P>) -> Option<usize> {
         if self.chain.len() + self.row.len() == 0 {
             return None;
         }
         let _moving = self.stash.begin_move();
         match self.chain.take() {
-            Some(chain) => self.stow(Supply::Chain(chain), frames, most),
-            None => self.stow(Supply::Row(self.row.take()?), frames, most),
+            Some(chain) => self.stow(Supply::Chain(chain), frames),
+            None => self.stow(Supply::Row(self.row.take()?), frames),
         }
     }
 
-    /// Puts up to `most` frames of a supply onto the list and the others behind it, where there are none of its kind; takes one.
+    /// Puts a batch of a supply's frames onto the list and the others behind it, where there are none of its kind; takes one.
     /// The owner's, inside a move.
-    pub(crate) fn stow(&self, supply: Supply, frames: &Frames<P>, most: usize) -> Option<usize> {
-        let mut batch = Batch::new();
+    pub(crate) fn stow(&self, supply: Supply, frames: &Frames<P>) -> Option<usize> {
+        let (most, mut batch) = (self.shape.batch, Batch::new());
         match supply {
             Supply::Chain(chain) => self.chain.put(unchain(frames, chain, most, &mut batch)),
             Supply::Row(row) => self.row.put(cut(row, most, &mut batch)),
-            Supply::Loose(loose) => batch = loose,
         }
         let first = batch.take_first();
         self.stash.push_batch(&batch);
         first
     }
 
-    /// Moves the list's coldest frames to the chain; returns it, now empty here, if it is longer than it may be. The owner's,
-    /// inside a move.
-    pub(crate) fn shed(&self, frames: &Frames<P>, most: usize) -> Option<Span> {
-        let batch = self.stash.shed(most);
+    /// Moves the list's coldest frames to the chain; returns it, now empty here, if more is behind the list than may be. The
+    /// owner's, inside a move.
+    pub(crate) fn shed(&self, frames: &Frames<P>) -> Option<Span> {
+        let batch = self.stash.shed(self.shape.batch);
         let chain = frames.chain(&batch, self.chain.take());
-        let full = chain.filter(|chain| chain.len > self.chain_high);
+        // Relaxed: as in `visit_zone`.
+        let target = self.target.load(Ordering::Relaxed);
+        let is_full = |chain: &Span| {
+            let len = chain.len as usize;
+            len > target || len + self.row.len() > self.shape.behind_max + self.shape.batch
+        };
+        let full = chain.filter(is_full);
         if full.is_none() {
             self.chain.put(chain);
         }

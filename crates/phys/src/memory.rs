@@ -352,7 +352,7 @@ impl<P: Platform> Core<P> {
     /// Frees a frame without the CPU's list: for callers that own no slot.
     pub(crate) fn free_past_list(&self, pfn: Pfn) {
         self.retire(pfn, 0);
-        self.zone.put_block(pfn, 0);
+        self.zone.put_past_list(pfn, 0);
     }
 
     fn free_order(&self, pfn: Pfn, order: u8) {

@@ -7,7 +7,7 @@
 //!
 //! # The picture
 //! ```text
-//! CPU: [list] <--batch-- [chain] [row]          refilled without the lock as long as chain or row last
+//! CPU: [list] <--batch-- [chain] [row] [block]  refilled without the lock as long as chain or row last
 //!         |                ^ |   ^
 //!         +------batch-----+ |   +--block------ buddy allocator      (under the lock; split outside)
 //!                            v
@@ -31,7 +31,7 @@ use crate::buddy::Buddy;
 use crate::chain::ChainStack;
 use crate::error::ZoneKind;
 use crate::frames::Frames;
-use crate::list::{List, Supply};
+use crate::list::{List, Shape, Supply};
 use crate::options::Options;
 use crate::pfn::Pfn;
 use crate::reserve::Span;
@@ -53,8 +53,7 @@ const MERGED_AT_ONCE: u32 = 32;
 pub(crate) struct Zone<P: Platform> {
     kind: ZoneKind,
     frames: Frames<P>,
-    list_high: usize,
-    list_batch: usize,
+    shape: Shape,
     lists: PerCpu<P, List<P>>,
     buddy: SpinMutex<P, Buddy<P>, ZoneLock>,
     /// What the buddy allocator holds; written under its lock.
@@ -64,15 +63,15 @@ pub(crate) struct Zone<P: Platform> {
 
 impl<P: Platform> Zone<P> {
     pub(crate) fn new(kind: ZoneKind, frames: Frames<P>, nr_cpus: usize, options: &Options) -> Self {
-        let (list_high, list_batch) = (options.list_high, options.list_batch);
+        let nr_frames = (frames.end() - frames.first()) as usize;
+        let shape = Shape::new(nr_frames, options);
         Self {
             kind,
             frames,
-            list_high,
-            list_batch,
-            lists: PerCpu::new(nr_cpus, |_| List::new(list_high, list_batch)),
+            shape,
+            lists: PerCpu::new(nr_cpus, |_| List::new(shape)),
             buddy: SpinMutex::classed(Buddy::new(frames)),
-            nr_in_buddy: CachePadded::new(P::AtomicUsize::new((frames.end() - frames.first()) as usize)),
+            nr_in_buddy: CachePadded::new(P::AtomicUsize::new(nr_frames)),
             chains: CachePadded::new(ChainStack::new()),
         }
     }
@@ -111,7 +110,7 @@ impl<P: Platform> Zone<P> {
     #[inline(always)]
     pub(crate) fn put(&self, pfn: Pfn) {
         let list = self.lists.here();
-        if list.stash.push(pfn.index()) > self.list_high {
+        if list.stash.push(pfn.index()) > self.shape.high {
             self.spill(list);
         }
     }
@@ -119,41 +118,44 @@ impl<P: Platform> Zone<P> {
     /// 1. what this CPU keeps behind its list; 2. what the zone has; 3. what is left on the list; 4. one frame of another CPU.
     #[cold]
     fn take_slow(&self, list: &List<P>) -> Option<usize> {
-        list.refill(&self.frames, self.list_batch)
-            .or_else(|| self.fetch(list))
-            .or_else(|| list.stash.pop())
-            .or_else(|| self.take_last())
+        list.refill(&self.frames).or_else(|| self.fetch(list)).or_else(|| list.stash.pop()).or_else(|| self.take_last())
     }
 
     /// Gets frames from the zone. When the lock is dropped they are on their way: the move has begun.
     fn fetch(&self, list: &List<P>) -> Option<usize> {
+        let most = list.visit_zone();
         let mut buddy = self.buddy.lock();
         let supply = match self.chains.pop(&self.frames) {
             Some(chain) => Supply::Chain(chain),
-            None => self.cut(&mut buddy)?,
+            None => self.cut(&mut buddy, most)?,
         };
         let _moving = list.stash.begin_move();
         drop(buddy);
-        list.stow(supply, &self.frames, self.list_batch)
+        list.stow(supply, &self.frames)
     }
 
-    /// Takes a block off the buddy allocator, or as many small ones as make a batch.
-    fn cut(&self, buddy: &mut Buddy<P>) -> Option<Supply> {
-        let (first, order) = buddy.take_at_most(self.list_batch.ilog2() as u8)?;
-        let mut row = first.index()..first.index() + (1 << order);
-        let supply = if row.len() * 2 > self.list_batch {
-            Supply::Row(Span { first: first.get(), len: 1 << order })
-        } else {
-            let mut batch = Batch::new();
-            batch.fill(self.list_batch, || row.next().or_else(|| buddy.take(0).map(Pfn::index)));
-            Supply::Loose(batch)
-        };
+    /// Takes a block of at most `most` frames off the buddy allocator, or as many small ones as make a batch, in a chain.
+    fn cut(&self, buddy: &mut Buddy<P>, most: usize) -> Option<Supply> {
+        let (first, order) = buddy.take_at_most(most.ilog2() as u8)?;
+        let row = Span { first: first.get(), len: 1 << order };
+        let is_long = row.len as usize * 2 > self.shape.batch;
+        let supply = if is_long { Supply::Row(row) } else { Supply::Chain(self.gather(buddy, row)?) };
         self.publish(buddy);
         Some(supply)
     }
 
-    /// Takes a frame from wherever there is one.
+    /// Adds small blocks to a row until there is a batch.
+    fn gather(&self, buddy: &mut Buddy<P>, row: Span) -> Option<Span> {
+        let (mut row, mut batch) = (row.first..row.first + row.len, Batch::new());
+        batch.fill(self.shape.batch, || {
+            row.next().or_else(|| buddy.take(0).map(Pfn::get)).map(|number| number as usize)
+        });
+        self.frames.chain(&batch, None)
+    }
+
+    /// Takes a frame from wherever there is one. Memory is short: all CPUs keep less from now on.
     fn take_last(&self) -> Option<usize> {
+        self.lists.iter().for_each(List::shrink);
         let mut buddy = self.buddy.lock();
         let thing = buddy.take(0).map(Pfn::index).or_else(|| self.search(&mut buddy));
         self.publish(&buddy);
@@ -182,12 +184,12 @@ impl<P: Platform> Zone<P> {
     #[cold]
     fn spill(&self, list: &List<P>) {
         let moving = list.stash.begin_move();
-        let full = list.shed(&self.frames, self.list_batch);
+        let full = list.shed(&self.frames);
         full.into_iter().for_each(|chain| self.chains.push(&self.frames, chain));
         drop(moving);
-        if let Some(chain) = full
-            && self.has_many_chains()
-        {
+        let Some(chain) = full else { return };
+        list.visit_zone();
+        if self.has_many_chains() {
             self.merge(chain.len);
         }
     }
@@ -222,8 +224,12 @@ impl<P: Platform> Zone<P> {
         has_chain
     }
 
-    /// Takes a block; when there is none, lets frames merge that the zone got back, and then those of all CPUs.
+    /// Takes a block: this CPU's, or the zone's; when there is none, lets frames merge that the zone got back, and then those of all CPUs.
     pub(crate) fn take_block(&self, order: u8) -> Option<Pfn> {
+        self.lists.here().take_block(order).or_else(|| self.take_block_of_zone(order))
+    }
+
+    fn take_block_of_zone(&self, order: u8) -> Option<Pfn> {
         let mut buddy = self.buddy.lock();
         let block = loop {
             let block = buddy.take(order);
@@ -237,6 +243,13 @@ impl<P: Platform> Zone<P> {
 
     /// Puts a block back. The caller was its sole owner.
     pub(crate) fn put_block(&self, pfn: Pfn, order: u8) {
+        if !self.lists.here().keep_block(pfn, order) {
+            self.put_past_list(pfn, order);
+        }
+    }
+
+    /// As [`Zone::put_block`], for callers that own no slot.
+    pub(crate) fn put_past_list(&self, pfn: Pfn, order: u8) {
         let mut buddy = self.buddy.lock();
         buddy.give(pfn, order);
         self.publish(&buddy);
