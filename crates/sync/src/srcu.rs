@@ -34,7 +34,7 @@
 //!
 //! Source: McKenney's SRCU of 2017, on which the speculative page faults of that year stand.
 
-use crate::rcu::domain::{Domain, Periods};
+use crate::rcu::domain::{Domain, Driven, Periods};
 use crate::rcu::numbers::Numbers;
 use crate::{PerCpu, RcuCallback, RcuHead, SpinMutex};
 use core::marker::PhantomData;
@@ -222,8 +222,12 @@ impl<P: Processor> Periods<P> for Sides<P> {
         &self.numbers
     }
 
-    fn drive(&self, ticket: u64) -> bool {
-        matches!(self.advance(ticket), Progress::Complete)
+    fn drive(&self, ticket: u64) -> Driven {
+        match self.advance(ticket) {
+            Progress::Complete => Driven::Complete,
+            Progress::Blocked { .. } => Driven::Blocked,
+            Progress::Busy => Driven::Busy,
+        }
     }
 
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool {

@@ -12,6 +12,7 @@
 //! * I2 the older batch is empty only if the newer is; its ticket is smaller. A batch's ticket never changes.
 //! * I3 `nr_running` counts those who have taken callbacks and not finished them.
 
+use super::domain::Driven;
 use super::numbers::Numbers;
 use crate::{SpinMutex, lock_class};
 use core::cell::UnsafeCell;
@@ -173,7 +174,14 @@ pub(super) struct Deferred<P: Processor> {
     /// Whether a batch is closed; written under the lock.
     has_batches: P::AtomicBool,
     nr_running: P::AtomicU32,
+    /// How many polls pass before the CPU looks at grace periods again, and of how many that was the last time.
+    patience: P::AtomicU32,
+    last_patience: P::AtomicU32,
 }
+
+/// The most polls that pass where another CPU drives grace periods. Many CPUs that all ask would take the line of the driver's
+/// lock away from it all the time.
+const PATIENCE_MAX: u32 = 256;
 
 impl<P: Processor> Deferred<P> {
     pub(super) fn new() -> Self {
@@ -186,7 +194,31 @@ impl<P: Processor> Deferred<P> {
             }),
             has_batches: P::AtomicBool::new(false),
             nr_running: P::AtomicU32::new(0),
+            patience: P::AtomicU32::new(0),
+            last_patience: P::AtomicU32::new(0),
         }
+    }
+
+    /// Says whether the CPU lets this poll pass; counts it. The CPU's own.
+    #[inline]
+    pub(super) fn is_patient(&self) -> bool {
+        // Relaxed: the CPU's own number.
+        let left = self.patience.load(Ordering::Relaxed);
+        if left != 0 {
+            self.patience.store(left - 1, Ordering::Relaxed);
+        }
+        left != 0
+    }
+
+    /// Lets twice as many polls pass as the last time, if another CPU drives grace periods again. The CPU's own.
+    pub(super) fn set_patience(&self, driven: Driven) {
+        // Relaxed: the CPU's own numbers.
+        let next = match driven {
+            Driven::Busy => (self.last_patience.load(Ordering::Relaxed) * 2).clamp(1, PATIENCE_MAX),
+            Driven::Complete | Driven::Blocked => 0,
+        };
+        self.patience.store(next, Ordering::Relaxed);
+        self.last_patience.store(next, Ordering::Relaxed);
     }
 
     /// Puts a head into the open batch, and closes it at `BATCH` heads.

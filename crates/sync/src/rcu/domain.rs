@@ -14,10 +14,21 @@ use faultless_platform::Processor;
 pub(crate) trait Periods<P: Processor> {
     /// Returns their numbers.
     fn numbers(&self) -> &Numbers<P>;
-    /// Brings grace periods on as far as they go without waiting, up to the ticket's; says whether that is complete.
-    fn drive(&self, ticket: u64) -> bool;
+    /// Brings grace periods on as far as they go without waiting, up to the ticket's.
+    fn drive(&self, ticket: u64) -> Driven;
     /// As `drive`, but waits until the deadline for whoever is in the way.
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool;
+}
+
+/// How far grace periods went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driven {
+    /// The ticket's is over.
+    Complete,
+    /// A reader is in the way.
+    Blocked,
+    /// Another CPU drives.
+    Busy,
 }
 
 /// Grace periods, and what waits for them.
@@ -82,12 +93,16 @@ impl<P: Processor, G: Periods<P>, const BATCH: usize> Domain<P, G, BATCH> {
 
     #[cold]
     fn poll_slow(&self) {
-        let numbers = self.periods.numbers();
-        self.deferred.here().run_ready(numbers);
-        if let Some(ticket) = self.deferred.here().oldest_ticket()
-            && self.periods.drive(ticket)
-        {
-            self.deferred.here().run_ready(numbers);
+        let (mine, numbers) = (self.deferred.here(), self.periods.numbers());
+        if mine.is_patient() {
+            return;
+        }
+        mine.run_ready(numbers);
+        let Some(ticket) = mine.oldest_ticket() else { return };
+        let driven = self.periods.drive(ticket);
+        mine.set_patience(driven);
+        if driven == Driven::Complete {
+            mine.run_ready(numbers);
         }
     }
 

@@ -4,12 +4,12 @@
 //! A grace period has ended when every CPU was seen outside the section that it was in when the grace period began (I3 of
 //! the module above).
 
-use super::domain::Periods;
+use super::domain::{Driven, Periods};
 use super::numbers::Numbers;
 use super::reader::{Reader, ReaderWord};
 use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
-use faultless_platform::Processor;
+use faultless_platform::{CachePadded, Processor};
 
 lock_class! {
     /// The lock of the grace period at work.
@@ -18,8 +18,9 @@ lock_class! {
 
 pub(super) struct Grace<P: Processor> {
     pub(super) readers: PerCpu<P, Reader<P>>,
-    numbers: Numbers<P>,
-    scan: SpinMutex<P, Scan, ScanLock>,
+    /// Read by everybody who waits: apart from the lock.
+    numbers: CachePadded<Numbers<P>>,
+    scan: CachePadded<SpinMutex<P, Scan, ScanLock>>,
 }
 
 /// The grace period at work: the words at its start, and the first CPU that is not known to have passed.
@@ -42,13 +43,20 @@ impl<P: Processor> Grace<P> {
     pub(super) fn new(nr_cpus: usize) -> Self {
         Self {
             readers: PerCpu::new(nr_cpus, |_| Reader::new()),
-            numbers: Numbers::new(),
-            scan: SpinMutex::classed(Scan { words: (0..nr_cpus).map(|_| None).collect(), first_left: 0 }),
+            numbers: CachePadded::new(Numbers::new()),
+            scan: CachePadded::new(SpinMutex::classed(Scan {
+                words: (0..nr_cpus).map(|_| None).collect(),
+                first_left: 0,
+            })),
         }
     }
 
     fn advance(&self, ticket: u64) -> Progress {
         while !self.numbers.is_complete(ticket) {
+            // A look leaves the driver its line; a try would take it.
+            if self.scan.is_locked() {
+                return Progress::Busy;
+            }
             let Some(mut scan) = self.scan.try_lock() else { return Progress::Busy };
             if !self.numbers.is_at_work() {
                 self.numbers.begin();
@@ -68,8 +76,12 @@ impl<P: Processor> Periods<P> for Grace<P> {
         &self.numbers
     }
 
-    fn drive(&self, ticket: u64) -> bool {
-        matches!(self.advance(ticket), Progress::Complete)
+    fn drive(&self, ticket: u64) -> Driven {
+        match self.advance(ticket) {
+            Progress::Complete => Driven::Complete,
+            Progress::Blocked { .. } => Driven::Blocked,
+            Progress::Busy => Driven::Busy,
+        }
     }
 
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool {
