@@ -71,6 +71,11 @@ impl Batch {
         Some(thing)
     }
 
+    /// Turns the order round.
+    pub(crate) fn reverse(&mut self) {
+        self.things[self.first..self.end].reverse();
+    }
+
     pub(crate) fn as_slice(&self) -> &[usize] {
         &self.things[self.first..self.end]
     }

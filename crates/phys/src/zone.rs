@@ -150,6 +150,8 @@ impl<P: Platform> Zone<P> {
         batch.fill(self.shape.batch, || {
             row.next().or_else(|| buddy.take(0).map(Pfn::get)).map(|number| number as usize)
         });
+        // So that they come out of the chain in the order in which the buddy allocator gives them.
+        batch.reverse();
         self.frames.chain(&batch, None)
     }
 

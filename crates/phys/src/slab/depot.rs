@@ -5,14 +5,13 @@
 //! `owner`: the slab's address, which stands at the frame's end too, for callbacks that know an object alone.
 //!
 //! # Invariant
-//! I1 whenever the lock is dropped, an adopted frame is on the list if and only if its map is neither empty nor full; one with a
+//! I1 whenever the lock is dropped, a frame is on the list if and only if its map is neither empty nor full; one with a
 //! full map is no longer the slab's.
 
 use super::geometry::{Geometry, SLAB_OFFSET};
 use crate::frames::Frames;
 use crate::page::Page;
 use crate::pfn::Pfn;
-use crate::stash::Batch;
 use crate::state::Kind;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
@@ -39,26 +38,16 @@ impl<P: Platform> Depot<P> {
         self.nr_frames
     }
 
-    /// Adds a frame that [`Depot::prepare`] made the slab's, with those of its objects free that nobody took there.
-    pub(super) fn adopt(&mut self, pfn: Pfn) {
-        self.nr_frames += 1;
-        if map(self.frames.page(pfn)) != 0 {
-            self.link(pfn);
-        }
-    }
-
-    /// Makes a frame that was just given out the slab's, and takes up to `most` of its objects. Needs no lock: the frame is the
-    /// caller's until it is adopted.
-    pub(super) fn prepare(frames: Frames<P>, geometry: Geometry, pfn: Pfn, slab: *const (), most: usize) -> Batch {
-        let page = frames.page(pfn);
+    /// Adds a frame that was just given out to the slab, all objects free. The caller takes one at once (I1).
+    pub(super) fn adopt(&mut self, pfn: Pfn, slab: *const ()) {
+        let page = self.frames.page(pfn);
         page.set_kind(Kind::Slab);
         page.owner().store(slab.addr() as u64, Ordering::Relaxed);
         // SAFETY: the frame is the slab's alone, and the place is aligned as the frame is.
-        unsafe { frames.frame(pfn).add(SLAB_OFFSET).cast::<*const ()>().write(slab) };
-        let (mut slots, mut taken) = (0..geometry.nr_slots, Batch::new());
-        taken.fill(most, || slots.next().map(|slot| frames.frame(pfn).addr() + geometry.offset_of(slot)));
-        set_map(page, geometry.full_map() & !((1 << taken.len()) - 1));
-        taken
+        unsafe { self.frames.frame(pfn).add(SLAB_OFFSET).cast::<*const ()>().write(slab) };
+        self.nr_frames += 1;
+        set_map(page, self.geometry.full_map());
+        self.link(pfn);
     }
 
     /// Takes a free object of the first partly used frame.

@@ -11,8 +11,7 @@
 //!
 //! # Invariants
 //! * I1 an object is given out, in one magazine, waiting for a grace period, or its bit in its frame's map is set.
-//! * I2 objects go between maps and magazines under the depot's lock alone; some of a new frame's are taken out of its map before
-//!   the depot knows the frame, and come to a magazine under the lock.
+//! * I2 objects go between maps and magazines under the depot's lock alone.
 //! * I3 `Core` stays where it is while an object can still come back: its frames point to it.
 //!
 //! # Rooms
@@ -255,51 +254,31 @@ impl<P: Platform> Core<P> {
         Ok(object)
     }
 
-    /// 1. what partly used frames have; 2. a frame more; 3. again what frames have, the magazine's last, one object of another CPU.
+    /// 1. what partly used frames have; 2. the magazine's last; 3. a frame more; 4. one object of another CPU.
     ///
-    /// The last step is under one lock, so that no object hides on its way from a frame to a magazine, or back: it fails if at some
+    /// All under one lock, so that no object hides on its way from a frame to a magazine, or back: it fails if at some
     /// instant no frame was free, at a later one no object, and between them the slab gave no frame back.
     #[cold]
     fn take_slow(&self, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
-        let partly_used = self.refill(&mut self.depot.lock(), magazine);
-        if let Some(object) = partly_used.or_else(|| self.take_of_new_frame(magazine)) {
-            return Ok(object);
-        }
         let memory = self.memory.core();
         let mut depot = self.depot.lock();
-        let object = self.refill(&mut depot, magazine).or_else(|| magazine.objects.pop());
-        let object = object.or_else(|| {
-            // Under the lock the slab gives no frame back, but one may have come before. Takes the zone's lock alone.
-            let frame = memory.try_take_uncounted();
-            frame.map_or_else(|_| self.steal(), |pfn| self.stock(&mut depot, pfn, self.prepare(pfn), magazine))
-        });
+        if let Some(object) = self.refill(&mut depot, magazine) {
+            return Ok(object);
+        }
+        // Never sleeps, and takes the zone's lock alone.
+        if let Ok(pfn) = memory.try_take_uncounted() {
+            self.adopt(&mut depot, pfn);
+        }
+        let object = self.refill(&mut depot, magazine).or_else(|| self.steal());
         object.ok_or(memory.refusal(0, Cause::Exhausted))
     }
 
-    /// Adds a frame, of which all but a few words are written without the lock.
-    fn take_of_new_frame(&self, magazine: &Magazine<P>) -> Option<usize> {
-        // Never sleeps.
-        let pfn = self.memory.core().try_take_uncounted().ok()?;
-        let batch = self.prepare(pfn);
-        self.stock(&mut self.depot.lock(), pfn, batch, magazine)
-    }
-
-    /// Makes a frame that was just given out the slab's, and takes a batch of its objects.
-    fn prepare(&self, pfn: Pfn) -> Batch {
+    fn adopt(&self, depot: &mut Depot<P>, pfn: Pfn) {
         if self.memory.options().poison {
             // SAFETY: the frame was just given out to us.
             unsafe { poison::fill::<P>(self.memory.frame(pfn), PAGE_BYTES) };
         }
-        let (frames, slab) = (self.memory.core().frames, core::ptr::from_ref(self).cast());
-        Depot::prepare(frames, self.geometry, pfn, slab, self.magazine_batch)
-    }
-
-    /// Adds a prepared frame to the depot, and the batch of its objects to the empty magazine; takes one.
-    fn stock(&self, depot: &mut Depot<P>, pfn: Pfn, mut batch: Batch, magazine: &Magazine<P>) -> Option<usize> {
-        depot.adopt(pfn);
-        let first = batch.take_first();
-        magazine.objects.push_batch(&batch);
-        first
+        depot.adopt(pfn, core::ptr::from_ref(self).cast());
     }
 
     /// Fills the magazine up from the depot, and takes one.
