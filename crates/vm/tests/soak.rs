@@ -87,7 +87,9 @@ struct File<'vm> {
     /// Pages of which a removal is over.
     is_cut: [AtomicBool; FILE_PAGES as usize],
     /// Removals that have begun.
-    nr_removals: AtomicU64,
+    nr_begun: AtomicU64,
+    /// Removals that are over: those under way may still take what is stored now.
+    nr_ended: AtomicU64,
 }
 
 impl<'vm> File<'vm> {
@@ -110,7 +112,7 @@ impl<'vm> File<'vm> {
             };
             space.mmap(&request).expect("room for a mapping");
         }
-        Self { object, is_cut: Default::default(), nr_removals: AtomicU64::new(0) }
+        Self { object, is_cut: Default::default(), nr_begun: AtomicU64::new(0), nr_ended: AtomicU64::new(0) }
     }
 
     fn note_cut(&self, pages: std::ops::Range<u64>) {
@@ -118,7 +120,7 @@ impl<'vm> File<'vm> {
     }
 }
 
-/// What a thread knows of its word of a page of the object: its value, and the removals that had begun before it was so.
+/// What a thread knows of its word of a page of the object: its value, and how many removals were over before it was so.
 type Known = Option<(u64, u64)>;
 
 struct Worker<'a, 'vm, D: Tested> {
@@ -347,7 +349,7 @@ impl<D: Tested> Worker<'_, '_, D> {
     /// Truncates, extends or punches.
     fn remove(&mut self, file: &File<'_>, page: u64) {
         // An extension removes, too, if another has made the object longer meanwhile.
-        file.nr_removals.fetch_add(1, Ordering::SeqCst);
+        file.nr_begun.fetch_add(1, Ordering::SeqCst);
         match self.random.below(5) {
             0..=1 => {
                 let size = page * PAGE + 8 * self.random.below(2 * NR_THREADS as u64);
@@ -364,10 +366,11 @@ impl<D: Tested> Worker<'_, '_, D> {
                 file.note_cut(pages);
             }
         }
+        file.nr_ended.fetch_add(1, Ordering::SeqCst);
     }
 
     fn store_to_file(&mut self, file: &File<'_>, page: u64) {
-        let before = file.nr_removals.load(Ordering::SeqCst);
+        let before = file.nr_ended.load(Ordering::SeqCst);
         let value = MARK | self.thread << 40 | self.next_value;
         self.next_value += 1;
         match self.guest.store(FILE_SHARED + page * PAGE + 8 * self.thread, value) {
@@ -377,15 +380,15 @@ impl<D: Tested> Worker<'_, '_, D> {
     }
 
     fn load_from_file(&mut self, file: &File<'_>, page: u64) {
-        let before = file.nr_removals.load(Ordering::SeqCst);
+        let before = file.nr_ended.load(Ordering::SeqCst);
         let is_cut = file.is_cut[page as usize].load(Ordering::SeqCst);
         let value = match self.guest.load(FILE_SHARED + page * PAGE + 8 * self.thread) {
             Ok((value, _)) => value,
             Err(error) => return assert!(matches!(error, AccessError::NoPage { .. }), "{error}"),
         };
-        let since = file.nr_removals.load(Ordering::SeqCst);
+        let begun = file.nr_begun.load(Ordering::SeqCst);
         let known = &mut self.words[page as usize];
-        assert!(may_be(value, *known, since, is_cut), "page {page} holds {value:#x}, known was {known:x?}");
+        assert!(may_be(value, *known, begun, is_cut), "page {page} holds {value:#x}, known was {known:x?}");
         *known = Some(if value == 0 { (0, before) } else { known.unwrap_or((value, 0)) });
     }
 
@@ -399,10 +402,10 @@ impl<D: Tested> Worker<'_, '_, D> {
 }
 
 /// Says whether a thread may find `value` in its word of the object.
-fn may_be(value: u64, known: Known, nr_removals: u64, is_cut: bool) -> bool {
+fn may_be(value: u64, known: Known, nr_begun: u64, is_cut: bool) -> bool {
     let (last, before) = known.unwrap_or((CONTENT, 0));
     let is_old_content = value == CONTENT && is_cut;
-    value == last && !is_old_content || value == 0 && nr_removals != before
+    value == last && !is_old_content || value == 0 && nr_begun != before
 }
 
 /// Runs rounds until the time is over; returns the number of operations.

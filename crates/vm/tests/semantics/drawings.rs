@@ -74,8 +74,9 @@ for_each_design!(changing_rights_cuts_and_joins, D, {
             ("wrrw", "1", 1..3, RW, "wwww", "1"),
             ("wrrw", "1", 1..2, RW, "wwrw", "1"),
             ("wrrw", "1", 2..3, RW, "wrww", "1"),
-            ("wwrr", "12", 1..3, EXECUTE, "wxxr", "12"),
-            ("wwrr", "12", 0..4, EXECUTE, "xxxx", "12"),
+            // Pages that were writable once stay accounted for, and others are not, which keeps the areas apart.
+            ("wwrr", "12", 1..3, EXECUTE, "wx|xr", "12"),
+            ("wwrr", "12", 0..4, EXECUTE, "xx|xx", "12"),
             ("wwww", "1234", 0..4, NONE, "nnnn", "1234"),
             ("kkkk", "12", 2..4, READ, "kk|kk", "12"),
             ("ssss", "12", 0..2, READ, "ss|ss", "12"),

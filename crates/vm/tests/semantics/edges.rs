@@ -21,7 +21,7 @@ for_each_design!(words_that_leave_a_page_go_on_in_the_next_one, D, {
         let taken = scene.guest.store_words(last_word, &[1, 2, 3]).expect("mapped");
         assert_eq!((taken.count, taken.first_was_present), (2, false));
         let mut words = [0; 4];
-        scene.guest.load_words(last_word - 3, &mut words[..3]).expect("mapped");
+        scene.guest.load_words(last_word + 3, &mut words[..3]).expect("mapped");
         assert_eq!(words, [1, 2, 3, 0], "the address is rounded down to its word");
         // More than a page of them, up to the hole: what is mapped is stored.
         let many = vec![7; 2 * WORDS + 1];
