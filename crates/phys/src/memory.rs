@@ -146,7 +146,7 @@ impl<P: Platform> Memory<P> {
     ///
     /// # Safety
     /// `pfn` came from this memory's allocation of a single frame and wasn't freed since. The caller is its sole owner
-    /// (its one reference, or [`Page::put`] said that it was the last), and nobody uses the frame from now on, by its
+    /// (its one reference, or `Page::put` said that it was the last), and nobody uses the frame from now on, by its
     /// address or by a translation on any CPU.
     #[inline]
     pub unsafe fn free(&self, pfn: Pfn) {
