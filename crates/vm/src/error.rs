@@ -134,6 +134,24 @@ impl CallError {
     }
 }
 
+/// An error that may say that no frame was free.
+pub(crate) trait Shortage {
+    /// Returns what the frame source said, if that is the error.
+    fn shortage(&self) -> Option<&OutOfFrames>;
+}
+
+impl Shortage for OutOfFrames {
+    fn shortage(&self) -> Option<&OutOfFrames> {
+        Some(self)
+    }
+}
+
+impl Shortage for CallError {
+    fn shortage(&self) -> Option<&OutOfFrames> {
+        if let Self::OutOfFrames(cause) = self { Some(cause) } else { None }
+    }
+}
+
 impl From<OutOfFrames> for CallError {
     fn from(cause: OutOfFrames) -> Self {
         Self::OutOfFrames(cause)

@@ -3,7 +3,7 @@
 use crate::area::Area;
 use crate::design::{Design, GenerationOf};
 use crate::entry::Entry;
-use crate::error::CallError;
+use crate::error::{CallError, Shortage};
 use crate::events::Events;
 use crate::frames;
 use crate::index::Node;
@@ -140,8 +140,12 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Runs `act`; if there is no frame and some wait for the design's readers, frees those and runs it again.
     ///
     /// Called as [`Vm::reclaim_after`] is.
-    pub(crate) fn try_again<R>(&self, act: impl Fn() -> Result<R, OutOfFrames>) -> Result<R, OutOfFrames> {
-        act().or_else(|cause| if self.reclaim_after(&cause) { act() } else { Err(cause) })
+    #[track_caller]
+    pub(crate) fn try_again<R, E: Shortage>(&self, act: impl Fn() -> Result<R, E>) -> Result<R, E> {
+        match act() {
+            Err(error) if error.shortage().is_some_and(|cause| self.reclaim_after(cause)) => act(),
+            result => result,
+        }
     }
 
     /// Ends the spaces and objects whose last reference was dropped without a CPU; the caller has one.
@@ -213,12 +217,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         self.end_orphans();
         // Relaxed: only uniqueness matters.
         let id = self.next_space.fetch_add(1, Ordering::Relaxed);
-        match SpaceRef::create(self, &self.spaces, id, limits) {
-            Err(CallError::OutOfFrames(cause)) if self.reclaim_after(&cause) => {
-                SpaceRef::create(self, &self.spaces, id, limits)
-            }
-            result => result,
-        }
+        self.try_again(|| SpaceRef::create(self, &self.spaces, id, limits))
     }
 
     /// Makes a memory object.

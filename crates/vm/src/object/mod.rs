@@ -24,6 +24,7 @@ pub use pool::{ObjectHandle, ObjectRef};
 
 use crate::addr::PAGE;
 use crate::entry::{Entry, EntryFlags};
+use crate::error::Shortage;
 use crate::frames;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -139,6 +140,12 @@ pub enum PageError {
     Saturated,
     /// No frame is free.
     OutOfFrames(OutOfFrames),
+}
+
+impl Shortage for PageError {
+    fn shortage(&self) -> Option<&OutOfFrames> {
+        if let Self::OutOfFrames(cause) = self { Some(cause) } else { None }
+    }
 }
 
 impl From<OutOfFrames> for PageError {

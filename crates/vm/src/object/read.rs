@@ -36,11 +36,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     fn fetch(&self, object: &ObjectHandle<'_, P>, page_index: u64) -> Result<(), CallError> {
-        let filled = match object.fill(self.memory(), page_index) {
-            Err(PageError::OutOfFrames(cause)) if self.reclaim_after(&cause) => object.fill(self.memory(), page_index),
-            result => result,
-        };
-        match filled {
+        match self.try_again(|| object.fill(self.memory(), page_index)) {
             Ok(()) | Err(PageError::Fetch(FetchError::Retry)) => Ok(()),
             Err(error) => Err(refused(error)),
         }

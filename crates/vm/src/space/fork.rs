@@ -33,10 +33,7 @@ use faultless_platform::{Atomic, Ordering, Platform};
 impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes a copy of the space; nothing is left of it if memory runs out.
     pub fn fork(&self) -> Result<Self, CallError> {
-        match self.try_fork() {
-            Err(CallError::OutOfFrames(cause)) if self.vm().reclaim_after(&cause) => self.try_fork(),
-            result => result,
-        }
+        self.vm().try_again(|| self.try_fork())
     }
 
     fn try_fork(&self) -> Result<Self, CallError> {

@@ -267,10 +267,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Runs `act`; if there is no frame and some wait for the design's readers, frees those and runs it again.
     #[track_caller]
     pub(super) fn try_again<R>(&self, act: impl Fn() -> Result<R, CallError>) -> Result<R, CallError> {
-        match act() {
-            Err(CallError::OutOfFrames(cause)) if self.vm().reclaim_after(&cause) => act(),
-            result => result,
-        }
+        self.vm().try_again(act)
     }
 
     /// Takes the translations of `range` away from all CPUs.

@@ -96,9 +96,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn allows(&self, address: u64, access: Access) -> bool {
-        let _rcu = self.memory().rcu().read();
-        let entry = self.tables.walk(self.memory(), address).map(|leaf| leaf.entry());
-        entry.is_some_and(|entry| entry.is_present() && (entry.is_writable() || !access.is_write()))
+        let entry = self.entry_at(address);
+        entry.is_present() && (entry.is_writable() || !access.is_write())
     }
 }
 
