@@ -6,11 +6,12 @@
 
 use std::fmt;
 
+use faultless_linux::space::has_interrupt;
 use faultless_platform::MAX_CPUS;
 use faultless_platform::native::{Machine, Native};
 use faultless_trace::Trace;
 
-use crate::measure::{HOST_DESIGN, has_interrupt};
+use crate::measure::HOST_DESIGN;
 use crate::plan::classes::Class;
 use crate::plan::{self, Losses, Options, Pace, Plan, PlanError, Totals};
 use crate::replay::{self, Checking, Mismatch, PassResult, ReplayError, Settings};
@@ -229,7 +230,8 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
         let mut order: Vec<usize> = (0..results.len()).collect();
         random.shuffle(&mut order);
         for place in order {
-            let pass = whole_pass(trace, &plan, setup, &results[place].arm, memory_bytes, setup.seed);
+            let arm = &results[place].arm;
+            let pass = unless_interrupted(|| run_pass(trace, &plan, setup, arm, memory_bytes, setup.seed));
             let Some(pass) = pass.transpose()? else { return Ok(conclude(results, plan, setup, memory_bytes)) };
             results[place].passes.push(pass);
             done += 1;
@@ -252,7 +254,9 @@ fn simulate(
     let nr_arms = results.len();
     let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..nr_arms).map(move |arm| (arm, seed))).collect();
     let arms: Vec<Arm> = results.iter().map(|result| result.arm.clone()).collect();
-    let run = |&(arm, seed): &(usize, u64)| whole_pass(trace, plan, setup, &arms[arm], memory_bytes, seed);
+    let run = |&(arm, seed): &(usize, u64)| {
+        unless_interrupted(|| run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed))
+    };
     let passes = in_parallel(setup.jobs, &tasks, run, |done, _| progress(done));
     // Behind the first that an interrupt kept from running, arms would stand beside each other under different seeds.
     for ((arm, _), pass) in tasks.into_iter().zip(passes.into_iter().map_while(|pass| pass)) {
@@ -261,19 +265,12 @@ fn simulate(
     Ok(())
 }
 
-/// Runs a pass, unless an interrupt came before it, or ended it.
-fn whole_pass(
-    trace: &Trace,
-    plan: &Plan,
-    setup: &Setup,
-    arm: &Arm,
-    memory_bytes: usize,
-    seed: u64,
-) -> Option<Result<PassResult, ExperimentError>> {
+/// Runs `pass`; nothing if an interrupt came before it, or ended it.
+fn unless_interrupted<T, E>(pass: impl FnOnce() -> Result<T, E>) -> Option<Result<T, E>> {
     if has_interrupt() {
         return None;
     }
-    let result = run_pass(trace, plan, setup, arm, memory_bytes, seed);
+    let result = pass();
     (result.is_ok() || !has_interrupt()).then_some(result)
 }
 

@@ -6,10 +6,10 @@ use faultless_lab::experiment::DESIGNS;
 use faultless_lab::plan::classes::Class;
 use faultless_lab::plan::deeds::Reason;
 use faultless_lab::plan::{Action, Options, Outcome, Plan, Touch, plan};
-use faultless_lab::replay::{Checking, PassResult, Settings, pass, pass_on_host};
+use faultless_lab::replay::{PassResult, pass, pass_on_host};
 use faultless_platform::native::{Machine, Native};
 use faultless_trace::*;
-use support::{PAGE, STEP_NS, Story};
+use support::{PAGE, STEP_NS, Story, settings};
 
 const HEAP: u64 = 0x55_5555_5000;
 const MAPS: u64 = 0x7f00_0000_0000;
@@ -49,13 +49,7 @@ fn touch(story: &Story, event: u32) -> Touch {
 fn replayed(story: &Story) -> Vec<PassResult> {
     let (trace, plan) = (story.done(), planned(story));
     let run = |(design, cpus): (&&str, usize)| {
-        let settings = Settings {
-            design: (*design).into(),
-            semaphore: "rwsem-v8".into(),
-            memory_bytes: plan.demand.bytes() as usize,
-            limits: trace.header.limits,
-            checking: Checking::EachStep,
-        };
+        let settings = settings(&trace, &plan, design, "rwsem-v8");
         pass::<Native>(&Machine::new(cpus), cpus, &plan, &settings).expect("the pass comes to its end")
     };
     DESIGNS.iter().flat_map(|design| [(design, 1), (design, 2)]).map(run).collect()

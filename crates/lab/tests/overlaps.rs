@@ -7,7 +7,7 @@ use faultless_lab::plan::{Action, Options, Plan, plan};
 use faultless_lab::replay::{Checking, Settings, pass};
 use faultless_platform::native::{Machine, Native};
 use faultless_trace::*;
-use support::{PAGE, Story};
+use support::{PAGE, Story, settings};
 
 const HEAP: u64 = 0x7f00_0000_0000;
 const BREAK: u64 = 0x1000_0000;
@@ -23,13 +23,7 @@ fn assert_clean(story: &Story) {
     let plan = planned(&trace);
     assert_eq!((plan.surprises.as_slice(), plan.totals.outside), (&[][..], 0));
     for design in DESIGNS {
-        let settings = Settings {
-            design: (*design).into(),
-            semaphore: "rwsem-v8".into(),
-            memory_bytes: plan.demand.bytes() as usize,
-            limits: trace.header.limits,
-            checking: Checking::AtEnd,
-        };
+        let settings = Settings { checking: Checking::AtEnd, ..settings(&trace, &plan, design, "rwsem-v8") };
         let tally = pass::<Native>(&Machine::new(2), 2, &plan, &settings).expect("it comes to its end").tally;
         assert_eq!((tally.first_mismatches.as_slice(), tally.mismatches), (&[][..], 0), "{design}");
     }

@@ -10,7 +10,7 @@ use faultless_platform::count::Count;
 use faultless_platform::native::{Machine, Native};
 use faultless_trace::*;
 use proptest::prelude::*;
-use support::{PAGE, Story};
+use support::{PAGE, Story, settings};
 
 const HEAP: u64 = 0x7f00_0000_0000;
 const READ: u32 = 4;
@@ -19,16 +19,6 @@ const WRITE_PRESENT: u32 = 7;
 
 fn planned(trace: &Trace) -> Plan {
     plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
-}
-
-fn settings(trace: &Trace, plan: &Plan, design: &str, semaphore: &str) -> Settings {
-    Settings {
-        design: design.into(),
-        semaphore: semaphore.into(),
-        memory_bytes: plan.demand.bytes() as usize,
-        limits: trace.header.limits,
-        checking: Checking::EachStep,
-    }
 }
 
 fn replay(trace: &Trace, plan: &Plan, settings: &Settings, cpus: usize) -> Result<PassResult, ReplayError> {

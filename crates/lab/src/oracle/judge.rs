@@ -17,8 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use faultless_linux::oracle::{Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
-
-use crate::measure::has_interrupt;
+use faultless_linux::space::has_interrupt;
 
 use super::compare::Finding;
 use super::generate::{self, Profile};

@@ -84,6 +84,12 @@ fn ones(count: u64) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
+/// Returns the numbers of the tables that map a range of pages.
+fn tables_of(range: &Range<u64>) -> Range<u64> {
+    let first = range.start / TABLE_PAGES;
+    first..range.end.div_ceil(TABLE_PAGES).max(first)
+}
+
 /// The covered pages of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
@@ -110,11 +116,11 @@ impl Around {
 
     /// Takes the cover of a range of pages away.
     pub fn clear(&mut self, range: &Range<u64>) {
-        let numbers = range.start / TABLE_PAGES..range.end.div_ceil(TABLE_PAGES).max(range.start / TABLE_PAGES);
-        for (&number, table) in self.tables.range_mut(numbers.clone()) {
+        for (&number, table) in self.tables.range_mut(tables_of(range)) {
             table.combine(number, range, |word, mask| word & !mask);
         }
-        let empty = self.tables.range(numbers).filter(|(_, table)| table.bits == [0; 8]).map(|(&number, _)| number);
+        let empty =
+            self.tables.range(tables_of(range)).filter(|(_, table)| table.bits == [0; 8]).map(|(&number, _)| number);
         for number in empty.collect::<Vec<u64>>() {
             self.tables.remove(&number);
         }
@@ -122,9 +128,8 @@ impl Around {
 
     /// Moves the cover of a range of pages so that the first is `target`.
     pub fn shift(&mut self, range: Range<u64>, target: u64) {
-        let numbers = range.start / TABLE_PAGES..range.end.div_ceil(TABLE_PAGES).max(range.start / TABLE_PAGES);
         let mut moved = Vec::new();
-        for (&number, table) in self.tables.range(numbers) {
+        for (&number, table) in self.tables.range(tables_of(&range)) {
             let first = number * TABLE_PAGES;
             let pages = range.start.max(first)..range.end.min(first + TABLE_PAGES);
             moved

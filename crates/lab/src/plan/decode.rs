@@ -53,6 +53,38 @@ pub mod flags {
     pub const MREMAP_FIXED: u64 = 2;
     /// `MREMAP_DONTUNMAP`.
     pub const MREMAP_DONTUNMAP: u64 = 4;
+    /// `MADV_WILLNEED`.
+    pub const MADV_WILLNEED: u64 = 3;
+    /// `MADV_DONTNEED`.
+    pub const MADV_DONTNEED: u64 = 4;
+    /// `MADV_FREE`.
+    pub const MADV_FREE: u64 = 8;
+    /// `MADV_REMOVE`.
+    pub const MADV_REMOVE: u64 = 9;
+    /// `MADV_DONTFORK`.
+    pub const MADV_DONTFORK: u64 = 10;
+    /// `MADV_DOFORK`.
+    pub const MADV_DOFORK: u64 = 11;
+    /// `MADV_MERGEABLE`.
+    pub const MADV_MERGEABLE: u64 = 12;
+    /// `MADV_WIPEONFORK`.
+    pub const MADV_WIPEONFORK: u64 = 18;
+    /// `MADV_KEEPONFORK`.
+    pub const MADV_KEEPONFORK: u64 = 19;
+    /// `MADV_COLD`.
+    pub const MADV_COLD: u64 = 20;
+    /// `MADV_PAGEOUT`.
+    pub const MADV_PAGEOUT: u64 = 21;
+    /// `MADV_POPULATE_READ`.
+    pub const MADV_POPULATE_READ: u64 = 22;
+    /// `MADV_POPULATE_WRITE`.
+    pub const MADV_POPULATE_WRITE: u64 = 23;
+    /// `MADV_DONTNEED_LOCKED`.
+    pub const MADV_DONTNEED_LOCKED: u64 = 24;
+    /// `MADV_GUARD_INSTALL`.
+    pub const MADV_GUARD_INSTALL: u64 = 102;
+    /// `MADV_GUARD_REMOVE`.
+    pub const MADV_GUARD_REMOVE: u64 = 103;
 }
 
 mod errno {

@@ -36,11 +36,6 @@ use super::windows::{Moment, at, span};
 /// The count of steps at which restored pages became what they are: before every step, after no fork.
 const SINCE: u32 = 1;
 
-const POPULATE_READ: u64 = 22;
-const POPULATE_WRITE: u64 = 23;
-const DONT_FORK: u64 = 10;
-const WIPE_ON_FORK: u64 = 18;
-
 /// How a space is made as it was when the snapshot was complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restoration {
@@ -308,13 +303,13 @@ fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
     let (bits, flags) = (u64::from(prot.bits()), map_flags(region));
     deeds.push(Deed::Map(Mapping { place, len, prot: bits, flags, backing: region.backing }));
     for (range, content) in &runs {
-        let advice = if *content == Content::Own { POPULATE_WRITE } else { POPULATE_READ };
+        let advice = if *content == Content::Own { flags::MADV_POPULATE_WRITE } else { flags::MADV_POPULATE_READ };
         deeds.push(Deed::Advise { start: range.start, len: range.end - range.start, advice });
     }
     if prot != region.prot {
         deeds.push(Deed::Protect { start, len, prot: u64::from(region.prot.bits()) });
     }
-    let advised = [(Traits::DONT_FORK, DONT_FORK), (Traits::WIPE_ON_FORK, WIPE_ON_FORK)];
+    let advised = [(Traits::DONT_FORK, flags::MADV_DONTFORK), (Traits::WIPE_ON_FORK, flags::MADV_WIPEONFORK)];
     let advised = advised.iter().filter(|(wanted, _)| region.traits.contains(*wanted));
     deeds.extend(advised.map(|&(_, advice)| Deed::Advise { start, len, advice }));
     let nr_present: u64 = runs.iter().map(|(range, _)| range.end - range.start).sum();

@@ -224,17 +224,19 @@ impl Space {
         };
         const NONE: Traits = Traits::empty();
         match advice {
-            4 | 9 | 24 => self.discard(&range),
-            3 => mark(&mut self.regions, Traits::FILLED, NONE),
-            22 => self.fill(range, Filling::Loads, now),
-            23 => self.fill(range, Filling::Stores, now),
-            8 | 12 | 20 | 21 => mark(&mut self.regions, Traits::RECLAIMABLE, NONE),
-            10 => mark(&mut self.regions, Traits::DONT_FORK, NONE),
-            11 => mark(&mut self.regions, NONE, Traits::DONT_FORK),
-            18 => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
-            19 => mark(&mut self.regions, NONE, Traits::WIPE_ON_FORK),
-            102 => self.install_guards(&range, now),
-            103 => self.remove_guards(&range),
+            flags::MADV_DONTNEED | flags::MADV_REMOVE | flags::MADV_DONTNEED_LOCKED => self.discard(&range),
+            flags::MADV_WILLNEED => mark(&mut self.regions, Traits::FILLED, NONE),
+            flags::MADV_POPULATE_READ => self.fill(range, Filling::Loads, now),
+            flags::MADV_POPULATE_WRITE => self.fill(range, Filling::Stores, now),
+            flags::MADV_FREE | flags::MADV_MERGEABLE | flags::MADV_COLD | flags::MADV_PAGEOUT => {
+                mark(&mut self.regions, Traits::RECLAIMABLE, NONE)
+            }
+            flags::MADV_DONTFORK => mark(&mut self.regions, Traits::DONT_FORK, NONE),
+            flags::MADV_DOFORK => mark(&mut self.regions, NONE, Traits::DONT_FORK),
+            flags::MADV_WIPEONFORK => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
+            flags::MADV_KEEPONFORK => mark(&mut self.regions, NONE, Traits::WIPE_ON_FORK),
+            flags::MADV_GUARD_INSTALL => self.install_guards(&range, now),
+            flags::MADV_GUARD_REMOVE => self.remove_guards(&range),
             _ => {}
         }
     }

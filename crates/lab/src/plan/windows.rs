@@ -19,6 +19,7 @@ use std::ops::Range;
 use faultless_trace::{Call, CallEnter, EventKind, Fault, ThreadIndex, Trace};
 use rustc_hash::FxHashMap;
 
+use super::decode::flags;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::lives::{Lives, Turn};
 use super::regions::{PAGE, page_ceil, page_floor};
@@ -168,8 +169,8 @@ impl Reach {
         match enter.call {
             Call::Mprotect | Call::PkeyMprotect if third & PROT_WRITE != 0 => Self::giving(old),
             Call::Mprotect | Call::PkeyMprotect => Self::taking(old),
-            Call::Madvise if drops(third) || third == GUARD_INSTALL => Self::taking(old),
-            Call::Madvise if third == GUARD_REMOVE => Self::giving(old),
+            Call::Madvise if drops(third) || third == flags::MADV_GUARD_INSTALL => Self::taking(old),
+            Call::Madvise if third == flags::MADV_GUARD_REMOVE => Self::giving(old),
             _ if is_error => Self::default(),
             Call::Munmap => Self::taking(old),
             Call::Mmap => Self::giving(span(result as u64, len)),
@@ -210,26 +211,18 @@ const PROT_WRITE: u64 = 2;
 
 /// Returns whether the advice takes pages away.
 pub fn drops(advice: u64) -> bool {
-    const DONTNEED: u64 = 4;
-    const FREE: u64 = 8;
-    const REMOVE: u64 = 9;
-    const DONTNEED_LOCKED: u64 = 24;
-    matches!(advice, DONTNEED | FREE | REMOVE | DONTNEED_LOCKED)
+    use flags::{MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_REMOVE};
+    matches!(advice, MADV_DONTNEED | MADV_FREE | MADV_REMOVE | MADV_DONTNEED_LOCKED)
 }
-
-const GUARD_INSTALL: u64 = 102;
-const GUARD_REMOVE: u64 = 103;
 
 /// Returns whether the advice makes or removes guards.
 pub fn guards(advice: u64) -> bool {
-    matches!(advice, GUARD_INSTALL | GUARD_REMOVE)
+    matches!(advice, flags::MADV_GUARD_INSTALL | flags::MADV_GUARD_REMOVE)
 }
 
 /// Returns whether the advice makes pages.
 pub fn fills(advice: u64) -> bool {
-    const POPULATE_READ: u64 = 22;
-    const POPULATE_WRITE: u64 = 23;
-    matches!(advice, POPULATE_READ | POPULATE_WRITE)
+    matches!(advice, flags::MADV_POPULATE_READ | flags::MADV_POPULATE_WRITE)
 }
 
 /// Returns the pages' bytes that a start and a length name.

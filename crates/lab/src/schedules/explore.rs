@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use faultless_linux::space::has_interrupt;
 use faultless_platform::mutants::Mutant;
 use faultless_sim::explore::ArenaError;
 use faultless_vm::registry::Unknown;
-
-use crate::measure::has_interrupt;
 
 use super::line::Line;
 use super::search::{Cell, Failed, machine, replay, shorten};

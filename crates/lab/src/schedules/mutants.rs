@@ -6,10 +6,9 @@
 //!
 //! The orderings of [`WEAK_ORDERS`] are mutants that no schedule can find; the table names the model test that does.
 
+use faultless_linux::space::has_interrupt;
 pub use faultless_platform::mutants::Mutant;
 pub use faultless_platform::mutants::orders::{Noticed, WEAK_ORDERS, WeakOrder};
-
-use crate::measure::has_interrupt;
 
 use super::explore::{ExploreError, Setup, in_parallel, survives};
 use super::search::Failed;

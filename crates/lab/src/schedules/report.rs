@@ -8,8 +8,8 @@ use super::explore::{CellOutcome, Setup, Shortened};
 use super::mutants::{Entry, KNOWN_BUGS, Noticed, Row, Table, WEAK_ORDERS, WeakOrder};
 use super::search::Failed;
 use super::worlds::NR_CPUS;
-use crate::measure::has_interrupt;
 use crate::report::{MachineInfo, ResultSet, columns};
+use faultless_linux::space::has_interrupt;
 
 /// Returns the machine that schedules run on, as results name it.
 fn machine() -> MachineInfo {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use faultless_lab::plan::Plan;
+use faultless_lab::replay::{Checking, Settings};
 use faultless_trace::*;
 
 /// Bytes of a page.
@@ -137,5 +139,16 @@ impl Story {
     pub fn done(&self) -> Trace {
         self.trace.check().expect("the trace is consistent");
         self.trace.clone()
+    }
+}
+
+/// Returns what a pass over a plan needs, checked after each step.
+pub fn settings(trace: &Trace, plan: &Plan, design: &str, semaphore: &str) -> Settings {
+    Settings {
+        design: design.into(),
+        semaphore: semaphore.into(),
+        memory_bytes: plan.demand.bytes() as usize,
+        limits: trace.header.limits,
+        checking: Checking::EachStep,
     }
 }
