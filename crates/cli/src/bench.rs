@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
-use crate::output::OutputArgs;
+use crate::output::{INTERRUPTED, OutputArgs};
 use crate::replay::distinct;
 use crate::{duration, size};
 
@@ -302,5 +302,5 @@ fn complain(outcome: &Outcome, color: Color) -> ExitCode {
         say(color, Tone::Error, &format!("{arm}: {error}"));
         code = ExitCode::FAILURE;
     }
-    if outcome.was_interrupted { ExitCode::from(130) } else { code }
+    if outcome.was_interrupted { ExitCode::from(INTERRUPTED) } else { code }
 }

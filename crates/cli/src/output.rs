@@ -109,9 +109,7 @@ impl Table<'_> {
     fn write_csv(&self, mut out: &mut dyn Write, is_partial: bool) -> io::Result<()> {
         let partial = if is_partial { "yes" } else { "no" };
         csv_row(&mut out, self.headings.iter().copied().chain(["partial"]))?;
-        let fields =
-            |row: &[String]| row.iter().map(String::as_str).chain([partial]).map(str::to_owned).collect::<Vec<_>>();
-        self.rows.iter().try_for_each(|row| csv_row(&mut out, fields(row).iter().map(String::as_str)))
+        self.rows.iter().try_for_each(|row| csv_row(&mut out, row.iter().map(String::as_str).chain([partial])))
     }
 
     fn write_markdown(&self, mut out: &mut dyn Write) -> io::Result<()> {
@@ -120,9 +118,12 @@ impl Table<'_> {
     }
 }
 
-/// Returns the exit code: 130 if an interrupt left something out.
+/// The exit code of a command that an interrupt ended: 128 and the number of SIGINT, as a shell has it.
+pub const INTERRUPTED: u8 = 130;
+
+/// Returns the exit code: [`INTERRUPTED`] if an interrupt left something out.
 pub fn exit_code(set: &ResultSet, otherwise: ExitCode) -> ExitCode {
-    if set.is_interrupted() { ExitCode::from(130) } else { otherwise }
+    if set.is_interrupted() { ExitCode::from(INTERRUPTED) } else { otherwise }
 }
 
 /// Prints on standard output, or into a file.

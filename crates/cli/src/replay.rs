@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
-use crate::output::OutputArgs;
+use crate::output::{INTERRUPTED, OutputArgs};
 use crate::size;
 
 /// The arguments of `replay`.
@@ -124,7 +124,7 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     print(args, &trace.header, &setup, &outcome, color)?;
     complain(args, &outcome, color);
     if outcome.was_interrupted {
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(if outcome.checks.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

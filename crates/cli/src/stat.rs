@@ -24,7 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::bench::{designs, known};
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
-use crate::output::OutputArgs;
+use crate::output::{INTERRUPTED, OutputArgs};
 use crate::replay::distinct;
 use crate::table::Format;
 use crate::{duration, machine, size};
@@ -250,7 +250,7 @@ fn complain(outcome: &Outcome, color: Color) -> ExitCode {
         for arm in outcome.arms.iter().filter(|arm| arm.runs.is_empty()) {
             say(color, Tone::Note, &format!("under {}: interrupted before it began", arm.arm));
         }
-        return ExitCode::from(130);
+        return ExitCode::from(INTERRUPTED);
     }
     code
 }

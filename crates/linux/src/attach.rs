@@ -18,7 +18,7 @@ use faultless_trace::{Area, Ending, Header, HugePages};
 
 use crate::child::{Child, Launch};
 use crate::company::Company;
-use crate::convert::{Converted, Material, convert};
+use crate::convert::{Material, convert};
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
 use crate::freeze::Frozen;
@@ -83,10 +83,10 @@ pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> R
     let scene = Scene { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
     let (company, until_ns) = (Some(&company), u64::MAX);
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
-    let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
+    let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     let refusal = refusal.map(|error| error.to_string());
-    Ok(Recording { header, tally, bytes, interrupted_by, still_running, refusal, frozen, beside })
+    Ok(Recording { interrupted_by, refusal, frozen, beside, ..converted.into() })
 }
 
 fn find(pids: &[i32]) -> Result<Vec<Target>, RecordError> {

@@ -7,11 +7,9 @@ use faultless_trace::{Area, SpaceState, ThreadIndex, Window};
 
 use crate::files::FileTable;
 use crate::joining::Joined;
+use crate::numbers;
 use crate::smaps::Listed;
 use crate::snapshot::{Seen, SeenArea};
-
-/// Programs of 64 bits have their vdso above this.
-const FOUR_GIB: u64 = 1 << 32;
 
 /// Who was joined, and what was seen of them.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +63,8 @@ impl Company {
 
 /// Returns whether the process runs a program of 32 bits.
 fn is_foreign(seen: &Seen) -> bool {
-    let is_low_vdso = |area: &Listed| area.path == "[vdso]" && area.range.start < FOUR_GIB;
-    seen.areas.iter().any(|area| is_low_vdso(&area.listed))
+    let is_foreign_vdso = |area: &Listed| numbers::is_foreign_vdso(&area.path, area.range.start);
+    seen.areas.iter().any(|area| is_foreign_vdso(&area.listed))
 }
 
 /// Returns the area's runs, which end where it does.

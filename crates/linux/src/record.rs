@@ -109,6 +109,15 @@ impl Recording {
     }
 }
 
+/// What a trace says of itself; that of joined processes, or of one that was interrupted, says more.
+impl From<Converted> for Recording {
+    fn from(converted: Converted) -> Self {
+        let Converted { header, tally, bytes, still_running } = converted;
+        let (interrupted_by, refusal, frozen, beside) = (None, None, None, None);
+        Self { header, tally, bytes, interrupted_by, still_running, refusal, frozen, beside }
+    }
+}
+
 /// Returns the code that a shell gives for an ending.
 fn code_of(ending: Ending) -> Option<u8> {
     match ending {
@@ -166,9 +175,8 @@ fn write(
     let scene = Scene { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
     let (company, until_ns) = (None, u64::MAX);
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
-    let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
-    let interrupted_by = outcome.interrupted_by;
-    Ok(Recording { header, tally, bytes, interrupted_by, still_running, refusal: None, frozen: None, beside: None })
+    let converted = convert(&mut material, header, output.file())?;
+    Ok(Recording { interrupted_by: outcome.interrupted_by, ..converted.into() })
 }
 
 /// Returns the header as far as it is known before the program runs.

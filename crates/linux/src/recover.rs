@@ -10,7 +10,7 @@ use std::path::Path;
 
 use faultless_trace::{Ending, Missing};
 
-use crate::convert::{Converted, Material, convert};
+use crate::convert::{Material, convert};
 use crate::error::RecordError;
 use crate::output::Output;
 use crate::raw::Left;
@@ -30,18 +30,9 @@ pub fn recover(folder: &Path, target: &Path, progress: &dyn Fn(u64)) -> Result<R
     let scene = Scene { root, mode: header.mode, pace: header.pace, time_unit_ns: header.time_unit_ns() };
     let company = None;
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
-    let Converted { header, tally, bytes, still_running } = convert(&mut material, header, output.file())?;
+    let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     // The killed recorder's own output, which is empty, has the folder's name.
     let _ = fs::remove_file(folder.with_extension("partial"));
-    Ok(Recording {
-        header,
-        tally,
-        bytes,
-        interrupted_by: None,
-        still_running,
-        refusal: None,
-        frozen: None,
-        beside: None,
-    })
+    Ok(converted.into())
 }

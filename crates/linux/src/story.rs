@@ -30,9 +30,6 @@ const PATIENCE_NS: u64 = 1_000_000;
 /// A fork that was under way when a process was joined tells of its child within this.
 const JOINING_NS: u64 = 1_000_000_000;
 
-/// Programs of 64 bits have their vdso above this.
-const FOUR_GIB: u64 = 1 << 32;
-
 /// Where events go.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event);
 
@@ -386,7 +383,7 @@ impl Story {
     fn mapped(&mut self, thread: ThreadIndex, mapping: Mapping, sink: Sink<'_>) {
         let state = &mut self.states[thread as usize];
         state.program = Program::Mapped;
-        if mapping.path == "[vdso]" && mapping.start < FOUR_GIB {
+        if numbers::is_foreign_vdso(&mapping.path, mapping.start) {
             state.abi = Abi::Foreign;
             self.has_foreign_calls = true;
         }

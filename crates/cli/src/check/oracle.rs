@@ -17,7 +17,7 @@ use faultless_linux::oracle::{Host, HostError, Sequence, User};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure, Tone, say};
-use crate::output::print;
+use crate::output::{INTERRUPTED, print};
 use crate::table::Format;
 
 /// The arguments of `check oracle`.
@@ -122,7 +122,7 @@ pub fn run(args: &OracleArgs, color: Color) -> Result<ExitCode, Failure> {
         Format::Markdown => report::markdown(&outcomes, out),
     })?;
     if outcomes.was_interrupted {
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(INTERRUPTED));
     }
     let is_clean = outcomes.differences == 0 && outcomes.sequences == settings.sequences;
     Ok(if is_clean || args.replay.is_some() && outcomes.differences == 0 {
