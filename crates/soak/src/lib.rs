@@ -1,0 +1,119 @@
+//! Soak: threads that fault, map, unmap, protect, move, advise, fork and truncate at random, each answer judged.
+//!
+//! # Guarantee
+//! [`run`] returns only if every answer was one that the thread could expect, every invariant of [`check`] held at the end of
+//! each round, and no frame was lost. Otherwise it panics with what was seen. The seed fixes each thread's choices, not the
+//! interleaving.
+//!
+//! # What each thread knows
+//! * Its own region, which nobody else changes: every page's value and rights, so that each access has one right answer.
+//! * A counter page, which it alone writes, upwards: a child forked by anybody sees a value between the one before and
+//!   the one after the fork, and the parent never goes back (Linux bug fb49c455323f).
+//! * A region that all threads map, unmap and write: a load sees 0 or a value that names its page.
+//! * An object that all threads truncate, extend, punch, read, store to, and map into children that live until the round's
+//!   invariants are checked: what was cut off never comes back, and a thread's own word holds what it stored last, or zeros if
+//!   anybody has begun to remove something since. Each round has a new object; its source asks to be asked again, and fails.
+//! * With [`Settings::shortages`], that any call may fail for want of a frame, and has changed nothing then.
+//!
+//! # Rooms
+//! * `worker`: a thread and its choices; `own`, `crowd`, `file`: what it does to each kind of memory
+//! * `round`: the threads of a run, and what is checked between rounds
+
+mod crowd;
+mod file;
+mod own;
+mod round;
+mod shortage;
+mod worker;
+
+use faultless_platform::native::Native;
+#[cfg(doc)]
+use faultless_vm::check;
+use faultless_vm::design::{Design, GenerationOf};
+use faultless_vm::registry::{DesignVisitor, Unknown, with_design};
+use std::time::Duration;
+
+pub use round::run;
+
+/// Whether allocations are made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortages {
+    /// Frames run out only if memory does.
+    None,
+    /// Now and then the n-th allocation from now fails, whoever makes it.
+    Injected,
+}
+
+/// What a run is like.
+#[derive(Clone)]
+pub struct Settings<'a> {
+    /// Draws each thread's choices.
+    pub seed: u64,
+    /// How long new rounds begin; the last one is finished.
+    pub duration: Duration,
+    /// Threads.
+    pub nr_threads: usize,
+    /// CPU slots; fewer than threads, so that threads take turns.
+    pub nr_cpus: usize,
+    /// Memory of the instance.
+    pub memory_bytes: usize,
+    /// Whether allocations fail.
+    pub shortages: Shortages,
+    /// Asked after each round: whether to end before the time is over.
+    pub is_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            duration: Duration::from_secs(2),
+            nr_threads: 4,
+            nr_cpus: 3,
+            memory_bytes: 256 << 20,
+            shortages: Shortages::None,
+            is_stopped: &|| false,
+        }
+    }
+}
+
+/// What a run did; everything that it saw was right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Rounds, each ended by a check of every invariant.
+    pub rounds: u64,
+    /// Operations of all threads.
+    pub operations: u64,
+    /// Operations that failed for want of a frame.
+    pub shortages: u64,
+    /// What happened, by the event's name.
+    pub events: Vec<(&'static str, u64)>,
+}
+
+/// Runs the design of that name over the semaphore of that name.
+///
+/// ```
+/// use faultless_soak::{Settings, run_named};
+/// let settings = Settings { duration: std::time::Duration::from_millis(50), ..Settings::default() };
+/// assert!(run_named("vma-lock", "rwsem-v8", &settings)?.rounds > 0);
+/// # Ok::<(), faultless_vm::registry::Unknown>(())
+/// ```
+///
+/// # Errors
+/// If there is no such design or semaphore.
+///
+/// # Panics
+/// With what was seen, if a promise is broken.
+pub fn run_named(design: &str, semaphore: &str, settings: &Settings<'_>) -> Result<Report, Unknown> {
+    with_design::<Native, _>(design, semaphore, Run(settings))
+}
+
+struct Run<'a, 's>(&'a Settings<'s>);
+
+impl DesignVisitor<Native> for Run<'_, '_> {
+    type Output = Report;
+
+    fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) -> Report {
+        run::<D>(semaphore, self.0)
+    }
+}

@@ -1,0 +1,129 @@
+//! The rounds of a run: threads that work, then stand still while everything is checked.
+
+use crate::crowd::COUNTERS;
+use crate::file::File;
+use crate::worker::{Ground, Worker, anonymous};
+use crate::{Report, Settings};
+use faultless_phys::{Failing, Kind, Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Processor, Threads};
+use faultless_sync::Barrier;
+use faultless_vm::design::{Design, GenerationOf};
+use faultless_vm::{Event, Limits, PAGE, Vm, check};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+const OPS_PER_ROUND: u64 = 400;
+
+/// Events that say what a run reached.
+const EVENTS: [Event; 6] =
+    [Event::Faults, Event::Spf, Event::SpfFailed, Event::Cow, Event::TlbShootdown, Event::TablesFreed];
+
+/// An instance with poisoned frames.
+pub(crate) struct World<D: Design<Native>> {
+    pub vm: Box<Vm<Native, D>>,
+}
+
+impl<D: Design<Native>> World<D> {
+    fn new(region: &HostRegion, nr_cpus: usize, semaphore: GenerationOf<Native, D>) -> Self {
+        let options = Options { poison: true, ..Options::default() };
+        // SAFETY: the region is zeroed, ours alone, and outlives the world.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");
+        Self { vm: Vm::with_semaphore(memory, semaphore).expect("a frame for the zero page") }
+    }
+
+    /// Checks every invariant while no thread uses the instance.
+    fn check(&self, when: &str) {
+        // SAFETY: the threads wait at a barrier, or have ended.
+        unsafe { check::invariants(&self.vm) }.unwrap_or_else(|broken| panic!("{when}: {broken}"));
+    }
+
+    /// Checks that nothing but what belongs to the instance itself is left.
+    fn check_frames(&self) {
+        self.vm.flush();
+        self.check("invariants at the end");
+        let audit = self.vm.memory().audit();
+        assert_eq!(audit.nr_of(Kind::Anonymous) + audit.nr_of(Kind::Table), 0, "frames were lost: {audit}");
+    }
+}
+
+/// Runs rounds until the time is over.
+///
+/// # Panics
+/// With what was seen, if an answer is wrong, an invariant is broken, or a frame is lost; or if the host has no room.
+pub fn run<D: Design<Native>>(semaphore: GenerationOf<Native, D>, settings: &Settings<'_>) -> Report {
+    let region = HostRegion::reserve(settings.memory_bytes).expect("the host has room");
+    let machine = Machine::new(settings.nr_cpus);
+    machine.attach(|| {
+        let world = World::<D>::new(&region, settings.nr_cpus, semaphore);
+        let report = rounds(&machine, &world, settings);
+        let events = EVENTS.iter().map(|&event| (event.name(), world.vm.events().total(event))).collect();
+        Report { events, ..report }
+    })
+}
+
+fn rounds<D: Design<Native>>(machine: &Machine, world: &World<D>, settings: &Settings<'_>) -> Report {
+    let counters: Vec<AtomicU64> = (0..settings.nr_threads).map(|_| AtomicU64::new(0)).collect();
+    let space = world.vm.create_space(Limits::default()).expect("room for a space");
+    space.mmap(&anonymous(COUNTERS, settings.nr_threads as u64 * PAGE)).expect("room");
+    let file = RwLock::new(File::new(&world.vm, &space));
+    let ground = Ground { world, space: &space, file: &file, counters: &counters };
+    let report = work(machine, &ground, settings);
+    drop((space, file));
+    world.check_frames();
+    report
+}
+
+/// What the threads of a run count together.
+#[derive(Default)]
+struct Counts {
+    rounds: AtomicU64,
+    operations: AtomicU64,
+    shortages: AtomicU64,
+}
+
+fn work<D: Design<Native>>(machine: &Machine, ground: &Ground<'_, '_, D>, settings: &Settings<'_>) -> Report {
+    let end = Instant::now() + settings.duration;
+    let barrier = Barrier::<Native>::new(settings.nr_threads as u32);
+    let (is_over, counts) = (AtomicBool::new(false), Counts::default());
+    run_threads(machine, settings.nr_threads, &|thread| {
+        Native::enter();
+        let mut worker = Worker::new(thread, ground, settings);
+        // SeqCst, Relaxed: the barrier orders the flag; the counts are read when all threads have ended.
+        while !is_over.load(Ordering::SeqCst) {
+            (0..OPS_PER_ROUND).for_each(|_| worker.step());
+            counts.operations.fetch_add(OPS_PER_ROUND, Ordering::Relaxed);
+            if barrier.wait() {
+                end_round(ground);
+                counts.rounds.fetch_add(1, Ordering::Relaxed);
+                is_over.store(Instant::now() >= end || (settings.is_stopped)(), Ordering::SeqCst);
+            }
+            barrier.wait();
+            worker.words = Default::default();
+        }
+        counts.shortages.fetch_add(worker.patience.nr_short, Ordering::Relaxed);
+    });
+    Report {
+        rounds: counts.rounds.into_inner(),
+        operations: counts.operations.into_inner(),
+        shortages: counts.shortages.into_inner(),
+        events: Vec::new(),
+    }
+}
+
+/// Runs threads while the caller, who owns a slot, gives it up; it has one again if a thread panicked, too.
+fn run_threads(machine: &Machine, nr_threads: usize, body: &(dyn Fn(usize) + Sync)) {
+    Native::leave();
+    let result = catch_unwind(AssertUnwindSafe(|| Native::run(machine, nr_threads, body)));
+    Native::enter();
+    result.unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+/// Checks everything while the threads wait, and makes the next round's object.
+fn end_round<D: Design<Native>>(ground: &Ground<'_, '_, D>) {
+    ground.world.vm.memory().set_failing(Failing::Never);
+    ground.world.check("invariants at the end of a round");
+    *ground.file.write().expect("no panic") = File::new(&ground.world.vm, ground.space);
+}
