@@ -2,7 +2,7 @@
 
 /// Parses a duration in nanoseconds; a unit is needed.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a duration; write for example 300ms, 2s, 50us or 1m");
+    let wrong = || format!("'{text}' is not a duration; write for example 300ms, 2s, 50us, 1m or 1h");
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').ok_or_else(wrong)?;
     let unit_ns = match &text[digits..] {
         "ns" => 1.0,
@@ -10,6 +10,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "ms" => 1e6,
         "s" => 1e9,
         "m" | "min" => 60e9,
+        "h" => 3600e9,
         _ => return Err(wrong()),
     };
     let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
@@ -26,8 +27,9 @@ mod tests {
         assert_eq!(parse("300ms"), Ok(300_000_000));
         assert_eq!(parse("2s"), Ok(2_000_000_000));
         assert_eq!(parse("1.5s"), Ok(1_500_000_000));
+        assert_eq!(parse("1h"), Ok(3_600_000_000_000));
         assert_eq!(parse("50us"), Ok(50_000));
-        for wrong in ["", "5", "s", "0s", "-1s", "1h", "1.2.3s", "99999999999999m"] {
+        for wrong in ["", "5", "s", "0s", "-1s", "1d", "1.2.3s", "99999999999999m"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -24,6 +24,7 @@ pub mod schedules;
 pub mod simulated;
 pub mod stat;
 pub mod stats;
+pub mod trials;
 pub mod watch;
 
 pub use faultless_workloads as workloads;

@@ -18,7 +18,9 @@
 //! # Rooms
 //! * `worker`: a thread and its choices; `own`, `crowd`, `file`: what it does to each kind of memory
 //! * `round`: the threads of a run, and what is checked between rounds
+//! * [`api`]: any arguments to any public function, from several threads
 
+pub mod api;
 mod crowd;
 mod file;
 mod own;

@@ -52,9 +52,9 @@ impl<P: Processor> AtomicCpuSet<P> {
     /// Says whether a CPU is a member.
     #[inline]
     pub fn contains(&self, cpu: usize) -> bool {
-        let (word, bit) = self.place(cpu);
+        let bits = u64::BITS as usize;
         // Relaxed: as in `insert`.
-        word.load(Ordering::Relaxed) & bit != 0
+        self.words.get(cpu / bits).is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (cpu % bits) != 0)
     }
 
     /// Returns the members as a plain set, word by word.

@@ -4,13 +4,16 @@ mod calibration;
 mod mutants;
 mod oracle;
 mod schedules;
+mod soak;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
 use faultless_lab::schedules::explore::Setup;
 use faultless_lab::schedules::worlds::{WORLDS, World};
+use faultless_lab::trials::Found;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure};
@@ -32,6 +35,8 @@ enum Check {
     Calibration(calibration::CalibrationArgs),
     /// Explores interleavings of small programs, and judges every answer.
     Schedules(schedules::SchedulesArgs),
+    /// Lets threads use one instance at random, with every answer judged, for as long as asked.
+    Soak(soak::SoakArgs),
     /// Puts known bugs back one at a time, and counts the schedules that each survives.
     Mutants(mutants::MutantsArgs),
 }
@@ -42,6 +47,7 @@ pub fn run(args: &CheckArgs, color: Color) -> Result<ExitCode, Failure> {
         Check::Oracle(args) => oracle::run(args, color),
         Check::Calibration(args) => calibration::run(args, color),
         Check::Schedules(args) => schedules::run(args, color),
+        Check::Soak(args) => soak::run(args, color),
         Check::Mutants(args) => mutants::run(args, color),
     }
 }
@@ -99,6 +105,17 @@ fn chosen(kind: &str, given: &[String], known: &[&str]) -> Result<Vec<String>, F
         Some(name) => Err(Failure::usage(unknown(kind, name, known.iter().copied()))),
         None => Ok(distinct(given)),
     }
+}
+
+/// Writes what must not be, each with the line that shows it again, or that nothing was found.
+fn write_found(found: &[Found], out: &mut dyn Write) -> io::Result<()> {
+    if found.is_empty() {
+        return writeln!(out, "Nothing was found.");
+    }
+    writeln!(out, "Found {}:", found.len())?;
+    found.iter().try_for_each(|found| {
+        writeln!(out, "  {} of {}: {}\n    {}", found.judge, found.subject, found.what, found.line)
+    })
 }
 
 /// Returns a bar that is shown on a terminal only.

@@ -4,6 +4,8 @@
 //! After [`on_interrupt`] the first SIGINT or SIGTERM is noted and ends nothing; a second one ends the process as ever.
 //! Processes that are made afterwards note it too.
 
+use std::io;
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static HAS_COME: AtomicBool = AtomicBool::new(false);
@@ -34,4 +36,23 @@ extern "C" fn note(_signal: i32) {
 pub fn has_interrupt() -> bool {
     // Relaxed: see `note`.
     HAS_COME.load(Ordering::Relaxed)
+}
+
+/// Interrupts a process that this one started.
+pub fn pass_on(child: &Child) {
+    // SAFETY: a plain call; the number is a child's that was not waited for, so nobody else has it.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+}
+
+/// Lets this process have no more than so much address space; what asks for more is refused.
+///
+/// # Errors
+/// If the limit is above one that only root may raise.
+pub fn limit_memory(bytes: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the structure is valid while the call lasts.
+    match unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

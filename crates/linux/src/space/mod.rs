@@ -16,7 +16,7 @@ pub mod probe;
 mod raw;
 
 pub use family::{ChildError, Family, Together};
-pub use interrupt::{has_interrupt, on_interrupt};
+pub use interrupt::{has_interrupt, limit_memory, on_interrupt, pass_on};
 pub use placement::{Affinity, RunDelay, Usage};
 pub use raw::RawCall;
 

@@ -1,0 +1,187 @@
+//! `faultless check soak`: threads that use one instance at random, for as long as asked.
+//!
+//! # Guarantee
+//! The exit code is 0 if every answer was right, every invariant held and no frame was lost, 1 if not, 2 if the command was
+//! not understood. A run that crashes or hangs is a finding, not the end of the command.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
+use faultless_lab::measure::on_interrupt;
+use faultless_lab::report::{MachineInfo, ResultSet, columns};
+use faultless_lab::trials::soak::{self, Outcome, Row, Setup, shortages_name};
+use faultless_soak::Shortages;
+use serde_json::{Value, json};
+
+use super::chosen;
+use crate::message::{Color, Failure, Tone, say};
+use crate::nearest::unknown;
+use crate::output::{OutputArgs, Table, exit_code};
+use crate::{duration, size};
+
+/// The arguments of `check soak`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  faultless check soak
+  faultless check soak --duration 1h --design vma-lock --shortages injected
+  faultless check soak --design spf-v11 --seed 7 --threads 8 --cpus 2
+
+Threads fault, map, unmap, protect, move, advise, fork, truncate, punch and read at random on one instance. Each knows what \
+its own pages must hold, so every answer is judged; after each round, while all stand still, every invariant is checked, and at \
+the end that no frame was lost. With --shortages injected, allocations fail now and then: a call that finds no frame \
+must have changed nothing that its documentation does not name. Each run is a process of its own. The seed fixes the choices of each \
+thread, not the interleaving: a line that is printed makes the same choices, and may have to run longer.
+
+The exit code is 0 if nothing was found, 1 if something was, and 2 if the command was not understood.")]
+pub struct SoakArgs {
+    /// Designs; all of them unless named. Example: --design spf-v11,vma-lock
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    design: Vec<String>,
+
+    /// The semaphore beneath them. Example: --semaphore rwsem-2012
+    #[arg(long, value_name = "NAME", default_value = "rwsem-v8")]
+    semaphore: String,
+
+    /// How long each design runs. Example: --duration 1h
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
+    duration: u64,
+
+    /// Draws what each thread does. Example: --seed 7
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Whether allocations fail now and then; both, half of the time each, unless said. Example: --shortages injected
+    #[arg(long, value_enum, default_value_t = ShortagesChoice::Both)]
+    shortages: ShortagesChoice,
+
+    /// Threads. Example: --threads 8
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), default_value_t = 4)]
+    threads: u16,
+
+    /// CPU slots of the instance; fewer than threads, so that they take turns. Example: --cpus 2
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), default_value_t = 3)]
+    cpus: u16,
+
+    /// Memory of the instance. Example: --memory 64M
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory, default_value = "256M")]
+    memory: usize,
+
+    /// Run the first design in this process and print its report, as a debugger wants it.
+    #[arg(long)]
+    in_process: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Whether allocations fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ShortagesChoice {
+    /// Frames run out only if memory does.
+    None,
+    /// Now and then an allocation fails.
+    Injected,
+    /// One, then the other.
+    Both,
+}
+
+impl ShortagesChoice {
+    fn kinds(self) -> Vec<Shortages> {
+        match self {
+            Self::None => vec![Shortages::None],
+            Self::Injected => vec![Shortages::Injected],
+            Self::Both => vec![Shortages::None, Shortages::Injected],
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &SoakArgs, color: Color) -> Result<ExitCode, Failure> {
+    let setup = args.setup()?;
+    on_interrupt();
+    if args.in_process {
+        let report = setup.run_here().map_err(|error| Failure::usage(format_args!("{error:?}")))?;
+        writeln!(io::stdout(), "{report}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    args.output.prepare()?;
+    let outcome = soak::run(&setup, &|what| say(color, Tone::Note, what)).map_err(Failure::new)?;
+    let set = result_set(&setup, &outcome);
+    let rows: Vec<Vec<String>> = outcome.rows.iter().map(row).collect();
+    let human = |out: &mut dyn Write| write_human(&setup, &outcome, &rows, out);
+    args.output.hand_out_table(&set, &Table { headings: &HEADINGS, rows: &rows }, human, color)?;
+    Ok(exit_code(&set, if outcome.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
+}
+
+impl SoakArgs {
+    fn setup(&self) -> Result<Setup, Failure> {
+        if !SEMAPHORES.contains(&self.semaphore.as_str()) {
+            return Err(Failure::usage(unknown("semaphore", &self.semaphore, SEMAPHORES.iter().copied())));
+        }
+        let shortages = self.shortages.kinds();
+        Ok(Setup {
+            designs: chosen("design", &self.design, DESIGNS)?,
+            semaphore: self.semaphore.clone(),
+            duration: Duration::from_nanos(self.duration) / shortages.len() as u32,
+            shortages,
+            seed: self.seed,
+            nr_threads: self.threads.into(),
+            nr_cpus: self.cpus.into(),
+            memory_bytes: self.memory,
+        })
+    }
+}
+
+const HEADINGS: [&str; 9] =
+    ["design", "shortages", "rounds", "operations", "failed calls", "faults", "copies", "shootdowns", "outcome"];
+
+fn row(row: &Row) -> Vec<String> {
+    let figure = |pointer: &str| {
+        let value = row.report.as_ref().and_then(|report| report.pointer(pointer)).and_then(Value::as_u64);
+        value.map_or(String::new(), |value| value.to_string())
+    };
+    let outcome = if row.report.is_some() { "right" } else { "FOUND or interrupted" };
+    let mut fields = vec![row.design.clone(), shortages_name(row.shortages).to_owned()];
+    let figures =
+        ["/rounds", "/operations", "/shortages", "/events/faults", "/events/cow", "/events/tlb_shootdown"].map(figure);
+    fields.extend(figures);
+    fields.push(outcome.to_owned());
+    fields
+}
+
+fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
+    let mut set = ResultSet::new("check soak", setup.seed, MachineInfo::native());
+    let runs: Vec<Value> = outcome
+        .rows
+        .iter()
+        .map(|row| json!({ "design": row.design, "shortages": shortages_name(row.shortages), "report": row.report }))
+        .collect();
+    set.checks.insert(
+        "soak".into(),
+        json!({
+            "semaphore": setup.semaphore,
+            "duration_ns": setup.duration.as_nanos() as u64,
+            "threads": setup.nr_threads,
+            "cpus": setup.nr_cpus,
+            "runs": runs,
+            "findings": outcome.found,
+        }),
+    );
+    if outcome.was_interrupted {
+        let asked = setup.designs.len() * setup.shortages.len();
+        set.mark_interrupted(format_args!("interrupted in run {} of {asked}", outcome.rows.len()));
+    }
+    set
+}
+
+fn write_human(setup: &Setup, outcome: &Outcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
+    let Setup { seed, semaphore, nr_threads, nr_cpus, .. } = setup;
+    writeln!(out, "Soak: {nr_threads} threads on {nr_cpus} CPUs over {semaphore}, seed {seed}\n")?;
+    let head = HEADINGS.map(str::to_owned).to_vec();
+    columns::write(&std::iter::once(head).chain(rows.iter().cloned()).collect::<Vec<_>>(), out)?;
+    writeln!(out)?;
+    super::write_found(&outcome.found, out)
+}

@@ -1,0 +1,148 @@
+//! A process that does one trial, and what became of it.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use faultless_linux::space::{has_interrupt, pass_on};
+use serde_json::Value;
+
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long an interrupted process may take to end by itself.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// What a trial's process is started with.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The arguments of this same program.
+    pub arguments: Vec<String>,
+    /// A process that takes longer hangs.
+    pub patience: Duration,
+}
+
+/// How a trial's process ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// With this report, and a success.
+    Done(Value),
+    /// With an exit code, and its last words.
+    Failed(String),
+    /// By a signal.
+    Killed(i32, String),
+    /// Not at all: it was ended.
+    Hung(Duration, String),
+    /// Because of an interrupt, without a report.
+    Interrupted,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done(_) => write!(f, "done"),
+            Self::Failed(words) => write!(f, "{words}"),
+            Self::Killed(signal, words) => write!(f, "ended by signal {signal}: {words}"),
+            Self::Hung(after, words) => write!(f, "did not end within {} s: {words}", after.as_secs()),
+            Self::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl Trial {
+    /// Runs the process to its end; an interrupt is passed on to it.
+    ///
+    /// # Errors
+    /// If the process can't be started.
+    pub fn run(&self) -> io::Result<End> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(&self.arguments).env("RUST_BACKTRACE", "0").process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (report, words) = (listener(child.stdout.take()), listener(child.stderr.take()));
+        let (status, is_hung) = self.awaited(&mut child)?;
+        let heard = |listener: JoinHandle<String>| listener.join().unwrap_or_default();
+        let (report, words) = (heard(report), last_words(&heard(words)));
+        if is_hung {
+            return Ok(End::Hung(self.patience, words));
+        }
+        Ok(ended(status, &report, words))
+    }
+
+    /// Waits until the process has ended, or ends it; says whether it had to be ended although nobody asked it to stop.
+    fn awaited(&self, child: &mut Child) -> io::Result<(ExitStatus, bool)> {
+        let mut until = Instant::now() + self.patience;
+        let mut is_told = false;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok((status, false));
+            }
+            if has_interrupt() && !is_told {
+                is_told = true;
+                pass_on(child);
+                until = until.min(Instant::now() + GRACE);
+            }
+            if Instant::now() >= until {
+                child.kill()?;
+                return Ok((child.wait()?, !is_told));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+fn ended(status: ExitStatus, report: &str, words: String) -> End {
+    match (status.signal(), serde_json::from_str(report)) {
+        (Some(signal), _) => End::Killed(signal, words),
+        (None, Ok(report)) if status.success() => End::Done(report),
+        (None, _) if has_interrupt() => End::Interrupted,
+        (None, _) => End::Failed(words),
+    }
+}
+
+fn listener(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        // What was heard before an error counts.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+/// Returns what a process said before it ended: the first panic with what it says, or else its last line.
+fn last_words(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    match lines.iter().position(|line| line.contains("panicked at")) {
+        Some(first) => {
+            let said =
+                lines[first..].iter().take_while(|line| !line.starts_with("note: ") && !line.starts_with("stack "));
+            said.take(6).copied().collect::<Vec<_>>().join(" ")
+        }
+        None => lines.last().copied().unwrap_or("it said nothing").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_panic_is_what_a_process_died_of() {
+        let text = "begun\nthread 'a' panicked at x.rs:1:2:\nleft 1, right 2\nnote: run with\nthread 'b' panicked at y";
+        assert_eq!(last_words(text), "thread 'a' panicked at x.rs:1:2: left 1, right 2");
+        assert_eq!(last_words("one\n\ntwo\n"), "two");
+        assert_eq!(last_words(""), "it said nothing");
+    }
+
+    #[test]
+    fn a_signal_a_code_and_a_report_without_success_are_told_apart() {
+        let said = || "said".to_owned();
+        assert_eq!(ended(ExitStatus::from_raw(11), "{}", said()), End::Killed(11, said()));
+        assert_eq!(ended(ExitStatus::from_raw(1 << 8), "{}", said()), End::Failed(said()));
+        assert_eq!(ended(ExitStatus::from_raw(0), "", said()), End::Failed(said()));
+        assert_eq!(ended(ExitStatus::from_raw(0), "{}", said()), End::Done(serde_json::json!({})));
+    }
+}
