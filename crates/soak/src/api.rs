@@ -16,8 +16,8 @@ use faultless_platform::{PAGE_BYTES, Processor, Threads};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, Unknown, with_design};
 use faultless_vm::{
-    Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle, ObjectSpec, PAGE,
-    PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END, Vm,
+    Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle, ObjectSpec,
+    PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END, Vm,
     WriteNotice, check,
 };
 use std::mem::forget;
@@ -143,7 +143,8 @@ fn abuse<D: Design<Native>>(
         Native::run(machine, NR_THREADS, &|thread| {
             Native::enter();
             let random = Rng::with_seed(seeds[thread]);
-            let mut thread = Thread { vm: &vm, pool: &pool, foreign, random, may_forget, shortages: Shortages::Injected };
+            let mut thread =
+                Thread { vm: &vm, pool: &pool, foreign, random, may_forget, shortages: Shortages::Injected };
             (0..OPS).for_each(|_| thread.step());
         });
     }));

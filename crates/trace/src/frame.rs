@@ -105,9 +105,14 @@ impl<W: Write> FrameWriter<W> {
 
     /// Writes one block; the caller keeps `raw` within [`MAX_RAW_BYTES`].
     pub(crate) fn block(&mut self, kind: BlockKind, raw: &[u8]) -> io::Result<()> {
-        let stored = zstd::bulk::compress(raw, LEVEL)?;
+        self.raw_block(kind as u8, raw, LEVEL)
+    }
+
+    /// Writes one block of any kind, compressed so well.
+    pub(crate) fn raw_block(&mut self, kind: u8, raw: &[u8], level: i32) -> io::Result<()> {
+        let stored = zstd::bulk::compress(raw, level)?;
         let mut head = [0; HEAD_BYTES];
-        head[0] = kind as u8;
+        head[0] = kind;
         head[1..5].copy_from_slice(&(stored.len() as u32).to_le_bytes());
         head[5..9].copy_from_slice(&(raw.len() as u32).to_le_bytes());
         head[9..13].copy_from_slice(&crc32fast::hash(&stored).to_le_bytes());

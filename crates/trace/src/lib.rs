@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod call;
 mod check;
 mod columns;

@@ -1,6 +1,7 @@
 //! `faultless check`: what is promised, put to the test.
 
 mod calibration;
+mod fuzz;
 mod mutants;
 mod oracle;
 mod schedules;
@@ -37,6 +38,8 @@ enum Check {
     Schedules(schedules::SchedulesArgs),
     /// Lets threads use one instance at random, with every answer judged, for as long as asked.
     Soak(soak::SoakArgs),
+    /// Gives bad and random inputs to whatever reads or runs them.
+    Fuzz(fuzz::FuzzArgs),
     /// Puts known bugs back one at a time, and counts the schedules that each survives.
     Mutants(mutants::MutantsArgs),
 }
@@ -48,6 +51,7 @@ pub fn run(args: &CheckArgs, color: Color) -> Result<ExitCode, Failure> {
         Check::Calibration(args) => calibration::run(args, color),
         Check::Schedules(args) => schedules::run(args, color),
         Check::Soak(args) => soak::run(args, color),
+        Check::Fuzz(args) => fuzz::run(args, color),
         Check::Mutants(args) => mutants::run(args, color),
     }
 }

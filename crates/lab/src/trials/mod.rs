@@ -11,6 +11,7 @@
 //! * [`all`]: every judge in turn, for as long as asked
 
 pub mod child;
+pub mod fuzz;
 pub mod soak;
 
 use serde::{Deserialize, Serialize};
