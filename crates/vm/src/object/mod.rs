@@ -213,9 +213,10 @@ impl<P: Platform> Object<P> {
 
     /// Fetches a page into the cache; called with no lock held.
     pub(crate) fn fill(&self, memory: &Memory<P>, page_index: u64) -> Result<(), PageError> {
+        // Before the length is looked at: what a truncation cuts off after that is counted, and not cached.
+        let removals = *self.removals.lock();
         let offset = self.offset_of(page_index)?;
         let slot = self.pages.walk_or_grow(memory, offset)?.slot;
-        let removals = *self.removals.lock();
         // Relaxed: holes are made under the lock, and counted there.
         let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
         if seen.holds_frame() {
