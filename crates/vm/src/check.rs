@@ -11,7 +11,7 @@
 //!   of their sizes, of data and of locked memory are those that the space keeps
 //! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
-//!   page offset, and one of an object is what the object has there
+//!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an object's end
 //! * 3 a frame's references are the entries and objects that hold it; the zero page is never writable, and zero
 //! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
 //! * 8 every frame is free or somebody's
@@ -109,12 +109,15 @@ pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(),
         }
     });
     result?;
+    let mut behind = None;
     vm.for_each_object(|object| {
         object.for_each_table(vm.memory(), &mut |table| {
             census.note_table(table);
         });
         object.for_each_frame(vm.memory(), &mut |pfn| census.hold(pfn));
+        behind = behind.or(object.page_behind_end(vm.memory()));
     });
+    ensure!(2, behind.is_none(), "an object keeps a page at {behind:x?}, behind its end");
     check_frames(vm, &census)?;
     // SAFETY: the caller's promise.
     unsafe { check_tlbs(vm) }
@@ -235,6 +238,9 @@ fn check_owner<P: Platform, D: Design<P>>(
 ) -> Result<(), Broken> {
     let memory = space.memory();
     let (page, offset) = (memory.page(pfn), view.page_offset_of(address));
+    // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
+    let is_behind = view.object.is_some_and(|object| !unsafe { object.as_ref() }.reaches(offset));
+    ensure!(2, !is_behind, "{address:#x} maps {pfn}, behind its object's end");
     if page.kind() != Kind::Anonymous {
         let Some(object) = view.object else {
             ensure!(2, false, "{address:#x} maps {pfn} of an object, but no object is mapped there");

@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::model::{Answer, Moment, Refusal, State};
-use super::ops::{Op, Pages};
+use super::model::{Answer, Moment, Refusal, State, moments_of};
+use super::ops::Op;
 
 /// An operation as it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,17 @@ struct Item<'a> {
 
 impl Item<'_> {
     /// Returns the ways in which it may happen.
-    fn moments(&self) -> impl Iterator<Item = Moment> {
-        let may_be_stale = self.moment == Moment::Whole && matches!(self.happened.op, Op::Load(..) | Op::Store(..));
-        [self.moment].into_iter().chain(may_be_stale.then_some(Moment::OnStale))
+    fn moments(&self, state: &State) -> Vec<Moment> {
+        let mut moments = vec![self.moment];
+        match (self.moment, self.happened.op) {
+            (Moment::Whole, op @ (Op::Load(..) | Op::Store(..) | Op::Read(..))) => {
+                moments.extend((0..state.nr_leaving(op)).map(Moment::OnLeaving));
+                moments.extend(matches!(op, Op::Store(..)).then_some(Moment::Rescue));
+            }
+            (Moment::Out(page), _) => moments.push(Moment::Kept(page)),
+            _ => {}
+        }
+        moments
     }
 }
 
@@ -51,28 +59,15 @@ pub fn is_unexplained(history: &[Happened], start: &State) -> bool {
 }
 
 fn items(history: &[Happened]) -> Vec<Item<'_>> {
-    let mut items = Vec::new();
+    let mut items: Vec<Item<'_>> = Vec::new();
     for happened in history {
-        let mut push = |moment, behind| items.push(Item { happened, moment, behind });
-        match (happened.op, &happened.answer) {
-            // Refused without an effect, for want of room in a count.
-            (_, Answer::Refused(Refusal::Saturated)) => {}
-            (Op::ChildStore(_) | Op::ChildEnd | Op::Grace | Op::Exit, _) => {}
-            (Op::DontNeed(Pages { first, last }), _) => {
-                for page in first..=last {
-                    items.push(Item { happened, moment: Moment::Drop(page), behind: None });
-                    let behind = Some(items.len() - 1);
-                    items.push(Item { happened, moment: Moment::Gone(page), behind });
-                }
-                items.push(Item { happened, moment: Moment::Answer, behind: None });
-            }
-            (Op::Move(..) | Op::MoveContent(..), Answer::Done) => {
-                push(Moment::Arrival, None);
-                let arrival = items.len() - 1;
-                items.push(Item { happened, moment: Moment::Departure, behind: Some(arrival) });
-            }
-            _ => push(Moment::Whole, None),
-        }
+        let first = items.len();
+        let moments = moments_of(happened.op, &happened.answer);
+        items.extend(moments.into_iter().map(|(moment, behind)| Item {
+            happened,
+            moment,
+            behind: behind.map(|number| first + number),
+        }));
     }
     items
 }
@@ -95,7 +90,7 @@ impl Search<'_> {
         let candidates: Vec<usize> = (0..items.len()).filter(|&next| self.may_be_next(done, next)).collect();
         candidates.into_iter().any(|next| {
             let item = &items[next];
-            item.moments().any(|moment| {
+            item.moments(state).into_iter().any(|moment| {
                 let mut state = state.clone();
                 let fits = state.happen(item.happened.op, moment, item.happened.value, &item.happened.answer);
                 state.tidy();

@@ -122,11 +122,7 @@ fn unknown(kind: &'static str, name: &str, all: &[&'static str]) -> LineError {
 
 fn parse_program(text: &str, world: &World) -> Result<Program, LineError> {
     let program = ops::parse_program(text).map_err(LineError::Operation)?;
-    let is_outside = |op: &&ops::Op| {
-        let needs_stack = matches!(op, ops::Op::Grow(_)) && world.stack_limit.is_none();
-        op.last_page() >= world.nr_pages || op.word() >= super::model::WORDS || needs_stack
-    };
-    let outside = program.parts.iter().flat_map(|part| &part.ops).find(is_outside);
+    let outside = program.parts.iter().flat_map(|part| &part.ops).find(|op| !world.has_room_for(op));
     match outside {
         Some(op) => Err(LineError::Operation(op.to_string())),
         None if program.parts.len() > 16 => Err(LineError::Operation(format!("{} threads", program.parts.len()))),

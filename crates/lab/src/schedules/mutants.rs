@@ -151,6 +151,25 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a move without the source's table lock", PutBack(M::MoveUnlocked, "space::remap")),
     reviewed("a kept source is not told", PutBack(M::KeptSourceUnannounced, "space::remap")),
     reviewed("a fault beside a removal does not wait", PutBack(M::RemovalUnawaited, "space::removal")),
+    reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),
+    reviewed(
+        "a visitor's reference brings a space back",
+        PutBack(M::SpaceResurrected, "space::spaces: one of which no reference is left is visited"),
+    ),
+    reviewed("a space leaves the list when it has ended", PutBack(M::SpaceUnlinkedLate, "space::life")),
+    reviewed(
+        "the last page's end is zeroed while the page may go",
+        PutBack(M::TailZeroedUnheld, "object::removal: without the object's lock of changes"),
+    ),
+    reviewed(
+        "two removals of one object overlap",
+        PutBack(M::RemovalsOverlap, "object::removal: nobody takes the object's lock of changes"),
+    ),
+    reviewed("a fetch beside a removal is cached", PutBack(M::FetchedBesideRemoval, "object")),
+    reviewed(
+        "a page given up goes although it was stored to",
+        PutBack(M::GivenUpUnchecked, "space::zap: the entry is not looked at again"),
+    ),
     reviewed(
         "no SRCU section",
         Excluded(

@@ -7,15 +7,20 @@
 //! | `l0`, `l0.1` | load word 0, or 1, of page 0 |
 //! | `s0`, `s0.1` | store to it, a value that names thread and operation |
 //! | `m0`, `m0-3` | map private anonymous memory, readable and writable, in place of what is there |
-//! | `o0`, `O0` | map the object's page 0: privately and writable, or shared and readable |
+//! | `o0`, `O0`, `Q0` | map the object's page 0: privately and writable, shared and readable, or shared and writable |
+//! | `t2`, `t1.1` | make the object two pages long, or one page and one word |
+//! | `p0-1` | punch a hole into the object |
+//! | `R1`, `R1.1` | read word 0, or 1, of the object's page 1, without a mapping |
 //! | `u0-3` | unmap |
 //! | `n0-3`, `r0-3`, `w0-3` | take all rights, allow loads, allow loads and stores |
 //! | `d0-3` | drop the pages (MADV_DONTNEED) |
+//! | `F0-3`, `P0-3` | give the pages up until they are stored to (MADV_FREE); drop those given up (MADV_PAGEOUT) |
 //! | `v0=3`, `V0=3` | move page 0 to page 3 (mremap); its place stays, and is fresh (MREMAP_DONTUNMAP) |
 //! | `f`, `c0`, `x` | fork and look at the child; store in the newest child; end the oldest child |
 //! | `k2` | store two pages below the stack's first page |
 //! | `g` | wait until all that was deferred is freed |
 //! | `e` | leave a second space that all threads share |
+//! | `a` | go along all spaces and their areas |
 
 use std::fmt;
 
@@ -54,12 +59,24 @@ pub enum Op {
     MapPrivate(usize),
     /// Map the object's page shared and readable.
     MapShared(usize),
+    /// Map the object's page shared and writable.
+    MapWritable(usize),
+    /// Change the object's length, in pages and words.
+    Resize(usize, usize),
+    /// Turn pages of the object into a hole.
+    Punch(Pages),
+    /// Read a word of a page of the object.
+    Read(usize, usize),
     /// Unmap.
     Unmap(Pages),
     /// Change rights.
     Protect(Pages, Rights),
     /// Drop pages.
     DontNeed(Pages),
+    /// Give pages up until they are stored to.
+    Free(Pages),
+    /// Drop pages that were given up.
+    PageOut(Pages),
     /// Move a page to another place.
     Move(usize, usize),
     /// Move a page to another place; the old one stays mapped, and fresh.
@@ -76,6 +93,8 @@ pub enum Op {
     Grace,
     /// Leave a second space that all threads share.
     Exit,
+    /// Go along all spaces and their areas.
+    List,
     /// Look at all pages when everything is over.
     Look,
 }
@@ -111,6 +130,12 @@ impl fmt::Display for Op {
             Op::Map(pages) => write!(f, "m{pages}"),
             Op::MapPrivate(page) => write!(f, "o{page}"),
             Op::MapShared(page) => write!(f, "O{page}"),
+            Op::MapWritable(page) => write!(f, "Q{page}"),
+            Op::Resize(pages, words) => write!(f, "t{pages}{}", word(words)),
+            Op::Punch(pages) => write!(f, "p{pages}"),
+            Op::Read(page, at) => write!(f, "R{page}{}", word(at)),
+            Op::Free(pages) => write!(f, "F{pages}"),
+            Op::PageOut(pages) => write!(f, "P{pages}"),
             Op::Unmap(pages) => write!(f, "u{pages}"),
             Op::Protect(pages, Rights::None) => write!(f, "n{pages}"),
             Op::Protect(pages, Rights::Read) => write!(f, "r{pages}"),
@@ -124,6 +149,7 @@ impl fmt::Display for Op {
             Op::Grow(depth) => write!(f, "k{depth}"),
             Op::Grace => f.write_str("g"),
             Op::Exit => f.write_str("e"),
+            Op::List => f.write_str("a"),
             Op::Look => f.write_str("at the end"),
         }
     }
@@ -163,11 +189,18 @@ fn parse_op(text: &str) -> Option<Op> {
         ("x", "") => Some(Op::ChildEnd),
         ("g", "") => Some(Op::Grace),
         ("e", "") => Some(Op::Exit),
+        ("a", "") => Some(Op::List),
         ("l", _) => place().map(|(page, word)| Op::Load(page, word)),
         ("s", _) => place().map(|(page, word)| Op::Store(page, word)),
         ("m", _) => pages().map(Op::Map),
         ("o", _) => number(rest).map(Op::MapPrivate),
         ("O", _) => number(rest).map(Op::MapShared),
+        ("Q", _) => number(rest).map(Op::MapWritable),
+        ("t", _) => place().map(|(pages, words)| Op::Resize(pages, words)),
+        ("p", _) => pages().map(Op::Punch),
+        ("R", _) => place().map(|(page, word)| Op::Read(page, word)),
+        ("F", _) => pages().map(Op::Free),
+        ("P", _) => pages().map(Op::PageOut),
         ("u", _) => pages().map(Op::Unmap),
         ("n", _) => pages().map(|pages| Op::Protect(pages, Rights::None)),
         ("r", _) => pages().map(|pages| Op::Protect(pages, Rights::Read)),
@@ -204,17 +237,34 @@ impl Op {
     pub fn last_page(&self) -> usize {
         match *self {
             Op::Load(page, _) | Op::Store(page, _) | Op::MapPrivate(page) | Op::MapShared(page) => page,
-            Op::ChildStore(page) => page,
+            Op::MapWritable(page) | Op::ChildStore(page) => page,
             Op::Map(pages) | Op::Unmap(pages) | Op::Protect(pages, _) | Op::DontNeed(pages) => pages.last,
+            Op::Free(pages) | Op::PageOut(pages) => pages.last,
             Op::Move(from, to) | Op::MoveContent(from, to) => from.max(to),
-            Op::Fork | Op::ChildEnd | Op::Grow(_) | Op::Grace | Op::Exit | Op::Look => 0,
+            Op::Resize(..) | Op::Punch(_) | Op::Read(..) => 0,
+            Op::Fork | Op::ChildEnd | Op::Grow(_) | Op::Grace | Op::Exit | Op::List | Op::Look => 0,
         }
+    }
+
+    /// Returns the first page behind those that the operation names of the object itself.
+    pub fn object_end(&self) -> usize {
+        match *self {
+            Op::Resize(pages, words) => pages + usize::from(words != 0),
+            Op::Punch(pages) => pages.last + 1,
+            Op::Read(page, _) => page + 1,
+            _ => 0,
+        }
+    }
+
+    /// Says whether children see it, so that they are not as they were.
+    pub fn is_seen_by_children(&self) -> bool {
+        matches!(self, Op::Resize(..) | Op::Punch(_) | Op::MapWritable(_))
     }
 
     /// Returns the word that it accesses.
     pub fn word(&self) -> usize {
         match *self {
-            Op::Load(_, word) | Op::Store(_, word) => word,
+            Op::Load(_, word) | Op::Store(_, word) | Op::Read(_, word) | Op::Resize(_, word) => word,
             _ => 0,
         }
     }
@@ -240,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_program_is_read_as_it_is_written() {
-        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+u0+n0-1_r0+w1-2+d0-3+v0=3+V2=0_f+c0+x+k2+g+e";
+        let text =
+            "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+t2+t1.1+p0-1+R1.1";
         let program = parse_program(text).expect("all of them are operations");
         assert_eq!(program.to_string(), text);
         assert_eq!(program.parts.len(), 3);

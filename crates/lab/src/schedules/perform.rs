@@ -12,10 +12,10 @@ use super::ops::{Op, Pages, Rights};
 use super::scene::{BASE, STACK, Scene};
 use super::worlds::World;
 
-/// A forked space, and what it must look like.
+/// A forked space, and what it must look like, unless that changes.
 struct Child<'vm, D: Design<Explore>> {
     space: SpaceRef<'vm, Explore, D>,
-    looks: Vec<Look>,
+    looks: Option<Vec<Look>>,
 }
 
 /// A thread at its operations.
@@ -41,6 +41,11 @@ fn len(pages: Pages) -> u64 {
     (pages.last - pages.first + 1) as u64 * PAGE
 }
 
+/// Returns an offset in the object.
+fn bytes(pages: usize, words: usize) -> u64 {
+    pages as u64 * PAGE + words as u64 * 8
+}
+
 /// Returns what a program sees of all pages.
 pub fn look<D: Design<Explore>>(guest: &Guest<'_, Explore, D>, world: &World) -> Vec<Look> {
     let word = |page, word| match guest.load(address(page) + word as u64 * 8) {
@@ -61,6 +66,7 @@ fn refusal(error: AccessError) -> Refusal {
     match error {
         AccessError::NotMapped { .. } => Refusal::NotMapped,
         AccessError::Forbidden { .. } | AccessError::ForbiddenByKey { .. } => Refusal::Forbidden,
+        AccessError::NoPage { .. } => Refusal::NoPage,
         AccessError::TooManyReferences => Refusal::Saturated,
         other => panic!("{other}"),
     }
@@ -114,9 +120,17 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
                 accessed(self.guest.store(address(page) + word as u64 * 8, value), |_| Answer::Done)
             }
             Op::Grow(depth) => accessed(self.guest.store(STACK - depth as u64 * PAGE, value), |_| Answer::Done),
-            Op::Map(pages) => self.map(pages, AreaFlags::empty(), None),
-            Op::MapPrivate(page) => self.map(Pages { first: page, last: page }, AreaFlags::empty(), Some(page)),
-            Op::MapShared(page) => self.map(Pages { first: page, last: page }, AreaFlags::SHARED, Some(page)),
+            Op::Map(pages) => self.map(pages, flags(Rights::Write), None),
+            Op::MapPrivate(page) => self.map_object(page, flags(Rights::Write)),
+            Op::MapShared(page) => self.map_object(page, flags(Rights::Read) | AreaFlags::SHARED),
+            Op::MapWritable(page) => self.map_object(page, flags(Rights::Write) | AreaFlags::SHARED),
+            Op::Resize(pages, words) => called(space.vm().truncate(&self.scene.object, bytes(pages, words))),
+            Op::Punch(pages) => {
+                called(space.vm().punch(&self.scene.object, bytes(pages.first, 0)..bytes(pages.last + 1, 0)))
+            }
+            Op::Read(page, word) => self.read(page, word),
+            Op::Free(pages) => called(space.madvise(address(pages.first), len(pages), Advice::Free)),
+            Op::PageOut(pages) => called(space.madvise(address(pages.first), len(pages), Advice::PageOut)),
             Op::Unmap(pages) => called(space.munmap(address(pages.first), len(pages))),
             Op::Protect(pages, rights) => called(space.mprotect(address(pages.first), len(pages), flags(rights))),
             Op::DontNeed(pages) => called(space.madvise(address(pages.first), len(pages), Advice::DontNeed)),
@@ -134,6 +148,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
                 drop(self.scene.take_second(self.thread));
                 Answer::Done
             }
+            Op::List => self.list(),
             Op::Fork | Op::Look => Answer::Done,
         }
     }
@@ -148,8 +163,11 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         }))
     }
 
-    fn map(&self, pages: Pages, kind: AreaFlags, object_page: Option<usize>) -> Answer {
-        let rights = if kind.contains(AreaFlags::SHARED) { Rights::Read } else { Rights::Write };
+    fn map_object(&self, page: usize, flags: AreaFlags) -> Answer {
+        self.map(Pages { first: page, last: page }, flags, Some(page))
+    }
+
+    fn map(&self, pages: Pages, flags: AreaFlags, object_page: Option<usize>) -> Answer {
         let object = &self.scene.object;
         let backing = object_page.map_or(Backing::Anonymous, |page| {
             Backing::Object(object, (page % self.scene.world.object_pages) as u64 * PAGE)
@@ -157,10 +175,31 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         called(self.scene.space.mmap(&MapRequest {
             placement: Placement::Fixed(address(pages.first)),
             len_bytes: len(pages),
-            flags: flags(rights) | kind,
+            flags,
             backing,
             populate: Populate::OnFault,
         }))
+    }
+
+    fn read(&self, page: usize, word: usize) -> Answer {
+        let mut words = [0];
+        let read = self.scene.space.vm().read_object(&self.scene.object, bytes(page, word), &mut words);
+        read.map_or_else(|error| called::<()>(Err(error)), |()| Answer::Value(words[0]))
+    }
+
+    /// Goes along all spaces, which are whole while they are listed.
+    fn list(&self) -> Answer {
+        self.scene.space.vm().for_each_space(|space| {
+            let (mut nr_areas, mut end) = (0, 0);
+            space.for_each_area(|area| {
+                assert!(end <= area.start && area.start < area.end, "a listed space has a bad area: {area:?}");
+                (nr_areas, end) = (nr_areas + 1, area.end);
+            });
+            if let Some(expected) = self.scene.world.nr_areas {
+                assert_eq!(nr_areas, expected, "areas of a space that is listed");
+            }
+        });
+        Answer::Done
     }
 
     fn fork(&mut self) -> (Answer, u64) {
@@ -168,9 +207,10 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         let end = stamp();
         match result {
             Ok(space) => {
-                let looks = look(&Guest::new(&space), self.scene.world);
+                let seen = look(&Guest::new(&space), self.scene.world);
+                let looks = (!self.scene.has_changing_children).then_some(seen);
                 self.children.push(Child { space, looks: looks.clone() });
-                (Answer::Seen(looks), end)
+                (looks.map_or(Answer::Done, Answer::Seen), end)
             }
             Err(error) => (called::<()>(Err(error)), end),
         }
@@ -179,9 +219,9 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     fn child_store(&mut self, page: usize, value: u64) -> Answer {
         let Some(child) = self.children.last_mut() else { return Answer::Done };
         let answer = accessed(Guest::new(&child.space).store(address(page), value), |_| Answer::Done);
-        match (&mut child.looks[page], &answer) {
-            (Ok(words), Answer::Done) => words[0] = value,
-            (Err(_), Answer::Done) => panic!("a child stored to page {page}, which it could not see"),
+        match (child.looks.as_mut().map(|looks| &mut looks[page]), &answer) {
+            (Some(Ok(words)), Answer::Done) => words[0] = value,
+            (Some(Err(_)), Answer::Done) => panic!("a child stored to page {page}, which it could not see"),
             _ => {}
         }
         answer
@@ -197,8 +237,9 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     /// Checks that a child is as it was.
     fn inspect(&self, child: &Child<'vm, D>) {
-        let looks = look(&Guest::new(&child.space), self.scene.world);
-        assert_eq!(looks, child.looks, "a child of thread {} is not as it was", self.thread);
+        let seen = look(&Guest::new(&child.space), self.scene.world);
+        let expected = child.looks.as_ref().unwrap_or(&seen);
+        assert_eq!(&seen, expected, "a child of thread {} is not as it was", self.thread);
     }
 
     /// Ends all children.

@@ -4,6 +4,7 @@
 //! The machine runs four times: to set up, to fill the TLBs, to explore, to look and tear down. Whenever an operation ends
 //! and no other is under way, and at the end, the invariants are checked. A run that fails is forgotten as it stands.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +23,7 @@ use super::history::{self, Happened};
 use super::model::{Answer, State, WORDS, object_word};
 use super::ops::{Op, Part, Program};
 use super::perform::Actor;
-use super::worlds::{NR_CPUS, World};
+use super::worlds::{BROKEN_PAGE, LATE_PAGE, NR_CPUS, World};
 
 /// First page of the window: page 2 stands in the next page table.
 pub const BASE: u64 = 0x40_0000_0000 - 2 * PAGE;
@@ -62,6 +63,28 @@ impl PageSource for Pattern {
             page[word * 8..(word + 1) * 8].copy_from_slice(&content);
         }
         Ok(())
+    }
+}
+
+/// As [`Pattern`], but [`BROKEN_PAGE`] is never to be had, and [`LATE_PAGE`] at every second attempt.
+struct Moody;
+
+std::thread_local! {
+    /// How often a run has asked for [`LATE_PAGE`]. One OS thread runs all of a run's.
+    static NR_ASKED: Cell<u64> = const { Cell::new(0) };
+}
+
+impl PageSource for Moody {
+    fn fetch(&self, identity: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+        // Others may go on meanwhile.
+        stamp();
+        if page_index == BROKEN_PAGE as u64 {
+            return Err(FetchError::Failed);
+        }
+        if page_index == LATE_PAGE as u64 && NR_ASKED.replace(NR_ASKED.get() + 1).is_multiple_of(2) {
+            return Err(FetchError::Retry);
+        }
+        Pattern.fetch(identity, page_index, page)
     }
 }
 
@@ -220,6 +243,8 @@ pub struct Scene<'vm, D: Design<Explore>> {
     pub object: ObjectHandle<'vm, Explore>,
     /// The world.
     pub world: &'static World,
+    /// Whether threads do what children see.
+    pub has_changing_children: bool,
     guests: Vec<Guest<'vm, Explore, D>>,
     parts: Vec<Part>,
     history: Mutex<Vec<Happened>>,
@@ -236,14 +261,16 @@ pub struct Scene<'vm, D: Design<Explore>> {
 impl<'vm, D: Design<Explore>> Scene<'vm, D> {
     fn new(vm: &'vm Vm<Explore, D>, world: &'static World, program: &Program) -> Self {
         let space = vm.create_space(Limits::default()).expect("room for a space");
-        let spec =
-            ObjectSpec { identity: 1, size_bytes: 64 * PAGE, source: &Pattern, write_notice: WriteNotice::Fault };
+        NR_ASKED.set(0);
+        let source: &'static dyn PageSource = if world.is_moody { &Moody } else { &Pattern };
+        let spec = ObjectSpec { identity: 1, size_bytes: 64 * PAGE, source, write_notice: WriteNotice::Fault };
         let object = vm.create_object(&spec).expect("room for an object");
         let guests = program.parts.iter().map(|_| Guest::new(&space)).collect();
         let mut scene = Self {
             space,
             object,
             world,
+            has_changing_children: world.has_changing_children(),
             guests,
             parts: program.parts.clone(),
             history: Mutex::default(),
@@ -288,7 +315,25 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         };
         second.mmap(&request).expect("room in a new space");
         Guest::new(&second).store(BASE, 1).expect("just mapped");
+        if self.has_changing_children {
+            self.map_pages_of_object(&second);
+        }
         self.parts.iter().map(|_| Mutex::new(Some(second.clone()))).collect()
+    }
+
+    /// Maps two pages of the object; of one there is a private copy.
+    fn map_pages_of_object(&self, space: &SpaceRef<'vm, Explore, D>) {
+        let request = MapRequest {
+            placement: Placement::Fixed(BASE + 2 * PAGE),
+            len_bytes: 2 * PAGE,
+            flags: AreaFlags::READ | AreaFlags::WRITE,
+            backing: Backing::Object(&self.object, 0),
+            populate: Populate::OnFault,
+        };
+        space.mmap(&request).expect("room in a new space");
+        let guest = Guest::new(space);
+        guest.store(BASE + 2 * PAGE, 1).expect("just mapped");
+        guest.load(BASE + 3 * PAGE).expect("just mapped");
     }
 
     /// Takes a thread's reference to the second space.
@@ -302,7 +347,7 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         let mut state = self.start.clone();
         for (number, op) in self.world.prologue().into_iter().enumerate() {
             let value = 9000 + number as u64;
-            let expected = World::expect(&mut state, op, value);
+            let expected = state.happen_alone(op, value);
             let (answer, _) = actor.perform(op, value);
             assert_eq!(answer, expected, "before the threads began: {op}");
         }

@@ -1,10 +1,15 @@
 //! The small worlds: what is there at the beginning, and which operations threads may do.
 
-use super::model::{Answer, Moment, State};
+use super::model::{State, WORDS};
 use super::ops::{self, Op, Part};
 
 /// CPUs of every world, and most threads of a program.
 pub const NR_CPUS: usize = 3;
+
+/// The page of an object that a moody source never gives.
+pub const BROKEN_PAGE: usize = 2;
+/// The page of an object that a moody source gives at every second attempt.
+pub const LATE_PAGE: usize = 1;
 
 /// A small world.
 #[derive(Debug)]
@@ -19,9 +24,11 @@ pub struct World {
     pub refcount_bits: u32,
     /// Pages of the object, which its mappings repeat.
     pub object_pages: usize,
+    /// Whether the object's source refuses [`BROKEN_PAGE`], and puts [`LATE_PAGE`] off.
+    pub is_moody: bool,
     /// How many pages a stack may grow, if there is one.
     pub stack_limit: Option<usize>,
-    /// How many areas Linux has after the prologue, where that is the point.
+    /// How many areas Linux has after the prologue, where that is the point. Spaces that are listed keep them.
     pub nr_areas: Option<u64>,
     /// How many turns it gets where others get one: more where few schedules matter.
     pub weight: usize,
@@ -42,6 +49,7 @@ const PLAIN: World = World {
     nr_pages: 2,
     refcount_bits: 31,
     object_pages: 64,
+    is_moody: false,
     stack_limit: None,
     nr_areas: None,
     weight: 1,
@@ -156,7 +164,7 @@ pub static WORLDS: &[World] = &[
     World {
         name: "late",
         about: "first accesses to an area beside its removal, whose grace period ends at once",
-        weight: 5,
+        weight: 7,
         prologue: "m0-3+s0",
         nr_pages: 4,
         menus: &["u0-3+g+u1-2", "l1+s1+l3+s3", "s3+u2-3+g"],
@@ -219,6 +227,102 @@ pub static WORLDS: &[World] = &[
         likely: &[0, 1, 2],
         ..PLAIN
     },
+    World {
+        name: "shrink",
+        about: "an object that shrinks, grows and loses pages while they are used",
+        weight: 2,
+        nr_pages: 3,
+        object_pages: 2,
+        prologue: "t2+Q0+o1+Q2+s0+s1.1",
+        menus: &["t0+t2+t1.1+t0.1+p0-1", "s0+l1+s0.1+s1+s2.1+l2+R1+R0.1", "p0+p1+t2+t0+l0+s1+R0+o1"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
+        name: "tail",
+        about: "the last page of an object, whose end is cut off and comes back, while it is punched and used",
+        nr_pages: 1,
+        object_pages: 1,
+        prologue: "t1+Q0+s0+s0.1",
+        menus: &["t0.1+t0.1+t1", "p0+p0+t1+t0", "s0.1+s0+l0.1+R0.1"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
+        name: "fetch",
+        about: "pages that are fetched, put off or not to be had, beside truncations and holes",
+        weight: 2,
+        nr_pages: 3,
+        object_pages: 3,
+        is_moody: true,
+        prologue: "t3+Q0+o1+Q2",
+        menus: &["p0-1+p0-2+t0+t3+t1.1", "l0+l1+s1.1+l2+s2", "R0+R1+R2+l1+s0.1"],
+        warmth: [0; NR_CPUS],
+        likely: &[1, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "brood",
+        about: "spaces that are made, listed and ended while the object that they map is cut",
+        weight: 2,
+        nr_pages: 4,
+        object_pages: 4,
+        nr_areas: Some(2),
+        prologue: "t4+m0+s0+o2+o3+s2+l3",
+        menus: &["f+f+x", "t0+t4+t3+a", "a+s0+l3+e+g"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
+        name: "last",
+        about: "a space that its last user leaves while it is listed and its object is cut",
+        nr_pages: 4,
+        object_pages: 4,
+        nr_areas: Some(2),
+        prologue: "t4+m0+s0+o2+o3+s2+l3",
+        menus: &["e+a", "e+a+t0+t4", "e+f+x+g"],
+        ..PLAIN
+    },
+    World {
+        name: "spare",
+        about: "stores to a page that one thread gives up and another drops",
+        nr_pages: 1,
+        prologue: "m0+s0+s0.1+F0",
+        menus: &["P0+P0+F0", "P0+F0+d0+l0", "s0.1+s0.1+l0"],
+        likely: &[0, 2, 1],
+        warmth: [0, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "copies",
+        about: "stores by a third thread to a page of which two others make copies",
+        nr_pages: 1,
+        prologue: "m0+s0+f",
+        menus: &["s0+s0+f", "s0+f+c0+x", "s0.1"],
+        likely: &[0, 2, 1],
+        warmth: [2, 2, 3],
+        ..PLAIN
+    },
+    World {
+        name: "carries",
+        about: "stores by a third thread to pages that two others move to and fro",
+        nr_pages: 3,
+        prologue: "m0-2+s0+s2",
+        menus: &["v0=2+V0=2+v0=1", "v2=0+V2=0+v1=2", "s0.1+s2.1+s1.1"],
+        likely: &[0, 2, 1],
+        warmth: [2, 0, 3],
+        ..PLAIN
+    },
+    World {
+        name: "gathers",
+        about: "stores by a third thread to pages around those that two others drop and unmap",
+        nr_pages: 4,
+        prologue: "m0-3+s0+s1+s2+s3",
+        menus: &["d0-1+d1-2+u1+m1", "d1-2+d2-3+u2-3+m2-3", "s0+s1+s2+s3"],
+        likely: &[0, 2, 1],
+        warmth: [2, 0, 3],
+        ..PLAIN
+    },
 ];
 
 impl World {
@@ -239,27 +343,22 @@ impl World {
 
     /// Returns the plain model of the world, before the prologue.
     pub fn state(&self) -> State {
-        State::new(self.nr_pages, self.object_pages, self.stack_limit.unwrap_or(0))
+        let state = State::new(self.nr_pages, self.object_pages, self.stack_limit.unwrap_or(0));
+        let state = if self.is_moody { state.with_broken_page(BROKEN_PAGE) } else { state };
+        if self.has_changing_children() { state.with_changing_children() } else { state }
     }
 
-    /// Lets an operation of the prologue happen in the model; returns what it must answer.
-    pub fn expect(state: &mut State, op: Op, value: u64) -> Answer {
-        let seen = if op == Op::Fork { Answer::Seen(state.see()) } else { Answer::Done };
-        match op {
-            Op::DontNeed(pages) => {
-                let moments = |page| [Moment::Drop(page), Moment::Gone(page)];
-                let all = (pages.first..=pages.last).flat_map(moments);
-                for moment in all {
-                    state.happen(op, moment, value, &seen);
-                }
-                seen
-            }
-            Op::Load(page, word) => state.see()[page].map_or_else(Answer::Refused, |words| Answer::Value(words[word])),
-            _ => {
-                state.happen(op, Moment::Whole, value, &seen);
-                seen
-            }
-        }
+    /// Says whether threads do what children see.
+    pub fn has_changing_children(&self) -> bool {
+        let part = self.prologue();
+        part.iter().chain(self.menus().iter().flatten()).any(Op::is_seen_by_children)
+    }
+
+    /// Says whether an operation stays inside what the world has.
+    pub fn has_room_for(&self, op: &Op) -> bool {
+        let has_stack = !matches!(op, Op::Grow(_)) || self.stack_limit.is_some();
+        let object_pages = self.object_pages.min(self.nr_pages);
+        op.last_page() < self.nr_pages && op.object_end() <= object_pages && op.word() < WORDS && has_stack
     }
 }
 
@@ -277,7 +376,7 @@ mod tests {
         for world in WORLDS {
             for text in world.menus.iter().chain([&world.prologue]) {
                 let part = ops::parse_part(text).expect(world.name);
-                assert!(part.ops.iter().all(|op| op.last_page() < world.nr_pages), "{}", world.name);
+                assert!(part.ops.iter().all(|op| world.has_room_for(op)), "{}", world.name);
             }
             assert!(world.menus().len() == NR_CPUS && World::named(world.name).is_some());
         }

@@ -76,11 +76,25 @@ pub enum Mutant {
     KeptSourceUnannounced,
     /// A fault that misses an area does not wait for the removal that is under way.
     RemovalUnawaited,
+    /// Fork lists the child before it has edited the child's index and copied its entries.
+    ChildListedEarly,
+    /// Who goes along the list of spaces takes a reference to one whose last reference is gone.
+    SpaceResurrected,
+    /// A space leaves the list after it has ended, and is visited meanwhile.
+    SpaceUnlinkedLate,
+    /// A truncation zeroes the end of the last page while others may take the page away.
+    TailZeroedUnheld,
+    /// Two truncations or holes of one object are at work side by side.
+    RemovalsOverlap,
+    /// A page that was fetched while its object was cut or punched is cached all the same.
+    FetchedBesideRemoval,
+    /// MADV_PAGEOUT takes an entry that was given up without another look whether it has become dirty.
+    GivenUpUnchecked,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 38] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -112,6 +126,13 @@ impl Mutant {
         Self::MoveUnlocked,
         Self::KeptSourceUnannounced,
         Self::RemovalUnawaited,
+        Self::ChildListedEarly,
+        Self::SpaceResurrected,
+        Self::SpaceUnlinkedLate,
+        Self::TailZeroedUnheld,
+        Self::RemovalsOverlap,
+        Self::FetchedBesideRemoval,
+        Self::GivenUpUnchecked,
     ];
 
     /// Returns the name by which users choose it.
@@ -148,6 +169,13 @@ impl Mutant {
             Self::MoveUnlocked => "move-unlocked",
             Self::KeptSourceUnannounced => "kept-source-unannounced",
             Self::RemovalUnawaited => "removal-unawaited",
+            Self::ChildListedEarly => "child-listed-early",
+            Self::SpaceResurrected => "space-resurrected",
+            Self::SpaceUnlinkedLate => "space-unlinked-late",
+            Self::TailZeroedUnheld => "tail-zeroed-unheld",
+            Self::RemovalsOverlap => "removals-overlap",
+            Self::FetchedBesideRemoval => "fetched-beside-removal",
+            Self::GivenUpUnchecked => "given-up-unchecked",
         }
     }
 }

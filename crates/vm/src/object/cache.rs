@@ -73,11 +73,11 @@ impl<P: Platform> Cache<P> {
         }
     }
 
-    /// Visits the entries that are not empty.
-    pub(super) fn for_each_entry(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Entry)) {
-        self.near.for_each_mapped(memory, 0..FAR, &mut |_, entry| visit(entry));
+    /// Visits the entries that are not empty, with their offsets.
+    pub(super) fn for_each_entry(&self, memory: &Memory<P>, visit: &mut dyn FnMut(u64, Entry)) {
+        self.near.for_each_mapped(memory, 0..FAR, visit);
         if let Some(far) = self.far() {
-            far.for_each_mapped(memory, FAR..END, &mut |_, entry| visit(entry));
+            far.for_each_mapped(memory, FAR..END, visit);
         }
     }
 

@@ -29,6 +29,7 @@ use crate::frames;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
 use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
@@ -212,9 +213,10 @@ impl<P: Platform> Object<P> {
 
     /// Fetches a page into the cache; called with no lock held.
     pub(crate) fn fill(&self, memory: &Memory<P>, page_index: u64) -> Result<(), PageError> {
+        // Before the length is looked at: what a truncation cuts off after that is counted, and not cached.
+        let removals = *self.removals.lock();
         let offset = self.offset_of(page_index)?;
         let slot = self.pages.walk_or_grow(memory, offset)?.slot;
-        let removals = *self.removals.lock();
         // Relaxed: holes are made under the lock, and counted there.
         let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
         if seen.holds_frame() {
@@ -227,8 +229,9 @@ impl<P: Platform> Object<P> {
         let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT).bits();
         let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
-        let is_ours = *counted == removals
-            && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
+        let is_in_force = *counted == removals || mutants::is_on(Mutant::FetchedBesideRemoval);
+        let is_ours =
+            is_in_force && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
         if is_ours {
             // The entry has the reference now. Otherwise another thread was faster, or the content changed: the fault looks again.
@@ -263,11 +266,26 @@ impl<P: Platform> Object<P> {
 
     /// Visits the cached frames.
     pub(crate) fn for_each_frame(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
-        self.pages.for_each_entry(memory, &mut |entry| {
+        self.pages.for_each_entry(memory, &mut |_, entry| {
             if entry.holds_frame() {
                 visit(entry.pfn());
             }
         });
+    }
+
+    /// Says whether a page begins before the end.
+    pub(crate) fn reaches(&self, page_index: u64) -> bool {
+        self.offset_of(page_index).is_ok()
+    }
+
+    /// Returns where a page is cached that begins behind the end, if one is, while nobody changes the cache.
+    pub(crate) fn page_behind_end(&self, memory: &Memory<P>) -> Option<u64> {
+        let mut behind = None;
+        self.pages.for_each_entry(memory, &mut |offset, entry| {
+            let is_behind = entry.holds_frame() && offset >= self.size_bytes();
+            behind = behind.or(is_behind.then_some(offset));
+        });
+        behind
     }
 
     /// Visits the frames of the cache's tables.

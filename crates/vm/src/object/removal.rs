@@ -45,6 +45,7 @@ use crate::space::Emptied;
 use crate::table::Tables;
 use core::ops::Range;
 use faultless_phys::{Memory, OutOfFrames, Pfn};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, InPlace, Ordering, Platform};
 use faultless_sync::RwSemaphore;
 
@@ -56,16 +57,20 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         if size_bytes > MAX_OBJECT_BYTES {
             return Err(CallError::Invalid("longer than the longest object"));
         }
-        let _changes = object.object.changes.write();
+        let mut changes = object.object.change();
         let old = object.object.resize(size_bytes);
         if size_bytes < old {
             let first = size_bytes.next_multiple_of(PAGE);
             self.remove(&object.object, first..cache::END, Removal::CutOff);
         }
         if size_bytes <= old {
+            if mutants::is_on(Mutant::TailZeroedUnheld) {
+                changes = None;
+            }
             // As Linux, also where the length stays: programs can store behind the end, up to the page's.
             object.object.zero_tail(self.memory(), size_bytes);
         }
+        drop(changes);
         Ok(())
     }
 
@@ -82,7 +87,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         let inside = bytes.start.min(cache::END)..bytes.end.min(cache::END);
         // Before the lock, which nobody holds while he waits for memory: tables that were made stay.
         self.try_again(|| object.prepare_holes(self.memory(), inside.clone()))?;
-        let _changes = object.changes.write();
+        let _changes = object.change();
         *object.removals.lock() += 1;
         self.remove(object, inside, Removal::Hole);
         Ok(())
@@ -119,6 +124,12 @@ enum Removal {
 }
 
 impl<P: Platform> Object<P> {
+    /// Keeps others who truncate or punch out (I4); always something, but for a mutant.
+    #[track_caller]
+    fn change(&self) -> Option<impl Sized + '_> {
+        (!mutants::is_on(Mutant::RemovalsOverlap)).then(|| self.changes.write())
+    }
+
     /// Changes the length; returns the old one.
     fn resize(&self, size_bytes: u64) -> u64 {
         let mut removals = self.removals.lock();

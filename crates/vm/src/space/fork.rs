@@ -38,8 +38,18 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
 
     fn try_fork(&self) -> Result<Self, CallError> {
         let child = self.instance().create_unlisted(self.limits)?;
-        // Listed before the parent's semaphore is given up (I2 of `spaces`).
-        self.with_write(|| self.fork_locked(&child).map(|()| child.enlist()))?;
+        let is_early = mutants::is_on(Mutant::ChildListedEarly);
+        if is_early {
+            child.enlist();
+        }
+        self.with_write(|| {
+            let copied = self.fork_locked(&child);
+            // Before the parent's semaphore is given up (I2 of `spaces`).
+            if copied.is_ok() && !is_early {
+                child.enlist();
+            }
+            copied
+        })?;
         Ok(child)
     }
 

@@ -133,10 +133,16 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// # Safety
     /// The last reference is gone, and the caller alone ends the space.
     pub(crate) unsafe fn end_space(&self, space: NonNull<Space<P, D>>) {
-        self.list().remove(space);
+        let unlinks_late = mutants::is_on(Mutant::SpaceUnlinkedLate);
+        if !unlinks_late {
+            self.list().remove(space);
+        }
         // SAFETY: no reference is left, and the list, by which one could come about, does not know the space any more.
         unsafe {
             space.as_ref().end();
+            if unlinks_late {
+                self.list().remove(space);
+            }
             core::ptr::drop_in_place(space.as_ptr());
             self.space_slab().free(space);
         }

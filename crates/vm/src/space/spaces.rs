@@ -40,6 +40,7 @@ use super::{Space, SpaceRef};
 use crate::design::Design;
 use crate::instance::Vm;
 use core::ptr::NonNull;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
 use faultless_sync::{SpinMutex, lock_class};
 
@@ -118,9 +119,10 @@ impl<P: Platform, D: Design<P>> Spaces<P, D> {
 impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Takes a reference unless the last one is gone.
     fn try_reference(&self) -> bool {
+        let takes_any = mutants::is_on(Mutant::SpaceResurrected) || mutants::is_on(Mutant::SpaceUnlinkedLate);
         // Relaxed: the list's lock keeps the space in place, and orders what its users did before.
         let mut count = self.references.load(Ordering::Relaxed);
-        while count != 0 {
+        while count != 0 || takes_any {
             match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => count = now,

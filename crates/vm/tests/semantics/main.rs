@@ -11,6 +11,7 @@ mod edges;
 mod gaps;
 mod limits;
 mod readback;
+mod shortages;
 
 use world::{Tested, World};
 

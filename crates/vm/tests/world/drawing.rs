@@ -155,6 +155,11 @@ impl<'vm, D: Tested> Scene<'vm, D> {
         self
     }
 
+    /// Returns the areas and the first pages.
+    pub fn picture(&self, nr_pages: u64) -> (String, String) {
+        (self.areas(), compressed((0..nr_pages).map(|page| self.held(page)).collect()))
+    }
+
     /// Compares what the space counts.
     #[track_caller]
     pub fn counts(self, [areas, mapped, data, locked, resident]: [u64; 5]) -> Self {
