@@ -42,7 +42,8 @@ counted by class, and what nothing explains is a mismatch, printed with the even
 The exit code is 0 if all came out as recorded, 1 if something did not, was not replayed, or failed, or if the trace holds no \
 fault, 2 if the command was not understood, and 130 if it was interrupted: what was replayed until then is printed.
 
-docs/judging.md says what is checked of each fault, and what the classes mean.")]
+docs/judging.md says how a replay is judged: what is checked of each fault (strict), what may differ (the classes), what is taken \
+from the recording (imposed), what a pass is, and what the verdict compares.")]
 pub struct ReplayArgs {
     /// The trace.
     #[arg(value_name = "FILE")]

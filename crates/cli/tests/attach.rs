@@ -61,7 +61,6 @@ fn replay(place: &Place) -> String {
 }
 
 #[test]
-#[ignore = "one recording in a few counts a record as lost or ends inside a fault; see docs/attach.md"]
 fn a_process_at_work_is_joined_left_running_and_replayed_without_a_mismatch() {
     if !has_tracepoints() {
         return;
@@ -108,7 +107,6 @@ fn whoever_can_not_be_joined_is_told_why_and_nothing_is_written() {
 }
 
 #[test]
-#[ignore = "one recording in a few counts a record as lost or ends inside a fault; see docs/attach.md"]
 fn an_interrupt_and_a_size_end_a_recording_and_keep_it() {
     if !has_tracepoints() {
         return;
@@ -132,7 +130,6 @@ fn an_interrupt_and_a_size_end_a_recording_and_keep_it() {
 }
 
 #[test]
-#[ignore = "one recording in a few counts a record as lost or ends inside a fault; see docs/attach.md"]
 fn a_frozen_process_runs_on_and_the_command_beside_it_gives_the_exit_code() {
     if !has_tracepoints() {
         return;
@@ -154,7 +151,6 @@ fn a_frozen_process_runs_on_and_the_command_beside_it_gives_the_exit_code() {
 }
 
 #[test]
-#[ignore = "one recording in a few counts a record as lost or ends inside a fault; see docs/attach.md"]
 fn running_children_are_joined_on_request_and_later_ones_in_any_case() {
     if !has_tracepoints() {
         return;

@@ -78,10 +78,10 @@ pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> R
     header.limits = watched.described.limits;
     header.huge_pages = watched.described.huge_pages;
     header.is_interrupted = interrupted_by.is_some();
-    let Drained { mut spool, lost, .. } = drained;
+    let Drained { mut spool, lost, ended_ns: until_ns, .. } = drained;
     let decoder = Decoder::new(&sources, Numbers::Carried)?;
     let scene = Scene { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
-    let (company, until_ns) = (Some(&company), u64::MAX);
+    let company = Some(&company);
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;

@@ -24,6 +24,13 @@ impl Company {
         self.seen.iter().map(|seen| self.space(seen, files)).collect()
     }
 
+    /// Returns the monotonic time when the last part of memory had been read.
+    pub(crate) fn looked_until_ns(&self) -> u64 {
+        let areas = self.seen.iter().flat_map(|seen| &seen.areas);
+        let windows = self.seen.iter().map(|seen| seen.window).chain(areas.map(|area| area.window));
+        windows.map(|window| window.ended_ns).max().unwrap_or(0)
+    }
+
     /// Returns whether a thread's process runs a program of 32 bits.
     pub(crate) fn is_foreign(&self, pid: u32) -> bool {
         self.seen.iter().any(|seen| seen.pid == pid && is_foreign(seen))

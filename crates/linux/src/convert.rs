@@ -12,6 +12,7 @@ use std::io::{self, BufWriter, Seek};
 use faultless_trace::{Event, Header, HugePages, Missing, WriteError, Writer};
 
 use crate::company::Company;
+use crate::cut;
 use crate::error::RecordError;
 use crate::host;
 use crate::merge::Merge;
@@ -29,7 +30,7 @@ pub(crate) struct Material<'a> {
     pub(crate) company: Option<&'a Company>,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
-    /// Later records are left out: some of that time are not there.
+    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant.
     pub(crate) until_ns: u64,
     /// Told the share of the work that is done, in thousandths.
     pub(crate) progress: &'a dyn Fn(u64),
@@ -46,6 +47,7 @@ pub(crate) struct Converted {
 /// Writes the trace into `out`; `header` is completed with what only the records tell.
 pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &File) -> Result<Converted, RecordError> {
     let mut tally = Tally::default();
+    material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
     let cast = tell(material, 0, &mut |event| tally.count(&event))?;
     if tally.events == 0 && material.company.is_none() {
         return Err(RecordError::NothingSeen);
@@ -68,6 +70,11 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
         result => result?,
     };
     Ok(Converted { header, tally, bytes, still_running: cast.still_running })
+}
+
+fn find_cut(material: &mut Material<'_>) -> io::Result<u64> {
+    let tail = material.spool.rewind_to_tail()?;
+    cut::find(&mut Merge::new(tail, material.decoder)?, material.until_ns)
 }
 
 fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) -> Result<u64, RecordError> {

@@ -1,7 +1,7 @@
 //! The thread that empties the rings while the program runs.
 //!
 //! # Guarantee
-//! After [`Drain::stop`] every record that the kernel published is in the spool. While the program runs, each look at the rings
+//! After [`Drain::stop`] every record of what happened until [`Drained::ended_ns`] is in the spool. While the program runs, each look at the rings
 //! ends with a mark in the spool: of what happened before, all is there.
 //!
 //! The thread asks for a high priority, so that a program that keeps all CPUs busy does not starve it; it is woken when
@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::costs::now_ns;
 use crate::error::RecordError;
@@ -41,6 +42,8 @@ pub(crate) struct Drained {
     pub(crate) spool: Spool,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
+    /// When the recording ended: all events were on until then.
+    pub(crate) ended_ns: u64,
     /// The first failure to put records aside.
     failure: Option<io::Error>,
 }
@@ -80,23 +83,36 @@ impl Drain {
 fn run(mut session: Session, spool: Spool, stop: i32, raw_bytes: &AtomicU64) -> Drained {
     // SAFETY: the call takes integers only; it may be refused, which does no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) };
-    let mut drained = Drained { spool, lost: 0, failure: None };
+    let mut drained = Drained { spool, lost: 0, ended_ns: 0, failure: None };
     let mut polls = poll_set(&session, stop);
     while !is_stopped(&mut polls) {
         look(&mut session, &mut drained);
         // Relaxed: whoever looks at the figure reads nothing else through it.
         raw_bytes.store(drained.spool.bytes(), Ordering::Relaxed);
     }
+    drained.ended_ns = now_ns();
     if let Err(error) = session.disable() {
         drained.failure.get_or_insert(error);
     }
+    await_writers();
     empty(&mut session, &mut drained);
     drained.lost = session.lost();
     if drained.failure.is_none() {
-        drained.failure = drained.spool.mark(u64::MAX, drained.lost).err();
+        drained.failure = drained.spool.mark(drained.ended_ns, drained.lost).err();
     }
     close_aside(session);
     drained
+}
+
+/// Waits until every record is published that was being written while its event was switched off: a writer keeps its CPU
+/// until it has published.
+fn await_writers() {
+    const MEMBARRIER_CMD_GLOBAL: i32 = 1;
+    // SAFETY: the call takes integers only. It waits until each CPU has passed through the scheduler.
+    let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if waited != 0 {
+        thread::sleep(Duration::from_nanos(LATE_NS));
+    }
 }
 
 /// Closes the events without waiting: the kernel takes tens of milliseconds for each tracepoint.

@@ -5,13 +5,18 @@
 //!
 //! # Protocol
 //! Threads come and go while events are opened for them. The list of threads is read again until two passes in a row find
-//! no new one; the recording begins just before the first of these two.
+//! no new one; the recording begins just before the second of these two.
 //! ```text
 //! pass 1: A B        open A, open B
-//! pass 2: A B C      open C          (B made C before its own events were open)
-//! pass 3: A B C  <-- began_ns        whoever is made from here on is made by a thread whose events are all open,
-//! pass 4: A B C                      inherits them, and is told of by a record
+//! pass 2: A B C      open C            (B made C before its own events were open)
+//! pass 3: A B C  <-- complete_ns       whoever is made from here on is made by a thread whose events are all open,
+//!                                      inherits them, and is told of by a record
+//! pass 4: A B C  <-- began_ns          whoever was made before pass 3 and is not in its list has ended by now
 //! ```
+//! Between the last two passes each thread is waited for until it is seen outside of memory calls.
+//!
+//! A thread that was made while its maker's events were being opened, and ended before it could be listed, inherited some of
+//! them: what they tell of it is a part, and none of it counts.
 //! # Doubles
 //! A thread that was made while its maker's events were being opened inherits some of them and is opened by itself too. So
 //! each record carries its event's number, each event belongs to the thread that it was opened for, and of a thread only
@@ -19,12 +24,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use faultless_trace::Mode;
 
 use crate::costs::now_ns;
 use crate::perf::{Begin, Event, Switches, Watch};
 use crate::ring::Ring;
 use crate::session::{Session, Setup, Sources, map_as_permitted, online_cpus};
-use crate::target::{Kin, Target, Unjoinable, add_descendants};
+use crate::target::{Kin, Target, Unjoinable, add_descendants, is_outside_calls};
+
+/// So long the beginning waits at most for threads that may be inside a memory call whose arguments were not seen.
+const SETTLING_MOST: Duration = Duration::from_millis(100);
+
+/// So often they are looked at.
+const SETTLING_LOOK: Duration = Duration::from_millis(1);
 
 /// So often the threads are listed at most; a process that outpaces this makes threads faster than events can be opened.
 const PASSES_MOST: usize = 1000;
@@ -40,6 +55,8 @@ pub(crate) struct Member {
 /// Who was joined.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joined {
+    /// The monotonic time from which on whoever is made inherits all events.
+    pub(crate) complete_ns: u64,
     /// The monotonic time from which on everything is seen.
     pub(crate) began_ns: u64,
     /// The threads, in the order of the processes.
@@ -70,10 +87,13 @@ pub(crate) fn join(
             continue;
         }
         nr_quiet += 1;
-        match nr_quiet {
-            1 => joining.joined.began_ns = now,
-            _ => return Ok(joining.finish()),
+        if nr_quiet == 1 {
+            joining.joined.complete_ns = now;
+            joining.settle();
+            continue;
         }
+        joining.joined.began_ns = now;
+        return Ok(joining.finish());
     }
     Err(fail(first)(io::Error::other("it makes threads faster than they can be watched")))
 }
@@ -156,6 +176,23 @@ impl<'a> Joining<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Waits until each thread was seen outside of memory calls: of every call that one is inside of from then on the
+    /// arguments are known. A thread that computes all the time can't be seen so.
+    fn settle(&self) {
+        let begun = Instant::now();
+        let mut unsettled: Vec<&Member> = self.joined.members.iter().collect();
+        if self.sources.mode() == Mode::Unprivileged {
+            return;
+        }
+        loop {
+            unsettled.retain(|member| !is_outside_calls(member.pid, member.tid));
+            if unsettled.is_empty() || begun.elapsed() > SETTLING_MOST {
+                return;
+            }
+            thread::sleep(SETTLING_LOOK);
+        }
     }
 
     fn finish(self) -> (Session, Joined) {

@@ -13,6 +13,7 @@ mod company;
 mod convert;
 mod costs;
 pub mod counters;
+mod cut;
 mod drain;
 mod error;
 mod files;

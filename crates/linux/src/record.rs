@@ -167,13 +167,13 @@ fn write(
     output: &Output,
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
-    let Watched { pid, outcome, drained: Drained { mut spool, lost, .. } } = watched;
+    let Watched { pid, outcome, drained: Drained { mut spool, lost, ended_ns: until_ns, .. } } = watched;
     header.ending = outcome.ending;
     header.is_interrupted = outcome.interrupted_by.is_some();
     let decoder = Decoder::new(sources, Numbers::Absent)?;
     let time_unit_ns = header.time_unit_ns();
     let scene = Scene { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
-    let (company, until_ns) = (None, u64::MAX);
+    let company = None;
     let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     Ok(Recording { interrupted_by: outcome.interrupted_by, ..converted.into() })

@@ -30,6 +30,9 @@ const PATIENCE_NS: u64 = 1_000_000;
 /// A fork that was under way when a process was joined tells of its child within this.
 const JOINING_NS: u64 = 1_000_000_000;
 
+/// A fork tells of itself so long after its copy was made, at most.
+const LATE_COPY_NS: u64 = 10_000_000;
+
 /// Where events go.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event);
 
@@ -50,14 +53,21 @@ pub(crate) struct Story {
     scene: Scene,
     /// The thread that each event was opened for; empty where records carry no events.
     owners: HashMap<u64, u32>,
+    /// When all events of the threads that were joined were open.
+    complete_ns: u64,
+    /// A process made until then may be a copy of memory that changed before it was read; what it does is not told.
+    copies_unknown_until_ns: u64,
     snapshot: Vec<SpaceState>,
     begun_ns: Option<u64>,
+    opening: Opening,
     time_ns: u64,
     states: Vec<State>,
     threads: Vec<Thread>,
     live: HashMap<u32, ThreadIndex>,
     by_outer: HashMap<u32, ThreadIndex>,
     forks: HashMap<u32, Forked>,
+    /// What the kernel told of the calls that joined threads are inside of.
+    mapped_before: HashMap<ThreadIndex, Box<Mapping>>,
     early: HashMap<u32, Vec<Record>>,
     spaces: Vec<Rights>,
     files: FileTable,
@@ -85,6 +95,14 @@ struct State {
     space: usize,
     abi: Abi,
     program: Program,
+    following: Following,
+}
+
+/// Whether what happened while processes were being joined is still to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    Joining,
+    Over,
 }
 
 /// How far a thread's program has come.
@@ -97,12 +115,23 @@ enum Program {
     JustBegun,
 }
 
+/// Whether what a thread does is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Following {
+    #[default]
+    Followed,
+    /// It is a copy of memory that nobody knows: only that it was made, and that it ended.
+    Unknown,
+}
+
 /// Whether a thread is inside a memory call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Openness {
     #[default]
     Outside,
     Inside(Call),
+    /// It was joined inside this call, which the story will begin with.
+    Entered(CallEnter),
     /// It was joined, and has neither entered nor left a call since.
     Unknown,
 }
@@ -140,14 +169,18 @@ impl Story {
         Self {
             scene,
             owners: HashMap::new(),
+            complete_ns: 0,
+            copies_unknown_until_ns: 0,
             snapshot: Vec::new(),
             begun_ns: None,
+            opening: Opening::Over,
             time_ns: 0,
             states: Vec::new(),
             threads: Vec::new(),
             live: HashMap::new(),
             by_outer: HashMap::new(),
             forks: HashMap::new(),
+            mapped_before: HashMap::new(),
             early: HashMap::new(),
             spaces: Vec::new(),
             files: FileTable::default(),
@@ -165,6 +198,9 @@ impl Story {
         story.begun_ns = Some(joined.began_ns);
         story.time_ns = joined.began_ns;
         story.owners = joined.owners.clone();
+        story.complete_ns = joined.complete_ns;
+        story.copies_unknown_until_ns = company.looked_until_ns() + LATE_COPY_NS;
+        story.opening = Opening::Joining;
         story.snapshot = company.snapshot(&mut story.files);
         story.spaces = story.snapshot.iter().map(Rights::of).collect();
         for member in &joined.members {
@@ -186,8 +222,11 @@ impl Story {
             Body::Unreadable => return self.lost += 1,
             _ => {}
         }
-        if !self.snapshot.is_empty() && self.begun_ns.is_some_and(|begun_ns| record.time_ns < begun_ns) {
-            return self.before_joining(record, sink);
+        if self.opening == Opening::Joining {
+            if self.begun_ns.is_some_and(|begun_ns| record.time_ns < begun_ns) {
+                return self.before_joining(record, sink);
+            }
+            self.begin_joined(sink);
         }
         if self.begun_ns.is_none() && !self.begin(&record) {
             return;
@@ -199,8 +238,9 @@ impl Story {
         self.dispatch(record, sink);
     }
 
-    /// Takes what happened while processes were being joined. Of the threads that were found only the end matters; one that
-    /// they made and that was not found is watched by what it inherited, and began with the recording.
+    /// Takes what happened while processes were being joined. Of the threads that were found only their children, their ends
+    /// and the call that they are inside of matter; a child that was not found is watched by what it inherited, and begins with
+    /// the recording.
     fn before_joining(&mut self, record: Record, sink: Sink<'_>) {
         let nr_joined: usize = self.snapshot.iter().map(|space| space.threads.len()).sum();
         let Some(thread) = self.live.get(&record.actor()).copied() else { return };
@@ -210,18 +250,57 @@ impl Story {
                 self.live.remove(&tid);
                 false
             }
-            Body::Forked(fork) => {
-                // The record of the flags may have come before its own event was open.
-                if !self.live.contains_key(&fork.tid) && !self.is_double(thread, &record) {
-                    self.clone_task(fork, guessed_flags(&fork), sink);
-                }
-                false
-            }
+            Body::Forked(fork) => record.time_ns >= self.complete_ns && !self.live.contains_key(&fork.tid),
+            Body::Sample(_, Sample::NewTask { .. }) => self.forks.contains_key(&record.tid),
             _ => !is_joined,
         };
         if is_kept {
             self.dispatch(record, sink);
+        } else if is_joined && record.time_ns >= self.complete_ns && !self.is_double(thread, &record) {
+            self.note_call(thread, record.body);
         }
+    }
+
+    /// Keeps the call that a thread is inside of. Only from when all its events were open is an exit surely seen.
+    fn note_call(&mut self, thread: ThreadIndex, body: Body) {
+        let open = match body {
+            Body::Sample(_, Sample::Enter { number, args }) => {
+                self.memory_call(thread, number, args).map(Openness::Entered)
+            }
+            Body::Sample(_, Sample::Exit { number, .. }) => numbers::call_of(number).map(|_| Openness::Outside),
+            Body::Mapped(mapping) => {
+                self.mapped_before.insert(thread, mapping);
+                None
+            }
+            _ => None,
+        };
+        if let Some(open) = open {
+            self.mapped_before.remove(&thread);
+            self.states[thread as usize].open = open;
+        }
+    }
+
+    /// Begins the story of joined processes with the calls that they are inside of.
+    fn begin_joined(&mut self, sink: Sink<'_>) {
+        self.opening = Opening::Over;
+        for thread in 0..self.states.len() {
+            let State { open, tid, .. } = self.states[thread];
+            let Openness::Entered(enter) = open else { continue };
+            if self.live.get(&tid) == Some(&(thread as ThreadIndex)) {
+                self.begin_inside(thread as ThreadIndex, enter, sink);
+            }
+        }
+    }
+
+    fn begin_inside(&mut self, thread: ThreadIndex, enter: CallEnter, sink: Sink<'_>) {
+        self.states[thread as usize].open = Openness::Inside(enter.call);
+        self.has_huge_advice |= asks_for_huge_pages(&enter);
+        self.emit(thread, EventKind::CallEnter(enter), sink);
+        if let Some(mapping) = self.mapped_before.remove(&thread) {
+            self.mapped(thread, *mapping, sink);
+        }
+        // Nobody knows whether it runs.
+        self.states[thread as usize].on_since_ns = None;
     }
 
     /// Ends the story.
@@ -294,13 +373,14 @@ impl Story {
         }
     }
 
-    /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1).
+    /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1). Beside joined processes it
+    /// drops all: who is unknown there was made while events were being opened, is not watched whole, and is no part of the story.
     fn adopt_forgotten(&mut self, patience_ns: u64, sink: Sink<'_>) {
         let now = self.time_ns;
         let is_due = |records: &Vec<Record>| records.iter().all(|record| record.time_ns + patience_ns <= now);
         let due: Vec<_> = self.early.extract_if(|_, records| is_due(records)).collect();
         for (tid, records) in due {
-            if records.iter().all(Record::is_switch) {
+            if records.iter().all(Record::is_switch) || self.has_joined() {
                 continue;
             }
             self.lost += 1;
@@ -311,6 +391,10 @@ impl Story {
     }
 
     fn act(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
+        let is_followed = self.states[thread as usize].following == Following::Followed;
+        if !is_followed && !matches!(record.body, Body::Exited { .. }) {
+            return;
+        }
         match record.body {
             Body::Sample(context, sample) => self.sample(thread, context, sample, sink),
             Body::Mapped(mapping) => self.mapped(thread, *mapping, sink),
@@ -354,19 +438,26 @@ impl Story {
         }
     }
 
-    fn enter(&mut self, thread: ThreadIndex, number: i64, mut args: [u64; 6], sink: Sink<'_>) {
+    fn enter(&mut self, thread: ThreadIndex, number: i64, args: [u64; 6], sink: Sink<'_>) {
+        let Some(enter) = self.memory_call(thread, number, args) else { return };
         let state = &mut self.states[thread as usize];
-        let Some(call) = numbers::call_of(number) else { return };
-        if state.abi == Abi::Foreign || call == Call::Prctl && args[0] != numbers::PR_SET_MM {
-            return;
-        }
         if matches!(state.open, Openness::Inside(_)) {
             self.lost += 1;
         }
-        state.open = Openness::Inside(call);
-        self.has_huge_advice |= call == Call::Madvise && args[2] == libc::MADV_HUGEPAGE as u64;
+        state.open = Openness::Inside(enter.call);
+        self.has_huge_advice |= asks_for_huge_pages(&enter);
+        self.emit(thread, EventKind::CallEnter(enter), sink);
+    }
+
+    /// Returns the memory call that a thread enters, if it is one that is kept.
+    fn memory_call(&self, thread: ThreadIndex, number: i64, mut args: [u64; 6]) -> Option<CallEnter> {
+        let call = numbers::call_of(number)?;
+        let is_foreign = self.states[thread as usize].abi == Abi::Foreign;
+        if is_foreign || call == Call::Prctl && args[0] != numbers::PR_SET_MM {
+            return None;
+        }
         args[call.arity()..].fill(0);
-        self.emit(thread, EventKind::CallEnter(CallEnter { call, args }), sink);
+        Some(CallEnter { call, args })
     }
 
     /// An exit without an enter is one that a security filter refused before it began, or one that is not kept.
@@ -411,7 +502,7 @@ impl Story {
     /// Notes a fork until its flags are known (S3).
     fn forked(&mut self, fork: Forked, sink: Sink<'_>) {
         if self.scene.mode == Mode::Unprivileged {
-            return self.clone_task(fork, guessed_flags(&fork), sink);
+            return self.clone_guessed(fork, sink);
         }
         if let Some(unmatched) = self.forks.insert(fork.parent_tid, fork) {
             self.guess_clone(unmatched, sink);
@@ -422,8 +513,10 @@ impl Story {
         let parent_tid = self.states[parent as usize].tid;
         match self.forks.remove(&parent_tid) {
             Some(fork) => {
-                self.by_outer.insert(outer_tid, self.threads.len() as ThreadIndex);
-                self.clone_task(fork, flags, sink);
+                if let Some(child) = self.clone_task(fork, flags, sink) {
+                    self.by_outer.insert(outer_tid, child);
+                    self.release_early(fork.tid, sink);
+                }
             }
             // The fork itself came before the recording.
             None if self.is_joining() => {}
@@ -431,26 +524,48 @@ impl Story {
         }
     }
 
+    /// Returns whether the story began in the midst of running processes.
+    fn has_joined(&self) -> bool {
+        !self.snapshot.is_empty()
+    }
+
     /// Returns whether running processes have been joined a moment ago.
     fn is_joining(&self) -> bool {
         let since_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
-        !self.snapshot.is_empty() && since_ns < JOINING_NS
+        self.has_joined() && since_ns < JOINING_NS
     }
 
     /// Makes do without a clone's flags: the record that held them was lost.
     fn guess_clone(&mut self, fork: Forked, sink: Sink<'_>) {
         self.lost += 1;
-        self.clone_task(fork, guessed_flags(&fork), sink);
+        self.clone_guessed(fork, sink);
     }
 
-    fn clone_task(&mut self, fork: Forked, flags: u64, sink: Sink<'_>) {
-        let Some(&parent) = self.live.get(&fork.parent_tid) else { return };
-        let State { abi, space, owner, .. } = self.states[parent as usize];
-        let space = if flags & CloneTask::VM != 0 { space } else { self.copy_space(space) };
-        let child = self.add_thread(State { pid: fork.pid, tid: fork.tid, owner, abi, space, ..State::default() });
+    /// Begins a thread.
+    fn clone_task(&mut self, fork: Forked, flags: u64, sink: Sink<'_>) -> Option<ThreadIndex> {
+        let parent = *self.live.get(&fork.parent_tid)?;
+        let State { abi, space, owner, following, .. } = self.states[parent as usize];
+        let shares_memory = flags & CloneTask::VM != 0;
+        let space = if shares_memory { space } else { self.copy_space(space) };
+        let is_unknown = !shares_memory && self.has_joined() && self.time_ns <= self.copies_unknown_until_ns;
+        let following = if is_unknown { Following::Unknown } else { following };
+        let (pid, tid) = (fork.pid, fork.tid);
+        let child = self.add_thread(State { pid, tid, owner, abi, space, following, ..State::default() });
         self.threads[child as usize].name = self.threads[parent as usize].name.clone();
         self.emit(parent, EventKind::Clone(CloneTask { child, flags }), sink);
-        for record in self.early.remove(&fork.tid).unwrap_or_default() {
+        Some(child)
+    }
+
+    /// Begins a thread whose place among the outermost numbers is not known.
+    fn clone_guessed(&mut self, fork: Forked, sink: Sink<'_>) {
+        if self.clone_task(fork, guessed_flags(&fork), sink).is_some() {
+            self.release_early(fork.tid, sink);
+        }
+    }
+
+    /// Takes what a thread did before its making was told (S1).
+    fn release_early(&mut self, tid: u32, sink: Sink<'_>) {
+        for record in self.early.remove(&tid).unwrap_or_default() {
             self.dispatch(record, sink);
         }
     }
@@ -537,6 +652,10 @@ impl Record {
 /// Returns whether a call surely is one that is kept; of prctl only some are, and an exit does not tell.
 fn is_map_call(call: Call) -> bool {
     call != Call::Prctl
+}
+
+fn asks_for_huge_pages(enter: &CallEnter) -> bool {
+    enter.call == Call::Madvise && enter.args[2] == libc::MADV_HUGEPAGE as u64
 }
 
 /// Guesses clone's flags: within a process it made a thread, otherwise a process with a copy of the memory.

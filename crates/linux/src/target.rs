@@ -15,6 +15,7 @@ use std::path::Path;
 use faultless_trace::Limits;
 
 use crate::host;
+use crate::numbers;
 
 /// Whether the processes that descend from those named are joined too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,6 +194,17 @@ impl Unjoinable {
             ErrorKind::PermissionDenied => Self::Forbidden { owner: owner_of(pid), error },
             _ => Self::Failed { what, error },
         }
+    }
+}
+
+/// Returns whether a thread was just seen outside of memory calls: asleep in another call, or ended.
+pub(crate) fn is_outside_calls(pid: u32, tid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+        Ok(text) => {
+            let number = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok());
+            number.is_some_and(|number| numbers::call_of(number).is_none() && !numbers::makes_task(number))
+        }
+        Err(error) => error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH),
     }
 }
 

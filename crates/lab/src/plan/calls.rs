@@ -9,7 +9,7 @@ use faultless_trace::{Call, CallEnter, EventKind, Mapped};
 
 use super::build::Builder;
 use super::decode::{Decoded, Recorded, flags};
-use super::deeds::{Deed, Mapping, Place, Verdict};
+use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::lives::Turn;
@@ -20,10 +20,19 @@ use super::{Action, CallPlan, ObjectPlan};
 impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
-        let (deed, verdict) = self.decode_call(place, enter);
+        let (deed, mut verdict) = self.decode_call(place, enter);
         let result = self.windows.calls[&place].result.unwrap_or(-1);
+        if self.is_cut_off(place) {
+            verdict = Verdict::Imposed(Reason::InFlight);
+        }
         self.count_verdict(verdict);
         self.perform(place, CallPlan { call: Some(enter.call), deed, verdict }, result);
+    }
+
+    /// Returns whether the recording ended while a thread was inside the call.
+    fn is_cut_off(&self, place: EventIndex) -> bool {
+        let thread = self.trace.events[place as usize].thread;
+        self.windows.calls[&place].exit.is_none() && self.lives.endings.iter().any(|&(ending, _)| ending == thread)
     }
 
     /// Decides what a replay does for a call, the space being as it was before.

@@ -143,7 +143,7 @@ pub enum Reason {
     Device,
     /// A signal: the thread was killed inside the call.
     Signal,
-    /// Arguments that nobody saw: the call had been entered when the recording joined its process.
+    /// What nobody saw: the call had been entered when the recording joined its process, or had not ended when the recording did.
     InFlight,
 }
 

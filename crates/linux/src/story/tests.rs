@@ -264,35 +264,96 @@ fn lost_and_unreadable_records_are_counted() {
     assert_eq!(told.cast.lost, 6);
 }
 
-#[test]
-fn a_thread_made_while_its_maker_is_joined_is_followed_once_and_nothing_counts_as_lost() {
+/// When all events of the joined thread were open, and when its story begins.
+const COMPLETE_NS: u64 = 9_000;
+const BEGAN_NS: u64 = 10_000;
+
+/// Tells the story of one joined thread, to which event 1 belongs; event 2 was opened for one that ended before it could be listed.
+fn tell_joined(records: Vec<Record>) -> Told {
     use crate::company::Company;
     use crate::joining::{Joined, Member};
     use crate::snapshot::Seen;
 
-    const BEGAN_NS: u64 = 10_000;
     let member = Member { pid: ROOT, tid: ROOT, name: "old".into() };
-    // Event 1 was opened for the first thread, event 2 for one that ended before it could be listed.
     let owners = [(1, ROOT), (2, 77)].into_iter().collect();
-    let joined = Joined { began_ns: BEGAN_NS, members: vec![member], owners };
+    let joined = Joined { complete_ns: COMPLETE_NS, began_ns: BEGAN_NS, members: vec![member], owners };
     let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }] };
     let scene = Scene { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
-    let of = |event: u64, record: Record| Record { event, ..record };
-    let records = vec![
+    let (mut story, mut events) = (Story::joining(scene, &company), Vec::new());
+    records.into_iter().for_each(|record| story.take(record, &mut |event| events.push(event)));
+    Told { cast: story.finish(&mut |event| events.push(event)), events }
+}
+
+fn of(event: u64, record: Record) -> Record {
+    Record { event, ..record }
+}
+
+/// Returns whose faults a story has.
+fn faulters(told: &Told) -> Vec<u32> {
+    let faulted = told.events.iter().filter(|event| is_fault(&event.kind));
+    faulted.map(|event| told.cast.threads[event.thread as usize].tid).collect()
+}
+
+#[test]
+fn a_thread_made_once_all_events_were_open_is_followed_once_and_nothing_counts_as_lost() {
+    let told = tell_joined(vec![
         of(1, fault(ROOT, BEGAN_NS - 500)),
         of(1, fork(ROOT, ROOT, 77, BEGAN_NS - 400)),
+        of(1, new_task(ROOT, 77, BEGAN_NS - 390)),
         of(2, fault(77, BEGAN_NS + 10)),
         of(1, fault(77, BEGAN_NS + 10)),
         of(1, fork(ROOT, ROOT, 78, BEGAN_NS + 100)),
         of(1, new_task(ROOT, 78, BEGAN_NS + 110)),
         of(1, fault(78, BEGAN_NS + 200)),
         of(1, fault(ROOT, BEGAN_NS + 5_000_000)),
-    ];
-    let (mut story, mut events) = (Story::joining(scene, &company), Vec::new());
-    records.into_iter().for_each(|record| story.take(record, &mut |event| events.push(event)));
-    let told = Told { cast: story.finish(&mut |event| events.push(event)), events };
-    let faulted = told.events.iter().filter(|event| matches!(event.kind, EventKind::Fault(_)));
-    let threads: Vec<u32> = faulted.map(|event| told.cast.threads[event.thread as usize].tid).collect();
-    assert_eq!(threads, [77, 78, ROOT], "one fault came before, and one was told of twice");
+    ]);
+    assert_eq!(faulters(&told), [77, 78, ROOT], "one fault came before, and one was told of twice");
     assert_eq!(told.cast.lost, 0);
+}
+
+#[test]
+fn a_thread_made_before_all_events_were_open_is_no_part_of_the_story() {
+    let enter = Sample::Enter { number: libc::SYS_brk, args: [0; 6] };
+    let told = tell_joined(vec![
+        of(1, fork(ROOT, ROOT, 77, COMPLETE_NS - 400)),
+        of(1, sample(77, COMPLETE_NS - 300, enter)),
+        of(1, sample(77, COMPLETE_NS - 200, enter)),
+        of(1, fault(77, BEGAN_NS + 10)),
+        of(1, record(77, BEGAN_NS + 20, Body::Exited { tid: 77 })),
+        of(1, fault(ROOT, BEGAN_NS + 5_000_000)),
+    ]);
+    assert_eq!((faulters(&told), told.cast.lost, told.cast.threads.len()), (vec![ROOT], 0, 1));
+}
+
+#[test]
+fn a_copy_of_memory_that_was_not_read_yet_is_not_followed_but_a_later_one_is() {
+    let flags = |time_ns, pid: u32| of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }));
+    let late_ns = BEGAN_NS + LATE_COPY_NS;
+    let told = tell_joined(vec![
+        of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
+        flags(BEGAN_NS + 110, 80),
+        of(1, fault(80, BEGAN_NS + 200)),
+        of(1, fork(ROOT, 81, 81, late_ns + 100)),
+        flags(late_ns + 110, 81),
+        of(1, fault(81, late_ns + 200)),
+    ]);
+    assert_eq!((faulters(&told), told.cast.lost), (vec![81], 0));
+}
+
+#[test]
+fn a_story_begins_with_the_calls_that_its_threads_are_inside_of() {
+    let enter = |time_ns, number| of(1, sample(ROOT, time_ns, Sample::Enter { number, args: [7, 8, 9, 0, 0, 0] }));
+    let exit = |time_ns, number| of(1, sample(ROOT, time_ns, Sample::Exit { number, result: 0 }));
+    let told = tell_joined(vec![
+        enter(COMPLETE_NS + 100, libc::SYS_mprotect),
+        exit(COMPLETE_NS + 200, libc::SYS_mprotect),
+        enter(COMPLETE_NS + 300, libc::SYS_munmap),
+        exit(BEGAN_NS + 100, libc::SYS_munmap),
+    ]);
+    let entered = CallEnter { call: Call::Munmap, args: [7, 8, 0, 0, 0, 0] };
+    let left = CallExit { call: Call::Munmap, result: 0 };
+    assert_eq!(told.kinds(), [(0, EventKind::CallEnter(entered)), (0, EventKind::CallExit(left))]);
+    assert_eq!((told.events[0].time_ns, told.cast.lost), (0, 0));
+    let told = tell_joined(vec![enter(COMPLETE_NS - 300, libc::SYS_munmap), exit(BEGAN_NS + 100, libc::SYS_munmap)]);
+    assert_eq!(told.kinds(), [(0, EventKind::CallExit(left))], "its exit might not have been seen");
 }

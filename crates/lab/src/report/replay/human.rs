@@ -16,7 +16,7 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
     columns::write(&rows(report), out)?;
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
-    writeln!(out, "{}", verdict::sentence(report))?;
+    writeln!(out, "{}", verdict::text(report))?;
     report.machine.write_parameters(out)
 }
 

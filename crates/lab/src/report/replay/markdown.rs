@@ -21,5 +21,5 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
         head(&headings.iter().map(String::as_str).collect::<Vec<_>>(), out)?;
         rest.iter().try_for_each(|cells| row(cells, out))?;
     }
-    writeln!(out, "\n{}", verdict::sentence(report))
+    writeln!(out, "\n{}", verdict::text(report))
 }
