@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use faultless_lab::experiment::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
 use faultless_lab::host;
-use faultless_lab::measure::{self, Arm, HOST_DESIGN, Mode, Outcome, Pinning, Setup};
+use faultless_lab::measure::{self, Arm, HOST_DESIGN, Length, Mode, Outcome, Pinning, Setup};
 use faultless_lab::report::MachineInfo;
 use faultless_lab::report::bench::{self, BenchReport};
 use faultless_lab::simulated::MachineChoice;
@@ -32,6 +32,7 @@ use crate::{duration, size};
   faultless bench 'ebizzy -mTt 16' 'corten-pf --high' --processes
   faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
   faultless bench page_fault1 malloc1 --machine skylake-192 --cpus 1,2,4,8,16,32,64,96,192 --design mmap-sem,vma-lock
+  faultless bench page_fault1 --processes --machine epyc-384 --cpus 8,96,384 --ceiling
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
 own kernel: the same program in processes made for it, by real system calls. `faultless workloads` says what each \
@@ -74,9 +75,21 @@ pub struct BenchArgs {
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
     runs: u32,
 
-    /// How long a run works: 200ms unless said, on a simulated machine 4ms of its own time. Example: -d 2s
+    /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its time, until
+    /// the rates of the two other thirds agree within 3 %; with this it works so long from its start, and is not asked whether it
+    /// has converged. Example: -d 2s
     #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<u64>,
+
+    /// On a simulated machine, the longest that a run goes on until its rates agree, in the machine's own time: 45ms unless said. A
+    /// figure that this ended is marked `not converged`, and no verdict is built on it. Example: --at-most 100ms
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "duration")]
+    at_most: Option<u64>,
+
+    /// On a simulated machine, say beside the curve what is linear: one CPU's rate times cores, times 2 / sibling_slowdown where
+    /// both threads of a core run, or what the memory bus lets through of zeroed pages, whichever is less. Measures one CPU, too.
+    #[arg(long)]
+    ceiling: bool,
 
     /// Give each worker an address space of its own, instead of making all of them threads of one.
     #[arg(long)]
@@ -213,6 +226,12 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         [] => machine.default_cpus(),
         cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
     };
+    let alone = (args.ceiling && !cpus.contains(&1)).then_some(1);
+    let cpus: Vec<usize> = alone.into_iter().chain(cpus).collect();
+    if !is_simulated && (args.ceiling || args.at_most.is_some()) {
+        let flag = if args.ceiling { "--ceiling" } else { "--at-most" };
+        return Err(Failure::usage(format_args!("{flag} is for simulated machines: name one with --machine")));
+    }
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
     let specs = if is_simulated { specs.into_iter().map(measure::shrunk).collect() } else { specs };
     Ok(Setup {
@@ -225,7 +244,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         mode: if args.processes { Mode::Processes } else { Mode::Threads },
         runs: args.runs as usize,
         warm_ups: if is_simulated { 0 } else { args.warm_up as usize },
-        duration_ns: args.duration.unwrap_or(if is_simulated { measure::SIMULATED_NS } else { NATIVE_NS }),
+        length: length(args, is_simulated),
         seed: args.seed,
         pinning: match args.pin {
             Pin::Auto => Pinning::IfEnough,
@@ -233,7 +252,17 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
             Pin::Never => Pinning::Never,
         },
         memory_bytes: args.memory,
+        has_ceiling: args.ceiling,
     })
+}
+
+/// Returns how long a run is: as long as was asked for.
+fn length(args: &BenchArgs, is_simulated: bool) -> Length {
+    match args.duration {
+        Some(ns) => Length::Fixed(ns),
+        None if is_simulated => Length::Settled { at_most_ns: args.at_most.unwrap_or(measure::SETTLED_AT_MOST_NS) },
+        None => Length::Fixed(NATIVE_NS),
+    }
 }
 
 /// Returns the names of all designs.

@@ -146,6 +146,11 @@ fn warn(comparison: &Comparison, color: Color) {
             say(color, Tone::Warning, &what);
         }
     }
+    let moving = comparison.nr_not_converged();
+    if moving > 0 {
+        let what = format!("{moving} figures are of runs that had not converged: no difference is shown");
+        say(color, Tone::Warning, &what);
+    }
     let few = comparison.nr_too_few();
     if few > 0 {
         let what = format!(

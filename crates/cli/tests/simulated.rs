@@ -126,7 +126,7 @@ fn a_machine_of_192_cpus_takes_little_memory_beyond_the_frames() {
     let words =
         ["bench", "page_fault1", "--machine", "skylake-192", "--cpus", "192", "--design", "vma-lock", "-r", "1"];
     let mut command = faultless(&words);
-    command.args(["--jobs", "1", "--format", "json"]).stdout(Stdio::piped());
+    command.args(["-d", "4ms", "--jobs", "1", "--format", "json"]).stdout(Stdio::piped());
     let child = command.spawn().expect("the command runs");
     let (text, peak_kib) = wait(child);
     let result: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -149,6 +149,45 @@ fn wait(mut child: Child) -> (String, f64) {
     assert_eq!((waited, status), (child.id() as i32, 0));
     // SAFETY: zeroed, and filled by the kernel.
     (text, unsafe { usage.assume_init() }.ru_maxrss as f64)
+}
+
+/// Returns the throughput's results of a `bench` of mmap1 on one and two CPUs.
+fn throughputs(more: &[&str]) -> (Vec<serde_json::Value>, serde_json::Value) {
+    let words = ["bench", "mmap1", "--machine", "epyc-384", "--design", "mmap-sem", "-r", "1", "--format", "json"];
+    let mut set = json(&output(faultless(&[&words, more].concat())));
+    let checks = set["checks"].take();
+    let mut results = set["results"].as_array().expect("results").clone();
+    results.retain(|result| result["metric"] == "ops_per_s");
+    (results, checks)
+}
+
+#[test]
+fn a_run_goes_on_until_its_halves_agree_and_says_so_if_they_do_not() {
+    let (settled, checks) = throughputs(&["--cpus", "1"]);
+    assert_eq!((&settled[0]["converged"], &checks["not_converged_runs"]), (&[true][..].into(), &0.into()));
+    assert!(settled[0]["window_ns"][0].as_u64() >= Some(4_000_000), "{}", settled[0]);
+    // Two threads of one space that begin together: 1.5 us in a half are too few operations to agree.
+    let (moving, checks) = throughputs(&["--cpus", "2", "--at-most", "4500ns"]);
+    assert_eq!((&moving[0]["converged"], &checks["not_converged_runs"]), (&[false][..].into(), &1.into()));
+    let words = ["bench", "mmap1", "--machine", "epyc-384", "--design", "mmap-sem", "-r", "1", "--cpus", "2"];
+    let human = stdout(&output(faultless(&[&words[..], &["--at-most", "4500ns"]].concat())));
+    assert!(human.contains("] not converged\n") && human.contains("judge nothing by them"), "{human}");
+    let (asked, _) = throughputs(&["--cpus", "2", "-d", "50us"]);
+    assert_eq!(asked[0]["converged"], serde_json::Value::Null, "a window that was asked for is not judged");
+}
+
+#[test]
+fn the_ceiling_is_one_cpus_rate_on_all_cores() {
+    let (results, _) = throughputs(&["--cpus", "4", "-d", "300us", "--processes", "--ceiling"]);
+    let rate = |place: usize| results[place]["samples"][0].as_f64().expect("a rate");
+    let linear = results[1]["linear"]["ops_per_s"].as_f64().expect("a ceiling");
+    assert_eq!((&results[0]["cpus"], &results[1]["cpus"]), (&1.into(), &4.into()));
+    assert!((linear / rate(0) - 4.0).abs() < 1e-9, "{linear} {}", rate(0));
+    let reached = results[1]["linear"]["reached"].as_f64().expect("a share");
+    assert!((reached - rate(1) / linear).abs() < 1e-9 && reached > 0.5, "{reached}");
+    let native = output(faultless(&["bench", "mmap1", "--ceiling", "--cpus", "1"]));
+    assert_eq!(native.status.code(), Some(2));
+    assert!(stderr(&native).contains("--ceiling is for simulated machines"), "{}", stderr(&native));
 }
 
 #[test]

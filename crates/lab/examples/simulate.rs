@@ -1,7 +1,7 @@
 //! How fast a simulation is: `simulate MACHINE|FILE CPUS DESIGN WORKLOAD [DURATION_US] [SEED]`.
 
 use faultless_lab::experiment::DEFAULT_SEMAPHORE;
-use faultless_lab::measure::{Job, Mode, once_simulated, shrunk};
+use faultless_lab::measure::{Job, Length, Mode, once_simulated, shrunk};
 use faultless_lab::simulated;
 use faultless_lab::workloads;
 use faultless_sim::LineAllocator;
@@ -22,7 +22,7 @@ fn main() {
         semaphore: DEFAULT_SEMAPHORE.to_owned(),
         cpus: number(1, "192") as usize,
         mode: Mode::Threads,
-        duration_ns: number(4, "1000") * 1000,
+        length: Length::Fixed(number(4, "1000") * 1000),
         memory_bytes: None,
     };
     let began = Instant::now();

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless_lab::measure::{HOST_DESIGN, Job, Mode, Pinning, Run, once_on_host};
+use faultless_lab::measure::{HOST_DESIGN, Job, Length, Mode, Pinning, Run, once_on_host};
 use faultless_lab::stats::{Interval, LEAST_PAIRS, Verdict, median_ratio, within};
 use faultless_lab::workloads::Spec;
 
@@ -44,7 +44,7 @@ fn ours(name: &str, ms: u64) -> Run {
         semaphore: String::new(),
         cpus: 1,
         mode: Mode::Threads,
-        duration_ns: ms * 1_000_000,
+        length: Length::Fixed(ms * 1_000_000),
         memory_bytes: None,
     };
     once_on_host(&job, Pinning::Always).expect("the host runs it")

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::fit::{distance_ns, is_same_distance, with_transfers};
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{HostSite, Job, MeasureError, Mode, Pinning, has_interrupt, once, once_simulated, shrunk};
+use crate::measure::{HostSite, Job, Length, MeasureError, Mode, Pinning, has_interrupt, once, once_simulated, shrunk};
 use crate::report::columns;
 use crate::simulated::{HERE, Spec};
 use crate::stats::median;
@@ -258,7 +258,7 @@ fn job(setup: &Setup, workload: &Workload, design: &str, cpus: usize) -> Job {
         semaphore: DEFAULT_SEMAPHORE.to_owned(),
         cpus,
         mode: Mode::Threads,
-        duration_ns: setup.duration_ns,
+        length: Length::Fixed(setup.duration_ns),
         memory_bytes: None,
     }
 }

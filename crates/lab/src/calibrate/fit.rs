@@ -9,7 +9,7 @@ use faultless_workloads::Spec as Workload;
 
 use super::probes::{Bench, Copying};
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{HostSite, Job, MeasureError, Mode, NoSite, Pinning, once, once_simulated, shrunk};
+use crate::measure::{HostSite, Job, Length, MeasureError, Mode, NoSite, Pinning, once, once_simulated, shrunk};
 use crate::simulated::HERE;
 use crate::stats::median;
 
@@ -285,7 +285,7 @@ fn job(name: &str) -> Job {
         semaphore: DEFAULT_SEMAPHORE.into(),
         cpus: 1,
         mode: Mode::Threads,
-        duration_ns: NATIVE_NS,
+        length: Length::Fixed(NATIVE_NS),
         memory_bytes: None,
     }
 }
@@ -299,7 +299,7 @@ fn native_ns(job: &Job) -> Result<f64, CalibrateError> {
 }
 
 fn simulated_ns(spec: &Spec, job: &Job) -> Result<f64, CalibrateError> {
-    let job = Job { duration_ns: FITTED_NS, ..job.clone() };
+    let job = Job { length: Length::Fixed(FITTED_NS), ..job.clone() };
     let (run, _) = once_simulated(spec, &job, 1, &|| false).map_err(CalibrateError::Measure)?;
     Ok(1e9 / run.ops_per_s)
 }

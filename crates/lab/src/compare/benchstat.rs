@@ -7,8 +7,8 @@
 use std::io::{self, Write};
 
 use super::{Change, Comparison, Figures, Finding, Row};
-use crate::report::Unit;
 use crate::report::columns::{left, right, width};
+use crate::report::{NOT_CONVERGED, Unit};
 use crate::stats::{median, median_interval};
 
 /// A line of a table: a name and a cell for each set.
@@ -85,6 +85,7 @@ fn versus(base: &Figures, change: &Change) -> String {
         Finding::Differs => format!("{:+.2}% (p={:.3} {n})", shift(base, change) * 100.0, change.p),
         Finding::Chance => format!("~ (p={:.3} {n})", change.p),
         Finding::TooFew => format!("~ (p={:.3} {n}) ¹", change.p),
+        Finding::NotConverged => format!("~ ({NOT_CONVERGED})"),
     }
 }
 
@@ -100,8 +101,7 @@ fn geomeans(comparison: &Comparison, rows: &[(String, &Row)]) -> Vec<[String; 3]
         0 => median(&row.base.samples),
         _ => row.heads[place - 1].as_ref().and_then(|change| median(&change.figures.samples)),
     };
-    let whole: Vec<&Row> =
-        rows.iter().map(|(_, row)| *row).filter(|row| row.heads.iter().all(Option::is_some)).collect();
+    let whole: Vec<&Row> = rows.iter().map(|(_, row)| *row).filter(|row| row.heads.iter().all(is_judged)).collect();
     let mean = |place: usize| geomean(&whole.iter().filter_map(|row| column(row, place)).collect::<Vec<f64>>());
     let base = mean(0);
     let unit = rows.first().map_or("", |(_, row)| &row.unit);
@@ -113,6 +113,11 @@ fn geomeans(comparison: &Comparison, rows: &[(String, &Row)]) -> Vec<[String; 3]
         _ => ["-".into(), String::new(), String::new()],
     };
     (0..comparison.sources.len()).map(cell).collect()
+}
+
+/// Says whether a set has the figure, and it was not measured before rates had settled.
+fn is_judged(change: &Option<Change>) -> bool {
+    change.as_ref().is_some_and(|change| change.finding != Finding::NotConverged)
 }
 
 /// Returns the geometric mean; nothing if a value is not positive.

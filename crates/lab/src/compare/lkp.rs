@@ -91,6 +91,7 @@ pub(super) fn percentage(change: &Change) -> String {
     match change.finding {
         Finding::Differs => format!("{:+.1}%", change.share * 100.0),
         Finding::Chance | Finding::TooFew => "~".into(),
+        Finding::NotConverged => "unsettled".into(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! * I1 a difference is claimed only with five samples a side and a probability below 5 % that it is chance
-//!   (Mann-Whitney U, two-sided); nothing else is printed as a change
+//!   (Mann-Whitney U, two-sided), and none between runs of which one had not settled; nothing else is printed as a change
 //! * I2 what is in one set alone is named, not dropped
 //!
 //! # What is compared with what
@@ -88,6 +88,8 @@ pub struct Figures {
     pub samples: Vec<f64>,
     /// Their mean, deviation and number.
     pub summary: Summary,
+    /// Whether the rates of all runs had settled, where they were to.
+    pub has_converged: bool,
 }
 
 /// Figures of a set against those of the base.
@@ -112,6 +114,8 @@ pub enum Finding {
     Chance,
     /// There are fewer than [`LEAST_SAMPLES`] samples on a side.
     TooFew,
+    /// A run's rates had not settled when its time was over.
+    NotConverged,
 }
 
 impl Finding {
@@ -121,6 +125,7 @@ impl Finding {
             Finding::Differs => "differs",
             Finding::Chance => "chance",
             Finding::TooFew => "too-few-samples",
+            Finding::NotConverged => "not-converged",
         }
     }
 }
@@ -179,9 +184,9 @@ pub fn compare(sources: Vec<Source>) -> Result<Comparison, CompareError> {
 }
 
 impl Figures {
-    fn new(samples: Vec<f64>) -> Option<Self> {
+    fn new(samples: Vec<f64>, has_converged: bool) -> Option<Self> {
         let summary = summarize(&samples)?;
-        Some(Self { samples, summary })
+        Some(Self { samples, summary, has_converged })
     }
 
     /// Returns the standard deviation as a share of the mean; nothing for one sample.
@@ -197,6 +202,7 @@ impl Change {
         let share = if before == after { 0.0 } else { (after - before) / before.abs() };
         let p = p_value(&base.samples, &figures.samples);
         let finding = match () {
+            () if !(base.has_converged && figures.has_converged) => Finding::NotConverged,
             () if base.summary.n.min(figures.summary.n) < LEAST_SAMPLES => Finding::TooFew,
             () if p < CHANCE => Finding::Differs,
             () => Finding::Chance,
@@ -254,6 +260,11 @@ impl Comparison {
     pub fn regressions(&self, limit: f64) -> Vec<Notable<'_>> {
         let is_worse = |one: &Notable<'_>| one.change.regression(one.row.direction).is_some_and(|worse| worse >= limit);
         self.changes().filter(is_worse).collect()
+    }
+
+    /// Returns how many figures are of runs that had not settled.
+    pub fn nr_not_converged(&self) -> usize {
+        self.changes().filter(|one| one.change.finding == Finding::NotConverged).count()
     }
 
     /// Returns how many figures have too few samples to tell anything.

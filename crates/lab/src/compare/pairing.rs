@@ -129,7 +129,11 @@ fn figured(result: &Measured) -> Option<Figured> {
         (other, _) => (other, 1.0),
     };
     let samples = result.samples.iter().map(|sample| sample / divisor).collect();
-    Some(Figured { metric: metric.into(), unit: result.unit.clone(), figures: Figures::new(samples)? })
+    Some(Figured {
+        metric: metric.into(),
+        unit: result.unit.clone(),
+        figures: Figures::new(samples, result.has_converged())?,
+    })
 }
 
 fn find<'a>(table: &'a Table, key: &Key, wanted: &Figured) -> Option<&'a Figures> {

@@ -97,6 +97,20 @@ fn a_change_is_claimed_only_where_there_is_one() {
 }
 
 #[test]
+fn nothing_is_claimed_of_runs_that_had_not_settled() {
+    let of = |converged: [bool; 2]| {
+        let mut head = measured("brk1", "spf-v11", "ops_per_s", "ops/s", &around(100.0));
+        head.more.insert("converged".into(), converged.to_vec().into());
+        let base = vec![measured("brk1", "spf-v11", "ops_per_s", "ops/s", &around(200.0))];
+        let comparison = compare(vec![source("a", base), source("b", vec![head])]).expect("comparable");
+        let change = comparison.groups[0].rows[0].heads[0].clone().expect("both have it");
+        (change.finding, comparison.regressions(0.0).len(), comparison.nr_not_converged())
+    };
+    assert_eq!(of([true, true]), (Finding::Differs, 1, 0));
+    assert_eq!(of([true, false]), (Finding::NotConverged, 0, 1));
+}
+
+#[test]
 fn regressions_follow_the_metrics_direction_and_the_limit() {
     let comparison = published();
     let worse =

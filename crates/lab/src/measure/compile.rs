@@ -69,7 +69,7 @@ fn repeat(
     pass: &dyn Fn() -> Result<PassResult, replay::ReplayError>,
 ) -> Result<Run, MeasureError> {
     let mut sum = Sum::default();
-    while sum.elapsed_ns < job.duration_ns {
+    while sum.elapsed_ns < job.length.least_ns() {
         sum.add(pass().map_err(|error| MeasureError::Message(error.to_string()))?)?;
         if has_stopped() {
             break;
@@ -123,6 +123,8 @@ impl Sum {
             lock_wait_ns: (!is_host).then_some(self.lock_wait_ns),
             peak_rss_bytes: (!is_host).then_some(self.peak_rss_bytes),
             run_delay_ns: None,
+            settled: None,
+            pages_moved: None,
         }
     }
 }
@@ -130,7 +132,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Mode;
+    use crate::measure::{Length, Mode};
     use faultless_platform::native::{Machine, Native};
     use faultless_workloads::Spec;
 
@@ -141,7 +143,7 @@ mod tests {
             semaphore: "rwsem-v8".into(),
             cpus,
             mode: Mode::Threads,
-            duration_ns: 1,
+            length: Length::Fixed(1),
             memory_bytes: None,
         }
     }

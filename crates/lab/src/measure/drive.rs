@@ -9,6 +9,7 @@
 use faultless_platform::Processor;
 use faultless_workloads::{Refused, Step, Worker};
 
+use super::course::{Course, Place, Stretch};
 use crate::stats::Histogram;
 
 /// How long a worker keeps its CPU while others wait for one: what Linux's scheduler gives by default.
@@ -17,10 +18,32 @@ const SLICE_NS: u64 = 3_000_000;
 /// When to begin, when to end, and how often to look at the clock.
 pub(super) struct Window<'a> {
     pub(super) start_ns: u64,
-    pub(super) deadline_ns: u64,
+    pub(super) end: End<'a>,
     pub(super) steps_per_timing: u32,
     /// Says whether to end early.
     pub(super) has_stopped: &'a dyn Fn() -> bool,
+}
+
+/// When a window ends.
+#[derive(Clone, Copy)]
+pub(super) enum End<'a> {
+    /// Then.
+    At(u64),
+    /// When the rates of all workers have settled.
+    Settled(&'a Course),
+}
+
+impl End<'_> {
+    /// Notes what was done, and returns whether the window is over.
+    fn is_over(self, place: &mut Place, stretch: Stretch) -> bool {
+        match self {
+            Self::At(deadline_ns) => stretch.to_ns >= deadline_ns,
+            Self::Settled(course) => {
+                course.note(place, stretch);
+                course.is_over()
+            }
+        }
+    }
 }
 
 /// What one worker did.
@@ -72,6 +95,7 @@ impl Tally {
     fn work<P: Processor>(&mut self, worker: &mut dyn Worker, window: &Window<'_>) -> Result<u64, Refused> {
         let mut slice_ends_ns = self.began_ns + SLICE_NS;
         let mut last = (self.began_ns, self.ops, self.aside_ns);
+        let mut place = Place::default();
         loop {
             let mut left = window.steps_per_timing - 1;
             while left > 0 {
@@ -85,8 +109,8 @@ impl Tally {
             let aside_ns = step.aside_ns;
             let now_ns = P::now();
             self.latency.note((now_ns - before_ns).saturating_sub(aside_ns));
-            if now_ns >= window.deadline_ns || (window.has_stopped)() {
-                self.close(last, now_ns, window.deadline_ns);
+            if window.end.is_over(&mut place, self.since(last, now_ns)) || (window.has_stopped)() {
+                self.close(last, now_ns, window.end);
                 return Ok(now_ns);
             }
             last = (now_ns, self.ops, self.aside_ns);
@@ -96,8 +120,21 @@ impl Tally {
         }
     }
 
-    /// Notes what lay in the window, of which `last` is the last look at the clock.
-    fn close(&mut self, last: (u64, u64, u64), now_ns: u64, deadline_ns: u64) {
+    /// Returns what was done since the `last` look at the clock.
+    fn since(&self, (from_ns, ops, aside_ns): (u64, u64, u64), to_ns: u64) -> Stretch {
+        Stretch { from_ns, to_ns, ops: self.ops - ops, aside_ns: self.aside_ns - aside_ns }
+    }
+
+    /// Notes what lay in the window, of which `last` is the last look at the clock. Of a window that ends when rates have settled,
+    /// the course knows it.
+    fn close(&mut self, last: (u64, u64, u64), now_ns: u64, end: End<'_>) {
+        let deadline_ns = match end {
+            End::At(deadline_ns) => deadline_ns,
+            End::Settled(course) => {
+                self.was_cut = !course.is_over();
+                return;
+            }
+        };
         let (last_ns, ops, aside_ns) = last;
         let behind_last_ns = (now_ns - last_ns).max(1) as f64;
         let share = (deadline_ns.saturating_sub(last_ns) as f64 / behind_last_ns).min(1.0);
@@ -131,7 +168,7 @@ mod tests {
     fn of_the_steps_at_work_when_the_window_ends_the_part_counts_that_lay_in_it() {
         let in_window = |last: (u64, u64, u64), now_ns: u64| {
             let mut tally = Tally { ops: 100, aside_ns: 40, ..Tally::default() };
-            tally.close(last, now_ns, 1000);
+            tally.close(last, now_ns, End::At(1000));
             (tally.ops_in_window, tally.aside_in_window_ns, tally.was_cut)
         };
         assert_eq!(in_window((900, 80, 40), 1000), (100.0, 40.0, false));

@@ -14,7 +14,7 @@ use faultless_workloads::{PAGE, Program, Refused, Seat, Worker};
 use serde_json::{Value, json};
 
 use super::compile;
-use super::drive::{Tally, Window, drive};
+use super::drive::{End, Tally, Window, drive};
 use super::host_space::HostSpace;
 use super::site::{HostSite, Pinning, Site};
 use super::vm::sum_up;
@@ -120,7 +120,7 @@ impl Process<'_> {
         Native::spin_until_deadline(start_ns, || false);
         let window = Window {
             start_ns: 0,
-            deadline_ns: start_ns + self.job.duration_ns,
+            end: End::At(start_ns + self.job.length.least_ns()),
             steps_per_timing: self.job.spec.workload.steps_per_timing,
             has_stopped: &|| self.together.has_stopped(),
         };

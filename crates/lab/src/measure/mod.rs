@@ -4,15 +4,18 @@
 //! * I1 the workers work from an instant at which all are ready, for as long as asked for, up to the end of the step in which
 //!   that time is over; a rate is what all of them did in that time, of the last steps the part, so that it is never more than
 //!   was done, also where workers wait for a CPU
-//! * I2 what a run needs before and after its window is not counted: neither operations nor counters nor time
+//! * I2 what a run needs before and after its window is not counted: neither operations nor counters nor time; of a run that goes on
+//!   until its rates have settled, the rate is that of the settled part, the counters are of its warm-up too
 //! * I3 a run that fails says why and under which circumstances, and leaves nothing behind
 //! * I4 what disturbed a run, waiting for a CPU above all, is told with its result
 //!
 //! # Rooms
-//! `drive` is the loop; `vm` and `host` are the two grounds it runs on, `site` the machine's threads; `session` runs many
+//! `drive` is the loop, `course` says when rates have settled; `vm` and `host` are the two grounds it runs on, `site` the machine's threads; `session` runs many
 //! in turn.
 
+mod ceiling;
 mod compile;
+mod course;
 mod designs;
 mod drive;
 mod host;
@@ -36,16 +39,40 @@ use faultless_workloads::{Refused, Spec};
 use crate::stats::Histogram;
 
 pub use crate::report::Mode;
+pub use ceiling::{Ceiling, SetBy, ceiling};
+pub use course::{AGREEMENT, Settled};
 pub use designs::{DesignLine, design_lines};
 pub use faultless_linux::space::{has_interrupt, on_interrupt};
 pub use host::once as once_on_host;
 pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, check_designs, run};
-pub use simulated::{SIMULATED_NS, once_simulated, shrunk};
+pub use simulated::{SETTLED_AT_MOST_NS, SIMULATED_NS, once_simulated, shrunk};
 pub use site::{HostSite, NoSite, Pinning, Site};
 pub use vm::once;
 
 /// The design that is the host's kernel.
 pub const HOST_DESIGN: &str = "linux";
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many ns, from the start on.
+    Fixed(u64),
+    /// Until its rates have settled, at most so many ns. Of a whole program, which has no rate before it has ended, the usual time.
+    Settled {
+        /// The limit.
+        at_most_ns: u64,
+    },
+}
+
+impl Length {
+    /// Returns how long something runs that can't settle.
+    pub(crate) fn least_ns(self) -> u64 {
+        match self {
+            Self::Fixed(ns) => ns,
+            Self::Settled { at_most_ns } => at_most_ns.min(SIMULATED_NS),
+        }
+    }
+}
 
 /// One run to make.
 #[derive(Clone, Debug)]
@@ -61,7 +88,7 @@ pub struct Job {
     /// Whether workers share an address space.
     pub mode: Mode,
     /// How long the workers work.
-    pub duration_ns: u64,
+    pub length: Length,
     /// Physical memory; as much as the workload needs unless said.
     pub memory_bytes: Option<usize>,
 }
@@ -104,12 +131,21 @@ pub struct Run {
     pub peak_rss_bytes: Option<u64>,
     /// What workers waited for a CPU; unknown where nobody tells.
     pub run_delay_ns: Option<u64>,
+    /// What came of it, if it was to go on until its rates have settled; then operations, latencies and counters are of its warm-up too.
+    pub settled: Option<Settled>,
+    /// Pages that went through the memory buses, its preparations' too; unknown but on a simulated machine.
+    pub pages_moved: Option<u64>,
 }
 
 /// Of the workers' time, what waiting for a CPU may take before a run counts as disturbed.
 const DISTURBED_SHARE: f64 = 0.02;
 
 impl Run {
+    /// Returns whether the rate may be judged: it was asked for as it is, or the run's halves agree.
+    pub fn has_converged(&self) -> bool {
+        self.settled.is_none_or(|settled| settled.has_converged)
+    }
+
     /// Returns whether the workers were kept waiting for CPUs so long that the result is less than it seems: longer than those must
     /// wait who are more than the CPUs.
     pub fn is_disturbed(&self) -> bool {

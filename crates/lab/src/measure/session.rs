@@ -13,7 +13,7 @@ use faultless_platform::native::{Machine, Native};
 use faultless_workloads::Spec;
 
 use super::site::{HostSite, Pinning};
-use super::{HOST_DESIGN, Job, MeasureError, Mode, Run, once, once_on_host, once_simulated};
+use super::{HOST_DESIGN, Job, Length, MeasureError, Mode, Run, once, once_on_host, once_simulated};
 use crate::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
 use crate::stats::Random;
 
@@ -39,13 +39,15 @@ pub struct Setup {
     /// Runs of each arm before that.
     pub warm_ups: usize,
     /// How long a run is.
-    pub duration_ns: u64,
+    pub length: Length,
     /// Draws the order of the arms; on a simulated machine the first run's seed.
     pub seed: u64,
     /// Whether workers stay on one CPU each.
     pub pinning: Pinning,
     /// Physical memory of a run; as much as each workload needs unless said.
     pub memory_bytes: Option<usize>,
+    /// Whether to say what the machine could do at most: then one of the numbers of CPUs is 1.
+    pub has_ceiling: bool,
 }
 
 /// One way to run one workload.
@@ -62,6 +64,11 @@ pub struct Arm {
 }
 
 impl Arm {
+    /// Returns whether both differ in their CPUs alone.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (&self.spec.name, &self.design, &self.semaphore) == (&other.spec.name, &other.design, &other.semaphore)
+    }
+
     /// Returns how its workers share memory: a recording's programs have a space each, whatever was asked for.
     pub fn mode(&self, asked: Mode) -> Mode {
         if self.spec.workload.is_recorded() { Mode::Processes } else { asked }
@@ -177,7 +184,7 @@ impl Setup {
             semaphore: arm.semaphore.clone().unwrap_or_default(),
             cpus: arm.cpus,
             mode: self.mode,
-            duration_ns: self.duration_ns,
+            length: self.length,
             memory_bytes: self.memory_bytes,
         }
     }
@@ -200,8 +207,7 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
         return Ok(run_simulated(setup, machine, progress));
     }
     let arms = setup.arms().into_iter();
-    let mut results: Vec<ArmResult> =
-        arms.map(|arm| ArmResult { arm, runs: Vec::new(), warm_up: None, error: None }).collect();
+    let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult::of(arm, Vec::new())).collect();
     let mut random = Random::new(setup.seed);
     let mut made = 0;
     for turn in 0..setup.warm_ups + setup.runs {
@@ -232,8 +238,7 @@ fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, 
         simulated.map(|(run, _)| run)
     };
     let runs = in_parallel(setup.jobs, &tasks, run, |done, &(arm, _)| progress(done, &arms[arm]));
-    let mut results: Vec<ArmResult> =
-        arms.into_iter().map(|arm| ArmResult { arm, runs: Vec::new(), warm_up: None, error: None }).collect();
+    let mut results: Vec<ArmResult> = arms.into_iter().map(|arm| ArmResult::of(arm, Vec::new())).collect();
     for ((arm, _), run) in tasks.into_iter().zip(runs) {
         results[arm].note(run);
     }
@@ -241,6 +246,11 @@ fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, 
 }
 
 impl ArmResult {
+    /// Returns an arm with its runs.
+    pub(super) fn of(arm: Arm, runs: Vec<Run>) -> Self {
+        Self { arm, runs, warm_up: None, error: None }
+    }
+
     /// Keeps a run, or why there is none: the first reason.
     fn note(&mut self, run: Result<Run, MeasureError>) {
         match run {

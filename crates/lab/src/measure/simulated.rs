@@ -11,8 +11,10 @@ use super::{Job, MeasureError, Run, once};
 use crate::simulated::with_rerun;
 use crate::watch::{self, Simulated};
 
-/// How long a run is in a machine's own time, unless told.
+/// How long a run is in a machine's own time that neither goes on until its rates have settled nor was told.
 pub const SIMULATED_NS: u64 = 4_000_000;
+/// The longest that a run goes on until its rates have settled, unless told.
+pub const SETTLED_AT_MOST_NS: u64 = 45_000_000;
 /// What a worker maps at once unless told: small enough for each of many to come round more than once.
 const REGION_BYTES: u64 = 4 << 20;
 /// From so many frames a worker on, a workload touches all of what it maps.
@@ -37,7 +39,8 @@ pub fn once_simulated(
         let machine = Machine::new(machine, job.cpus, seed).map_err(MeasureError::TooManyCpus)?;
         let machine = watch::Machine::unwatched(machine);
         let run = once::<Simulated>(&machine, job, &NoSite, has_stopped)?;
-        Ok((run, machine.inner().figures()))
+        let figures = machine.inner().figures();
+        Ok((Run { pages_moved: Some(figures.pages_moved), ..run }, figures))
     });
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }

@@ -6,6 +6,8 @@
 //! the last at the first barrier reads the counters and sets the start; the last at the second reads them again
 //! ```
 
+use std::sync::OnceLock;
+
 use faultless_platform::{Atomic, Ordering, Threads};
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
@@ -15,10 +17,11 @@ use faultless_vm::{Event, Limits, SpaceRef, Vm};
 use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
 
 use super::compile;
-use super::drive::{Tally, Window, drive};
+use super::course::{Course, Settled};
+use super::drive::{End, Tally, Window, drive};
 use super::host;
 use super::site::Site;
-use super::{Job, MeasureError, Run};
+use super::{Job, Length, MeasureError, Run};
 use crate::ground::{Ground, alone, warm};
 use crate::stats::Histogram;
 use crate::watch;
@@ -153,6 +156,8 @@ struct Field<'a, 'vm, P: Threads, D: Design<P>> {
     visitor: &'a Visitor<'a, P>,
     barrier: Barrier<P>,
     start_ns: P::AtomicU64,
+    /// Made by the first worker that comes to its window; the host's, not the platform's.
+    course: OnceLock<Course>,
     has_failed: P::AtomicBool,
     before: SpinMutex<P, Figures>,
     after: SpinMutex<P, Figures>,
@@ -181,6 +186,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
             visitor,
             barrier: Barrier::new(nr_workers as u32),
             start_ns: P::AtomicU64::new(0),
+            course: OnceLock::new(),
             has_failed: P::AtomicBool::new(false),
             before: SpinMutex::default(),
             after: SpinMutex::default(),
@@ -249,16 +255,17 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
         self.visitor.job.nr_workers() > self.visitor.job.cpus
     }
 
-    fn window<'w>(&self, has_stopped: &'w dyn Fn() -> bool) -> Window<'w> {
+    fn window<'w>(&'w self, has_stopped: &'w dyn Fn() -> bool) -> Window<'w> {
         let job = self.visitor.job;
         // Relaxed: see `measure`.
         let start_ns = self.start_ns.load(Ordering::Relaxed);
-        Window {
-            start_ns,
-            deadline_ns: start_ns + job.duration_ns,
-            steps_per_timing: job.spec.workload.steps_per_timing,
-            has_stopped,
-        }
+        let end = match job.length {
+            Length::Fixed(ns) => End::At(start_ns + ns),
+            Length::Settled { at_most_ns } => {
+                End::Settled(self.course.get_or_init(|| Course::new(start_ns, at_most_ns, job.nr_workers())))
+            }
+        };
+        Window { start_ns, end, steps_per_timing: job.spec.workload.steps_per_timing, has_stopped }
     }
 
     fn fail(&self) {
@@ -285,6 +292,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
         if run.ops == 0 && (self.visitor.has_stopped)() {
             return Err(MeasureError::Interrupted);
         }
+        self.course.get().into_iter().for_each(|course| run.settle(course));
         let (before, after) = (self.before.lock().clone(), self.after.lock().clone());
         let aside = self.files.happened_aside();
         let counts = after.events.iter().zip(&before.events).zip(&aside);
@@ -312,8 +320,8 @@ pub(super) fn sum_up(tallies: &[Tally], job: &Job) -> Result<Run, Refused> {
     let in_window = sum(&|tally| tally.ops_in_window);
     // Workers that go in step put the same time aside, all at once; of those that don't, each puts its own aside.
     let (counted_ops, counted_ns, aside_ns) = match tallies.iter().any(|tally| tally.was_cut) || in_window == 0.0 {
-        false => (in_window, job.duration_ns, sum(&|tally| tally.aside_in_window_ns)),
-        // Somebody ended the window, or nobody came to a CPU in it.
+        false => (in_window, job.length.least_ns(), sum(&|tally| tally.aside_in_window_ns)),
+        // Somebody ended the window, or nobody came to a CPU in it; or rates settled, and the course knows better.
         true => (ops as f64, elapsed_ns, sum(&|tally| tally.aside_ns as f64)),
     };
     let counted_ns = counted_ns as f64 - aside_ns / tallies.len().max(1) as f64;
@@ -328,7 +336,18 @@ pub(super) fn sum_up(tallies: &[Tally], job: &Job) -> Result<Run, Refused> {
         lock_wait_ns: None,
         peak_rss_bytes: None,
         run_delay_ns: tallies.iter().map(|tally| tally.run_delay_ns).sum(),
+        settled: None,
+        pages_moved: None,
     })
+}
+
+impl Run {
+    /// Takes the rate of the part that has settled. A run that was cut short keeps its rate, which has not.
+    fn settle(&mut self, course: &Course) {
+        let settled = course.settled().unwrap_or(Settled::cut_short(self.elapsed_ns, self.ops_per_s));
+        self.ops_per_s = settled.ops_per_s;
+        self.settled = Some(settled);
+    }
 }
 
 #[cfg(test)]
@@ -340,7 +359,7 @@ mod tests {
     fn job(cpus: usize) -> Job {
         let spec = Spec::parse("mmap1").expect("a workload");
         let (design, semaphore) = ("mmap-sem".into(), "rwsem-v8".into());
-        Job { spec, design, semaphore, cpus, mode: Mode::Threads, duration_ns: 1000, memory_bytes: None }
+        Job { spec, design, semaphore, cpus, mode: Mode::Threads, length: Length::Fixed(1000), memory_bytes: None }
     }
 
     fn tally(ops_in_window: f64, aside_in_window_ns: f64) -> Tally {

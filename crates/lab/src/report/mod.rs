@@ -25,6 +25,9 @@ pub use read::{ReadError, parse, read};
 pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA};
 pub use unit::Unit;
 
+/// What stands beside a figure of a run whose rates had not settled when its time was over.
+pub const NOT_CONVERGED: &str = "not converged";
+
 /// Returns the commit that this was built from.
 pub fn commit() -> &'static str {
     env!("FAULTLESS_COMMIT")

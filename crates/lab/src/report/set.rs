@@ -16,6 +16,9 @@ pub const SCHEMA: &str = "faultless/1";
 /// The key that says whether an interrupt came before all was measured.
 const INTERRUPTED: &str = "interrupted";
 
+/// The key that says of each run whether its rates had settled; not there where so much time was asked for.
+pub(super) const CONVERGED: &str = "converged";
+
 /// The key that says how much is there then.
 const PARTIAL: &str = "partial";
 
@@ -110,6 +113,14 @@ pub struct Measured {
     /// What else is known, such as which runs were disturbed.
     #[serde(flatten)]
     pub more: Map<String, Value>,
+}
+
+impl Measured {
+    /// Returns whether the rates of all runs had settled, where they were to.
+    pub fn has_converged(&self) -> bool {
+        let runs = self.more.get(CONVERGED).and_then(Value::as_array);
+        runs.is_none_or(|runs| runs.iter().all(|run| run != &Value::Bool(false)))
+    }
 }
 
 impl ResultSet {

@@ -16,12 +16,15 @@ use faultless_workloads::Spec as Workload;
 use serde_json::{Value, json};
 
 use crate::experiment::DEFAULT_SEMAPHORE;
-use crate::measure::{Job, MeasureError, Mode, Run, SIMULATED_NS, has_interrupt, once_simulated, shrunk};
-use crate::report::columns;
+use crate::measure::{Job, Length, MeasureError, Mode, Run, SETTLED_AT_MOST_NS, has_interrupt, once_simulated, shrunk};
+use crate::report::{NOT_CONVERGED, columns};
 use crate::simulated::in_parallel;
 use crate::stats::median;
 
 pub use tables::{Case, Figure, TABLES, Table};
+
+/// How long a run is, unless the case says.
+const UNTIL_SETTLED: Length = Length::Settled { at_most_ns: SETTLED_AT_MOST_NS };
 
 /// A case with what came out.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub struct Row {
     pub head: Vec<f64>,
     /// Events of the head's runs: name, and how many of a hundred faults.
     pub events: Vec<(&'static str, f64)>,
+    /// Whether the rates of all runs had settled; else nothing is said of the sign.
+    pub has_converged: bool,
 }
 
 /// What stands above the fields of a row.
@@ -94,7 +99,8 @@ fn row(case: &'static Case, runs: &[Option<Simulated>]) -> Row {
     let pairs = runs.chunks(2).filter_map(|pair| Some((pair.first()?.as_ref()?, pair.get(1)?.as_ref()?)));
     let (base, head): (Vec<&Simulated>, Vec<&Simulated>) = pairs.unzip();
     let of = |runs: &[&Simulated]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
-    Row { case, base: of(&base), head: of(&head), events: events(head.iter().map(|(run, _)| run)) }
+    let has_converged = base.iter().chain(&head).all(|(run, _)| run.has_converged());
+    Row { case, base: of(&base), head: of(&head), events: events(head.iter().map(|(run, _)| run)), has_converged }
 }
 
 fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
@@ -111,7 +117,7 @@ fn job(case: &Case, design: &str) -> Job {
         semaphore: DEFAULT_SEMAPHORE.to_owned(),
         cpus: case.cpus,
         mode: if case.processes { Mode::Processes } else { Mode::Threads },
-        duration_ns: case.duration_ns.unwrap_or(SIMULATED_NS),
+        length: case.duration_ns.map_or(UNTIL_SETTLED, Length::Fixed),
         memory_bytes: None,
     }
 }
@@ -148,8 +154,11 @@ impl Row {
         Some((1.0 + self.change()? / 100.0) / (1.0 + self.case.published_percent / 100.0))
     }
 
-    /// Says whether both changes go the same way; less than 1 % is no way.
+    /// Says whether both changes go the same way; less than 1 % is no way. Nothing is said of rates that have not settled.
     fn sign_agrees(&self) -> Option<bool> {
+        if !self.has_converged {
+            return None;
+        }
         let way = |percent: f64| if percent.abs() < 1.0 { 0 } else { percent.signum() as i32 };
         Some(way(self.change()?) == way(self.case.published_percent))
     }
@@ -168,7 +177,11 @@ impl Row {
             self.change().map_or_else(unknown, |change| format!("{change:+.1} %")),
             self.range().map_or_else(unknown, |(least, most)| format!("[{least:+.1}, {most:+.1}]")),
             self.ratio().map_or_else(unknown, |ratio| format!("{ratio:.2}")),
-            self.sign_agrees().map_or_else(unknown, |agrees| if agrees { "yes" } else { "NO" }.to_owned()),
+            match self.sign_agrees() {
+                Some(agrees) => if agrees { "yes" } else { "NO" }.to_owned(),
+                None if !self.has_converged => NOT_CONVERGED.to_owned(),
+                None => unknown(),
+            },
         ]
     }
 
@@ -204,6 +217,7 @@ impl Row {
             "machine": case.machine, "base": case.base, "head": case.head, "figure": case.figure.name(),
             "published_percent": case.published_percent, "published_as": case.published_as,
             "ours_percent": self.change(), "ratio_of_changes": self.ratio(), "sign_agrees": self.sign_agrees(),
+            "converged": self.has_converged,
             "base_samples": self.base, "head_samples": self.head,
             "events_per_100_faults": self.events.iter().map(|&(name, share)| (name, share)).collect::<std::collections::BTreeMap<_, _>>(),
         })
@@ -255,10 +269,13 @@ mod tests {
     fn changes_are_compared_by_their_factors_and_their_signs() {
         let case = &TABLES[0].cases[0];
         let published = 1.0 + case.published_percent / 100.0;
-        let row = |head: f64| Row { case, base: vec![1.0; 3], head: vec![head; 3], events: Vec::new() };
+        let row =
+            |head: f64| Row { case, base: vec![1.0; 3], head: vec![head; 3], events: Vec::new(), has_converged: true };
         assert!((row(published).ratio().expect("a ratio") - 1.0).abs() < 1e-9);
         assert_eq!(row(published).sign_agrees(), Some(true));
         assert_eq!(row(1.0 / published).sign_agrees(), Some(false));
         assert_eq!(row(1.001).sign_agrees(), Some(false), "less than a percent is no change");
+        let moving = Row { has_converged: false, ..row(published) };
+        assert_eq!((moving.sign_agrees(), moving.cells().last().map(String::as_str)), (None, Some(NOT_CONVERGED)));
     }
 }

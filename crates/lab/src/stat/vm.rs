@@ -11,7 +11,7 @@ use faultless_vm::Event;
 use faultless_workloads::Spec;
 
 use super::{Arm, Locks, RunCounts, Setup, Subject, Tap, events};
-use crate::measure::{self, HostSite, Job, Mode, NoSite, Pinning, Site};
+use crate::measure::{self, HostSite, Job, Length, Mode, NoSite, Pinning, Site};
 use crate::replay::{self, Checking, Settings};
 use crate::watch::{self, All, LockWatch, Stream, Watched};
 
@@ -106,7 +106,7 @@ pub(super) fn job(setup: &Setup, arm: &Arm, spec: &Spec, duration_ns: u64, mode:
         semaphore: arm.semaphore.clone().unwrap_or_default(),
         cpus: arm.cpus,
         mode,
-        duration_ns,
+        length: Length::Fixed(duration_ns),
         memory_bytes: setup.memory_bytes,
     }
 }

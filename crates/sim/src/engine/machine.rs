@@ -36,6 +36,8 @@ pub struct Figures {
     pub interrupts: u64,
     /// Pages zeroed or copied.
     pub pages_filled: u64,
+    /// Pages that went through a memory bus for that.
+    pub pages_moved: u64,
     /// Turns taken by threads.
     pub switches: u64,
     /// Lines ever touched.

@@ -84,6 +84,7 @@ impl Engine {
 
     /// Takes the bus of this CPU's socket for so many pages; returns when they are through.
     fn move_pages(&mut self, pages: u64) -> u64 {
+        self.figures.pages_moved += pages;
         let bus = &mut self.buses[self.topology.socket(usize::from(self.cpu))];
         *bus = self.clock.max(*bus) + pages * self.costs.page_transfer;
         *bus

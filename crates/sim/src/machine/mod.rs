@@ -5,9 +5,10 @@
 //! not is refused with the key and the value.
 //!
 //! # Rooms
-//! `spec` is the file; `presets` those that come with the program; `topology` and `costs` are the same facts as the engine reads them.
+//! `spec` is the file; `linear` what its machine can do at most; `presets` those that come with the program; `topology` and `costs` are the same facts as the engine reads them.
 
 mod costs;
+mod linear;
 mod presets;
 mod spec;
 mod topology;

@@ -7,12 +7,16 @@
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::rows::{latency, range, rate, rows};
-use crate::measure::{ArmResult, Mode, Run};
-use crate::report::columns;
+use super::rows::{ceiling, latency, range, rate, rows};
+use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
 use crate::report::unit::Unit;
+use crate::report::{NOT_CONVERGED, columns};
 use crate::stats::summarize;
 use crate::workloads::{Settings, Spec};
+
+/// What the table of ceilings shows.
+pub(super) const LINEAR: &str =
+    "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it";
 
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -21,6 +25,10 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let n = nr_samples(report);
     writeln!(out, "operations in a second, all workers together; {spread}, n {n}")?;
     columns::write(&rows(report, rate), out)?;
+    if report.setup.has_ceiling {
+        writeln!(out, "\n{LINEAR}")?;
+        columns::write(&rows(report, |arm| ceiling(report, arm)), out)?;
+    }
     writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
     columns::write(&rows(report, latency), out)?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
@@ -43,15 +51,27 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         Mode::Processes => "processes, an address space each",
     };
     writeln!(out, "workers   {mode}")?;
-    let duration = Unit::Ns.show(setup.duration_ns as f64);
+    let duration = length(setup.length);
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
     if report.machine.simulated {
         let last = seed.wrapping_add(runs as u64).wrapping_sub(1);
-        writeln!(out, "runs      {runs} of each, {duration} of virtual time long; seeds {seed} to {last}")?;
+        writeln!(out, "runs      {runs} of each, {duration} of virtual time; seeds {seed} to {last}")?;
         let sizes: Vec<String> = setup.specs.iter().filter_map(size_of).collect();
         return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
     }
-    writeln!(out, "runs      {runs} of each, {duration} long, in turn, after {warm_ups} to warm up; seed {seed}\n")
+    writeln!(out, "runs      {runs} of each, {duration}, in turn, after {warm_ups} to warm up; seed {seed}\n")
+}
+
+/// Returns how long runs are.
+fn length(length: Length) -> String {
+    let show = |ns: u64| Unit::Ns.show(ns as f64);
+    match length {
+        Length::Fixed(ns) => format!("{} long", show(ns)),
+        Length::Settled { at_most_ns } => {
+            let percent = AGREEMENT * 100.0;
+            format!("until two halves behind a warm-up agree within {percent} %, at most {}", show(at_most_ns))
+        }
+    }
 }
 
 /// Returns a workload's memory, if it is not what was published.
@@ -88,5 +108,13 @@ pub(super) fn notes(report: &BenchReport<'_>) -> Vec<String> {
     let is_short = |run: &&Run| run.ops < 100;
     let few = report.outcome.arms.iter().flat_map(|arm| &arm.runs).filter(is_short).count();
     let few = (few > 0).then(|| format!("{few} runs had fewer than 100 operations: a longer --duration tells more"));
-    [disturbed, interrupted, few].into_iter().flatten().collect()
+    let moving = report.outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| !run.has_converged()).count();
+    let moving = (moving > 0).then(|| {
+        let percent = AGREEMENT * 100.0;
+        format!(
+            "{NOT_CONVERGED}: the halves of {moving} runs still differed by more than {percent} % when their time was over; \
+             judge nothing by them: a longer --at-most tells more"
+        )
+    });
+    [disturbed, interrupted, few, moving].into_iter().flatten().collect()
 }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::human::{notes, nr_samples, rates};
-use super::rows::{latency, rows};
+use super::human::{LINEAR, notes, nr_samples, rates};
+use super::rows::{ceiling, latency, rows};
 use crate::report::markdown::{escaped, head, row};
 
 /// Writes the report.
@@ -14,6 +14,10 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (spread, rate) = rates(report);
     writeln!(out, "Operations in a second, all workers together; {spread}, n {}:\n", nr_samples(report))?;
     write_rows(&rows(report, rate), out)?;
+    if setup.has_ceiling {
+        writeln!(out, "\n{LINEAR}:\n")?;
+        write_rows(&rows(report, |arm| ceiling(report, arm)), out)?;
+    }
     writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
     write_rows(&rows(report, latency), out)?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{}", escaped(note)))

@@ -6,9 +6,9 @@ mod rows;
 
 use serde_json::{Map, Value, json};
 
-use super::set::{MachineInfo, Measured, ResultSet};
+use super::set::{CONVERGED, MachineInfo, Measured, ResultSet};
 use super::unit::Unit;
-use crate::measure::{ArmResult, Outcome, Run, Setup};
+use crate::measure::{self, ArmResult, Length, Outcome, Run, Settled, Setup};
 use crate::stat::events;
 
 /// A session with what it was about.
@@ -62,7 +62,8 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
     let (setup, outcome) = (report.setup, report.outcome);
     let mut set = ResultSet::new("bench", setup.seed, report.machine.clone());
     set.more = object(json!({
-        "duration_ns": setup.duration_ns,
+        "duration_ns": match setup.length { Length::Fixed(ns) => Some(ns), Length::Settled { .. } => None },
+        "at_most_ns": match setup.length { Length::Fixed(_) => None, Length::Settled { at_most_ns } => Some(at_most_ns) },
         "runs": setup.runs,
         "warm_up_runs": setup.warm_ups,
         "region_bytes": setup.specs.iter().map(|spec| spec.settings.region_bytes).collect::<Vec<_>>(),
@@ -72,7 +73,9 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
     set.results = arms.flat_map(|arm| METRICS.iter().filter_map(move |metric| measured(report, arm, metric))).collect();
     let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| format!("{}: {error}", arm.arm)));
     let disturbed = outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| run.is_disturbed()).count();
-    set.checks = object(json!({ "failed": failed.collect::<Vec<_>>(), "disturbed_runs": disturbed }));
+    let moving = outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| !run.has_converged()).count();
+    let failed = failed.collect::<Vec<_>>();
+    set.checks = object(json!({ "failed": failed, "disturbed_runs": disturbed, "not_converged_runs": moving }));
     set
 }
 
@@ -97,7 +100,7 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
         unit: metric.unit.name().into(),
         samples,
         counters: counters(result),
-        more: circumstances(result),
+        more: circumstances(report, result),
     })
 }
 
@@ -111,12 +114,26 @@ fn counters(result: &ArmResult) -> std::collections::BTreeMap<String, u64> {
     sums
 }
 
-/// Returns what tells a disturbed run apart.
-fn circumstances(result: &ArmResult) -> Map<String, Value> {
+/// Returns what tells runs apart that were disturbed or have not settled, and what the machine could do at most.
+fn circumstances(report: &BenchReport<'_>, result: &ArmResult) -> Map<String, Value> {
     let runs = result.runs.iter();
-    object(json!({
+    let mut all = object(json!({
         "run_delay_ns": runs.clone().map(|run| run.run_delay_ns).collect::<Vec<_>>(),
         "disturbed": runs.clone().map(Run::is_disturbed).collect::<Vec<_>>(),
-        "ops": runs.map(|run| run.ops).collect::<Vec<_>>(),
-    }))
+        "ops": runs.clone().map(|run| run.ops).collect::<Vec<_>>(),
+    }));
+    if runs.clone().any(|run| run.settled.is_some()) {
+        all.insert(CONVERGED.into(), runs.clone().map(Run::has_converged).collect());
+        let settled = |of: fn(&Settled) -> u64| -> Value {
+            runs.clone().map(|run| run.settled.as_ref().map(of)).collect::<Vec<_>>().into()
+        };
+        all.insert("warm_up_ns".into(), settled(|run| run.warm_up_ns));
+        all.insert("window_ns".into(), settled(|run| run.window_ns));
+    }
+    if let Some(ceiling) = measure::ceiling(report.setup, report.outcome, result) {
+        let reached = result.reached(&ceiling);
+        let linear = json!({ "ops_per_s": ceiling.ops_per_s, "set_by": ceiling.set_by.name(), "reached": reached });
+        all.insert("linear".into(), linear);
+    }
+    all
 }

@@ -1,7 +1,8 @@
 //! The tables' cells: a row for each workload and number of CPUs, a column for each design.
 
 use super::BenchReport;
-use crate::measure::{Arm, ArmResult, Run, Setup};
+use crate::measure::{self, Arm, ArmResult, Run, Setup};
+use crate::report::NOT_CONVERGED;
 use crate::report::unit::Unit;
 use crate::stats::{Histogram, summarize};
 
@@ -9,7 +10,7 @@ use crate::stats::{Histogram, summarize};
 pub(super) type Rows = Vec<Vec<String>>;
 
 /// Returns the table of one figure.
-pub(super) fn rows(report: &BenchReport<'_>, cell: fn(&ArmResult) -> String) -> Rows {
+pub(super) fn rows(report: &BenchReport<'_>, cell: impl Fn(&ArmResult) -> String) -> Rows {
     let arms = &report.outcome.arms;
     let mut columns: Vec<String> = Vec::new();
     for name in arms.iter().map(|arm| column(report.setup, &arm.arm)) {
@@ -22,7 +23,7 @@ pub(super) fn rows(report: &BenchReport<'_>, cell: fn(&ArmResult) -> String) -> 
         let (name, cpus) = key(&group[0].arm);
         let mut row = vec![name.to_owned(), cpus.to_string()];
         let of = |name: &String| group.iter().find(|arm| column(report.setup, &arm.arm) == *name);
-        row.extend(columns.iter().map(|name| of(name).map_or("-".into(), cell)));
+        row.extend(columns.iter().map(|name| of(name).map_or("-".into(), &cell)));
         rows.push(row);
     }
     rows
@@ -60,7 +61,15 @@ pub(super) fn range(arm: &ArmResult) -> String {
     samples.sort_by(f64::total_cmp);
     let (Some(&least), Some(&most)) = (samples.first(), samples.last()) else { return without_runs(arm) };
     let show = |value: f64| Unit::PerSecond.show(value);
-    format!("{} [{}, {}]", show(median(&samples)), show(least), show(most))
+    let mark = if arm.runs.iter().all(Run::has_converged) { String::new() } else { format!(" {NOT_CONVERGED}") };
+    format!("{} [{}, {}]{mark}", show(median(&samples)), show(least), show(most))
+}
+
+/// The most that the machine can do, what sets it, and the part of it that was reached.
+pub(super) fn ceiling(report: &BenchReport<'_>, arm: &ArmResult) -> String {
+    let Some(ceiling) = measure::ceiling(report.setup, report.outcome, arm) else { return "<not known>".into() };
+    let reached = arm.reached(&ceiling).map_or(NOT_CONVERGED.into(), |share| format!("reached {share:.2}"));
+    format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name())
 }
 
 /// Returns the middle of sorted samples.
