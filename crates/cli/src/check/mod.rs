@@ -1,5 +1,6 @@
 //! `faultless check`: what is promised, put to the test.
 
+mod all;
 mod calibration;
 mod fuzz;
 mod mutants;
@@ -40,6 +41,8 @@ enum Check {
     Soak(soak::SoakArgs),
     /// Gives bad and random inputs to whatever reads or runs them.
     Fuzz(fuzz::FuzzArgs),
+    /// Runs oracle, schedules, soak and fuzz in turn, and says what a user of the library may believe.
+    All(all::AllArgs),
     /// Puts known bugs back one at a time, and counts the schedules that each survives.
     Mutants(mutants::MutantsArgs),
 }
@@ -52,6 +55,7 @@ pub fn run(args: &CheckArgs, color: Color) -> Result<ExitCode, Failure> {
         Check::Schedules(args) => schedules::run(args, color),
         Check::Soak(args) => soak::run(args, color),
         Check::Fuzz(args) => fuzz::run(args, color),
+        Check::All(args) => all::run(args, color),
         Check::Mutants(args) => mutants::run(args, color),
     }
 }

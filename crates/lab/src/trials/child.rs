@@ -30,8 +30,13 @@ pub struct Trial {
 pub enum End {
     /// With this report, and a success.
     Done(Value),
-    /// With an exit code, and its last words.
-    Failed(String),
+    /// With an exit code that says so.
+    Failed {
+        /// Its last words.
+        words: String,
+        /// What it reported all the same.
+        report: Option<Value>,
+    },
     /// By a signal.
     Killed(i32, String),
     /// Not at all: it was ended.
@@ -44,7 +49,7 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done(_) => write!(f, "done"),
-            Self::Failed(words) => write!(f, "{words}"),
+            Self::Failed { words, .. } => write!(f, "{words}"),
             Self::Killed(signal, words) => write!(f, "ended by signal {signal}: {words}"),
             Self::Hung(after, words) => write!(f, "did not end within {} s: {words}", after.as_secs()),
             Self::Interrupted => write!(f, "interrupted"),
@@ -99,7 +104,7 @@ fn ended(status: ExitStatus, report: &str, words: String) -> End {
         (Some(signal), _) => End::Killed(signal, words),
         (None, Ok(report)) if status.success() => End::Done(report),
         (None, _) if has_interrupt() => End::Interrupted,
-        (None, _) => End::Failed(words),
+        (None, report) => End::Failed { words, report: report.ok() },
     }
 }
 
@@ -141,8 +146,9 @@ mod tests {
     fn a_signal_a_code_and_a_report_without_success_are_told_apart() {
         let said = || "said".to_owned();
         assert_eq!(ended(ExitStatus::from_raw(11), "{}", said()), End::Killed(11, said()));
-        assert_eq!(ended(ExitStatus::from_raw(1 << 8), "{}", said()), End::Failed(said()));
-        assert_eq!(ended(ExitStatus::from_raw(0), "", said()), End::Failed(said()));
+        let failed = |report| End::Failed { words: said(), report };
+        assert_eq!(ended(ExitStatus::from_raw(1 << 8), "{}", said()), failed(Some(serde_json::json!({}))));
+        assert_eq!(ended(ExitStatus::from_raw(0), "", said()), failed(None));
         assert_eq!(ended(ExitStatus::from_raw(0), "{}", said()), End::Done(serde_json::json!({})));
     }
 }

@@ -10,6 +10,7 @@
 //! * [`fuzz`]: drawn and damaged inputs, each one's number known when it fails
 //! * [`all`]: every judge in turn, for as long as asked
 
+pub mod all;
 pub mod child;
 pub mod fuzz;
 pub mod soak;

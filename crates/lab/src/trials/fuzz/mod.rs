@@ -91,6 +91,20 @@ impl Target {
     }
 }
 
+/// Tries bytes that a fuzzer made: the first says which kind of file they are, the others what is in it.
+///
+/// # Panics
+/// With what they showed.
+pub fn try_file(bytes: &[u8]) {
+    let [kind, content @ ..] = bytes else { return };
+    let text = String::from_utf8_lossy(content);
+    match kind % 3 {
+        0 => traces::try_payload(content),
+        1 => machines::try_text(&text),
+        _ => results::try_alone(&text),
+    }
+}
+
 /// What is to be run.
 #[derive(Clone, Debug)]
 pub struct Setup {

@@ -47,6 +47,10 @@ fn written(set: &ResultSet) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+pub(super) fn try_alone(text: &str) {
+    try_text(&good(), text);
+}
+
 fn try_text(good: &ResultSet, text: &str) {
     let Ok(set) = parse(Path::new("damaged.json"), text.as_bytes()) else { return };
     let again = parse(Path::new("again.json"), written(&set).as_bytes());

@@ -49,6 +49,16 @@ fn damaged(random: &mut Rng, version: u16, blocks: &[RawBlock]) -> Vec<u8> {
     bytes
 }
 
+/// Takes the first two bytes as the choice of a good trace and of one of its blocks, the others as what that block holds.
+pub(super) fn try_payload(bytes: &[u8]) {
+    let [trace, block, payload @ ..] = bytes else { return };
+    let (version, mut blocks) =
+        take_apart(GOOD[*trace as usize % GOOD.len()]).unwrap_or_else(|error| panic!("{error}"));
+    let at = *block as usize % blocks.len();
+    blocks[at].payload = payload.to_vec();
+    try_bytes(&mut Rng::with_seed(bytes.len() as u64), &put_together(version, &blocks));
+}
+
 fn try_bytes(random: &mut Rng, bytes: &[u8]) {
     let prefix = Trace::read_prefix(bytes);
     if let Some(error) = prefix.error {
