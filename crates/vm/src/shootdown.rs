@@ -27,7 +27,7 @@
 //! S's request is still there, so T's next fence comes after S's: T finds it pending and drains, after S, and joins again.
 //! Was it gone, T has been in guest since, may rely on the set as it saw it, and stays. Forbidden: T walks, and is neither in
 //! the set nor asked. Model: `a_cpu_that_was_let_go_comes_back_seen` in `sync/tests/models/cpu_set.rs`; explored by
-//! `faultless check schedules`; witness: `tests/shootdown.rs`.
+//! `faultless check schedules`; witness: `tests/native/shootdown.rs`.
 
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
@@ -176,7 +176,7 @@ impl<P: Platform> Cpus<P> {
     /// Takes the translations of `range` away from the CPUs in `users`; see the module.
     pub fn shoot_down(&self, events: &Events<P>, users: &AtomicCpuSet<P>, space: SpaceId, range: PageRange) {
         // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins `users` unseen and reads an
-        // entry from before it was cleared (I2). Model: `tests/shootdown.rs`.
+        // entry from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
         P::fence(Ordering::SeqCst);
         let me = P::cpu();
         let mut targets = users.snapshot();

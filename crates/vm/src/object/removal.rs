@@ -16,7 +16,7 @@
 //!   of it (`space::spaces`).
 //! * I4 pages leave the cache, and bytes of a cached page are zeroed, by whoever has the object's `changes` lock.
 //!
-//! # Race: two removals of one object (`tests/objects.rs`)
+//! # Race: two removals of one object (`tests/native/objects.rs`)
 //! ```text
 //! truncate to 100                       punch of page 0                       fault, read
 //! changes: alone                        changes: waits

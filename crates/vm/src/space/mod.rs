@@ -16,7 +16,7 @@
 //! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. One who only tries waits
 //! for nobody: an attempt that is given up tries the semaphore under the index lock.
 //!
-//! # Race: a second user comes (`tests/users.rs`)
+//! # Race: a second user comes (`tests/native/users.rs`)
 //! ```text
 //! writer (has the semaphore alone)         who joins                                     faults
 //! is_shared? no: publishes without regard  nr_users 0 -> 1: alone, done                  nr_users > 1? no: classic

@@ -11,7 +11,7 @@
 //!   before its parent's semaphore is given up.
 //! * I3 a space leaves the list before anything of it is freed.
 //!
-//! # Race: fork beside somebody who must miss no copy (`object::removal`; `tests/spaces.rs`, `check schedules`)
+//! # Race: fork beside somebody who must miss no copy (`object::removal`; `tests/native/spaces.rs`, `check schedules`)
 //! ```text
 //! fork                                        truncation of an object that the parent maps
 //! parent's semaphore alone                    pages leave the object

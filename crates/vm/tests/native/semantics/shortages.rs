@@ -5,7 +5,7 @@
 //! follow. After each attempt every invariant holds, those about TLBs with translations on both CPUs. A call that says that
 //! there is no memory has changed nothing that a program sees, unless its row says otherwise, and succeeds when there is some.
 
-use super::drawing::{Scene, at};
+use crate::drawing::{Scene, at};
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_phys::{Failing, OutOfFrames};
 use faultless_platform::PAGE_BYTES;

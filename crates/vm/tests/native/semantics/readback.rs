@@ -1,8 +1,8 @@
 //! State that a call leaves behind and nothing else shows: resident size, locks, accessed and dirty bits, what MADV_FREE
 //! leaves.
 
-use super::drawing::{Scene, at};
 use super::with_world;
+use crate::drawing::{Scene, at};
 use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
 use faultless_vm::{

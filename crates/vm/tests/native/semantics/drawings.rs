@@ -1,7 +1,7 @@
 //! The calls, drawn: what they do to areas and to pages.
 
-use super::drawing::{Scene, at};
 use super::with_world;
+use crate::drawing::{Scene, at};
 use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
 use faultless_vm::{AccessError, Advice, AreaFlags, CallError, Limits, LinuxVersion, PAGE, Placement, RemapPlacement};

@@ -1,7 +1,7 @@
 //! Limits: hit exactly, one below, one above. Each comparison in `space::quota` and beside the calls has its test here.
 
-use super::drawing::{ORIGIN, Scene, at};
 use super::with_world;
+use crate::drawing::{ORIGIN, Scene, at};
 use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
 use faultless_vm::{

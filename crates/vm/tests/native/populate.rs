@@ -1,13 +1,11 @@
 //! Pages that one thread asks for ahead, while others touch them.
 
-mod world;
-
+use crate::world::{Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{Advice, Guest, Limits, PAGE};
 use std::sync::atomic::{AtomicU64, Ordering};
-use world::{Tested, World, anonymous};
 
 const BASE: u64 = 0x10_0000_0000;
 const PAGES: u64 = 512;

@@ -1,7 +1,6 @@
 //! What the calls do, on one thread, under every design.
 
-mod world;
-
+use crate::world::{RW, Tested, World, anonymous, lines};
 use faultless_platform::native::Native;
 use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::{
@@ -9,7 +8,6 @@ use faultless_vm::{
     ObjectHandle, ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest,
     WriteNotice, ZeroSource,
 };
-use world::{RW, Tested, World, anonymous, lines};
 
 const BASE: u64 = 0x1000_0000;
 

@@ -1,7 +1,6 @@
 //! Spaces that come and go while others go along the list of them, and references that are dropped anywhere.
 
-mod world;
-
+use crate::world::{RW, Tested, World, anonymous};
 use faultless_phys::Kind;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
@@ -12,7 +11,6 @@ use faultless_vm::{
 };
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use world::{RW, Tested, World, anonymous};
 
 const BASE: u64 = 0x10_0000_0000;
 const AREAS: u64 = 40;

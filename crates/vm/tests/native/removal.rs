@@ -2,14 +2,12 @@
 //!
 //! A CPU that stays in guest state holds a shootdown up, and with it whoever unmaps. This one lets it go on bit by bit.
 
-mod world;
-
+use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
 use faultless_vm::{AccessError, Guest, Limits, PAGE, SpaceRef};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use world::{Tested, World, anonymous, is_soon, stand_in_guest};
 
 /// What is unmapped: four page tables, each of two shootdowns' pages.
 const REMOVED: u64 = 0x10_0000_0000;

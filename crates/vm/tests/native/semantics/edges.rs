@@ -1,8 +1,8 @@
 //! What no safe call can break: arguments of any kind, objects of other instances, guards that are forgotten, sources
 //! that panic. `docs/soundness.md` has the whole list.
 
-use super::drawing::{ORIGIN, at};
 use super::with_world;
+use crate::drawing::{ORIGIN, at};
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{

@@ -1,7 +1,6 @@
 //! Objects that shrink and grow under those who use them: what is cut off is gone for good, and nothing else is.
 
-mod world;
-
+use crate::world::{RW, Tested, World, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{PAGE_BYTES, Platform, Processor, Threads};
 use faultless_sync::Barrier;
@@ -11,7 +10,6 @@ use faultless_vm::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use world::{RW, Tested, World, is_soon, stand_in_guest};
 
 const BASE: u64 = 0x10_0000_0000;
 const PAGES: u64 = 4;

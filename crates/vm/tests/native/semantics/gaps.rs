@@ -1,7 +1,7 @@
 //! Room: gaps that fit exactly, at all lengths, and what stays free below stacks.
 
-use super::drawing::{ORIGIN, Scene, at};
 use super::with_world;
+use crate::drawing::{ORIGIN, Scene, at};
 use crate::world::{Tested, World};
 use faultless_platform::native::Native;
 use faultless_vm::{CallError, Limits, PAGE, Placement, RemapPlacement, USER_END};

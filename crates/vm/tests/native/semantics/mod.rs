@@ -1,11 +1,5 @@
 //! What the calls promise, without a Linux host to compare with: drawn as before, call, after, under every design.
 
-#[macro_use]
-#[path = "../world/mod.rs"]
-mod world;
-#[path = "../world/drawing.rs"]
-mod drawing;
-
 mod drawings;
 mod edges;
 mod gaps;
@@ -13,7 +7,7 @@ mod limits;
 mod readback;
 mod shortages;
 
-use world::{Tested, World};
+use crate::world::{Tested, World};
 
 /// Runs `test` in a world of two CPUs, and checks the invariants behind it.
 fn with_world<D: Tested>(test: impl FnOnce(&World<D>)) {

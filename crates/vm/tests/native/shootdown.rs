@@ -10,8 +10,7 @@
 //! ```
 //! If A's access comes after B's return, A has drained, or it walks to the new entry.
 
-mod world;
-
+use crate::world::{RW, Tested, World, anonymous};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native, holds_irq_off};
 use faultless_platform::watched::{self, Happening, Sink, Watched};
@@ -25,7 +24,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use world::{RW, Tested, World, anonymous};
 
 const BASE: u64 = 0x10_0000_0000;
 

@@ -27,7 +27,6 @@ pub struct World<D: Tested> {
     pub vm: Box<Vm<Native, D>>,
 }
 
-#[allow(dead_code, reason = "not every test uses every part")]
 impl<D: Tested> World<D> {
     /// Runs `test` with an instance of `nr_cpus` CPUs and poisoned frames.
     pub fn run(nr_cpus: usize, memory_bytes: usize, test: impl FnOnce(&Self)) {
@@ -59,7 +58,6 @@ impl<D: Tested> World<D> {
 }
 
 /// Asks for private anonymous memory.
-#[allow(dead_code, reason = "not every test uses every part")]
 pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native> {
     MapRequest {
         placement: at.map_or(Placement::Anywhere, Placement::Fixed),
@@ -71,7 +69,6 @@ pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native>
 }
 
 /// Goes into guest state with nothing left to forget, and so holds up whoever unmaps; `mapped` is in the tables.
-#[allow(dead_code, reason = "not every test uses every part")]
 pub fn stand_in_guest<D: Tested>(guest: &Guest<'_, Native, D>, mapped: u64) {
     loop {
         guest.load(mapped).expect("mapped");
@@ -83,7 +80,6 @@ pub fn stand_in_guest<D: Tested>(guest: &Guest<'_, Native, D>, mapped: u64) {
 }
 
 /// Waits a while for a flag, and answers no shootdown meanwhile, as the platform's own waits do.
-#[allow(dead_code, reason = "not every test uses every part")]
 pub fn is_soon(flag: &AtomicBool, within: Duration) -> bool {
     let end = Instant::now() + within;
     while !flag.load(Ordering::SeqCst) && Instant::now() < end {
@@ -93,7 +89,6 @@ pub fn is_soon(flag: &AtomicBool, within: Duration) -> bool {
 }
 
 /// Draws the areas: a letter an area, a character a page, a line for each run without a hole of more than 8 pages.
-#[allow(dead_code, reason = "not every test uses every part")]
 pub fn lines<D: Tested>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
     let mut drawing: Vec<String> = Vec::new();
     let (mut end, mut letter) = (None, 0_u8);
@@ -113,7 +108,6 @@ pub fn lines<D: Tested>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
 }
 
 /// Makes a test of each design, over one semaphore or the other.
-#[macro_export]
 macro_rules! for_each_design {
     ($name:ident, $design:ident, $body:block) => {
         mod $name {

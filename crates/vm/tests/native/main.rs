@@ -1,0 +1,19 @@
+//! The library on threads of the host, under every design: one program, so that each design is compiled once for all these tests.
+//!
+//! * `semantics`: what the calls promise, drawn as before, call, after (`drawing`); `calls`: the same by hand
+//! * `objects`, `spaces`, `populate`: memory objects, spaces that come and go, pages that are made at once
+//! * `shootdown`, `removal`, `users`: what other CPUs see meanwhile
+//! * `world`: the small instance that they all test on
+
+#[macro_use]
+mod world;
+mod drawing;
+
+mod calls;
+mod objects;
+mod populate;
+mod removal;
+mod semantics;
+mod shootdown;
+mod spaces;
+mod users;
