@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use faultless_lab::plan::{Action, Losses, Options, Pace, Plan, plan};
-use faultless_lab::replay::{Checking, Settings, pass};
+use faultless_lab::replay::{Checking, Settings, pass_natively};
 use faultless_lab::stats::Random;
-use faultless_platform::native::{Machine, Native};
 use faultless_trace::{Call, CallExit, Event, EventKind, Trace};
 
 const CPUS: usize = 2;
@@ -75,7 +74,7 @@ fn is_reported(damaged: &Trace, whole: &Plan) -> bool {
         limits: damaged.header.limits,
         checking: Checking::AtEnd,
     };
-    let result = pass::<Native>(&Machine::new(CPUS), CPUS, &plan, &settings);
+    let result = pass_natively(CPUS, &plan, &settings);
     plan.totals.skipped != whole.totals.skipped || result.map_or(true, |result| result.tally.mismatches > 0)
 }
 

@@ -5,8 +5,7 @@
 use std::path::Path;
 
 use faultless_lab::plan::{Losses, Options, Pace, plan};
-use faultless_lab::replay::{Checking, Settings, pass};
-use faultless_platform::native::{Machine, Native};
+use faultless_lab::replay::{Checking, Settings, pass_natively};
 use faultless_trace::Trace;
 
 fn main() {
@@ -17,7 +16,6 @@ fn main() {
         let options = Options { pace: Pace::None, losses: Losses::Allowed };
         let plan = plan(&trace, options).expect("the trace can be planned");
         println!("{file}: {:?}", plan.totals);
-        let machine = Machine::new(nr_cpus);
         for design in faultless_vm::registry::DESIGNS {
             for semaphore in faultless_sync::SEMAPHORES {
                 let settings = Settings {
@@ -27,7 +25,7 @@ fn main() {
                     limits: trace.header.limits,
                     checking: if std::env::var_os("CHECK").is_some() { Checking::EachStep } else { Checking::AtEnd },
                 };
-                match pass::<Native>(&machine, nr_cpus, &plan, &settings) {
+                match pass_natively(nr_cpus, &plan, &settings) {
                     Err(error) => println!("  {design} {semaphore}: {error}"),
                     Ok(result) => {
                         let tally = &result.tally;

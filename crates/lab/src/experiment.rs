@@ -8,7 +8,6 @@ use std::fmt;
 
 use faultless_linux::space::has_interrupt;
 use faultless_platform::MAX_CPUS;
-use faultless_platform::native::{Machine, Native};
 use faultless_trace::Trace;
 
 use crate::measure::HOST_DESIGN;
@@ -295,7 +294,7 @@ fn run_pass(
     };
     let pass = match setup.machine.simulated() {
         Some(machine) => replay::simulated_pass(machine, seed, arm.cpus, plan, &settings),
-        None => replay::pass::<Native>(&Machine::new(arm.cpus), arm.cpus, plan, &settings),
+        None => replay::pass_natively(arm.cpus, plan, &settings),
     };
     pass.map_err(failed)
 }

@@ -6,8 +6,7 @@ use faultless_lab::experiment::DESIGNS;
 use faultless_lab::plan::classes::Class;
 use faultless_lab::plan::deeds::Reason;
 use faultless_lab::plan::{Action, Options, Outcome, Plan, Touch, plan};
-use faultless_lab::replay::{PassResult, pass, pass_on_host};
-use faultless_platform::native::{Machine, Native};
+use faultless_lab::replay::{PassResult, pass_natively, pass_on_host};
 use faultless_trace::*;
 use support::{PAGE, STEP_NS, Story, settings};
 
@@ -50,7 +49,7 @@ fn replayed(story: &Story) -> Vec<PassResult> {
     let (trace, plan) = (story.done(), planned(story));
     let run = |(design, cpus): (&&str, usize)| {
         let settings = settings(&trace, &plan, design, "rwsem-v8");
-        pass::<Native>(&Machine::new(cpus), cpus, &plan, &settings).expect("the pass comes to its end")
+        pass_natively(cpus, &plan, &settings).expect("the pass comes to its end")
     };
     DESIGNS.iter().flat_map(|design| [(design, 1), (design, 2)]).map(run).collect()
 }

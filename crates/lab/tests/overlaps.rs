@@ -4,8 +4,7 @@ mod support;
 
 use faultless_lab::experiment::DESIGNS;
 use faultless_lab::plan::{Action, Options, Plan, plan};
-use faultless_lab::replay::{Checking, Settings, pass};
-use faultless_platform::native::{Machine, Native};
+use faultless_lab::replay::{Checking, Settings, pass_natively};
 use faultless_trace::*;
 use support::{PAGE, Story, settings};
 
@@ -24,7 +23,7 @@ fn assert_clean(story: &Story) {
     assert_eq!((plan.surprises.as_slice(), plan.totals.outside), (&[][..], 0));
     for design in DESIGNS {
         let settings = Settings { checking: Checking::AtEnd, ..settings(&trace, &plan, design, "rwsem-v8") };
-        let tally = pass::<Native>(&Machine::new(2), 2, &plan, &settings).expect("it comes to its end").tally;
+        let tally = pass_natively(2, &plan, &settings).expect("it comes to its end").tally;
         assert_eq!((tally.first_mismatches.as_slice(), tally.mismatches), (&[][..], 0), "{design}");
     }
 }

@@ -5,9 +5,8 @@ mod support;
 use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
 use faultless_lab::plan::classes::Class;
 use faultless_lab::plan::{Action, Losses, Options, Outcome, Plan, plan};
-use faultless_lab::replay::{Checking, PassResult, ReplayError, Settings, pass};
+use faultless_lab::replay::{Checking, PassResult, ReplayError, Settings, pass, pass_natively};
 use faultless_platform::count::Count;
-use faultless_platform::native::{Machine, Native};
 use faultless_trace::*;
 use proptest::prelude::*;
 use support::{PAGE, Story, settings};
@@ -23,7 +22,7 @@ fn planned(trace: &Trace) -> Plan {
 
 fn replay(trace: &Trace, plan: &Plan, settings: &Settings, cpus: usize) -> Result<PassResult, ReplayError> {
     let _ = trace;
-    pass::<Native>(&Machine::new(cpus), cpus, plan, settings)
+    pass_natively(cpus, plan, settings)
 }
 
 /// Replays a trace under every design and semaphore, on one and on two CPUs; returns the results.

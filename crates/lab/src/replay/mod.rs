@@ -27,7 +27,7 @@ mod tally;
 use std::fmt;
 
 use faultless_phys::SetupError;
-use faultless_platform::native::ReserveError;
+use faultless_platform::native::{self, Native, ReserveError};
 use faultless_platform::{StartError, Threads};
 use faultless_sim::{Failure, Machine, Spec, TooManyCpus, isolate};
 use faultless_vm::check::Broken;
@@ -158,6 +158,13 @@ pub fn simulated_pass(
         pass::<Simulated>(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
     });
     result.unwrap_or_else(|failure| Err(ReplayError::Simulation(with_rerun(failure, seed))))
+}
+
+/// Replays a plan once, on so many CPU slots of this machine.
+///
+/// Compiled here once for every design, where a caller of [`pass`] compiles them all again.
+pub fn pass_natively(nr_cpus: usize, plan: &Plan, settings: &Settings) -> Result<PassResult, ReplayError> {
+    pass::<Native>(&native::Machine::new(nr_cpus), nr_cpus, plan, settings)
 }
 
 /// Replays a plan once, on a machine of the platform `P`.

@@ -5,14 +5,13 @@
 //! panic, a broken invariant of the instance, or a leak. Mismatches are to be expected.
 
 use fastrand::Rng;
-use faultless_platform::native::{Machine, Native};
 use faultless_trace::blocks::{RawBlock, put_together, take_apart};
 use faultless_trace::{Trace, pair_calls};
 
 use super::damage;
 use crate::experiment::DESIGNS;
 use crate::plan::{Losses, Options, Pace, plan};
-use crate::replay::{Checking, ReplayError, Settings, pass};
+use crate::replay::{Checking, ReplayError, Settings, pass_natively};
 
 /// A program with threads and children, and a process that was joined while it ran.
 const GOOD: [&[u8]; 2] =
@@ -88,7 +87,7 @@ fn replay(random: &mut Rng, trace: &Trace, plan: &crate::plan::Plan) {
         limits: trace.header.limits,
         checking: Checking::AtEnd,
     };
-    match pass::<Native>(&Machine::new(NR_CPUS), NR_CPUS, plan, &settings) {
+    match pass_natively(NR_CPUS, plan, &settings) {
         Err(error @ (ReplayError::Broken { .. } | ReplayError::Leak { .. })) => panic!("{error}"),
         Err(_) | Ok(_) => {}
     }
