@@ -7,13 +7,13 @@
 //! `faultless check schedules`.
 
 use faultless_phys::{Memory, Options};
-use faultless_platform::Processor;
+use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sim::explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
-    Advice, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, RemapPlacement, RemapRequest,
-    SpaceRef, Vm, check,
+    AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
+    PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, Vm, WriteNotice, check,
 };
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const NR_CPUS: usize = 3;
 const BASE: u64 = 0x1000_0000;
 const ELSEWHERE: u64 = 0x2000_0000;
+const OBJECT: u64 = 0x3000_0000;
 
 trait Tested: Design<Explore, Semaphore = Rwsem<Explore>> {}
 
@@ -36,6 +37,20 @@ struct Stage<'vm, D: Tested> {
     owed: [AtomicU64; NR_CPUS],
     /// A child that shares the page, if there is one.
     child: Option<SpaceRef<'vm, Explore, D>>,
+    /// Two pages that are zero nowhere, mapped shared at [`OBJECT`].
+    object: ObjectHandle<'vm, Explore>,
+    /// The last reference to a space, if there is one.
+    second: Mutex<Option<SpaceRef<'vm, Explore, D>>>,
+}
+
+/// Content that is zero nowhere.
+struct Pattern;
+
+impl PageSource for Pattern {
+    fn fetch(&self, _: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+        page.fill(0x40 + page_index as u8);
+        Ok(())
+    }
 }
 
 /// Who else has the page.
@@ -43,24 +58,39 @@ struct Stage<'vm, D: Tested> {
 enum Sharers {
     Nobody,
     Child,
+    /// Nobody, and there is a second space with as many areas.
+    Neighbour,
 }
 
 impl<'vm, D: Tested> Stage<'vm, D> {
     fn new(vm: &'vm Vm<Explore, D>, sharers: Sharers) -> Self {
-        let space = vm.create_space(Limits::default()).expect("room");
-        space
-            .mmap(&MapRequest {
-                placement: Placement::Fixed(BASE),
-                len_bytes: PAGE,
-                flags: AreaFlags::READ | AreaFlags::WRITE,
-                backing: Backing::Anonymous,
-                populate: Populate::OnFault,
-            })
-            .expect("room");
+        let size_bytes = 2 * PAGE;
+        let spec = ObjectSpec { identity: 1, size_bytes, source: &Pattern, write_notice: WriteNotice::None };
+        let object = vm.create_object(&spec).expect("room");
+        let space = furnished(vm, &object);
         let guests: Vec<_> = (0..NR_CPUS).map(|_| Guest::new(&space)).collect();
         guests[0].store(BASE, 1).expect("mapped");
         let child = (sharers == Sharers::Child).then(|| space.fork().expect("room"));
-        Self { space, guests, is_given_up: AtomicBool::new(false), owed: Default::default(), child }
+        let second = Mutex::new((sharers == Sharers::Neighbour).then(|| furnished(vm, &object)));
+        Self { space, guests, is_given_up: AtomicBool::new(false), owed: Default::default(), child, object, second }
+    }
+
+    fn truncate(&self, size_bytes: u64) {
+        self.space.vm().truncate(&self.object, size_bytes).expect("not too long");
+    }
+
+    /// Reads the first word of a page of the object through its mapping.
+    fn look(&self, cpu: usize, page: u64) -> Result<u64, AccessError> {
+        self.guests[cpu].load(OBJECT + page * PAGE).map(|(word, _)| word)
+    }
+
+    /// Goes along all spaces, which have all of their areas while they are listed.
+    fn visit(&self) {
+        self.space.vm().for_each_space(|space| {
+            let mut starts = Vec::new();
+            space.for_each_area(|area| starts.push(area.start));
+            assert_eq!(starts, [BASE, OBJECT], "a space that is listed");
+        });
     }
 
     fn advise(&self, advice: Advice) {
@@ -91,6 +121,27 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         let is_owed = |cpu: &usize| self.owed[*cpu].load(Ordering::Relaxed) != 0;
         (1..NR_CPUS).filter(is_owed).filter(|&cpu| word(cpu) != cpu as u64).collect()
     }
+}
+
+/// Returns a space with a page of private memory and a mapping of the object.
+fn furnished<'vm, D: Tested>(
+    vm: &'vm Vm<Explore, D>,
+    object: &ObjectHandle<'vm, Explore>,
+) -> SpaceRef<'vm, Explore, D> {
+    let space = vm.create_space(Limits::default()).expect("room");
+    let (anonymous, shared) = ((BASE, PAGE, AreaFlags::empty()), (OBJECT, 2 * PAGE, AreaFlags::SHARED));
+    for (start, len_bytes, kind) in [anonymous, shared] {
+        space
+            .mmap(&MapRequest {
+                placement: Placement::Fixed(start),
+                len_bytes,
+                flags: AreaFlags::READ | AreaFlags::WRITE | kind,
+                backing: if start == BASE { Backing::Anonymous } else { Backing::Object(object, 0) },
+                populate: Populate::OnFault,
+            })
+            .expect("room");
+    }
+    space
 }
 
 /// Runs `act` on CPU 0 alone.
@@ -261,5 +312,81 @@ for_each_design!(stores_survive_a_change_of_rights_and_back, D, {
             _ => stage.store(cpu),
         },
         |stage| nothing_is_lost(stage, BASE),
+    );
+});
+
+// What is kept behind the end is found by the invariants.
+for_each_design!(a_page_that_is_fetched_beside_a_truncation_comes_back_as_zeros, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => drop(stage.look(0, 1)),
+            1 => stage.truncate(PAGE),
+            _ => {
+                stage.truncate(PAGE - 8);
+                stage.truncate(2 * PAGE);
+            }
+        },
+        |stage| {
+            let seen = stage.look(0, 1);
+            let is_right = match stage.object.size_bytes() {
+                PAGE => seen == Err(AccessError::NoPage { address: OBJECT + PAGE }),
+                _ => seen == Ok(0),
+            };
+            if is_right { Ok(()) } else { Err(format!("what was cut off is {seen:x?}")) }
+        },
+    );
+});
+
+for_each_design!(the_end_of_a_page_is_zeroed_while_others_take_the_page_away, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                // Into memory, unless it is cut off already.
+                let _ = stage.look(0, 0);
+                stage.truncate(PAGE - 64);
+            }
+            1 => stage.space.vm().punch(&stage.object, 0..PAGE).expect("a whole page"),
+            _ => stage.truncate(0),
+        },
+        |stage| {
+            stage.truncate(PAGE);
+            let last = stage.guests[0].load(OBJECT + PAGE - 8).map(|(word, _)| word);
+            if last == Ok(0) { Ok(()) } else { Err(format!("what was cut off is {last:x?}")) }
+        },
+    );
+});
+
+for_each_design!(a_child_is_whole_when_others_find_it_and_has_nothing_that_was_cut_off, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                let child = stage.space.fork().expect("room");
+                *stage.second.lock().expect("one thread") = Some(child);
+            }
+            1 => stage.visit(),
+            _ => {
+                stage.truncate(0);
+                stage.visit();
+            }
+        },
+        |_| Ok(()),
+    );
+});
+
+for_each_design!(a_space_that_ends_is_whole_for_whoever_visits_it, D, {
+    in_every_order::<D>(
+        Sharers::Neighbour,
+        |stage, cpu| match cpu {
+            0 => drop(stage.second.lock().expect("one thread").take()),
+            1 => stage.visit(),
+            _ => {
+                stage.truncate(PAGE);
+                stage.visit();
+            }
+        },
+        |_| Ok(()),
     );
 });

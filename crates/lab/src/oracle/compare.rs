@@ -2,10 +2,13 @@
 //!
 //! # Guarantee
 //! The first operation whose outcomes differ, by no rule's leave, is the finding; so is a broken invariant, and a sequence
-//! that one side could not run. Nothing that was not compared counts as compared.
+//! that one side could not run. If the invariants are checked after each operation, each is tried without enough memory first, and
+//! they are checked after that, too. Nothing that was not compared counts as compared.
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use faultless_linux::oracle::{Outcome, Sequence};
 use faultless_platform::native::{Machine, Native};
@@ -69,6 +72,16 @@ impl Finding {
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         Self::Panic(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
+    }
+
+    /// Says that the operation had found no memory.
+    fn after_a_shortage(self) -> Self {
+        match self {
+            Self::Invariant { place, what } => {
+                Self::Invariant { place, what: format!("which found no memory, {what}") }
+            }
+            other => other,
+        }
     }
 
     /// Returns the place of the operation that shows it.
@@ -154,7 +167,22 @@ fn in_order<D: Design<Native>>(
     checking: Checking,
 ) -> Result<Verdicts, Finding> {
     let (mut verdicts, mut finding) = (Verdicts::default(), None);
-    let ran = world::run(vm, sequence, conditions, &mut |place, outcome| {
+    // The place of the operation that is under way, and what was broken after one that found no memory.
+    let (place_now, broken) = (AtomicUsize::new(0), Mutex::new(None));
+    let tell = || {
+        // Relaxed: one thread runs the sequence.
+        let found = check(vm, place_now.load(Ordering::Relaxed) + 1).err().map(Finding::after_a_shortage);
+        let mut broken = broken.lock().unwrap_or_else(PoisonError::into_inner);
+        *broken = broken.take().or(found);
+    };
+    let checks_each = checking == Checking::EachOperation;
+    let shortages: Option<world::Told<'_>> = if checks_each { Some(&tell) } else { None };
+    let ran = world::run(vm, sequence, conditions, shortages, &mut |place, outcome| {
+        place_now.store(place + 1, Ordering::Relaxed);
+        finding = broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if finding.is_some() {
+            return false;
+        }
         match rules::compare(&sequence.ops[..=place], &answers[place], outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
@@ -163,7 +191,7 @@ fn in_order<D: Design<Native>>(
                 finding = Some(Finding::Outcome { place, kernel, vm });
             }
         }
-        if finding.is_none() && checking == Checking::EachOperation {
+        if finding.is_none() && checks_each {
             finding = check(vm, place + 1).err();
         }
         finding.is_none()

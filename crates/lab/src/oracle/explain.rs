@@ -114,7 +114,7 @@ fn try_order<D: Design<Native>>(
     let ops = order.places.iter().map(|&place| sequence.ops[place]).collect();
     let ordered = Sequence { ops, ..sequence.clone() };
     let (mut verdicts, mut reached) = (Verdicts::default(), None);
-    let ran = world::run(vm, &ordered, conditions, &mut |step, outcome| {
+    let ran = world::run(vm, &ordered, conditions, None, &mut |step, outcome| {
         match rules::compare(&ordered.ops[..=step], &answer[order.places[step]], outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
@@ -236,7 +236,7 @@ fn at_once<D: Design<Native>>(
     conditions: &Conditions,
 ) -> Result<Answer, Finding> {
     let (files, space) = world::prepare(vm, sequence, conditions).map_err(|unfit| Finding::NotCompared(unfit.0))?;
-    let process = Process { vm, files: &files, guest: Guest::new(&space) };
+    let process = Process { vm, files: &files, guest: Guest::new(&space), shortages: None };
     let (process, space) = (ManuallyDrop::new(process), ManuallyDrop::new(space));
     let nr_ops = sequence.ops.len();
     let mut answer = Answer { outcomes: vec![Outcome::NotRun; nr_ops], ended: vec![0; nr_ops] };

@@ -10,7 +10,7 @@ use faultless_linux::oracle::{
     AreaSeen, Behind, Bounds, Call, FILE_BYTES, FILE_CONTENT, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence,
     USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
 };
-use faultless_phys::OutOfFrames;
+use faultless_phys::{Failing, OutOfFrames};
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
@@ -74,11 +74,16 @@ impl<'vm, P: Platform> Files<'vm, P> {
     }
 }
 
+/// Whoever is told after an attempt that found no memory.
+pub(super) type Told<'a> = &'a (dyn Fn() + Sync);
+
 /// A process of a run: a space, and a thread in it.
 pub(super) struct Process<'a, 'vm, P: Platform, D: Design<P>> {
     pub(super) vm: &'vm Vm<P, D>,
     pub(super) files: &'a Files<'vm, P>,
     pub(super) guest: Guest<'vm, P, D>,
+    /// What is told after each attempt that an operation makes without enough memory; without it none does.
+    pub(super) shortages: Option<Told<'a>>,
 }
 
 /// What could not be run on the VM at all.
@@ -98,19 +103,44 @@ impl From<OutOfFrames> for Unfit {
 }
 
 /// Runs a sequence in order, whatever threads its operations belong to; `watch` sees each outcome and may stop the run.
+///
+/// With `shortages`, each operation is tried with its first allocation failing, then with the second, and so on, until it finds
+/// all the memory that it needs.
 pub(super) fn run<P: Platform, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
     conditions: &Conditions,
+    shortages: Option<Told<'_>>,
     watch: &mut dyn FnMut(usize, &Outcome) -> bool,
 ) -> Result<(), Unfit> {
     let (files, space) = prepare(vm, sequence, conditions)?;
-    let process = Process { vm, files: &files, guest: Guest::new(&space) };
+    // What is locked is populated as far as there is memory, which later calls show.
+    let shortages = shortages.filter(|_| !sequence.ops.iter().any(locks));
+    let process = Process { vm, files: &files, guest: Guest::new(&space), shortages };
     // A panic leaves them as they are: what it broke can't be taken apart.
     let (process, space) = (ManuallyDrop::new(process), ManuallyDrop::new(space));
     process.run(&sequence.ops, 0, watch);
     drop((ManuallyDrop::into_inner(process), ManuallyDrop::into_inner(space)));
     Ok(())
+}
+
+/// Says whether an operation locks memory.
+fn locks(op: &Op) -> bool {
+    let is_locked_map = op.call == Call::Mmap && op.args[3] & libc::MAP_LOCKED as u64 != 0;
+    is_locked_map || matches!(op.call, Call::Mlock | Call::Mlock2 | Call::Mlockall)
+}
+
+/// Says whether an operation that finds no memory has done nothing, so that it can be made again.
+fn is_all_or_nothing(op: &Op) -> bool {
+    match op.call {
+        Call::Mmap => op.args[3] & libc::MAP_POPULATE as u64 == 0,
+        // Of several areas some may have moved; what is populated or filled stays.
+        Call::Mremap => op.args[3] & libc::MREMAP_FIXED as u64 == 0 || op.args[1] != op.args[2],
+        Call::Madvise => !matches!(op.args[2] as i32, libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE),
+        Call::Munmap | Call::Mprotect | Call::Brk | Call::Mseal | Call::Truncate => true,
+        Call::Load | Call::Store | Call::Fetch => true,
+        _ => false,
+    }
 }
 
 /// Makes the files and the empty space of a run.
@@ -221,7 +251,7 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
                     let inner = at + 1..ops.len().min(at + 1 + op.args[0].min(ops.len() as u64) as usize);
                     (inner.end, self.make(op.call, &ops[inner.clone()], first + inner.start, watch))
                 }
-                false => (at + 1, Some(self.one(op))),
+                false => (at + 1, Some(self.tried(op))),
             };
             if !outcome.is_some_and(|outcome| watch(first + at, &outcome)) {
                 return false;
@@ -255,9 +285,34 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
     fn child(&self, call: Call) -> Result<Self, CallError> {
         let guest = match call {
             Call::Vfork => Guest::new(self.guest.space()),
-            _ => Guest::new(&self.guest.space().fork()?),
+            _ => Guest::new(&self.with_shortages(|| self.guest.space().fork(), Result::is_err)?),
         };
         Ok(Self { guest, ..*self })
+    }
+
+    /// Runs an operation that is no fork; first without enough memory, if that is wanted.
+    fn tried(&self, op: &Op) -> Outcome {
+        match is_all_or_nothing(op) {
+            true => self.with_shortages(|| self.one(op), |outcome| is_refused(op, outcome)),
+            false => self.one(op),
+        }
+    }
+
+    /// Acts with one allocation more each time until `is_refused` no longer holds of what comes out, or all have succeeded.
+    fn with_shortages<R>(&self, act: impl Fn() -> R, is_refused: impl Fn(&R) -> bool) -> R {
+        let Some(tell) = self.shortages else { return act() };
+        let memory = self.vm.memory();
+        for nth in 1.. {
+            memory.set_failing(Failing::Once(nth));
+            let result = act();
+            let was_short = memory.failing() == Failing::Never;
+            memory.set_failing(Failing::Never);
+            if !was_short || !is_refused(&result) {
+                return result;
+            }
+            tell();
+        }
+        unreachable!("no operation makes so many allocations")
     }
 
     /// Runs an operation that is no fork.
@@ -321,6 +376,17 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
             sum = sum.wrapping_add(AreaSeen::page_digest(address, content));
         }
         sum
+    }
+}
+
+/// Says whether an outcome may be that of an operation that found no memory.
+fn is_refused(op: &Op, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Errno(errno) => [libc::ENOMEM, libc::EAGAIN].contains(errno),
+        Outcome::Signal(seen) => seen.signo == libc::SIGKILL,
+        // It answers where the heap ends, whatever was asked.
+        Outcome::Value(value) => op.call == Call::Brk && *value != op.args[0],
+        _ => false,
     }
 }
 
