@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use faultless_linux::{
-    Arguments, Joining, Kin, ModeChoice, Options, RecordError, Recording, SnapshotMode, attach, record,
+    Arguments, Beginning, Descendants, Joining, Kin, ModeChoice, Options, RecordError, Recording, SnapshotMode, Who,
+    attach, record,
 };
 use faultless_trace::{HugePages, Missing, Mode, Pace};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -29,6 +30,10 @@ use crate::size;
   faultless record -p 1234 --duration 10s -o server.trace
   faultless record -p $(pgrep -d, nginx) --max-size 1G
   faultless record -p 1234 --children --snapshot frozen -- redis-benchmark -q
+  faultless record --wait-all -- ./start-daemon
+  faultless record -p 1234 --paused -o peak.trace    # kill -USR1 begins it, kill -USR2 ends it
+  faultless record -a --duration 5s -o system.trace
+  faultless record --cgroup system.slice/nginx.service --duration 10s
 
 Root sees everything. Other users get what kernel.perf_event_paranoid=2 permits: page faults with guessed rights, and \
 the mappings; the trace names what is missing.
@@ -41,14 +46,17 @@ output is a pipe): 64 bytes a fault, 180 a memory call, 50 a switch; a million f
 event, is made of them when the program ends, and they go. If the recorder is killed, or can't write the trace, they stay: \
 `faultless trace recover FILE.PID.raw` makes a trace of what came until then.
 
-The recording ends with the program's first process. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, \
+The recording ends with the program's first process, or with --wait-all when its last descendant has ended. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, \
 ends it too: the program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until \
 then.
 
 With -p, processes are recorded that run already: what stands in their memory is read while they run, and the trace \
 begins there. They are not changed, and get no signal unless --snapshot frozen is to stop them for that. Their threads, and the processes that they make, \
 are recorded too. The recording ends when its time is over, when the processes have ended, or with Ctrl-C; the exit \
-code is 0 then.
+code is 0 then. -a joins all processes as perf does, --cgroup those of a control group and of the groups below it. With --paused the \
+recorder joins them when it gets SIGUSR1, and ends the recording when it gets SIGUSR2. Each thread takes seven descriptors on each CPU; \
+where the limit (ulimit -n) has no room for them, and with -a, root watches whole CPUs instead, and what other processes do is left \
+out of the trace; the raw records then hold it too.
 
 The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may not \
 run; 1 if it could not be recorded.")]
@@ -79,29 +87,61 @@ pub struct RecordArgs {
     redact: bool,
 
     /// Record these running processes instead of starting a program.
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "thp")]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "thp", group = "joined")]
     pid: Vec<i32>,
 
+    /// Record all running processes, and all that they make. For root. Example: -a --duration 5s
+    #[arg(short = 'a', long = "all", conflicts_with_all = ["thp", "wait_all"], group = "joined")]
+    all: bool,
+
+    /// Record the running processes of a control group and of those below it: a path below /sys/fs/cgroup, or a whole one.
+    /// Example: --cgroup system.slice/nginx.service
+    #[arg(long, value_name = "PATH", conflicts_with = "thp", group = "joined")]
+    cgroup: Option<PathBuf>,
+
     /// Record the running processes that descend from these, too.
-    #[arg(long, requires = "pid")]
+    #[arg(long, requires = "joined", conflicts_with = "all")]
     children: bool,
 
+    /// Go on until the last descendant has ended, also one that outlives its parent. Example: --wait-all -- ./start-daemon
+    #[arg(long)]
+    wait_all: bool,
+
+    /// Wait for SIGUSR1 before the processes are joined, and end the recording at SIGUSR2. Example: -p 1234 --paused
+    #[arg(long, requires = "joined")]
+    paused: bool,
+
     /// Read what stands in their memory while they run, or while they stand still.
-    #[arg(long, value_enum, requires = "pid", default_value_t = Look::Live)]
+    #[arg(long, value_enum, requires = "joined", conflicts_with = "all", default_value_t = Look::Live)]
     snapshot: Look,
 
     /// Record so long: 300ms, 10s, 2m.
-    #[arg(long, value_name = "TIME", requires = "pid", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", requires = "joined", value_parser = duration::parse)]
     duration: Option<u64>,
 
     /// Stop when the raw records, of about 72 bytes a fault, have grown to this: 500M, 2G.
-    #[arg(long, value_name = "SIZE", requires = "pid", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", requires = "joined", value_parser = size::parse)]
     max_size: Option<usize>,
 
     /// The program and its arguments; from the program's name on nothing is an option of record. With -p, a program to run
     /// meanwhile, with which the recording ends.
-    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "CMD")]
+    #[arg(required_unless_present = "joined", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+impl RecordArgs {
+    /// Returns whether running processes are recorded.
+    fn is_joined(&self) -> bool {
+        self.all || self.cgroup.is_some() || !self.pid.is_empty()
+    }
+
+    fn who(&self) -> Who {
+        match &self.cgroup {
+            _ if self.all => Who::Everyone,
+            Some(path) => Who::Cgroup(path.clone()),
+            None => Who::Processes(self.pid.clone()),
+        }
+    }
 }
 
 /// What to watch with.
@@ -151,6 +191,7 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
         pace: if args.no_pace { Pace::Absent } else { Pace::Stored },
         ring_bytes: args.buffer,
         mode: args.mode.choice(),
+        descendants: if args.wait_all { Descendants::Awaited } else { Descendants::Left },
         arguments: if args.redact { Arguments::LeftOut } else { Arguments::Kept },
     };
     let bar = progress_bar();
@@ -159,17 +200,17 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
     let recording = result.map_err(|error| Failure::Failed(error.to_string(), error.exit_code()))?;
     summarize(&args.output, &recording);
     warn(args, &recording, color);
-    let is_joined = !args.pid.is_empty();
-    let code = if is_joined { recording.exit_code_joined() } else { recording.exit_code() };
+    let code = if args.is_joined() { recording.exit_code_joined() } else { recording.exit_code() };
     Ok(ExitCode::from(code))
 }
 
 fn run_or_join(args: &RecordArgs, options: &Options, progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
-    if args.pid.is_empty() {
+    if !args.is_joined() {
         return record(options, &args.command, progress);
     }
     let joining = Joining {
-        pids: args.pid.clone(),
+        who: args.who(),
+        beginning: if args.paused { Beginning::OnSignal(say_paused) } else { Beginning::AtOnce },
         duration: args.duration.map(Duration::from_nanos),
         raw_bytes_most: args.max_size.map(|bytes| bytes as u64),
         kin: if args.children { Kin::Running } else { Kin::Later },
@@ -177,6 +218,11 @@ fn run_or_join(args: &RecordArgs, options: &Options, progress: &dyn Fn(u64)) -> 
         command: args.command.clone(),
     };
     attach(options, &joining, progress)
+}
+
+fn say_paused() {
+    let pid = std::process::id();
+    eprintln!("paused: kill -USR1 {pid} begins the recording, kill -USR2 {pid} ends it");
 }
 
 /// Returns a bar that is shown only on a terminal, and only once there is work to show.
@@ -243,7 +289,7 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
         let why = recording.refusal.iter().map(|refusal| format!(" (watching tracepoints: {refusal}; run as root)"));
         warnings.push(format!("the trace lacks {}{}", names.join(", "), why.collect::<String>()));
     }
-    if recording.still_running > 0 && args.pid.is_empty() {
+    if recording.still_running > 0 && !args.is_joined() {
         warnings.push(format!("{} threads still ran when the recording ended", recording.still_running));
     }
     if let Some(signal) = recording.interrupted_by {

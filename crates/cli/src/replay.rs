@@ -15,6 +15,7 @@ use faultless_lab::experiment::{self, DEFAULT_SEMAPHORE, DESIGNS, Outcome, SEMAP
 use faultless_lab::host;
 use faultless_lab::measure::{HOST_DESIGN, on_interrupt};
 use faultless_lab::plan::{Losses, Pace};
+use faultless_lab::processes;
 use faultless_lab::replay::Checking;
 use faultless_lab::report::MachineInfo;
 use faultless_lab::report::replay::{self as report, Report};
@@ -32,6 +33,8 @@ use crate::size;
   faultless replay faultless.trace
   faultless replay --design mmap-sem,spf-v11 --semaphore rwsem-2012,rwsem-v8 --cpus 2 -r 10 java.trace
   faultless replay --pace recorded --format json --out java.json java.trace
+  faultless replay --process cc1 make.trace
+  faultless replay --process 1234 server.trace
 
 Each recorded thread is a thread; at most as many run at once as --cpus says, and one that waits for another gives its \
 place up. The designs are replayed in turn, run by run, in an order that --seed draws.
@@ -82,6 +85,11 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<usize>,
 
+    /// Replay these processes alone: a number, or the name of a thread of theirs. What they are copies of is replayed up to the
+    /// fork. Example: --process cc1
+    #[arg(long, value_name = "PID|NAME")]
+    process: Option<String>,
+
     /// Replay a trace that lost records; its result is then not the recorded program's. Example: --allow-lost
     #[arg(long)]
     allow_lost: bool,
@@ -112,7 +120,10 @@ fn designs() -> Vec<&'static str> {
 pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     args.output.prepare()?;
     let name = args.file.display();
-    let trace = read(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    let mut trace = read(&args.file).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    if let Some(who) = &args.process {
+        trace = processes::only(trace, who).map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
+    }
     if let Some(why) = emptiness(&trace) {
         return Err(Failure::new(format_args!("{name}: {why}")));
     }
@@ -190,7 +201,10 @@ fn progress_bar(passes: usize) -> ProgressBar {
 
 fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
     let machine = MachineInfo::of(&setup.machine);
-    let name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
+    let mut name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
+    if let Some(who) = &args.process {
+        name.push_str(&format!(", process {who}"));
+    }
     let report = Report { workload: &name, header, machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| report::human::write(&report, out);
     let markdown = |out: &mut dyn Write| report::markdown::write(&report, out);

@@ -5,7 +5,7 @@
 //!
 //! [`plan`] turns a trace into what each thread does and must see; [`replay`] does it under one design; [`experiment`]
 //! does it under several, run by run in turn; [`stats`] says how sure the numbers are, [`report`] prints and keeps them, and
-//! [`compare`] sets what was kept against each other.
+//! [`compare`] sets what was kept against each other; [`processes`] says who is who in a trace, and picks out some.
 
 #![deny(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod host;
 pub mod measure;
 pub mod oracle;
 pub mod plan;
+pub mod processes;
 pub mod replay;
 pub mod report;
 pub mod reproduce;

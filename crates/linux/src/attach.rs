@@ -10,12 +10,16 @@
 //! stands in memory; wait; stop watching; convert. The recording ends when its time is over, when its raw records have
 //! grown too large, when the processes have ended, or at an interrupt.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use faultless_trace::{Area, Ending, Header, HugePages};
+use faultless_trace::{Area, Ending, Header, HugePages, Mode};
 
+use crate::cgroup;
 use crate::child::{Child, Launch};
 use crate::company::Company;
 use crate::convert::{Material, convert};
@@ -23,22 +27,24 @@ use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
 use crate::freeze::Frozen;
 use crate::host;
-use crate::joining;
+use crate::joining::{self, Scope};
 use crate::perf::Begin;
 use crate::raw::RawFolder;
-use crate::record::{Chosen, Options, Recording, choose, describe, open_output};
-use crate::session::{Session, Setup, Sources};
-use crate::signals::Signals;
+use crate::record::{Chosen, Descendants, Options, Recording, choose, describe, open_output};
+use crate::session::{Ends, Session, Setup, Sources, online_cpus};
+use crate::signals::{BEGIN, END, Signals, Word};
 use crate::snapshot::{self, Seen};
 use crate::story::Scene;
-use crate::target::{Kin, Target, Unjoinable};
+use crate::target::{self, Kin, Target, Unjoinable, add_descendants};
 use crate::wire::{Decoder, Numbers};
 
 /// Whom to join, and for how long.
 #[derive(Clone, Debug, Default)]
 pub struct Joining {
-    /// The processes.
-    pub pids: Vec<i32>,
+    /// Whom.
+    pub who: Who,
+    /// When the recording begins.
+    pub beginning: Beginning,
     /// How long to record; without end if nothing.
     pub duration: Option<Duration>,
     /// How large the raw records may grow.
@@ -49,6 +55,33 @@ pub struct Joining {
     pub snapshot: SnapshotMode,
     /// A command to run beside the processes; the recording ends with it.
     pub command: Vec<OsString>,
+}
+
+/// The processes to join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// These.
+    Processes(Vec<i32>),
+    /// All that run.
+    Everyone,
+    /// Those of a control group and of the groups below: a path below `/sys/fs/cgroup`, or a whole one.
+    Cgroup(PathBuf),
+}
+
+impl Default for Who {
+    fn default() -> Self {
+        Self::Processes(Vec::new())
+    }
+}
+
+/// When a recording of running processes begins and ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Beginning {
+    /// At once.
+    #[default]
+    AtOnce,
+    /// When SIGUSR1 comes; it ends with SIGUSR2. The function is called as soon as the signals are waited for.
+    OnSignal(fn()),
 }
 
 /// How memory is looked at.
@@ -65,14 +98,16 @@ pub enum SnapshotMode {
 /// end is done.
 pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
     let output_error = |error| RecordError::Output { path: options.output.clone(), error };
-    let mut targets = find(&joining.pids)?;
+    let further: &[i32] = if let Beginning::OnSignal(_) = joining.beginning { &[BEGIN, END] } else { &[] };
     // Until the trace is whole: an impatient second interrupt must not destroy what the first one saved.
-    let signals = Signals::block()?;
+    let signals = Signals::block(further)?;
+    find(&joining.who)?;
+    await_beginning(joining.beginning, &signals)?;
     let output = open_output(options)?;
     let Chosen { sources, measured, refusal } = choose(options)?;
     let raw = RawFolder::create(&output.sibling()).map_err(RecordError::Spool)?;
     let place = Place { signals: &signals, raw: &raw };
-    let watched = watch(options, joining, &mut targets, (&sources, measured.session), &place)?;
+    let watched = watch(options, joining, (&sources, measured.session), &place)?;
     let Watched { company, drained, end: End { interrupted_by, beside }, frozen, .. } = watched;
     let mut header = describe(options, watched.described.command, &sources, measured.costs);
     header.limits = watched.described.limits;
@@ -89,12 +124,69 @@ pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> R
     Ok(Recording { interrupted_by, refusal, frozen, beside, ..converted.into() })
 }
 
-fn find(pids: &[i32]) -> Result<Vec<Target>, RecordError> {
-    let mut pids = pids.to_vec();
-    pids.sort_unstable();
-    pids.dedup();
-    let find = |pid| Target::find(pid).map_err(|why| RecordError::Target { pid, why });
-    pids.into_iter().map(find).collect()
+/// Waits for the signal that begins the recording.
+fn await_beginning(beginning: Beginning, signals: &Signals) -> Result<(), RecordError> {
+    let Beginning::OnSignal(is_waiting) = beginning else { return Ok(()) };
+    is_waiting();
+    loop {
+        match signals.next_word(None) {
+            Some(Word::Begin) => return Ok(()),
+            Some(Word::End | Word::Stop(_)) => return Err(RecordError::NotBegun),
+            None => {}
+        }
+    }
+}
+
+fn find(who: &Who) -> Result<Vec<Target>, RecordError> {
+    match who {
+        Who::Processes(pids) => {
+            let mut pids = pids.clone();
+            pids.sort_unstable();
+            pids.dedup();
+            let find = |pid| Target::find(pid).map_err(|why| RecordError::Target { pid, why });
+            pids.into_iter().map(find).collect()
+        }
+        Who::Everyone => Ok(target::processes().filter_map(|pid| Target::find(pid).ok()).collect()),
+        Who::Cgroup(path) => find_members(path),
+    }
+}
+
+fn find_members(path: &Path) -> Result<Vec<Target>, RecordError> {
+    let pids = cgroup::members(path);
+    let targets = pids.map(|pids| pids.into_iter().filter_map(|pid| Target::find(pid).ok()).collect::<Vec<_>>());
+    match targets {
+        Ok(targets) if targets.is_empty() => {
+            let error = io::Error::new(io::ErrorKind::NotFound, "no process is in it");
+            Err(RecordError::Cgroup { path: path.to_owned(), error })
+        }
+        Ok(targets) => Ok(targets),
+        Err(error) => Err(RecordError::Cgroup { path: path.to_owned(), error }),
+    }
+}
+
+/// Adds the processes that were not there when they were looked for first, or were not to be joined then; returns how many.
+fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
+    let nr_descendants = if joining.kin == Kin::Running { add_descendants(targets) } else { 0 };
+    let found = match joining.who {
+        Who::Processes(_) => Vec::new(),
+        Who::Everyone | Who::Cgroup(_) => find(&joining.who).unwrap_or_default(),
+    };
+    let known: HashSet<i32> = targets.iter().map(|target| target.pid).collect();
+    let nr_before = targets.len();
+    targets.extend(found.into_iter().filter(|target| !known.contains(&target.pid)));
+    nr_descendants + targets.len() - nr_before
+}
+
+impl Scope {
+    /// Returns how so many can be watched: one by one while there are descriptors enough. Only root may watch whole CPUs.
+    fn of(joining: &Joining, targets: &[Target], sources: &Sources) -> Self {
+        let nr_threads: usize = targets.iter().map(|target| target.threads().len()).sum();
+        let nr_cpus = online_cpus().map_or(1, |cpus| cpus.len());
+        let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources);
+        let is_scarce = host::open_files().is_some_and(|most| nr_needed as u64 > most);
+        let is_many = is_scarce || joining.who == Who::Everyone;
+        if is_many && sources.mode() == Mode::Privileged { Self::Cpus } else { Self::Threads }
+    }
 }
 
 /// What watching gave.
@@ -119,27 +211,34 @@ struct Place<'a> {
 fn watch(
     options: &Options,
     joining: &Joining,
-    targets: &mut Vec<Target>,
     (sources, trial): (&Sources, Session),
     place: &Place<'_>,
 ) -> Result<Watched, RecordError> {
     let mut beside = beside(joining, place.signals)?;
+    let mut targets = find(&joining.who)?;
     let open_files = host::raise_open_files();
     let setup = Setup { pid: 0, pace: options.pace, begin: Begin::Joining, ring_bytes: options.ring_bytes };
-    let (mut session, joined) = joining::join(sources, &setup, targets, joining.kin).map_err(unjoinable)?;
+    let scope = Scope::of(joining, &targets, sources);
+    let more = &|targets: &mut Vec<Target>| add_more(joining, targets);
+    let nr_rings = online_cpus()?.len();
+    let mut spool = place.raw.spool(nr_rings).map_err(RecordError::Spool)?;
+    let (session, mut joined) =
+        joining::join(sources, &setup, &mut targets, more, scope, &mut spool).map_err(unjoinable)?;
     drop(trial);
-    let spool = place.raw.spool(session.rings_mut().len()).map_err(RecordError::Spool)?;
+    let is_awaited = options.descendants == Descendants::Awaited && scope == Scope::Threads;
+    let ends = is_awaited.then(|| Ends::of(session.others())).transpose()?;
     let drain = Drain::start(session, spool)?;
-    let looked = look(joining, targets);
+    let looked = look(joining, &mut targets);
     let seen = looked.as_ref().map_or(&[][..], |looked| &looked.seen);
     let described = targets.first().map(|target| describe_target(target, seen)).unwrap_or_default();
     let end = match &looked {
-        Ok(_) => wait(joining, targets, beside.as_mut(), place.signals, &drain),
+        Ok(_) => wait(joining, &targets, (beside.as_mut(), ends.as_ref()), place.signals, &drain),
         Err(_) => Ok(End::default()),
     };
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);
     let Looked { seen, frozen } = looked?;
+    joined.members.retain(|member| seen.iter().any(|seen| seen.pid == member.pid));
     Ok(Watched { company: Company { joined, seen }, drained, end: end?, frozen, described })
 }
 
@@ -164,11 +263,21 @@ struct Looked {
     frozen: Option<Duration>,
 }
 
-fn look(joining: &Joining, targets: &[Target]) -> Result<Looked, RecordError> {
+/// Looks at the memory of all; of those that were not named, one may have ended meanwhile.
+fn look(joining: &Joining, targets: &mut Vec<Target>) -> Result<Looked, RecordError> {
+    let is_named = |target: &Target| matches!(&joining.who, Who::Processes(pids) if pids.contains(&target.pid));
+    targets.retain(|target| is_named(target) || !target.has_ended());
     let mut frozen = (joining.snapshot == SnapshotMode::Frozen).then(Frozen::new);
     frozen.iter_mut().try_for_each(|frozen| frozen.freeze(targets)).map_err(unjoinable)?;
-    let look = |target: &Target| snapshot::look(target).map_err(|why| unjoinable((target.pid, why)));
-    let seen = targets.iter().map(look).collect::<Result<_, _>>()?;
+    let mut seen = Vec::with_capacity(targets.len());
+    for target in &*targets {
+        match snapshot::look(target) {
+            Ok(looked) => seen.push(looked),
+            Err(_) if !is_named(target) => {}
+            Err(why) => return Err(unjoinable((target.pid, why))),
+        }
+    }
+    targets.retain(|target| seen.iter().any(|seen| seen.pid == target.pid as u32));
     Ok(Looked { seen, frozen: frozen.map(|frozen| frozen.elapsed()) })
 }
 
@@ -195,7 +304,7 @@ struct End {
 fn wait(
     joining: &Joining,
     targets: &[Target],
-    mut beside: Option<&mut Child>,
+    (mut beside, ends): (Option<&mut Child>, Option<&Ends>),
     signals: &Signals,
     drain: &Drain,
 ) -> Result<End, RecordError> {
@@ -206,14 +315,17 @@ fn wait(
     let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     // Relaxed: the figure only says when to stop, and nothing is read through it.
     let is_full = || joining.raw_bytes_most.is_some_and(|most| drain.raw_bytes().load(Ordering::Relaxed) >= most);
-    while !is_over() && !is_full() && !targets.iter().all(Target::has_ended) {
+    let is_done = || targets.iter().all(Target::has_ended) && ends.is_none_or(Ends::are_all);
+    while !is_over() && !is_full() && !is_done() {
         if let Some(child) = beside.as_mut()
             && let Some(ending) = child.try_wait()?
         {
             return Ok(End { beside: Some(ending), ..End::default() });
         }
-        if let Some(signal) = signals.next_stop(deadline) {
-            return Ok(End { interrupted_by: Some(signal), ..End::default() });
+        match signals.next_word(deadline) {
+            Some(Word::Stop(signal)) => return Ok(End { interrupted_by: Some(signal), ..End::default() }),
+            Some(Word::End) => return Ok(End::default()),
+            Some(Word::Begin) | None => {}
         }
     }
     Ok(End::default())

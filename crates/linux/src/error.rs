@@ -72,6 +72,15 @@ pub enum RecordError {
         /// Why.
         why: Unjoinable,
     },
+    /// The processes of a control group can't be found.
+    Cgroup {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The recording was ended before it began.
+    NotBegun,
     /// The trace could not be written.
     Write(WriteError),
     /// The program was never seen to start.
@@ -123,6 +132,14 @@ impl fmt::Display for RecordError {
             ),
             Self::System { what, error } => write!(f, "{what} failed: {error}"),
             Self::Target { pid, why } => write!(f, "cannot record process {pid}: {why}"),
+            Self::Cgroup { path, error } => {
+                write!(
+                    f,
+                    "cannot record the control group '{}': {error}; `cat /proc/PID/cgroup` names a process's own",
+                    path.display()
+                )
+            }
+            Self::NotBegun => write!(f, "ended before SIGUSR1 began the recording; nothing was recorded"),
             Self::Write(error) => write!(f, "{error}"),
             Self::NothingSeen => write!(f, "the kernel showed nothing of the program; is it a 64-bit x86 Linux?"),
         }

@@ -57,6 +57,11 @@ pub(crate) fn raise_open_files() -> Option<libc::rlimit> {
     Some(before)
 }
 
+/// Returns how many files this process may open.
+pub(crate) fn open_files() -> Option<u64> {
+    rlimit(libc::RLIMIT_NOFILE).map(|limit| limit.rlim_cur)
+}
+
 /// Sets how many files this process may open; a refusal does no harm.
 pub(crate) fn set_open_files(limit: &libc::rlimit) {
     // SAFETY: the structure is whole.

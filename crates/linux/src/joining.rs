@@ -1,4 +1,4 @@
-//! Events for processes that run already: one set for each thread on each CPU.
+//! Events for processes that run already: one set for each thread on each CPU, or one for each CPU alone.
 //!
 //! # Guarantee
 //! From [`Joined::began_ns`] on every record of every thread of the processes, and of all that they make, is seen once.
@@ -27,13 +27,17 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faultless_trace::Mode;
+use faultless_trace::{Mode, Pace};
 
 use crate::costs::now_ns;
 use crate::perf::{Begin, Event, Switches, Watch};
 use crate::ring::Ring;
 use crate::session::{Session, Setup, Sources, map_as_permitted, online_cpus};
-use crate::target::{Kin, Target, Unjoinable, add_descendants, is_outside_calls};
+use crate::spool::Spool;
+use crate::target::{Target, Unjoinable, is_outside_calls};
+
+/// Instead of a thread's number: whoever runs on a CPU.
+const EVERYONE: i32 = -1;
 
 /// So long the beginning waits at most for threads that may be inside a memory call whose arguments were not seen.
 const SETTLING_MOST: Duration = Duration::from_millis(100);
@@ -65,22 +69,44 @@ pub(crate) struct Joined {
     pub(crate) owners: HashMap<u64, u32>,
 }
 
-/// Opens and enables events for all threads of the processes.
+/// What events are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Each thread, on each CPU.
+    Threads,
+    /// Each CPU, whoever runs there; what others do than the joined processes is left out later. For root alone.
+    Cpus,
+}
+
+/// Returns how many descriptors so many threads take, with some to spare for what else is open.
+pub(crate) fn nr_descriptors(nr_threads: usize, nr_cpus: usize, sources: &Sources) -> usize {
+    const SPARE: usize = 64;
+    let nr_events = 1 + sources.watches(Pace::Stored).len();
+    // Rings and their files on disk; and the trial that is open meanwhile.
+    let nr_others = nr_cpus * (2 + nr_events) + SPARE;
+    nr_threads * nr_cpus * nr_events + nr_others
+}
+
+/// Opens and enables events for all threads of the processes; `more` adds processes that are to be joined too, and returns how
+/// many. The records that come meanwhile go to `spool`, which has a file for each online CPU.
 pub(crate) fn join(
     sources: &Sources,
     setup: &Setup,
     targets: &mut Vec<Target>,
-    kin: Kin,
+    more: &dyn Fn(&mut Vec<Target>) -> usize,
+    scope: Scope,
+    spool: &mut Spool,
 ) -> Result<(Session, Joined), (i32, Unjoinable)> {
     let fail = |pid: i32| move |error| (pid, Unjoinable::of(pid, "watching it", error));
     let first = targets.first().map_or(0, |target| target.pid);
-    let mut joining = Joining::new(sources, setup).map_err(fail(first))?;
+    let mut joining = Joining::new(sources, setup, scope).map_err(fail(first))?;
     let mut nr_quiet = 0;
     for _ in 0..PASSES_MOST {
         let now = now_ns();
-        let mut is_quiet = kin == Kin::Later || add_descendants(targets) == 0;
+        let mut is_quiet = more(targets) == 0;
         for target in targets.iter() {
             is_quiet &= joining.pass(target).map_err(fail(target.pid))? == 0;
+            joining.empty(spool).map_err(fail(target.pid))?;
         }
         if !is_quiet {
             nr_quiet = 0;
@@ -89,7 +115,7 @@ pub(crate) fn join(
         nr_quiet += 1;
         if nr_quiet == 1 {
             joining.joined.complete_ns = now;
-            joining.settle();
+            joining.settle(spool).map_err(fail(first))?;
             continue;
         }
         joining.joined.began_ns = now;
@@ -102,6 +128,7 @@ pub(crate) fn join(
 struct Joining<'a> {
     sources: &'a Sources,
     setup: &'a Setup,
+    scope: Scope,
     watches: Vec<(Watch, Option<String>)>,
     /// For each CPU, the event that owns the ring. It is the recorder's own, so that it outlives every thread.
     owners: Vec<(i32, Event)>,
@@ -112,10 +139,11 @@ struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    fn new(sources: &'a Sources, setup: &'a Setup) -> io::Result<Self> {
+    fn new(sources: &'a Sources, setup: &'a Setup, scope: Scope) -> io::Result<Self> {
         let mut joining = Self {
             sources,
             setup,
+            scope,
             watches: sources.watches(setup.pace),
             owners: Vec::new(),
             rings: Vec::new(),
@@ -128,6 +156,9 @@ impl<'a> Joining<'a> {
             let owner = joining.open(Watch::Nothing, 0, cpu)?;
             joining.rings.push(map_as_permitted(&owner, &mut ring_bytes)?);
             joining.owners.push((cpu, owner));
+        }
+        if scope == Scope::Cpus {
+            joining.open_all(EVERYONE)?;
         }
         Ok(joining)
     }
@@ -151,26 +182,30 @@ impl<'a> Joining<'a> {
 
     /// Opens a thread's events, unless it has ended.
     fn add(&mut self, target: &Target, tid: u32) -> io::Result<()> {
-        match self.open_all(tid) {
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
-            result => result?,
+        if self.scope == Scope::Threads {
+            match self.open_all(tid as i32) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                result => result?,
+            }
         }
         let name = target.thread_name(tid);
         self.joined.members.push(Member { pid: target.pid as u32, tid, name });
         Ok(())
     }
 
-    fn open_all(&mut self, tid: u32) -> io::Result<()> {
+    fn open_all(&mut self, tid: i32) -> io::Result<()> {
         let switches = Switches::of(self.setup.pace);
         for place in 0..self.owners.len() {
             let leader = (Watch::Leader(switches), None);
             let watches: Vec<_> = std::iter::once(&leader).chain(&self.watches).cloned().collect();
             for (watch, filter) in watches {
                 let (cpu, ring_owner) = &self.owners[place];
-                let event = self.open(watch, tid as i32, *cpu)?;
+                let event = self.open(watch, tid, *cpu)?;
                 filter.iter().try_for_each(|filter| event.set_filter(filter))?;
                 event.redirect(ring_owner)?;
-                self.joined.owners.insert(event.id()?, tid);
+                if tid != EVERYONE {
+                    self.joined.owners.insert(event.id()?, tid as u32);
+                }
                 event.enable()?;
                 self.events.push(event);
             }
@@ -180,19 +215,25 @@ impl<'a> Joining<'a> {
 
     /// Waits until each thread was seen outside of memory calls: of every call that one is inside of from then on the
     /// arguments are known. A thread that computes all the time can't be seen so.
-    fn settle(&self) {
+    fn settle(&mut self, spool: &mut Spool) -> io::Result<()> {
         let begun = Instant::now();
-        let mut unsettled: Vec<&Member> = self.joined.members.iter().collect();
-        if self.sources.mode() == Mode::Unprivileged {
-            return;
-        }
-        loop {
-            unsettled.retain(|member| !is_outside_calls(member.pid, member.tid));
+        let mut unsettled: Vec<(u32, u32)> =
+            self.joined.members.iter().map(|member| (member.pid, member.tid)).collect();
+        while self.sources.mode() == Mode::Privileged {
+            unsettled.retain(|&(pid, tid)| !is_outside_calls(pid, tid));
             if unsettled.is_empty() || begun.elapsed() > SETTLING_MOST {
-                return;
+                break;
             }
+            self.empty(spool)?;
             thread::sleep(SETTLING_LOOK);
         }
+        Ok(())
+    }
+
+    /// Puts aside what the rings hold.
+    fn empty(&mut self, spool: &mut Spool) -> io::Result<()> {
+        let mut rings = self.rings.iter_mut().enumerate();
+        rings.try_for_each(|(cpu, ring)| ring.drain(|bytes| spool.append(cpu, bytes)))
     }
 
     fn finish(self) -> (Session, Joined) {

@@ -8,6 +8,7 @@
 #![deny(clippy::unwrap_used)]
 
 mod attach;
+mod cgroup;
 mod child;
 mod company;
 mod convert;
@@ -43,9 +44,9 @@ mod target;
 mod tracefs;
 mod wire;
 
-pub use attach::{Joining, SnapshotMode, attach};
+pub use attach::{Beginning, Joining, SnapshotMode, Who, attach};
 pub use error::RecordError;
-pub use record::{Arguments, ModeChoice, Options, Recording, record};
+pub use record::{Arguments, Descendants, ModeChoice, Options, Recording, record};
 pub use recover::recover;
 pub use tally::Tally;
 pub use target::{Kin, Unjoinable};

@@ -1,4 +1,4 @@
-//! One perf event: what to watch, opened for one process on one CPU.
+//! One perf event: what to watch, opened for one process, or for all, on one CPU.
 //!
 //! # Guarantee
 //! An event follows the process and, by inheritance, all that it forks; every happening gives one record, stamped with
@@ -143,6 +143,11 @@ impl Event {
         // SAFETY: the kernel writes the number into the integer.
         check(unsafe { ioctls::ID(self.raw(), &mut id) })?;
         Ok(id)
+    }
+
+    /// Returns another descriptor of the event.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// Returns the descriptor's number.

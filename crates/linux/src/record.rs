@@ -8,8 +8,8 @@
 //! Open the output; find out what may be watched; measure what watching costs; start the program, held back; watch it;
 //! let it go; put its records aside until it ends; convert them.
 //!
-//! The recording ends with the program's first process. Children that outlive it are left alone; the trace has no exit
-//! for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the recording too: the program gets the signal, from
+//! The recording ends with the program's first process, or with its last descendant if that is asked for. Children that outlive
+//! it are left alone; the trace has no exit for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the recording too: the program gets the signal, from
 //! the terminal or passed on, and has a second to end; then, or at the next interrupt, it is left running. Once the
 //! program is no longer watched, interrupts are ignored until the trace is written.
 
@@ -29,7 +29,7 @@ use crate::host;
 use crate::output::Output;
 use crate::perf::Begin;
 use crate::raw::RawFolder;
-use crate::session::{Session, Setup, Sources};
+use crate::session::{Ends, Session, Setup, Sources};
 use crate::signals::{Outcome, Signals};
 use crate::story::Scene;
 use crate::tally::Tally;
@@ -56,6 +56,18 @@ pub struct Options {
     pub mode: ModeChoice,
     /// What is kept of the command.
     pub arguments: Arguments,
+    /// Whether the recording goes on until the last descendant has ended.
+    pub descendants: Descendants,
+}
+
+/// What becomes of descendants that outlive their parents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Descendants {
+    /// The recording ends without them.
+    #[default]
+    Left,
+    /// The recording ends with the last of them.
+    Awaited,
 }
 
 /// What a trace keeps of the command that it is of.
@@ -132,7 +144,7 @@ fn code_of(ending: Ending) -> Option<u8> {
 pub fn record(options: &Options, argv: &[OsString], progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
     let output_error = |error| RecordError::Output { path: options.output.clone(), error };
     // Until the trace is whole: an impatient second interrupt must not destroy what the first one saved.
-    let signals = Signals::block()?;
+    let signals = Signals::block(&[])?;
     let output = open_output(options)?;
     let Chosen { sources, measured, refusal } = choose(options)?;
     let command = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -273,6 +285,8 @@ fn watch(
     let setup = Setup { pid: child.pid(), pace: options.pace, begin: Begin::AtExec, ring_bytes: options.ring_bytes };
     let mut session = Session::open(sources, &setup)?;
     drop(trial);
+    let is_awaited = options.descendants == Descendants::Awaited;
+    let ends = is_awaited.then(|| Ends::of(session.leaders().first())).transpose()?;
     let spool = raw.spool(session.rings_mut().len()).map_err(RecordError::Spool)?;
     raw.describe(header, child.pid() as u32, sources)?;
     let drain = Drain::start(session, spool)?;
@@ -281,7 +295,10 @@ fn watch(
         drain.stop()?;
         return Err(program(error));
     }
-    let outcome = signals.wait(&mut child)?;
+    let mut outcome = signals.wait(&mut child)?;
+    if let Some(ends) = ends.filter(|_| outcome.interrupted_by.is_none()) {
+        outcome.interrupted_by = signals.await_ends(&ends);
+    }
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);
     Ok(Watched { pid: child.pid(), outcome, drained })

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use faultless_trace::{Missing, Mode, Pace};
 
@@ -199,8 +200,33 @@ impl Session {
         &self.leaders
     }
 
+    /// Returns the events that own no ring.
+    pub(crate) fn others(&self) -> &[Event] {
+        &self.others
+    }
+
     fn events(&self) -> impl Iterator<Item = &Event> {
         self.leaders.iter().chain(&self.others)
+    }
+}
+
+/// Descriptors that tell when everyone whom a session watches has ended, those included that were made meanwhile.
+#[derive(Debug)]
+pub(crate) struct Ends(Vec<OwnedFd>);
+
+impl Ends {
+    /// Returns the ends of what these events watch.
+    pub(crate) fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> io::Result<Self> {
+        events.into_iter().map(Event::descriptor).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Returns whether all have ended: an event hangs up when its task and all that inherited it are gone.
+    pub(crate) fn are_all(&self) -> bool {
+        let mut polls: Vec<libc::pollfd> =
+            self.0.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 }).collect();
+        // SAFETY: the slice is as long as its length says.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
+        polls.iter().all(|poll| poll.revents & libc::POLLHUP != 0)
     }
 }
 

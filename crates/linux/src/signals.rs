@@ -13,9 +13,25 @@ use std::time::{Duration, Instant};
 use faultless_trace::Ending;
 
 use crate::child::Child;
+use crate::session::Ends;
 
 /// What asks the recorder to stop.
 const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// What begins a recording that waits.
+pub(crate) const BEGIN: i32 = libc::SIGUSR1;
+
+/// What ends a recording that waited.
+pub(crate) const END: i32 = libc::SIGUSR2;
+
+/// What a signal says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Begin,
+    End,
+    /// An interrupt.
+    Stop(i32),
+}
 
 /// How long an interrupted program may take to end before it is left running.
 const GRACE: Duration = Duration::from_secs(1);
@@ -39,13 +55,13 @@ pub(crate) struct Outcome {
 }
 
 impl Signals {
-    /// Blocks the signals and begins to gather them.
-    pub(crate) fn block() -> io::Result<Self> {
+    /// Blocks the signals, and these further ones, and begins to gather them.
+    pub(crate) fn block(further: &[i32]) -> io::Result<Self> {
         let mut before = MaybeUninit::uninit();
         // SAFETY: the sets are ours; the calls write `before` whole; the kernel makes the descriptor for us.
         unsafe {
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-            let wanted = wanted_set();
+            let wanted = wanted_set(further);
             crate::perf::check(libc::sigprocmask(libc::SIG_BLOCK, &wanted, before.as_mut_ptr()))?;
             let fd = libc::signalfd(-1, &wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             crate::perf::check(fd)?;
@@ -82,10 +98,24 @@ impl Signals {
         }
     }
 
-    /// Returns the next signal that asks to stop, or `None` after a while, at the latest at the deadline.
-    pub(crate) fn next_stop(&self, deadline: Option<Instant>) -> Option<i32> {
-        let signal = self.next(deadline)?.ssi_signo as i32;
-        STOPPING.contains(&signal).then_some(signal)
+    /// Returns the next signal that says something to a recorder of running processes, or `None` after a while, at the latest at
+    /// the deadline.
+    pub(crate) fn next_word(&self, deadline: Option<Instant>) -> Option<Word> {
+        match self.next(deadline)?.ssi_signo as i32 {
+            BEGIN => Some(Word::Begin),
+            END => Some(Word::End),
+            signal => STOPPING.contains(&signal).then_some(Word::Stop(signal)),
+        }
+    }
+
+    /// Waits until everyone whom a session watched has ended, or a signal asks to stop, which it returns.
+    pub(crate) fn await_ends(&self, ends: &Ends) -> Option<i32> {
+        while !ends.are_all() {
+            if let Some(Word::Stop(signal)) = self.next_word(None) {
+                return Some(signal);
+            }
+        }
+        None
     }
 
     /// Returns a stopping signal that has come and was not yet looked at.
@@ -129,17 +159,19 @@ fn pass_on(child: &Child, signal: &libc::signalfd_siginfo) {
     }
 }
 
-/// Returns the stopping signals that are not ignored, and the one for children.
+/// Returns the stopping signals that are not ignored, the one for children, and further ones.
 ///
 /// # Safety
 /// None beyond calling the C library with memory of our own.
-unsafe fn wanted_set() -> libc::sigset_t {
+unsafe fn wanted_set(further: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigemptyset` makes the set whole before anything reads it.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         let mut set = set.assume_init();
-        libc::sigaddset(&mut set, libc::SIGCHLD);
+        for &signal in further.iter().chain(&[libc::SIGCHLD]) {
+            libc::sigaddset(&mut set, signal);
+        }
         for signal in STOPPING {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
             libc::sigaction(signal, ptr::null(), &mut action);

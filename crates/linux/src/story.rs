@@ -11,7 +11,7 @@
 //! - S3 a fork becomes a clone only when its flags are known: from the tracepoint that follows it in the same thread,
 //!   or, without privilege, by a guess
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use faultless_trace::{
     Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
@@ -69,6 +69,10 @@ pub(crate) struct Story {
     /// What the kernel told of the calls that joined threads are inside of.
     mapped_before: HashMap<ThreadIndex, Box<Mapping>>,
     early: HashMap<u32, Vec<Record>>,
+    /// Before then nobody in `early` has waited for too long.
+    early_until_ns: u64,
+    /// Whoever was found to be no part of the story, until it ends.
+    outsiders: HashSet<u32>,
     spaces: Vec<Rights>,
     files: FileTable,
     lost: u64,
@@ -182,6 +186,8 @@ impl Story {
             forks: HashMap::new(),
             mapped_before: HashMap::new(),
             early: HashMap::new(),
+            early_until_ns: 0,
+            outsiders: HashSet::new(),
             spaces: Vec::new(),
             files: FileTable::default(),
             lost: 0,
@@ -232,7 +238,7 @@ impl Story {
             return;
         }
         self.time_ns = self.time_ns.max(record.time_ns);
-        if !self.early.is_empty() {
+        if !self.early.is_empty() && self.time_ns >= self.early_until_ns {
             self.adopt_forgotten(PATIENCE_NS, sink);
         }
         self.dispatch(record, sink);
@@ -334,6 +340,7 @@ impl Story {
     }
 
     fn add_thread(&mut self, state: State) -> ThreadIndex {
+        self.outsiders.remove(&state.tid);
         let thread = self.threads.len() as ThreadIndex;
         self.threads.push(Thread { pid: state.pid, tid: state.tid, name: String::new() });
         self.live.insert(state.tid, thread);
@@ -343,6 +350,12 @@ impl Story {
 
     fn dispatch(&mut self, record: Record, sink: Sink<'_>) {
         let tid = record.actor();
+        if self.outsiders.contains(&tid) {
+            if let Body::Exited { .. } = record.body {
+                self.outsiders.remove(&tid);
+            }
+            return;
+        }
         if !self.live.contains_key(&tid) && !record.is_switch() {
             self.succeed_leader(tid, sink);
         }
@@ -377,10 +390,21 @@ impl Story {
     /// drops all: who is unknown there was made while events were being opened, is not watched whole, and is no part of the story.
     fn adopt_forgotten(&mut self, patience_ns: u64, sink: Sink<'_>) {
         let now = self.time_ns;
-        let is_due = |records: &Vec<Record>| records.iter().all(|record| record.time_ns + patience_ns <= now);
+        let has_joined = self.has_joined();
+        let is_late = |record: &Record| record.time_ns + patience_ns <= now;
+        let is_due = |records: &Vec<Record>| match has_joined {
+            true => records.first().is_none_or(is_late),
+            false => records.iter().all(is_late),
+        };
         let due: Vec<_> = self.early.extract_if(|_, records| is_due(records)).collect();
+        self.early_until_ns = now + patience_ns / 2;
         for (tid, records) in due {
-            if records.iter().all(Record::is_switch) || self.has_joined() {
+            if has_joined {
+                let has_ended = records.iter().any(|record| matches!(record.body, Body::Exited { .. }));
+                self.outsiders.extend((!has_ended).then_some(tid));
+                continue;
+            }
+            if records.iter().all(Record::is_switch) {
                 continue;
             }
             self.lost += 1;

@@ -267,7 +267,7 @@ fn side_band(kind: u32, misc: u16, bytes: &[u8]) -> Option<Record> {
         sys::PERF_RECORD_COMM => named(body, misc)?,
         sys::PERF_RECORD_FORK => Body::Forked(forked(body)?),
         sys::PERF_RECORD_EXIT => Body::Exited { tid: u32_at(body, 8)? },
-        sys::PERF_RECORD_SWITCH => switched(misc),
+        sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => switched(misc),
         sys::PERF_RECORD_LOST => Body::Lost { records: u64_at(body, 8)? },
         sys::PERF_RECORD_LOST_SAMPLES => Body::Lost { records: u64_at(body, 0)? },
         sys::PERF_RECORD_THROTTLE => Body::Lost { records: 1 },

@@ -4,10 +4,13 @@
 //! Nothing is shown that the trace does not hold; of a damaged trace all that precedes the damage is shown, and the exit
 //! code is 1.
 
+mod areas;
 mod dump;
 mod fields;
 mod info;
+mod ps;
 mod recover;
+mod top;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -39,6 +42,27 @@ enum TraceCommand {
 
 With --format json each line is a JSON object. Of a damaged trace, what precedes the damage is printed before the error.")]
     Dump(FileArgs),
+    /// Lists the processes of a trace: number, command, threads, memory calls, faults.
+    #[command(after_help = "Examples:
+  faultless trace ps make.trace
+  faultless trace ps --format json make.trace
+
+A process is called what its first thread was called last. `faultless replay --process` takes a number or a name of this list. In \
+JSON the processes have the keys pid, command, threads, calls and faults.")]
+    Ps(FileArgs),
+    /// Tells which memory of which process the calls and faults are about.
+    #[command(after_help = "Examples:
+  faultless trace top server.trace | head
+  faultless trace top --folded server.trace | flamegraph.pl > server.svg
+  faultless trace top --format json server.trace
+
+A row is one kind of memory of one process: heap, stack, anonymous, a private mapping of a file, shared memory or files, special (the \
+kernel's own pages), or unknown. Bytes are those that the calls named, a range that is named twice counting twice; kernel_ns is the time \
+on a CPU inside the calls, if the trace has a pace. A fault has no end in a trace, so its time is not known. The most worked on comes \
+first. In JSON the rows have the keys pid, command, area, file, calls, faults, bytes and kernel_ns.
+
+With --folded each line is a stack for a flame graph: process, kind, file, then the call or `fault`, and how often.")]
+    Top(TopArgs),
     /// Makes a trace of the raw records that a killed recorder left.
     Recover(recover::RecoverArgs),
 }
@@ -54,6 +78,16 @@ struct FileArgs {
     format: Format,
 }
 
+#[derive(Args)]
+struct TopArgs {
+    #[command(flatten)]
+    file: FileArgs,
+
+    /// Print stacks for a flame graph.
+    #[arg(long, conflicts_with = "format")]
+    folded: bool,
+}
+
 /// A trace that is read event by event.
 type FileReader = Reader<BufReader<File>>;
 
@@ -62,6 +96,9 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         TraceCommand::Info(args) => info::run(&args.file, args.format)?,
         TraceCommand::Dump(args) => dump::run(&args.file, args.format)?,
+        TraceCommand::Ps(args) => ps::run(&args.file, args.format)?,
+        TraceCommand::Top(args) if args.folded => top::run_folded(&args.file.file)?,
+        TraceCommand::Top(args) => top::run(&args.file.file, args.file.format)?,
         TraceCommand::Recover(args) => recover::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,247 @@
+//! `faultless record`: descendants that outlive their parents, a beginning and an end by signal, all processes, a control group, and
+//! whole CPUs where there are too few descriptors.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::Duration;
+
+use faultless_trace::*;
+use support::{Place, err, faultless, has_tracepoints, is_root, out};
+
+/// A program that is ended with its test.
+struct Running(Child);
+
+impl Running {
+    /// Starts the program that works until it is ended, and waits until it does.
+    fn joined(place: &Place) -> Self {
+        let mut child = Command::new(place.compile("joined")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn record(place: &Place, options: &[&str]) -> Command {
+    let mut recorder = faultless();
+    recorder.args(["record", "-o"]).arg(place.trace()).args(options).stdout(Stdio::null());
+    recorder
+}
+
+fn succeed(mut recorder: Command) -> Output {
+    let output = recorder.output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    output
+}
+
+/// Returns whether a thread of this name ended in the trace.
+fn has_ended(trace: &Trace, name: &str) -> bool {
+    let ends = trace.events.iter().filter(|event| event.kind == EventKind::Exit);
+    ends.into_iter().any(|event| trace.threads[event.thread as usize].name == name)
+}
+
+fn replays(place: &Place, options: &[&str]) {
+    let mut command = faultless();
+    command.args(["replay", "--design", "vma-lock", "-r", "1"]).args(options).arg(place.trace());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}{}", out(&output), err(&output));
+}
+
+/// Returns whether the trace has faults of a process.
+fn has_faults_of(trace: &Trace, pid: &str) -> bool {
+    let faults = trace.events.iter().filter(|event| matches!(event.kind, EventKind::Fault(_)));
+    faults.into_iter().any(|event| trace.threads[event.thread as usize].pid.to_string() == pid)
+}
+
+#[test]
+fn a_descendant_that_outlives_the_program_is_awaited_on_request() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("wait-all");
+    let script = "(sleep 0.5; /bin/true) & exit 3";
+    for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
+        let output = record(&place, &[options, &["--", "sh", "-c", script]].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "the program's own code: {}", err(&output));
+        assert_eq!(has_ended(&place.open(), "true"), is_awaited, "{options:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_descendant_that_outlives_a_joined_process_is_awaited_on_request() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("wait-joined");
+    let script = "sleep 3; (sleep 0.5; /bin/true) & exit 0";
+    for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        succeed(record(&place, &[&["-p", &shell.id().to_string()], options].concat()));
+        assert_eq!(has_ended(&place.open(), "true"), is_awaited, "{options:?}");
+        shell.wait().unwrap();
+    }
+}
+
+fn send(child: &Child, signal: i32) {
+    // SAFETY: the child is ours and not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+/// Starts a recorder that waits for its signal.
+fn paused(place: &Place, pid: &str) -> (Child, BufReader<ChildStderr>) {
+    let mut recorder = record(place, &["-p", pid, "--paused"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(recorder.stderr.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.starts_with("paused: kill -USR1"), "{line}");
+    (recorder, lines)
+}
+
+#[test]
+fn a_paused_recording_begins_and_ends_with_its_signals() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("paused");
+    let program = Running::joined(&place);
+    let (mut recorder, _lines) = paused(&place, &program.pid());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(place.names().iter().all(|name| name != "t.trace"), "nothing was recorded yet");
+    send(&recorder, libc::SIGUSR1);
+    std::thread::sleep(Duration::from_secs(1));
+    send(&recorder, libc::SIGUSR2);
+    assert!(recorder.wait().unwrap().success());
+    let trace = place.open();
+    assert!(!trace.header.is_interrupted && has_faults_of(&trace, &program.pid()));
+    let (mut recorder, _lines) = paused(&place, &program.pid());
+    fs::remove_file(place.trace()).unwrap();
+    send(&recorder, libc::SIGUSR2);
+    assert_eq!(recorder.wait().unwrap().code(), Some(1), "it had not begun");
+    assert!(!place.trace().exists());
+}
+
+#[test]
+fn the_whole_system_is_recorded_and_one_of_its_processes_replayed() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("whole-system");
+    let programs = [Running::joined(&place), Running::joined(&place)];
+    succeed(record(&place, &["-a", "--buffer", "32M", "--", "sh", "-c", "sleep 0.3; /bin/true; sleep 0.5"]));
+    let trace = place.open();
+    assert_eq!(trace.header.lost, 0);
+    assert!(has_ended(&trace, "true"), "the command beside it is recorded");
+    for program in &programs {
+        assert!(has_faults_of(&trace, &program.pid()));
+        replays(&place, &["--process", &program.pid()]);
+    }
+}
+
+/// A control group of this test's own, with nobody in it.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Self> {
+        let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
+        let root = roots.iter().map(Path::new).find(|root| root.join("cgroup.procs").exists())?;
+        let group = root.join(format!("faultless-test-{}", std::process::id()));
+        fs::create_dir_all(group.join("below")).ok()?;
+        Some(Self(group))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.0.join("below"));
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_control_group_is_recorded_with_the_groups_below_and_nobody_else() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let Some(group) = Group::new() else {
+        println!("skipped: no control group can be made");
+        return;
+    };
+    let place = Place::new("control-group");
+    let (inside, outside) = (Running::joined(&place), Running::joined(&place));
+    fs::write(group.0.join("below/cgroup.procs"), inside.pid()).unwrap();
+    let below_root = group.0.strip_prefix("/sys/fs/cgroup").unwrap().to_str().unwrap();
+    for path in [group.0.to_str().unwrap(), below_root] {
+        succeed(record(&place, &["--cgroup", path, "--duration", "300ms"]));
+        let trace = place.open();
+        assert!(has_faults_of(&trace, &inside.pid()) && !has_faults_of(&trace, &outside.pid()));
+        assert_eq!(trace.header.lost, 0);
+    }
+    replays(&place, &[]);
+    drop(inside);
+    let output = record(&place, &["--cgroup", below_root]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("no process is in it"), "{}", err(&output));
+}
+
+#[test]
+fn whole_cpus_are_watched_where_descriptors_would_run_out() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("few-descriptors");
+    let (program, other) = (Running::joined(&place), Running::joined(&place));
+    let nr_cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    // Enough for the CPUs, and for two of the seven threads.
+    let most = nr_cpus * 9 + 64 + nr_cpus * 14;
+    let mut recorder = record(&place, &["-p", &program.pid(), "--duration", "300ms"]);
+    // SAFETY: the call is safe between fork and exec, and takes a whole structure.
+    unsafe {
+        recorder.pre_exec(move || {
+            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+    succeed(recorder);
+    let trace = place.open();
+    assert_eq!(trace.header.lost, 0);
+    assert!(has_faults_of(&trace, &program.pid()) && !has_faults_of(&trace, &other.pid()));
+    replays(&place, &[]);
+}
+
+#[test]
+fn options_that_exclude_each_other_are_refused() {
+    let place = Place::new("exclusive");
+    for options in [
+        &["-a", "-p", "1"][..],
+        &["-a", "--snapshot", "frozen"],
+        &["-a", "--wait-all"],
+        &["-p", "1", "--cgroup", "x"],
+        &["--paused", "--", "true"],
+        &["--duration", "1s", "--", "true"],
+        &[],
+    ] {
+        let output = record(&place, options).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", err(&output));
+    }
+}
