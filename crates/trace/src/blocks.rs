@@ -44,7 +44,6 @@ pub fn put_together(version: u16, blocks: &[RawBlock]) -> Vec<u8> {
     for block in blocks {
         let _ = frame.raw_block(block.kind, &block.payload, zstd::DEFAULT_COMPRESSION_LEVEL);
     }
-    drop(frame);
     out
 }
 

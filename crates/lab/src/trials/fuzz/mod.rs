@@ -39,6 +39,9 @@ const HANG: Duration = Duration::from_secs(60);
 /// A run ends after so many findings.
 const MOST_FOUND: usize = 10;
 
+/// Tries one input, drawn from a generator; panics with what it shows.
+pub type Attempt = Box<dyn FnMut(&mut Rng)>;
+
 /// What is fuzzed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -78,7 +81,7 @@ impl Target {
     ///
     /// # Errors
     /// If the kernel's side of the sequences can't be started.
-    pub fn start(self) -> Result<Box<dyn FnMut(&mut Rng)>, String> {
+    pub fn start(self) -> Result<Attempt, String> {
         Ok(match self {
             Self::Sequences => sequences::start()?,
             Self::Api => Box::new(|random| {

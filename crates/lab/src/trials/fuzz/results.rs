@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use fastrand::Rng;
-
-use super::damage;
+use super::{Attempt, damage};
 use crate::compare::{
     Source, benchstat, compare, csv as compared_csv, json as compared_json, lkp, markdown as compared_markdown,
 };
 use crate::report::{MachineInfo, Measured, Mode, ResultSet, csv, json, markdown, parse};
 
-pub(super) fn start() -> Box<dyn FnMut(&mut Rng)> {
+pub(super) fn start() -> Attempt {
     let good = good();
     let text = written(&good);
     Box::new(move |random| try_text(&good, &damage::text(random, &text)))

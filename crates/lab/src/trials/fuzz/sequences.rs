@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use faultless_linux::oracle::{Host, Sequence, User};
 
-use super::damage;
+use super::{Attempt, damage};
 use crate::experiment::DESIGNS;
 use crate::oracle::generate::{decode, encode, sequence};
 use crate::oracle::{Checking, Jury, Profile, pasteable};
@@ -11,7 +11,7 @@ use crate::oracle::{Checking, Jury, Profile, pasteable};
 /// Operations of a sequence that is then damaged.
 const NR_OPS: usize = 24;
 
-pub(super) fn start() -> Result<Box<dyn FnMut(&mut Rng)>, String> {
+pub(super) fn start() -> Result<Attempt, String> {
     let users: Vec<User> = [User::Nobody, User::Root].into_iter().filter(|&user| Host::can_be(user)).collect();
     let designs: Vec<&'static str> = DESIGNS.to_vec();
     let mut jury = Jury::start(&designs, &users, Checking::EachOperation, 0).map_err(|error| error.to_string())?;
