@@ -22,6 +22,7 @@ const NR_CPUS: usize = 3;
 const BASE: u64 = 0x1000_0000;
 const ELSEWHERE: u64 = 0x2000_0000;
 const OBJECT: u64 = 0x3000_0000;
+const SHORT: u64 = PAGE - 64;
 
 trait Tested: Design<Explore, Semaphore = Rwsem<Explore>> {}
 
@@ -60,6 +61,8 @@ enum Sharers {
     Child,
     /// Nobody, and there is a second space with as many areas.
     Neighbour,
+    /// Nobody, and the object ends at [`SHORT`], in a page that is in memory.
+    ShortObject,
 }
 
 impl<'vm, D: Tested> Stage<'vm, D> {
@@ -72,7 +75,20 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         guests[0].store(BASE, 1).expect("mapped");
         let child = (sharers == Sharers::Child).then(|| space.fork().expect("room"));
         let second = Mutex::new((sharers == Sharers::Neighbour).then(|| furnished(vm, &object)));
-        Self { space, guests, is_given_up: AtomicBool::new(false), owed: Default::default(), child, object, second }
+        let stage = Self {
+            space,
+            guests,
+            is_given_up: AtomicBool::new(false),
+            owed: Default::default(),
+            child,
+            object,
+            second,
+        };
+        if sharers == Sharers::ShortObject {
+            stage.truncate(SHORT);
+            stage.guests[0].store(OBJECT + SHORT, 1).expect("a page reaches to its end");
+        }
+        stage
     }
 
     fn truncate(&self, size_bytes: u64) {
@@ -340,19 +356,16 @@ for_each_design!(a_page_that_is_fetched_beside_a_truncation_comes_back_as_zeros,
 
 for_each_design!(the_end_of_a_page_is_zeroed_while_others_take_the_page_away, D, {
     in_every_order::<D>(
-        Sharers::Nobody,
+        Sharers::ShortObject,
         |stage, cpu| match cpu {
-            0 => {
-                // Into memory, unless it is cut off already.
-                let _ = stage.look(0, 0);
-                stage.truncate(PAGE - 64);
-            }
+            // As long as it is: what a program stored behind the end goes.
+            0 => stage.truncate(SHORT),
             1 => stage.space.vm().punch(&stage.object, 0..PAGE).expect("a whole page"),
             _ => stage.truncate(0),
         },
         |stage| {
             stage.truncate(PAGE);
-            let last = stage.guests[0].load(OBJECT + PAGE - 8).map(|(word, _)| word);
+            let last = stage.guests[0].load(OBJECT + SHORT).map(|(word, _)| word);
             if last == Ok(0) { Ok(()) } else { Err(format!("what was cut off is {last:x?}")) }
         },
     );

@@ -257,7 +257,7 @@ impl State {
     /// Lets a moment of an operation happen; says whether it can, and `answer` is what it would answer then.
     pub fn happen(&mut self, op: Op, moment: Moment, value: u64, answer: &Answer) -> bool {
         match moment {
-            Moment::OnLeaving(number) => self.on_leaving(op, number, value) == Some(answer.clone()),
+            Moment::OnLeaving(number) => self.on_leaving(op, number, value).as_ref() == Some(answer),
             Moment::Cut if self.change.is_some() => false,
             Moment::Arrival => self.step(op, moment, value).is_none(),
             _ => match self.step(op, moment, value) {
