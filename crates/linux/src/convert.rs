@@ -30,7 +30,8 @@ pub(crate) struct Material<'a> {
     pub(crate) company: Option<&'a Company>,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
-    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant.
+    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant, unless
+    /// the program had ended by itself.
     pub(crate) until_ns: u64,
     /// Told the share of the work that is done, in thousandths.
     pub(crate) progress: &'a dyn Fn(u64),
@@ -47,7 +48,10 @@ pub(crate) struct Converted {
 /// Writes the trace into `out`; `header` is completed with what only the records tell.
 pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &File) -> Result<Converted, RecordError> {
     let mut tally = Tally::default();
-    material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
+    // A program that ended by itself has its last moments in the trace, whoever it left behind.
+    if header.is_interrupted || material.company.is_some() {
+        material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
+    }
     let cast = tell(material, 0, &mut |event| tally.count(&event))?;
     if tally.events == 0 && material.company.is_none() {
         return Err(RecordError::NothingSeen);
