@@ -121,7 +121,8 @@ impl<P: Processor> Stash<P> {
     }
 
     /// Begins to move things between the stash and another place that a search looks at; on their way they are in neither.
-    /// The owner's. Until the move ends the owner waits for nothing and nobody, because searchers wait for it.
+    /// The owner's. Until the move ends the owner waits for no searcher of this kind, because they wait for it: it takes no lock that one
+    /// of them holds.
     #[must_use = "the move ends when this is dropped"]
     pub(crate) fn begin_move(&self) -> Move<'_, P> {
         // Relaxed: what takes the things away releases (`claim`, `Reserve::take`, the lock of what feeds the stash), so that

@@ -34,7 +34,8 @@
 //!
 //! Source: McKenney's SRCU of 2017, on which the speculative page faults of that year stand.
 
-use crate::rcu::domain::{Domain, Driven, Periods};
+use crate::rcu::GROUP_BITS;
+use crate::rcu::domain::{Domain, Driven, Periods, Urgency};
 use crate::rcu::numbers::Numbers;
 use crate::{PerCpu, RcuCallback, RcuHead, SpinMutex};
 use core::marker::PhantomData;
@@ -141,7 +142,7 @@ impl<P: Processor> Sides<P> {
         Self {
             phase: P::AtomicU64::new(0),
             cpus: PerCpu::new(nr_cpus, |_| [side(), side()]),
-            numbers: Numbers::new(),
+            numbers: Numbers::new(nr_cpus, GROUP_BITS),
             scan: SpinMutex::new(Stage::IdleSide),
         }
     }
@@ -222,7 +223,7 @@ impl<P: Processor> Periods<P> for Sides<P> {
         &self.numbers
     }
 
-    fn drive(&self, ticket: u64) -> Driven {
+    fn drive(&self, ticket: u64, _urgency: Urgency) -> Driven {
         match self.advance(ticket) {
             Progress::Complete => Driven::Complete,
             Progress::Blocked { .. } => Driven::Blocked,

@@ -376,8 +376,8 @@ unsafe fn free(head: NonNull<RcuHead<Native>>) {
     object.nr_freed.fetch_add(1, Ordering::Relaxed);
 }
 
-fn replace_under_readers(nr_cpus: usize, free_old: impl Fn(&Rcu<Native>, *mut Object) + Sync) {
-    let (rcu, nr_freed) = (Rcu::<Native>::new(nr_cpus), Arc::new(Word::new(0)));
+fn replace_under_readers(nr_cpus: usize, group_bits: u32, free_old: impl Fn(&Rcu<Native>, *mut Object) + Sync) {
+    let (rcu, nr_freed) = (Rcu::<Native>::with_groups(nr_cpus, group_bits), Arc::new(Word::new(0)));
     let nr_replaced = PerCpuCounter::<Native>::new(nr_cpus);
     let current = <Native as Processor>::AtomicPtr::new(Object::boxed(&nr_freed));
     let machine = Machine::new(nr_cpus);
@@ -410,14 +410,15 @@ fn defer<const BATCH: usize>(rcu: &Rcu<Native, BATCH>, object: *mut Object) {
 
 #[test]
 fn nothing_is_freed_under_a_reader() {
-    for nr_cpus in [2, 5] {
-        replace_under_readers(nr_cpus, defer);
-        replace_under_readers(nr_cpus, |rcu, object| {
+    // One group, and three of two CPUs.
+    for (nr_cpus, group_bits) in [(2, 3), (5, 3), (5, 1)] {
+        replace_under_readers(nr_cpus, group_bits, defer);
+        replace_under_readers(nr_cpus, group_bits, |rcu, object| {
             rcu.synchronize();
             // SAFETY: unlinked, and a grace period has passed.
             unsafe { free(Object::head_of(object)) };
         });
-        replace_under_readers(nr_cpus, |rcu, object| {
+        replace_under_readers(nr_cpus, group_bits, |rcu, object| {
             defer(rcu, object);
             rcu.flush();
         });

@@ -12,6 +12,7 @@ use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, Pool, WriteNoti
 use crate::orphans::Orphans;
 use crate::shootdown::Cpus;
 use crate::space::{Space, SpaceRef, Spaces};
+use crate::unique::Unique;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
@@ -19,7 +20,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_platform::{CachePadded, Platform};
 use faultless_sync::{LockStats, RwSemaphore};
 
 /// An instance; everything else borrows from it.
@@ -39,10 +40,10 @@ pub struct Vm<P: Platform, D: Design<P>> {
     events: Events<P>,
     lock_stats: Arc<LockStats<P>>,
     zero_page: Pfn,
-    next_space: P::AtomicU64,
-    next_root: P::AtomicU64,
+    next_space: Unique<P>,
+    next_root: Unique<P>,
     list: Spaces<P, D>,
-    orphans: Orphans<P, Space<P, D>>,
+    orphans: CachePadded<Orphans<P, Space<P, D>>>,
 }
 
 // SAFETY: the list's and the orphans' pointers are followed as their files say; everything else is shared by design.
@@ -79,10 +80,10 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             events: Events::new(nr_cpus),
             lock_stats: Arc::new(LockStats::new(nr_cpus)),
             zero_page,
-            next_space: P::AtomicU64::new(1),
-            next_root: P::AtomicU64::new(1),
-            list: Spaces::new(),
-            orphans: Orphans::new(),
+            next_space: Unique::new(nr_cpus),
+            next_root: Unique::new(nr_cpus),
+            list: Spaces::new(nr_cpus),
+            orphans: CachePadded::new(Orphans::new()),
             memory,
         });
         // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).
@@ -215,8 +216,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Makes an empty address space that nobody finds before it is listed.
     pub(crate) fn create_unlisted(&self, limits: Limits) -> Result<SpaceRef<'_, P, D>, CallError> {
         self.end_orphans();
-        // Relaxed: only uniqueness matters.
-        let id = self.next_space.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_space.draw();
         self.try_again(|| SpaceRef::create(self, &self.spaces, id, limits))
     }
 
@@ -251,8 +251,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     /// Returns a reverse-map root that nobody has.
     pub(crate) fn fresh_root(&self) -> u64 {
-        // Relaxed: only uniqueness matters.
-        self.next_root.fetch_add(1, Ordering::Relaxed)
+        self.next_root.draw()
     }
 
     pub(crate) fn space_slab(&self) -> &Slab<P, Space<P, D>> {

@@ -108,6 +108,7 @@ mod shootdown;
 mod space;
 mod table;
 mod tlb;
+mod unique;
 
 pub use addr::{PAGE, PageRange, USER_END, page_ceil, page_floor};
 pub use area::{Area, AreaFlags, AreaView};

@@ -2,7 +2,8 @@
 //!
 //! # Words in a frame's metadata
 //! `index`: the map; bit `n` is set if object `n` is free here. `links`: the previous and next partly used frame.
-//! `owner`: the slab's address, which stands at the frame's end too, for callbacks that know an object alone.
+//! `owner`: which of the slab's depots the frame is of; it stays as long as an object is out. The slab's address stands at the frame's end,
+//! for callbacks that know an object alone.
 //!
 //! # Invariant
 //! I1 whenever the lock is dropped, a frame is on the list if and only if its map is neither empty nor full; one with a
@@ -21,17 +22,18 @@ const NONE: u64 = 0;
 const PREVIOUS: usize = 0;
 const NEXT: usize = 1;
 
-/// The partly used frames. Its lock is the slab's; all words of the metadata are read and written relaxed under it.
+/// The partly used frames of some CPUs. All words of the metadata but `owner` are read and written relaxed under its lock.
 pub(super) struct Depot<P: Platform> {
     frames: Frames<P>,
     geometry: Geometry,
+    place: usize,
     first: u64,
     nr_frames: usize,
 }
 
 impl<P: Platform> Depot<P> {
-    pub(super) fn new(frames: Frames<P>, geometry: Geometry) -> Self {
-        Self { frames, geometry, first: NONE, nr_frames: 0 }
+    pub(super) fn new(frames: Frames<P>, geometry: Geometry, place: usize) -> Self {
+        Self { frames, geometry, place, first: NONE, nr_frames: 0 }
     }
 
     pub(super) fn nr_frames(&self) -> usize {
@@ -42,7 +44,8 @@ impl<P: Platform> Depot<P> {
     pub(super) fn adopt(&mut self, pfn: Pfn, slab: *const ()) {
         let page = self.frames.page(pfn);
         page.set_kind(Kind::Slab);
-        page.owner().store(slab.addr() as u64, Ordering::Relaxed);
+        // Relaxed: whoever reads it has an object of the frame, which was handed over.
+        page.owner().store(self.place as u64, Ordering::Relaxed);
         // SAFETY: the frame is the slab's alone, and the place is aligned as the frame is.
         unsafe { self.frames.frame(pfn).add(SLAB_OFFSET).cast::<*const ()>().write(slab) };
         self.nr_frames += 1;
@@ -119,6 +122,13 @@ impl<P: Platform> Depot<P> {
     fn set_link(&self, of: u64, which: usize, to: u64) {
         self.frames.page(Pfn::new(of as u32)).links()[which].store(to, Ordering::Relaxed);
     }
+}
+
+/// Returns which depot an object's frame is of; the caller has the object.
+pub(super) fn place_of<P: Platform>(frames: Frames<P>, object: usize) -> usize {
+    let pfn = frames.pfn_of(core::ptr::without_provenance(object));
+    // Relaxed: see `adopt`.
+    pfn.map_or(0, |pfn| frames.page(pfn).owner().load(Ordering::Relaxed) as usize)
 }
 
 fn map<P: Platform>(page: &Page<P>) -> u64 {

@@ -11,8 +11,18 @@
 //!
 //! # Invariants
 //! * I1 an object is given out, in one magazine, waiting for a grace period, or its bit in its frame's map is set.
-//! * I2 objects go between maps and magazines under the depot's lock alone.
+//! * I2 objects go between maps and magazines, and frames between the slab and the memory, inside a move of a magazine's
+//!   (`Stash::begin_move`), which is counted.
 //! * I3 `Core` stays where it is while an object can still come back: its frames point to it.
+//!
+//! # Depots
+//! CPUs whose numbers are next to each other share a depot with frames of its own. An object goes back to its frame's depot, whoever frees it.
+//! Nobody holds two depots' locks.
+//!
+//! # Why a failure is exact
+//! `stash::search` looks through all depots, the memory and all magazines, between two looks at what they gained: it fails if at some
+//! instant no object was free in any of them, and the slab gave no frame back meanwhile (I2). The searcher holds no lock, so that movers, who
+//! lock a depot and the zone, need not wait for it; it waits for them.
 //!
 //! # Rooms
 //! `geometry` says where objects stand in a frame; `depot` keeps the maps of free objects; this file the magazines.
@@ -31,7 +41,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use depot::Depot;
-use faultless_platform::{PAGE_BYTES, Platform};
+use faultless_platform::{CachePadded, PAGE_BYTES, Platform};
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
@@ -47,6 +57,11 @@ lock_class! {
     /// The locks of slabs' depots.
     DepotLock = "slab"
 }
+
+/// A depot is for so many CPUs, as a power of two: as many as share a last-level cache on the machines with the most; but for
+/// one where page lists are short, for tests.
+const DEPOT_BITS: u32 = 3;
+const SHORT_LISTS: usize = 16;
 
 /// How many objects go between a magazine and the depot at once, if not fewer frames do.
 const MAGAZINE_BATCH: usize = 24;
@@ -81,11 +96,14 @@ pub struct Slab<P: Platform, T> {
 struct Core<P: Platform> {
     memory: Memory<P>,
     magazines: PerCpu<P, Magazine<P>>,
-    depot: SpinMutex<P, Depot<P>, DepotLock>,
+    depots: Box<[CachePadded<LockedDepot<P>>]>,
+    depot_bits: u32,
     geometry: Geometry,
     magazine_high: usize,
     magazine_batch: usize,
 }
+
+type LockedDepot<P> = SpinMutex<P, Depot<P>, DepotLock>;
 
 /// A CPU's own objects.
 struct Magazine<P: Platform> {
@@ -121,9 +139,13 @@ impl<P: Platform, T> Slab<P, T> {
     fn with_geometry(memory: &Memory<P>, geometry: Geometry) -> Self {
         let by_size = (MAGAZINE_BYTES / geometry.object_bytes.max(1)).clamp(MAGAZINE_LEAST, MAGAZINE_HIGH);
         let magazine_high = by_size.min(memory.options().list_high * MAGAZINE_LISTS);
+        let depot_bits = if memory.options().list_high < SHORT_LISTS { 0 } else { DEPOT_BITS };
+        let nr_cpus = memory.core().nr_cpus;
+        let depot = |place| CachePadded::new(SpinMutex::classed(Depot::new(memory.core().frames, geometry, place)));
         let core = Core {
-            magazines: PerCpu::new(memory.core().nr_cpus, |_| Magazine::new(magazine_high)),
-            depot: SpinMutex::classed(Depot::new(memory.core().frames, geometry)),
+            magazines: PerCpu::new(nr_cpus, |_| Magazine::new(magazine_high)),
+            depots: (0..nr_cpus.div_ceil(1 << depot_bits)).map(depot).collect(),
+            depot_bits,
             memory: memory.clone(),
             geometry,
             magazine_high,
@@ -182,6 +204,7 @@ impl<P: Platform, T> Slab<P, T> {
 
     /// Gives all CPUs' free objects back to their frames, and the empty frames to the memory. Never sleeps.
     pub fn drain(&self) {
+        let _moving = self.core.magazines.here().objects.begin_move();
         self.core.drain(|pfn| self.core.memory.core().free(pfn));
     }
 
@@ -197,7 +220,7 @@ impl<P: Platform, T> Slab<P, T> {
 
     /// Returns how many frames the cache holds.
     pub fn nr_frames(&self) -> usize {
-        self.core.depot.lock().nr_frames()
+        self.core.depots.iter().map(|depot| depot.lock().nr_frames()).sum()
     }
 
     /// Returns how many objects a frame holds.
@@ -254,45 +277,54 @@ impl<P: Platform> Core<P> {
         Ok(object)
     }
 
-    /// 1. what partly used frames have; 2. the magazine's last; 3. a frame more; 4. one object of another CPU.
-    ///
-    /// All under one lock, so that no object hides on its way from a frame to a magazine, or back: it fails if at some
-    /// instant no frame was free, at a later one no object, and between them the slab gave no frame back.
+    /// 1. what this CPU's depot has, or a frame more, and the magazine's last; 2. one object of anywhere, or a frame.
     #[cold]
     fn take_slow(&self, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
-        let memory = self.memory.core();
-        let mut depot = self.depot.lock();
-        if let Some(object) = self.refill(&mut depot, magazine) {
-            return Ok(object);
-        }
-        // Never sleeps, and takes the zone's lock alone.
-        if let Ok(pfn) = memory.try_take_uncounted() {
-            self.adopt(&mut depot, pfn);
-        }
-        let object = self.refill(&mut depot, magazine).or_else(|| self.steal());
-        object.ok_or(memory.refusal(0, Cause::Exhausted))
-    }
-
-    fn adopt(&self, depot: &mut Depot<P>, pfn: Pfn) {
-        if self.memory.options().poison {
-            // SAFETY: the frame was just given out to us.
-            unsafe { poison::fill::<P>(self.memory.frame(pfn), PAGE_BYTES) };
-        }
-        depot.adopt(pfn, core::ptr::from_ref(self).cast());
+        let object = self.refill(magazine).or_else(|| self.search());
+        object.ok_or(self.memory.core().refusal(0, Cause::Exhausted))
     }
 
     /// Fills the magazine up from the depot, and takes one.
-    fn refill(&self, depot: &mut Depot<P>, magazine: &Magazine<P>) -> Option<usize> {
+    fn refill(&self, magazine: &Magazine<P>) -> Option<usize> {
+        let _moving = magazine.objects.begin_move();
         let mut batch = Batch::new();
-        batch.fill(self.magazine_batch, || depot.take());
+        {
+            let mut depot = self.depots[self.depot_here()].lock();
+            batch.fill(self.magazine_batch, || depot.take());
+            if batch.len() == 0 && self.add_frame(&mut depot) {
+                batch.fill(self.magazine_batch, || depot.take());
+            }
+        }
         let first = batch.take_first();
         magazine.objects.push_batch(&batch);
         first.or_else(|| magazine.objects.pop())
     }
 
-    /// Takes an object from any magazine; the caller holds the depot's lock.
-    fn steal(&self) -> Option<usize> {
-        stash::search(|| self.magazines.iter().map(|magazine| &magazine.objects), || None)
+    fn depot_here(&self) -> usize {
+        P::cpu() >> self.depot_bits
+    }
+
+    /// Adds a frame to a depot, if there is one. Inside a move, or a search.
+    fn add_frame(&self, depot: &mut Depot<P>) -> bool {
+        // Never sleeps, and takes the zone's lock alone.
+        let Ok(pfn) = self.memory.core().try_take_uncounted() else { return false };
+        if self.memory.options().poison {
+            // SAFETY: the frame was just given out to us.
+            unsafe { poison::fill::<P>(self.memory.frame(pfn), PAGE_BYTES) };
+        }
+        depot.adopt(pfn, core::ptr::from_ref(self).cast());
+        true
+    }
+
+    /// Takes an object from any depot, of a frame more, or from any magazine.
+    fn search(&self) -> Option<usize> {
+        let of_depots = || self.depots.iter().find_map(|depot| depot.lock().take());
+        let of_frame = || {
+            let mut depot = self.depots[self.depot_here()].lock();
+            if self.add_frame(&mut depot) { depot.take() } else { None }
+        };
+        let stashes = || self.magazines.iter().map(|magazine| &magazine.objects);
+        stash::search(stashes, || of_depots().or_else(of_frame))
     }
 
     /// 1. what waits for a grace period; 2. what the caller can reclaim, as long as it finds something.
@@ -325,17 +357,28 @@ impl<P: Platform> Core<P> {
     /// Gives a magazine's coldest objects back.
     #[cold]
     fn spill(&self, magazine: &Magazine<P>) {
-        let mut depot = self.depot.lock();
+        let _moving = magazine.objects.begin_move();
         let batch = magazine.objects.shed(self.magazine_batch);
-        let emptied = batch.as_slice().iter().filter_map(|&object| depot.give(object));
-        // Under the lock, so that an allocation that finds neither object nor frame can tell whether one was on its way.
-        emptied.for_each(|pfn| self.memory.core().free(pfn));
+        let mut objects = batch.as_slice().iter().copied().map(|object| (self.depot_of(object), object)).peekable();
+        while let Some(&(place, _)) = objects.peek() {
+            let mut depot = self.depots[place].lock();
+            while let Some((_, object)) = objects.next_if(|&(other, _)| other == place) {
+                depot.give(object).into_iter().for_each(|pfn| self.memory.core().free(pfn));
+            }
+        }
     }
 
+    /// Returns the depot of an object's frame.
+    fn depot_of(&self, object: usize) -> usize {
+        depot::place_of(self.memory.core().frames, object).min(self.depots.len() - 1)
+    }
+
+    /// Takes the objects out of all magazines. Inside a move, or alone.
     fn drain(&self, free: impl Fn(Pfn)) {
-        let mut depot = self.depot.lock();
-        while let Some(object) = self.steal() {
-            depot.give(object).into_iter().for_each(&free);
+        for magazine in self.magazines.iter() {
+            while let Some(object) = magazine.objects.steal() {
+                self.depots[self.depot_of(object)].lock().give(object).into_iter().for_each(&free);
+            }
         }
     }
 

@@ -121,11 +121,19 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     ),
     row("sync/rcu/deferred.rs: Running::drop: fetch_sub without Release", "rcu::flush_waits_for_what_another_cpu_runs"),
     row(
+        "sync/rcu/grace.rs: Grace::count_down: fetch_sub without Acquire",
+        "rcu::groups_are_looked_at_by_whoever_comes_by",
+    ),
+    row(
+        "sync/rcu/grace.rs: Grace::count_down: fetch_sub without Release",
+        "rcu::groups_are_looked_at_by_whoever_comes_by",
+    ),
+    row(
         "sync/rcu/numbers.rs: Numbers::ticket: fence without SeqCst",
         "rcu::polling_frees_after_a_grace_period_and_never_waits",
     ),
     row(
-        "sync/rcu/numbers.rs: Numbers::is_complete: load without Acquire",
+        "sync/rcu/numbers.rs: Numbers::look: load without Acquire",
         "rcu::a_grace_period_that_began_too_early_does_not_count",
     ),
     row(

@@ -12,7 +12,7 @@
 //! * I2 the older batch is empty only if the newer is; its ticket is smaller. A batch's ticket never changes.
 //! * I3 `nr_running` counts those who have taken callbacks and not finished them.
 
-use super::domain::Driven;
+use super::domain::{Driven, Urgency};
 use super::numbers::Numbers;
 use crate::{SpinMutex, lock_class};
 use core::cell::UnsafeCell;
@@ -174,14 +174,19 @@ pub(super) struct Deferred<P: Processor> {
     /// Whether a batch is closed; written under the lock.
     has_batches: P::AtomicBool,
     nr_running: P::AtomicU32,
-    /// How many polls pass before the CPU looks at grace periods again, and of how many that was the last time.
+    /// How many polls pass before the CPU looks at grace periods again, and how many looks in vain there were, about.
     patience: P::AtomicU32,
     last_patience: P::AtomicU32,
 }
 
-/// The most polls that pass where another CPU drives grace periods. Many CPUs that all ask would take the line of the driver's
-/// lock away from it all the time.
-const PATIENCE_MAX: u32 = 256;
+/// The most polls that pass where another CPU drives grace periods. Many CPUs that all ask would take the lines of drivers' locks
+/// away from them all the time.
+const PATIENCE_MAX: u32 = 16;
+/// After about so many looks in vain a CPU does everything for a grace period: others may never come by.
+const NR_LOOKS: u32 = 64;
+/// So many batches that wait make a CPU begin a grace period that others don't: on a machine of many CPUs each grace period costs
+/// all of them a few lines, and somebody always has one batch.
+const PRESSING_BATCHES: usize = 3;
 
 impl<P: Processor> Deferred<P> {
     pub(super) fn new() -> Self {
@@ -210,14 +215,18 @@ impl<P: Processor> Deferred<P> {
         left != 0
     }
 
-    /// Lets twice as many polls pass as the last time, if another CPU drives grace periods again. The CPU's own.
+    /// Lets more polls pass than the last time, if it is up to other CPUs again. The CPU's own.
     pub(super) fn set_patience(&self, driven: Driven) {
         // Relaxed: the CPU's own numbers.
+        let last = self.last_patience.load(Ordering::Relaxed);
         let next = match driven {
-            Driven::Busy => (self.last_patience.load(Ordering::Relaxed) * 2).clamp(1, PATIENCE_MAX),
+            Driven::Busy if last < PATIENCE_MAX => (last * 2).max(1),
+            Driven::Busy if last < NR_LOOKS => last + 1,
+            // It looked everywhere: not again at once, or many who wait keep each other from it.
+            Driven::Busy => PATIENCE_MAX,
             Driven::Complete | Driven::Blocked => 0,
         };
-        self.patience.store(next, Ordering::Relaxed);
+        self.patience.store(next.min(PATIENCE_MAX), Ordering::Relaxed);
         self.last_patience.store(next, Ordering::Relaxed);
     }
 
@@ -260,10 +269,17 @@ impl<P: Processor> Deferred<P> {
         self.has_batches.store(lists.has_batches(), Ordering::Relaxed);
     }
 
-    /// Returns what the oldest closed batch waits for.
-    pub(super) fn oldest_ticket(&self) -> Option<u64> {
+    /// Returns what the oldest closed batch waits for, and how much the CPU does for it.
+    pub(super) fn oldest_ticket<const BATCH: usize>(&self) -> Option<(u64, Urgency)> {
         let lists = self.lists.lock();
-        (!lists.older.chain.is_empty()).then_some(lists.older.ticket)
+        if lists.older.chain.is_empty() {
+            return None;
+        }
+        let is_much = lists.older.chain.len + lists.newer.chain.len >= PRESSING_BATCHES * BATCH;
+        // Relaxed: the CPU's own number.
+        let is_long = self.last_patience.load(Ordering::Relaxed) >= NR_LOOKS;
+        let urgency = if is_much { Urgency::Pressing } else { Urgency::Patient };
+        Some((lists.older.ticket, if is_long { Urgency::Waiting } else { urgency }))
     }
 
     /// Says whether somebody runs callbacks taken from here (I3).

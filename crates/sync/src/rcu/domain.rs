@@ -15,9 +15,20 @@ pub(crate) trait Periods<P: Processor> {
     /// Returns their numbers.
     fn numbers(&self) -> &Numbers<P>;
     /// Brings grace periods on as far as they go without waiting, up to the ticket's.
-    fn drive(&self, ticket: u64) -> Driven;
+    fn drive(&self, ticket: u64, urgency: Urgency) -> Driven;
     /// As `drive`, but waits until the deadline for whoever is in the way.
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool;
+}
+
+/// How much a CPU does for a grace period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It looks at its own group, and leaves the beginning to others.
+    Patient,
+    /// It begins, too.
+    Pressing,
+    /// It looks at the groups of others, too, where perhaps nobody comes by.
+    Waiting,
 }
 
 /// How far grace periods went.
@@ -98,8 +109,8 @@ impl<P: Processor, G: Periods<P>, const BATCH: usize> Domain<P, G, BATCH> {
             return;
         }
         mine.run_ready(numbers);
-        let Some(ticket) = mine.oldest_ticket() else { return };
-        let driven = self.periods.drive(ticket);
+        let Some((ticket, urgency)) = mine.oldest_ticket::<BATCH>() else { return };
+        let driven = self.periods.drive(ticket, urgency);
         mine.set_patience(driven);
         if driven == Driven::Complete {
             mine.run_ready(numbers);

@@ -1,31 +1,68 @@
-//! RCU's grace periods, driven by whoever wants one to end.
+//! Grace periods of RCU, driven by whoever wants one to end, group by group.
 //!
 //! # Guarantee
 //! A grace period has ended when every CPU was seen outside the section that it was in when the grace period began (I3 of
 //! the module above).
+//!
+//! # The tree
+//! ```text
+//!               root: how many groups are left                    one CPU begins a grace period, the one that
+//!              /            |            \                        finishes the last group ends it
+//!        group 0         group 1         group 2 ...             looked at by a CPU of its own, if one comes by
+//!       /   |   \       /   |   \       /   |   \
+//!     CPU  CPU  CPU   CPU  CPU  CPU   CPU  CPU  CPU              words of readers
+//! ```
+//! CPUs whose numbers are next to each other are near each other: a look within a group is cheap, and takes few lines from far. One who
+//! has waited long looks at the other groups too, where perhaps nobody comes by. A machine of one group has no root: whoever has the group's
+//! lock begins, looks and ends.
+//!
+//! # Invariants
+//! * G1 a group counts itself down once for each grace period: when its last CPU was seen to have passed, under its lock.
+//! * G2 a grace period begins and ends under the root's lock, which is taken with no group's lock held; of one group, under its lock.
 
-use super::domain::{Driven, Periods};
+use super::domain::{Driven, Periods, Urgency};
 use super::numbers::Numbers;
 use super::reader::{Reader, ReaderWord};
 use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
-use faultless_platform::{CachePadded, Processor};
+use core::ops::Range;
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
 
 lock_class! {
-    /// The lock of the grace period at work.
+    /// The locks of groups that the grace period at work looks at.
     ScanLock = "rcu_scan"
+}
+lock_class! {
+    /// The lock of the beginning and the end of grace periods.
+    RootLock = "rcu_root"
+}
+
+lock_class! {
+    /// The lock of the one who looks at all groups.
+    HelpLock = "rcu_help"
 }
 
 pub(super) struct Grace<P: Processor> {
     pub(super) readers: PerCpu<P, Reader<P>>,
-    /// Read by everybody who waits: apart from the lock.
-    numbers: CachePadded<Numbers<P>>,
-    scan: CachePadded<SpinMutex<P, Scan, ScanLock>>,
+    numbers: Numbers<P>,
+    root: CachePadded<SpinMutex<P, (), RootLock>>,
+    /// Held by the one who looks at all groups: many at once would keep each other from it.
+    help: CachePadded<SpinMutex<P, (), HelpLock>>,
+    groups: Box<[CachePadded<Leaf<P>>]>,
+    nr_groups_left: CachePadded<P::AtomicUsize>,
 }
 
-/// The grace period at work: the words at its start, and the first CPU that is not known to have passed.
-struct Scan {
+/// A group, and for which grace period it was through last: a hint that spares the lock.
+struct Leaf<P: Processor> {
+    group: SpinMutex<P, Group, ScanLock>,
+    through: P::AtomicU64,
+}
+
+/// What a grace period has seen of a group: the words at its look, and the first CPU that is not known to have passed.
+struct Group {
+    cpus: Range<usize>,
     words: Box<[Option<ReaderWord>]>,
+    number: u64,
     first_left: usize,
 }
 
@@ -33,41 +70,149 @@ struct Scan {
 enum Progress {
     /// It has ended.
     Complete,
+    /// Another one may begin, or this one is to be looked at again.
+    Again,
     /// This CPU has not left the section that it was in, which showed this word.
     Blocked { cpu: usize, word: ReaderWord },
-    /// Another CPU drives.
-    Busy,
+    /// Another CPU looks at this group.
+    GroupBusy { group: usize },
+    /// Another CPU begins a grace period or ends one; or this CPU leaves the beginning to others.
+    RootBusy,
+    /// Another CPU looks at all groups.
+    HelpBusy,
+    /// The group is through this grace period; others are not, or somebody is about to end it.
+    Through { number: u64 },
 }
 
 impl<P: Processor> Grace<P> {
-    pub(super) fn new(nr_cpus: usize) -> Self {
+    pub(super) fn new(nr_cpus: usize, group_bits: u32) -> Self {
+        let numbers = Numbers::new(nr_cpus, group_bits);
+        let group = |group: usize| {
+            let cpus = group << group_bits..((group + 1) << group_bits).min(nr_cpus);
+            let words = cpus.clone().map(|_| None).collect();
+            let group = SpinMutex::classed(Group { cpus, words, number: 0, first_left: 0 });
+            CachePadded::new(Leaf { group, through: P::AtomicU64::new(0) })
+        };
         Self {
             readers: PerCpu::new(nr_cpus, |_| Reader::new()),
-            numbers: CachePadded::new(Numbers::new()),
-            scan: CachePadded::new(SpinMutex::classed(Scan {
-                words: (0..nr_cpus).map(|_| None).collect(),
-                first_left: 0,
-            })),
+            groups: (0..numbers.nr_groups()).map(group).collect(),
+            root: CachePadded::new(SpinMutex::classed(())),
+            help: CachePadded::new(SpinMutex::classed(())),
+            nr_groups_left: CachePadded::new(P::AtomicUsize::new(0)),
+            numbers,
         }
     }
 
-    fn advance(&self, ticket: u64) -> Progress {
+    fn advance(&self, ticket: u64, urgency: Urgency) -> Progress {
+        match &*self.groups {
+            [only] => self.advance_one(&only.group, ticket),
+            _ => self.advance_many(ticket, urgency),
+        }
+    }
+
+    /// Where there is one group.
+    fn advance_one(&self, only: &SpinMutex<P, Group, ScanLock>, ticket: u64) -> Progress {
         while !self.numbers.is_complete(ticket) {
             // A look leaves the driver its line; a try would take it.
-            if self.scan.is_locked() {
-                return Progress::Busy;
+            if only.is_locked() {
+                return Progress::GroupBusy { group: 0 };
             }
-            let Some(mut scan) = self.scan.try_lock() else { return Progress::Busy };
+            let Some(mut group) = only.try_lock() else { return Progress::GroupBusy { group: 0 } };
             if !self.numbers.is_at_work() {
                 self.numbers.begin();
-                scan.look(&self.readers);
+                group.look(&self.readers);
             }
-            if let Some((cpu, word)) = scan.first_inside(&self.readers) {
+            if let Some((cpu, word)) = group.first_inside(&self.readers) {
                 return Progress::Blocked { cpu, word };
             }
             self.numbers.end();
         }
         Progress::Complete
+    }
+
+    fn advance_many(&self, ticket: u64, urgency: Urgency) -> Progress {
+        while !self.numbers.is_complete(ticket) {
+            let progress = match self.numbers.open() {
+                Some(number) => self.look(number, urgency),
+                None => self.begin(urgency),
+            };
+            if !matches!(progress, Progress::Again) {
+                return progress;
+            }
+        }
+        Progress::Complete
+    }
+
+    /// Begins a grace period, unless one is at work or others may as well.
+    fn begin(&self, urgency: Urgency) -> Progress {
+        // A look, as above.
+        if urgency == Urgency::Patient || self.root.is_locked() {
+            return Progress::RootBusy;
+        }
+        let Some(_root) = self.root.try_lock() else { return Progress::RootBusy };
+        if !self.numbers.is_at_work() {
+            // Relaxed: nobody counts down before the grace period is open, which the fence in `begin` orders.
+            self.nr_groups_left.store(self.groups.len(), Ordering::Relaxed);
+            self.numbers.begin();
+            self.numbers.let_look();
+        }
+        Progress::Again
+    }
+
+    /// Looks at the own group; one who waits looks at all. Says what is in the way.
+    fn look(&self, number: u64, urgency: Urgency) -> Progress {
+        let own = self.look_at(self.numbers.group(), number);
+        if urgency != Urgency::Waiting || matches!(own, Progress::Again) {
+            return own;
+        }
+        if self.help.is_locked() {
+            return Progress::HelpBusy;
+        }
+        let Some(_help) = self.help.try_lock() else { return Progress::HelpBusy };
+        let mut first = own;
+        for group in 0..self.groups.len() {
+            match (self.look_at(group, number), &first) {
+                (Progress::Again, _) => return Progress::Again,
+                (other, Progress::Through { .. }) => first = other,
+                _ => {}
+            }
+        }
+        first
+    }
+
+    /// Looks at a group; the last one that is through ends the grace period.
+    fn look_at(&self, place: usize, number: u64) -> Progress {
+        let leaf = &self.groups[place];
+        // Relaxed: a hint.
+        if leaf.through.load(Ordering::Relaxed) >= number {
+            return Progress::Through { number };
+        }
+        let Some(mut group) = leaf.group.try_lock() else { return Progress::GroupBusy { group: place } };
+        if group.is_through(number) {
+            return Progress::Through { number };
+        }
+        if group.number < number {
+            group.number = number;
+            group.look(&self.readers);
+        }
+        if let Some((cpu, word)) = group.first_inside(&self.readers) {
+            return Progress::Blocked { cpu, word };
+        }
+        // Relaxed: as above.
+        leaf.through.store(number, Ordering::Relaxed);
+        drop(group);
+        if !self.count_down() {
+            return Progress::Through { number };
+        }
+        let _root = self.root.lock();
+        self.numbers.end();
+        Progress::Again
+    }
+
+    /// Counts a group that is through; says whether it was the last.
+    fn count_down(&self) -> bool {
+        // ORDER: AcqRel pairs with the other groups': who ends the grace period hands on that all sections are over.
+        self.nr_groups_left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
@@ -76,33 +221,48 @@ impl<P: Processor> Periods<P> for Grace<P> {
         &self.numbers
     }
 
-    fn drive(&self, ticket: u64) -> Driven {
-        match self.advance(ticket) {
+    fn drive(&self, ticket: u64, urgency: Urgency) -> Driven {
+        match self.advance(ticket, urgency) {
             Progress::Complete => Driven::Complete,
             Progress::Blocked { .. } => Driven::Blocked,
-            Progress::Busy => Driven::Busy,
+            _ => Driven::Busy,
         }
     }
 
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool {
-        match self.advance(ticket) {
+        match self.advance(ticket, Urgency::Waiting) {
             Progress::Complete => return true,
+            Progress::Again => {}
             Progress::Blocked { cpu, word } => {
                 P::spin_until_deadline(deadline_ns, || self.readers.get(cpu).has_passed(word));
             }
-            Progress::Busy => {
-                P::spin_until_deadline(deadline_ns, || !self.scan.is_locked());
+            Progress::GroupBusy { group } => {
+                P::spin_until_deadline(deadline_ns, || !self.groups[group].group.is_locked());
+            }
+            Progress::HelpBusy => {
+                P::spin_until_deadline(deadline_ns, || !self.help.is_locked());
+            }
+            Progress::RootBusy => {
+                P::spin_until_deadline(deadline_ns, || !self.root.is_locked());
+            }
+            Progress::Through { number } => {
+                P::spin_until_deadline(deadline_ns, || self.numbers.open() != Some(number));
             }
         }
         false
     }
 }
 
-impl Scan {
+impl Group {
+    /// Says whether all CPUs were seen to have passed (G1); so they were, too, if the group is past that grace period.
+    fn is_through(&self, number: u64) -> bool {
+        self.number > number || (self.number == number && self.first_left == self.cpus.len())
+    }
+
     /// Looks at every CPU, at the beginning of a grace period.
     fn look<P: Processor>(&mut self, readers: &PerCpu<P, Reader<P>>) {
-        for (word, reader) in self.words.iter_mut().zip(readers.iter()) {
-            *word = Some(reader.look());
+        for (word, cpu) in self.words.iter_mut().zip(self.cpus.clone()) {
+            *word = Some(readers.get(cpu).look());
         }
         self.first_left = 0;
     }
@@ -110,8 +270,9 @@ impl Scan {
     /// Goes past the CPUs that have left their section; returns the first that has not.
     fn first_inside<P: Processor>(&mut self, readers: &PerCpu<P, Reader<P>>) -> Option<(usize, ReaderWord)> {
         while let Some(Some(word)) = self.words.get(self.first_left).copied() {
-            if !readers.get(self.first_left).has_passed(word) {
-                return Some((self.first_left, word));
+            let cpu = self.cpus.start + self.first_left;
+            if !readers.get(cpu).has_passed(word) {
+                return Some((cpu, word));
             }
             self.first_left += 1;
         }

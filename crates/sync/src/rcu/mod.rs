@@ -14,13 +14,13 @@
 //! reader                            remover
 //! word = inside        (Release)    make it unreachable     (any)
 //! fence SeqCst                      fence SeqCst            (ticket)
-//! look it up, use it                read `started`: a grace period numbered later will do
-//!                                   scanner: started += 1; fence SeqCst; read the words
+//! look it up, use it                read the number: a grace period that begins later will do
+//!                                   scanner: it has begun; fence SeqCst; read the words
 //! word = outside       (Release)                read the words again (Acquire), until outside
 //! ```
 //! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it inside, and waits; its accesses happen
 //! before the free by the Release of its exit. The scanner's: the remover's fence came before that one, or
-//! it would have read the larger `started`, so the reader's lookups see the removal. Forbidden: found and freed.
+//! it would have read the larger number, so the reader's lookups see the removal. Forbidden: found and freed.
 //! Models: `tests/models/rcu.rs`.
 //!
 //! # Rooms
@@ -42,6 +42,9 @@ pub use reader::RcuGuard;
 
 use core::ptr::NonNull;
 
+/// Groups have eight CPUs: as many as share a last-level cache on the machines with the most.
+pub(crate) const GROUP_BITS: u32 = 3;
+
 /// One domain of readers and of what is freed after them.
 ///
 /// A batch of `BATCH` callbacks shares a grace period; in tests it shrinks, so that rare paths are common. Dropping the
@@ -60,7 +63,12 @@ impl<P: Processor> Rcu<P> {
 impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// As [`Rcu::new`], with batches of another size.
     pub fn with_batch(nr_cpus: usize) -> Self {
-        Self { domain: Domain::new(nr_cpus, Grace::new(nr_cpus)) }
+        Self::with_groups(nr_cpus, GROUP_BITS)
+    }
+
+    /// As [`Rcu::with_batch`], with `1 << group_bits` CPUs in a group that is looked at together.
+    pub fn with_groups(nr_cpus: usize, group_bits: u32) -> Self {
+        Self { domain: Domain::new(nr_cpus, Grace::new(nr_cpus, group_bits)) }
     }
 
     /// Begins a read section, until the guard is dropped; nests.

@@ -21,6 +21,11 @@ fn shared<const N: usize>() -> Shared {
     Shared { rcu: Rcu::with_batch(N), is_linked: Atomic::new(true), object, other, third, has_deferred: Atomic::new(0) }
 }
 
+/// As [`shared`], with a group for each CPU.
+fn grouped<const N: usize>() -> Shared {
+    Shared { rcu: Rcu::with_groups(N, 0), ..shared::<N>() }
+}
+
 fn reader(shared: &Shared) {
     let _guard = shared.rcu.read();
     if shared.is_linked.load(Ordering::Relaxed) {
@@ -144,4 +149,26 @@ pub fn flush_is_not_put_off_by_what_is_deferred_meanwhile() {
         shared.rcu.flush();
         assert_eq!(shared.rcu.nr_deferred(), 0);
     });
+}
+
+fn reader_that_looks(shared: &Shared) {
+    reader(shared);
+    shared.rcu.synchronize();
+}
+
+fn free_by_two_polls_and_flush(shared: &Shared) {
+    free_by_poll(shared);
+    shared.rcu.flush();
+    assert!(shared.object.is_freed(), "flush came back too early");
+}
+
+#[test]
+pub fn groups_are_looked_at_by_whoever_comes_by() {
+    race(Some(2), grouped::<2>, [free_after_synchronize, reader], |_| ());
+    race(Some(1), grouped::<2>, [free_after_synchronize, reader_that_looks], |_| ());
+}
+
+#[test]
+pub fn polls_look_at_their_own_group() {
+    race(Some(2), grouped::<2>, [free_by_two_polls_and_flush, reader], |_| ());
 }

@@ -1,6 +1,7 @@
 //! How spaces are made, shared and ended, and what they count.
 
 use super::Space;
+use super::spaces::Listing;
 use crate::addr::{PageRange, USER_END};
 use crate::design::Design;
 use crate::error::CallError;
@@ -181,7 +182,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             heap_start: P::AtomicU64::new(0),
             heap_end: P::AtomicU64::new(0),
             resident,
-            next_in_list: UnsafeCell::new(None),
+            listing: UnsafeCell::new(Listing::none()),
             next_orphan: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }

@@ -115,11 +115,11 @@ pub struct Space<P: Platform, D: Design<P>> {
     /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
     static_data_bytes: P::AtomicU64,
     resident: life::Resident<P>,
-    next_in_list: UnsafeCell<spaces::Link<P, D>>,
+    listing: UnsafeCell<spaces::Listing<P, D>>,
     next_orphan: P::AtomicPtr<Self>,
 }
 
-// SAFETY: shared by design; `next_in_list` is used under the lock of the instance's list.
+// SAFETY: shared by design; `listing` is used under the lock of the list.
 unsafe impl<P: Platform, D: Design<P>> Sync for Space<P, D> {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl<P: Platform, D: Design<P>> Send for Space<P, D> {}

@@ -9,6 +9,7 @@ use faultless_vm::{
     AreaFlags, Backing, Guest, Limits, MapRequest, ObjectSpec, PAGE, Placement, Populate, SpaceRef, WriteNotice,
     ZeroSource,
 };
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -86,6 +87,53 @@ for_each_design!(a_visit_may_make_and_drop_spaces, D, {
         let expected: Vec<_> = [first.id()].into_iter().chain(made.iter().map(|space| space.id())).collect();
         assert_eq!(seen, expected, "the second was dropped before its turn, and those that were made come last");
     });
+});
+
+for_each_design!(a_visitor_meets_what_is_made_on_any_cpu, D, {
+    // Three lists.
+    const CPUS: usize = 20;
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(CPUS);
+    let world = machine.attach(|| World::<D>::new(&region, CPUS));
+    let made = Mutex::new(Vec::new());
+    let together = Barrier::<Native>::new(CPUS as u32);
+    Native::run(&machine, CPUS, &|_| {
+        Native::enter();
+        let space = world.vm.create_space(Limits::default()).expect("room");
+        let child = space.fork().expect("room");
+        made.lock().expect("no panic").extend([space, child]);
+        together.wait();
+        Native::leave();
+    });
+    machine.attach(|| {
+        let mut made = made.into_inner().expect("no panic");
+        let ids = |spaces: &[SpaceRef<'_, Native, D>]| spaces.iter().map(|space| space.id()).collect::<BTreeSet<_>>();
+        let met = || {
+            let mut met = Vec::new();
+            world.vm.for_each_space(|space| met.push(space.id()));
+            assert_eq!(met.len(), met.iter().collect::<BTreeSet<_>>().len(), "one was met twice");
+            met.into_iter().collect::<BTreeSet<_>>()
+        };
+        assert_eq!((met(), made.len()), (ids(&made), 2 * CPUS));
+        // One of each three leaves, from the middles and the ends of the lists.
+        let mut stays = [false, true, true].into_iter().cycle();
+        made.retain(|_| stays.next() == Some(true));
+        assert_eq!(met(), ids(&made));
+        // What a visit makes, on a CPU whose list the visitor may have left behind, is met as well.
+        let mut late = Vec::new();
+        let mut nr_met = 0;
+        world.vm.for_each_space(|space| {
+            nr_met += 1;
+            if space.id() == made[made.len() - 1].id() {
+                late.push(world.vm.create_space(Limits::default()).expect("room"));
+            }
+        });
+        assert_eq!(nr_met, made.len() + 1);
+        drop((made, late));
+        assert!(met().is_empty());
+        has_lost_no_frame(&world);
+    });
+    machine.attach(|| drop(world));
 });
 
 for_each_design!(the_last_of_three_ends_a_space, D, {
