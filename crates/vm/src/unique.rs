@@ -38,6 +38,7 @@ mod tests {
     use faultless_platform::native::{Machine, Native};
     use std::collections::BTreeSet;
     use std::sync::Mutex;
+    use std::vec::Vec;
 
     #[test]
     fn no_number_is_drawn_twice_on_any_cpu() {

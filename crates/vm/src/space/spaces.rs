@@ -79,9 +79,11 @@ impl<P: Platform, D: Design<P>> Listing<P, D> {
     }
 }
 
+type LockedList<P, D> = SpinMutex<P, List<P, D>, ListLock>;
+
 /// The lists.
 pub(crate) struct Spaces<P: Platform, D: Design<P>> {
-    lists: Box<[CachePadded<SpinMutex<P, List<P, D>, ListLock>>]>,
+    lists: Box<[CachePadded<LockedList<P, D>>]>,
 }
 
 struct List<P: Platform, D: Design<P>> {
