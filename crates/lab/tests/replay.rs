@@ -199,7 +199,7 @@ fn errors_that_the_map_determines_are_compared_and_others_imposed() {
     let trace = story.done();
     let imposed: Vec<(&str, u64)> =
         planned(&trace).totals.imposed.iter().map(|(reason, &count)| (reason.name(), count)).collect();
-    assert_eq!(imposed, [("descriptor", 1), ("limit", 1), ("signal", 1)]);
+    assert_eq!(imposed, [("descriptor", 1), ("limit", 1), ("in_flight", 1)]);
     assert_clean(&trace);
 }
 

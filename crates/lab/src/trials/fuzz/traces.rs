@@ -14,8 +14,7 @@ use crate::plan::{Losses, Options, Pace, plan};
 use crate::replay::{Checking, ReplayError, Settings, pass_natively};
 
 /// A program with threads and children, and a process that was joined while it ran.
-const GOOD: [&[u8]; 2] =
-    [include_bytes!("../../../corpus/fuzz-tiny.trace"), include_bytes!("../../../corpus/fuzz-joined.trace")];
+const GOOD: [&[u8]; 2] = [include_bytes!("seeds/program.trace"), include_bytes!("seeds/joined.trace")];
 
 /// A trace that needs more memory is read and planned, and not replayed.
 const MOST_MEMORY: u64 = 192 << 20;
