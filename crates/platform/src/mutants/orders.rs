@@ -122,11 +122,11 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     row("sync/rcu/deferred.rs: Running::drop: fetch_sub without Release", "rcu::flush_waits_for_what_another_cpu_runs"),
     row(
         "sync/rcu/grace.rs: Grace::count_down: fetch_sub without Acquire",
-        "rcu::groups_are_looked_at_by_whoever_comes_by",
+        "rcu::whoever_ends_a_grace_period_has_what_others_saw",
     ),
     row(
         "sync/rcu/grace.rs: Grace::count_down: fetch_sub without Release",
-        "rcu::groups_are_looked_at_by_whoever_comes_by",
+        "rcu::whoever_ends_a_grace_period_has_what_others_saw",
     ),
     row(
         "sync/rcu/numbers.rs: Numbers::ticket: fence without SeqCst",

@@ -168,6 +168,19 @@ pub fn groups_are_looked_at_by_whoever_comes_by() {
     race(Some(1), grouped::<2>, [free_after_synchronize, reader_that_looks], |_| ());
 }
 
+/// No fence lies between the end of the section and the look.
+fn reader_that_polls(shared: &Shared) {
+    defer(shared, &shared.other);
+    reader(shared);
+    shared.rcu.poll();
+}
+
+/// A reader looks at its own group and leaves the end of the grace period to the one who frees.
+#[test]
+pub fn whoever_ends_a_grace_period_has_what_others_saw() {
+    race(Some(3), grouped::<2>, [reader_that_polls, free_after_synchronize], |shared| shared.rcu.flush());
+}
+
 #[test]
 pub fn polls_look_at_their_own_group() {
     race(Some(2), grouped::<2>, [free_by_two_polls_and_flush, reader], |_| ());
