@@ -151,11 +151,6 @@ pub fn flush_is_not_put_off_by_what_is_deferred_meanwhile() {
     });
 }
 
-fn reader_that_looks(shared: &Shared) {
-    reader(shared);
-    shared.rcu.synchronize();
-}
-
 fn free_by_two_polls_and_flush(shared: &Shared) {
     free_by_poll(shared);
     shared.rcu.flush();
@@ -165,7 +160,6 @@ fn free_by_two_polls_and_flush(shared: &Shared) {
 #[test]
 pub fn groups_are_looked_at_by_whoever_comes_by() {
     race(Some(2), grouped::<2>, [free_after_synchronize, reader], |_| ());
-    race(Some(1), grouped::<2>, [free_after_synchronize, reader_that_looks], |_| ());
 }
 
 /// No fence lies between the end of the section and the look.
