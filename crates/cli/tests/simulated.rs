@@ -171,7 +171,7 @@ fn a_run_goes_on_until_its_halves_agree_and_says_so_if_they_do_not() {
     let moving = |limit: &&&str| throughputs(&["--cpus", "2", "--at-most", limit]).1["not_converged_runs"] == 1;
     let limit = limits.iter().find(moving).expect("a window that does not agree");
     let (moving, _) = throughputs(&["--cpus", "2", "--at-most", limit]);
-    assert_eq!(moving[0]["converged"], [false][..].into());
+    assert_eq!(moving[0]["converged"], serde_json::json!([false]));
     let words = ["bench", "mmap1", "--machine", "epyc-384", "--design", "mmap-sem", "-r", "1", "--cpus", "2"];
     let human = stdout(&output(faultless(&[&words[..], &["--at-most", limit]].concat())));
     assert!(human.contains("] not converged\n") && human.contains("judge nothing by them"), "{human}");
