@@ -180,7 +180,7 @@ fn date_number(days: i64) -> u64 {
     (year * 10_000 + month * 100 + day) as u64
 }
 
-/// Runs every judge in turn until the time is over; `told` hears what runs, and how much of the time is over.
+/// Runs every judge in turn until the time is over, and each at least once; `told` hears what runs, and how much of the time is over.
 ///
 /// # Errors
 /// If a judge can't be started, or findings can't be kept.
@@ -193,7 +193,8 @@ pub fn run(setup: &Setup, told: &dyn Fn(&str, Duration)) -> io::Result<Outcome> 
     let slice = (setup.duration / 8).clamp(LEAST_SLICE, SLICE);
     for batch in 0_u64.. {
         let left = setup.duration.saturating_sub(begun.elapsed());
-        if left.is_zero() || has_interrupt() {
+        let is_over = left.is_zero() && batch >= Judge::ALL.len() as u64;
+        if is_over || has_interrupt() {
             break;
         }
         let row = &mut outcome.rows[batch as usize % Judge::ALL.len()];
