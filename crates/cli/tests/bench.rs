@@ -53,9 +53,9 @@ fn results_hold_every_sample_the_counters_and_what_disturbed() {
         assert!(result["run_delay_ns"][0].is_u64(), "{result}");
         let (faults, ops) = (result["counters"]["faults"].as_u64(), result["ops"].as_array());
         let ops: u64 = ops.expect("a list").iter().filter_map(Value::as_u64).sum();
-        // An operation is a fault; the kernel's counter may see a few of the loop's own.
+        // An operation is a fault; the kernel's counter may see some of each run's own, its stack's and the clock's.
         let faults = faults.expect("counted");
-        assert!(faults.abs_diff(ops) <= 20 + ops / 100, "{faults} faults, {ops} operations: {result}");
+        assert!(faults.abs_diff(ops) <= 64 + ops / 100, "{faults} faults, {ops} operations: {result}");
         assert_eq!(result["semaphore"].is_null(), result["design"] == "linux");
     }
 }
