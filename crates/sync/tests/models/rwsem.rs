@@ -86,6 +86,7 @@ pub fn rwsem_v8_two_threads() {
 }
 
 #[test]
+#[ignore = "takes a minute: run it with --ignored, as .ci/sanitize does"]
 pub fn rwsem_v8_three_threads() {
     three_at_a_time(Generation::RWSEM_V8, 2);
 }
