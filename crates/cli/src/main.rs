@@ -9,6 +9,7 @@
 mod bench;
 mod check;
 mod compare;
+mod date;
 mod duration;
 mod lists;
 mod machine;

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use faultless_lab::report::markdown::spread;
 use faultless_lab::report::saved::{Saved, Store};
-use faultless_lab::report::{ResultSet, columns, csv, json, markdown};
+use faultless_lab::report::{ResultSet, csv, json, markdown};
 
 use crate::compare::open;
+use crate::date::date;
 use crate::message::Failure;
 use crate::output::print;
 use crate::table::{self, Format};
@@ -68,7 +68,7 @@ fn write_human(set: &ResultSet, out: &mut dyn Write) -> io::Result<()> {
         "{} at {}, seed {}; {}; mean ± standard deviation\n",
         set.command, set.commit, set.seed, set.machine
     )?;
-    let headings = ["workload", "mode", "design", "semaphore", "CPUs", "metric", "", "n"].map(str::to_owned).to_vec();
+    let headings = ["workload", "mode", "design", "semaphore", "CPUs", "metric", "", "n"];
     let row = |result: &faultless_lab::report::Measured| {
         vec![
             result.workload.clone(),
@@ -81,8 +81,7 @@ fn write_human(set: &ResultSet, out: &mut dyn Write) -> io::Result<()> {
             result.samples.len().to_string(),
         ]
     };
-    let rows: Vec<Vec<String>> = std::iter::once(headings).chain(set.results.iter().map(row)).collect();
-    columns::write(&rows, out)
+    table::write_columns(out, &headings, set.results.iter().map(row))
 }
 
 const HEADINGS: [&str; 6] = ["name", "saved", "command", "commit", "machine", "holds"];
@@ -91,25 +90,15 @@ fn write_list(format: Format, store: &Store, saved: &[Saved], out: &mut dyn Writ
     let rows = saved.iter().map(row);
     match format {
         Format::Human if saved.is_empty() => writeln!(out, "no results are saved in {}", store.folder().display()),
-        Format::Human => {
-            let headings = HEADINGS.map(str::to_owned).to_vec();
-            let rows: Vec<Vec<String>> = std::iter::once(headings).chain(rows.map(|row| row.to_vec())).collect();
-            columns::write(&rows, out)
-        }
+        Format::Human => table::write_columns(out, &HEADINGS, rows),
         Format::Json => {
             let list: Vec<_> =
                 rows.map(|row| HEADINGS.into_iter().zip(row).collect::<std::collections::BTreeMap<_, _>>()).collect();
             serde_json::to_writer_pretty(&mut *out, &list)?;
             writeln!(out)
         }
-        Format::Csv => {
-            table::csv_row(out, HEADINGS)?;
-            rows.into_iter().try_for_each(|row| table::csv_row(out, row.iter().map(String::as_str)))
-        }
-        Format::Markdown => {
-            table::markdown_head(out, &HEADINGS)?;
-            rows.into_iter().try_for_each(|row| table::markdown_row(out, row.iter().map(String::as_str)))
-        }
+        Format::Csv => table::write_csv(out, &HEADINGS, rows),
+        Format::Markdown => table::write_markdown(out, &HEADINGS, rows),
     }
 }
 
@@ -127,33 +116,4 @@ fn holds(set: &ResultSet) -> String {
     let mut workloads: Vec<&str> = set.results.iter().map(|result| result.workload.as_str()).collect();
     workloads.dedup();
     format!("{} figures: {}", set.results.len(), workloads.join(" "))
-}
-
-/// Returns a moment in UTC, as `2026-01-31 09:05`.
-fn date(time: SystemTime) -> String {
-    let minutes = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60);
-    let (year, month, day) = civil(minutes / 1440);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", minutes / 60 % 24, minutes % 60)
-}
-
-/// Returns the date of a day counted from the first of 1970, counting years from March so that leap days come last.
-fn civil(day: u64) -> (u64, u64, u64) {
-    let day = day + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let (month, day) = (if month < 10 { month + 3 } else { month - 9 }, of_year - (153 * month + 2) / 5 + 1);
-    (era * 400 + year + u64::from(month <= 2), month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_become_dates() {
-        let known = [(0, (1970, 1, 1)), (59, (1970, 3, 1)), (11_016, (2000, 2, 29)), (20_777, (2026, 11, 20))];
-        known.iter().for_each(|&(day, date)| assert_eq!(civil(day), date));
-    }
 }

@@ -5,6 +5,8 @@
 
 use std::io::{self, Write};
 
+use faultless_lab::report::columns;
+
 /// Formats for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -16,6 +18,37 @@ pub enum Format {
     Csv,
     /// A Markdown table.
     Markdown,
+}
+
+/// Writes rows under headings, in columns for people.
+pub fn write_columns<R: AsRef<[String]>>(
+    out: &mut (impl Write + ?Sized),
+    headings: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> io::Result<()> {
+    let head = headings.iter().map(|&heading| heading.to_owned()).collect();
+    let rows = rows.into_iter().map(|row| row.as_ref().to_vec());
+    columns::write(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), out)
+}
+
+/// Writes rows under headings as CSV.
+pub fn write_csv<R: AsRef<[String]>>(
+    out: &mut (impl Write + ?Sized),
+    headings: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> io::Result<()> {
+    csv_row(out, headings.iter().copied())?;
+    rows.into_iter().try_for_each(|row| csv_row(out, row.as_ref().iter().map(String::as_str)))
+}
+
+/// Writes rows under headings as a Markdown table.
+pub fn write_markdown<R: AsRef<[String]>>(
+    out: &mut (impl Write + ?Sized),
+    headings: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> io::Result<()> {
+    markdown_head(out, headings)?;
+    rows.into_iter().try_for_each(|row| markdown_row(out, row.as_ref().iter().map(String::as_str)))
 }
 
 /// Writes one CSV row.

@@ -12,15 +12,17 @@ use std::time::Duration;
 use clap::Args;
 use faultless_lab::experiment::DESIGNS;
 use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet, columns};
-use faultless_lab::trials::all::{self, Judge, Outcome, Row, Setup, seed_of_today, verdict};
+use faultless_lab::report::{MachineInfo, ResultSet};
+use faultless_lab::trials::all::{self, Judge, Outcome, Row, Setup, verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{chosen, write_found};
+use crate::date::today_in_digits;
 use crate::duration;
 use crate::message::{Color, Failure};
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::table::write_columns;
 
 /// The arguments of `check all`.
 #[derive(Args)]
@@ -60,7 +62,7 @@ pub fn run(args: &AllArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = Setup {
         designs: chosen("design", &args.design, DESIGNS)?,
         duration: Duration::from_nanos(args.duration),
-        seed: args.seed.unwrap_or_else(seed_of_today),
+        seed: args.seed.unwrap_or_else(today_in_digits),
         keep: args.keep.clone(),
     };
     args.output.prepare()?;
@@ -131,8 +133,7 @@ fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
 
 fn write_human(setup: &Setup, outcome: &Outcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "All judges in turn, seed {}\n", setup.seed)?;
-    let head = HEADINGS.map(str::to_owned).to_vec();
-    columns::write(&std::iter::once(head).chain(rows.iter().cloned()).collect::<Vec<_>>(), out)?;
+    write_columns(out, &HEADINGS, rows)?;
     writeln!(out)?;
     write_found(&outcome.found, out)?;
     writeln!(out, "\n{}", verdict(setup, outcome))

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet, columns};
+use faultless_lab::report::{MachineInfo, ResultSet};
 use faultless_lab::trials::fuzz::{self, Outcome, Setup, Target};
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ use super::{chosen, write_found};
 use crate::duration;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::table::write_columns;
 
 /// The arguments of `check fuzz`.
 #[derive(Args)]
@@ -86,8 +87,7 @@ pub fn run(args: &FuzzArgs, color: Color) -> Result<ExitCode, Failure> {
     let rows: Vec<Vec<String>> = outcome.rows.iter().map(|row| fields(row, &outcome)).collect();
     let human = |out: &mut dyn Write| {
         writeln!(out, "Fuzz, seed {}\n", setup.seed)?;
-        let head = HEADINGS.map(str::to_owned).to_vec();
-        columns::write(&std::iter::once(head).chain(rows.iter().cloned()).collect::<Vec<_>>(), out)?;
+        write_columns(out, &HEADINGS, &rows)?;
         writeln!(out)?;
         write_found(&outcome.found, out)
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
 use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet, columns};
+use faultless_lab::report::{MachineInfo, ResultSet};
 use faultless_lab::trials::soak::{self, Outcome, Row, Setup, shortages_name};
 use faultless_soak::Shortages;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use super::chosen;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::table::write_columns;
 use crate::{duration, size};
 
 /// The arguments of `check soak`.
@@ -180,8 +181,7 @@ fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
 fn write_human(setup: &Setup, outcome: &Outcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
     let Setup { seed, semaphore, nr_threads, nr_cpus, .. } = setup;
     writeln!(out, "Soak: {nr_threads} threads on {nr_cpus} CPUs over {semaphore}, seed {seed}\n")?;
-    let head = HEADINGS.map(str::to_owned).to_vec();
-    columns::write(&std::iter::once(head).chain(rows.iter().cloned()).collect::<Vec<_>>(), out)?;
+    write_columns(out, &HEADINGS, rows)?;
     writeln!(out)?;
     super::write_found(&outcome.found, out)
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::unreadable;
 use crate::message::Failure;
-use crate::table::{Format, csv_row, markdown_head, markdown_row};
+use crate::table::{Format, write_csv, write_markdown};
 
 /// The columns, which are the keys in JSON.
 const COLUMNS: [&str; 5] = ["pid", "command", "threads", "calls", "faults"];
@@ -62,14 +62,8 @@ fn print(out: &mut impl Write, format: Format, lines: &[Line]) -> io::Result<()>
             let processes: Vec<Value> = lines.iter().map(object).collect();
             writeln!(out, "{:#}", json!({"schema": "faultless/1", "command": "trace ps", "processes": processes}))
         }
-        Format::Csv => {
-            csv_row(out, COLUMNS)?;
-            lines.iter().try_for_each(|line| csv_row(out, cells(line).iter().map(String::as_str)))
-        }
-        Format::Markdown => {
-            markdown_head(out, &COLUMNS)?;
-            lines.iter().try_for_each(|line| markdown_row(out, cells(line).iter().map(String::as_str)))
-        }
+        Format::Csv => write_csv(out, &COLUMNS, lines.iter().map(cells)),
+        Format::Markdown => write_markdown(out, &COLUMNS, lines.iter().map(cells)),
     }
 }
 

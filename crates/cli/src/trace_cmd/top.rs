@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::areas::{Kind, What, Work, follow};
 use super::ps::read;
 use crate::message::Failure;
-use crate::table::{Format, csv_row, markdown_head, markdown_row};
+use crate::table::{Format, write_csv, write_markdown};
 
 /// The columns, which are the keys in JSON.
 const COLUMNS: [&str; 8] = ["pid", "command", "area", "file", "calls", "faults", "bytes", "kernel_ns"];
@@ -98,14 +98,8 @@ fn print(out: &mut impl Write, format: Format, lines: &[Line]) -> io::Result<()>
             let rows: Vec<Value> = lines.iter().map(object).collect();
             writeln!(out, "{:#}", json!({"schema": "faultless/1", "command": "trace top", "rows": rows}))
         }
-        Format::Csv => {
-            csv_row(out, COLUMNS)?;
-            lines.iter().try_for_each(|line| csv_row(out, cells(line).iter().map(String::as_str)))
-        }
-        Format::Markdown => {
-            markdown_head(out, &COLUMNS)?;
-            lines.iter().try_for_each(|line| markdown_row(out, cells(line).iter().map(String::as_str)))
-        }
+        Format::Csv => write_csv(out, &COLUMNS, lines.iter().map(cells)),
+        Format::Markdown => write_markdown(out, &COLUMNS, lines.iter().map(cells)),
     }
 }
 
