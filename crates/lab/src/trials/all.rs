@@ -7,13 +7,13 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use faultless_linux::space::has_interrupt;
 use serde_json::Value;
 
 use super::Found;
-use super::child::{End, Trial};
+use super::child::{End, Trial, millis, words};
 
 /// The most time that a judge gets at once.
 const SLICE: Duration = Duration::from_secs(60);
@@ -62,15 +62,15 @@ impl Judge {
     /// Returns the arguments of a batch, and how many units it has where time does not end it.
     fn batch(self, setup: &Setup, seed: u64, pace: f64, slice: Duration) -> Vec<String> {
         let units = ((pace * slice.as_secs_f64()) as u64).max(1);
-        let millis = |parts: usize| format!("{}ms", (slice.as_millis() as usize / parts.max(1)).max(1));
+        let shared = |parts: usize| millis(slice / parts.max(1) as u32);
         let (name, value) = match self {
             Self::Oracle => ("--sequences", units.to_string()),
             Self::Schedules => ("--runs", (units / setup.designs.len().max(1) as u64).max(1).to_string()),
-            Self::Soak => ("--duration", millis(setup.designs.len())),
-            Self::Fuzz => ("--duration", millis(super::fuzz::Target::ALL.len())),
+            Self::Soak => ("--duration", shared(setup.designs.len())),
+            Self::Fuzz => ("--duration", shared(super::fuzz::Target::ALL.len())),
         };
-        let mut words = ["check", self.name(), "--seed"].map(str::to_owned).to_vec();
-        words.extend([seed.to_string(), name.to_owned(), value, "--format".to_owned(), "json".to_owned()]);
+        let options = [("--seed", seed.to_string()), (name, value), ("--format", "json".to_owned())];
+        let mut words = words(self.name(), options);
         if self != Self::Fuzz {
             words.extend(["--design".to_owned(), setup.designs.join(",")]);
         }
@@ -158,26 +158,6 @@ pub struct Outcome {
     pub found: Vec<Found>,
     /// Whether an interrupt ended it.
     pub was_interrupted: bool,
-}
-
-/// Returns the seed of today: the date, as a number (UTC).
-pub fn seed_of_today() -> u64 {
-    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-    date_number(days as i64)
-}
-
-/// Returns a day since 1970 as year, month and day in decimal (Howard Hinnant, `civil_from_days`).
-fn date_number(days: i64) -> u64 {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year * 10_000 + month * 100 + day) as u64
 }
 
 /// Runs every judge in turn until the time is over, and each at least once; `told` hears what runs, and how much of the time is over.
@@ -283,13 +263,6 @@ pub fn verdict(setup: &Setup, outcome: &Outcome) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn days_have_their_dates() {
-        assert_eq!(date_number(0), 19_700_101);
-        assert_eq!(date_number(11_016), 20_000_229);
-        assert_eq!(date_number(20_780), 20_261_123);
-    }
 
     #[test]
     fn a_judges_report_is_understood() {

@@ -99,6 +99,17 @@ impl Trial {
     }
 }
 
+/// Returns the arguments of `check JUDGE` with these options.
+pub(super) fn words<const N: usize>(judge: &str, options: [(&str, String); N]) -> Vec<String> {
+    let named = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    ["check", judge].map(str::to_owned).into_iter().chain(named).collect()
+}
+
+/// Returns a duration as options take it.
+pub(super) fn millis(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis().max(1))
+}
+
 fn ended(status: ExitStatus, report: &str, words: String) -> End {
     match (status.signal(), serde_json::from_str(report)) {
         (Some(signal), _) => End::Killed(signal, words),

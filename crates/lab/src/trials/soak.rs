@@ -9,7 +9,7 @@ use faultless_vm::registry::Unknown;
 use serde_json::{Value, json};
 
 use super::Found;
-use super::child::{End, Trial};
+use super::child::{End, Trial, millis, words};
 
 /// Longer than it was asked for by so much, a run hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -98,19 +98,17 @@ fn run_one(setup: &Setup, design: &str, shortages: Shortages, outcome: &mut Outc
 
 impl Setup {
     fn words(&self, design: &str, shortages: Shortages) -> Vec<String> {
-        let millis = format!("{}ms", self.duration.as_millis().max(1));
-        let pairs = [
+        let options = [
             ("--design", design.to_owned()),
             ("--semaphore", self.semaphore.clone()),
             ("--shortages", shortages_name(shortages).to_owned()),
-            ("--duration", millis),
+            ("--duration", millis(self.duration)),
             ("--seed", self.seed.to_string()),
             ("--threads", self.nr_threads.to_string()),
             ("--cpus", self.nr_cpus.to_string()),
             ("--memory", self.memory_bytes.to_string()),
         ];
-        let named = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        ["check", "soak"].map(str::to_owned).into_iter().chain(named).collect()
+        words("soak", options)
     }
 
     fn line(&self, design: &str, shortages: Shortages) -> String {

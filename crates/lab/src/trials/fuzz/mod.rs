@@ -28,7 +28,7 @@ use faultless_linux::space::{has_interrupt, limit_memory};
 use serde_json::{Value, json};
 
 use super::Found;
-use super::child::{End, Trial};
+use super::child::{End, Trial, millis, words};
 
 /// The most address space that a process has which reads damaged files.
 pub const MEMORY_BOUND: u64 = 3 << 30;
@@ -223,10 +223,9 @@ impl Drop for Progress {
 
 impl Setup {
     fn words(&self, target: Target, from: u64) -> Vec<String> {
-        let pairs =
+        let options =
             [("--target", target.name().to_owned()), ("--seed", self.seed.to_string()), ("--from", from.to_string())];
-        let named = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        ["check", "fuzz"].map(str::to_owned).into_iter().chain(named).collect()
+        words("fuzz", options)
     }
 
     fn line(&self, target: Target, number: u64) -> String {
@@ -238,8 +237,7 @@ impl Setup {
         if let Some(inputs) = inputs {
             arguments.extend(["--inputs".to_owned(), inputs.to_string()]);
         }
-        let millis = format!("{}ms", left.as_millis().max(1));
-        arguments.extend(["--duration".to_owned(), millis, "--in-process".to_owned()]);
+        arguments.extend(["--duration".to_owned(), millis(left), "--in-process".to_owned()]);
         arguments.extend(["--progress".to_owned(), progress.display().to_string()]);
         Trial { arguments, patience: left + 2 * HANG }
     }
