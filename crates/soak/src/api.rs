@@ -8,7 +8,6 @@
 //! Addresses and lengths at every edge; objects of another instance; guests, spaces and handles that are forgotten, or dropped
 //! by another thread; sources that fail, ask to be asked again, or panic; visitors that stop early or ask the space that they visit.
 
-use crate::Shortages;
 use fastrand::Rng;
 use faultless_phys::{Failing, Kind, Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -143,8 +142,7 @@ fn abuse<D: Design<Native>>(
         Native::run(machine, NR_THREADS, &|thread| {
             Native::enter();
             let random = Rng::with_seed(seeds[thread]);
-            let mut thread =
-                Thread { vm: &vm, pool: &pool, foreign, random, may_forget, shortages: Shortages::Injected };
+            let mut thread = Thread { vm: &vm, pool: &pool, foreign, random, may_forget };
             (0..OPS).for_each(|_| thread.step());
         });
     }));
@@ -167,13 +165,12 @@ struct Thread<'a, 'vm, D: Design<Native>> {
     foreign: &'a ObjectHandle<'a, Native>,
     random: Rng,
     may_forget: bool,
-    shortages: Shortages,
 }
 
 impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
     /// Makes one call; a panic of a source ends it and nothing else.
     fn step(&mut self) {
-        if self.shortages == Shortages::Injected && self.one_in(24) {
+        if self.one_in(24) {
             self.vm.memory().set_failing(Failing::Once(1 + self.random.u64(0..30)));
         }
         let Some(space) = self.some_space() else { return };
