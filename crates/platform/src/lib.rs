@@ -65,7 +65,7 @@ pub mod watched;
 
 pub use atomic::{Atomic, AtomicInteger, InPlace};
 pub use core::sync::atomic::Ordering;
-pub use cpu_set::{CpuSet, MAX_CPUS};
+pub use cpu_set::{CpuSet, GROUP_BITS, MAX_CPUS};
 pub use irq::IrqOffGuard;
 pub use memory::{Access, Bulk, Entry, InterruptHandler, PAGE_BYTES, Platform};
 pub use padded::CachePadded;

@@ -34,13 +34,12 @@
 //!
 //! Source: McKenney's SRCU of 2017, on which the speculative page faults of that year stand.
 
-use crate::rcu::GROUP_BITS;
 use crate::rcu::domain::{Domain, Driven, Periods, Urgency};
 use crate::rcu::numbers::Numbers;
 use crate::{PerCpu, RcuCallback, RcuHead, SpinMutex};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::{Atomic, GROUP_BITS, Ordering, Processor};
 
 /// One domain of readers that may sleep, and of what is freed after them; see the module.
 ///

@@ -41,7 +41,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use depot::Depot;
-use faultless_platform::{CachePadded, PAGE_BYTES, Platform};
+use faultless_platform::{CachePadded, GROUP_BITS, PAGE_BYTES, Platform};
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
@@ -58,9 +58,7 @@ lock_class! {
     DepotLock = "slab"
 }
 
-/// A depot is for so many CPUs, as a power of two: as many as share a last-level cache on the machines with the most; but for
-/// one where page lists are short, for tests.
-const DEPOT_BITS: u32 = 3;
+/// Where page lists are shorter than this, as in tests, each CPU has a depot of its own; else each group of CPUs.
 const SHORT_LISTS: usize = 16;
 
 /// How many objects go between a magazine and the depot at once, if not fewer frames do.
@@ -139,7 +137,7 @@ impl<P: Platform, T> Slab<P, T> {
     fn with_geometry(memory: &Memory<P>, geometry: Geometry) -> Self {
         let by_size = (MAGAZINE_BYTES / geometry.object_bytes.max(1)).clamp(MAGAZINE_LEAST, MAGAZINE_HIGH);
         let magazine_high = by_size.min(memory.options().list_high * MAGAZINE_LISTS);
-        let depot_bits = if memory.options().list_high < SHORT_LISTS { 0 } else { DEPOT_BITS };
+        let depot_bits = if memory.options().list_high < SHORT_LISTS { 0 } else { GROUP_BITS };
         let nr_cpus = memory.core().nr_cpus;
         let depot = |place| CachePadded::new(SpinMutex::classed(Depot::new(memory.core().frames, geometry, place)));
         let core = Core {

@@ -34,16 +34,13 @@ pub(crate) mod numbers;
 mod reader;
 
 use domain::Domain;
-use faultless_platform::Processor;
+use faultless_platform::{GROUP_BITS, Processor};
 use grace::Grace;
 
 pub use deferred::{RcuCallback, RcuHead};
 pub use reader::RcuGuard;
 
 use core::ptr::NonNull;
-
-/// Groups have eight CPUs: as many as share a last-level cache on the machines with the most.
-pub(crate) const GROUP_BITS: u32 = 3;
 
 /// One domain of readers and of what is freed after them.
 ///

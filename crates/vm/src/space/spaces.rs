@@ -48,7 +48,7 @@ use crate::instance::Vm;
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, CachePadded, MAX_CPUS, Ordering, Platform};
+use faultless_platform::{Atomic, CachePadded, GROUP_BITS, MAX_CPUS, Ordering, Platform};
 use faultless_sync::{SpinMutex, lock_class};
 
 lock_class! {
@@ -56,8 +56,6 @@ lock_class! {
     ListLock = "space_list"
 }
 
-/// So many CPUs share a list, as a power of two: as many as share a last-level cache on the machines with the most.
-const GROUP_BITS: u32 = 3;
 /// The most lists that there may be.
 const LISTS_MAX: usize = MAX_CPUS.div_ceil(1 << GROUP_BITS);
 
