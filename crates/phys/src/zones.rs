@@ -309,7 +309,8 @@ fn range_of<P: Platform>(frames: &Frames<P>, share: u64, node: usize, nr_nodes: 
 mod tests {
     use super::*;
     use faultless_platform::PAGE_BYTES;
-    use faultless_platform::native::{HostRegion, Native};
+    use faultless_platform::native::{HostRegion, Machine, Native};
+    use std::vec::Vec;
 
     #[test]
     fn every_frame_is_of_one_node_and_nodes_have_as_many() {
@@ -330,5 +331,33 @@ mod tests {
                 assert_eq!(next, frames.end());
             }
         }
+    }
+
+    /// Long chains come to a zone from its own CPUs; one of another node that fetches such a chain keeps a few frames of it.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no 4 GiB")]
+    fn a_cpu_keeps_little_of_another_node_and_loses_nothing() {
+        const NR_PAGES: usize = 1 << 20;
+        let region = HostRegion::reserve(NR_PAGES * PAGE_BYTES).expect("address space");
+        // SAFETY: the region is new and outlives the test.
+        let frames = unsafe { Frames::<Native>::new(region.base(), NR_PAGES * PAGE_BYTES) }.expect("large enough");
+        let (nodes, machine) = (Nodes::new(2, |cpu| cpu % 2, |_, _| 20), Machine::new(2));
+        let zones = Zones::new(frames, 2, &nodes, &Options::default());
+        let up_and_down = || {
+            let taken: Vec<Pfn> = (0..20_000).map(|_| zones.take().expect("plenty")).collect();
+            taken.into_iter().for_each(|pfn| zones.put(pfn));
+        };
+        machine.attach(|| {
+            std::thread::scope(|scope| scope.spawn(|| machine.attach(|| (0..4).for_each(|_| up_and_down()))).join())
+                .expect("CPU 1 failed");
+            let (zone, list) = (&zones.zones[1], zones.lists.here().of(1));
+            assert_eq!(zones.lists.here().node, 0);
+            let nr_longest = zone.lists().map(List::len).max().expect("two");
+            let far = zones.take_by(Policy::Bind { nodes: NodeSet::of([1]) }).expect("plenty");
+            let nr_kept_max = 4 * list.shape.batch + 1;
+            assert!(list.len() <= nr_kept_max && nr_longest > nr_kept_max, "{} of {nr_longest}", list.len());
+            zones.put(far);
+            assert_eq!((zones.nr_free(), zone.nr_free()), (zones.nr_frames(), zone.nr_frames()));
+        });
     }
 }

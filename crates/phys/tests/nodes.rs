@@ -5,7 +5,7 @@ mod support;
 use faultless_phys::{Memory, NoReclaim, NodeStats, Options, Pfn, Policy};
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{NodeSet, Nodes, PAGE_BYTES, Platform, Processor, Threads};
-use faultless_sim::explore::{self, Explore, Random};
+use faultless_sim::explore::{self, Explore, Random, Switch};
 use std::sync::Mutex;
 use support::shaky::Shaky;
 use support::{Dice, World, narrow};
@@ -278,8 +278,8 @@ fn nobody_is_refused<P: Threads>(machine: &P::Machine, nr_threads: usize, option
 
 #[test]
 fn nobody_is_refused_while_a_frame_is_free_on_any_node() {
-    nobody_is_refused::<Native>(&Machine::new(2), 4, narrow(), 40_000);
-    nobody_is_refused::<Shaky>(&Machine::new(2), 3, narrow(), 20_000);
+    nobody_is_refused::<Native>(&Machine::new(2), 4, narrow(), 10_000);
+    nobody_is_refused::<Shaky>(&Machine::new(2), 3, narrow(), 5_000);
 }
 
 /// Memory runs out under four threads, again and again, and is whole afterwards.
@@ -409,4 +409,52 @@ fn small_worlds_of_two_nodes_and_lists_of_two() {
         }
     }
     assert!(nr_fair >= 3000, "{nr_fair} worlds in which nobody may be refused");
+}
+
+/// The table of `phys::zones`: while CPU 0 looks for a frame, CPU 1 frees one of `freed_on`, and then CPU 2 takes the last of the other
+/// node, wherever CPU 0 has come to.
+fn searched_beside_a_free_and_a_take(freed_on: usize) {
+    let machine = explore::Machine::new(CPUS);
+    let options = Options { list_high: 2, list_batch: 1, ..Options::default() };
+    let mut step = 1;
+    loop {
+        let world = World::<Explore>::with_nodes(4, CPUS, &in_turn(2), options);
+        let memory = &world.memory;
+        let (hands, found): ([Mutex<Option<Pfn>>; 2], _) = (Default::default(), Mutex::new(None));
+        // CPU 2 has the last free frame on its list, CPU 1 the one that it will free in its hand.
+        let prepared = machine.explore(CPUS, explore::Policy::in_turn(0), &|cpu| {
+            Explore::enter();
+            if cpu == 0 {
+                *hands[0].lock().expect("one thread") = take_all_by(memory, bound_to(freed_on)).pop();
+                *hands[1].lock().expect("one thread") = take_all_by(memory, bound_to(1 - freed_on)).pop();
+            } else if cpu == 2 {
+                free(memory, hands[1].lock().expect("one thread").take().expect("each node has frames"));
+            }
+            Explore::leave();
+        });
+        prepared.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
+        let switches = vec![Switch { from: 0, step, to: 1 }];
+        let run = machine.explore(CPUS, explore::Policy::Replay { first: 0, switches }, &|cpu| {
+            Explore::enter();
+            match cpu {
+                0 => *found.lock().expect("one thread") = memory.try_alloc().ok(),
+                1 => free(memory, hands[0].lock().expect("one thread").take().expect("put there")),
+                _ => drop(memory.try_alloc_by(bound_to(1 - freed_on))),
+            }
+            Explore::leave();
+        });
+        run.outcome.unwrap_or_else(|failure| panic!("step {step}: {}", failure.message));
+        assert!(found.into_inner().expect("one thread").is_some(), "step {step}: a frame was free all the time");
+        step += 1;
+        if step > run.steps[0] {
+            break;
+        }
+    }
+    assert!(step > 100, "{step} steps are no search");
+}
+
+#[test]
+fn a_frame_that_is_freed_on_a_node_that_was_searched_already_is_found() {
+    searched_beside_a_free_and_a_take(0);
+    searched_beside_a_free_and_a_take(1);
 }

@@ -305,7 +305,7 @@ impl<P: Platform> Core<P> {
 
     /// Adds a frame to a depot, if there is one. Inside a move, or a search.
     fn add_frame(&self, depot: &mut Depot<P>) -> bool {
-        // Never sleeps, and takes the zone's lock alone.
+        // Never sleeps, and takes zones' locks alone.
         let Ok(pfn) = self.memory.core().try_take_uncounted() else { return false };
         if self.memory.options().poison {
             // SAFETY: the frame was just given out to us.
