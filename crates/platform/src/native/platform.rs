@@ -4,7 +4,7 @@ use super::context::{self, machine};
 use super::fence::fence;
 use super::machine::Machine;
 use super::{futex, runner};
-use crate::{Bulk, CpuSet, InterruptHandler, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
+use crate::{Bulk, CpuSet, InterruptHandler, Nodes, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// OS threads and std atomics.
@@ -206,6 +206,10 @@ impl Threads for Native {
 
     fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
         runner::run(machine, first, body);
+    }
+
+    fn nodes(machine: &Machine) -> Nodes {
+        machine.nodes().clone()
     }
 
     fn start(thread: usize) -> Result<(), StartError> {
