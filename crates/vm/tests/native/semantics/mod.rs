@@ -4,7 +4,9 @@ mod drawings;
 mod edges;
 mod gaps;
 mod limits;
+mod pins;
 mod readback;
+mod references;
 mod shortages;
 
 use crate::world::{Tested, World};
