@@ -35,15 +35,8 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
-        Self::Free,
-        Self::Anonymous,
-        Self::Object,
-        Self::Table,
-        Self::Slab,
-        Self::Reserved,
-        Self::Reference,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Free, Self::Anonymous, Self::Object, Self::Table, Self::Slab, Self::Reserved, Self::Reference];
 
     fn from_bits(bits: u32) -> Self {
         *Self::ALL.get(bits as usize).unwrap_or(&Self::Reserved)

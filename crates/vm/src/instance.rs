@@ -40,7 +40,7 @@ pub struct Vm<P: Platform, D: Design<P>> {
     objects: Pool<P, Object<P>>,
     references: Pool<P, Reference<P>>,
     pins: Pool<P, Pinned<P>>,
-    tags: Option<Box<dyn MemoryTags>>,
+    tags: Option<Arc<dyn MemoryTags>>,
     cpus: Cpus<P>,
     design: D::InstanceState,
     semaphore: GenerationOf<P, D>,
@@ -183,7 +183,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     /// Sets the hook for memory tags; before that, pages have none.
-    pub fn set_memory_tags(&mut self, tags: Box<dyn MemoryTags>) {
+    pub fn set_memory_tags(&mut self, tags: Arc<dyn MemoryTags>) {
         self.tags = Some(tags);
     }
 

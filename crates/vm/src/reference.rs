@@ -30,8 +30,8 @@ use crate::error::CallError;
 use crate::frames;
 use crate::guest;
 use crate::instance::Vm;
-use crate::pin::PinKind;
 use crate::orphans::Orphan;
+use crate::pin::PinKind;
 use crate::pool::{Membership, PoolRef, Pooled};
 use crate::space::{Space, SpaceRef};
 use crate::tags::{self, GRANULE_BYTES, GRANULES, TagSource};
@@ -257,7 +257,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Err(CallError::Invalid("flags are 0"));
         }
         if !size.is_power_of_two() || u64::from(size) > PAGE || !content.is_multiple_of(u64::from(size)) {
-            return Err(CallError::Invalid("the size is a power of two up to a page's, and the address a multiple of it"));
+            return Err(CallError::Invalid(
+                "the size is a power of two up to a page's, and the address a multiple of it",
+            ));
         }
         drop(self.pinned(page_floor(content), PinKind::Read)?);
         let draft = self.vm().draft()?;

@@ -5,8 +5,8 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::frames;
-use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::Platform;
+use faultless_platform::mutants::{self, Mutant};
 
 #[inline]
 pub(super) fn fill<P: Platform, D: Design<P>>(

@@ -14,8 +14,8 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::frames;
-use crate::tags::TagSource;
 use crate::object::{ObjectRef, PageError, WriteNotice};
+use crate::tags::TagSource;
 use faultless_phys::Pfn;
 use faultless_platform::{Bulk, Platform};
 

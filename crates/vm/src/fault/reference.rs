@@ -76,3 +76,70 @@ pub(super) fn write_untouched<P: Platform, D: Design<P>>(page: &PageFault<'_, P,
 fn repeating(pattern: Pattern) -> Bulk {
     Bulk::Fill(pattern.word())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+    use crate::{
+        AccessError, Advice, AreaFlags, AreaView, Backing, CallError, Guest, Limits, MapRequest, PAGE, Pattern,
+        Placement, Populate, Signal, Vm,
+    };
+    use faultless_phys::{Memory, Options};
+    use faultless_platform::native::{HostRegion, Machine, Native};
+    use faultless_sync::Rwsem;
+
+    const START: u64 = 0x1000_0000;
+
+    /// Makes a shared reference area writable, which no call does.
+    fn force<D: Design<Native>>(guest: &Guest<'_, Native, D>) {
+        let found = guest.space().index().containing(START).expect("mapped");
+        // SAFETY: nobody else uses the space.
+        let area = unsafe { found.area.as_ref() };
+        let view = area.view();
+        let flags = (view.flags | AreaFlags::WRITE) - AreaFlags::DENY_WRITE;
+        area.begin_change();
+        area.set(&AreaView { flags, ..view });
+        area.end_change();
+    }
+
+    fn bus_errors<D: Design<Native>>() {
+        let region = HostRegion::reserve(16 << 20).expect("the host has room");
+        Machine::new(1).attach(|| {
+            // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+            let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
+            let vm = Vm::<Native, D>::new(memory.expect("large enough")).expect("room");
+            let handle = vm.create_repeated(Pattern::Byte(7)).expect("room");
+            let space = vm.create_space(Limits::default()).expect("room");
+            let request = MapRequest {
+                placement: Placement::Fixed(START),
+                len_bytes: 2 * PAGE,
+                flags: AreaFlags::READ | AreaFlags::SHARED,
+                backing: Backing::Reference(&handle, 0),
+                populate: Populate::OnFault,
+            };
+            space.mmap(&request).expect("room");
+            // Two users: faults of the series' designs are speculative.
+            let (guest, _other) = (Guest::new(&space), Guest::new(&space));
+            guest.load(START).expect("mapped");
+            force(&guest);
+            let bus_error = |address| Err(AccessError::NoPage { address });
+            assert_eq!(guest.load(START + PAGE).map(drop), bus_error(START + PAGE), "{}", D::NAME);
+            assert_eq!(guest.store(START + PAGE, 1).map(drop), bus_error(START + PAGE));
+            assert_eq!(guest.store(START, 1).map(drop), bus_error(START), "the page is mapped to be read");
+            let signal = AccessError::NoPage { address: START }.signal();
+            assert_eq!(signal, Some(Signal::BusAdrErr { address: START }));
+            let populated = space.madvise(START, 2 * PAGE, Advice::PopulateWrite);
+            assert_eq!(populated, Err(CallError::NoPage { address: START }));
+            assert!(handle.is_intact(vm.memory()));
+        });
+    }
+
+    #[test]
+    fn a_shared_writable_reference_area_gives_bus_errors() {
+        bus_errors::<MmapSem<Rwsem<Native>>>();
+        bus_errors::<SpfSrcu<Rwsem<Native>>>();
+        bus_errors::<SpfV9<Rwsem<Native>>>();
+        bus_errors::<SpfV11<Rwsem<Native>>>();
+        bus_errors::<VmaLock<Rwsem<Native>>>();
+    }
+}

@@ -234,11 +234,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         Ok(Piece { area: entry.area, view, is_fresh: false })
     }
 
-    fn new_area(
-        &mut self,
-        view: &AreaView<P>,
-        behind: Behind<P>,
-    ) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+    fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
             None => self.space.vm().areas.alloc()?,

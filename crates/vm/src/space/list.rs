@@ -65,7 +65,8 @@ impl fmt::Display for AreaLine {
         let kind = if self.flags.contains(AreaFlags::SHARED) { 's' } else { 'p' };
         let (read, write, execute) =
             (mark(AreaFlags::READ, 'r'), mark(AreaFlags::WRITE, 'w'), mark(AreaFlags::EXEC, 'x'));
-        let offset = if self.has_object || self.is_reference { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
+        let offset =
+            if self.has_object || self.is_reference { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
         let mut line = Counted { out, len: 0 };
         write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.start, self.end)?;
         write!(line, "00:00 {} ", self.identity.unwrap_or(0))?;

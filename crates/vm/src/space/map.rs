@@ -150,7 +150,9 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 self.check_reference(handle, request.flags)
             }
             Backing::Pattern(_) if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
-            Backing::Anonymous | Backing::Pattern(_) if is_shared => Err(CallError::Invalid("a shared mapping needs an object")),
+            Backing::Anonymous | Backing::Pattern(_) if is_shared => {
+                Err(CallError::Invalid("a shared mapping needs an object"))
+            }
             Backing::SharedZeros if !is_shared => Err(CallError::Invalid("a new object is for shared mappings")),
             Backing::SharedZeros if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
             Backing::Refused(error) => Err(error),

@@ -8,6 +8,7 @@ mod pins;
 mod readback;
 mod references;
 mod shortages;
+mod tags;
 
 use crate::world::{Tested, World};
 

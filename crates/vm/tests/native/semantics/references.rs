@@ -148,11 +148,8 @@ for_each_design!(what_mmap_refuses, D, {
         let handle = handle(world);
         let scene = world.scene("", "");
         let asks = |flags, offset, len_bytes| {
-            let asked = MapRequest {
-                backing: Backing::Reference(&handle, offset),
-                len_bytes,
-                ..request(&handle, 0..1, flags)
-            };
+            let asked =
+                MapRequest { backing: Backing::Reference(&handle, offset), len_bytes, ..request(&handle, 0..1, flags) };
             scene.space.mmap(&asked).map(drop)
         };
         let grows = CallError::Invalid("only private anonymous memory grows downwards");
@@ -161,14 +158,19 @@ for_each_design!(what_mmap_refuses, D, {
         assert_eq!(asks(RW, 1, PAGE), Err(aligned));
         assert_eq!(asks(RW, (1 << 63) - PAGE, 2 * PAGE), Err(CallError::OffsetOverflow));
         assert_eq!(asks(RW, (1 << 63) - 3 * PAGE, PAGE), Ok(()));
-        let pattern = |flags| MapRequest { flags, backing: Backing::Pattern(Pattern::Byte(1)), ..anonymous(None, PAGE) };
+        let pattern =
+            |flags| MapRequest { flags, backing: Backing::Pattern(Pattern::Byte(1)), ..anonymous(None, PAGE) };
         assert_eq!(scene.space.mmap(&pattern(RW | AreaFlags::GROWSDOWN)), Err(grows));
         let shared = CallError::Invalid("a shared mapping needs an object");
         assert_eq!(scene.space.mmap(&pattern(RW | SHARED)), Err(shared));
-        World::<D>::run(1, 8 << 20, |other| {
-            let foreign = CallError::Invalid("the reference page belongs to another instance");
-            assert_eq!(other.space().mmap(&request(&handle, 0..1, RW)), Err(foreign));
-        });
+        // Of another instance, on a machine and so a thread of its own.
+        let ask_elsewhere = || {
+            World::<D>::run(1, 8 << 20, |other| {
+                let foreign = CallError::Invalid("the reference page belongs to another instance");
+                assert_eq!(other.space().mmap(&request(&handle, 0..1, RW)), Err(foreign));
+            });
+        };
+        std::thread::scope(|scope| scope.spawn(ask_elsewhere).join().expect("no panic"));
     });
 });
 
@@ -188,10 +190,8 @@ for_each_design!(dropped_pages_come_back_as_the_pattern, D, {
         let freed = freed.after("pppp", "p32p").call(|s| s.advise(0..4, Advice::PageOut)).after("pppp", "p3.p");
         assert_eq!(freed.load(2), PATTERN);
         // Guards and back.
-        let guarded = scene(world, &handle, "pppp", "p!1").refuse(
-            |s| s.lock(1..2, PageLock::Lock),
-            CallError::Unmapped { address: at(1) },
-        );
+        let guarded = scene(world, &handle, "pppp", "p!1")
+            .refuse(|s| s.lock(1..2, PageLock::Lock), CallError::Unmapped { address: at(1) });
         assert_eq!(guarded.guest.load(at(1)).map(drop), Err(AccessError::NotMapped { address: at(1) }));
         guarded.space.madvise(at(1), PAGE, Advice::GuardRemove).expect("mapped");
         assert_eq!(guarded.load(1), PATTERN);
@@ -205,8 +205,14 @@ for_each_design!(dropped_pages_come_back_as_the_pattern, D, {
 for_each_design!(locking_and_populating_copy_what_may_be_written, D, {
     with_world::<D>(|world| {
         let handle = handle(world);
-        scene(world, &handle, "pp", "").call(|s| s.lock(0..2, PageLock::Lock)).after("pp", "cc").counts([1, 2, 2, 2, 2]);
-        scene(world, &handle, "qq", "").call(|s| s.lock(0..2, PageLock::Lock)).after("qq", "pp").counts([1, 2, 0, 2, 0]);
+        scene(world, &handle, "pp", "")
+            .call(|s| s.lock(0..2, PageLock::Lock))
+            .after("pp", "cc")
+            .counts([1, 2, 2, 2, 2]);
+        scene(world, &handle, "qq", "")
+            .call(|s| s.lock(0..2, PageLock::Lock))
+            .after("qq", "pp")
+            .counts([1, 2, 0, 2, 0]);
         scene(world, &handle, "pp", "p").call(|s| s.lock(0..2, PageLock::LockOnFault)).after("pp", "p");
         scene(world, &handle, "pp", "p").call(|s| s.lock_all(LockAll::CURRENT)).after("pp", "cc");
         scene(world, &handle, "pp", "").call(|s| s.advise(0..2, Advice::PopulateRead)).after("pp", "pp");
@@ -228,7 +234,9 @@ for_each_design!(what_a_file_is_asked_for_and_a_reference_page_answers, D, {
         let shared = world.scene("", "").call(|s| s.space.mmap(&request(&handle, 0..2, READ | SHARED)));
         shared.refuse(remove, CallError::Denied);
         let locked = CallError::Invalid("the pages are locked");
-        scene(world, &handle, "pp", "1p").also(|s| s.lock(0..2, PageLock::Lock).expect("mapped")).refuse(remove, locked);
+        scene(world, &handle, "pp", "1p")
+            .also(|s| s.lock(0..2, PageLock::Lock).expect("mapped"))
+            .refuse(remove, locked);
         // Nothing is in memory but what was touched, and there is nothing to write back.
         let scene = scene(world, &handle, "pppp", "1p.!");
         let mut seen = Vec::new();
@@ -436,7 +444,11 @@ for_each_design!(the_call_of_version_5, D, {
 
 for_each_design!(a_pattern_has_no_page_before_the_first_touch, D, {
     with_world::<D>(|world| {
-        let pattern = |pattern, flags| MapRequest { flags, backing: Backing::Pattern(pattern), ..anonymous(Some(at(0)), 4 * PAGE) };
+        let pattern = |pattern, flags| MapRequest {
+            flags,
+            backing: Backing::Pattern(pattern),
+            ..anonymous(Some(at(0)), 4 * PAGE)
+        };
         for kind in [Pattern::Byte(0xaa), Pattern::Half(0xaaaa), Pattern::Word(0xaaaa_aaaa), Pattern::Double(PATTERN)] {
             let scene = world.scene("", "").call(|s| s.space.mmap(&pattern(kind, RW)));
             assert_eq!(scene.load(0), PATTERN);
