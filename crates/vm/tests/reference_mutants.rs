@@ -109,7 +109,7 @@ fn each_known_bug_is_found() {
     assert_eq!(found(None), Ok(()));
     let finders = [
         (Mutant::ReferencePageCounted, Finder::Invariant(2)),
-        (Mutant::ReferencePageWritable, Finder::Invariant(2)),
+        (Mutant::ReferencePageWritable, Finder::Invariant(3)),
         (Mutant::ReferenceFreedWhileMapped, Finder::Invariant(3)),
         (Mutant::ReferenceFreedWhilePinned, Finder::Invariant(3)),
         (Mutant::ReferencesMerged, Finder::Content),
