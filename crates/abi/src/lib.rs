@@ -15,7 +15,7 @@
 //! Descriptor tables, copying a call's structures in and out of user memory, signals, and which thread called.
 //!
 //! # Sources
-//! The manual pages of section 2, and the kernel itself: the lab's oracle runs random calls on both sides.
+//! The manual pages of section 2, and the kernel itself: the crate `oracle` runs random calls on both sides.
 //!
 //! ```
 //! use faultless_abi::{Calls, Errno};

@@ -1,4 +1,4 @@
-//! Answers to raw numbers, each as the kernel gives it; the lab's oracle compares many more with the kernel itself.
+//! Answers to raw numbers, each as the kernel gives it; the crate `oracle` compares many more with the kernel itself.
 
 use faultless_abi::{Calls, Errno, File, FileMode, refpage_create, refpage_create_sized};
 use faultless_phys::{Memory, Options};

@@ -4,17 +4,18 @@
 //! Arms that can't go on fail by themselves, and the others are measured. The exit code is 0 if all were measured, 1 if
 //! one failed, 2 if the command was not understood, 130 if it was interrupted; what was measured is printed all the same.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use faultless_lab::experiment::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
-use faultless_lab::host;
-use faultless_lab::measure::{self, Arm, HOST_DESIGN, Length, Mode, Outcome, Pinning, Setup};
-use faultless_lab::report::MachineInfo;
-use faultless_lab::report::bench::{self, BenchReport};
-use faultless_lab::simulated::MachineChoice;
-use faultless_lab::workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
+use faultless_bench::measure::{self, Arm, Length, Mode, Outcome, Pinning, Setup};
+use faultless_bench::report::bench::{self, BenchReport};
+use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
+use faultless_machine::host;
+use faultless_machine::simulated::MachineChoice;
+use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine::MachineArgs;
@@ -141,7 +142,7 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = setup(args, machine, specs)?;
     args.output.prepare()?;
     warn(&setup, color);
-    measure::on_interrupt();
+    faultless_linux::space::on_interrupt();
     let bar = progress_bar(setup.arms().len() * (setup.runs + setup.warm_ups));
     let outcome = measure::run(&setup, &|made, arm| show(&bar, made, arm)).map_err(Failure::usage);
     bar.finish_and_clear();
@@ -316,7 +317,7 @@ fn show(bar: &ProgressBar, made: usize, arm: &Arm) {
 }
 
 fn print(args: &BenchArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = MachineInfo::of(&setup.machine);
+    let machine = info::of(&setup.machine);
     let report = BenchReport { machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| bench::human::write(&report, out);
     let markdown = |out: &mut dyn Write| bench::markdown::write(&report, out);

@@ -63,7 +63,7 @@ enum Kind {
     Alone(MakeWorker),
     Corten(Act),
     Ebizzy,
-    /// Replayed by the lab from a recording: no program over an address space.
+    /// Replayed from a recording: no program over an address space.
     Recorded,
 }
 
