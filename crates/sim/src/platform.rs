@@ -117,7 +117,7 @@ unsafe impl Platform for Sim {
         engine::touch(address.addr(), len_bytes, access);
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
-        let filling = if matches!(kind, Bulk::Zero) { Filling::Zero } else { Filling::Copy };
+        let filling = if matches!(kind, Bulk::CopyFrom(_)) { Filling::Copy } else { Filling::Zero };
         engine::bulk(frame.addr(), filling);
         // SAFETY: passed on as promised.
         unsafe { Native::bulk(frame, kind) };

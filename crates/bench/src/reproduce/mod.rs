@@ -27,6 +27,23 @@ pub use tables::{Case, Figure, TABLES, Table};
 /// How long a run is, unless the case says.
 const UNTIL_SETTLED: Length = Length::Settled { at_most_ns: SETTLED_AT_MOST_NS };
 
+/// Before or after.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Base,
+    Head,
+}
+
+impl Side {
+    /// Returns the workload and the design.
+    fn of(self, case: &Case) -> (&'static str, &'static str) {
+        match self {
+            Self::Base => (case.workload, case.base),
+            Self::Head => (case.head_workload.unwrap_or(case.workload), case.head),
+        }
+    }
+}
+
 /// A case with what came out.
 #[derive(Debug)]
 pub struct Row {
@@ -76,14 +93,14 @@ pub fn run(
     ended: impl FnMut(usize),
 ) -> Result<Vec<Row>, MeasureError> {
     let pairs = table.cases.iter().flat_map(|case| seeds.clone().map(move |seed| (case, seed)));
-    let tasks: Vec<(&'static Case, &'static str, u64)> =
-        pairs.flat_map(|(case, seed)| [case.base, case.head].map(|design| (case, design, seed))).collect();
+    let tasks: Vec<(&'static Case, Side, u64)> =
+        pairs.flat_map(|(case, seed)| [Side::Base, Side::Head].map(|side| (case, side, seed))).collect();
     let mut ended = ended;
-    let run = |&(case, design, seed): &(&'static Case, &'static str, u64)| {
+    let run = |&(case, side, seed): &(&'static Case, Side, u64)| {
         if has_interrupt() {
             return Ok(None);
         }
-        let result = once_simulated(&machine(case.machine), &job(case, design), seed, &has_interrupt);
+        let result = once_simulated(&machine(case.machine), &job(case, side), seed, &has_interrupt);
         // A run that an interrupt cut short is shorter than the others.
         if has_interrupt() { Ok(None) } else { result.map(Some) }
     };
@@ -111,9 +128,10 @@ fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
     }
 }
 
-fn job(case: &Case, design: &str) -> Job {
+fn job(case: &Case, side: Side) -> Job {
+    let (workload, design) = side.of(case);
     Job {
-        spec: shrunk(Workload::parse(case.workload).expect("the tables name workloads")),
+        spec: shrunk(Workload::parse(workload).expect("the tables name workloads")),
         design: design.to_owned(),
         semaphore: DEFAULT_SEMAPHORE.to_owned(),
         cpus: case.cpus,
@@ -259,9 +277,10 @@ mod tests {
             let machine = Spec::preset(case.machine).expect("a preset");
             assert!(case.cpus <= machine.nr_cpus(), "{}", case.workload);
             assert!(Workload::parse(case.workload).is_ok(), "{}", case.workload);
+            assert!(case.head_workload.is_none_or(|text| Workload::parse(text).is_ok()), "{}", case.workload);
             assert!(DESIGNS.contains(&case.base) && DESIGNS.contains(&case.head), "{}", case.head);
         }
-        assert_eq!(matching("spf").len(), TABLES.len());
+        assert_eq!(matching("spf").len() + matching("refpage").len(), TABLES.len());
         assert_eq!(matching("spf-2018-l").len(), 1);
         assert!(matching("nothing").is_empty());
     }

@@ -32,6 +32,7 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
     columns::write(&rows(report, latency), out)?;
+    super::refpage::write(report, out)?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
     info::write_parameters(report.machine, out)
 }

@@ -2,6 +2,7 @@
 
 pub mod human;
 pub mod markdown;
+mod refpage;
 mod rows;
 
 use serde_json::{Map, Value, json};
