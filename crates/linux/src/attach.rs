@@ -34,6 +34,8 @@ use crate::record::{Chosen, Descendants, Options, Recording, choose, describe, o
 use crate::session::{Ends, Session, Setup, Sources, online_cpus};
 use crate::signals::{BEGIN, END, Signals, Word};
 use crate::snapshot::{self, Seen};
+use crate::spool::Rings;
+use crate::stacks::StackOptions;
 use crate::story::Scene;
 use crate::target::{self, Kin, Target, Unjoinable, add_descendants};
 use crate::wire::{Decoder, Numbers};
@@ -113,11 +115,13 @@ pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> R
     header.limits = watched.described.limits;
     header.huge_pages = watched.described.huge_pages;
     header.is_interrupted = interrupted_by.is_some();
-    let Drained { mut spool, lost, ended_ns: until_ns, .. } = drained;
-    let decoder = Decoder::new(&sources, Numbers::Carried)?;
+    let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
+    let stacks = options.stacks;
+    let decoder = Decoder::new(&sources, Numbers::Carried, stacks)?;
     let scene = Scene { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
     let company = Some(&company);
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
+    let (spool, decoder) = (&mut spool, &decoder);
+    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     let refusal = refusal.map(|error| error.to_string());
@@ -179,10 +183,10 @@ fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
 
 impl Scope {
     /// Returns how so many can be watched: one by one while there are descriptors enough. Only root may watch whole CPUs.
-    fn of(joining: &Joining, targets: &[Target], sources: &Sources) -> Self {
+    fn of(joining: &Joining, targets: &[Target], sources: &Sources, stacks: Option<StackOptions>) -> Self {
         let nr_threads: usize = targets.iter().map(|target| target.threads().len()).sum();
         let nr_cpus = online_cpus().map_or(1, |cpus| cpus.len());
-        let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources);
+        let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources, stacks);
         let is_scarce = host::open_files().is_some_and(|most| nr_needed as u64 > most);
         let is_many = is_scarce || joining.who == Who::Everyone;
         if is_many && sources.mode() == Mode::Privileged { Self::Cpus } else { Self::Threads }
@@ -217,11 +221,14 @@ fn watch(
     let mut beside = beside(joining, place.signals)?;
     let mut targets = find(&joining.who)?;
     let open_files = host::raise_open_files();
-    let setup = Setup { pid: 0, pace: options.pace, begin: Begin::Joining, ring_bytes: options.ring_bytes };
-    let scope = Scope::of(joining, &targets, sources);
+    let Options { pace, ring_bytes, stacks, .. } = *options;
+    let setup = Setup { pid: 0, pace, begin: Begin::Joining, ring_bytes, stacks };
+    let scope = Scope::of(joining, &targets, sources, stacks);
     let more = &|targets: &mut Vec<Target>| add_more(joining, targets);
-    let nr_rings = online_cpus()?.len();
-    let mut spool = place.raw.spool(nr_rings).map_err(RecordError::Spool)?;
+    let nr_cpus = online_cpus()?.len();
+    let mut kinds = vec![Rings::Events; nr_cpus];
+    kinds.extend(vec![Rings::Stacks; if options.stacks.is_some() { nr_cpus } else { 0 }]);
+    let mut spool = place.raw.spool(&kinds).map_err(RecordError::Spool)?;
     let (session, mut joined) =
         joining::join(sources, &setup, &mut targets, more, scope, &mut spool).map_err(unjoinable)?;
     drop(trial);

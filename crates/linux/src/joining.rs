@@ -32,8 +32,9 @@ use faultless_trace::{Mode, Pace};
 use crate::costs::now_ns;
 use crate::perf::{Begin, Event, Switches, Watch};
 use crate::ring::Ring;
-use crate::session::{Session, Setup, Sources, map_as_permitted, online_cpus};
+use crate::session::{Session, Setup, Sources, StackRings, map_as_permitted, online_cpus};
 use crate::spool::Spool;
+use crate::stacks::StackOptions;
 use crate::target::{Target, Unjoinable, is_outside_calls};
 
 /// Instead of a thread's number: whoever runs on a CPU.
@@ -79,11 +80,17 @@ pub(crate) enum Scope {
 }
 
 /// Returns how many descriptors so many threads take, with some to spare for what else is open.
-pub(crate) fn nr_descriptors(nr_threads: usize, nr_cpus: usize, sources: &Sources) -> usize {
+pub(crate) fn nr_descriptors(
+    nr_threads: usize,
+    nr_cpus: usize,
+    sources: &Sources,
+    stacks: Option<StackOptions>,
+) -> usize {
     const SPARE: usize = 64;
-    let nr_events = 1 + sources.watches(Pace::Stored).len();
+    let nr_chains = stacks.map_or(0, |stacks| sources.stack_watches(stacks).len());
+    let nr_events = 1 + sources.watches(Pace::Stored).len() + nr_chains;
     // Rings and their files on disk; and the trial that is open meanwhile.
-    let nr_others = nr_cpus * (2 + nr_events) + SPARE;
+    let nr_others = nr_cpus * (4 + nr_events) + SPARE;
     nr_threads * nr_cpus * nr_events + nr_others
 }
 
@@ -134,6 +141,9 @@ struct Joining<'a> {
     owners: Vec<(i32, Event)>,
     rings: Vec<Ring>,
     events: Vec<Event>,
+    /// As `owners` and `rings`, for call chains.
+    stacks: StackRings,
+    chains: Vec<Event>,
     known: HashSet<u32>,
     joined: Joined,
 }
@@ -148,11 +158,15 @@ impl<'a> Joining<'a> {
             owners: Vec::new(),
             rings: Vec::new(),
             events: Vec::new(),
+            stacks: StackRings::default(),
+            chains: Vec::new(),
             known: HashSet::new(),
             joined: Joined::default(),
         };
         let mut ring_bytes = setup.ring_bytes;
-        for cpu in online_cpus()? {
+        let cpus = online_cpus()?;
+        joining.stacks = StackRings::open(sources, setup, &cpus)?;
+        for cpu in cpus {
             let owner = joining.open(Watch::Nothing, 0, cpu)?;
             joining.rings.push(map_as_permitted(&owner, &mut ring_bytes)?);
             joining.owners.push((cpu, owner));
@@ -210,6 +224,23 @@ impl<'a> Joining<'a> {
                 self.events.push(event);
             }
         }
+        self.open_chains(tid)
+    }
+
+    fn open_chains(&mut self, tid: i32) -> io::Result<()> {
+        let Some(stacks) = self.setup.stacks else { return Ok(()) };
+        for place in 0..self.owners.len() {
+            for (watch, filter) in self.sources.stack_watches(stacks) {
+                let event = self.open(watch, tid, self.owners[place].0)?;
+                filter.iter().try_for_each(|filter| event.set_filter(filter))?;
+                event.redirect(&self.stacks.owners[place])?;
+                if tid != EVERYONE {
+                    self.joined.owners.insert(event.id()?, tid as u32);
+                }
+                event.enable()?;
+                self.chains.push(event);
+            }
+        }
         Ok(())
     }
 
@@ -232,12 +263,14 @@ impl<'a> Joining<'a> {
 
     /// Puts aside what the rings hold.
     fn empty(&mut self, spool: &mut Spool) -> io::Result<()> {
-        let mut rings = self.rings.iter_mut().enumerate();
+        let mut rings = self.rings.iter_mut().chain(&mut self.stacks.rings).enumerate();
         rings.try_for_each(|(cpu, ring)| ring.drain(|bytes| spool.append(cpu, bytes)))
     }
 
     fn finish(self) -> (Session, Joined) {
-        let leaders = self.owners.into_iter().map(|(_, owner)| owner).collect();
-        (Session::of(self.rings, leaders, self.events), self.joined)
+        let owners = self.owners.into_iter().map(|(_, owner)| owner);
+        let leaders = owners.chain(self.stacks.owners).collect();
+        let rings = self.rings.into_iter().chain(self.stacks.rings).collect();
+        (Session::of(rings, leaders, self.events, self.chains), self.joined)
     }
 }
