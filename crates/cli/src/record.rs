@@ -107,7 +107,7 @@ pub struct RecordArgs {
     pid: Vec<i32>,
 
     /// Record all running processes, and all that they make. For root. Example: -a --duration 5s
-    #[arg(short = 'a', long = "all", conflicts_with_all = ["thp", "wait_all"], group = "joined")]
+    #[arg(short = 'a', long = "all", conflicts_with = "thp", group = "joined")]
     all: bool,
 
     /// Record the running processes of a control group and of those below it: a path below /sys/fs/cgroup, or a whole one.
@@ -119,7 +119,8 @@ pub struct RecordArgs {
     #[arg(long, requires = "joined", conflicts_with = "all")]
     children: bool,
 
-    /// Go on until the last descendant has ended, also one that outlives its parent. Example: --wait-all -- ./start-daemon
+    /// Go on until the last descendant has ended, also one that outlives its parent; with -a, the last one of the program that runs
+    /// meanwhile. Example: --wait-all -- ./start-daemon
     #[arg(long)]
     wait_all: bool,
 
@@ -226,6 +227,9 @@ impl Look {
 
 /// Runs the subcommand.
 pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.all && args.wait_all && args.command.is_empty() {
+        return Err(Failure::usage("-a with --wait-all needs a program to wait for: -a --wait-all -- CMD"));
+    }
     let options = Options {
         output: args.output.clone(),
         huge_pages: if args.thp { HugePages::AsSystem } else { HugePages::Off },
@@ -339,6 +343,13 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
     }
     if let Some(signal) = recording.interrupted_by {
         warnings.push(format!("interrupted by signal {signal}: the trace holds what came until then"));
+    }
+    if !recording.newcomers.is_empty() {
+        let pids: Vec<_> = recording.newcomers.iter().map(u32::to_string).collect();
+        warnings.push(format!(
+            "moved into the control group while it was recorded, and not in the trace: {}",
+            pids.join(", ")
+        ));
     }
     warnings.iter().for_each(|warning| say(color, Tone::Warning, warning));
 }

@@ -6,6 +6,7 @@
 //! The records are gone through twice: the header and the tables stand before the events in the file, and what was lost
 //! and how threads were called last is known only at the end. The second pass takes the same steps as the first.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 
@@ -49,6 +50,8 @@ pub(crate) struct Converted {
     pub(crate) bytes: u64,
     pub(crate) still_running: usize,
     pub(crate) chains: Option<ChainTally>,
+    /// The processes in the trace.
+    pub(crate) pids: HashSet<u32>,
 }
 
 /// Writes the trace into `out`; `header` is completed with what only the records tell.
@@ -80,7 +83,8 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
         result => result?,
     };
     let (chains, still_running) = (cast.stacks.as_ref().map(ChainTally::of), cast.still_running);
-    Ok(Converted { header, tally, bytes, still_running, chains })
+    let pids = cast.threads.iter().map(|thread| thread.pid).collect();
+    Ok(Converted { header, tally, bytes, still_running, chains, pids })
 }
 
 fn find_cut(material: &mut Material<'_>) -> io::Result<u64> {

@@ -13,7 +13,8 @@
 //!                                      inherits them, and is told of by a record
 //! pass 4: A B C  <-- began_ns          whoever was made before pass 3 and is not in its list has ended by now
 //! ```
-//! Between the last two passes each thread is waited for until it is seen outside of memory calls.
+//! Between the last two passes each thread is waited for until it is seen outside of memory calls, or asleep in one. Of one that
+//! entered its call before its events were open, and has not left it when the recording begins, Linux tells the arguments.
 //!
 //! A thread that was made while its maker's events were being opened, and ended before it could be listed, inherited some of
 //! them: what they tell of it is a part, and none of it counts.
@@ -35,7 +36,7 @@ use crate::ring::Ring;
 use crate::session::{Session, Setup, Sources, StackRings, map_as_permitted, online_cpus};
 use crate::spool::Spool;
 use crate::stacks::StackOptions;
-use crate::target::{Target, Unjoinable, is_outside_calls};
+use crate::target::{RawCall, Target, Unjoinable, Whereabouts, whereabouts};
 
 /// Instead of a thread's number: whoever runs on a CPU.
 const EVERYONE: i32 = -1;
@@ -68,6 +69,8 @@ pub(crate) struct Joined {
     pub(crate) members: Vec<Member>,
     /// The thread that each event was opened for, by the event's number.
     pub(crate) owners: HashMap<u64, u32>,
+    /// The memory calls that threads were seen asleep in once all events were open, by the thread's number.
+    pub(crate) inside: HashMap<u32, RawCall>,
 }
 
 /// What events are opened for.
@@ -244,14 +247,22 @@ impl<'a> Joining<'a> {
         Ok(())
     }
 
-    /// Waits until each thread was seen outside of memory calls: of every call that one is inside of from then on the
-    /// arguments are known. A thread that computes all the time can't be seen so.
+    /// Waits until each thread was seen outside of memory calls, or asleep in one: of every call that one is inside of from then on
+    /// the arguments are known. A thread that computes all the time can't be seen so.
     fn settle(&mut self, spool: &mut Spool) -> io::Result<()> {
         let begun = Instant::now();
         let mut unsettled: Vec<(u32, u32)> =
             self.joined.members.iter().map(|member| (member.pid, member.tid)).collect();
         while self.sources.mode() == Mode::Privileged {
-            unsettled.retain(|&(pid, tid)| !is_outside_calls(pid, tid));
+            let inside = &mut self.joined.inside;
+            unsettled.retain(|&(pid, tid)| match whereabouts(pid, tid) {
+                Whereabouts::Outside => false,
+                Whereabouts::Inside(call) => {
+                    inside.insert(tid, call);
+                    false
+                }
+                Whereabouts::Unknown => true,
+            });
             if unsettled.is_empty() || begun.elapsed() > SETTLING_MOST {
                 break;
             }

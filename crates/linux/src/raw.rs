@@ -12,6 +12,7 @@
 //! | `head` | a trace without events: the header as it was known before the program ran, and the program's first thread; locked by the recorder |
 //! | `tracepoints` | the kernel's descriptions of the tracepoints, if any were watched |
 //! | `cpu-N` | the records of the N-th ring, as the kernel wrote them |
+//! | `joined` | of processes that were joined: when, and who each event was opened for; `head` holds what stood in their memory |
 //! | `stacks` | how call chains were recorded, if they were: `dwarf,8192,101` |
 //! | `stacks-N` | the records of the N-th ring of call chains, with copies of stacks' tops |
 //! | `mark` | two words: until when (CLOCK_MONOTONIC) all records are in these files, and how many were lost by then |
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use faultless_trace::{Header, Mode, Thread, Trace, Writer};
 
+use crate::company::Company;
 use crate::error::RecordError;
 use crate::session::Sources;
 use crate::spool::{Rings, Spool};
@@ -32,6 +34,7 @@ const HEAD: &str = "head";
 const TRACEPOINTS: &str = "tracepoints";
 const MARK: &str = "mark";
 const STACKS: &str = "stacks";
+const JOINED: &str = "joined";
 
 /// Folders of one recorder's number that may be left before a name is refused.
 const MOST_LEFT: u32 = 1000;
@@ -86,6 +89,23 @@ impl RawFolder {
     ) -> Result<(), RecordError> {
         let thread = Thread { pid: root, tid: root, name: String::new() };
         Writer::new(&self.head, header, &[thread], &[])?.finish()?;
+        self.describe_sources(sources, stacks)
+    }
+
+    /// As [`describe`](Self::describe), of processes that were joined.
+    pub(crate) fn describe_joined(
+        &mut self,
+        header: &Header,
+        company: &Company,
+        sources: &Sources,
+        stacks: Option<StackOptions>,
+    ) -> Result<(), RecordError> {
+        company.head(header).write(&self.head)?;
+        fs::write(self.path.join(JOINED), company.notes()).map_err(RecordError::Spool)?;
+        self.describe_sources(sources, stacks)
+    }
+
+    fn describe_sources(&mut self, sources: &Sources, stacks: Option<StackOptions>) -> Result<(), RecordError> {
         if let Some(text) = sources.descriptions() {
             fs::write(self.path.join(TRACEPOINTS), text).map_err(RecordError::Spool)?;
         }
@@ -126,6 +146,8 @@ impl Drop for RawFolder {
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) header: Header,
+    /// Who was joined, if anybody.
+    pub(crate) company: Option<Company>,
     /// The program's first process.
     pub(crate) root: u32,
     pub(crate) sources: Sources,
@@ -149,8 +171,16 @@ impl Left {
             Err(TryLockError::Error(error)) => return Err(missing(HEAD, &error)),
             Ok(()) => {}
         }
-        let Trace { header, threads, .. } =
-            Trace::read(&head).map_err(|error| foreign(format!("'{HEAD}': {error}")))?;
+        let trace = Trace::read(&head).map_err(|error| foreign(format!("'{HEAD}': {error}")))?;
+        let company = match fs::read_to_string(folder.join(JOINED)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(missing(JOINED, &error)),
+            Ok(notes) => {
+                let recalled = Company::recalled(&trace, &notes);
+                Some(recalled.ok_or_else(|| foreign(format!("'{JOINED}' can't be understood")))?)
+            }
+        };
+        let Trace { header, threads, .. } = trace;
         let root = threads.first().ok_or_else(|| foreign(format!("'{HEAD}' names no process")))?.pid;
         let sources = match header.mode {
             Mode::Unprivileged => Sources::Software,
@@ -167,7 +197,7 @@ impl Left {
         let mut rings = open_rings(folder, Rings::Events).map_err(RecordError::Spool)?;
         rings.extend(open_rings(folder, Rings::Stacks).map_err(RecordError::Spool)?);
         let spool = Spool::reopened(rings).map_err(RecordError::Spool)?;
-        Ok(Self { header, root, sources, stacks, spool, until_ns, lost })
+        Ok(Self { header, company, root, sources, stacks, spool, until_ns, lost })
     }
 }
 

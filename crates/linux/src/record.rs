@@ -112,6 +112,8 @@ pub struct Recording {
     pub beside: Option<Ending>,
     /// The call chains, if they were recorded.
     pub chains: Option<ChainTally>,
+    /// Processes that were moved into the control group while it was recorded, and are not in the trace.
+    pub newcomers: Vec<u32>,
 }
 
 impl Recording {
@@ -129,9 +131,9 @@ impl Recording {
 /// What a trace says of itself; that of joined processes, or of one that was interrupted, says more.
 impl From<Converted> for Recording {
     fn from(converted: Converted) -> Self {
-        let Converted { header, tally, bytes, still_running, chains } = converted;
-        let (interrupted_by, refusal, frozen, beside) = (None, None, None, None);
-        Self { header, tally, bytes, interrupted_by, still_running, refusal, frozen, beside, chains }
+        let Converted { header, tally, bytes, still_running, chains, .. } = converted;
+        let (interrupted_by, refusal, frozen, beside, newcomers) = (None, None, None, None, Vec::new());
+        Self { header, tally, bytes, interrupted_by, still_running, refusal, frozen, beside, chains, newcomers }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::files::FileTable;
 use crate::numbers;
 use crate::rights::Rights;
 use crate::stacks::{Caught, Code, Keeper, StackOptions};
+use crate::target::RawCall;
 use crate::wire::{Body, Context, Forked, Mapping, Record, Sample};
 
 /// What waits for its thread's beginning longer than this belongs to a thread whose making was lost.
@@ -54,6 +55,8 @@ pub(crate) struct Story {
     scene: Scene,
     /// The thread that each event was opened for; empty where records carry no events.
     owners: HashMap<u64, u32>,
+    /// The memory calls that threads were seen asleep in since then.
+    inside: HashMap<u32, RawCall>,
     /// When all events of the threads that were joined were open.
     complete_ns: u64,
     /// A process made until then may be a copy of memory that changed before it was read; what it does is not told.
@@ -184,6 +187,7 @@ impl Story {
         Self {
             scene,
             owners: HashMap::new(),
+            inside: HashMap::new(),
             complete_ns: 0,
             copies_unknown_until_ns: 0,
             snapshot: Vec::new(),
@@ -216,6 +220,7 @@ impl Story {
         story.begun_ns = Some(joined.began_ns);
         story.time_ns = joined.began_ns;
         story.owners = joined.owners.clone();
+        story.inside = joined.inside.clone();
         story.complete_ns = joined.complete_ns;
         story.copies_unknown_until_ns = company.looked_until_ns() + LATE_COPY_NS;
         story.opening = Opening::Joining;
@@ -316,7 +321,15 @@ impl Story {
         self.opening = Opening::Over;
         for thread in 0..self.states.len() {
             let State { open, tid, .. } = self.states[thread];
-            let Openness::Entered(enter) = open else { continue };
+            // Neither an enter nor an exit was seen since it slept in the call, so it is there all the time.
+            let asleep =
+                || self.inside.get(&tid).and_then(|&(number, args)| self.memory_call(thread as u32, number, args));
+            let enter = match open {
+                Openness::Entered(enter) => Some(enter),
+                Openness::Unknown => asleep(),
+                _ => None,
+            };
+            let Some(enter) = enter else { continue };
             if self.live.get(&tid) == Some(&(thread as ThreadIndex)) {
                 self.begin_inside(thread as ThreadIndex, enter, sink);
             }

@@ -6,7 +6,7 @@
 
 enum { PAGES = 64, ROUNDS = 200 };
 
-__attribute__((noinline)) static char *grow(int depth) {
+__attribute__((noipa)) static char *grow(int depth) {
     volatile char room[96];
     room[depth & 63] = 1;
     if (depth > 0) {
@@ -14,20 +14,23 @@ __attribute__((noinline)) static char *grow(int depth) {
         room[1] = 2;
         return got;
     }
-    return mmap(0, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *got = mmap(0, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    __asm__ volatile("");
+    room[2] = 3;
+    return got;
 }
 
-__attribute__((noinline)) static void touch(volatile char *at) {
+__attribute__((noipa)) static void touch(volatile char *at) {
     for (int page = 0; page < PAGES; page++)
         at[page * 4096] = 1;
 }
 
-__attribute__((noinline)) static void give_back(char *at) {
+__attribute__((noipa)) static void give_back(char *at) {
     munmap(at, PAGES * 4096);
     __asm__ volatile("");
 }
 
-static void *work(void *unused) {
+__attribute__((noipa)) static void *work(void *unused) {
     (void)unused;
     for (int round = 0; round < ROUNDS; round++) {
         char *at = grow(round % 7);

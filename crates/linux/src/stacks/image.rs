@@ -43,7 +43,15 @@ pub(crate) struct Image {
     eh_frame: Option<Section>,
     eh_frame_hdr: Option<Section>,
     symbols: Vec<Symbol>,
+    /// Where a program begins that this file is, or that it loads.
+    entry: u64,
 }
+
+/// So far from a program's beginning its first call returns.
+const ENTRY_BYTES: u64 = 64;
+
+/// What a program begins with, where no symbol says so.
+const ENTRY: &str = "_start";
 
 /// A function.
 #[derive(Debug)]
@@ -77,11 +85,12 @@ impl Image {
         if let Some(separate) = symbol_file(&file).and_then(|path| fs::read(path).ok()) {
             symbols.extend(object::File::parse(&*separate).iter().flat_map(self::symbols));
         }
-        symbols.sort_by_key(|symbol| (symbol.range.start, symbol.range.end));
+        symbols.sort_by_key(|symbol| (symbol.range.start, symbol.nr_underscores()));
         symbols.dedup_by_key(|symbol| symbol.range.start);
         Some(Self {
             name: path.to_owned(),
             parts: file.segments().map(part).collect(),
+            entry: file.entry(),
             eh_frame: section(".eh_frame"),
             eh_frame_hdr: section(".eh_frame_hdr"),
             symbols,
@@ -113,9 +122,21 @@ impl Image {
 
     /// Returns the function at an address as the file counts.
     pub(crate) fn function(&self, address: u64) -> Option<&str> {
-        let place = self.symbols.partition_point(|symbol| symbol.range.start <= address).checked_sub(1)?;
-        let symbol = &self.symbols[place];
-        symbol.range.contains(&address).then_some(symbol.name.as_str())
+        let place = self.symbols.partition_point(|symbol| symbol.range.start <= address).checked_sub(1);
+        let symbol = place.map(|place| &self.symbols[place]).filter(|symbol| symbol.range.contains(&address));
+        symbol.map(|symbol| symbol.name.as_str()).or_else(|| self.begins_at(address).then_some(ENTRY))
+    }
+
+    /// Returns whether a program begins around an address: nobody called what is there.
+    pub(crate) fn begins_at(&self, address: u64) -> bool {
+        self.entry != 0 && (self.entry..self.entry.saturating_add(ENTRY_BYTES)).contains(&address)
+    }
+}
+
+impl Symbol {
+    /// Of several names for one place those with fewer underscores are its programmers'.
+    fn nr_underscores(&self) -> usize {
+        self.name.bytes().take_while(|&byte| byte == b'_').count()
     }
 }
 

@@ -173,6 +173,8 @@ impl Keeper {
             }
             Stack::Copied(copied) => code.unwind(copied, &mut self.cache),
         };
+        let begins = |address: &u64| code.at(*address).is_some_and(|(placed, own)| placed.image.begins_at(own));
+        let reach = if addresses.last().is_some_and(begins) { Reach::Whole } else { reach };
         let Some(chain) = self.chain(code, &addresses) else { return };
         let meeting = self.threads.entry(thread).or_default();
         match meeting.event.take() {
