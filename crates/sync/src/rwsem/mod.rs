@@ -8,9 +8,11 @@
 //! | name | value | a writer that waits | a writer that comes |
 //! |---|---|---|---|
 //! | `rwsem-2012` | [`Generation::RWSEM_2012`] | sleeps, and is handed the lock | never overtakes |
+//! | `rwsem-steal` | [`Generation::RWSEM_STEAL`] | sleeps, then retries | may take the lock before those asleep |
 //! | `rwsem-v8` | [`Generation::RWSEM_V8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
 //!
-//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone. A generation is a value and
+//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what each is
+//! worth measuring between. A generation is a value and
 //! not a type: what is built over a semaphore (an address space under five designs, on as many platforms) is then compiled
 //! once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of another
 //! family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
@@ -32,7 +34,7 @@ mod word;
 pub use body::Rwsem;
 pub use guard::{ReadGuard, WriteGuard};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
-pub use series::{Generation, Patches};
+pub use series::{Effect, Generation, Patches, SERIES, SeriesPatch};
 pub use timed::Timed;
 
 use crate::LockStats;

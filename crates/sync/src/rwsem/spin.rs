@@ -21,6 +21,7 @@
 use super::body::Rwsem;
 use super::series::Patches;
 use crate::give_way::SLICE_NS;
+use crate::mcs::FoundEmpty;
 use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 
 /// How long a spinner stays at the head: a tick of a kernel's clock, after which the original's would be rescheduled.
@@ -30,7 +31,9 @@ impl<P: Processor> Rwsem<P> {
     /// Tries to take the lock awake.
     pub(super) fn spin_for_write(&self) -> bool {
         let is_worth = || self.is_worth_spinning();
-        let is_taken = is_worth() && self.spinners.lock_while(is_worth, || self.spin_at_head()) == Some(true);
+        let found_empty = if self.has(Patches::LEAN_MCS) { FoundEmpty::Goes } else { FoundEmpty::NotesIt };
+        let is_taken =
+            is_worth() && self.spinners.lock_while_as(found_empty, is_worth, || self.spin_at_head()) == Some(true);
         if self.has(Patches::SPINNER_SPARES_WAKE) && !is_taken {
             // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a release
             // is seen by nobody (module table).
