@@ -274,6 +274,8 @@ fn a_panic_of_another_thread_takes_waiters_out_of_the_line() {
     for nr_cpus in [1, 2, 6] {
         a_panic_empties_the_line(Generation::RWSEM_2012, nr_cpus);
         a_panic_empties_the_line(Generation::RWSEM_V8, nr_cpus);
+        a_panic_empties_the_line(Generation::HANDOFF, nr_cpus);
+        a_panic_empties_the_line(Generation::PHASE_FAIR, nr_cpus);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Taking and releasing a semaphore: one read-modify-write each while nobody is in the way.
 
 use super::RwSemaphore;
-use super::series::{Generation, Patches};
+use super::series::{Generation, Patches, Rules};
 use super::waiters::WaitList;
-use super::word::{READER, WRITER, Word};
+use super::word::{READER, Theft, WRITER, Word};
 use crate::watch::{Wait, Wanted, released, tried};
 use crate::{LockStats, McsQueue, SpinMutex, lock_class};
 use alloc::sync::Arc;
-use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor, ThreadToken};
+use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor};
 
 lock_class! {
     /// The locks of semaphores' queues.
@@ -20,7 +20,7 @@ pub struct Rwsem<P: Processor> {
     pub(super) word: P::AtomicU32,
     /// On the word's own line, which whoever asks has at hand.
     pub(super) generation: Generation,
-    /// The writer that holds the lock, for those who spin; NONE while readers hold it, or for a moment.
+    /// See `owner`.
     pub(super) owner: P::AtomicUsize,
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
@@ -36,6 +36,15 @@ impl<P: Processor> Rwsem<P> {
     #[inline]
     pub(super) fn patience(&self) -> u32 {
         self.generation.patience()
+    }
+
+    #[inline]
+    pub(super) fn follows(&self, rules: Rules) -> bool {
+        self.generation.follows(rules)
+    }
+
+    pub(super) fn theft(&self) -> Theft {
+        if self.follows(Rules::HANDOFF) { Theft::Uncounted } else { Theft::Counted }
     }
 
     #[inline]
@@ -65,23 +74,6 @@ impl<P: Processor> Rwsem<P> {
     #[inline(always)]
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
-    }
-
-    /// Says who owns the write lock, for those who spin.
-    #[inline]
-    pub(super) fn note_owner(&self) {
-        if self.has(Patches::OPTIMISTIC_SPIN) {
-            // Relaxed: a hint.
-            self.owner.store(P::current().bits(), Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    fn forget_owner(&self) {
-        if self.has(Patches::OPTIMISTIC_SPIN) {
-            // Relaxed: a hint.
-            self.owner.store(ThreadToken::NONE.bits(), Ordering::Relaxed);
-        }
     }
 
     /// Counts a reader in; returns what the word was.
@@ -122,7 +114,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
         Self {
             word: P::AtomicU32::new(0),
             generation,
-            owner: P::AtomicUsize::new(ThreadToken::NONE.bits()),
+            owner: P::AtomicUsize::new(0),
             spinners: McsQueue::new(),
             waiters: SpinMutex::classed(WaitList::new()),
             stats,
@@ -133,9 +125,12 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     #[track_caller]
     fn read_lock(&self) {
         let (wanted, mut wait) = (Wanted::<P>::begin(self.told_name()), Wait::None);
-        if self.knock().is_closed_to_readers() {
-            self.read_slow();
+        let before = self.knock();
+        if before.is_closed_to_readers() {
+            self.read_slow(before);
             wait = Wait::Some;
+        } else if !before.has_readers() {
+            self.note_readers();
         }
         wanted.taken(self.told_name(), self.address(), Holding::Shared, wait);
     }
@@ -145,6 +140,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
         released::<P>(self.told_name(), self.address(), Holding::Shared);
         let left = self.release(READER);
         if left.has_waiters() && left.is_free() {
+            self.allow_spinning();
             self.wake(left);
         }
     }
@@ -190,6 +186,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
         released::<P>(self.told_name(), self.address(), Holding::Alone);
         tried::<P>(true, self.told_name(), self.address(), Holding::Shared);
         self.forget_owner();
+        self.note_readers();
         let left = self.release(WRITER.wrapping_sub(READER));
         if left.has_waiters() {
             self.wake(left);

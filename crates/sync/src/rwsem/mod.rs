@@ -10,6 +10,8 @@
 //! | `rwsem-2012` | [`Generation::RWSEM_2012`] | sleeps, and is handed the lock | never overtakes |
 //! | `rwsem-steal` | [`Generation::RWSEM_STEAL`] | sleeps, then retries | may take the lock before those asleep |
 //! | `rwsem-v8` | [`Generation::RWSEM_V8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
+//! | `handoff` | [`Generation::HANDOFF`] | spins while the owner runs, and for a short time for readers, then sleeps and retries | may, until the first in line has waited 4 ms |
+//! | `phase-fair` | [`Generation::PHASE_FAIR`] | sleeps, and is handed the lock after one phase of readers | never overtakes |
 //!
 //! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what each is
 //! worth measuring between. A generation is a value and
@@ -18,11 +20,12 @@
 //! family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
 //!
 //! # Rooms
-//! `word` is the lock word; `body` takes and releases; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
+//! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
 //! queue; `series` has the generations, `registry` their names; `timed` measures any of them.
 
 mod body;
 mod guard;
+mod owner;
 mod registry;
 mod series;
 mod slow;
@@ -34,7 +37,7 @@ mod word;
 pub use body::Rwsem;
 pub use guard::{ReadGuard, WriteGuard};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
-pub use series::{Effect, Generation, Patches, SERIES, SeriesPatch};
+pub use series::{Effect, Generation, Patches, Rules, SERIES, SeriesPatch};
 pub use timed::Timed;
 
 use crate::LockStats;

@@ -56,6 +56,8 @@ generations! {
     "rwsem-v8-p6" => all_but(P6),
     "rwsem-v8-p9" => all_but(P9),
     "rwsem-v8-no-optspin" = "rwsem-v8-p8" => all_but(P8),
+    "handoff" => Self::HANDOFF,
+    "phase-fair" => Self::PHASE_FAIR,
 }
 
 /// Shows `visitor` the semaphore of that name; `None` if there is none, and then [`SEMAPHORES`] has those there are.

@@ -8,7 +8,8 @@
 //! each. Stealing is older than the series: it is the base that the series was measured on (`rwsem-steal`). What its prose
 //! leaves open is written here as reconstructed: a writer spins while a running writer owns the lock or while nobody does, and
 //! goes to sleep when readers own it; a sleeper is overtaken at most [`Generation::patience`] times in a row, where the
-//! original knows no bound.
+//! original knows no bound. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]: Brandenburg and Anderson 2010, whose
+//! lock spins; here both sides sleep.
 
 use super::word::MAX_PATIENCE;
 use core::ops::BitOr;
@@ -58,6 +59,33 @@ impl BitOr for Patches {
     }
 }
 
+/// A set of rules that came after the series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules(u8);
+
+impl Rules {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// Linux today: thieves are not counted, but whoever is first in line shuts the door to them after some milliseconds
+    /// (the generation's patience); all readers in line come in together; a reader may go ahead of those in line while
+    /// no other reader is inside, or if the last owner was a writer; writers spin for a short time while readers are inside.
+    pub const HANDOFF: Self = Self(1);
+    /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last of those
+    /// that were let in hands the lock to the first writer.
+    pub const PHASE_FAIR: Self = Self(2);
+
+    /// Says whether all of `others` are among them.
+    #[inline]
+    pub const fn contain(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Returns these and `others`.
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+}
+
 /// What became of a patch of the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -102,6 +130,7 @@ pub const SERIES: [SeriesPatch; 9] = [
 pub struct Generation {
     patience: u8,
     patches: Patches,
+    rules: Rules,
 }
 
 impl Generation {
@@ -111,13 +140,22 @@ impl Generation {
     pub const RWSEM_STEAL: Self = Self::stealing(Patches::NONE);
     /// The semaphore of October 2013 with all nine patches.
     pub const RWSEM_V8: Self = Self::stealing(Patches::ALL);
+    /// Linux's semaphore of today (since 5.1): the first in line has the door shut to thieves after 4 ms.
+    pub const HANDOFF: Self = Self::new(4, Patches::ALL.without(Patches::SPINNER_SPARES_WAKE)).with(Rules::HANDOFF);
+    /// The phase-fair lock, as a semaphore: everyone sleeps, nobody overtakes.
+    pub const PHASE_FAIR: Self = Self::new(0, Patches::LOOK_BEFORE_GRANT).with(Rules::PHASE_FAIR);
     /// The largest patience: the word counts no further.
     pub const MAX_PATIENCE: u8 = MAX_PATIENCE;
 
     /// Returns a generation of one's own. A patience above [`Generation::MAX_PATIENCE`] is taken for that.
     pub const fn new(patience: u8, patches: Patches) -> Self {
         let patience = if patience > MAX_PATIENCE { MAX_PATIENCE } else { patience };
-        Self { patience, patches }
+        Self { patience, patches, rules: Rules::NONE }
+    }
+
+    /// Returns the generation with `rules` too.
+    pub const fn with(self, rules: Rules) -> Self {
+        Self { rules: self.rules.and(rules), ..self }
     }
 
     /// Returns the series' base with some of its patches.
@@ -126,10 +164,21 @@ impl Generation {
     }
 
     /// Returns how often in a row a writer may take the lock before those in line; 0: never, and a writer in line is
-    /// handed the lock.
+    /// handed the lock. Under [`Rules::HANDOFF`] it is the time that counts.
     #[inline]
     pub const fn patience(self) -> u32 {
-        self.patience as u32
+        if self.follows(Rules::HANDOFF) { MAX_PATIENCE as u32 } else { self.patience as u32 }
+    }
+
+    /// Returns how long the first in line lets others overtake under [`Rules::HANDOFF`].
+    pub const fn shuts_after_ns(self) -> u64 {
+        self.patience as u64 * 1_000_000
+    }
+
+    /// Says whether it follows all of these rules.
+    #[inline]
+    pub const fn follows(self, rules: Rules) -> bool {
+        self.rules.contain(rules)
     }
 
     /// Says whether it has all of these patches.

@@ -4,6 +4,8 @@
 //! * I1 outside the queue's lock, `WAITERS` is set if and only if the line is not empty.
 //! * I2 whoever leaves the word free with `WAITERS` set, or takes a writer away from before readers, lets somebody in:
 //!   itself, or (patch 9) by a spinner that is there. A reader that knocks is counted, so that it may be the one.
+//! * I4 while somebody is in line, the list's `phase` is the side that has the lock or had it last: nobody takes it then but
+//!   under the queue's lock, or as a thief. [`Rules::PHASE_FAIR`] has no thieves, and serves the other side next.
 //! * I3 of the first in line: it is granted, or roused, or the word is not free.
 //!
 //! # Race: a release while somebody goes to sleep
@@ -22,13 +24,15 @@
 //! # Liveness
 //! Those in line are served in order. Writers that steal may overtake them [`Generation::patience`](super::Generation::patience) times in a row; then the word
 //! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (patience + 1) tenures, and
-//! a spinner gets in line after a time (see `spin`).
+//! a spinner gets in line after a time (see `spin`). Under [`Rules::HANDOFF`] time takes the place of the count: the first in line
+//! shuts the door when it has waited long enough and finds the lock taken again. Under [`Rules::PHASE_FAIR`] a reader waits for the
+//! readers inside and for one writer, the n-th writer for n writers and the phases of readers between them.
 
 use super::RwSemaphore;
 use super::body::{Rwsem, WaitLock};
-use super::series::Patches;
+use super::series::{Patches, Rules};
 use super::waiters::{Place, WaitList, Waiter, Wake};
-use super::word::{READER, WAITERS, WRITER, Word};
+use super::word::{READER, SHUT, WAITERS, WRITER, Word};
 use crate::{Side, SpinMutexGuard};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
@@ -36,9 +40,12 @@ type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>, WaitLock>;
 
 impl<P: Processor> Rwsem<P> {
     #[cold]
-    pub(super) fn read_slow(&self) {
+    pub(super) fn read_slow(&self, before: Word) {
+        if self.may_overtake_as_reader(before) {
+            return self.overtake_as_reader(before);
+        }
         let since_ns = self.clock();
-        let waiter = Waiter::new(Side::Read);
+        let waiter = Waiter::new(Side::Read, since_ns);
         let queued = Queued { semaphore: self, waiter: &waiter };
         if queued.as_reader() {
             queued.sleep_until_granted();
@@ -51,7 +58,7 @@ impl<P: Processor> Rwsem<P> {
     pub(super) fn write_slow(&self) {
         let since_ns = self.clock();
         if !(self.has(Patches::OPTIMISTIC_SPIN) && self.spin_for_write()) {
-            let waiter = Waiter::new(Side::Write);
+            let waiter = Waiter::new(Side::Write, since_ns);
             let queued = Queued { semaphore: self, waiter: &waiter };
             if self.patience() == 0 {
                 queued.as_writer_to_be_granted();
@@ -61,6 +68,27 @@ impl<P: Processor> Rwsem<P> {
             core::mem::forget(queued);
         }
         self.note_wait(Side::Write, since_ns);
+    }
+
+    /// Says whether a reader that was counted in beside a line, at `before`, may stay: nobody has the lock but readers, the door
+    /// is open, and either it is the only one or a writer was inside since the last ones.
+    fn may_overtake_as_reader(&self, before: Word) -> bool {
+        let is_open = self.follows(Rules::HANDOFF) && !before.has_writer() && !before.is_shut();
+        is_open && (!before.has_readers() || !self.look_at_owner().is_readers())
+    }
+
+    /// Goes in ahead of the line, with the readers at its front.
+    fn overtake_as_reader(&self, before: Word) {
+        self.note_readers();
+        if before.has_readers() {
+            return;
+        }
+        let (mut line, mut wake) = (self.waiters.lock(), Wake::new());
+        if line.front().map(Waiter::side) == Some(Side::Read) {
+            self.admit_readers(&mut line, &mut wake, 0);
+        }
+        drop(line);
+        wake.run();
     }
 
     /// Lets somebody in after a release that left waiters behind.
@@ -79,7 +107,7 @@ impl<P: Processor> Rwsem<P> {
     /// Serves the first in line if the word allows it; wakes after the queue's lock is dropped.
     fn let_in(&self, mut line: Line<'_, P>) {
         let mut wake = Wake::new();
-        match line.front().map(Waiter::side) {
+        match self.next_side(&line) {
             None => {}
             Some(Side::Read) => self.grant_readers(&mut line, &mut wake),
             Some(Side::Write) if self.patience() == 0 => self.grant_writer(&mut line, &mut wake),
@@ -89,11 +117,36 @@ impl<P: Processor> Rwsem<P> {
         wake.run();
     }
 
+    fn next_side(&self, line: &WaitList<P>) -> Option<Side> {
+        if self.follows(Rules::PHASE_FAIR) { line.next_phase() } else { line.front().map(Waiter::side) }
+    }
+
     fn grant_readers(&self, line: &mut WaitList<P>, wake: &mut Wake<P>) {
-        if !self.claim_for_reader() {
+        if self.claim_for_reader() {
+            self.admit_readers(line, wake, 1);
+        } else {
+            self.shut_if_due(line);
+        }
+    }
+
+    /// Shuts the door if the first in line has waited long enough; under the queue's lock.
+    fn shut_if_due(&self, line: &WaitList<P>) {
+        if !self.follows(Rules::HANDOFF) || self.look().is_shut() {
             return;
         }
-        let others = line.grant_readers(wake).wrapping_sub(1);
+        let shuts_after_ns = self.generation.shuts_after_ns();
+        if line.front().is_some_and(|front| P::now().saturating_sub(front.since_ns()) >= shuts_after_ns) {
+            // Relaxed: nothing is handed over. Whoever has the lock finds WAITERS when it goes.
+            self.word.fetch_or(SHUT, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets readers of the line in, of whom `nr_counted` are counted already; the caller has seen to it that a reader is counted.
+    fn admit_readers(&self, line: &mut WaitList<P>, wake: &mut Wake<P>, nr_counted: u32) {
+        let is_together = self.follows(Rules::HANDOFF) || self.follows(Rules::PHASE_FAIR);
+        let nr_granted = if is_together { line.grant_all_readers(wake) } else { line.grant_readers(wake) };
+        let others = nr_granted.wrapping_sub(nr_counted);
+        self.note_readers();
         // Relaxed: a reader is counted and WAITERS is set, so that nobody else changes these bits or takes the lock.
         let fresh = self.look().fresh_patience();
         let closed = if line.is_empty() { WAITERS } else { 0 };
@@ -126,7 +179,7 @@ impl<P: Processor> Rwsem<P> {
         let mut word = self.look();
         while word.is_free() {
             match self.try_take(word, taken) {
-                Ok(()) => return line.grant_front(wake),
+                Ok(()) => return line.grant_writer(wake),
                 Err(now) => word = now,
             }
         }
@@ -144,7 +197,7 @@ impl<P: Processor> Rwsem<P> {
         let served = Word(if line.len() > 1 { WRITER | WAITERS } else { WRITER });
         let mut word = self.look();
         while word.is_free() && (is_front || word.may_be_stolen(self.patience())) {
-            match self.try_take(word, if is_front { served } else { word.stolen() }) {
+            match self.try_take(word, if is_front { served } else { word.stolen(self.theft()) }) {
                 Ok(()) => return true,
                 Err(now) => word = now,
             }
@@ -176,8 +229,9 @@ impl<P: Processor> Rwsem<P> {
         }
     }
 
+    /// Returns the time, if anybody wants it.
     fn clock(&self) -> u64 {
-        if self.stats.is_some() { P::now() } else { 0 }
+        if self.stats.is_some() || self.follows(Rules::HANDOFF) { P::now() } else { 0 }
     }
 
     fn note_wait(&self, side: Side, since_ns: u64) {
@@ -202,7 +256,11 @@ impl<P: Processor> Queued<'_, P> {
         let is_first = line.is_empty();
         // ORDER: Acquire pairs with the Release in `release`: the writer has gone, and as we are counted no other comes.
         if is_first && !Word(semaphore.word.load(Ordering::Acquire)).has_writer() {
+            semaphore.note_readers();
             return false;
+        }
+        if is_first {
+            line.set_phase(Side::Write);
         }
         // SAFETY: the waiter outlives this value, which leaves the line before it ends.
         unsafe { line.push(self.waiter) };
@@ -230,6 +288,7 @@ impl<P: Processor> Queued<'_, P> {
     fn as_writer_that_retries(&self) {
         let mut line = self.push_writer();
         while !self.semaphore.try_take_from_line(&line, self.waiter) {
+            self.semaphore.shut_if_due(&line);
             self.waiter.wait_again();
             // It may have become free meanwhile, or be free for the first in line alone.
             self.semaphore.let_in(line);
@@ -243,10 +302,14 @@ impl<P: Processor> Queued<'_, P> {
 
     fn push_writer(&self) -> Line<'_, P> {
         let mut line = self.semaphore.waiters.lock();
+        let is_first = line.is_empty();
         // SAFETY: the waiter outlives this value, which leaves the line before it ends.
         unsafe { line.push(self.waiter) };
         // Relaxed: an exchange of the same word decides who comes first (module table).
-        self.semaphore.word.fetch_or(WAITERS, Ordering::Relaxed);
+        let before = Word(self.semaphore.word.fetch_or(WAITERS, Ordering::Relaxed));
+        if is_first {
+            line.set_phase(if before.has_writer() { Side::Write } else { Side::Read });
+        }
         line
     }
 }
@@ -284,7 +347,111 @@ mod tests {
     use faultless_platform::Threads;
     use faultless_platform::native::{Machine, Native};
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::Mutex;
     use std::time::Duration;
+    use std::vec::Vec;
+
+    /// Has `first` take the lock, and then the others come into its line one after the other; returns in which order they had it.
+    fn order_of(generation: Generation, first: Side, others: [Side; 2]) -> Vec<Side> {
+        let (machine, lock) = (Machine::new(3), Rwsem::<Native>::of(generation));
+        let (is_held, order) = (Event::<Native>::new(), Mutex::new(Vec::new()));
+        let had = |side: Side| order.lock().expect("no panic").push(side);
+        let has_line = |len| lock.waiters.lock().len() == len;
+        let have = |side: Side, what: &dyn Fn()| match side {
+            Side::Read => {
+                let _read = lock.read();
+                what();
+            }
+            Side::Write => {
+                let _write = lock.write();
+                what();
+            }
+        };
+        Native::run(&machine, 3, &|thread| {
+            Native::enter();
+            match thread {
+                0 => have(first, &|| {
+                    is_held.set();
+                    while !has_line(2) {
+                        std::thread::yield_now();
+                    }
+                }),
+                _ => {
+                    is_held.wait();
+                    while !has_line(thread as u32 - 1) {
+                        std::thread::yield_now();
+                    }
+                    have(others[thread - 1], &|| had(others[thread - 1]));
+                }
+            }
+            Native::leave();
+        });
+        order.into_inner().expect("no panic")
+    }
+
+    #[test]
+    fn phases_take_turns_whoever_came_first() {
+        use Side::{Read, Write};
+        let fair = |first, others| order_of(Generation::PHASE_FAIR, first, others);
+        assert_eq!(fair(Write, [Write, Read]), [Read, Write]);
+        assert_eq!(fair(Read, [Write, Read]), [Write, Read]);
+        assert_eq!(order_of(Generation::RWSEM_2012, Write, [Write, Read]), [Write, Read]);
+    }
+
+    /// A reader finds a writer in line and the lock free, as between a release and the sleeper's waking.
+    fn reads_ahead(generation: Generation, change: u32) -> bool {
+        let lock = Rwsem::<Native>::of(generation);
+        lock.word.fetch_or(WAITERS | change, Ordering::Relaxed);
+        lock.may_overtake_as_reader(lock.look())
+    }
+
+    #[test]
+    fn a_reader_goes_ahead_after_a_writer_while_the_door_is_open() {
+        assert!(reads_ahead(Generation::HANDOFF, 0) && !reads_ahead(Generation::HANDOFF, SHUT));
+        assert!(!reads_ahead(Generation::HANDOFF, WRITER) && !reads_ahead(Generation::RWSEM_V8, 0));
+        // Beside another reader: only if a writer was the last owner.
+        assert!(reads_ahead(Generation::HANDOFF, READER));
+        Machine::new(1).attach(|| {
+            let lock = Rwsem::<Native>::of(Generation::HANDOFF);
+            let _read = lock.read();
+            assert!(lock.look_at_owner().is_readers() && !lock.may_overtake_as_reader(lock.look()));
+        });
+    }
+
+    /// The first in line sleeps while the lock is taken again and again; from 4 ms on nobody else may take it.
+    #[test]
+    fn the_door_is_shut_after_four_milliseconds() {
+        let (machine, lock) = (Machine::new(2), Rwsem::<Native>::of(Generation::HANDOFF));
+        let (is_held, turns) = (Event::<Native>::new(), Mutex::new(Vec::new()));
+        Native::run(&machine, 2, &|thread| {
+            Native::enter();
+            if thread == 0 {
+                lock.write_lock();
+                is_held.set();
+                while !lock.is_contended() {
+                    std::thread::yield_now();
+                }
+                let since_ns = Native::now();
+                while !lock.look().is_shut() && lock.is_contended() {
+                    // SAFETY: taken above, or at the end of the last round.
+                    unsafe { lock.write_unlock() };
+                    lock.write_lock();
+                }
+                turns.lock().expect("no panic").push((lock.look().is_shut(), Native::now() - since_ns));
+                // SAFETY: as above.
+                unsafe { lock.write_unlock() };
+                // The other one's turn comes before ours.
+                drop(lock.write());
+            } else {
+                is_held.wait();
+                drop(lock.write());
+            }
+            Native::leave();
+        });
+        let (is_shut, after_ns) = turns.into_inner().expect("no panic")[0];
+        assert!(!is_shut || after_ns >= 3_900_000, "shut after {after_ns} ns");
+        assert!(!lock.is_locked() && !lock.is_contended());
+    }
 
     /// A reader's wait for the queue's lock ends by a panic: it has knocked, and is not in line yet.
     #[test]

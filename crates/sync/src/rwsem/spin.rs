@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
-//! when readers have the lock, when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
+//! when readers have the lock (under hand-off: when they have had it for some ten microseconds), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
 //! lock again and again is too quick for a spinner. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
@@ -19,13 +19,19 @@
 //! may take the lock any more. Model: `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
 use super::body::Rwsem;
-use super::series::Patches;
+use super::series::{Patches, Rules};
 use crate::give_way::SLICE_NS;
 use crate::mcs::FoundEmpty;
-use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
+use faultless_platform::{Ordering, Processor, ThreadToken};
 
 /// How long a spinner stays at the head: a tick of a kernel's clock, after which the original's would be rescheduled.
 const PATIENCE_NS: u64 = 1_000_000;
+
+/// How long a spinner waits for readers under hand-off, and how much longer for each of them.
+const FOR_READERS_NS: u64 = 10_000;
+const FOR_EACH_READER_NS: u64 = 500;
+/// The longest of those waits.
+const FOR_MANY_READERS_NS: u64 = 25_000;
 
 impl<P: Processor> Rwsem<P> {
     /// Tries to take the lock awake.
@@ -53,23 +59,41 @@ impl<P: Processor> Rwsem<P> {
     fn spin_at_head(&self) -> bool {
         let mut now_ns = P::now();
         let end_ns = now_ns + PATIENCE_NS;
+        let mut readers_end_ns = None;
         while !self.try_steal() {
-            if now_ns >= end_ns || !self.is_worth_spinning() {
+            if now_ns >= end_ns || !self.is_worth_spinning() || self.is_tired_of_readers(&mut readers_end_ns, now_ns) {
                 return false;
             }
+            let waits_for_readers = self.follows(Rules::HANDOFF);
             P::spin_until_deadline(now_ns + SLICE_NS, || {
                 let word = self.look();
-                word.may_be_stolen(self.patience()) || word.is_held_by_readers()
+                word.may_be_stolen(self.patience()) || !waits_for_readers && word.is_held_by_readers()
             });
             now_ns = P::now();
         }
         true
     }
 
+    /// Says whether readers have had the lock for so long that neither we nor others should spin; `end_ns` is when that is.
+    fn is_tired_of_readers(&self, end_ns: &mut Option<u64>, now_ns: u64) -> bool {
+        let word = self.look();
+        if !word.is_held_by_readers() {
+            *end_ns = None;
+            return false;
+        }
+        let nr_readers = u64::from(word.nr_readers());
+        let wait_ns = (FOR_READERS_NS + nr_readers * FOR_EACH_READER_NS).min(FOR_MANY_READERS_NS);
+        let is_tired = now_ns >= *end_ns.get_or_insert(now_ns + wait_ns);
+        if is_tired {
+            self.forbid_spinning();
+        }
+        is_tired
+    }
+
     fn try_steal(&self) -> bool {
         let mut word = self.look();
         while word.may_be_stolen(self.patience()) {
-            match self.try_take(word, word.stolen()) {
+            match self.try_take(word, word.stolen(self.theft())) {
                 Ok(()) => return true,
                 Err(now) => word = now,
             }
@@ -78,9 +102,14 @@ impl<P: Processor> Rwsem<P> {
     }
 
     fn is_worth_spinning(&self) -> bool {
-        // Relaxed: a hint.
-        let owner = ThreadToken::from_bits(self.owner.load(Ordering::Relaxed));
-        let is_owner_awake = owner == ThreadToken::NONE || P::is_running(owner);
-        is_owner_awake && !self.look().is_held_by_readers() && !P::should_yield()
+        let owner = self.look_at_owner();
+        if owner.forbids_spinning() || P::should_yield() {
+            return false;
+        }
+        if self.follows(Rules::HANDOFF) && owner.is_readers() {
+            return true;
+        }
+        let writer = owner.writer();
+        (writer == ThreadToken::NONE || P::is_running(writer)) && !self.look().is_held_by_readers()
     }
 }

@@ -31,6 +31,7 @@ const ROUSED: u32 = 2;
 pub(super) struct Waiter<P: Processor> {
     state: P::AtomicU32,
     side: Side,
+    since_ns: u64,
     links: UnsafeCell<Links<P>>,
 }
 
@@ -52,13 +53,18 @@ pub(super) enum Place {
 }
 
 impl<P: Processor> Waiter<P> {
-    pub(super) fn new(side: Side) -> Self {
+    pub(super) fn new(side: Side, since_ns: u64) -> Self {
         let links = Links { before: ptr::null(), behind: ptr::null(), place: Place::Outside };
-        Self { state: P::AtomicU32::new(WAITING), side, links: UnsafeCell::new(links) }
+        Self { state: P::AtomicU32::new(WAITING), side, since_ns, links: UnsafeCell::new(links) }
     }
 
     pub(super) fn side(&self) -> Side {
         self.side
+    }
+
+    /// Returns when it came, if its generation wants to know.
+    pub(super) fn since_ns(&self) -> u64 {
+        self.since_ns
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -88,6 +94,8 @@ pub(super) struct WaitList<P: Processor> {
     front: *const Waiter<P>,
     back: *const Waiter<P>,
     len: u32,
+    nr_readers: u32,
+    phase: Side,
 }
 
 // SAFETY: the list is reached under the queue's lock alone, and its nodes stay while they are in it (I1).
@@ -95,7 +103,7 @@ unsafe impl<P: Processor> Send for WaitList<P> {}
 
 impl<P: Processor> WaitList<P> {
     pub(super) const fn new() -> Self {
-        Self { front: ptr::null(), back: ptr::null(), len: 0 }
+        Self { front: ptr::null(), back: ptr::null(), len: 0, nr_readers: 0, phase: Side::Read }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -104,6 +112,20 @@ impl<P: Processor> WaitList<P> {
 
     pub(super) fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Says who has the lock, or had it last, when somebody comes into the empty line.
+    pub(super) fn set_phase(&mut self, phase: Side) {
+        self.phase = phase;
+    }
+
+    /// Returns whose turn it is: the side that did not have the lock last, if any of it waits.
+    pub(super) fn next_phase(&self) -> Option<Side> {
+        match (self.phase, self.nr_readers, self.len - self.nr_readers) {
+            (_, 0, 0) => None,
+            (Side::Write, 1.., _) | (Side::Read, _, 0) => Some(Side::Read),
+            _ => Some(Side::Write),
+        }
     }
 
     pub(super) fn front(&self) -> Option<&Waiter<P>> {
@@ -128,6 +150,7 @@ impl<P: Processor> WaitList<P> {
         }
         self.back = waiter;
         self.len += 1;
+        self.nr_readers += u32::from(waiter.side == Side::Read);
     }
 
     /// Takes a node out if it stands in line; returns where it was.
@@ -148,23 +171,52 @@ impl<P: Processor> WaitList<P> {
             None => self.back = links.before,
         }
         self.len -= 1;
+        self.nr_readers -= u32::from(waiter.side == Side::Read);
         Place::InLine
     }
 
-    /// Moves the first in line to `wake`.
-    pub(super) fn grant_front(&mut self, wake: &mut Wake<P>) {
+    /// Moves a node that stands in line to `wake`.
+    fn grant(&mut self, waiter: &Waiter<P>, wake: &mut Wake<P>) {
+        self.remove(waiter);
+        self.phase = waiter.side;
+        wake.push(waiter);
+    }
+
+    /// Moves the first writer in line to `wake`; it is the first of all where readers do not go ahead of writers.
+    pub(super) fn grant_writer(&mut self, wake: &mut Wake<P>) {
+        let mut next = self.front;
         // SAFETY: nodes in the list are valid (I1).
-        if let Some(front) = unsafe { self.front.as_ref() } {
-            self.remove(front);
-            wake.push(front);
+        while let Some(waiter) = unsafe { next.as_ref() } {
+            if waiter.side == Side::Write {
+                return self.grant(waiter, wake);
+            }
+            next = Self::links(waiter).behind;
         }
     }
 
     /// Moves the readers at the front, up to the first writer, to `wake`; returns how many.
     pub(super) fn grant_readers(&mut self, wake: &mut Wake<P>) -> u32 {
         let before = self.len;
-        while self.front().is_some_and(|front| front.side == Side::Read) {
-            self.grant_front(wake);
+        // SAFETY: nodes in the list are valid (I1).
+        while let Some(front) = unsafe { self.front.as_ref() }
+            && front.side == Side::Read
+        {
+            self.grant(front, wake);
+        }
+        before - self.len
+    }
+
+    /// Moves all readers, wherever they stand, to `wake`; returns how many.
+    pub(super) fn grant_all_readers(&mut self, wake: &mut Wake<P>) -> u32 {
+        let (before, mut next) = (self.len, self.front);
+        // SAFETY: nodes in the list are valid (I1).
+        while let Some(waiter) = unsafe { next.as_ref() }
+            && self.nr_readers > 0
+        {
+            next = Self::links(waiter).behind;
+            if waiter.side == Side::Read {
+                self.grant(waiter, wake);
+            }
         }
         before - self.len
     }

@@ -2,7 +2,7 @@
 
 use crate::{Body, Plain, race};
 use faultless_platform::loom::{Loom, set_crowded};
-use faultless_sync::{Event, Generation, Patches, RwSemaphore, Rwsem};
+use faultless_sync::{Event, Generation, Patches, Rules, RwSemaphore, Rwsem};
 
 struct Pair {
     lock: Rwsem<Loom>,
@@ -89,6 +89,45 @@ pub fn rwsem_v8_two_threads() {
 #[ignore = "takes a minute: run it with --ignored, as .ci/sanitize does"]
 pub fn rwsem_v8_three_threads() {
     three_at_a_time(Generation::RWSEM_V8, 2);
+}
+
+#[test]
+pub fn handoff_two_threads() {
+    two_at_a_time(Generation::HANDOFF);
+}
+
+/// The first in line shuts the door as soon as it is in line: time does not pass here.
+const SHUT_AT_ONCE: Generation = Generation::new(0, Patches::NONE).with(Rules::HANDOFF);
+
+#[test]
+pub fn a_door_that_is_shut_is_for_the_first_in_line() {
+    two_at_a_time(SHUT_AT_ONCE);
+    race(Some(3), pair(SHUT_AT_ONCE), [change, look, look] as [Body<Pair>; 3], |pair| went(pair, 1));
+    race(Some(3), pair(SHUT_AT_ONCE), [change, change, look], |pair| went(pair, 2));
+    race(Some(4), pair(SHUT_AT_ONCE), [overtake as Body<Pair>, change], |pair| went(pair, 1));
+}
+
+#[test]
+pub fn readers_that_go_ahead_after_a_writer() {
+    let open = Generation::new(4, Patches::NONE).with(Rules::HANDOFF);
+    race(Some(3), pair(open), [change, look, look] as [Body<Pair>; 3], |pair| went(pair, 1));
+    race(Some(3), pair(open), [change, change, look], |pair| went(pair, 2));
+}
+
+#[test]
+#[ignore = "takes a minute: run it with --ignored, as .ci/sanitize does"]
+pub fn handoff_three_threads() {
+    three_at_a_time(Generation::HANDOFF, 2);
+}
+
+#[test]
+pub fn phase_fair_two_threads() {
+    two_at_a_time(Generation::PHASE_FAIR);
+}
+
+#[test]
+pub fn phase_fair_three_threads() {
+    three_at_a_time(Generation::PHASE_FAIR, 3);
 }
 
 /// Thieves may overtake once, so that their bound is met within a model.
