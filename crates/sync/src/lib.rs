@@ -135,8 +135,8 @@ pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rwsem::{
-    Effect, Generation, Patches, ReadGuard, Rules, RwSemaphore, Rwsem, SEMAPHORES, SERIES, SemaphoreVisitor,
-    SeriesPatch, Timed, WriteGuard, with_semaphore,
+    Effect, Ended, Generation, Interrupt, Limits, Parts, Patches, ReadGuard, ReaderTable, Rules, RwSemaphore, Rwsem,
+    SEMAPHORES, SERIES, SemaphoreVisitor, SeriesPatch, Share, Timed, WriteGuard, with_semaphore,
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};

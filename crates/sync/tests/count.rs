@@ -36,6 +36,11 @@ fn an_uncontended_semaphore_costs_one_read_modify_write_each_way() {
     for name in SEMAPHORES {
         let (read, write) = with_semaphore(name, Uncontended).expect("registered");
         let generation = Generation::named(name).expect("registered");
+        if generation.follows(Rules::BRAVO) {
+            // `cost` warms the lock up, which turns the bias on. A place of the table, a fence and two looks; the word is not touched.
+            assert_eq!((read.read_modify_writes, read.atomics, read.fences), (2, 4, 1), "{name}");
+            continue;
+        }
         // One whose readers may go ahead after a writer looks who was the last owner.
         let looks = u64::from(generation.follows(Rules::HANDOFF));
         assert_eq!((read.read_modify_writes, read.atomics, read.fences), (2, 2 + looks, 0), "{name}");

@@ -1,6 +1,6 @@
 //! The one list of semaphores, from which the command, the oracle and the tests take them all.
 
-use super::series::{Generation, Patches};
+use super::series::{Generation, Patches, Rules};
 use super::{RwSemaphore, Rwsem};
 use faultless_platform::Processor;
 
@@ -58,6 +58,10 @@ generations! {
     "rwsem-v8-no-optspin" = "rwsem-v8-p8" => all_but(P8),
     "handoff" => Self::HANDOFF,
     "phase-fair" => Self::PHASE_FAIR,
+    "rwsem-2012+bravo" => Self::RWSEM_2012.with(Rules::BRAVO),
+    "rwsem-v8+bravo" => Self::RWSEM_V8.with(Rules::BRAVO),
+    "handoff+bravo" => Self::HANDOFF.with(Rules::BRAVO),
+    "phase-fair+bravo" => Self::PHASE_FAIR.with(Rules::BRAVO),
 }
 
 /// Shows `visitor` the semaphore of that name; `None` if there is none, and then [`SEMAPHORES`] has those there are.

@@ -73,6 +73,8 @@ impl Rules {
     /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last of those
     /// that were let in hands the lock to the first writer.
     pub const PHASE_FAIR: Self = Self(2);
+    /// Readers show themselves in a [`ReaderTable`](super::ReaderTable) while no writer comes.
+    pub const BRAVO: Self = Self(4);
 
     /// Says whether all of `others` are among them.
     #[inline]

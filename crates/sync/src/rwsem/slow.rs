@@ -4,9 +4,10 @@
 //! * I1 outside the queue's lock, `WAITERS` is set if and only if the line is not empty.
 //! * I2 whoever leaves the word free with `WAITERS` set, or takes a writer away from before readers, lets somebody in:
 //!   itself, or (patch 9) by a spinner that is there. A reader that knocks is counted, so that it may be the one.
+//! * I3 of the first in line: it is granted, or roused, or the word is not free.
 //! * I4 while somebody is in line, the list's `phase` is the side that has the lock or had it last: nobody takes it then but
 //!   under the queue's lock, or as a thief. [`Rules::PHASE_FAIR`] has no thieves, and serves the other side next.
-//! * I3 of the first in line: it is granted, or roused, or the word is not free.
+//! * I5 a wait without limits ends with the lock, or by a panic of the platform's wait.
 //!
 //! # Race: a release while somebody goes to sleep
 //! ```text
@@ -28,8 +29,8 @@
 //! shuts the door when it has waited long enough and finds the lock taken again. Under [`Rules::PHASE_FAIR`] a reader waits for the
 //! readers inside and for one writer, the n-th writer for n writers and the phases of readers between them.
 
-use super::RwSemaphore;
 use super::body::{Rwsem, WaitLock};
+use super::limits::{Ended, Limits};
 use super::series::{Patches, Rules};
 use super::waiters::{Place, WaitList, Waiter, Wake};
 use super::word::{READER, SHUT, WAITERS, WRITER, Word};
@@ -40,34 +41,37 @@ type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>, WaitLock>;
 
 impl<P: Processor> Rwsem<P> {
     #[cold]
-    pub(super) fn read_slow(&self, before: Word) {
+    pub(super) fn read_slow(&self, before: Word, limits: &Limits<'_, P>) -> Result<(), Ended> {
         if self.may_overtake_as_reader(before) {
-            return self.overtake_as_reader(before);
+            self.overtake_as_reader(before);
+            return Ok(());
         }
         let since_ns = self.clock();
-        let waiter = Waiter::new(Side::Read, since_ns);
+        let waiter = Waiter::new(Side::Read, self.line_clock());
         let queued = Queued { semaphore: self, waiter: &waiter };
         if queued.as_reader() {
-            queued.sleep_until_granted();
+            queued.sleep_until_granted(limits)?;
         }
         core::mem::forget(queued);
         self.note_wait(Side::Read, since_ns);
+        Ok(())
     }
 
     #[cold]
-    pub(super) fn write_slow(&self) {
+    pub(super) fn write_slow(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
         let since_ns = self.clock();
-        if !(self.has(Patches::OPTIMISTIC_SPIN) && self.spin_for_write()) {
-            let waiter = Waiter::new(Side::Write, since_ns);
+        if !(self.has(Patches::OPTIMISTIC_SPIN) && self.spin_for_write(limits)) {
+            let waiter = Waiter::new(Side::Write, self.line_clock());
             let queued = Queued { semaphore: self, waiter: &waiter };
             if self.patience() == 0 {
-                queued.as_writer_to_be_granted();
+                queued.as_writer_to_be_granted(limits)?;
             } else {
-                queued.as_writer_that_retries();
+                queued.as_writer_that_retries(limits)?;
             }
             core::mem::forget(queued);
         }
         self.note_wait(Side::Write, since_ns);
+        Ok(())
     }
 
     /// Says whether a reader that was counted in beside a line, at `before`, may stay: nobody has the lock but readers, the door
@@ -222,16 +226,18 @@ impl<P: Processor> Rwsem<P> {
     /// Releases what somebody was granted who can't use it any more.
     fn release_granted(&self, side: Side) {
         match side {
-            // SAFETY: granted, and never used.
-            Side::Read => unsafe { self.read_unlock() },
-            // SAFETY: as above.
-            Side::Write => unsafe { self.write_unlock() },
+            Side::Read => self.let_go_of_share(),
+            Side::Write => self.let_go(),
         }
     }
 
-    /// Returns the time, if anybody wants it.
     fn clock(&self) -> u64 {
-        if self.stats.is_some() || self.follows(Rules::HANDOFF) { P::now() } else { 0 }
+        if self.stats.is_some() { P::now() } else { 0 }
+    }
+
+    /// Returns when somebody comes into the line, if its generation wants to know.
+    fn line_clock(&self) -> u64 {
+        if self.follows(Rules::HANDOFF) { P::now() } else { 0 }
     }
 
     fn note_wait(&self, side: Side, since_ns: u64) {
@@ -241,8 +247,8 @@ impl<P: Processor> Rwsem<P> {
     }
 }
 
-/// A waiter's way through the line. Dropped by a panic of the wait alone: then it leaves the line, gives back what it was
-/// granted, and takes back its knock.
+/// A waiter's way through the line. Dropped by a panic of the wait, or if its limits end it: then it leaves the line, gives back
+/// what it was granted, and takes back its knock.
 struct Queued<'a, P: Processor> {
     semaphore: &'a Rwsem<P>,
     waiter: &'a Waiter<P>,
@@ -273,31 +279,41 @@ impl<P: Processor> Queued<'_, P> {
         true
     }
 
-    fn sleep_until_granted(&self) {
+    fn sleep_until_granted(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
         while !self.waiter.is_granted() {
-            self.waiter.sleep();
+            self.waiter.forget_rousing();
+            match self.waiter.sleep(limits) {
+                // What was granted meanwhile is ours, and the wait ends well.
+                Err(_) if self.leave() == Place::Served => break,
+                slept => slept?,
+            }
         }
+        Ok(())
     }
 
-    fn as_writer_to_be_granted(&self) {
+    fn as_writer_to_be_granted(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
         let line = self.push_writer();
         self.semaphore.let_in(line);
-        self.sleep_until_granted();
+        self.sleep_until_granted(limits)
     }
 
-    fn as_writer_that_retries(&self) {
+    fn as_writer_that_retries(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
         let mut line = self.push_writer();
         while !self.semaphore.try_take_from_line(&line, self.waiter) {
             self.semaphore.shut_if_due(&line);
             self.waiter.wait_again();
             // It may have become free meanwhile, or be free for the first in line alone.
             self.semaphore.let_in(line);
-            while self.waiter.is_waiting() {
-                self.waiter.sleep();
+            loop {
+                self.waiter.sleep(limits)?;
+                if !self.waiter.is_waiting() {
+                    break;
+                }
             }
             line = self.semaphore.waiters.lock();
         }
         line.remove(self.waiter);
+        Ok(())
     }
 
     fn push_writer(&self) -> Line<'_, P> {
@@ -314,11 +330,13 @@ impl<P: Processor> Queued<'_, P> {
     }
 }
 
-impl<P: Processor> Drop for Queued<'_, P> {
-    fn drop(&mut self) {
+impl<P: Processor> Queued<'_, P> {
+    /// Leaves the line, if the waiter stands in it, and lets those in who can go on for it; returns where it was.
+    fn leave(&self) -> Place {
         let semaphore = self.semaphore;
         let mut line = semaphore.waiters.lock();
-        match line.remove(self.waiter) {
+        let place = line.remove(self.waiter);
+        match place {
             Place::Outside => {
                 semaphore.take_knock_back(self.waiter.side());
                 semaphore.let_in(line);
@@ -331,9 +349,19 @@ impl<P: Processor> Drop for Queued<'_, P> {
             }
             Place::Served => {
                 drop(line);
+                // Whoever took it out of the line is about to grant it, and waits for nothing on the way.
                 P::spin_until(|| self.waiter.is_granted());
-                semaphore.release_granted(self.waiter.side());
             }
+            Place::Left => {}
+        }
+        place
+    }
+}
+
+impl<P: Processor> Drop for Queued<'_, P> {
+    fn drop(&mut self) {
+        if self.leave() == Place::Served {
+            self.semaphore.release_granted(self.waiter.side());
         }
     }
 }
@@ -423,6 +451,7 @@ mod tests {
     fn the_door_is_shut_after_four_milliseconds() {
         let (machine, lock) = (Machine::new(2), Rwsem::<Native>::of(Generation::HANDOFF));
         let (is_held, turns) = (Event::<Native>::new(), Mutex::new(Vec::new()));
+        let since_ns = <Native as Processor>::AtomicU64::new(0);
         Native::run(&machine, 2, &|thread| {
             Native::enter();
             if thread == 0 {
@@ -431,25 +460,26 @@ mod tests {
                 while !lock.is_contended() {
                     std::thread::yield_now();
                 }
-                let since_ns = Native::now();
                 while !lock.look().is_shut() && lock.is_contended() {
                     // SAFETY: taken above, or at the end of the last round.
                     unsafe { lock.write_unlock() };
                     lock.write_lock();
                 }
-                turns.lock().expect("no panic").push((lock.look().is_shut(), Native::now() - since_ns));
+                turns.lock().expect("no panic").push((lock.look().is_shut(), Native::now()));
                 // SAFETY: as above.
                 unsafe { lock.write_unlock() };
                 // The other one's turn comes before ours.
                 drop(lock.write());
             } else {
                 is_held.wait();
+                since_ns.store(Native::now(), Ordering::Relaxed);
                 drop(lock.write());
             }
             Native::leave();
         });
-        let (is_shut, after_ns) = turns.into_inner().expect("no panic")[0];
-        assert!(!is_shut || after_ns >= 3_900_000, "shut after {after_ns} ns");
+        let (is_shut, now_ns) = turns.into_inner().expect("no panic")[0];
+        let after_ns = now_ns - since_ns.load(Ordering::Relaxed);
+        assert!(!is_shut || after_ns >= 4_000_000, "shut after {after_ns} ns");
         assert!(!lock.is_locked() && !lock.is_contended());
     }
 
@@ -477,7 +507,7 @@ mod tests {
                     }
                     _ => {
                         is_held.wait();
-                        lock.read_lock();
+                        let _ = lock.read_lock();
                     }
                 }
             });

@@ -1,7 +1,8 @@
 //! The line of those who wait for a semaphore: nodes on their own stacks, linked under the queue's lock.
 //!
 //! # Words first
-//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the lock can be had.
+//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the lock can be had, or
+//! whether the wait must end.
 //!
 //! # Invariants
 //! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place until it has been
@@ -12,12 +13,13 @@
 //! ```text
 //! waker                              waiter
 //! next = node.next                   state WAITING: park(&state, WAITING)
-//! state = GRANTED      (Release)     compares and sleeps in one step, or returns
+//! swap state, GRANTED  (Release)     compares and sleeps in one step, or returns
 //! unpark(address)                    state GRANTED (Acquire): returns, its stack goes
 //! ```
 //! Forbidden: the waiter sleeps on (park's contract); the waker reads a node that has gone: after the store it uses the
 //! address as a name alone. Models: `tests/models/rwsem.rs`.
 
+use super::limits::{Ended, Limits, ROUSING};
 use crate::Side;
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -25,7 +27,7 @@ use faultless_platform::{Atomic, Ordering, Processor};
 
 const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
-const ROUSED: u32 = 2;
+const ROUSED: u32 = WAITING + ROUSING;
 
 /// One who waits.
 pub(super) struct Waiter<P: Processor> {
@@ -50,6 +52,8 @@ pub(super) enum Place {
     InLine,
     /// It was in line, and was served.
     Served,
+    /// It was in line, and has left it by itself.
+    Left,
 }
 
 impl<P: Processor> Waiter<P> {
@@ -72,14 +76,20 @@ impl<P: Processor> Waiter<P> {
         self.state.load(Ordering::Acquire) == GRANTED
     }
 
-    /// Sleeps until the state is no longer WAITING, or wakes early.
-    pub(super) fn sleep(&self) {
-        P::park(&self.state, WAITING);
+    /// Sleeps until the state is no longer WAITING, or wakes early. An error: the limits allow no more sleep.
+    pub(super) fn sleep(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        limits.sleep_while(&self.state, WAITING)
     }
 
     pub(super) fn is_waiting(&self) -> bool {
         // Relaxed: whoever was roused takes the queue's lock next.
         self.state.load(Ordering::Relaxed) == WAITING
+    }
+
+    /// Forgets that it was roused, without the queue's lock: it may have been granted meanwhile.
+    pub(super) fn forget_rousing(&self) {
+        // Relaxed: nothing is handed over.
+        let _ = self.state.compare_exchange(ROUSED, WAITING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Forgets that it was roused; under the queue's lock.
@@ -159,7 +169,7 @@ impl<P: Processor> WaitList<P> {
         if links.place != Place::InLine {
             return links.place;
         }
-        links.place = Place::Served;
+        links.place = Place::Left;
         // SAFETY: nodes in the list are valid (I1).
         match unsafe { links.before.as_ref() } {
             Some(before) => Self::links(before).behind = links.behind,
@@ -178,6 +188,7 @@ impl<P: Processor> WaitList<P> {
     /// Moves a node that stands in line to `wake`.
     fn grant(&mut self, waiter: &Waiter<P>, wake: &mut Wake<P>) {
         self.remove(waiter);
+        Self::links(waiter).place = Place::Served;
         self.phase = waiter.side;
         wake.push(waiter);
     }
@@ -273,8 +284,9 @@ impl<P: Processor> Wake<P> {
         while let Some(waiter) = unsafe { next.as_ref() } {
             next = WaitList::links(waiter).behind;
             let address = &raw const waiter.state;
-            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on.
-            waiter.state.store(GRANTED, Ordering::Release);
+            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on. An exchange: the waiter may be about
+            // to forget that it was roused, and the grant must come after that.
+            waiter.state.swap(GRANTED, Ordering::Release);
             P::unpark(address, 1);
         }
     }
