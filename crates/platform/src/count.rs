@@ -256,6 +256,9 @@ impl Processor for Count {
     fn cpu() -> usize {
         Native::cpu()
     }
+    fn try_cpu() -> Option<usize> {
+        Native::try_cpu()
+    }
     fn enter() {
         Native::enter();
     }
@@ -274,6 +277,9 @@ impl Processor for Count {
     fn is_running(thread: ThreadToken) -> bool {
         Native::is_running(thread)
     }
+    fn is_known(thread: ThreadToken) -> bool {
+        Native::is_known(thread)
+    }
     fn should_yield() -> bool {
         Native::should_yield()
     }
@@ -288,6 +294,9 @@ impl Processor for Count {
     }
     fn park(word: &Self::AtomicU32, expected: u32) {
         Native::park(&word.0, expected);
+    }
+    fn park_until(word: &Self::AtomicU32, expected: u32, deadline_ns: u64) {
+        Native::park_until(&word.0, expected, deadline_ns);
     }
     fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
         // `Counting` is `repr(transparent)`.

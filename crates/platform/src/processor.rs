@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! Static functions and associated types only: on `Native` they compile down to plain instructions.
-//! All of them but `enter`, `leave`, `now` and `unpark` are called by a thread that owns a slot.
+//! All of them but `enter`, `leave`, `now`, `unpark` and `try_cpu` are called by a thread that owns a slot; on `Native` the locks of
+//! `sync` ask nothing else of a thread, bound to a machine or not, so that they can be used from any.
 
 use crate::{Atomic, AtomicInteger};
 use core::panic::Location;
@@ -117,6 +118,10 @@ pub trait Processor: Sized + 'static {
     fn nr_cpus() -> usize;
     /// Returns the slot that this thread owns.
     fn cpu() -> usize;
+    /// Returns the slot that this thread owns, if it owns one.
+    fn try_cpu() -> Option<usize> {
+        Some(Self::cpu())
+    }
     /// Takes a free slot, waiting in line for one.
     fn enter();
     /// Gives the slot up, to the first in line.
@@ -131,6 +136,10 @@ pub trait Processor: Sized + 'static {
     fn current() -> ThreadToken;
     /// Says whether a thread owns a slot now; a hint for those who spin on a lock that it holds.
     fn is_running(thread: ThreadToken) -> bool;
+    /// Says whether [`Processor::is_running`] knows of that thread. If not it says yes, and a spinner believes it for a short time.
+    fn is_known(_thread: ThreadToken) -> bool {
+        true
+    }
     /// Says whether another thread waits for a slot: a spinner should give way.
     fn should_yield() -> bool;
 
@@ -152,6 +161,11 @@ pub trait Processor: Sized + 'static {
     /// The comparison and the falling asleep are one step for those who change the word and then call
     /// [`Processor::unpark`]. May return without reason: call it in a loop. On return the thread owns a slot, maybe another one.
     fn park(word: &Self::AtomicU32, expected: u32);
+    /// As [`Processor::park`], but until `deadline_ns` at the latest. A platform that says nothing else waits awake.
+    fn park_until(word: &Self::AtomicU32, expected: u32, deadline_ns: u64) {
+        // Relaxed: callers read the word again with their own ordering.
+        Self::spin_until_deadline(deadline_ns, || word.load(Ordering::Relaxed) != expected);
+    }
     /// Wakes up to `threads` of those parked on `word`; returns how many.
     ///
     /// The address is a name: the word may be gone, with the stack of the one who had waited there. Whoever parks on a

@@ -94,6 +94,9 @@ impl<P: Processor> Processor for Watched<P> {
     fn cpu() -> usize {
         P::cpu()
     }
+    fn try_cpu() -> Option<usize> {
+        P::try_cpu()
+    }
     fn enter() {
         P::enter();
     }
@@ -114,6 +117,9 @@ impl<P: Processor> Processor for Watched<P> {
     fn is_running(thread: ThreadToken) -> bool {
         P::is_running(thread)
     }
+    fn is_known(thread: ThreadToken) -> bool {
+        P::is_known(thread)
+    }
     fn should_yield() -> bool {
         P::should_yield()
     }
@@ -131,6 +137,9 @@ impl<P: Processor> Processor for Watched<P> {
     }
     fn park(word: &Self::AtomicU32, expected: u32) {
         P::park(word, expected);
+    }
+    fn park_until(word: &Self::AtomicU32, expected: u32, deadline_ns: u64) {
+        P::park_until(word, expected, deadline_ns);
     }
     fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
         P::unpark(word, threads)

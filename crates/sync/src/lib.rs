@@ -135,7 +135,8 @@ pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rwsem::{
-    Generation, Patches, ReadGuard, RwSemaphore, Rwsem, SEMAPHORES, SemaphoreVisitor, Timed, WriteGuard, with_semaphore,
+    Effect, Ended, Generation, Interrupt, Limits, Parts, Patches, ReadGuard, ReaderTable, Rules, RwSemaphore, Rwsem,
+    SEMAPHORES, SERIES, SemaphoreVisitor, SeriesPatch, Share, Timed, WriteGuard, with_semaphore,
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};

@@ -42,6 +42,7 @@
 
 use crate::give_way::SLICE_NS;
 use core::ptr;
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Processor};
 
 /// A queue of spinners with room for everybody who comes.
@@ -54,6 +55,15 @@ pub struct McsQueue<P: Processor> {
 struct Node<P: Processor> {
     link: P::AtomicPtr<Node<P>>,
     next: P::AtomicPtr<Node<P>>,
+}
+
+/// What one does who finds the queue empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundEmpty {
+    /// Nothing more.
+    Goes,
+    /// It notes in its own node that it is the head, which nobody reads: as the kernel's did before the series' sixth patch.
+    NotesIt,
 }
 
 /// Stands in `link` while the node's owner looks at the node before it.
@@ -78,17 +88,27 @@ impl<P: Processor> McsQueue<P> {
     pub fn lock<R>(&self, section: impl FnOnce() -> R) -> R {
         let node = Node::new();
         let turn = Turn { queue: self, node: &node };
-        if !turn.join() {
+        if !turn.join(FoundEmpty::Goes) {
             turn.wait_for_head();
         }
         section()
     }
 
     /// As [`McsQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
-    pub fn lock_while<R>(&self, mut keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
+    pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
+        self.lock_while_as(FoundEmpty::Goes, keep_waiting, section)
+    }
+
+    /// As [`McsQueue::lock_while`], by one who does as `found_empty` says.
+    pub(crate) fn lock_while_as<R>(
+        &self,
+        found_empty: FoundEmpty,
+        mut keep_waiting: impl FnMut() -> bool,
+        section: impl FnOnce() -> R,
+    ) -> Option<R> {
         let node = Node::new();
         let turn = Turn { queue: self, node: &node };
-        let mut is_head = turn.join();
+        let mut is_head = turn.join(found_empty);
         while !is_head {
             if !keep_waiting() {
                 // Dropping the turn leaves the queue.
@@ -130,13 +150,14 @@ struct Turn<'a, P: Processor> {
 
 impl<P: Processor> Turn<'_, P> {
     /// Goes to the end of the queue; says whether that is the head.
-    fn join(&self) -> bool {
+    fn join(&self, found_empty: FoundEmpty) -> bool {
         let me = self.node.address();
         // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in `leave_from`.
         let before = self.queue.tail.swap(me, Ordering::AcqRel);
         // Relaxed: the node before us learns of us by the next store alone.
         self.node.link.store(before, Ordering::Relaxed);
         if before.is_null() {
+            self.note_if(found_empty);
             return true;
         }
         // SAFETY: the node before us is not the tail and knows no successor, so it stays until we have said so (I2).
@@ -144,6 +165,13 @@ impl<P: Processor> Turn<'_, P> {
         // ORDER: Release pairs with the Acquire in `take_next`.
         before.next.store(me, Ordering::Release);
         false
+    }
+
+    fn note_if(&self, found_empty: FoundEmpty) {
+        if found_empty == FoundEmpty::NotesIt {
+            // Relaxed: nobody reads it.
+            self.node.link.store(ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 
     fn wait_for_head(&self) {
@@ -225,11 +253,17 @@ impl<P: Processor> Turn<'_, P> {
         let link = unsafe { &(*next).link };
         let me = self.node.address();
         // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release in `try_detach`.
-        while link.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        while link.compare_exchange(me, before, handing_over(), Ordering::Relaxed).is_err() {
             // It is looking at us, or the one who was between us has yet to name us. Relaxed: the exchange looks again.
             P::spin_until(|| link.load(Ordering::Relaxed) == me);
         }
     }
+}
+
+/// Returns how the head hands its section on: what the series' seventh patch mended.
+fn handing_over() -> Ordering {
+    // ORDER: `Turn::hand_over` says with whom it pairs; the mutant is a kernel before that patch.
+    if mutants::is_on(Mutant::McsUnordered) { Ordering::Relaxed } else { Ordering::AcqRel }
 }
 
 impl<P: Processor> Drop for Turn<'_, P> {

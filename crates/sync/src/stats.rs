@@ -7,7 +7,7 @@
 //!
 //! One `LockStats` serves any number of locks: all address spaces of a run, say, whose waiting is one number.
 
-use crate::{CounterCell, PerCpu};
+use crate::{CounterCell, PerCpu, SpinMutex};
 use faultless_platform::Processor;
 
 /// Which side of a reader-writer lock.
@@ -73,39 +73,55 @@ impl<P: Processor> Cell<P> {
 /// Where locks note what they cost.
 pub struct LockStats<P: Processor> {
     cells: PerCpu<P, [Cell<P>; 2]>,
+    /// For threads without a slot, which have no cells of their own.
+    outside: SpinMutex<P, [Cell<P>; 2]>,
 }
 
 impl<P: Processor> LockStats<P> {
     /// Returns statistics for a machine of `nr_cpus` slots; allocates, so it is for set-up.
     pub fn new(nr_cpus: usize) -> Self {
-        Self { cells: PerCpu::new(nr_cpus, |_| [Cell::new(), Cell::new()]) }
+        let pair = || [Cell::new(), Cell::new()];
+        Self { cells: PerCpu::new(nr_cpus, |_| pair()), outside: SpinMutex::new(pair()) }
+    }
+
+    /// Shows `note` the cell of the CPU that the thread owns, or that of all threads which own none.
+    #[inline]
+    fn with_cell(&self, side: Side, note: impl FnOnce(&Cell<P>)) {
+        match P::try_cpu() {
+            Some(_) => note(&self.cells.here()[side as usize]),
+            None => note(&self.outside.lock()[side as usize]),
+        }
     }
 
     /// Notes an acquisition that waited, on the CPU where the wait ended.
     pub fn note_wait(&self, side: Side, wait_ns: u64) {
-        let cell = &self.cells.here()[side as usize];
-        cell.nr_contended.add(1);
-        cell.wait_ns.add(wait_ns);
-        cell.longest_wait_ns.raise(wait_ns);
+        self.with_cell(side, |cell| {
+            cell.nr_contended.add(1);
+            cell.wait_ns.add(wait_ns);
+            cell.longest_wait_ns.raise(wait_ns);
+        });
     }
 
     /// Notes an acquisition, of which the release is noted too.
     pub fn note_acquired(&self, side: Side) {
-        let cell = &self.cells.here()[side as usize];
-        cell.nr_acquired.add(1);
-        cell.held_ns.sub(P::now());
+        self.with_cell(side, |cell| {
+            cell.nr_acquired.add(1);
+            cell.held_ns.sub(P::now());
+        });
     }
 
     /// Notes the release of what [`LockStats::note_acquired`] noted, maybe on another CPU.
     pub fn note_released(&self, side: Side) {
-        let cell = &self.cells.here()[side as usize];
-        cell.nr_released.add(1);
-        cell.held_ns.add(P::now());
+        self.with_cell(side, |cell| {
+            cell.nr_released.add(1);
+            cell.held_ns.add(P::now());
+        });
     }
 
     /// Returns the figures of one side, over all CPUs.
     pub fn figures(&self, side: Side) -> LockFigures {
         let now_ns = P::now();
-        self.cells.iter().fold(LockFigures::default(), |sum, cell| cell[side as usize].add_to(sum, now_ns))
+        let outside = self.outside.lock()[side as usize].add_to(LockFigures::default(), now_ns);
+        self.cells.iter().fold(outside, |sum, cell| cell[side as usize].add_to(sum, now_ns))
     }
 }

@@ -3,8 +3,8 @@
 use faultless_platform::Processor;
 use faultless_platform::count::{Count, Figures, Machine};
 use faultless_sync::{
-    AtomicCpuSet, PerCpuCounter, RawSpinLock, Rcu, RwSemaphore, RwSpinLock, SEMAPHORES, SemaphoreVisitor, SeqCount,
-    with_semaphore,
+    AtomicCpuSet, Generation, Patches, PerCpuCounter, RawSpinLock, Rcu, Rules, RwSemaphore, RwSpinLock, SEMAPHORES,
+    SemaphoreVisitor, SeqCount, with_semaphore,
 };
 
 /// Returns what `act` costs on a machine of two, after `act` has run once on each slot.
@@ -35,11 +35,20 @@ impl SemaphoreVisitor<Count> for Uncontended {
 fn an_uncontended_semaphore_costs_one_read_modify_write_each_way() {
     for name in SEMAPHORES {
         let (read, write) = with_semaphore(name, Uncontended).expect("registered");
-        assert_eq!((read.read_modify_writes, read.atomics, read.fences), (2, 2, 0), "{name}");
+        let generation = Generation::named(name).expect("registered");
+        if generation.follows(Rules::BRAVO) {
+            // `cost` warms the lock up, which turns the bias on. A place of the table, a fence and two looks; the word is not touched.
+            assert_eq!((read.read_modify_writes, read.atomics, read.fences), (2, 4, 1), "{name}");
+            continue;
+        }
+        // One whose readers may go ahead after a writer looks who was the last owner.
+        let looks = u64::from(generation.follows(Rules::HANDOFF));
+        assert_eq!((read.read_modify_writes, read.atomics, read.fences), (2, 2 + looks, 0), "{name}");
         // One that says who owns it writes that down beside the word.
         let notes = write.atomics - write.read_modify_writes;
         assert_eq!((write.read_modify_writes, write.fences), (2, 0), "{name}");
-        assert!(notes == if *name == "rwsem-2012" { 0 } else { 2 }, "{name}: {notes} notes");
+        let spins = generation.has(Patches::OPTIMISTIC_SPIN);
+        assert!(notes == if spins { 2 } else { 0 }, "{name}: {notes} notes");
     }
 }
 

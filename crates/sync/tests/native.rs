@@ -114,20 +114,14 @@ fn every_registered_semaphore_excludes_and_loses_no_wake_up() {
     assert_eq!(with_semaphore("rwsem-1999", ReadersAndWriters { nr_cpus: 1 }), None);
 }
 
-/// Stealing alone, without a patch of the series.
-const STEALING: Generation = Generation::new(63, Patches::NONE);
-/// The same, with a bound that a short test meets.
+/// Stealing alone, with a bound that a short test meets.
 const IMPATIENT: Generation = Generation::new(3, Patches::NONE);
 
-/// Each patch of the series switched on alone, and the rest without stealing.
+/// Mixtures that have no name: hardly any stealing, and spinning without any.
 #[test]
-fn each_patch_stands_alone() {
-    let alone = |patches| Generation::new(63, patches);
+fn patches_mix_with_any_patience() {
     let generations = [
-        STEALING,
         IMPATIENT,
-        alone(Patches::LOOK_BEFORE_TRY | Patches::LOOK_BEFORE_GRANT),
-        alone(Patches::OPTIMISTIC_SPIN),
         Generation::new(0, Patches::LOOK_BEFORE_GRANT | Patches::OPTIMISTIC_SPIN | Patches::SPINNER_SPARES_WAKE),
         Generation::new(1, Patches::ALL),
     ];
@@ -157,7 +151,7 @@ fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
     // The first tenure of a run is the one that the sleeper found; the others overtake it.
     assert!(longest_overtaking(Generation::RWSEM_2012) <= 1);
     assert!(longest_overtaking(IMPATIENT) <= 1 + 3);
-    assert!(longest_overtaking(STEALING) <= 1 + 63);
+    assert!(longest_overtaking(Generation::RWSEM_STEAL) <= 1 + 63);
 }
 
 #[test]
@@ -280,6 +274,8 @@ fn a_panic_of_another_thread_takes_waiters_out_of_the_line() {
     for nr_cpus in [1, 2, 6] {
         a_panic_empties_the_line(Generation::RWSEM_2012, nr_cpus);
         a_panic_empties_the_line(Generation::RWSEM_V8, nr_cpus);
+        a_panic_empties_the_line(Generation::HANDOFF, nr_cpus);
+        a_panic_empties_the_line(Generation::PHASE_FAIR, nr_cpus);
     }
 }
 

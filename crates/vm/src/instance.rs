@@ -25,7 +25,10 @@ use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Bulk, CachePadded, Platform};
-use faultless_sync::{LockStats, RwSemaphore};
+use faultless_sync::{LockStats, Parts, RwSemaphore};
+
+/// How many places the table of readers has for each CPU: enough that two faults seldom want the same one.
+const PLACES_PER_CPU: usize = 4;
 
 /// An instance; everything else borrows from it.
 ///
@@ -46,6 +49,7 @@ pub struct Vm<P: Platform, D: Design<P>> {
     semaphore: GenerationOf<P, D>,
     events: Events<P>,
     lock_stats: Arc<LockStats<P>>,
+    semaphore_parts: Parts<P>,
     zero_page: Pfn,
     next_space: Unique<P>,
     next_root: Unique<P>,
@@ -75,6 +79,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             // SAFETY: just given to us, and ours until `drop`.
             unsafe { memory.page(zero_page).owned() }.stop_counting();
         }
+        let lock_stats = Arc::new(LockStats::new(nr_cpus));
+        let readers = D::Semaphore::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
         let vm = Box::new(Self {
             // SAFETY: the place is for this: an area that is freed is no writer's any more.
             areas: unsafe { Slab::with_head_inside(&memory, offset_of!(Area<P, D>, head)) },
@@ -88,7 +94,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             design: D::new_instance_state(nr_cpus),
             semaphore,
             events: Events::new(nr_cpus),
-            lock_stats: Arc::new(LockStats::new(nr_cpus)),
+            semaphore_parts: Parts { stats: Some(lock_stats.clone()), readers },
+            lock_stats,
             zero_page,
             next_space: Unique::new(nr_cpus),
             next_root: Unique::new(nr_cpus),
@@ -118,7 +125,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
 
     /// Makes the semaphore of a new space.
     pub(crate) fn new_semaphore(&self) -> D::Semaphore {
-        D::Semaphore::with_stats(self.semaphore, Some(self.lock_stats.clone()))
+        D::Semaphore::with_parts(self.semaphore, self.semaphore_parts.clone())
     }
 
     /// Returns what the design keeps for the instance.

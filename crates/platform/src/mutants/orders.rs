@@ -165,7 +165,7 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     row("sync/rwsem/spin.rs: Rwsem::spin_for_write: fence without Release", "rwsem::rwsem_v8_two_threads"),
     row("sync/rwsem/spin.rs: Rwsem::has_spinner: fence without Acquire", "rwsem::rwsem_v8_two_threads"),
     row("sync/rwsem/waiters.rs: Waiter::is_granted: load without Acquire", "rwsem::rwsem_2012_two_threads"),
-    row("sync/rwsem/waiters.rs: Wake::run: store without Release", "rwsem::rwsem_2012_two_threads"),
+    row("sync/rwsem/waiters.rs: Wake::run: swap without Release", "rwsem::rwsem_2012_two_threads"),
     row("sync/seqcount.rs: SeqCount::begin_write: fence without Release", "seqcount::reader_never_accepts_a_torn_pair"),
     row("sync/seqcount.rs: SeqCount::read: load without Acquire", "seqcount::reader_never_accepts_a_torn_pair"),
     row(

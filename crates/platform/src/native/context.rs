@@ -40,6 +40,27 @@ pub(super) fn with<R>(read: impl FnOnce(&Context) -> R) -> R {
     CONTEXT.with(read)
 }
 
+/// Set in the tokens of threads that are bound to no machine: no machine has so many records.
+const UNBOUND: usize = 1 << 60;
+
+/// Returns the name of a thread that is bound to no machine: no other such thread has it while this one lives.
+pub(super) fn unbound_token(context: &Context) -> usize {
+    (ptr::from_ref(context).addr() >> 3) | UNBOUND
+}
+
+/// Says whether a token names a thread that is bound to no machine.
+pub(super) const fn is_unbound(token: usize) -> bool {
+    token & UNBOUND != 0
+}
+
+/// Returns the machine that the calling thread is bound to, if it is bound to one.
+#[inline(always)]
+pub(super) fn bound_machine<'a>() -> Option<&'a Machine> {
+    let machine = with(|context| context.machine.get());
+    // SAFETY: as in `machine`.
+    unsafe { machine.as_ref() }
+}
+
 /// Returns the machine that the calling thread is bound to.
 ///
 /// # Panics

@@ -3,11 +3,12 @@
 use core::sync::atomic::AtomicU32;
 
 /// How long a sleep lasts before the sleeper looks whether its machine still lives, in ns.
-const LOOK_UP_NS: i64 = 100_000_000;
+pub(super) const LOOK_UP_NS: u64 = 100_000_000;
 
-/// Sleeps while `word` holds `expected`, at most [`LOOK_UP_NS`].
-pub(super) fn wait(word: &AtomicU32, expected: u32) {
-    let timeout = libc::timespec { tv_sec: 0, tv_nsec: LOOK_UP_NS };
+/// Sleeps while `word` holds `expected`, at most `limit_ns` or [`LOOK_UP_NS`].
+pub(super) fn wait(word: &AtomicU32, expected: u32, limit_ns: u64) {
+    // Below a second, so that it is a number of nanoseconds.
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: limit_ns.min(LOOK_UP_NS) as i64 };
     // SAFETY: the word outlives the call, and the kernel only reads it and the timeout.
     unsafe {
         libc::syscall(

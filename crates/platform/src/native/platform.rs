@@ -1,6 +1,6 @@
 //! The traits, on OS threads.
 
-use super::context::{self, machine};
+use super::context::{self, bound_machine, machine};
 use super::fence::fence;
 use super::machine::Machine;
 use super::{futex, runner};
@@ -28,7 +28,9 @@ fn pause() {
         context.spins.get()
     });
     if spins.is_multiple_of(SPINS_PER_YIELD) {
-        machine().check_alive();
+        if let Some(machine) = bound_machine() {
+            machine.check_alive();
+        }
         std::thread::yield_now();
     }
 }
@@ -38,6 +40,28 @@ fn serve_if_on() {
     context::with(|context| {
         if context.irq_depth.get() == 0 && context.cpu.get() != context::NO_CPU {
             machine().serve(context.cpu.get());
+        }
+    });
+}
+
+/// Sleeps while `word` holds `expected`, for at most `limit_ns`, without the slot that the thread may own.
+fn sleep(word: &AtomicU32, expected: u32, limit_ns: u64) {
+    // Relaxed: the futex compares again, and callers re-read the word with their own ordering.
+    if word.load(Ordering::Relaxed) != expected {
+        return;
+    }
+    let Some(machine) = bound_machine() else {
+        return futex::wait(word, expected, limit_ns);
+    };
+    machine.check_alive();
+    context::with(|context| {
+        let owns_slot = context.cpu.get() != context::NO_CPU;
+        if owns_slot {
+            machine.leave(context);
+        }
+        futex::wait(word, expected, limit_ns);
+        if owns_slot {
+            machine.enter(context);
         }
     });
 }
@@ -68,6 +92,10 @@ impl Processor for Native {
         cpu
     }
 
+    fn try_cpu() -> Option<usize> {
+        Some(context::with(|context| context.cpu.get())).filter(|&cpu| cpu != context::NO_CPU)
+    }
+
     fn enter() {
         context::with(|context| machine().enter(context));
     }
@@ -91,15 +119,23 @@ impl Processor for Native {
 
     #[inline]
     fn current() -> ThreadToken {
-        ThreadToken::from_bits(context::with(|context| context.token.get()))
+        ThreadToken::from_bits(context::with(|context| match context.token.get() {
+            0 => context::unbound_token(context),
+            token => token,
+        }))
     }
 
     fn is_running(thread: ThreadToken) -> bool {
-        machine().tokens().is_running(thread.bits())
+        let bits = thread.bits();
+        context::is_unbound(bits) || bound_machine().is_none_or(|machine| machine.tokens().is_running(bits))
+    }
+
+    fn is_known(thread: ThreadToken) -> bool {
+        !context::is_unbound(thread.bits()) && bound_machine().is_some()
     }
 
     fn should_yield() -> bool {
-        machine().is_awaited()
+        bound_machine().is_some_and(|machine| machine.is_awaited())
     }
 
     fn now() -> u64 {
@@ -129,17 +165,11 @@ impl Processor for Native {
     }
 
     fn park(word: &AtomicU32, expected: u32) {
-        // Relaxed: the futex compares again, and callers re-read the word with their own ordering.
-        if word.load(Ordering::Relaxed) != expected {
-            return;
-        }
-        let machine = machine();
-        machine.check_alive();
-        context::with(|context| {
-            machine.leave(context);
-            futex::wait(word, expected);
-            machine.enter(context);
-        });
+        sleep(word, expected, futex::LOOK_UP_NS);
+    }
+
+    fn park_until(word: &AtomicU32, expected: u32, deadline_ns: u64) {
+        sleep(word, expected, deadline_ns.saturating_sub(Self::now()).min(futex::LOOK_UP_NS));
     }
 
     fn unpark(word: *const AtomicU32, threads: usize) -> usize {
@@ -166,7 +196,7 @@ unsafe impl Platform for Native {
     }
 
     fn owned_cpu() -> Option<usize> {
-        Some(context::with(|context| context.cpu.get())).filter(|&cpu| cpu != context::NO_CPU)
+        Self::try_cpu()
     }
 
     fn is_idle(cpu: usize) -> bool {
@@ -286,6 +316,37 @@ mod tests {
             Native::enter();
             assert!(!Native::spin_until_deadline(Native::now() + 2_000_000, || false));
             Native::leave();
+        });
+    }
+
+    #[test]
+    fn a_thread_without_a_machine_has_a_name_waits_and_sleeps() {
+        let here = Native::current();
+        let there = std::thread::spawn(Native::current).join().expect("it ends");
+        assert!(here != there, "two threads have one name");
+        assert!(here != ThreadToken::NONE && Native::is_running(here) && !Native::is_known(here));
+        assert!(!Native::should_yield() && Native::try_cpu().is_none());
+        let word = AtomicU32::new(0);
+        let begin_ns = Native::now();
+        Native::park_until(&word, 0, begin_ns + 2_000_000);
+        assert!(!Native::spin_until_deadline(begin_ns + 3_000_000, || false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                Atomic::store(&word, 1, Ordering::Release);
+                Native::unpark(&word, 1);
+            });
+            while word.load(Ordering::Acquire) == 0 {
+                Native::park(&word, 0);
+            }
+        });
+    }
+
+    #[test]
+    fn a_bound_thread_without_a_slot_sleeps_too_and_gets_none() {
+        Native::run(&Machine::new(1), 1, &|_| {
+            let word = AtomicU32::new(0);
+            Native::park_until(&word, 0, Native::now() + 1_000_000);
+            assert!(Native::try_cpu().is_none() && Native::is_known(Native::current()));
         });
     }
 

@@ -118,7 +118,7 @@ impl Slots {
                 return cpu;
             }
             keep_waiting();
-            futex::wait(&ticket.0, 0);
+            futex::wait(&ticket.0, 0, futex::LOOK_UP_NS);
         }
     }
 

@@ -1,9 +1,11 @@
 //! Taking and releasing a semaphore: one read-modify-write each while nobody is in the way.
 
-use super::RwSemaphore;
-use super::series::{Generation, Patches};
+use super::bravo::{self, ReaderTable, Share};
+use super::limits::{Ended, Limits};
+use super::series::{Generation, Patches, Rules};
 use super::waiters::WaitList;
-use super::word::{READER, WRITER, Word};
+use super::word::{READER, Theft, WRITER, Word};
+use super::{Parts, RwSemaphore};
 use crate::watch::{Wait, Wanted, released, tried};
 use crate::{LockStats, McsQueue, SpinMutex, lock_class};
 use alloc::sync::Arc;
@@ -14,14 +16,22 @@ lock_class! {
     pub(super) WaitLock = "rwsem_wait"
 }
 
-/// A reader-writer semaphore of any generation of the series.
+/// A reader-writer semaphore of any generation.
+///
+/// The order of the fields is that of the line: what a reader or writer looks at stands beside the word.
+#[repr(C)]
 pub struct Rwsem<P: Processor> {
     /// See `word`.
     pub(super) word: P::AtomicU32,
     /// On the word's own line, which whoever asks has at hand.
     pub(super) generation: Generation,
-    /// The writer that holds the lock, for those who spin; NONE while readers hold it, or for a moment.
+    /// See `owner`.
     pub(super) owner: P::AtomicUsize,
+    /// See `bravo`, this and the next three.
+    pub(super) readers: Option<Arc<ReaderTable<P>>>,
+    pub(super) bias: P::AtomicU32,
+    pub(super) nr_left: P::AtomicU32,
+    pub(super) unbiased_until_ns: P::AtomicU64,
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
     pub(super) stats: Option<Arc<LockStats<P>>>,
@@ -36,6 +46,15 @@ impl<P: Processor> Rwsem<P> {
     #[inline]
     pub(super) fn patience(&self) -> u32 {
         self.generation.patience()
+    }
+
+    #[inline]
+    pub(super) fn follows(&self, rules: Rules) -> bool {
+        self.generation.follows(rules)
+    }
+
+    pub(super) fn theft(&self) -> Theft {
+        if self.follows(Rules::HANDOFF) { Theft::Uncounted } else { Theft::Counted }
     }
 
     #[inline]
@@ -62,26 +81,18 @@ impl<P: Processor> Rwsem<P> {
         }
     }
 
+    /// Tells those who watch that a wait has ended in vain.
+    #[inline(always)]
+    #[track_caller]
+    fn tell_if_ended<T>(&self, had: &Result<T, Ended>, holding: Holding) {
+        if had.is_err() {
+            tried::<P>(false, self.told_name(), self.address(), holding);
+        }
+    }
+
     #[inline(always)]
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
-    }
-
-    /// Says who owns the write lock, for those who spin.
-    #[inline]
-    pub(super) fn note_owner(&self) {
-        if self.has(Patches::OPTIMISTIC_SPIN) {
-            // Relaxed: a hint.
-            self.owner.store(P::current().bits(), Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    fn forget_owner(&self) {
-        if self.has(Patches::OPTIMISTIC_SPIN) {
-            // Relaxed: a hint.
-            self.owner.store(ThreadToken::NONE.bits(), Ordering::Relaxed);
-        }
     }
 
     /// Counts a reader in; returns what the word was.
@@ -91,19 +102,88 @@ impl<P: Processor> Rwsem<P> {
         Word(self.word.fetch_add(READER, Ordering::Acquire))
     }
 
-    fn try_to_share(&self) -> bool {
+    /// Shares the lock; also says whether that took waiting.
+    #[inline]
+    fn share(&self, limits: &Limits<'_, P>) -> Result<(Share, Wait), Ended> {
+        if let Some(share) = self.enter_table() {
+            return Ok((share, Wait::None));
+        }
+        let before = self.knock();
+        let mut wait = Wait::None;
+        if before.is_closed_to_readers() {
+            self.read_slow(before, limits)?;
+            wait = Wait::Some;
+        } else if !before.has_readers() {
+            self.note_readers();
+        }
+        self.turn_bias_on();
+        Ok((Share::COUNTED, wait))
+    }
+
+    fn try_to_share(&self) -> Option<Share> {
+        if let Some(share) = self.enter_table() {
+            return Some(share);
+        }
         let mut word = self.look();
         while !word.is_closed_to_readers() {
             match self.try_take(word, Word(word.0 + READER)) {
-                Ok(()) => return true,
+                Ok(()) => {
+                    if !word.has_readers() {
+                        self.note_readers();
+                    }
+                    return Some(Share::COUNTED);
+                }
                 Err(now) => word = now,
             }
         }
-        false
+        None
+    }
+
+    /// Takes the lock alone; says whether that took waiting.
+    #[inline]
+    fn have(&self, limits: &Limits<'_, P>) -> Result<Wait, Ended> {
+        let mut wait = Wait::None;
+        if self.try_take(Word(0), Word(WRITER)).is_err() {
+            self.write_slow(limits)?;
+            wait = Wait::Some;
+        }
+        self.note_owner();
+        self.revoke(limits)?;
+        Ok(wait)
+    }
+
+    /// Releases the word that a writer has.
+    #[inline]
+    pub(super) fn let_go(&self) {
+        self.forget_owner();
+        let left = self.release(WRITER);
+        if left.has_waiters() {
+            self.wake(left);
+        }
+    }
+
+    /// Gives a share back that the word counts.
+    #[inline]
+    pub(super) fn let_go_of_share(&self) {
+        let left = self.release(READER);
+        if left.has_waiters() && left.is_free() {
+            self.allow_spinning();
+            self.wake(left);
+        }
     }
 
     fn try_to_have(&self) -> bool {
-        (!self.has(Patches::LOOK_BEFORE_TRY) || self.look() == Word(0)) && self.try_take(Word(0), Word(WRITER)).is_ok()
+        let is_taken = (!self.has(Patches::LOOK_BEFORE_TRY) || self.look() == Word(0))
+            && self.try_take(Word(0), Word(WRITER)).is_ok();
+        if !is_taken {
+            return false;
+        }
+        self.note_owner();
+        let is_alone = self.try_to_revoke();
+        if !is_alone {
+            self.let_go();
+        }
+        is_alone
     }
 
     /// Takes `amount` from the word; returns what is left.
@@ -118,92 +198,123 @@ impl<P: Processor> Rwsem<P> {
 unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     type Generation = Generation;
 
-    fn with_stats(generation: Generation, stats: Option<Arc<LockStats<P>>>) -> Self {
+    fn with_parts(generation: Generation, parts: Parts<P>) -> Self {
         Self {
             word: P::AtomicU32::new(0),
             generation,
-            owner: P::AtomicUsize::new(ThreadToken::NONE.bits()),
+            owner: P::AtomicUsize::new(0),
             spinners: McsQueue::new(),
             waiters: SpinMutex::classed(WaitList::new()),
-            stats,
+            readers: parts.readers.filter(|_| generation.follows(Rules::BRAVO)),
+            bias: P::AtomicU32::new(bravo::OFF),
+            nr_left: P::AtomicU32::new(0),
+            unbiased_until_ns: P::AtomicU64::new(0),
+            stats: parts.stats,
         }
+    }
+
+    fn reader_table(generation: Generation, nr_places: usize) -> Option<Arc<ReaderTable<P>>> {
+        generation.follows(Rules::BRAVO).then(|| Arc::new(ReaderTable::new(nr_places)))
     }
 
     #[inline]
     #[track_caller]
-    fn read_lock(&self) {
-        let (wanted, mut wait) = (Wanted::<P>::begin(self.told_name()), Wait::None);
-        if self.knock().is_closed_to_readers() {
-            self.read_slow();
-            wait = Wait::Some;
-        }
+    fn read_lock(&self) -> Share {
+        let wanted = Wanted::<P>::begin(self.told_name());
+        let (share, wait) = endless(self.share(&Limits::NONE));
         wanted.taken(self.told_name(), self.address(), Holding::Shared, wait);
+        share
+    }
+
+    #[track_caller]
+    fn read_lock_within(&self, limits: &Limits<'_, P>) -> Result<Share, Ended> {
+        let wanted = Wanted::<P>::begin(self.told_name());
+        let shared = self.share(limits);
+        self.tell_if_ended(&shared, Holding::Shared);
+        let (share, wait) = shared?;
+        wanted.taken(self.told_name(), self.address(), Holding::Shared, wait);
+        Ok(share)
     }
 
     #[inline]
-    unsafe fn read_unlock(&self) {
+    unsafe fn read_unlock(&self, share: Share) {
         released::<P>(self.told_name(), self.address(), Holding::Shared);
-        let left = self.release(READER);
-        if left.has_waiters() && left.is_free() {
-            self.wake(left);
+        match share.place() {
+            None => self.let_go_of_share(),
+            Some(place) => self.leave_table(place),
         }
     }
 
     #[track_caller]
-    fn try_read_lock(&self) -> bool {
-        tried::<P>(self.try_to_share(), self.told_name(), self.address(), Holding::Shared)
+    fn try_read_lock(&self) -> Option<Share> {
+        let share = self.try_to_share();
+        tried::<P>(share.is_some(), self.told_name(), self.address(), Holding::Shared);
+        share
     }
 
     #[inline]
     #[track_caller]
     fn write_lock(&self) {
-        let (wanted, mut wait) = (Wanted::<P>::begin(self.told_name()), Wait::None);
-        if self.try_take(Word(0), Word(WRITER)).is_err() {
-            self.write_slow();
-            wait = Wait::Some;
-        }
-        self.note_owner();
+        let wanted = Wanted::<P>::begin(self.told_name());
+        let wait = endless(self.have(&Limits::NONE));
         wanted.taken(self.told_name(), self.address(), Holding::Alone, wait);
+    }
+
+    #[track_caller]
+    fn write_lock_within(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        let wanted = Wanted::<P>::begin(self.told_name());
+        let had = self.have(limits);
+        self.tell_if_ended(&had, Holding::Alone);
+        wanted.taken(self.told_name(), self.address(), Holding::Alone, had?);
+        Ok(())
     }
 
     #[inline]
     unsafe fn write_unlock(&self) {
         released::<P>(self.told_name(), self.address(), Holding::Alone);
-        self.forget_owner();
-        let left = self.release(WRITER);
-        if left.has_waiters() {
-            self.wake(left);
-        }
+        self.let_go();
     }
 
     #[track_caller]
     fn try_write_lock(&self) -> bool {
-        let is_taken = self.try_to_have();
-        if is_taken {
-            self.note_owner();
-        }
-        tried::<P>(is_taken, self.told_name(), self.address(), Holding::Alone)
+        tried::<P>(self.try_to_have(), self.told_name(), self.address(), Holding::Alone)
     }
 
     #[track_caller]
-    unsafe fn downgrade(&self) {
+    unsafe fn downgrade(&self) -> Share {
         released::<P>(self.told_name(), self.address(), Holding::Alone);
         tried::<P>(true, self.told_name(), self.address(), Holding::Shared);
         self.forget_owner();
+        self.note_readers();
         let left = self.release(WRITER.wrapping_sub(READER));
         if left.has_waiters() {
             self.wake(left);
         }
+        Share::COUNTED
     }
 
     #[inline]
     fn is_contended(&self) -> bool {
-        self.look().has_waiters()
+        // Relaxed: a hint.
+        self.look().has_waiters() || self.readers.is_some() && self.bias.load(Ordering::Relaxed) == bravo::REVOKED
     }
 
     #[inline]
     fn is_locked(&self) -> bool {
-        !self.look().is_free()
+        !self.look().is_free() || self.is_in_table()
+    }
+
+    fn owner(&self) -> Option<ThreadToken> {
+        Some(self.look_at_owner().writer()).filter(|&writer| writer != ThreadToken::NONE)
+    }
+}
+
+/// Returns what a wait without limits has ended with.
+#[inline(always)]
+fn endless<T>(had: Result<T, Ended>) -> T {
+    match had {
+        Ok(had) => had,
+        Err(ended) => unreachable!("I5: {ended}, and nobody set a limit"),
     }
 }
 

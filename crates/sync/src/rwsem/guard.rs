@@ -1,6 +1,6 @@
 //! Guards of a reader-writer semaphore.
 
-use super::RwSemaphore;
+use super::{RwSemaphore, Share};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use faultless_platform::Processor;
@@ -9,6 +9,7 @@ use faultless_platform::Processor;
 #[must_use = "the share is given back as soon as the guard is dropped"]
 pub struct ReadGuard<'a, P: Processor, S: RwSemaphore<P>> {
     semaphore: &'a S,
+    share: Share,
     is_thread_bound: PhantomData<*const P>,
 }
 
@@ -16,10 +17,10 @@ impl<'a, P: Processor, S: RwSemaphore<P>> ReadGuard<'a, P, S> {
     /// Returns a guard for a share that the caller has.
     ///
     /// # Safety
-    /// The caller has a share of the semaphore, and gives it to the guard.
+    /// The caller was given `share` by the semaphore, and gives it to the guard.
     #[inline]
-    pub unsafe fn new(semaphore: &'a S) -> Self {
-        Self { semaphore, is_thread_bound: PhantomData }
+    pub unsafe fn new(semaphore: &'a S, share: Share) -> Self {
+        Self { semaphore, share, is_thread_bound: PhantomData }
     }
 }
 
@@ -27,7 +28,7 @@ impl<P: Processor, S: RwSemaphore<P>> Drop for ReadGuard<'_, P, S> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the share is the guard's.
-        unsafe { self.semaphore.read_unlock() };
+        unsafe { self.semaphore.read_unlock(self.share) };
     }
 }
 
@@ -54,8 +55,8 @@ impl<'a, P: Processor, S: RwSemaphore<P>> WriteGuard<'a, P, S> {
         let semaphore = ManuallyDrop::new(self).semaphore;
         // SAFETY: the write lock was the guard's, which is gone; the share is the new one's.
         unsafe {
-            semaphore.downgrade();
-            ReadGuard::new(semaphore)
+            let share = semaphore.downgrade();
+            ReadGuard::new(semaphore, share)
         }
     }
 }

@@ -8,19 +8,27 @@
 //! | name | value | a writer that waits | a writer that comes |
 //! |---|---|---|---|
 //! | `rwsem-2012` | [`Generation::RWSEM_2012`] | sleeps, and is handed the lock | never overtakes |
+//! | `rwsem-steal` | [`Generation::RWSEM_STEAL`] | sleeps, then retries | may take the lock before those asleep |
 //! | `rwsem-v8` | [`Generation::RWSEM_V8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
+//! | `handoff` | [`Generation::HANDOFF`] | spins while the owner runs, and for a short time for readers, then sleeps and retries | may, until the first in line has waited 4 ms |
+//! | `phase-fair` | [`Generation::PHASE_FAIR`] | sleeps, and is handed the lock after one phase of readers | never overtakes |
+//! | `...+bravo` | [`Generation::with`] [`Rules::BRAVO`] | as the one before the `+` | the same; readers leave the word alone while no writer comes |
 //!
-//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone. A generation is a value and
+//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what each is
+//! worth measuring between. A generation is a value and
 //! not a type: what is built over a semaphore (an address space under five designs, on as many platforms) is then compiled
 //! once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of another
 //! family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
 //!
 //! # Rooms
-//! `word` is the lock word; `body` takes and releases; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
-//! queue; `series` has the generations, `registry` their names; `timed` measures any of them.
+//! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
+//! queue; `limits` ends waits; `bravo` is the table of readers; `series` has the generations, `registry` their names; `timed` measures any of them.
 
 mod body;
+mod bravo;
 mod guard;
+mod limits;
+mod owner;
 mod registry;
 mod series;
 mod slow;
@@ -30,14 +38,30 @@ mod waiters;
 mod word;
 
 pub use body::Rwsem;
+pub use bravo::{ReaderTable, Share};
 pub use guard::{ReadGuard, WriteGuard};
+pub use limits::{Ended, Interrupt, Limits};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
-pub use series::{Generation, Patches};
+pub use series::{Effect, Generation, Patches, Rules, SERIES, SeriesPatch};
 pub use timed::Timed;
 
 use crate::LockStats;
 use alloc::sync::Arc;
-use faultless_platform::Processor;
+use faultless_platform::{Processor, ThreadToken};
+
+/// What a semaphore is given by whoever makes it, and may share with others.
+pub struct Parts<P: Processor> {
+    /// Where it notes what waiting for it costs.
+    pub stats: Option<Arc<LockStats<P>>>,
+    /// Where readers of a generation under [`Rules::BRAVO`] show themselves; without one they use the word.
+    pub readers: Option<Arc<ReaderTable<P>>>,
+}
+
+impl<P: Processor> Clone for Parts<P> {
+    fn clone(&self) -> Self {
+        Self { stats: self.stats.clone(), readers: self.readers.clone() }
+    }
+}
 
 /// A reader-writer semaphore. It guards what its user says; waiting for it may sleep.
 ///
@@ -48,8 +72,20 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// What tells the family's members apart; `()` if it has one.
     type Generation: Copy + Default + Send + Sync + 'static;
 
+    /// Returns a free semaphore of that generation, with what it is given.
+    fn with_parts(generation: Self::Generation, parts: Parts<P>) -> Self;
+
+    /// Returns a table of at least `nr_places`, for all semaphores of one user, if that generation has any use for one;
+    /// allocates, so it is for set-up.
+    fn reader_table(_generation: Self::Generation, _nr_places: usize) -> Option<Arc<ReaderTable<P>>> {
+        None
+    }
+
     /// Returns a free semaphore of that generation, which notes what it costs in `stats`, if there are any.
-    fn with_stats(generation: Self::Generation, stats: Option<Arc<LockStats<P>>>) -> Self;
+    fn with_stats(generation: Self::Generation, stats: Option<Arc<LockStats<P>>>) -> Self {
+        let readers = Self::reader_table(generation, ReaderTable::<P>::USUAL_PLACES);
+        Self::with_parts(generation, Parts { stats, readers })
+    }
 
     /// Returns a free semaphore of that generation, without statistics.
     fn of(generation: Self::Generation) -> Self {
@@ -63,20 +99,31 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
 
     /// Shares the lock; sleeps while a writer has it or stands in line before us.
     #[track_caller]
-    fn read_lock(&self);
+    fn read_lock(&self) -> Share;
+    /// As [`RwSemaphore::read_lock`], but waits no longer than `limits` say.
+    ///
+    /// # Errors
+    /// Why the wait ended without a share.
+    #[track_caller]
+    fn read_lock_within(&self, limits: &Limits<'_, P>) -> Result<Share, Ended>;
     /// Gives a share back.
     ///
     /// # Safety
-    /// The caller has a share, and uses nothing of what it guards afterwards.
-    unsafe fn read_unlock(&self);
+    /// The caller was given this share by this semaphore, gives it back once, and uses nothing of what it guards afterwards.
+    unsafe fn read_unlock(&self, share: Share);
     /// Shares the lock if no writer has it or waits for it.
-    #[must_use = "the lock is shared if this says true"]
     #[track_caller]
-    fn try_read_lock(&self) -> bool;
+    fn try_read_lock(&self) -> Option<Share>;
 
     /// Takes the lock alone; sleeps while others have it.
     #[track_caller]
     fn write_lock(&self);
+    /// As [`RwSemaphore::write_lock`], but waits no longer than `limits` say.
+    ///
+    /// # Errors
+    /// Why the wait ended without the lock.
+    #[track_caller]
+    fn write_lock_within(&self, limits: &Limits<'_, P>) -> Result<(), Ended>;
     /// Releases the lock.
     ///
     /// # Safety
@@ -92,20 +139,44 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// # Safety
     /// The caller took it by a write lock, and changes nothing of what it guards afterwards.
     #[track_caller]
-    unsafe fn downgrade(&self);
+    unsafe fn downgrade(&self) -> Share;
 
     /// Says whether somebody sleeps in line: whoever holds the lock for long may let them in.
     fn is_contended(&self) -> bool;
     /// Says whether anybody holds the lock; true for sure if the caller does.
     fn is_locked(&self) -> bool;
+    /// Returns the writer that has the lock, where the generation keeps track of it: a hint, and none for a moment.
+    fn owner(&self) -> Option<ThreadToken>;
 
     /// Shares the lock until the guard is dropped.
     #[inline]
     #[track_caller]
     fn read(&self) -> ReadGuard<'_, P, Self> {
-        self.read_lock();
+        let share = self.read_lock();
         // SAFETY: just shared.
-        unsafe { ReadGuard::new(self) }
+        unsafe { ReadGuard::new(self, share) }
+    }
+
+    /// Shares the lock until the guard is dropped, if it can be had within `limits`.
+    ///
+    /// # Errors
+    /// Why the wait ended without a share.
+    #[track_caller]
+    fn read_within(&self, limits: &Limits<'_, P>) -> Result<ReadGuard<'_, P, Self>, Ended> {
+        let share = self.read_lock_within(limits)?;
+        // SAFETY: just shared.
+        Ok(unsafe { ReadGuard::new(self, share) })
+    }
+
+    /// Takes the lock alone until the guard is dropped, if it can be had within `limits`.
+    ///
+    /// # Errors
+    /// Why the wait ended without the lock.
+    #[track_caller]
+    fn write_within(&self, limits: &Limits<'_, P>) -> Result<WriteGuard<'_, P, Self>, Ended> {
+        self.write_lock_within(limits)?;
+        // SAFETY: just taken.
+        Ok(unsafe { WriteGuard::new(self) })
     }
 
     /// Shares the lock until the guard is dropped, if no writer has it or waits for it.
@@ -113,7 +184,7 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     #[track_caller]
     fn try_read(&self) -> Option<ReadGuard<'_, P, Self>> {
         // SAFETY: just shared.
-        self.try_read_lock().then(|| unsafe { ReadGuard::new(self) })
+        self.try_read_lock().map(|share| unsafe { ReadGuard::new(self, share) })
     }
 
     /// Takes the lock alone until the guard is dropped.

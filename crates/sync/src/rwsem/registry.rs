@@ -1,6 +1,6 @@
 //! The one list of semaphores, from which the command, the oracle and the tests take them all.
 
-use super::series::Generation;
+use super::series::{Generation, Patches, Rules};
 use super::{RwSemaphore, Rwsem};
 use faultless_platform::Processor;
 
@@ -12,9 +12,9 @@ pub trait SemaphoreVisitor<P: Processor> {
     fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Self::Output;
 }
 
-/// Registers generations by their names.
+/// Registers generations by their names; one with `=` is another name for a generation that has one.
 macro_rules! generations {
-    ($($name:literal => $generation:ident),+ $(,)?) => {
+    ($($name:literal $(= $alias:literal)? => $generation:expr),+ $(,)?) => {
         /// The names of all semaphores.
         pub const SEMAPHORES: &[&str] = &[$($name),+];
 
@@ -22,7 +22,7 @@ macro_rules! generations {
             /// Returns the generation of that name, if there is one.
             pub fn named(name: &str) -> Option<Self> {
                 match name {
-                    $($name => Some(Self::$generation),)+
+                    $($name $(| $alias)? => Some($generation),)+
                     _ => None,
                 }
             }
@@ -30,9 +30,38 @@ macro_rules! generations {
     };
 }
 
+const P1: Patches = Patches::LOOK_BEFORE_TRY;
+const P4: Patches = Patches::LOOK_BEFORE_GRANT;
+const P6: Patches = Patches::LEAN_MCS;
+const P8: Patches = Patches::OPTIMISTIC_SPIN;
+const P9: Patches = Patches::SPINNER_SPARES_WAKE;
+
+const fn all_but(patch: Patches) -> Generation {
+    Generation::stealing(Patches::ALL.without(patch))
+}
+
 generations! {
-    "rwsem-2012" => RWSEM_2012,
-    "rwsem-v8" => RWSEM_V8,
+    "rwsem-2012" => Self::RWSEM_2012,
+    "rwsem-steal" => Self::RWSEM_STEAL,
+    "rwsem-steal+p1" => Self::stealing(P1),
+    "rwsem-steal+p4" => Self::stealing(P4),
+    // 5 to 7 are the queue that 8 needs.
+    "rwsem-steal+p8" => Self::stealing(P8.and(P6)),
+    "rwsem-steal+p8-p6" => Self::stealing(P8),
+    // 9 does nothing without the spinners of 8.
+    "rwsem-steal+p9" => Self::stealing(P9.and(P8).and(P6)),
+    "rwsem-v8" => Self::RWSEM_V8,
+    "rwsem-v8-p1" => all_but(P1),
+    "rwsem-v8-p4" => all_but(P4),
+    "rwsem-v8-p6" => all_but(P6),
+    "rwsem-v8-p9" => all_but(P9),
+    "rwsem-v8-no-optspin" = "rwsem-v8-p8" => all_but(P8),
+    "handoff" => Self::HANDOFF,
+    "phase-fair" => Self::PHASE_FAIR,
+    "rwsem-2012+bravo" => Self::RWSEM_2012.with(Rules::BRAVO),
+    "rwsem-v8+bravo" => Self::RWSEM_V8.with(Rules::BRAVO),
+    "handoff+bravo" => Self::HANDOFF.with(Rules::BRAVO),
+    "phase-fair+bravo" => Self::PHASE_FAIR.with(Rules::BRAVO),
 }
 
 /// Shows `visitor` the semaphore of that name; `None` if there is none, and then [`SEMAPHORES`] has those there are.

@@ -1,14 +1,15 @@
-//! The generations of the semaphore: which of the 2013 series' patches each has.
+//! The generations of the semaphore: which patches of the 2013 series each has, and which rules came after it.
 //!
 //! # Guarantee
 //! A [`Generation`] is a small value that each semaphore keeps beside its word: one body of code runs as any of them, and
 //! two semaphores of different generations are of one type. Asking costs a plain load of a line that the lock's user has.
 //!
-//! Source: the series "rwsem performance optimizations", version 8, October 2013, nine patches. Its second and third only tidy
-//! the source, five to seven are the MCS queue that the eighth needs. Stealing is older than the series: it is the
-//! base that the series was measured on. What its prose leaves open is written here as reconstructed: a writer spins while
-//! a running writer owns the lock or while nobody does, and goes to sleep when readers own it; a sleeper is overtaken at most
-//! [`Generation::patience`] times in a row, where the original knows no bound.
+//! Source: the series "rwsem performance optimizations", version 8, October 2013, nine patches; [`SERIES`] says what became of
+//! each. Stealing is older than the series: it is the base that the series was measured on (`rwsem-steal`). What its prose
+//! leaves open is written here as reconstructed: a writer spins while a running writer owns the lock or while nobody does, and
+//! goes to sleep when readers own it; a sleeper is overtaken at most [`Generation::patience`] times in a row, where the
+//! original knows no bound. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]: Brandenburg and Anderson 2010, whose
+//! lock spins; here both sides sleep.
 
 use super::word::MAX_PATIENCE;
 use core::ops::BitOr;
@@ -24,17 +25,29 @@ impl Patches {
     pub const LOOK_BEFORE_TRY: Self = Self(1);
     /// Patch 4: a waker looks for a writer before it counts a reader in.
     pub const LOOK_BEFORE_GRANT: Self = Self(2);
-    /// Patches 5 to 8: a writer spins, in an MCS queue, while the owner runs.
+    /// Patches 5, 7 and 8: a writer spins, in an MCS queue, while the owner runs.
     pub const OPTIMISTIC_SPIN: Self = Self(4);
-    /// Patch 9: a release leaves the waking to a spinner when the queue's lock is busy.
+    /// Patch 9: a release leaves the waking to a spinner when the queue's lock is busy. It does nothing without spinners.
     pub const SPINNER_SPARES_WAKE: Self = Self(8);
+    /// Patch 6: a spinner that finds the MCS queue empty does not note that in its own node.
+    pub const LEAN_MCS: Self = Self(16);
     /// All of them.
-    pub const ALL: Self = Self(15);
+    pub const ALL: Self = Self(31);
 
     /// Says whether all of `others` are among them.
     #[inline]
     pub const fn contain(self, others: Self) -> bool {
         self.0 & others.0 == others.0
+    }
+
+    /// Returns these and `others`.
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Returns these without `others`.
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 }
 
@@ -42,36 +55,132 @@ impl BitOr for Patches {
     type Output = Self;
 
     fn bitor(self, others: Self) -> Self {
+        self.and(others)
+    }
+}
+
+/// A set of rules that came after the series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules(u8);
+
+impl Rules {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// Linux today: thieves are not counted, but whoever is first in line shuts the door to them after some milliseconds
+    /// (the generation's patience); all readers in line come in together; a reader may go ahead of those in line while
+    /// no other reader is inside, or if the last owner was a writer; writers spin for a short time while readers are inside.
+    pub const HANDOFF: Self = Self(1);
+    /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last of those
+    /// that were let in hands the lock to the first writer.
+    pub const PHASE_FAIR: Self = Self(2);
+    /// Readers show themselves in a [`ReaderTable`](super::ReaderTable) while no writer comes.
+    pub const BRAVO: Self = Self(4);
+
+    /// Says whether all of `others` are among them.
+    #[inline]
+    pub const fn contain(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Returns these and `others`.
+    pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 }
+
+/// What became of a patch of the series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It can be measured: the semaphore of the second name has it, and that of the first lacks nothing else.
+    Measured(&'static str, &'static str),
+    /// It changes the source and nothing that runs.
+    NoBehaviour,
+    /// It mends a bug, which this mutant puts back and a model finds.
+    Mutant(&'static str),
+}
+
+/// A patch of the series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeriesPatch {
+    /// Its number, 1 to 9.
+    pub number: u8,
+    /// What it says it does, shortened.
+    pub title: &'static str,
+    /// What became of it.
+    pub effect: Effect,
+}
+
+const fn patch(number: u8, title: &'static str, effect: Effect) -> SeriesPatch {
+    SeriesPatch { number, title, effect }
+}
+
+/// The series, patch by patch.
+pub const SERIES: [SeriesPatch; 9] = [
+    patch(1, "look before the exchange in down_write_trylock", Effect::Measured("rwsem-steal", "rwsem-steal+p1")),
+    patch(2, "no label `out` in do_wake", Effect::NoBehaviour),
+    patch(3, "no label `try_reader_grant` in do_wake", Effect::NoBehaviour),
+    patch(4, "a waker looks before it counts a reader in", Effect::Measured("rwsem-steal", "rwsem-steal+p4")),
+    patch(5, "the MCS lock in a file of its own", Effect::NoBehaviour),
+    patch(6, "MCS lock: one store less", Effect::Measured("rwsem-steal+p8-p6", "rwsem-steal+p8")),
+    patch(7, "MCS lock: barriers", Effect::Mutant("mcs-unordered")),
+    patch(8, "writers spin before they sleep", Effect::Measured("rwsem-steal", "rwsem-steal+p8")),
+    patch(9, "a spinner spares the wake-up", Effect::Measured("rwsem-steal+p8", "rwsem-steal+p9")),
+];
 
 /// What tells one generation from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
     patience: u8,
     patches: Patches,
+    rules: Rules,
 }
 
 impl Generation {
     /// The semaphore of 2012: a queue in order of arrival, in which everyone sleeps.
     pub const RWSEM_2012: Self = Self::new(0, Patches::NONE);
+    /// The kernel that the series was measured on: writers may steal, nobody spins, none of the patches.
+    pub const RWSEM_STEAL: Self = Self::stealing(Patches::NONE);
     /// The semaphore of October 2013 with all nine patches.
-    pub const RWSEM_V8: Self = Self::new(Self::MAX_PATIENCE, Patches::ALL);
+    pub const RWSEM_V8: Self = Self::stealing(Patches::ALL);
+    /// Linux's semaphore of today (since 5.1): the first in line has the door shut to thieves after 4 ms.
+    pub const HANDOFF: Self = Self::new(4, Patches::ALL.without(Patches::SPINNER_SPARES_WAKE)).with(Rules::HANDOFF);
+    /// The phase-fair lock, as a semaphore: everyone sleeps, nobody overtakes.
+    pub const PHASE_FAIR: Self = Self::new(0, Patches::LOOK_BEFORE_GRANT).with(Rules::PHASE_FAIR);
     /// The largest patience: the word counts no further.
     pub const MAX_PATIENCE: u8 = MAX_PATIENCE;
 
     /// Returns a generation of one's own. A patience above [`Generation::MAX_PATIENCE`] is taken for that.
     pub const fn new(patience: u8, patches: Patches) -> Self {
         let patience = if patience > MAX_PATIENCE { MAX_PATIENCE } else { patience };
-        Self { patience, patches }
+        Self { patience, patches, rules: Rules::NONE }
+    }
+
+    /// Returns the generation with `rules` too.
+    pub const fn with(self, rules: Rules) -> Self {
+        Self { rules: self.rules.and(rules), ..self }
+    }
+
+    /// Returns the series' base with some of its patches.
+    pub const fn stealing(patches: Patches) -> Self {
+        Self::new(MAX_PATIENCE, patches)
     }
 
     /// Returns how often in a row a writer may take the lock before those in line; 0: never, and a writer in line is
-    /// handed the lock.
+    /// handed the lock. Under [`Rules::HANDOFF`] it is the time that counts.
     #[inline]
     pub const fn patience(self) -> u32 {
-        self.patience as u32
+        if self.follows(Rules::HANDOFF) { MAX_PATIENCE as u32 } else { self.patience as u32 }
+    }
+
+    /// Returns how long the first in line lets others overtake under [`Rules::HANDOFF`].
+    pub const fn shuts_after_ns(self) -> u64 {
+        self.patience as u64 * 1_000_000
+    }
+
+    /// Says whether it follows all of these rules.
+    #[inline]
+    pub const fn follows(self, rules: Rules) -> bool {
+        self.rules.contain(rules)
     }
 
     /// Says whether it has all of these patches.
@@ -91,6 +200,7 @@ impl Default for Generation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SEMAPHORES;
 
     #[test]
     fn a_generation_has_what_it_was_made_of() {
@@ -99,7 +209,23 @@ mod tests {
         assert_eq!(own.patience(), 63);
         assert!(own.has(both) && own.has(Patches::OPTIMISTIC_SPIN) && own.has(Patches::NONE));
         assert!(!own.has(Patches::LOOK_BEFORE_GRANT) && !own.has(Patches::ALL));
-        let all = Patches::LOOK_BEFORE_GRANT | Patches::SPINNER_SPARES_WAKE | both;
+        let all = Patches::LOOK_BEFORE_GRANT | Patches::SPINNER_SPARES_WAKE | Patches::LEAN_MCS | both;
         assert!(all == Patches::ALL && Generation::RWSEM_V8.has(all) && !Generation::RWSEM_2012.has(both));
+        assert_eq!(Patches::ALL.without(both) | both, Patches::ALL);
+    }
+
+    #[test]
+    fn each_patch_is_measured_between_two_names_that_differ_by_it() {
+        let added = [1, 4, 6, 8, 9].map(|number| {
+            let Effect::Measured(without, with) = SERIES[number - 1].effect else { panic!("patch {number}") };
+            assert!(SEMAPHORES.contains(&without) && SEMAPHORES.contains(&with));
+            let [without, with] = [without, with].map(|name| Generation::named(name).expect("registered"));
+            assert_eq!((without.patience, with.patches.and(without.patches)), (with.patience, with.patches));
+            with.patches.without(without.patches)
+        });
+        let spin = Patches::OPTIMISTIC_SPIN | Patches::LEAN_MCS;
+        let [one, four, nine] = [Patches::LOOK_BEFORE_TRY, Patches::LOOK_BEFORE_GRANT, Patches::SPINNER_SPARES_WAKE];
+        assert_eq!(added, [one, four, Patches::LEAN_MCS, spin, nine]);
+        assert!(SERIES.iter().zip(1..).all(|(patch, number)| patch.number == number));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
-//! when readers have the lock, when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
-//! lock again and again is too quick for a spinner. Then it goes to the end of the line like anybody else.
+//! when readers have the lock (under hand-off: when they have had it for some ten microseconds), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
+//! lock again and again is too quick for a spinner. Where nobody knows whether the owner runs, that is 20 us. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
 //! ```text
@@ -19,18 +19,30 @@
 //! may take the lock any more. Model: `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
 use super::body::Rwsem;
-use super::series::Patches;
+use super::limits::Limits;
+use super::series::{Patches, Rules};
 use crate::give_way::SLICE_NS;
-use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
+use crate::mcs::FoundEmpty;
+use faultless_platform::{Ordering, Processor, ThreadToken};
 
 /// How long a spinner stays at the head: a tick of a kernel's clock, after which the original's would be rescheduled.
 const PATIENCE_NS: u64 = 1_000_000;
 
+/// The same, if nobody knows whether the owner runs: about what a sleep and its wake-up cost.
+const UNKNOWN_PATIENCE_NS: u64 = 20_000;
+/// How long a spinner waits for readers under hand-off, and how much longer for each of them.
+const FOR_READERS_NS: u64 = 10_000;
+const FOR_EACH_READER_NS: u64 = 500;
+/// The longest of those waits.
+const FOR_MANY_READERS_NS: u64 = 25_000;
+
 impl<P: Processor> Rwsem<P> {
     /// Tries to take the lock awake.
-    pub(super) fn spin_for_write(&self) -> bool {
-        let is_worth = || self.is_worth_spinning();
-        let is_taken = is_worth() && self.spinners.lock_while(is_worth, || self.spin_at_head()) == Some(true);
+    pub(super) fn spin_for_write(&self, limits: &Limits<'_, P>) -> bool {
+        let is_worth = || self.is_worth_spinning() && limits.ended().is_none();
+        let found_empty = if self.has(Patches::LEAN_MCS) { FoundEmpty::Goes } else { FoundEmpty::NotesIt };
+        let is_taken = is_worth()
+            && self.spinners.lock_while_as(found_empty, is_worth, || self.spin_at_head(is_worth)) == Some(true);
         if self.has(Patches::SPINNER_SPARES_WAKE) && !is_taken {
             // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a release
             // is seen by nobody (module table).
@@ -47,26 +59,53 @@ impl<P: Processor> Rwsem<P> {
         self.spinners.is_occupied()
     }
 
-    fn spin_at_head(&self) -> bool {
+    fn spin_at_head(&self, is_worth: impl Fn() -> bool) -> bool {
         let mut now_ns = P::now();
-        let end_ns = now_ns + PATIENCE_NS;
+        let begin_ns = now_ns;
+        let mut readers_end_ns = None;
         while !self.try_steal() {
-            if now_ns >= end_ns || !self.is_worth_spinning() {
+            if now_ns - begin_ns >= self.spins_for_ns()
+                || !is_worth()
+                || self.is_tired_of_readers(&mut readers_end_ns, now_ns)
+            {
                 return false;
             }
+            let waits_for_readers = self.follows(Rules::HANDOFF);
             P::spin_until_deadline(now_ns + SLICE_NS, || {
                 let word = self.look();
-                word.may_be_stolen(self.patience()) || word.is_held_by_readers()
+                word.may_be_stolen(self.patience()) || !waits_for_readers && word.is_held_by_readers()
             });
             now_ns = P::now();
         }
         true
     }
 
+    /// Says whether readers have had the lock for so long that neither we nor others should spin; `end_ns` is when that is.
+    fn is_tired_of_readers(&self, end_ns: &mut Option<u64>, now_ns: u64) -> bool {
+        let word = self.look();
+        if !word.is_held_by_readers() {
+            *end_ns = None;
+            return false;
+        }
+        let nr_readers = u64::from(word.nr_readers());
+        let wait_ns = (FOR_READERS_NS + nr_readers * FOR_EACH_READER_NS).min(FOR_MANY_READERS_NS);
+        let is_tired = now_ns >= *end_ns.get_or_insert(now_ns + wait_ns);
+        if is_tired {
+            self.forbid_spinning();
+        }
+        is_tired
+    }
+
+    /// Returns how long a spinner may be at the head, by what is known of the owner.
+    fn spins_for_ns(&self) -> u64 {
+        let writer = self.look_at_owner().writer();
+        if writer == ThreadToken::NONE || P::is_known(writer) { PATIENCE_NS } else { UNKNOWN_PATIENCE_NS }
+    }
+
     fn try_steal(&self) -> bool {
         let mut word = self.look();
         while word.may_be_stolen(self.patience()) {
-            match self.try_take(word, word.stolen()) {
+            match self.try_take(word, word.stolen(self.theft())) {
                 Ok(()) => return true,
                 Err(now) => word = now,
             }
@@ -75,9 +114,14 @@ impl<P: Processor> Rwsem<P> {
     }
 
     fn is_worth_spinning(&self) -> bool {
-        // Relaxed: a hint.
-        let owner = ThreadToken::from_bits(self.owner.load(Ordering::Relaxed));
-        let is_owner_awake = owner == ThreadToken::NONE || P::is_running(owner);
-        is_owner_awake && !self.look().is_held_by_readers() && !P::should_yield()
+        let owner = self.look_at_owner();
+        if owner.forbids_spinning() || P::should_yield() {
+            return false;
+        }
+        if self.follows(Rules::HANDOFF) && owner.is_readers() {
+            return true;
+        }
+        let writer = owner.writer();
+        (writer == ThreadToken::NONE || P::is_running(writer)) && !self.look().is_held_by_readers()
     }
 }

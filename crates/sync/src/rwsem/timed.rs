@@ -1,9 +1,9 @@
 //! A semaphore that notes each acquisition, and how long it was held.
 
-use super::RwSemaphore;
+use super::{Ended, Limits, Parts, ReaderTable, RwSemaphore, Share};
 use crate::{LockStats, Side};
 use alloc::sync::Arc;
-use faultless_platform::Processor;
+use faultless_platform::{Processor, ThreadToken};
 
 /// A semaphore of type `S` that reads the clock at each acquisition and release, and notes both in its statistics.
 ///
@@ -27,11 +27,9 @@ impl<P: Processor, S: RwSemaphore<P>> Timed<P, S> {
         }
     }
 
-    fn note_if(&self, is_acquired: bool, side: Side) -> bool {
-        if is_acquired {
-            self.note_acquired(side);
-        }
-        is_acquired
+    fn noted<T>(&self, acquired: T, side: Side) -> T {
+        self.note_acquired(side);
+        acquired
     }
 }
 
@@ -39,31 +37,46 @@ impl<P: Processor, S: RwSemaphore<P>> Timed<P, S> {
 unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
     type Generation = S::Generation;
 
-    fn with_stats(generation: S::Generation, stats: Option<Arc<LockStats<P>>>) -> Self {
-        Self { semaphore: S::with_stats(generation, stats.clone()), stats }
+    fn with_parts(generation: S::Generation, parts: Parts<P>) -> Self {
+        Self { stats: parts.stats.clone(), semaphore: S::with_parts(generation, parts) }
+    }
+
+    fn reader_table(generation: S::Generation, nr_places: usize) -> Option<Arc<ReaderTable<P>>> {
+        S::reader_table(generation, nr_places)
     }
 
     #[track_caller]
-    fn read_lock(&self) {
-        self.semaphore.read_lock();
-        self.note_acquired(Side::Read);
+    fn read_lock(&self) -> Share {
+        self.noted(self.semaphore.read_lock(), Side::Read)
     }
 
-    unsafe fn read_unlock(&self) {
+    #[track_caller]
+    fn read_lock_within(&self, limits: &Limits<'_, P>) -> Result<Share, Ended> {
+        Ok(self.noted(self.semaphore.read_lock_within(limits)?, Side::Read))
+    }
+
+    unsafe fn read_unlock(&self, share: Share) {
         self.note_released(Side::Read);
         // SAFETY: passed on as promised.
-        unsafe { self.semaphore.read_unlock() };
+        unsafe { self.semaphore.read_unlock(share) };
     }
 
     #[track_caller]
-    fn try_read_lock(&self) -> bool {
-        self.note_if(self.semaphore.try_read_lock(), Side::Read)
+    fn try_read_lock(&self) -> Option<Share> {
+        Some(self.noted(self.semaphore.try_read_lock()?, Side::Read))
     }
 
     #[track_caller]
     fn write_lock(&self) {
         self.semaphore.write_lock();
         self.note_acquired(Side::Write);
+    }
+
+    #[track_caller]
+    fn write_lock_within(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        self.semaphore.write_lock_within(limits)?;
+        self.note_acquired(Side::Write);
+        Ok(())
     }
 
     unsafe fn write_unlock(&self) {
@@ -74,15 +87,19 @@ unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
 
     #[track_caller]
     fn try_write_lock(&self) -> bool {
-        self.note_if(self.semaphore.try_write_lock(), Side::Write)
+        let is_taken = self.semaphore.try_write_lock();
+        if is_taken {
+            self.note_acquired(Side::Write);
+        }
+        is_taken
     }
 
     #[track_caller]
-    unsafe fn downgrade(&self) {
+    unsafe fn downgrade(&self) -> Share {
         self.note_released(Side::Write);
         self.note_acquired(Side::Read);
         // SAFETY: passed on as promised.
-        unsafe { self.semaphore.downgrade() };
+        unsafe { self.semaphore.downgrade() }
     }
 
     fn is_contended(&self) -> bool {
@@ -91,5 +108,9 @@ unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
 
     fn is_locked(&self) -> bool {
         self.semaphore.is_locked()
+    }
+
+    fn owner(&self) -> Option<ThreadToken> {
+        self.semaphore.owner()
     }
 }

@@ -1,7 +1,8 @@
 //! The line of those who wait for a semaphore: nodes on their own stacks, linked under the queue's lock.
 //!
 //! # Words first
-//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the lock can be had.
+//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the lock can be had, or
+//! whether the wait must end.
 //!
 //! # Invariants
 //! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place until it has been
@@ -12,12 +13,13 @@
 //! ```text
 //! waker                              waiter
 //! next = node.next                   state WAITING: park(&state, WAITING)
-//! state = GRANTED      (Release)     compares and sleeps in one step, or returns
+//! swap state, GRANTED  (Release)     compares and sleeps in one step, or returns
 //! unpark(address)                    state GRANTED (Acquire): returns, its stack goes
 //! ```
 //! Forbidden: the waiter sleeps on (park's contract); the waker reads a node that has gone: after the store it uses the
 //! address as a name alone. Models: `tests/models/rwsem.rs`.
 
+use super::limits::{Ended, Limits, ROUSING};
 use crate::Side;
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -25,12 +27,13 @@ use faultless_platform::{Atomic, Ordering, Processor};
 
 const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
-const ROUSED: u32 = 2;
+const ROUSED: u32 = WAITING + ROUSING;
 
 /// One who waits.
 pub(super) struct Waiter<P: Processor> {
     state: P::AtomicU32,
     side: Side,
+    since_ns: u64,
     links: UnsafeCell<Links<P>>,
 }
 
@@ -49,16 +52,23 @@ pub(super) enum Place {
     InLine,
     /// It was in line, and was served.
     Served,
+    /// It was in line, and has left it by itself.
+    Left,
 }
 
 impl<P: Processor> Waiter<P> {
-    pub(super) fn new(side: Side) -> Self {
+    pub(super) fn new(side: Side, since_ns: u64) -> Self {
         let links = Links { before: ptr::null(), behind: ptr::null(), place: Place::Outside };
-        Self { state: P::AtomicU32::new(WAITING), side, links: UnsafeCell::new(links) }
+        Self { state: P::AtomicU32::new(WAITING), side, since_ns, links: UnsafeCell::new(links) }
     }
 
     pub(super) fn side(&self) -> Side {
         self.side
+    }
+
+    /// Returns when it came, if its generation wants to know.
+    pub(super) fn since_ns(&self) -> u64 {
+        self.since_ns
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -66,14 +76,20 @@ impl<P: Processor> Waiter<P> {
         self.state.load(Ordering::Acquire) == GRANTED
     }
 
-    /// Sleeps until the state is no longer WAITING, or wakes early.
-    pub(super) fn sleep(&self) {
-        P::park(&self.state, WAITING);
+    /// Sleeps until the state is no longer WAITING, or wakes early. An error: the limits allow no more sleep.
+    pub(super) fn sleep(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        limits.sleep_while(&self.state, WAITING)
     }
 
     pub(super) fn is_waiting(&self) -> bool {
         // Relaxed: whoever was roused takes the queue's lock next.
         self.state.load(Ordering::Relaxed) == WAITING
+    }
+
+    /// Forgets that it was roused, without the queue's lock: it may have been granted meanwhile.
+    pub(super) fn forget_rousing(&self) {
+        // Relaxed: nothing is handed over.
+        let _ = self.state.compare_exchange(ROUSED, WAITING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Forgets that it was roused; under the queue's lock.
@@ -88,6 +104,8 @@ pub(super) struct WaitList<P: Processor> {
     front: *const Waiter<P>,
     back: *const Waiter<P>,
     len: u32,
+    nr_readers: u32,
+    phase: Side,
 }
 
 // SAFETY: the list is reached under the queue's lock alone, and its nodes stay while they are in it (I1).
@@ -95,7 +113,7 @@ unsafe impl<P: Processor> Send for WaitList<P> {}
 
 impl<P: Processor> WaitList<P> {
     pub(super) const fn new() -> Self {
-        Self { front: ptr::null(), back: ptr::null(), len: 0 }
+        Self { front: ptr::null(), back: ptr::null(), len: 0, nr_readers: 0, phase: Side::Read }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -104,6 +122,20 @@ impl<P: Processor> WaitList<P> {
 
     pub(super) fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Says who has the lock, or had it last, when somebody comes into the empty line.
+    pub(super) fn set_phase(&mut self, phase: Side) {
+        self.phase = phase;
+    }
+
+    /// Returns whose turn it is: the side that did not have the lock last, if any of it waits.
+    pub(super) fn next_phase(&self) -> Option<Side> {
+        match (self.phase, self.nr_readers, self.len - self.nr_readers) {
+            (_, 0, 0) => None,
+            (Side::Write, 1.., _) | (Side::Read, _, 0) => Some(Side::Read),
+            _ => Some(Side::Write),
+        }
     }
 
     pub(super) fn front(&self) -> Option<&Waiter<P>> {
@@ -128,6 +160,7 @@ impl<P: Processor> WaitList<P> {
         }
         self.back = waiter;
         self.len += 1;
+        self.nr_readers += u32::from(waiter.side == Side::Read);
     }
 
     /// Takes a node out if it stands in line; returns where it was.
@@ -136,7 +169,7 @@ impl<P: Processor> WaitList<P> {
         if links.place != Place::InLine {
             return links.place;
         }
-        links.place = Place::Served;
+        links.place = Place::Left;
         // SAFETY: nodes in the list are valid (I1).
         match unsafe { links.before.as_ref() } {
             Some(before) => Self::links(before).behind = links.behind,
@@ -148,23 +181,53 @@ impl<P: Processor> WaitList<P> {
             None => self.back = links.before,
         }
         self.len -= 1;
+        self.nr_readers -= u32::from(waiter.side == Side::Read);
         Place::InLine
     }
 
-    /// Moves the first in line to `wake`.
-    pub(super) fn grant_front(&mut self, wake: &mut Wake<P>) {
+    /// Moves a node that stands in line to `wake`.
+    fn grant(&mut self, waiter: &Waiter<P>, wake: &mut Wake<P>) {
+        self.remove(waiter);
+        Self::links(waiter).place = Place::Served;
+        self.phase = waiter.side;
+        wake.push(waiter);
+    }
+
+    /// Moves the first writer in line to `wake`; it is the first of all where readers do not go ahead of writers.
+    pub(super) fn grant_writer(&mut self, wake: &mut Wake<P>) {
+        let mut next = self.front;
         // SAFETY: nodes in the list are valid (I1).
-        if let Some(front) = unsafe { self.front.as_ref() } {
-            self.remove(front);
-            wake.push(front);
+        while let Some(waiter) = unsafe { next.as_ref() } {
+            if waiter.side == Side::Write {
+                return self.grant(waiter, wake);
+            }
+            next = Self::links(waiter).behind;
         }
     }
 
     /// Moves the readers at the front, up to the first writer, to `wake`; returns how many.
     pub(super) fn grant_readers(&mut self, wake: &mut Wake<P>) -> u32 {
         let before = self.len;
-        while self.front().is_some_and(|front| front.side == Side::Read) {
-            self.grant_front(wake);
+        // SAFETY: nodes in the list are valid (I1).
+        while let Some(front) = unsafe { self.front.as_ref() }
+            && front.side == Side::Read
+        {
+            self.grant(front, wake);
+        }
+        before - self.len
+    }
+
+    /// Moves all readers, wherever they stand, to `wake`; returns how many.
+    pub(super) fn grant_all_readers(&mut self, wake: &mut Wake<P>) -> u32 {
+        let (before, mut next) = (self.len, self.front);
+        // SAFETY: nodes in the list are valid (I1).
+        while let Some(waiter) = unsafe { next.as_ref() }
+            && self.nr_readers > 0
+        {
+            next = Self::links(waiter).behind;
+            if waiter.side == Side::Read {
+                self.grant(waiter, wake);
+            }
         }
         before - self.len
     }
@@ -221,8 +284,9 @@ impl<P: Processor> Wake<P> {
         while let Some(waiter) = unsafe { next.as_ref() } {
             next = WaitList::links(waiter).behind;
             let address = &raw const waiter.state;
-            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on.
-            waiter.state.store(GRANTED, Ordering::Release);
+            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on. An exchange: the waiter may be about
+            // to forget that it was roused, and the grant must come after that.
+            waiter.state.swap(GRANTED, Ordering::Release);
             P::unpark(address, 1);
         }
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | `WRITER` | a writer holds the lock |
 //! | 1 | `WAITERS` | somebody stands in line; changed under the queue's lock alone |
-//! | 2..8 | `OVERTAKEN` | how often in a row a writer took the lock before those in line; 0 without `WAITERS` |
+//! | 2..8 | `OVERTAKEN` | how often in a row a writer took the lock before those in line; 0 without `WAITERS`. All ones: the door is shut, nobody overtakes any more |
 //! | 8.. | readers | those that hold the lock, or knock: have counted themselves before they looked |
 //!
 //! `WRITER` and readers that hold exclude each other; a reader that knocked at a closed door takes its count back under the
@@ -15,11 +15,22 @@ use faultless_platform::mutants::{self, Mutant};
 pub(super) const WRITER: u32 = 1;
 pub(super) const WAITERS: u32 = 2;
 pub(super) const READER: u32 = 1 << 8;
+/// Set in the word, it shuts the door to all but the first in line; changed so under the queue's lock alone.
+pub(super) const SHUT: u32 = OVERTAKEN;
 const OVERTAKEN: u32 = 0xfc;
 const OVERTAKEN_ONCE: u32 = 4;
 
 /// How often `OVERTAKEN` can count.
 pub(super) const MAX_PATIENCE: u8 = (OVERTAKEN / OVERTAKEN_ONCE) as u8;
+
+/// Whether the word counts those who overtake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Theft {
+    /// It does.
+    Counted,
+    /// It does not: time bounds them.
+    Uncounted,
+}
 
 /// The lock word, as it was at some moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,8 +48,14 @@ impl Word {
         self.0 & WAITERS != 0
     }
 
-    fn has_readers(self) -> bool {
+    /// Says whether readers have the lock, or knock.
+    pub(super) fn has_readers(self) -> bool {
         self.0 >= READER
+    }
+
+    /// Returns how many readers have the lock, or knock.
+    pub(super) fn nr_readers(self) -> u32 {
+        self.0 / READER
     }
 
     /// Says whether readers have the lock, or knock at one that nobody has.
@@ -48,6 +65,11 @@ impl Word {
 
     pub(super) fn is_free(self) -> bool {
         !self.has_writer() && !self.has_readers()
+    }
+
+    /// Says whether nobody may overtake the first in line any more.
+    pub(super) fn is_shut(self) -> bool {
+        self.0 & SHUT == SHUT
     }
 
     /// Says whether a reader that comes now must queue.
@@ -60,12 +82,12 @@ impl Word {
         self.is_free() && (!self.has_waiters() || self.times_overtaken() < patience)
     }
 
-    /// Returns the word after a writer has taken the lock before those in line.
-    pub(super) fn stolen(self) -> Self {
-        if self.has_waiters() && !mutants::is_on(Mutant::StealForgetsLine) {
-            Self((self.0 + OVERTAKEN_ONCE) | WRITER)
-        } else {
-            Self(WRITER)
+    /// Returns the word after a writer has taken the lock before those in line, who count it or not.
+    pub(super) fn stolen(self, theft: Theft) -> Self {
+        match theft {
+            _ if !self.has_waiters() || mutants::is_on(Mutant::StealForgetsLine) => Self(WRITER),
+            Theft::Counted => Self((self.0 + OVERTAKEN_ONCE) | WRITER),
+            Theft::Uncounted => Self(self.0 | WRITER),
         }
     }
 

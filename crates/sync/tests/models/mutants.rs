@@ -1,6 +1,6 @@
 //! Known bugs of this crate, put back: the models notice. Also what the feature `mutants` is worth: with it a mutant can be on.
 
-use crate::{rwsem, seqcount};
+use crate::{mcs, rwsem, seqcount};
 use faultless_platform::mutants::{Mutant, choose};
 use std::thread;
 
@@ -23,4 +23,21 @@ fn a_sequence_of_two_bits_accepts_a_torn_pair() {
 fn a_thief_that_forgets_the_line_leaves_a_sleeper() {
     let model = rwsem::thieves_without_spinning;
     assert!(is_noticed(Some(Mutant::StealForgetsLine), model) && !is_noticed(None, model));
+}
+
+#[test]
+fn a_queue_that_hands_its_head_on_without_barriers_shows_old_data() {
+    let model = mcs::one_head_at_a_time;
+    assert!(is_noticed(Some(Mutant::McsUnordered), model) && !is_noticed(None, model));
+}
+
+/// Each mutant that no schedule finds has a test here, and a name that the series' table may give.
+#[test]
+fn modelled_mutants_are_not_among_those_of_schedules() {
+    assert!(Mutant::MODELLED.iter().all(|mutant| !Mutant::ALL.contains(mutant)));
+    let mends = faultless_sync::SERIES.iter().filter_map(|patch| match patch.effect {
+        faultless_sync::Effect::Mutant(name) => Some(name),
+        _ => None,
+    });
+    assert!(mends.eq(["mcs-unordered"]) && Mutant::MODELLED[0].name() == "mcs-unordered");
 }

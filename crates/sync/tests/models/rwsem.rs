@@ -1,8 +1,11 @@
 //! The semaphores: readers and writers exclude each other, and nobody sleeps for ever.
 
 use crate::{Body, Plain, race};
+use faultless_platform::Processor;
 use faultless_platform::loom::{Loom, set_crowded};
-use faultless_sync::{Event, Generation, Patches, RwSemaphore, Rwsem};
+use faultless_sync::{
+    Ended, Event, Generation, Interrupt, Limits, Parts, Patches, ReaderTable, Rules, RwSemaphore, Rwsem,
+};
 
 struct Pair {
     lock: Rwsem<Loom>,
@@ -91,6 +94,45 @@ pub fn rwsem_v8_three_threads() {
     three_at_a_time(Generation::RWSEM_V8, 2);
 }
 
+#[test]
+pub fn handoff_two_threads() {
+    two_at_a_time(Generation::HANDOFF);
+}
+
+/// The first in line shuts the door as soon as it is in line: time does not pass here.
+const SHUT_AT_ONCE: Generation = Generation::new(0, Patches::NONE).with(Rules::HANDOFF);
+
+#[test]
+pub fn a_door_that_is_shut_is_for_the_first_in_line() {
+    two_at_a_time(SHUT_AT_ONCE);
+    race(Some(3), pair(SHUT_AT_ONCE), [change, look, look] as [Body<Pair>; 3], |pair| went(pair, 1));
+    race(Some(3), pair(SHUT_AT_ONCE), [change, change, look], |pair| went(pair, 2));
+    race(Some(4), pair(SHUT_AT_ONCE), [overtake as Body<Pair>, change], |pair| went(pair, 1));
+}
+
+#[test]
+pub fn readers_that_go_ahead_after_a_writer() {
+    let open = Generation::new(4, Patches::NONE).with(Rules::HANDOFF);
+    race(Some(3), pair(open), [change, look, look] as [Body<Pair>; 3], |pair| went(pair, 1));
+    race(Some(3), pair(open), [change, change, look], |pair| went(pair, 2));
+}
+
+#[test]
+#[ignore = "takes a minute: run it with --ignored, as .ci/sanitize does"]
+pub fn handoff_three_threads() {
+    three_at_a_time(Generation::HANDOFF, 2);
+}
+
+#[test]
+pub fn phase_fair_two_threads() {
+    two_at_a_time(Generation::PHASE_FAIR);
+}
+
+#[test]
+pub fn phase_fair_three_threads() {
+    three_at_a_time(Generation::PHASE_FAIR, 3);
+}
+
 /// Thieves may overtake once, so that their bound is met within a model.
 const IMPATIENT: Generation = Generation::new(1, Patches::NONE);
 
@@ -118,6 +160,135 @@ pub fn a_spinner_that_gives_way_is_not_forgotten() {
     race(Some(3), uncrowded, [change_in_a_crowd as Body<Pair>, change], |pair| went(pair, 2));
     race(Some(2), uncrowded, [change_in_a_crowd, change, look], |pair| went(pair, 2));
     race(Some(1), uncrowded, [change_in_a_crowd, change, change], |pair| went(pair, 3));
+}
+
+/// Gives up after some looks, once CPUs are wanted; has the lock or not.
+fn change_in_time(pair: &Pair) {
+    let limits = Limits::until(Loom::now() + 3);
+    if let Ok(_write) = pair.lock.write_within(&limits) {
+        pair.left.bump();
+        pair.right.bump();
+    }
+}
+
+fn look_in_time(pair: &Pair) {
+    let limits = Limits::until(Loom::now() + 3);
+    if let Ok(_read) = pair.lock.read_within(&limits) {
+        assert_eq!(pair.left.read(), pair.right.read());
+    }
+}
+
+fn uncrowded_of(generation: Generation) -> impl Fn() -> Pair {
+    move || {
+        set_crowded(false);
+        pair(generation)()
+    }
+}
+
+/// A waiter whose time is over leaves the line; those behind it go on, and what it was granted meanwhile is not lost.
+fn gives_up(generation: Generation) {
+    race(Some(3), uncrowded_of(generation), [change_in_a_crowd as Body<Pair>, change_in_time], is_free);
+    race(Some(3), uncrowded_of(generation), [change_in_a_crowd, look_in_time], is_free);
+    race(Some(2), uncrowded_of(generation), [change_in_a_crowd, change_in_time, look], is_free);
+}
+
+#[test]
+pub fn a_waiter_whose_time_is_over_leaves_the_line() {
+    for generation in [Generation::RWSEM_2012, IMPATIENT, SHUT_AT_ONCE, Generation::PHASE_FAIR] {
+        gives_up(generation);
+    }
+}
+
+struct Interruptible {
+    pair: Pair,
+    interrupt: Interrupt<Loom>,
+}
+
+fn interruptible(generation: Generation) -> impl Fn() -> Interruptible {
+    move || Interruptible { pair: pair(generation)(), interrupt: Interrupt::new() }
+}
+
+/// Holds the lock until the other's wait has ended.
+fn interrupt_while_it_is_held(shared: &Interruptible) {
+    let _write = shared.pair.lock.write();
+    shared.interrupt.raise();
+}
+
+fn wait_for_write(shared: &Interruptible) {
+    match shared.pair.lock.write_within(&Limits::NONE.or_interrupted_by(&shared.interrupt)) {
+        Ok(_write) => shared.pair.left.bump(),
+        Err(ended) => assert_eq!(ended, Ended::Interrupted),
+    }
+}
+
+fn wait_for_read(shared: &Interruptible) {
+    let read = shared.pair.lock.read_within(&Limits::NONE.or_interrupted_by(&shared.interrupt));
+    assert!(read.is_ok() || shared.interrupt.is_raised());
+}
+
+#[test]
+pub fn an_interrupted_waiter_leaves_the_line() {
+    let is_clean = |shared: &Interruptible| {
+        assert!(!shared.pair.lock.is_locked() && !shared.pair.lock.is_contended());
+    };
+    for generation in [Generation::RWSEM_2012, IMPATIENT] {
+        let setup = || interruptible(generation);
+        race(Some(4), setup(), [interrupt_while_it_is_held as Body<Interruptible>, wait_for_write], is_clean);
+        race(Some(4), setup(), [interrupt_while_it_is_held, wait_for_read], is_clean);
+    }
+}
+
+/// The holder releases the lock only when the other's wait has ended: if the interrupt were lost, both would wait for ever.
+#[test]
+pub fn an_interrupt_is_not_lost() {
+    struct Held {
+        shared: Interruptible,
+        has_ended: Event<Loom>,
+    }
+    let hold = |held: &Held| {
+        let _write = held.shared.pair.lock.write();
+        held.shared.interrupt.raise();
+        held.has_ended.wait();
+    };
+    let wait = |held: &Held| {
+        wait_for_read(&held.shared);
+        held.has_ended.set();
+    };
+    let setup = || Held { shared: interruptible(Generation::RWSEM_2012)(), has_ended: Event::new() };
+    race(Some(4), setup, [hold as Body<Held>, wait], |held| assert!(!held.shared.pair.lock.is_locked()));
+}
+
+const BIASED: Generation = Generation::RWSEM_2012.with(Rules::BRAVO);
+
+/// A biased lock with a table of few places: the first reader has turned the bias on.
+fn biased() -> Pair {
+    set_crowded(false);
+    let readers = Some(std::sync::Arc::new(ReaderTable::new(2)));
+    let lock = Rwsem::with_parts(BIASED, Parts { stats: None, readers });
+    drop(lock.read());
+    Pair { lock, left: Plain::new(), right: Plain::new() }
+}
+
+#[test]
+pub fn bravo_readers_in_the_table_keep_writers_out() {
+    race(Some(4), biased, [look as Body<Pair>, change], |pair| went(pair, 1));
+    race(Some(3), biased, [change_and_downgrade as Body<Pair>, look], |pair| went(pair, 1));
+    race(Some(3), biased, [look, try_both], is_free);
+    race(Some(2), biased, [look, look, change], |pair| went(pair, 1));
+}
+
+/// Wants the writer's CPU while it is in the table, so that the writer sleeps until it leaves.
+fn look_in_a_crowd(pair: &Pair) {
+    let _read = pair.lock.read();
+    set_crowded(true);
+    assert_eq!(pair.left.read(), pair.right.read());
+}
+
+#[test]
+pub fn bravo_a_writer_that_sleeps_for_a_reader_is_woken() {
+    race(Some(3), biased, [look_in_a_crowd as Body<Pair>, change], |pair| went(pair, 1));
+    race(Some(3), biased, [look_in_a_crowd, change_in_time], is_free);
+    race(Some(2), biased, [look_in_a_crowd, look, change], |pair| went(pair, 1));
 }
 
 /// Overtakes whoever is in line as often as it can, and sees that this is once.

@@ -1,0 +1,240 @@
+//! Readers that show themselves in a table instead of the lock word: on as many CPUs as there are, none writes a line of another.
+//!
+//! # Guarantee
+//! While the lock is *biased* a reader takes a place in the table and leaves the lock word alone. A writer, once it has the word,
+//! takes the bias away and waits until none of the lock's readers is in the table. Revoking costs; so the bias stays away for
+//! nine times as long as revoking it took, and a reader brings it back.
+//!
+//! # Words first
+//! * a place of the table: 0, or the address of the semaphore whose reader has it; bit 0: its writer sleeps until it is left.
+//! * `bias`: [`OFF`], [`ON`], or [`REVOKED`] while a writer waits for the readers in the table. It changes under the lock alone: a reader turns
+//!   it on, a writer off.
+//! * `nr_left`: changes when a reader has left a place that a writer sleeps for.
+//!
+//! # Race
+//! ```text
+//! reader                              writer, which has the word
+//! place: 0 -> lock                    bias = REVOKED
+//! fence SeqCst                        fence SeqCst
+//! bias ON (Acquire)? then it is in    each place that names the lock: wait until it does not (Acquire)
+//! else place = 0, and to the word
+//! place = 0 (Release)
+//! ```
+//! Forbidden: the reader sees ON and the writer an empty place. That ON is one that a reader stored after the last writer; Acquire
+//! shows what that writer did.
+//! ```text
+//! reader leaves                       writer sleeps
+//! place: swap(0), AcqRel              seen = nr_left
+//! bit 0 was set? nr_left += 1,        place: lock -> lock|1, Release; else look again
+//!    unpark(nr_left)                  park while nr_left == seen
+//! ```
+//! Forbidden: the swap comes after the mark and the writer sleeps: `seen` was read before the mark, so it is older than
+//! the addition. Models: `bravo_*` in `tests/models/rwsem.rs`.
+//!
+//! The table belongs to whoever makes the semaphores, an address-space instance say, and serves any number of them; a
+//! reader whose place is taken goes to the word. Which place it got it keeps in its [`Share`], so it may move to another CPU.
+//!
+//! Source: Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", 2019; there the table is one for all.
+
+use super::body::Rwsem;
+use super::limits::{Ended, Limits};
+use crate::give_way::SLICE_NS;
+use alloc::boxed::Box;
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
+
+pub(super) const OFF: u32 = 0;
+pub(super) const ON: u32 = 1;
+pub(super) const REVOKED: u32 = 2;
+
+const FREE: usize = 0;
+const AWAITED: usize = 1;
+
+/// For how many times the length of a revocation the bias stays away.
+const PENALTY: u64 = 9;
+
+/// What a reader was given, to be given back when it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a share is given back by read_unlock"]
+pub struct Share(u32);
+
+impl Share {
+    /// A share that the lock word counts.
+    pub const COUNTED: Self = Self(0);
+
+    /// Returns the place in the table, if it is one.
+    pub(super) fn place(self) -> Option<usize> {
+        (self.0 as usize).checked_sub(1)
+    }
+}
+
+/// Places in which readers of biased semaphores show themselves.
+pub struct ReaderTable<P: Processor> {
+    places: Box<[CachePadded<P::AtomicUsize>]>,
+}
+
+impl<P: Processor> ReaderTable<P> {
+    /// How many places a semaphore gets that is given no table.
+    pub const USUAL_PLACES: usize = 64;
+
+    /// Returns a table of at least `nr_places`, and of at most 65,536; allocates, so it is for set-up.
+    pub fn new(nr_places: usize) -> Self {
+        let nr_places = nr_places.clamp(1, 1 << 16).next_power_of_two();
+        Self { places: (0..nr_places).map(|_| CachePadded::new(P::AtomicUsize::new(FREE))).collect() }
+    }
+
+    /// Returns where a reader of `lock` looks for room. Any place is right: it is a guess that others make a different one.
+    fn guess(&self, lock: usize) -> usize {
+        let thread = P::try_cpu().unwrap_or_else(|| P::current().bits());
+        // Fibonacci hashing: neighbouring CPUs and neighbouring locks get places far apart.
+        let mixed = (thread ^ (lock >> 6).rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
+        (mixed >> (usize::BITS / 2)) & (self.places.len() - 1)
+    }
+}
+
+impl<P: Processor> Rwsem<P> {
+    fn name(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// Shares a biased lock through the table.
+    #[inline]
+    pub(super) fn enter_table(&self) -> Option<Share> {
+        let table = self.readers.as_deref()?;
+        // Relaxed: looked at again below.
+        if self.bias.load(Ordering::Relaxed) != ON {
+            return None;
+        }
+        let place = table.guess(self.name());
+        // Relaxed: the fence and the second look order it.
+        table.places[place].compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        // ORDER: pairs with the fence in `take_bias`; forbids that the writer misses us and we miss it (module table).
+        P::fence(Ordering::SeqCst);
+        // ORDER: Acquire pairs with the Release in `turn_bias_on`: what the last writer did is seen.
+        if self.bias.load(Ordering::Acquire) == ON {
+            return Some(Share(place as u32 + 1));
+        }
+        self.leave_table(place);
+        None
+    }
+
+    pub(super) fn leave_table(&self, place: usize) {
+        let Some(table) = self.readers.as_deref() else { return };
+        // ORDER: Release pairs with the Acquire in `is_in`: the reader is done; Acquire pairs with the Release in `wait_for`: the
+        // addition is newer than what the writer has seen.
+        if table.places[place].swap(FREE, Ordering::AcqRel) & AWAITED != 0 {
+            // Relaxed: it only tells the sleeper to look again.
+            self.nr_left.fetch_add(1, Ordering::Relaxed);
+            P::unpark(&self.nr_left, 1);
+        }
+    }
+
+    /// Lets readers use the table from now on; the caller shares the lock by its word.
+    #[inline]
+    pub(super) fn turn_bias_on(&self) {
+        // Relaxed: only those who share the lock turn it on, and then it is on.
+        if self.readers.is_some() && self.bias.load(Ordering::Relaxed) == OFF {
+            self.turn_bias_on_if_due();
+        }
+    }
+
+    #[cold]
+    fn turn_bias_on_if_due(&self) {
+        // Relaxed: written by writers before us, whom the lock orders.
+        if P::now() >= self.unbiased_until_ns.load(Ordering::Relaxed) {
+            // ORDER: Release pairs with the Acquire in `enter_table`: what writers did is seen by readers that never touch the word.
+            self.bias.store(ON, Ordering::Release);
+        }
+    }
+
+    /// Takes the bias away, if there is any; the caller has the word alone.
+    fn take_bias(&self) -> Option<&ReaderTable<P>> {
+        let table = self.readers.as_deref()?;
+        // Relaxed: whoever turned it on has shared the lock before us.
+        if self.bias.load(Ordering::Relaxed) != ON {
+            return None;
+        }
+        // Relaxed: the fence orders it.
+        self.bias.store(REVOKED, Ordering::Relaxed);
+        // ORDER: pairs with the fence in `enter_table`; forbids that a reader misses the change and we miss the reader.
+        P::fence(Ordering::SeqCst);
+        Some(table)
+    }
+
+    /// Says whether a reader of ours is in a place.
+    fn is_in(&self, place: &P::AtomicUsize) -> bool {
+        // ORDER: Acquire pairs with the Release in `leave_table`.
+        place.load(Ordering::Acquire) & !AWAITED == self.name()
+    }
+
+    /// Takes the bias away if no reader is in the table; the caller has the word alone.
+    pub(super) fn try_to_revoke(&self) -> bool {
+        let Some(table) = self.take_bias() else { return true };
+        let is_empty = !table.places.iter().any(|place| self.is_in(place));
+        if is_empty {
+            self.end_bias(0);
+        } else {
+            self.give_bias_back();
+        }
+        is_empty
+    }
+
+    /// Takes the bias away and waits for the readers in the table. The caller has the word alone; after an error it is released.
+    #[inline]
+    pub(super) fn revoke(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        if self.readers.is_none() { Ok(()) } else { self.revoke_slow(limits) }
+    }
+
+    fn revoke_slow(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        let Some(table) = self.take_bias() else { return Ok(()) };
+        let undo = Revoking(self);
+        let begin_ns = P::now();
+        for place in &table.places {
+            self.wait_for(place, limits)?;
+        }
+        core::mem::forget(undo);
+        self.end_bias(P::now().saturating_sub(begin_ns));
+        Ok(())
+    }
+
+    fn wait_for(&self, place: &P::AtomicUsize, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        let is_left = || !self.is_in(place);
+        while !P::spin_until_deadline(P::now().saturating_add(SLICE_NS), is_left) {
+            // Relaxed: the mark orders it (module table).
+            let seen = self.nr_left.load(Ordering::Relaxed);
+            // ORDER: Release pairs with the Acquire in `leave_table`. It fails if the place is marked, or was left.
+            let marked =
+                place.compare_exchange(self.name(), self.name() | AWAITED, Ordering::Release, Ordering::Relaxed);
+            if marked.is_ok() || marked == Err(self.name() | AWAITED) {
+                limits.sleep_while(&self.nr_left, seen)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_bias(&self, revoking_ns: u64) {
+        let until_ns = P::now().saturating_add(revoking_ns.saturating_mul(PENALTY));
+        // Relaxed: both are read by those who share the lock after us.
+        self.unbiased_until_ns.store(until_ns, Ordering::Relaxed);
+        self.bias.store(OFF, Ordering::Relaxed);
+    }
+
+    fn give_bias_back(&self) {
+        // ORDER: as in `turn_bias_on_if_due`: we have the word, so that no writer was in since but us, who changed nothing.
+        self.bias.store(ON, Ordering::Release);
+    }
+
+    /// Says whether a reader of ours is in the table.
+    pub(super) fn is_in_table(&self) -> bool {
+        self.readers.as_deref().is_some_and(|table| table.places.iter().any(|place| self.is_in(place)))
+    }
+}
+
+/// A writer that has the word and waits for readers in the table. Dropped if it gives up, or by a panic of the wait.
+struct Revoking<'a, P: Processor>(&'a Rwsem<P>);
+
+impl<P: Processor> Drop for Revoking<'_, P> {
+    fn drop(&mut self) {
+        self.0.give_bias_back();
+        self.0.let_go();
+    }
+}
