@@ -2,10 +2,10 @@
 
 mod support;
 
+use faultless_explore::{self as explore, Explore, Random, Switch};
 use faultless_phys::{Memory, NoReclaim, NodeStats, Options, Pfn, Policy};
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{NodeSet, Nodes, PAGE_BYTES, Platform, Processor, Threads};
-use faultless_sim::explore::{self, Explore, Random, Switch};
 use std::sync::Mutex;
 use support::shaky::Shaky;
 use support::{Dice, World, narrow};

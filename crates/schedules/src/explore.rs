@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use faultless_explore::ArenaError;
 use faultless_linux::space::has_interrupt;
 use faultless_platform::mutants::Mutant;
-use faultless_sim::explore::ArenaError;
 use faultless_vm::registry::Unknown;
 
 use super::line::Line;

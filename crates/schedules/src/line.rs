@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use faultless_sim::explore::{Switch, SwitchesError, parse_switches, write_switches};
+use faultless_explore::{Switch, SwitchesError, parse_switches, write_switches};
 use faultless_vm::registry::DESIGNS;
 
 use super::ops::{self, Program};

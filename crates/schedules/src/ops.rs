@@ -24,7 +24,7 @@
 
 use std::fmt;
 
-use faultless_sim::explore::Random;
+use faultless_explore::Random;
 
 /// Pages from `first` to `last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Operations, done to a space.
 
-use faultless_sim::explore::{Explore, stamp};
+use faultless_explore::{Explore, stamp};
 use faultless_vm::design::Design;
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Placement, Populate, RemapPlacement,

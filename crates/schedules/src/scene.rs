@@ -9,9 +9,9 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use faultless_explore::{Explore, Failure, Kind, Machine, Policy, Run, note, stamp, standing_still};
 use faultless_phys::{Memory, Options, SetupError};
 use faultless_platform::{PAGE_BYTES, Processor};
-use faultless_sim::explore::{Explore, Failure, Kind, Machine, Policy, Run, note, stamp, standing_still};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use faultless_sim::explore::{Access, Arena, ArenaError, Failure, Machine, Policy, Random, Run, Switch, shrink};
+use faultless_explore::{Access, Arena, ArenaError, Failure, Machine, Policy, Random, Run, Switch, shrink};
 use faultless_vm::registry::{self, Unknown};
 
 use super::line::Line;

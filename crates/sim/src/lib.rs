@@ -15,8 +15,7 @@
 //! `machine` reads machine files; `engine` is the simulation: `lines` who has which cache line, `access` what an access
 //! costs, `schedule` who runs next, `wait` spinning and sleeping, `slots` CPUs and the threads that share them, `interrupts`
 //! shootdown, `pages` zeroing and copying, `story` what is said of a run that failed; `platform` and `atomics` are the traits;
-//! `isolate` keeps host addresses out of the results. [`explore`] is another machine, without clock or bill: every access a possible
-//! switch, schedules drawn at random, recorded, replayed and shortened.
+//! `isolate` keeps host addresses out of the results. The crate `explore` is another machine, without a clock.
 //!
 //! ```
 //! use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor, Threads};
@@ -37,7 +36,6 @@
 
 mod atomics;
 mod engine;
-pub mod explore;
 mod isolate;
 mod machine;
 mod platform;

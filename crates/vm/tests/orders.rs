@@ -6,9 +6,9 @@
 //! between, once in each place. Every run is the same each time. Larger programs and more switches are the business of
 //! `faultless check schedules`.
 
+use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
-use faultless_sim::explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{

@@ -1,6 +1,6 @@
 //! How a run fails, and how a panic's message is caught before it is printed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::PanicHookInfo;
 use std::sync::Once;
@@ -45,13 +45,16 @@ impl std::error::Error for Failure {}
 thread_local! {
     /// The message of the panic under way in a coroutine of this OS thread; none while it runs no coroutine.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Who hears that a coroutine of this OS thread panics, before it unwinds.
+    static LISTENER: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
 /// Lets panics inside coroutines of this OS thread be caught silently, until dropped.
 pub(super) struct Silence;
 
 impl Silence {
-    pub(super) fn new() -> Self {
+    /// Catches panics; `listener` is called at each, before anything is unwound.
+    pub(super) fn new(listener: fn()) -> Self {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let previous = std::panic::take_hook();
@@ -61,6 +64,7 @@ impl Silence {
                 }
             }));
         });
+        LISTENER.set(Some(listener));
         CAUGHT.with(|caught| *caught.borrow_mut() = Some(String::new()));
         Self
     }
@@ -83,7 +87,9 @@ fn catch(info: &PanicHookInfo<'_>) -> bool {
         let Ok(mut caught) = caught.try_borrow_mut() else { return false };
         let Some(message) = caught.as_mut() else { return false };
         let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line())).unwrap_or_default();
-        super::engine::with(|engine| engine.note_unwinding());
+        if let Some(listener) = LISTENER.get() {
+            listener();
+        }
         *message = format!("{}{place}", info.payload_as_str().unwrap_or("a panic without a message"));
         true
     })

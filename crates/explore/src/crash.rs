@@ -8,8 +8,6 @@
 //! The kernel calls `refused` on the OS thread's own signal stack. It changes where the interrupted code goes on: in `end`, on
 //! the coroutine's stack, below what stands there. `end` never returns.
 
-use super::engine;
-use super::failure::Kind;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
@@ -21,13 +19,25 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
+/// What the handler asks of the runs; the same for all.
+#[derive(Clone, Copy)]
+pub(super) struct Runs {
+    /// Says whether a coroutine of a run is at work on this OS thread.
+    pub is_inside: fn() -> bool,
+    /// Ends that run with a message.
+    pub end: fn(String) -> !,
+}
+
+static RUNS: OnceLock<Runs> = OnceLock::new();
+
 /// What was there before, by signal.
 static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// Begins to catch refused accesses of runs; once for the process.
-pub(super) fn watch() {
+pub(super) fn watch(runs: Runs) {
+    RUNS.get_or_init(|| runs);
     REFUSED.with(|refused| refused.set(0));
     PREVIOUS.get_or_init(|| SIGNALS.map(install));
 }
@@ -45,7 +55,7 @@ fn install(signal: libc::c_int) -> libc::sigaction {
 
 /// The handler.
 unsafe extern "C" fn refused(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let is_ours = engine::with(|_| ()).is_some() && REFUSED.with(Cell::get) == 0;
+    let is_ours = RUNS.get().is_some_and(|runs| (runs.is_inside)()) && REFUSED.with(Cell::get) == 0;
     if !is_ours {
         return pass_on(signal);
     }
@@ -72,5 +82,6 @@ fn pass_on(signal: libc::c_int) {
 /// Where a refused access goes on.
 extern "C" fn end() -> ! {
     let address = REFUSED.with(Cell::get);
-    engine::inside(|engine| engine.fail(Kind::Crash, format!("access to {address:#x}, where nothing is")))
+    let runs = RUNS.get().expect("a run watches before it begins");
+    (runs.end)(format!("access to {address:#x}, where nothing is"))
 }

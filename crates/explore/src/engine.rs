@@ -138,8 +138,13 @@ impl<'a> Engine<'a> {
         assert!(ENGINE.with(Cell::get).is_null(), "a run is started inside a run");
         self.body.set(Some(body));
         (0..first).for_each(|thread| self.add(thread));
-        let silence = Silence::new();
-        crash::watch();
+        let silence = Silence::new(|| {
+            with(|engine| engine.note_unwinding());
+        });
+        crash::watch(crash::Runs {
+            is_inside: || with(|_| ()).is_some(),
+            end: |message| inside(|engine| engine.fail(Kind::Crash, message)),
+        });
         ENGINE.with(|engine| engine.set((&raw const self).cast()));
         let mut threads = Vec::new();
         let beginner = self.drive(&mut threads);
