@@ -19,13 +19,16 @@ impl Ground {
         Ok(Self { region: HostRegion::reserve(bytes)? })
     }
 
-    /// Divides the memory into frames.
+    /// Divides the memory into frames, and those among the machine's NUMA nodes, where it puts them.
     ///
     /// Called once for a ground, which outlives the memory and all that is made from it.
     #[allow(unsafe_code, reason = "the one place where frames begin")]
-    pub fn memory<P: Platform>(&self, nr_cpus: usize) -> Result<Memory<P>, SetupError> {
+    pub fn memory<P: Threads>(&self, machine: &P::Machine, nr_cpus: usize) -> Result<Memory<P>, SetupError> {
+        let (base, len_bytes, nodes) = (self.region.base(), self.region.len_bytes(), P::nodes(machine));
         // SAFETY: the region is fresh, so zero, and used by this memory alone; callers keep it until the memory has gone.
-        unsafe { Memory::new(self.region.base(), self.region.len_bytes(), nr_cpus, Options::default()) }
+        let memory = unsafe { Memory::with_nodes(base, len_bytes, nr_cpus, &nodes, Options::default())? };
+        memory.for_each_place(|node, start, len_bytes| P::place(machine, node, start, len_bytes));
+        Ok(memory)
     }
 }
 

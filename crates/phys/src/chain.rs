@@ -19,27 +19,31 @@
 use crate::frames::Frames;
 use crate::pfn::Pfn;
 use crate::reserve::Span;
-use crate::stash::Batch;
 use faultless_platform::{Atomic, Ordering, Platform};
 
 const IN_CHAIN: usize = 0;
 const ON_STACK: usize = 1;
 
 impl<P: Platform> Frames<P> {
-    /// Links a batch, of which the last is to come out first, in front of `rest`.
-    pub(crate) fn chain(&self, batch: &Batch, rest: Option<Span>) -> Option<Span> {
-        batch.as_slice().iter().fold(rest, |rest, &thing| {
+    /// Links frames, of which the last is to come out first, in front of `rest`.
+    pub(crate) fn chain(&self, things: impl Iterator<Item = usize>, rest: Option<Span>) -> Option<Span> {
+        things.fold(rest, |rest, thing| {
             self.link_of(thing, IN_CHAIN).store(Span::bits(rest) & u64::from(u32::MAX), Ordering::Relaxed);
             Some(Span { first: thing as u32, len: rest.map_or(0, |rest| rest.len) + 1 })
         })
     }
 
-    /// Takes the first frame off a chain; returns the rest.
-    pub(crate) fn unchain(&self, chain: Span) -> (usize, Option<Span>) {
+    /// Takes the first frame off a chain; returns the next one too, which means something unless this was the last.
+    #[inline]
+    pub(crate) fn unchain(&self, first: u32) -> (usize, u32) {
         // Relaxed: whoever handed the chain over released the links (I1).
-        let next = self.link_of(chain.first as usize, IN_CHAIN).load(Ordering::Relaxed) as u32;
-        let rest = (chain.len > 1).then_some(Span { first: next, len: chain.len.wrapping_sub(1) });
-        (chain.first as usize, rest)
+        (first as usize, self.link_of(first as usize, IN_CHAIN).load(Ordering::Relaxed) as u32)
+    }
+
+    /// Takes the first frame off a chain; returns the rest too.
+    pub(crate) fn split_first(&self, chain: Span) -> (usize, Option<Span>) {
+        let (first, next) = self.unchain(chain.first);
+        (first, Span { first: next, len: chain.len - 1 }.or_none())
     }
 
     fn link_of(&self, thing: usize, which: usize) -> &P::AtomicU64 {

@@ -14,7 +14,7 @@ use crate::frames::Frames;
 use crate::options::Options;
 use crate::pfn::Pfn;
 use crate::reserve::{Reserve, Span};
-use crate::stash::{Batch, Stash};
+use crate::stash::Stash;
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
 use faultless_sync::CounterCell;
 
@@ -184,23 +184,37 @@ impl<P: Platform> List<P> {
             return None;
         }
         let _moving = self.stash.begin_move();
-        match self.chain.take() {
-            Some(chain) => self.stow(Supply::Chain(chain), frames),
-            None => self.stow(Supply::Row(self.row.take()?), frames),
-        }
+        let supply = self.chain.take().map(Supply::Chain).or_else(|| self.row.take().map(Supply::Row));
+        supply.map(|supply| self.stow(supply, frames))
     }
 
     /// Puts a batch of a supply's frames onto the list and the others behind it, where there are none of its kind; takes one.
     /// The owner's, inside a move.
-    pub(crate) fn stow(&self, supply: Supply, frames: &Frames<P>) -> Option<usize> {
-        let (most, mut batch) = (self.shape.batch, Batch::new());
+    pub(crate) fn stow(&self, supply: Supply, frames: &Frames<P>) -> usize {
         match supply {
-            Supply::Chain(chain) => self.chain.put(unchain(frames, chain, most, &mut batch)),
-            Supply::Row(row) => self.row.put(cut(row, most, &mut batch)),
+            Supply::Chain(chain) => self.stow_chain(chain, frames),
+            Supply::Row(row) => self.stow_row(row),
         }
-        let first = batch.take_first();
-        self.stash.push_batch(&batch);
+    }
+
+    fn stow_chain(&self, chain: Span, frames: &Frames<P>) -> usize {
+        let nr_stowed = self.shape.batch.min(chain.len as usize) - 1;
+        let (first, mut next) = frames.unchain(chain.first);
+        self.stash.push_all(nr_stowed, || {
+            let (thing, behind) = frames.unchain(next);
+            next = behind;
+            thing
+        });
+        self.chain.put(Span { first: next, len: chain.len - nr_stowed as u32 - 1 }.or_none());
         first
+    }
+
+    fn stow_row(&self, row: Span) -> usize {
+        let nr_stowed = self.shape.batch.min(row.len as usize) - 1;
+        let mut numbers = row.first + 1..;
+        self.stash.push_all(nr_stowed, || numbers.next().unwrap_or_default() as usize);
+        self.row.put(Span { first: numbers.start, len: row.len - nr_stowed as u32 - 1 }.or_none());
+        row.first as usize
     }
 
     /// Takes the chain if it is longer than it may be: it came from a CPU that may keep more. The owner's, inside a move.
@@ -211,8 +225,7 @@ impl<P: Platform> List<P> {
     /// Moves the list's coldest frames to the chain; returns it, now empty here, if more is behind the list than may be. The
     /// owner's, inside a move.
     pub(crate) fn shed(&self, frames: &Frames<P>) -> Option<Span> {
-        let batch = self.stash.shed(self.shape.batch);
-        let chain = frames.chain(&batch, self.chain.take());
+        let chain = frames.chain(self.stash.shed(self.shape.batch), self.chain.take());
         // Relaxed: as in `visit_zone`.
         let target = self.target.load(Ordering::Relaxed);
         let is_full = |chain: &Span| {
@@ -225,20 +238,4 @@ impl<P: Platform> List<P> {
         }
         full
     }
-}
-
-fn unchain<P: Platform>(frames: &Frames<P>, chain: Span, most: usize, batch: &mut Batch) -> Option<Span> {
-    let mut rest = Some(chain);
-    batch.fill(most, || {
-        let (first, behind) = frames.unchain(rest?);
-        rest = behind;
-        Some(first)
-    });
-    rest
-}
-
-fn cut(row: Span, most: usize, batch: &mut Batch) -> Option<Span> {
-    let mut numbers = row.first..row.first + row.len;
-    batch.fill(most, || numbers.next().map(|number| number as usize));
-    (!numbers.is_empty()).then_some(Span { first: numbers.start, len: numbers.len() as u32 })
 }

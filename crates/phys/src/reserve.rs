@@ -21,10 +21,14 @@ impl Span {
         span.map_or(0, |span| u64::from(span.len) << 32 | u64::from(span.first))
     }
 
+    /// Returns the span, or none if it has no frames.
+    pub(crate) fn or_none(self) -> Option<Self> {
+        (self.len != 0).then_some(self)
+    }
+
     /// Returns the span that a word stands for.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
-        let span = Self { first: bits as u32, len: (bits >> 32) as u32 };
-        (span.len != 0).then_some(span)
+        Self { first: bits as u32, len: (bits >> 32) as u32 }.or_none()
     }
 }
 

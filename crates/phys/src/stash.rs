@@ -175,16 +175,24 @@ impl<P: Processor> Stash<P> {
 
     /// Puts things in so that they come out in the batch's order. The owner's, while it keeps searchers out.
     pub(crate) fn push_batch(&self, batch: &Batch) {
+        let mut things = batch.as_slice().iter();
+        self.push_all(batch.len(), || things.next().copied().unwrap_or_default());
+    }
+
+    /// Puts `nr_things` of a source in so that they come out in the source's order. The owner's, while it keeps searchers out.
+    #[inline]
+    pub(crate) fn push_all(&self, nr_things: usize, mut source: impl FnMut() -> usize) {
         let bottom = self.bottom.load(Ordering::Relaxed);
         // ORDER: Acquire as in `push`.
         let top = self.top.load(Ordering::Acquire);
-        debug_assert!((bottom - top) as usize + batch.len() <= self.entries.len(), "I1: the stash is full");
-        for (place, &thing) in (bottom..).zip(batch.as_slice().iter().rev()) {
-            self.entry(place).store(thing, Ordering::Relaxed);
+        debug_assert!((bottom - top) as usize + nr_things <= self.entries.len(), "I1: the stash is full");
+        let end = bottom + nr_things as u64;
+        for place in (bottom..end).rev() {
+            self.entry(place).store(source(), Ordering::Relaxed);
         }
-        self.count_batched(batch.len() as u64);
+        self.count_batched(nr_things as u64);
         // ORDER: Release as in `push`.
-        self.bottom.store(bottom + batch.len() as u64, Ordering::Release);
+        self.bottom.store(end, Ordering::Release);
     }
 
     /// Takes the newest thing unless it is the last: that would cost a read-modify-write. The owner's.
@@ -231,16 +239,15 @@ impl<P: Processor> Stash<P> {
         is_mine.then_some(thing)
     }
 
-    /// Takes up to `most` of the oldest things. The owner's.
-    pub(crate) fn shed(&self, most: usize) -> Batch {
+    /// Takes up to `most` of the oldest things, oldest first. The owner's, who puts nothing in before it has had them all.
+    pub(crate) fn shed(&self, most: usize) -> impl Iterator<Item = usize> + '_ {
         let bottom = self.bottom.load(Ordering::Relaxed);
         loop {
-            let mut places = self.top.load(Ordering::Relaxed)..bottom;
-            let top = places.start;
-            let mut batch = Batch::new();
-            batch.fill(most, || places.next().map(|place| self.entry(place).load(Ordering::Relaxed)));
-            if self.claim(top, batch.len() as u64) {
-                return batch;
+            let top = self.top.load(Ordering::Relaxed);
+            let end = bottom.min(top + most as u64);
+            if self.claim(top, end - top) {
+                // The owner's entries: nobody else writes one.
+                return (top..end).map(|place| self.entry(place).load(Ordering::Relaxed));
             }
         }
     }

@@ -31,7 +31,6 @@ use crate::lists::Lists;
 use crate::pfn::Pfn;
 use crate::reserve::Span;
 use crate::stash::{self, Batch};
-use alloc::sync::Arc;
 use core::ops::Range;
 use faultless_platform::{Atomic, CachePadded, Ordering, Platform};
 use faultless_sync::{SpinMutex, SpinMutexGuard, lock_class};
@@ -55,8 +54,6 @@ pub(crate) struct Zone<P: Platform> {
     node: usize,
     range: Range<u32>,
     frames: Frames<P>,
-    /// All CPUs' lists; of each, this zone's are those of its node.
-    lists: Arc<Lists<P>>,
     buddy: SpinMutex<P, Buddy<P>, ZoneLock>,
     /// What the buddy allocator holds; written under its lock.
     nr_in_buddy: CachePadded<P::AtomicUsize>,
@@ -64,12 +61,11 @@ pub(crate) struct Zone<P: Platform> {
 }
 
 impl<P: Platform> Zone<P> {
-    pub(crate) fn new(node: usize, range: Range<u32>, frames: Frames<P>, lists: Arc<Lists<P>>) -> Self {
+    pub(crate) fn new(node: usize, range: Range<u32>, frames: Frames<P>) -> Self {
         Self {
             kind: ZoneKind::Normal,
             node,
             frames,
-            lists,
             buddy: SpinMutex::classed(Buddy::new(frames, range.clone())),
             nr_in_buddy: CachePadded::new(P::AtomicUsize::new(range.len())),
             chains: CachePadded::new(ChainStack::new()),
@@ -90,8 +86,8 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Returns how many frames are free; exact while nobody takes or puts any.
-    pub(crate) fn nr_free(&self) -> usize {
-        self.nr_unlisted() + self.lists().map(List::len).sum::<usize>()
+    pub(crate) fn nr_free(&self, lists: &Lists<P>) -> usize {
+        self.nr_unlisted() + self.lists(lists).map(List::len).sum::<usize>()
     }
 
     /// Returns how many frames are in no CPU's hands.
@@ -105,22 +101,14 @@ impl<P: Platform> Zone<P> {
         self.buddy.lock().fresh()
     }
 
-    /// Visits the lists of all CPUs.
-    pub(crate) fn lists(&self) -> impl Iterator<Item = &List<P>> {
-        self.lists.of_node(self.node)
+    /// Visits this zone's lists of all CPUs.
+    pub(crate) fn lists<'a>(&self, lists: &'a Lists<P>) -> impl Iterator<Item = &'a List<P>> + use<'a, P> {
+        lists.of_node(self.node)
     }
 
     /// Takes the lock.
     pub(crate) fn lock(&self) -> BuddyGuard<'_, P> {
         self.buddy.lock()
-    }
-
-    /// Puts a frame onto a list of this zone's, the caller's own CPU's.
-    #[inline(always)]
-    pub(crate) fn put(&self, list: &List<P>, pfn: Pfn) {
-        if list.stash.push(pfn.index()) > list.shape.high {
-            self.spill(list);
-        }
     }
 
     /// Takes a frame: 1. off this CPU's list; 2. of what is behind it; 3. of what the zone has; 4. the last one on the list.
@@ -151,7 +139,7 @@ impl<P: Platform> Zone<P> {
         drop(buddy);
         let first = list.stow(supply, &self.frames);
         list.take_surplus().into_iter().for_each(|chain| self.chains.push(&self.frames, chain));
-        first
+        Some(first)
     }
 
     /// Takes a block of at most `most` frames off the buddy allocator, or as many small ones as make a batch, in a chain.
@@ -170,25 +158,25 @@ impl<P: Platform> Zone<P> {
         batch.fill(nr_most, || row.next().or_else(|| buddy.take(0).map(Pfn::get)).map(|number| number as usize));
         // So that they come out of the chain in the order in which the buddy allocator gives them.
         batch.reverse();
-        self.frames.chain(&batch, None)
+        self.frames.chain(batch.as_slice().iter().copied(), None)
     }
 
     /// Takes a frame off the stack of chains, or out of what a CPU keeps behind its list; the others go to the zone.
-    pub(crate) fn take_reserved(&self, buddy: &mut Buddy<P>) -> Option<usize> {
-        let chain = self.chains.pop(&self.frames).or_else(|| self.lists().find_map(List::take_chain));
+    pub(crate) fn take_reserved(&self, lists: &Lists<P>, buddy: &mut Buddy<P>) -> Option<usize> {
+        let chain = self.chains.pop(&self.frames).or_else(|| self.lists(lists).find_map(List::take_chain));
         if let Some(chain) = chain {
-            let (first, rest) = self.frames.unchain(chain);
+            let (first, rest) = self.frames.split_first(chain);
             rest.into_iter().for_each(|rest| self.chains.push(&self.frames, rest));
             return Some(first);
         }
-        let row = self.lists().find_map(List::take_row)?;
+        let row = self.lists(lists).find_map(List::take_row)?;
         buddy.give_row(Pfn::new(row.first + 1), row.len - 1);
         Some(row.first as usize)
     }
 
     /// Moves a list's coldest frames to its chain, and the chain to the zone once it is long enough.
     #[cold]
-    fn spill(&self, list: &List<P>) {
+    pub(crate) fn spill(&self, list: &List<P>) {
         let moving = list.stash.begin_move();
         let full = list.shed(&self.frames);
         full.into_iter().for_each(|chain| self.chains.push(&self.frames, chain));
@@ -222,7 +210,7 @@ impl<P: Platform> Zone<P> {
         let mut chain = self.chains.pop(&self.frames);
         let has_chain = chain.is_some();
         for _ in 0..most {
-            let Some((first, rest)) = chain.map(|chain| self.frames.unchain(chain)) else { return has_chain };
+            let Some((first, rest)) = chain.map(|chain| self.frames.split_first(chain)) else { return has_chain };
             buddy.give(Pfn::of_index(first), 0);
             chain = rest;
         }
@@ -254,17 +242,17 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Gives all frames that CPUs keep back to the buddy allocator.
-    pub(crate) fn drain(&self) {
+    pub(crate) fn drain(&self, lists: &Lists<P>) {
         let mut buddy = self.buddy.lock();
-        while self.merge_more(&mut buddy) {}
+        while self.merge_more(lists, &mut buddy) {}
         self.publish(&buddy);
     }
 
     /// Gives some frames to the buddy allocator; says whether it did not have all free ones yet.
-    fn merge_more(&self, buddy: &mut Buddy<P>) -> bool {
-        let stashes = || self.lists().map(|list| &list.stash);
+    fn merge_more(&self, lists: &Lists<P>, buddy: &mut Buddy<P>) -> bool {
+        let stashes = || self.lists(lists).map(|list| &list.stash);
         let has_merged = self.merge_chain(buddy, u32::MAX);
-        let found = if has_merged { None } else { stash::search(stashes, || self.take_reserved(buddy)) };
+        let found = if has_merged { None } else { stash::search(stashes, || self.take_reserved(lists, buddy)) };
         has_merged || found.inspect(|&thing| buddy.give(Pfn::of_index(thing), 0)).is_some()
     }
 

@@ -37,7 +37,6 @@ use crate::policy::{Choice, NodeStats, Policy};
 use crate::stash;
 use crate::zone::{BuddyGuard, Zone};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::ops::Range;
 use faultless_platform::{NODES_MAX, NodeSet, Nodes, Platform};
 
@@ -46,7 +45,7 @@ const SHARE_BITS: u32 = 48;
 
 /// All free frames of a memory.
 pub(crate) struct Zones<P: Platform> {
-    lists: Arc<Lists<P>>,
+    lists: Lists<P>,
     share: u64,
     /// One for each node.
     zones: Box<[Zone<P>]>,
@@ -59,14 +58,13 @@ pub(crate) struct Zones<P: Platform> {
 impl<P: Platform> Zones<P> {
     pub(crate) fn new(frames: Frames<P>, nr_cpus: usize, nodes: &Nodes, options: &Options) -> Self {
         let nr_frames = (frames.end() - frames.first()) as usize;
-        let lists = Arc::new(Lists::new(nr_cpus, nr_frames, nodes, options));
         // With one node all frames are of node 0, whatever their number.
         let share = if nodes.len() == 1 { 0 } else { ((nodes.len() as u64) << SHARE_BITS) / u64::from(frames.end()) };
-        let zone = |node| Zone::new(node, range_of(&frames, share, node, nodes.len()), frames, Arc::clone(&lists));
+        let zone = |node| Zone::new(node, range_of(&frames, share, node, nodes.len()), frames);
         Self {
             zones: (0..nodes.len()).map(zone).collect(),
             orders: (0..nodes.len()).map(|from| nodes.by_distance(from).map(|node| node as u8).collect()).collect(),
-            lists,
+            lists: Lists::new(nr_cpus, nr_frames, nodes, options),
             share,
             nodes: nodes.clone(),
             nr_frames,
@@ -92,7 +90,7 @@ impl<P: Platform> Zones<P> {
 
     /// Returns how many frames are free; exact while nobody takes or puts any.
     pub(crate) fn nr_free(&self) -> usize {
-        self.zones.iter().map(Zone::nr_free).sum()
+        self.zones.iter().map(|zone| zone.nr_free(&self.lists)).sum()
     }
 
     /// Visits the nodes' frames, ascending, and the first of each that was never given out.
@@ -109,11 +107,11 @@ impl<P: Platform> Zones<P> {
     /// Returns what is known of a node.
     pub(crate) fn stats(&self, node: usize) -> NodeStats {
         let zone = &self.zones[node];
-        let sum = |of: fn(&List<P>) -> u64| zone.lists().map(of).fold(0, u64::wrapping_add);
+        let sum = |of: fn(&List<P>) -> u64| zone.lists(&self.lists).map(of).fold(0, u64::wrapping_add);
         let nr_misses = sum(|list| list.counts.nr_misses.get());
         NodeStats {
             nr_frames: zone.nr_frames(),
-            nr_free: zone.nr_free(),
+            nr_free: zone.nr_free(&self.lists),
             nr_hits: sum(List::nr_given).saturating_sub(nr_misses),
             nr_misses,
             nr_foreign: sum(|list| list.counts.nr_foreign.get()),
@@ -171,15 +169,10 @@ impl<P: Platform> Zones<P> {
     #[inline(always)]
     pub(crate) fn put(&self, pfn: Pfn) {
         let (here, node) = (self.lists.here(), self.node_of(pfn));
-        if node == here.node {
-            return self.zones[node].put(&here.own, pfn);
+        let list = if node == here.node { &here.own } else { here.of(node) };
+        if list.stash.push(pfn.index()) > list.shape.high {
+            self.zones[node].spill(list);
         }
-        self.put_away(here, node, pfn);
-    }
-
-    #[cold]
-    fn put_away(&self, here: &CpuLists<P>, node: usize, pfn: Pfn) {
-        self.zones[node].put(here.of(node), pfn);
     }
 
     /// Takes a block: this CPU's, a zone's, or one that is made of what all CPUs have.
@@ -216,7 +209,7 @@ impl<P: Platform> Zones<P> {
     /// Takes a block from wherever there is one. Memory is short: all CPUs keep less from now on.
     #[cold]
     fn take_last(&self, here: &CpuLists<P>, order: u8, choice: Choice) -> Option<Pfn> {
-        self.order(choice).for_each(|node| self.zones[node].lists().for_each(List::shrink));
+        self.order(choice).for_each(|node| self.zones[node].lists(&self.lists).for_each(List::shrink));
         let mut held = Held::new(self, choice);
         let block = held.take(order);
         drop(held);
@@ -225,7 +218,7 @@ impl<P: Platform> Zones<P> {
 
     /// Gives all frames that CPUs keep back to the buddy allocators.
     pub(crate) fn drain(&self) {
-        self.zones.iter().for_each(Zone::drain);
+        self.zones.iter().for_each(|zone| zone.drain(&self.lists));
     }
 }
 
@@ -265,8 +258,10 @@ impl<'a, P: Platform> Held<'a, P> {
     /// Takes a frame that is in no buddy allocator.
     fn search(&mut self) -> Option<Pfn> {
         let (zones, choice) = (self.zones, self.choice);
-        let stashes = || zones.order(choice).flat_map(|node| zones.zones[node].lists()).map(|list| &list.stash);
-        stash::search(stashes, || self.try_each(|zone, buddy| zone.take_reserved(buddy))).map(Pfn::of_index)
+        let stashes =
+            || zones.order(choice).flat_map(|node| zones.zones[node].lists(&zones.lists)).map(|list| &list.stash);
+        stash::search(stashes, || self.try_each(|zone, buddy| zone.take_reserved(&zones.lists, buddy)))
+            .map(Pfn::of_index)
     }
 
     fn give(&mut self, pfn: Pfn) {
@@ -352,12 +347,12 @@ mod tests {
                 .expect("CPU 1 failed");
             let (zone, list) = (&zones.zones[1], zones.lists.here().of(1));
             assert_eq!(zones.lists.here().node, 0);
-            let nr_longest = zone.lists().map(List::len).max().expect("two");
+            let nr_longest = zone.lists(&zones.lists).map(List::len).max().expect("two");
             let far = zones.take_by(Policy::Bind { nodes: NodeSet::of([1]) }).expect("plenty");
             let nr_kept_max = 4 * list.shape.batch + 1;
             assert!(list.len() <= nr_kept_max && nr_longest > nr_kept_max, "{} of {nr_longest}", list.len());
             zones.put(far);
-            assert_eq!((zones.nr_free(), zone.nr_free()), (zones.nr_frames(), zone.nr_frames()));
+            assert_eq!((zones.nr_free(), zone.nr_free(&zones.lists)), (zones.nr_frames(), zone.nr_frames()));
         });
     }
 }

@@ -104,6 +104,32 @@ fn the_zone_is_met_once_for_each_chain() {
     });
 }
 
+/// Nobody pays for many at once: the allocation that fills the list up makes two accesses for each frame that it moves, and few besides.
+#[test]
+fn the_allocation_that_fills_a_list_up_is_no_spike() {
+    let world = World::<Count>::new(4000, 1, Options::default());
+    let machine = Machine::new(1);
+    machine.attach(|| {
+        for _ in 0..5 {
+            up_and_down(&world, &machine, 1000);
+        }
+        let nr_atomics = || machine.figures(0).atomics;
+        let mut frames = Vec::new();
+        let costs: Vec<u64> = (0..1000)
+            .map(|_| {
+                let before = nr_atomics();
+                frames.push(world.memory.alloc().expect("plenty"));
+                nr_atomics() - before
+            })
+            .collect();
+        world.free_all(frames);
+        let most = costs.iter().copied().max().unwrap_or_default();
+        let mean = costs.iter().sum::<u64>() as f64 / costs.len() as f64;
+        assert!((62..=110).contains(&most), "{most} atomics in one allocation");
+        assert!(mean <= 13.0, "{mean} atomics in an allocation");
+    });
+}
+
 const MIB_128: usize = 128 << 8;
 
 /// Counts how often zones' locks are taken.

@@ -54,7 +54,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
 
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
         let ground = Ground::reserve(self.settings.memory_bytes)?;
-        let memory = ground.memory::<P>(self.nr_cpus)?;
+        let memory = ground.memory::<P>(self.machine, self.nr_cpus)?;
         let nr_free = memory.nr_free();
         let vm = self.alone(|| {
             ground::warm(&memory, instance::warmed_frames(self.plan));

@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use faultless_platform::{Atomic, Ordering, Threads};
+use faultless_platform::{Atomic, Nodes, Ordering, Threads};
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -74,6 +74,14 @@ impl Job {
         self.memory_bytes.unwrap_or(usize::try_from(bytes + bytes / 32).unwrap_or(usize::MAX))
     }
 
+    /// Returns the bytes of a region in which the node with the most CPUs has memory for all of them, unless the user says how much there is.
+    fn reserved_bytes(&self, nodes: &Nodes) -> usize {
+        let nr_cpus_of = |node: usize| (0..self.cpus).filter(|&cpu| nodes.of_cpu(cpu) == node).count();
+        let most = (0..nodes.len()).map(nr_cpus_of).max().unwrap_or(self.cpus);
+        let bytes = self.memory_bytes();
+        if self.memory_bytes.is_some() { bytes } else { bytes.saturating_mul(nodes.len() * most) / self.cpus.max(1) }
+    }
+
     fn refused(&self, cause: Refused) -> MeasureError {
         MeasureError::Refused { cause, memory_bytes: Some(self.memory_bytes()) }
     }
@@ -86,8 +94,9 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
         if self.site.has_cold_memory() {
             host::check_room(self.job.memory_bytes() as u64)?;
         }
-        let ground = Ground::reserve(self.job.memory_bytes()).map_err(MeasureError::Reserve)?;
-        let memory = ground.memory::<P>(self.job.cpus).map_err(MeasureError::Setup)?;
+        let nodes = P::nodes(self.machine);
+        let ground = Ground::reserve(self.job.reserved_bytes(&nodes)).map_err(MeasureError::Reserve)?;
+        let memory = ground.memory::<P>(self.machine, self.job.cpus).map_err(MeasureError::Setup)?;
         let nr_free = memory.nr_free();
         let vm = alone::<P, _>(self.machine, || {
             if self.site.has_cold_memory() {

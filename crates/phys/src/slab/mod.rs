@@ -357,8 +357,8 @@ impl<P: Platform> Core<P> {
     #[cold]
     fn spill(&self, magazine: &Magazine<P>) {
         let _moving = magazine.objects.begin_move();
-        let batch = magazine.objects.shed(self.magazine_batch);
-        let mut objects = batch.as_slice().iter().copied().map(|object| (self.depot_of(object), object)).peekable();
+        let shed = magazine.objects.shed(self.magazine_batch);
+        let mut objects = shed.map(|object| (self.depot_of(object), object)).peekable();
         while let Some(&(place, _)) = objects.peek() {
             let mut depot = self.depots[place].lock();
             while let Some((_, object)) = objects.next_if(|&(other, _)| other == place) {

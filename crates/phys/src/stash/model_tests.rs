@@ -143,12 +143,12 @@ pub fn an_entry_is_not_written_again_before_it_was_read() {
 pub fn the_owner_sheds_while_others_steal() {
     let shed: Body = |world| {
         world.note_order();
-        world.use_up(world.stashes[0].shed(2).as_slice().iter().copied());
+        world.use_up(world.stashes[0].shed(2));
         world.note_order();
     };
     let shed_and_pop: Body = |world| {
         world.note_order();
-        world.use_up(world.stashes[0].shed(1).as_slice().iter().copied());
+        world.use_up(world.stashes[0].shed(1));
         world.pop();
     };
     race(None, 2, 2, shed, [World::steal]);
@@ -188,7 +188,7 @@ struct Shelf {
 impl Shelf {
     fn move_behind(&self) {
         let _moving = self.world.stashes[0].begin_move();
-        let shed = self.world.stashes[0].shed(1).take_first();
+        let shed = self.world.stashes[0].shed(1).next();
         self.reserve.put(shed.map(|thing| Span { first: thing as u32, len: 1 }));
     }
 

@@ -203,9 +203,9 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     beyond("phys/reserve.rs: Reserve::put: store without Release", FENCED_BY_STEAL),
     row("phys/stash.rs: Stash::nr_gains: load without Acquire", "stash::a_search_finds_what_is_put_behind_the_list"),
     row("phys/stash.rs: Move::drop: store without Release", "stash::a_search_finds_what_comes_back_onto_the_list"),
-    beyond("phys/stash.rs: Stash::push_batch: load 2 without Acquire", READS_AHEAD),
+    beyond("phys/stash.rs: Stash::push_all: load 2 without Acquire", READS_AHEAD),
     row(
-        "phys/stash.rs: Stash::push_batch: store 2 without Release",
+        "phys/stash.rs: Stash::push_all: store 2 without Release",
         "stash::a_search_finds_what_comes_back_onto_the_list",
     ),
     row("phys/stash.rs: Stash::push: store 3 without Release", "stash::what_is_pushed_is_seen_whole"),
