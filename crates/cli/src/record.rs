@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use faultless_linux::{
-    Arguments, Beginning, Descendants, Joining, Kin, ModeChoice, Options, RecordError, Recording, SnapshotMode, Who,
-    attach, record,
+    Arguments, Beginning, ChainTally, Descendants, Joining, Kin, ModeChoice, Options, RecordError, Recording,
+    SnapshotMode, StackOptions, Who, attach, record,
 };
+use faultless_trace::stacks::StackMethod;
 use faultless_trace::{HugePages, Missing, Mode, Pace};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -32,6 +33,7 @@ use crate::size;
   faultless record -p 1234 --children --snapshot frozen -- redis-benchmark -q
   faultless record --wait-all -- ./start-daemon
   faultless record -p 1234 --paused -o peak.trace    # kill -USR1 begins it, kill -USR2 ends it
+  faultless record --stacks=dwarf -o calls.trace ./prog && faultless trace top --folded calls.trace | flamegraph.pl > calls.svg
   faultless record -a --duration 5s -o system.trace
   faultless record --cgroup system.slice/nginx.service --duration 10s
 
@@ -40,6 +42,11 @@ the mappings; the trace names what is missing.
 
 The trace keeps the command line (--redact leaves the arguments out), the names of threads, the paths of mapped files, \
 addresses, calls and times; nothing of what is in memory or in files.
+
+With --stacks the trace also keeps the names of the functions that led to each memory call and to some faults. fp takes the kernel's \
+word for it, which follows frame pointers; dwarf finds the callers of code without them, too. For that the top of each stack is copied to the raw \
+records, 8 KiB a call, and looked at when the program ends; no more than addresses and names comes into the trace. A stack that finds no \
+room is counted, and costs the trace nothing else.
 
 While the program runs, raw records go to a folder beside the output, FILE.PID.raw (in the folder for temporary files if the \
 output is a pipe): 64 bytes a fault, 180 a memory call, 50 a switch; a million faults take 61 MiB. The trace, about 4 bytes an \
@@ -82,6 +89,15 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size::parse_ring)]
     buffer: usize,
 
+    /// Record which functions the program is inside of at each memory call, and at some of its faults: by frame pointers, or by the
+    /// unwinding tables of its files from copies of the stack's top, of 8192 bytes if BYTES is not given. Example: --stacks=dwarf,16384
+    #[arg(long, value_name = "fp|dwarf[,BYTES]", value_parser = parse_stacks)]
+    stacks: Option<(StackMethod, u32)>,
+
+    /// With --stacks: of each thread's faults each N-th gets its functions; none for 0.
+    #[arg(long, value_name = "N", default_value_t = 101, requires = "stacks")]
+    stack_faults: u64,
+
     /// Keep the program's name only: its arguments do not come into the trace. Example: --redact
     #[arg(long)]
     redact: bool,
@@ -91,7 +107,7 @@ pub struct RecordArgs {
     pid: Vec<i32>,
 
     /// Record all running processes, and all that they make. For root. Example: -a --duration 5s
-    #[arg(short = 'a', long = "all", conflicts_with_all = ["thp", "wait_all"], group = "joined")]
+    #[arg(short = 'a', long = "all", conflicts_with = "thp", group = "joined")]
     all: bool,
 
     /// Record the running processes of a control group and of those below it: a path below /sys/fs/cgroup, or a whole one.
@@ -103,7 +119,8 @@ pub struct RecordArgs {
     #[arg(long, requires = "joined", conflicts_with = "all")]
     children: bool,
 
-    /// Go on until the last descendant has ended, also one that outlives its parent. Example: --wait-all -- ./start-daemon
+    /// Go on until the last descendant has ended, also one that outlives its parent; with -a, the last one of the program that runs
+    /// meanwhile. Example: --wait-all -- ./start-daemon
     #[arg(long)]
     wait_all: bool,
 
@@ -135,12 +152,37 @@ impl RecordArgs {
         self.all || self.cgroup.is_some() || !self.pid.is_empty()
     }
 
+    fn stacks(&self) -> Option<StackOptions> {
+        let fault_period = self.stack_faults;
+        self.stacks.map(|(method, copied_bytes)| StackOptions { method, copied_bytes, fault_period })
+    }
+
     fn who(&self) -> Who {
         match &self.cgroup {
             _ if self.all => Who::Everyone,
             Some(path) => Who::Cgroup(path.clone()),
             None => Who::Processes(self.pid.clone()),
         }
+    }
+}
+
+/// What is copied of each stack's top if nothing else is said: as much as perf does.
+const COPIED_BYTES: u32 = 8192;
+
+/// The kernel takes no more: a record's size has 16 bits.
+const COPIED_BYTES_MOST: u32 = 65_000;
+
+/// Parses `fp`, `dwarf` or `dwarf,BYTES`.
+fn parse_stacks(text: &str) -> Result<(StackMethod, u32), String> {
+    let bytes = |bytes: &str| match bytes.parse() {
+        Ok(bytes) if bytes % 8 == 0 && bytes > 0 && bytes <= COPIED_BYTES_MOST => Ok(bytes),
+        _ => Err(format!("'{bytes}' is no multiple of 8 between 8 and {COPIED_BYTES_MOST}")),
+    };
+    match text.split_once(',') {
+        None if text == "fp" => Ok((StackMethod::FramePointers, 0)),
+        None if text == "dwarf" => Ok((StackMethod::Dwarf, COPIED_BYTES)),
+        Some(("dwarf", copied)) => Ok((StackMethod::Dwarf, bytes(copied)?)),
+        _ => Err("fp, dwarf and dwarf,BYTES are understood".into()),
     }
 }
 
@@ -185,6 +227,9 @@ impl Look {
 
 /// Runs the subcommand.
 pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.all && args.wait_all && args.command.is_empty() {
+        return Err(Failure::usage("-a with --wait-all needs a program to wait for: -a --wait-all -- CMD"));
+    }
     let options = Options {
         output: args.output.clone(),
         huge_pages: if args.thp { HugePages::AsSystem } else { HugePages::Off },
@@ -192,6 +237,7 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
         ring_bytes: args.buffer,
         mode: args.mode.choice(),
         descendants: if args.wait_all { Descendants::Awaited } else { Descendants::Left },
+        stacks: args.stacks(),
         arguments: if args.redact { Arguments::LeftOut } else { Arguments::Kept },
     };
     let bar = progress_bar();
@@ -259,6 +305,9 @@ pub fn summarize(output: &Path, recording: &Recording) {
     if let Some(frozen) = recording.frozen {
         eprintln!("  stood     {:.1} ms, while what was in memory was read", frozen.as_secs_f64() * 1e3);
     }
+    if let Some(ChainTally { events, cut, lost }) = recording.chains {
+        eprintln!("  stacks    {events}, {cut} without their outermost callers; {lost} found no room");
+    }
     let each = recording.bytes as f64 / tally.events.max(1) as f64;
     eprintln!("  lost      {}", header.lost);
     eprintln!("  size      {}, {each:.2} bytes an event", size::human(recording.bytes));
@@ -294,6 +343,13 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
     }
     if let Some(signal) = recording.interrupted_by {
         warnings.push(format!("interrupted by signal {signal}: the trace holds what came until then"));
+    }
+    if !recording.newcomers.is_empty() {
+        let pids: Vec<_> = recording.newcomers.iter().map(u32::to_string).collect();
+        warnings.push(format!(
+            "moved into the control group while it was recorded, and not in the trace: {}",
+            pids.join(", ")
+        ));
     }
     warnings.iter().for_each(|warning| say(color, Tone::Warning, warning));
 }

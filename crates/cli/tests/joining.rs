@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -97,6 +97,75 @@ fn a_descendant_that_outlives_a_joined_process_is_awaited_on_request() {
         assert_eq!(has_ended(&place.open(), "true"), is_awaited, "{options:?}");
         shell.wait().unwrap();
     }
+}
+
+#[test]
+fn the_last_descendant_of_a_command_is_awaited_where_all_is_recorded() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("wait-everyone");
+    let script = "(sleep 0.5; /bin/true) & exit 3";
+    for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
+        let command = [&["-a", "--buffer", "32M"], options, &["--", "sh", "-c", script]].concat();
+        let output = record(&place, &command).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "the command's code: {}", err(&output));
+        let trace = place.open();
+        let shell = trace.threads.iter().find(|thread| thread.name == "true");
+        assert_eq!(shell.is_some() && has_ended(&trace, "true"), is_awaited, "{options:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_descendant_is_awaited_where_whole_cpus_are_watched() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("wait-cpus");
+    let script = "sleep 3; (sleep 0.5; /bin/true) & exit 0";
+    for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let recorder = record(&place, &[&["-p", &shell.id().to_string()], options].concat());
+        succeed(with_few_descriptors(recorder, 7));
+        assert_eq!(has_ended(&place.open(), "true"), is_awaited, "{options:?}");
+        shell.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_call_that_a_thread_was_held_in_before_it_was_joined_begins_with_its_arguments() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("held");
+    let mut program = Command::new(place.compile("held")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let Ok(address) = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16) else {
+        assert_eq!(program.wait().unwrap().code(), Some(77));
+        println!("skipped: userfaultfd is not permitted");
+        return;
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let recorder = record(&place, &["-p", &program.id().to_string()]).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let mut input = program.stdin.take().unwrap();
+    input.write_all(b"\n\n").unwrap();
+    assert!(program.wait().unwrap().success());
+    let output = recorder.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    let trace = place.open();
+    let of_madvise = trace.events.iter().filter_map(|event| match event.kind {
+        EventKind::CallEnter(CallEnter { call: Call::Madvise, args }) => Some((event.thread, Some(args))),
+        EventKind::CallExit(CallExit { call: Call::Madvise, .. }) => Some((event.thread, None)),
+        _ => None,
+    });
+    let of_madvise: Vec<_> = of_madvise.take(2).collect();
+    const POPULATE_WRITE: u64 = 23;
+    let entered = Some([address, 8 * 4096, POPULATE_WRITE, 0, 0, 0]);
+    assert_eq!(of_madvise.len(), 2, "{of_madvise:x?}");
+    assert_eq!((of_madvise[0].1, of_madvise[1]), (entered, (of_madvise[0].0, None)), "{of_madvise:x?}");
 }
 
 fn send(child: &Child, signal: i32) {
@@ -200,17 +269,10 @@ fn a_control_group_is_recorded_with_the_groups_below_and_nobody_else() {
     assert!(err(&output).contains("no process is in it"), "{}", err(&output));
 }
 
-#[test]
-fn whole_cpus_are_watched_where_descriptors_would_run_out() {
-    if !has_tracepoints() || !is_root() {
-        return;
-    }
-    let place = Place::new("few-descriptors");
-    let (program, other) = (Running::joined(&place), Running::joined(&place));
+/// Gives a recorder descriptors for the CPUs, and for so many events more on each.
+fn with_few_descriptors(mut recorder: Command, nr_events: u64) -> Command {
     let nr_cpus = std::thread::available_parallelism().unwrap().get() as u64;
-    // Enough for the CPUs, and for two of the seven threads.
-    let most = nr_cpus * 9 + 64 + nr_cpus * 14;
-    let mut recorder = record(&place, &["-p", &program.pid(), "--duration", "300ms"]);
+    let most = nr_cpus * 9 + 64 + nr_cpus * nr_events;
     // SAFETY: the call is safe between fork and exec, and takes a whole structure.
     unsafe {
         recorder.pre_exec(move || {
@@ -222,7 +284,41 @@ fn whole_cpus_are_watched_where_descriptors_would_run_out() {
             }
         });
     }
-    succeed(recorder);
+    recorder
+}
+
+#[test]
+fn who_is_moved_into_a_control_group_later_is_named() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let Some(group) = Group::new() else {
+        println!("skipped: no control group can be made");
+        return;
+    };
+    let place = Place::new("newcomers");
+    let (inside, later) = (Running::joined(&place), Running::joined(&place));
+    let procs = group.0.join("cgroup.procs");
+    fs::write(&procs, inside.pid()).unwrap();
+    let options = ["--cgroup", group.0.to_str().unwrap(), "--duration", "2s"];
+    let recorder = record(&place, &options).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    fs::write(&procs, later.pid()).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    let warning = err(&output).lines().find(|line| line.contains("moved into the control group")).map(str::to_owned);
+    let named = warning.unwrap_or_else(|| panic!("{}", err(&output)));
+    assert!(named.ends_with(&format!(": {}", later.pid())), "children of who was joined are none: {named}");
+}
+
+#[test]
+fn whole_cpus_are_watched_where_descriptors_would_run_out() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("few-descriptors");
+    let (program, other) = (Running::joined(&place), Running::joined(&place));
+    // Enough for two of the seven threads.
+    succeed(with_few_descriptors(record(&place, &["-p", &program.pid(), "--duration", "300ms"]), 14));
     let trace = place.open();
     assert_eq!(trace.header.lost, 0);
     assert!(has_faults_of(&trace, &program.pid()) && !has_faults_of(&trace, &other.pid()));

@@ -82,6 +82,38 @@ fn a_killed_recorder_leaves_what_a_trace_is_made_of() {
 }
 
 #[test]
+fn a_killed_recorder_of_joined_processes_leaves_what_a_trace_is_made_of() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("killed-joined");
+    let mut program = Command::new(place.compile("joined")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = program.id().to_string();
+    let mut recorder = faultless();
+    recorder.args(["record", "-o", "t.trace", "--stacks=dwarf,1024", "-p", &pid]).current_dir(&place.folder);
+    let mut recorder = recorder.stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let folder = raw_folder(&place);
+    let output = recover(&place, &folder);
+    assert!(output.status.success(), "{}", err(&output));
+    let trace = place.open();
+    assert_eq!((trace.header.lost, &trace.header.missing[..]), (0, &[Missing::LastMoments][..]));
+    assert!(!trace.snapshot.is_empty() && trace.header.command[0].ends_with("joined"));
+    let faults = trace.events.iter().filter(|event| matches!(event.kind, EventKind::Fault(_))).count();
+    assert!(faults > 1000, "{faults}");
+    let named = trace.stacks.frames.iter().filter_map(|frame| frame.function.as_deref());
+    assert!(named.into_iter().any(|name| name == "protector"), "its calls have their functions");
+    let replayed = faultless().args(["replay", "-r", "1", "--design", "vma-lock"]).arg(place.trace()).output().unwrap();
+    assert!(replayed.status.success(), "{}{}", out(&replayed), err(&replayed));
+}
+
+#[test]
 fn raw_records_that_end_anywhere_make_a_trace_up_to_the_mark() {
     if !has_tracepoints() {
         return;

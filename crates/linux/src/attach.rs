@@ -10,7 +10,7 @@
 //! stands in memory; wait; stop watching; convert. The recording ends when its time is over, when its raw records have
 //! grown too large, when the processes have ended, or at an interrupt.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,17 +23,21 @@ use crate::cgroup;
 use crate::child::{Child, Launch};
 use crate::company::Company;
 use crate::convert::{Material, convert};
+use crate::costs::Measured;
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
 use crate::freeze::Frozen;
 use crate::host;
 use crate::joining::{self, Scope};
-use crate::perf::Begin;
+use crate::output::Output;
+use crate::perf::{Begin, Event, Reach, Watch};
 use crate::raw::RawFolder;
 use crate::record::{Chosen, Descendants, Options, Recording, choose, describe, open_output};
 use crate::session::{Ends, Session, Setup, Sources, online_cpus};
 use crate::signals::{BEGIN, END, Signals, Word};
 use crate::snapshot::{self, Seen};
+use crate::spool::Rings;
+use crate::stacks::StackOptions;
 use crate::story::Scene;
 use crate::target::{self, Kin, Target, Unjoinable, add_descendants};
 use crate::wire::{Decoder, Numbers};
@@ -105,23 +109,42 @@ pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> R
     await_beginning(joining.beginning, &signals)?;
     let output = open_output(options)?;
     let Chosen { sources, measured, refusal } = choose(options)?;
-    let raw = RawFolder::create(&output.sibling()).map_err(RecordError::Spool)?;
-    let place = Place { signals: &signals, raw: &raw };
-    let watched = watch(options, joining, (&sources, measured.session), &place)?;
-    let Watched { company, drained, end: End { interrupted_by, beside }, frozen, .. } = watched;
-    let mut header = describe(options, watched.described.command, &sources, measured.costs);
-    header.limits = watched.described.limits;
-    header.huge_pages = watched.described.huge_pages;
+    let mut raw = RawFolder::create(&output.sibling()).map_err(RecordError::Spool)?;
+    let watched = watch(options, joining, (&sources, measured), &signals, &mut raw);
+    let written = watched.and_then(|watched| {
+        let recording = write(options, &sources, watched, &output, progress)?;
+        output.complete().map_err(output_error)?;
+        Ok(recording)
+    });
+    let recording = written.map_err(|error| raw.explain(error))?;
+    raw.discard();
+    Ok(Recording { refusal: refusal.map(|error| error.to_string()), ..recording })
+}
+
+/// Makes the trace of what was watched.
+fn write(
+    options: &Options,
+    sources: &Sources,
+    watched: Watched,
+    output: &Output,
+    progress: &dyn Fn(u64),
+) -> Result<Recording, RecordError> {
+    let Watched { company, drained, end, frozen, mut header } = watched;
+    let End { interrupted_by, beside, newcomers } = end;
     header.is_interrupted = interrupted_by.is_some();
-    let Drained { mut spool, lost, ended_ns: until_ns, .. } = drained;
-    let decoder = Decoder::new(&sources, Numbers::Carried)?;
+    let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
+    let stacks = options.stacks;
+    let decoder = Decoder::new(sources, Numbers::Carried, stacks)?;
     let scene = Scene { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
     let company = Some(&company);
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
+    let (spool, decoder) = (&mut spool, &decoder);
+    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
-    output.complete().map_err(output_error)?;
-    let refusal = refusal.map(|error| error.to_string());
-    Ok(Recording { interrupted_by, refusal, frozen, beside, ..converted.into() })
+    // Whom joined processes made the trace knows, but for the last moments.
+    let is_known = |pid: &u32| converted.pids.contains(pid) || newcomers.contains_key(pid);
+    let are_new = newcomers.iter().filter(|(pid, parent)| !converted.pids.contains(pid) && !is_known(parent));
+    let newcomers = are_new.map(|(&pid, _)| pid).collect();
+    Ok(Recording { interrupted_by, frozen, beside, newcomers, ..converted.into() })
 }
 
 /// Waits for the signal that begins the recording.
@@ -179,10 +202,10 @@ fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
 
 impl Scope {
     /// Returns how so many can be watched: one by one while there are descriptors enough. Only root may watch whole CPUs.
-    fn of(joining: &Joining, targets: &[Target], sources: &Sources) -> Self {
+    fn of(joining: &Joining, targets: &[Target], sources: &Sources, stacks: Option<StackOptions>) -> Self {
         let nr_threads: usize = targets.iter().map(|target| target.threads().len()).sum();
         let nr_cpus = online_cpus().map_or(1, |cpus| cpus.len());
-        let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources);
+        let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources, stacks);
         let is_scarce = host::open_files().is_some_and(|most| nr_needed as u64 > most);
         let is_many = is_scarce || joining.who == Who::Everyone;
         if is_many && sources.mode() == Mode::Privileged { Self::Cpus } else { Self::Threads }
@@ -196,50 +219,99 @@ struct Watched {
     end: End,
     /// For how long they stood.
     frozen: Option<Duration>,
-    /// What the first process says of itself.
-    described: Header,
+    /// What is known of the recording besides its records.
+    header: Header,
 }
 
-/// What a recording stands on while it runs.
-struct Place<'a> {
-    signals: &'a Signals,
-    /// Where raw records are put aside.
-    raw: &'a RawFolder,
-}
-
-/// Watches the processes; `trial` is closed once its tracepoints are in use again.
+/// Watches the processes; the session of `measured` is closed once its tracepoints are in use again.
 fn watch(
     options: &Options,
     joining: &Joining,
-    (sources, trial): (&Sources, Session),
-    place: &Place<'_>,
+    (sources, measured): (&Sources, Measured),
+    signals: &Signals,
+    raw: &mut RawFolder,
 ) -> Result<Watched, RecordError> {
-    let mut beside = beside(joining, place.signals)?;
+    let mut beside = beside(joining, signals)?;
     let mut targets = find(&joining.who)?;
     let open_files = host::raise_open_files();
-    let setup = Setup { pid: 0, pace: options.pace, begin: Begin::Joining, ring_bytes: options.ring_bytes };
-    let scope = Scope::of(joining, &targets, sources);
+    let Options { pace, ring_bytes, stacks, .. } = *options;
+    let setup = Setup { pid: 0, pace, begin: Begin::Joining, ring_bytes, stacks };
+    let scope = Scope::of(joining, &targets, sources, stacks);
     let more = &|targets: &mut Vec<Target>| add_more(joining, targets);
-    let nr_rings = online_cpus()?.len();
-    let mut spool = place.raw.spool(nr_rings).map_err(RecordError::Spool)?;
+    let nr_cpus = online_cpus()?.len();
+    let mut kinds = vec![Rings::Events; nr_cpus];
+    kinds.extend(vec![Rings::Stacks; if options.stacks.is_some() { nr_cpus } else { 0 }]);
+    let mut spool = raw.spool(&kinds).map_err(RecordError::Spool)?;
     let (session, mut joined) =
         joining::join(sources, &setup, &mut targets, more, scope, &mut spool).map_err(unjoinable)?;
+    let Measured { costs, session: trial } = measured;
     drop(trial);
-    let is_awaited = options.descendants == Descendants::Awaited && scope == Scope::Threads;
-    let ends = is_awaited.then(|| Ends::of(session.others())).transpose()?;
+    let ends = match options.descendants {
+        Descendants::Left => None,
+        Descendants::Awaited => Some(ends_of(joining, &session, scope, &targets, beside.as_ref())?),
+    };
     let drain = Drain::start(session, spool)?;
-    let looked = look(joining, &mut targets);
-    let seen = looked.as_ref().map_or(&[][..], |looked| &looked.seen);
-    let described = targets.first().map(|target| describe_target(target, seen)).unwrap_or_default();
-    let end = match &looked {
-        Ok(_) => wait(joining, &targets, (beside.as_mut(), ends.as_ref()), place.signals, &drain),
+    let mut begin = || {
+        let Looked { seen, frozen } = look(joining, &mut targets)?;
+        joined.members.retain(|member| seen.iter().any(|seen| seen.pid == member.pid));
+        let described = targets.first().map(|target| describe_target(target, &seen)).unwrap_or_default();
+        let Header { command, limits, huge_pages, .. } = described;
+        let header = Header { limits, huge_pages, ..describe(options, command, sources, costs) };
+        let company = Company { joined: joined.clone(), seen };
+        raw.describe_joined(&header, &company, sources, options.stacks)?;
+        Ok::<_, RecordError>((company, header, frozen))
+    };
+    let begun = begin();
+    let end = match &begun {
+        Ok(_) => wait(joining, &targets, (beside.as_mut(), ends.as_ref()), signals, &drain),
         Err(_) => Ok(End::default()),
     };
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);
-    let Looked { seen, frozen } = looked?;
-    joined.members.retain(|member| seen.iter().any(|seen| seen.pid == member.pid));
-    Ok(Watched { company: Company { joined, seen }, drained, end: end?, frozen, described })
+    let (company, header, frozen) = begun?;
+    Ok(Watched { company, drained, end: end?, frozen, header })
+}
+
+/// Returns the ends of all who are to be awaited: with `-a` the command and all that it makes, otherwise the processes and all that
+/// they make.
+fn ends_of(
+    joining: &Joining,
+    session: &Session,
+    scope: Scope,
+    targets: &[Target],
+    beside: Option<&Child>,
+) -> io::Result<Ends> {
+    let (cpu, ring) = (*online_cpus()?.first().unwrap_or(&0), session.leaders().first());
+    // An event tells of an end only if it has a ring.
+    let watch = |tid: i32| {
+        let event = Event::open(Watch::Nothing, tid, cpu, Reach::UserOnly, Begin::Joining, 0)?;
+        ring.map_or(Ok(()), |ring| event.redirect(ring)).map(|()| event)
+    };
+    match (&joining.who, scope) {
+        (Who::Everyone, _) => {
+            let command = beside.map(|child| watch(child.pid())).transpose()?;
+            Ends::of(&command)
+        }
+        (_, Scope::Threads) => Ends::of(session.others()),
+        (_, Scope::Cpus) => {
+            let mut events = Vec::new();
+            let mut kin: Vec<Target> = targets.iter().filter_map(|target| Target::find(target.pid).ok()).collect();
+            let mut nr_watched = 0;
+            // Whoever was made before its maker was watched is found among the descendants.
+            while nr_watched < kin.len() {
+                let threads = kin[nr_watched..].iter().flat_map(Target::threads).collect::<Vec<_>>();
+                nr_watched = kin.len();
+                for tid in threads {
+                    match watch(tid as i32) {
+                        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                        event => events.push(event?),
+                    }
+                }
+                add_descendants(&mut kin);
+            }
+            Ends::of(&events)
+        }
+    }
 }
 
 fn unjoinable((pid, why): (i32, Unjoinable)) -> RecordError {
@@ -292,12 +364,14 @@ fn describe_target(target: &Target, seen: &[Seen]) -> Header {
 }
 
 /// How a recording came to its end.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct End {
     /// The signal that asked for it.
     interrupted_by: Option<i32>,
     /// How the command beside the processes ended.
     beside: Option<Ending>,
+    /// Who was seen in the control group and was not joined, and the parent of each.
+    newcomers: BTreeMap<u32, u32>,
 }
 
 /// Lets the command run, if there is one, and waits until the recording shall end.
@@ -315,18 +389,38 @@ fn wait(
     let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     // Relaxed: the figure only says when to stop, and nothing is read through it.
     let is_full = || joining.raw_bytes_most.is_some_and(|most| drain.raw_bytes().load(Ordering::Relaxed) >= most);
-    let is_done = || targets.iter().all(Target::has_ended) && ends.is_none_or(Ends::are_all);
+    let are_all = || ends.is_none_or(Ends::are_all);
+    let is_done = || targets.iter().all(Target::has_ended) && are_all();
+    // With all of the system it is the command's descendants that are awaited.
+    let awaits_command = joining.who == Who::Everyone && ends.is_some();
+    let mut end = End::default();
     while !is_over() && !is_full() && !is_done() {
-        if let Some(child) = beside.as_mut()
-            && let Some(ending) = child.try_wait()?
+        if end.beside.is_none()
+            && let Some(child) = beside.as_mut()
         {
-            return Ok(End { beside: Some(ending), ..End::default() });
+            end.beside = child.try_wait()?;
         }
+        if end.beside.is_some() && (!awaits_command || are_all()) {
+            break;
+        }
+        note_newcomers(joining, targets, &mut end.newcomers);
         match signals.next_word(deadline) {
-            Some(Word::Stop(signal)) => return Ok(End { interrupted_by: Some(signal), ..End::default() }),
-            Some(Word::End) => return Ok(End::default()),
+            Some(Word::Stop(signal)) => {
+                end.interrupted_by = Some(signal);
+                break;
+            }
+            Some(Word::End) => break,
             Some(Word::Begin) | None => {}
         }
     }
-    Ok(End::default())
+    Ok(end)
+}
+
+/// Notes who is in the control group and was not joined. Of these the trace knows those that joined processes made.
+fn note_newcomers(joining: &Joining, targets: &[Target], newcomers: &mut BTreeMap<u32, u32>) {
+    let Who::Cgroup(path) = &joining.who else { return };
+    let members = cgroup::members(path).unwrap_or_default();
+    let is_new = |pid: &i32| *pid > 0 && targets.iter().all(|target| target.pid != *pid);
+    let with_parent = |pid: i32| Some((pid as u32, target::parent_of(pid)? as u32));
+    newcomers.extend(members.into_iter().filter(is_new).filter_map(with_parent));
 }

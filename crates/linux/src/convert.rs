@@ -6,25 +6,31 @@
 //! The records are gone through twice: the header and the tables stand before the events in the file, and what was lost
 //! and how threads were called last is known only at the end. The second pass takes the same steps as the first.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 
-use faultless_trace::{Event, Header, HugePages, Missing, WriteError, Writer};
+use faultless_trace::{Event, Header, HugePages, Missing, Tables, WriteError, Writer};
 
 use crate::company::Company;
 use crate::cut;
 use crate::error::RecordError;
 use crate::host;
 use crate::merge::Merge;
-use crate::spool::Spool;
+use crate::spool::{Rings, Spool};
+use crate::stacks::StackOptions;
 use crate::story::{Cast, Scene, Sink, Story};
-use crate::tally::Tally;
+use crate::tally::{ChainTally, Tally};
 use crate::wire::Decoder;
 
 /// What is converted.
 pub(crate) struct Material<'a> {
     pub(crate) spool: &'a mut Spool,
     pub(crate) decoder: &'a Decoder,
+    /// How call chains were recorded, if they were.
+    pub(crate) stacks: Option<StackOptions>,
+    /// Call chains that found no room.
+    pub(crate) stacks_lost: u64,
     pub(crate) scene: Scene,
     /// The running processes that were joined, if the story begins with such.
     pub(crate) company: Option<&'a Company>,
@@ -43,6 +49,9 @@ pub(crate) struct Converted {
     pub(crate) tally: Tally,
     pub(crate) bytes: u64,
     pub(crate) still_running: usize,
+    pub(crate) chains: Option<ChainTally>,
+    /// The processes in the trace.
+    pub(crate) pids: HashSet<u32>,
 }
 
 /// Writes the trace into `out`; `header` is completed with what only the records tell.
@@ -52,7 +61,7 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
     if header.is_interrupted || material.company.is_some() {
         material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
     }
-    let cast = tell(material, 0, &mut |event| tally.count(&event))?;
+    let cast = tell(material, 0, Pass::First, &mut |event| tally.count(&event))?;
     if tally.events == 0 && material.company.is_none() {
         return Err(RecordError::NothingSeen);
     }
@@ -73,24 +82,28 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
         }
         result => result?,
     };
-    Ok(Converted { header, tally, bytes, still_running: cast.still_running })
+    let (chains, still_running) = (cast.stacks.as_ref().map(ChainTally::of), cast.still_running);
+    let pids = cast.threads.iter().map(|thread| thread.pid).collect();
+    Ok(Converted { header, tally, bytes, still_running, chains, pids })
 }
 
 fn find_cut(material: &mut Material<'_>) -> io::Result<u64> {
-    let tail = material.spool.rewind_to_tail()?;
+    let tail = events_of(material.spool.rewind_to_tail()?);
     cut::find(&mut Merge::new(tail, material.decoder)?, material.until_ns)
 }
 
 fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) -> Result<u64, RecordError> {
     let out = BufWriter::new(out);
-    let mut writer = Writer::joining(out, header, &cast.threads, &cast.files, &cast.snapshot)?;
+    let (snapshot, stacks) = (Some(&cast.snapshot), cast.stacks.as_ref());
+    let tables = Tables { threads: &cast.threads, files: &cast.files, snapshot, stacks };
+    let mut writer = Writer::with(out, header, &tables)?;
     let mut result: Result<(), WriteError> = Ok(());
     let mut push = |event: Event| {
         if result.is_ok() {
             result = writer.push(&event);
         }
     };
-    tell(material, 500, &mut push)?;
+    tell(material, 500, Pass::Second, &mut push)?;
     result?;
     Ok(writer.finish()?.1)
 }
@@ -102,13 +115,30 @@ fn write_again(material: &mut Material<'_>, header: &Header, cast: &Cast, mut ou
     write(material, header, cast, out)
 }
 
+/// How often the records have been gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Call chains are looked for.
+    First,
+    /// They are known.
+    Second,
+}
+
+fn events_of(files: Vec<(Rings, File)>) -> Vec<(Rings, File)> {
+    files.into_iter().filter(|(rings, _)| *rings == Rings::Events).collect()
+}
+
 /// Tells the whole story to the sink.
-fn tell(material: &mut Material<'_>, done: u64, sink: Sink<'_>) -> Result<Cast, RecordError> {
-    let files = material.spool.rewind().map_err(RecordError::Spool)?;
+fn tell(material: &mut Material<'_>, done: u64, pass: Pass, sink: Sink<'_>) -> Result<Cast, RecordError> {
+    let mut files = material.spool.rewind().map_err(RecordError::Spool)?;
+    let stacks = material.stacks.filter(|_| pass == Pass::First);
+    if stacks.is_none() {
+        files = events_of(files);
+    }
     let mut merge = Merge::new(files, material.decoder).map_err(RecordError::Spool)?;
     let mut story = match material.company {
-        None => Story::new(material.scene),
-        Some(company) => Story::joining(material.scene, company),
+        None => Story::new(material.scene, stacks),
+        Some(company) => Story::joining(material.scene, company, stacks),
     };
     let total_bytes = material.spool.bytes().max(1);
     let (mut bytes, mut told) = (0, done);
@@ -124,7 +154,7 @@ fn tell(material: &mut Material<'_>, done: u64, sink: Sink<'_>) -> Result<Cast, 
         }
         story.take(record, sink);
     }
-    Ok(story.finish(sink))
+    Ok(story.finish(material.stacks_lost, sink))
 }
 
 impl From<io::Error> for RecordError {

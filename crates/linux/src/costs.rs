@@ -15,6 +15,7 @@ use faultless_trace::{Costs, Pace};
 
 use crate::perf::Begin;
 use crate::session::{Session, Setup, Sources};
+use crate::stacks::StackOptions;
 
 const ROUNDS: usize = 7;
 const PAGES: usize = 512;
@@ -37,7 +38,7 @@ pub(crate) struct Measured {
 }
 
 /// Measures the costs.
-pub(crate) fn measure(sources: &Sources, pace: Pace) -> io::Result<Measured> {
+pub(crate) fn measure(sources: &Sources, pace: Pace, stacks: Option<StackOptions>) -> io::Result<Measured> {
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the child calls only functions that are safe after a fork, on memory that was made ready before.
     let pid = unsafe { libc::fork() };
@@ -49,7 +50,8 @@ pub(crate) fn measure(sources: &Sources, pace: Pace) -> io::Result<Measured> {
         }
         _ => {
             drop(theirs);
-            let measured = ask(ours, sources, Setup { pid, pace, begin: Begin::WhenEnabled, ring_bytes: RING_BYTES });
+            let begin = Begin::WhenEnabled;
+            let measured = ask(ours, sources, Setup { pid, pace, begin, ring_bytes: RING_BYTES, stacks });
             // SAFETY: the child is ours and not yet waited for.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
             measured

@@ -42,6 +42,8 @@ pub(crate) struct Drained {
     pub(crate) spool: Spool,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
+    /// Call chains that found no room.
+    pub(crate) chains_lost: u64,
     /// When the recording ended: all events were on until then.
     pub(crate) ended_ns: u64,
     /// The first failure to put records aside.
@@ -83,7 +85,7 @@ impl Drain {
 fn run(mut session: Session, spool: Spool, stop: i32, raw_bytes: &AtomicU64) -> Drained {
     // SAFETY: the call takes integers only; it may be refused, which does no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) };
-    let mut drained = Drained { spool, lost: 0, ended_ns: 0, failure: None };
+    let mut drained = Drained { spool, lost: 0, chains_lost: 0, ended_ns: 0, failure: None };
     let mut polls = poll_set(&session, stop);
     while !is_stopped(&mut polls) {
         look(&mut session, &mut drained);
@@ -97,6 +99,7 @@ fn run(mut session: Session, spool: Spool, stop: i32, raw_bytes: &AtomicU64) -> 
     await_writers();
     empty(&mut session, &mut drained);
     drained.lost = session.lost();
+    drained.chains_lost = session.chains_lost();
     if drained.failure.is_none() {
         drained.failure = drained.spool.mark(drained.ended_ns, drained.lost).err();
     }

@@ -63,6 +63,11 @@ impl FileTable {
         Some(place)
     }
 
+    /// Returns the files met so far, by their indices.
+    pub(crate) fn files(&self) -> &[File] {
+        &self.files
+    }
+
     /// Returns the table, with the sizes that the files have now.
     pub(crate) fn into_files(mut self) -> Vec<File> {
         self.files.iter_mut().for_each(|file| file.size_bytes = size_of_file(file).or(file.size_bytes));

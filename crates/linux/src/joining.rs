@@ -13,7 +13,8 @@
 //!                                      inherits them, and is told of by a record
 //! pass 4: A B C  <-- began_ns          whoever was made before pass 3 and is not in its list has ended by now
 //! ```
-//! Between the last two passes each thread is waited for until it is seen outside of memory calls.
+//! Between the last two passes each thread is waited for until it is seen outside of memory calls, or asleep in one. Of one that
+//! entered its call before its events were open, and has not left it when the recording begins, Linux tells the arguments.
 //!
 //! A thread that was made while its maker's events were being opened, and ended before it could be listed, inherited some of
 //! them: what they tell of it is a part, and none of it counts.
@@ -32,9 +33,10 @@ use faultless_trace::{Mode, Pace};
 use crate::costs::now_ns;
 use crate::perf::{Begin, Event, Switches, Watch};
 use crate::ring::Ring;
-use crate::session::{Session, Setup, Sources, map_as_permitted, online_cpus};
+use crate::session::{Session, Setup, Sources, StackRings, map_as_permitted, online_cpus};
 use crate::spool::Spool;
-use crate::target::{Target, Unjoinable, is_outside_calls};
+use crate::stacks::StackOptions;
+use crate::target::{RawCall, Target, Unjoinable, Whereabouts, whereabouts};
 
 /// Instead of a thread's number: whoever runs on a CPU.
 const EVERYONE: i32 = -1;
@@ -67,6 +69,8 @@ pub(crate) struct Joined {
     pub(crate) members: Vec<Member>,
     /// The thread that each event was opened for, by the event's number.
     pub(crate) owners: HashMap<u64, u32>,
+    /// The memory calls that threads were seen asleep in once all events were open, by the thread's number.
+    pub(crate) inside: HashMap<u32, RawCall>,
 }
 
 /// What events are opened for.
@@ -79,11 +83,17 @@ pub(crate) enum Scope {
 }
 
 /// Returns how many descriptors so many threads take, with some to spare for what else is open.
-pub(crate) fn nr_descriptors(nr_threads: usize, nr_cpus: usize, sources: &Sources) -> usize {
+pub(crate) fn nr_descriptors(
+    nr_threads: usize,
+    nr_cpus: usize,
+    sources: &Sources,
+    stacks: Option<StackOptions>,
+) -> usize {
     const SPARE: usize = 64;
-    let nr_events = 1 + sources.watches(Pace::Stored).len();
+    let nr_chains = stacks.map_or(0, |stacks| sources.stack_watches(stacks).len());
+    let nr_events = 1 + sources.watches(Pace::Stored).len() + nr_chains;
     // Rings and their files on disk; and the trial that is open meanwhile.
-    let nr_others = nr_cpus * (2 + nr_events) + SPARE;
+    let nr_others = nr_cpus * (4 + nr_events) + SPARE;
     nr_threads * nr_cpus * nr_events + nr_others
 }
 
@@ -134,6 +144,9 @@ struct Joining<'a> {
     owners: Vec<(i32, Event)>,
     rings: Vec<Ring>,
     events: Vec<Event>,
+    /// As `owners` and `rings`, for call chains.
+    stacks: StackRings,
+    chains: Vec<Event>,
     known: HashSet<u32>,
     joined: Joined,
 }
@@ -148,11 +161,15 @@ impl<'a> Joining<'a> {
             owners: Vec::new(),
             rings: Vec::new(),
             events: Vec::new(),
+            stacks: StackRings::default(),
+            chains: Vec::new(),
             known: HashSet::new(),
             joined: Joined::default(),
         };
         let mut ring_bytes = setup.ring_bytes;
-        for cpu in online_cpus()? {
+        let cpus = online_cpus()?;
+        joining.stacks = StackRings::open(sources, setup, &cpus)?;
+        for cpu in cpus {
             let owner = joining.open(Watch::Nothing, 0, cpu)?;
             joining.rings.push(map_as_permitted(&owner, &mut ring_bytes)?);
             joining.owners.push((cpu, owner));
@@ -210,17 +227,42 @@ impl<'a> Joining<'a> {
                 self.events.push(event);
             }
         }
+        self.open_chains(tid)
+    }
+
+    fn open_chains(&mut self, tid: i32) -> io::Result<()> {
+        let Some(stacks) = self.setup.stacks else { return Ok(()) };
+        for place in 0..self.owners.len() {
+            for (watch, filter) in self.sources.stack_watches(stacks) {
+                let event = self.open(watch, tid, self.owners[place].0)?;
+                filter.iter().try_for_each(|filter| event.set_filter(filter))?;
+                event.redirect(&self.stacks.owners[place])?;
+                if tid != EVERYONE {
+                    self.joined.owners.insert(event.id()?, tid as u32);
+                }
+                event.enable()?;
+                self.chains.push(event);
+            }
+        }
         Ok(())
     }
 
-    /// Waits until each thread was seen outside of memory calls: of every call that one is inside of from then on the
-    /// arguments are known. A thread that computes all the time can't be seen so.
+    /// Waits until each thread was seen outside of memory calls, or asleep in one: of every call that one is inside of from then on
+    /// the arguments are known. A thread that computes all the time can't be seen so.
     fn settle(&mut self, spool: &mut Spool) -> io::Result<()> {
         let begun = Instant::now();
         let mut unsettled: Vec<(u32, u32)> =
             self.joined.members.iter().map(|member| (member.pid, member.tid)).collect();
         while self.sources.mode() == Mode::Privileged {
-            unsettled.retain(|&(pid, tid)| !is_outside_calls(pid, tid));
+            let inside = &mut self.joined.inside;
+            unsettled.retain(|&(pid, tid)| match whereabouts(pid, tid) {
+                Whereabouts::Outside => false,
+                Whereabouts::Inside(call) => {
+                    inside.insert(tid, call);
+                    false
+                }
+                Whereabouts::Unknown => true,
+            });
             if unsettled.is_empty() || begun.elapsed() > SETTLING_MOST {
                 break;
             }
@@ -232,12 +274,14 @@ impl<'a> Joining<'a> {
 
     /// Puts aside what the rings hold.
     fn empty(&mut self, spool: &mut Spool) -> io::Result<()> {
-        let mut rings = self.rings.iter_mut().enumerate();
+        let mut rings = self.rings.iter_mut().chain(&mut self.stacks.rings).enumerate();
         rings.try_for_each(|(cpu, ring)| ring.drain(|bytes| spool.append(cpu, bytes)))
     }
 
     fn finish(self) -> (Session, Joined) {
-        let leaders = self.owners.into_iter().map(|(_, owner)| owner).collect();
-        (Session::of(self.rings, leaders, self.events), self.joined)
+        let owners = self.owners.into_iter().map(|(_, owner)| owner);
+        let leaders = owners.chain(self.stacks.owners).collect();
+        let rings = self.rings.into_iter().chain(self.stacks.rings).collect();
+        (Session::of(rings, leaders, self.events, self.chains), self.joined)
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 
+use crate::spool::Rings;
 use crate::wire::{Decoder, HEAD_BYTES, Record};
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -22,6 +23,7 @@ pub(crate) struct Merge<'a> {
 
 /// One CPU's records.
 struct Stream<'a> {
+    rings: Rings,
     input: BufReader<File>,
     decoder: &'a Decoder,
     buffer: Vec<u8>,
@@ -30,9 +32,9 @@ struct Stream<'a> {
 }
 
 impl<'a> Merge<'a> {
-    /// Begins to merge the files, one for each CPU.
-    pub(crate) fn new(files: Vec<File>, decoder: &'a Decoder) -> io::Result<Self> {
-        let streams = files.into_iter().map(|file| Stream::new(file, decoder)).collect();
+    /// Begins to merge the files, each of one ring.
+    pub(crate) fn new(files: Vec<(Rings, File)>, decoder: &'a Decoder) -> io::Result<Self> {
+        let streams = files.into_iter().map(|(rings, file)| Stream::new(rings, file, decoder)).collect();
         let mut merge = Self { streams, heads: BinaryHeap::new() };
         (0..merge.streams.len()).try_for_each(|place| merge.fetch(place))?;
         Ok(merge)
@@ -57,9 +59,9 @@ impl<'a> Merge<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(file: File, decoder: &'a Decoder) -> Self {
+    fn new(rings: Rings, file: File, decoder: &'a Decoder) -> Self {
         let input = BufReader::with_capacity(BUFFER_BYTES, file);
-        Self { input, decoder, buffer: Vec::new(), next: None, time_ns: 0 }
+        Self { rings, input, decoder, buffer: Vec::new(), next: None, time_ns: 0 }
     }
 
     fn read(&mut self) -> io::Result<Option<Record>> {
@@ -77,7 +79,7 @@ impl<'a> Stream<'a> {
             result => result?,
         }
         let kind = u32::from_ne_bytes([k0, k1, k2, k3]);
-        let mut record = self.decoder.decode(kind, u16::from_ne_bytes([m0, m1]), &self.buffer);
+        let mut record = self.decoder.decode(self.rings, kind, u16::from_ne_bytes([m0, m1]), &self.buffer);
         self.time_ns = self.time_ns.max(record.time_ns);
         record.time_ns = self.time_ns;
         Ok(Some(record))

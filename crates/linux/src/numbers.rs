@@ -57,10 +57,20 @@ pub(crate) fn call_of(number: i64) -> Option<Call> {
     Some(NUMBERS[place].0)
 }
 
-/// Returns the kernel's filter expression for these numbers, neighbours joined into ranges.
+/// Returns the kernel's filter expression for all of these numbers.
 pub(crate) fn filter() -> String {
+    expression(NUMBERS.iter().map(|&(_, number)| number).chain(MAKING_TASKS).collect())
+}
+
+/// Returns the kernel's filter expression for the memory calls alone; `prctl` is left out, of which few are such.
+pub(crate) fn memory_filter() -> String {
+    let is_kept = |&&(call, _): &&(Call, i64)| call != Call::Prctl;
+    expression(NUMBERS.iter().filter(is_kept).map(|&(_, number)| number).collect())
+}
+
+/// Returns an expression for numbers, neighbours joined into ranges.
+fn expression(mut numbers: Vec<i64>) -> String {
     let mut ranges: Vec<(i64, i64)> = Vec::new();
-    let mut numbers: Vec<i64> = NUMBERS.iter().map(|&(_, number)| number).chain(MAKING_TASKS).collect();
     numbers.sort_unstable();
     for number in numbers {
         match ranges.last_mut() {

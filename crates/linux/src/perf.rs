@@ -9,8 +9,11 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use faultless_trace::Pace;
+use faultless_trace::stacks::StackMethod;
 use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::ioctls;
+
+use crate::stacks::StackOptions;
 
 /// What an event watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,10 @@ pub(crate) enum Watch {
     Tracepoint(u16),
     /// Page faults, as the software event that needs no privilege.
     SoftwareFault,
+    /// The call chains of a tracepoint, each time.
+    ChainOfCalls(u16, StackOptions),
+    /// The call chains of a tracepoint, or of the software event, each so manieth time.
+    ChainOfFaults(Option<u16>, StackOptions),
 }
 
 /// Whether the leader also records context switches.
@@ -180,13 +187,43 @@ fn attributes(watch: Watch, reach: Reach, begin: Begin, wakeup_bytes: u32) -> sy
             attr.config = u64::from(id);
             attr.sample_type |= u64::from(sys::PERF_SAMPLE_RAW);
         }
-        Watch::SoftwareFault => {
-            attr.type_ = sys::PERF_TYPE_SOFTWARE;
-            attr.config = u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS);
-            attr.sample_type |= u64::from(sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_ADDR);
-        }
+        Watch::SoftwareFault => watch_faults(&mut attr),
+        Watch::ChainOfCalls(id, stacks) => chain(&mut attr, Some(id), 1, stacks),
+        Watch::ChainOfFaults(id, stacks) => chain(&mut attr, id, stacks.fault_period, stacks),
     }
     attr
+}
+
+fn watch_faults(attr: &mut sys::perf_event_attr) {
+    attr.type_ = sys::PERF_TYPE_SOFTWARE;
+    attr.config = u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS);
+    attr.sample_type |= u64::from(sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_ADDR);
+}
+
+/// The registers that unwinding needs, by their numbers in the kernel's list: the frame pointer, the stack pointer, the instruction.
+const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+
+fn chain(attr: &mut sys::perf_event_attr, tracepoint: Option<u16>, period: u64, stacks: StackOptions) {
+    match tracepoint {
+        Some(id) => {
+            attr.type_ = sys::PERF_TYPE_TRACEPOINT;
+            attr.config = u64::from(id);
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_RAW);
+        }
+        None => watch_faults(attr),
+    }
+    attr.__bindgen_anon_1.sample_period = period;
+    match stacks.method {
+        StackMethod::FramePointers => {
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_CALLCHAIN);
+            attr.set_exclude_callchain_kernel(1);
+        }
+        StackMethod::Dwarf => {
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER);
+            attr.sample_regs_user = REGISTERS;
+            attr.sample_stack_user = stacks.copied_bytes;
+        }
+    }
 }
 
 fn own_ring(attr: &mut sys::perf_event_attr, wakeup_bytes: u32) {

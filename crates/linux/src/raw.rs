@@ -12,6 +12,9 @@
 //! | `head` | a trace without events: the header as it was known before the program ran, and the program's first thread; locked by the recorder |
 //! | `tracepoints` | the kernel's descriptions of the tracepoints, if any were watched |
 //! | `cpu-N` | the records of the N-th ring, as the kernel wrote them |
+//! | `joined` | of processes that were joined: when, and who each event was opened for; `head` holds what stood in their memory |
+//! | `stacks` | how call chains were recorded, if they were: `dwarf,8192,101` |
+//! | `stacks-N` | the records of the N-th ring of call chains, with copies of stacks' tops |
 //! | `mark` | two words: until when (CLOCK_MONOTONIC) all records are in these files, and how many were lost by then |
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -21,13 +24,17 @@ use std::path::{Path, PathBuf};
 
 use faultless_trace::{Header, Mode, Thread, Trace, Writer};
 
+use crate::company::Company;
 use crate::error::RecordError;
 use crate::session::Sources;
-use crate::spool::Spool;
+use crate::spool::{Rings, Spool};
+use crate::stacks::StackOptions;
 
 const HEAD: &str = "head";
 const TRACEPOINTS: &str = "tracepoints";
 const MARK: &str = "mark";
+const STACKS: &str = "stacks";
+const JOINED: &str = "joined";
 
 /// Folders of one recorder's number that may be left before a name is refused.
 const MOST_LEFT: u32 = 1000;
@@ -62,18 +69,48 @@ impl RawFolder {
         }
     }
 
-    /// Makes a spool of so many rings in it.
-    pub(crate) fn spool(&self, nr_rings: usize) -> io::Result<Spool> {
-        let files = (0..nr_rings).map(|ring| private(&self.path.join(ring_name(ring)))).collect::<io::Result<_>>()?;
+    /// Makes a spool of such rings in it.
+    pub(crate) fn spool(&self, kinds: &[Rings]) -> io::Result<Spool> {
+        let name = |(place, &rings): (usize, &Rings)| {
+            let nr_before = kinds[..place].iter().filter(|&&before| before == rings).count();
+            Ok((rings, private(&self.path.join(ring_name(rings, nr_before)))?))
+        };
+        let files = kinds.iter().enumerate().map(name).collect::<io::Result<_>>()?;
         Ok(Spool::new(files, private(&self.path.join(MARK))?))
     }
 
     /// Writes what must be known besides the records; from now on the folder outlives its recorder.
-    pub(crate) fn describe(&mut self, header: &Header, root: u32, sources: &Sources) -> Result<(), RecordError> {
+    pub(crate) fn describe(
+        &mut self,
+        header: &Header,
+        root: u32,
+        sources: &Sources,
+        stacks: Option<StackOptions>,
+    ) -> Result<(), RecordError> {
         let thread = Thread { pid: root, tid: root, name: String::new() };
         Writer::new(&self.head, header, &[thread], &[])?.finish()?;
+        self.describe_sources(sources, stacks)
+    }
+
+    /// As [`describe`](Self::describe), of processes that were joined.
+    pub(crate) fn describe_joined(
+        &mut self,
+        header: &Header,
+        company: &Company,
+        sources: &Sources,
+        stacks: Option<StackOptions>,
+    ) -> Result<(), RecordError> {
+        company.head(header).write(&self.head)?;
+        fs::write(self.path.join(JOINED), company.notes()).map_err(RecordError::Spool)?;
+        self.describe_sources(sources, stacks)
+    }
+
+    fn describe_sources(&mut self, sources: &Sources, stacks: Option<StackOptions>) -> Result<(), RecordError> {
         if let Some(text) = sources.descriptions() {
             fs::write(self.path.join(TRACEPOINTS), text).map_err(RecordError::Spool)?;
+        }
+        if let Some(stacks) = stacks {
+            fs::write(self.path.join(STACKS), stacks.to_string()).map_err(RecordError::Spool)?;
         }
         self.fate = Fate::Kept;
         Ok(())
@@ -109,9 +146,13 @@ impl Drop for RawFolder {
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) header: Header,
+    /// Who was joined, if anybody.
+    pub(crate) company: Option<Company>,
     /// The program's first process.
     pub(crate) root: u32,
     pub(crate) sources: Sources,
+    /// How call chains were recorded, if they were.
+    pub(crate) stacks: Option<StackOptions>,
     pub(crate) spool: Spool,
     /// Until when all records are there.
     pub(crate) until_ns: u64,
@@ -130,8 +171,16 @@ impl Left {
             Err(TryLockError::Error(error)) => return Err(missing(HEAD, &error)),
             Ok(()) => {}
         }
-        let Trace { header, threads, .. } =
-            Trace::read(&head).map_err(|error| foreign(format!("'{HEAD}': {error}")))?;
+        let trace = Trace::read(&head).map_err(|error| foreign(format!("'{HEAD}': {error}")))?;
+        let company = match fs::read_to_string(folder.join(JOINED)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(missing(JOINED, &error)),
+            Ok(notes) => {
+                let recalled = Company::recalled(&trace, &notes);
+                Some(recalled.ok_or_else(|| foreign(format!("'{JOINED}' can't be understood")))?)
+            }
+        };
+        let Trace { header, threads, .. } = trace;
         let root = threads.first().ok_or_else(|| foreign(format!("'{HEAD}' names no process")))?.pid;
         let sources = match header.mode {
             Mode::Unprivileged => Sources::Software,
@@ -140,8 +189,15 @@ impl Left {
                 .map_err(|error| missing(TRACEPOINTS, &error))?,
         };
         let (until_ns, lost) = read_mark(&folder.join(MARK)).map_err(|error| missing(MARK, &error))?;
-        let spool = Spool::reopened(open_rings(folder).map_err(RecordError::Spool)?).map_err(RecordError::Spool)?;
-        Ok(Self { header, root, sources, spool, until_ns, lost })
+        let stacks = match fs::read_to_string(folder.join(STACKS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(missing(STACKS, &error)),
+            Ok(text) => Some(text.parse().map_err(|()| foreign(format!("'{STACKS}' says '{text}'")))?),
+        };
+        let mut rings = open_rings(folder, Rings::Events).map_err(RecordError::Spool)?;
+        rings.extend(open_rings(folder, Rings::Stacks).map_err(RecordError::Spool)?);
+        let spool = Spool::reopened(rings).map_err(RecordError::Spool)?;
+        Ok(Self { header, company, root, sources, stacks, spool, until_ns, lost })
     }
 }
 
@@ -162,16 +218,19 @@ fn private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn ring_name(ring: usize) -> String {
-    format!("cpu-{ring}")
+fn ring_name(rings: Rings, ring: usize) -> String {
+    match rings {
+        Rings::Events => format!("cpu-{ring}"),
+        Rings::Stacks => format!("stacks-{ring}"),
+    }
 }
 
-/// Opens the rings' files, in the order of the rings.
-fn open_rings(folder: &Path) -> io::Result<Vec<File>> {
+/// Opens such rings' files, in the order of the rings.
+fn open_rings(folder: &Path, rings: Rings) -> io::Result<Vec<(Rings, File)>> {
     let mut files = Vec::new();
     loop {
-        match File::open(folder.join(ring_name(files.len()))) {
-            Ok(file) => files.push(file),
+        match File::open(folder.join(ring_name(rings, files.len()))) {
+            Ok(file) => files.push((rings, file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
             Err(error) => return Err(error),
         }

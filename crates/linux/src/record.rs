@@ -31,8 +31,9 @@ use crate::perf::Begin;
 use crate::raw::RawFolder;
 use crate::session::{Ends, Session, Setup, Sources};
 use crate::signals::{Outcome, Signals};
+use crate::stacks::StackOptions;
 use crate::story::Scene;
-use crate::tally::Tally;
+use crate::tally::{ChainTally, Tally};
 use crate::wire::{Decoder, Numbers};
 
 /// Two CPUs' clocks agreed within this where it was measured.
@@ -58,6 +59,8 @@ pub struct Options {
     pub arguments: Arguments,
     /// Whether the recording goes on until the last descendant has ended.
     pub descendants: Descendants,
+    /// How call chains are recorded, if they are.
+    pub stacks: Option<StackOptions>,
 }
 
 /// What becomes of descendants that outlive their parents.
@@ -107,6 +110,10 @@ pub struct Recording {
     pub frozen: Option<Duration>,
     /// How the command ended that ran beside joined processes.
     pub beside: Option<Ending>,
+    /// The call chains, if they were recorded.
+    pub chains: Option<ChainTally>,
+    /// Processes that were moved into the control group while it was recorded, and are not in the trace.
+    pub newcomers: Vec<u32>,
 }
 
 impl Recording {
@@ -124,9 +131,9 @@ impl Recording {
 /// What a trace says of itself; that of joined processes, or of one that was interrupted, says more.
 impl From<Converted> for Recording {
     fn from(converted: Converted) -> Self {
-        let Converted { header, tally, bytes, still_running } = converted;
-        let (interrupted_by, refusal, frozen, beside) = (None, None, None, None);
-        Self { header, tally, bytes, interrupted_by, still_running, refusal, frozen, beside }
+        let Converted { header, tally, bytes, still_running, chains, .. } = converted;
+        let (interrupted_by, refusal, frozen, beside, newcomers) = (None, None, None, None, Vec::new());
+        Self { header, tally, bytes, interrupted_by, still_running, refusal, frozen, beside, chains, newcomers }
     }
 }
 
@@ -179,14 +186,20 @@ fn write(
     output: &Output,
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
-    let Watched { pid, outcome, drained: Drained { mut spool, lost, ended_ns: until_ns, .. } } = watched;
+    let Watched {
+        pid,
+        outcome,
+        drained: Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. },
+    } = watched;
     header.ending = outcome.ending;
     header.is_interrupted = outcome.interrupted_by.is_some();
-    let decoder = Decoder::new(sources, Numbers::Absent)?;
+    let stacks = options.stacks;
+    let decoder = Decoder::new(sources, Numbers::Absent, stacks)?;
     let time_unit_ns = header.time_unit_ns();
     let scene = Scene { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
     let company = None;
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
+    let (spool, decoder) = (&mut spool, &decoder);
+    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     Ok(Recording { interrupted_by: outcome.interrupted_by, ..converted.into() })
 }
@@ -246,7 +259,7 @@ pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
 
 impl Chosen {
     fn try_out(sources: Sources, options: &Options) -> io::Result<Self> {
-        let measured = costs::measure(&sources, options.pace)?;
+        let measured = costs::measure(&sources, options.pace, options.stacks)?;
         Ok(Self { sources, measured, refusal: None })
     }
 }
@@ -282,13 +295,14 @@ fn watch(
     let launch = Launch { argv, huge_pages: options.huge_pages, mask: signals.mask_before() };
     let mut child = Child::spawn(&launch).map_err(program)?;
     let open_files = host::raise_open_files();
-    let setup = Setup { pid: child.pid(), pace: options.pace, begin: Begin::AtExec, ring_bytes: options.ring_bytes };
-    let mut session = Session::open(sources, &setup)?;
+    let Options { pace, ring_bytes, stacks, .. } = *options;
+    let setup = Setup { pid: child.pid(), pace, begin: Begin::AtExec, ring_bytes, stacks };
+    let session = Session::open(sources, &setup)?;
     drop(trial);
     let is_awaited = options.descendants == Descendants::Awaited;
     let ends = is_awaited.then(|| Ends::of(session.leaders().first())).transpose()?;
-    let spool = raw.spool(session.rings_mut().len()).map_err(RecordError::Spool)?;
-    raw.describe(header, child.pid() as u32, sources)?;
+    let spool = raw.spool(&session.kinds()).map_err(RecordError::Spool)?;
+    raw.describe(header, child.pid() as u32, sources, options.stacks)?;
     let drain = Drain::start(session, spool)?;
     if let Err(error) = child.release() {
         raw.discard();

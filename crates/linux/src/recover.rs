@@ -21,15 +21,17 @@ use crate::wire::{Decoder, Numbers};
 /// Makes a trace of the raw records in `folder`; `progress` is told in thousandths how much is done.
 pub fn recover(folder: &Path, target: &Path, progress: &dyn Fn(u64)) -> Result<Recording, RecordError> {
     let output_error = |error| RecordError::Output { path: target.to_owned(), error };
-    let Left { mut header, root, sources, mut spool, until_ns, lost } = Left::open(folder)?;
+    let Left { mut header, company, root, sources, stacks, mut spool, until_ns, lost } = Left::open(folder)?;
     header.is_interrupted = true;
     header.ending = Ending::Unknown;
     header.missing.push(Missing::LastMoments);
     let output = Output::create(target).map_err(output_error)?;
-    let decoder = Decoder::new(&sources, Numbers::Absent)?;
+    let decoder = Decoder::new(&sources, if company.is_some() { Numbers::Carried } else { Numbers::Absent }, stacks)?;
+    let root = if company.is_some() { 0 } else { root };
     let scene = Scene { root, mode: header.mode, pace: header.pace, time_unit_ns: header.time_unit_ns() };
-    let company = None;
-    let mut material = Material { spool: &mut spool, decoder: &decoder, scene, company, lost, until_ns, progress };
+    let company = company.as_ref();
+    let (spool, decoder, stacks_lost) = (&mut spool, &decoder, 0);
+    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     // The killed recorder's own output, which is empty, has the folder's name.

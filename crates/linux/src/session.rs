@@ -7,11 +7,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use faultless_trace::stacks::StackMethod;
 use faultless_trace::{Missing, Mode, Pace};
 
 use crate::numbers;
 use crate::perf::{Begin, Event, Reach, Switches, Watch};
 use crate::ring::Ring;
+use crate::spool::Rings;
+use crate::stacks::StackOptions;
 use crate::tracefs::{Format, Tracefs};
 
 /// An address below this is a user's: all page tables' user halves end there or earlier.
@@ -116,6 +119,40 @@ impl Sources {
     }
 }
 
+/// What is watched, with the kernel's filter.
+pub(crate) type Watched = (Watch, Option<String>);
+
+impl Sources {
+    /// Returns what is watched for call chains.
+    pub(crate) fn stack_watches(&self, stacks: StackOptions) -> Vec<Watched> {
+        let faults = |id| (stacks.fault_period > 0).then_some((Watch::ChainOfFaults(id, stacks), None));
+        match self {
+            Self::Tracepoints(points) => {
+                let calls = (Watch::ChainOfCalls(points.sys_enter.id, stacks), Some(numbers::memory_filter()));
+                std::iter::once(calls).chain(faults(Some(points.fault_user.id))).collect()
+            }
+            Self::Software => faults(None).into_iter().collect(),
+        }
+    }
+
+    /// Returns the size of a ring for call chains beside one of so many bytes, on a machine of so many CPUs.
+    pub(crate) fn stack_ring_bytes(&self, stacks: StackOptions, ring_bytes: usize, nr_cpus: usize) -> usize {
+        const LARGEST: usize = 32 << 20;
+        const ALL_MOST: usize = 1 << 30;
+        // Locked memory without privilege is little, and the events need it more.
+        const UNPRIVILEGED: usize = 64 << 10;
+        match (self, stacks.method) {
+            (Self::Software, _) => UNPRIVILEGED,
+            (Self::Tracepoints(_), StackMethod::FramePointers) => ring_bytes,
+            (Self::Tracepoints(_), StackMethod::Dwarf) => {
+                let share = (ALL_MOST / nr_cpus.max(1)).min(LARGEST);
+                // The largest power of two that is no larger.
+                ((share + 1).next_power_of_two() / 2).max(ring_bytes)
+            }
+        }
+    }
+}
+
 /// How a session is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
@@ -124,33 +161,75 @@ pub(crate) struct Setup {
     pub(crate) begin: Begin,
     /// The size of a ring; without privilege it may come out smaller.
     pub(crate) ring_bytes: usize,
+    /// How call chains are recorded, if they are.
+    pub(crate) stacks: Option<StackOptions>,
 }
 
 /// The open events and rings.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// One ring a CPU; dropped before the events that they belong to.
+    /// One ring a CPU, then one a CPU for call chains, if they are recorded; dropped before the events that they belong to.
     rings: Vec<Ring>,
     /// The events that own the rings.
     leaders: Vec<Event>,
     others: Vec<Event>,
+    /// The events of call chains. What they lose is no loss to the trace.
+    chains: Vec<Event>,
+}
+
+/// Rings of call chains that are not yet part of a session.
+#[derive(Debug, Default)]
+pub(crate) struct StackRings {
+    pub(crate) owners: Vec<Event>,
+    pub(crate) rings: Vec<Ring>,
+}
+
+impl StackRings {
+    /// Opens one for each CPU, if call chains are recorded. They belong to the recorder itself, so that they outlive every thread.
+    pub(crate) fn open(sources: &Sources, setup: &Setup, cpus: &[i32]) -> io::Result<Self> {
+        let mut stacks = Self::default();
+        let Some(options) = setup.stacks else { return Ok(stacks) };
+        let mut ring_bytes = sources.stack_ring_bytes(options, setup.ring_bytes, cpus.len());
+        for &cpu in cpus {
+            let wakeup_bytes = (ring_bytes / 4) as u32;
+            // Its own records would be of the kind that all of its session's are.
+            let begin = if setup.begin == Begin::Joining { Begin::Joining } else { Begin::WhenEnabled };
+            let owner = Event::open(Watch::Nothing, 0, cpu, sources.reach(), begin, wakeup_bytes)?;
+            stacks.rings.push(map_as_permitted(&owner, &mut ring_bytes)?);
+            stacks.owners.push(owner);
+        }
+        Ok(stacks)
+    }
 }
 
 impl Session {
     /// Opens everything, not yet recording.
     pub(crate) fn open(sources: &Sources, setup: &Setup) -> io::Result<Self> {
-        let mut session = Self { rings: Vec::new(), leaders: Vec::new(), others: Vec::new() };
+        let mut session = Self { rings: Vec::new(), leaders: Vec::new(), others: Vec::new(), chains: Vec::new() };
         let watches = sources.watches(setup.pace);
         let mut setup = *setup;
-        for cpu in online_cpus()? {
+        let cpus = online_cpus()?;
+        let stacks = StackRings::open(sources, &setup, &cpus)?;
+        for &cpu in &cpus {
             session.open_cpu(sources, &watches, &mut setup, cpu)?;
         }
+        for (&cpu, owner) in cpus.iter().zip(&stacks.owners) {
+            let open = |watch| Event::open(watch, setup.pid, cpu, sources.reach(), setup.begin, 0);
+            for (watch, filter) in setup.stacks.map(|stacks| sources.stack_watches(stacks)).unwrap_or_default() {
+                let event = open(watch)?;
+                filter.iter().try_for_each(|filter| event.set_filter(filter))?;
+                event.redirect(owner)?;
+                session.chains.push(event);
+            }
+        }
+        session.rings.extend(stacks.rings);
+        session.leaders.extend(stacks.owners);
         Ok(session)
     }
 
     /// Puts together what was opened one by one.
-    pub(crate) fn of(rings: Vec<Ring>, leaders: Vec<Event>, others: Vec<Event>) -> Self {
-        Self { rings, leaders, others }
+    pub(crate) fn of(rings: Vec<Ring>, leaders: Vec<Event>, others: Vec<Event>, chains: Vec<Event>) -> Self {
+        Self { rings, leaders, others, chains }
     }
 
     fn open_cpu(
@@ -177,17 +256,29 @@ impl Session {
 
     /// Begins to record at once.
     pub(crate) fn enable(&self) -> io::Result<()> {
-        self.events().try_for_each(Event::enable)
+        self.events().chain(&self.chains).try_for_each(Event::enable)
     }
 
     /// Stops to record.
     pub(crate) fn disable(&self) -> io::Result<()> {
-        self.events().try_for_each(Event::disable)
+        self.chains.iter().chain(self.events()).try_for_each(Event::disable)
     }
 
     /// Returns how many records found no room, as far as the kernel can tell.
     pub(crate) fn lost(&self) -> u64 {
         self.events().map(Event::lost).sum()
+    }
+
+    /// Returns how many call chains found no room.
+    pub(crate) fn chains_lost(&self) -> u64 {
+        self.chains.iter().map(Event::lost).sum()
+    }
+
+    /// Returns what the rings hold, in their order.
+    pub(crate) fn kinds(&self) -> Vec<Rings> {
+        let has_chains = !self.chains.is_empty();
+        let nr_events = if has_chains { self.rings.len() / 2 } else { self.rings.len() };
+        (0..self.rings.len()).map(|place| if place < nr_events { Rings::Events } else { Rings::Stacks }).collect()
     }
 
     /// Returns the rings, in the order of the leaders.

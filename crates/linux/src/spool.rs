@@ -14,10 +14,19 @@ use crate::cut::QUIET_WITHIN_NS;
 /// The last records are those of at least so long.
 const TAIL_NS: u64 = 2 * QUIET_WITHIN_NS;
 
+/// What a ring holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rings {
+    /// What becomes the trace's events.
+    Events,
+    /// Call chains.
+    Stacks,
+}
+
 /// One file for each ring.
 #[derive(Debug)]
 pub(crate) struct Spool {
-    files: Vec<File>,
+    files: Vec<(Rings, File)>,
     /// Where marks go; `None` if the recording has ended.
     mark: Option<File>,
     bytes: u64,
@@ -29,24 +38,24 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// Returns a spool that writes into these empty files.
-    pub(crate) fn new(files: Vec<File>, mark: File) -> Self {
+    pub(crate) fn new(files: Vec<(Rings, File)>, mark: File) -> Self {
         let lens = vec![0; files.len()];
         Self { files, mark: Some(mark), bytes: 0, recent: VecDeque::from([(0, lens.clone())]), lens }
     }
 
     /// Returns the spool that a killed recorder left in these files.
-    pub(crate) fn reopened(files: Vec<File>) -> io::Result<Self> {
-        let sizes = files.iter().map(|file| file.metadata().map(|found| found.len()));
+    pub(crate) fn reopened(files: Vec<(Rings, File)>) -> io::Result<Self> {
+        let sizes = files.iter().map(|(_, file)| file.metadata().map(|found| found.len()));
         let bytes = sizes.sum::<io::Result<u64>>()?;
         let lens = vec![0; files.len()];
         Ok(Self { files, mark: None, bytes, recent: VecDeque::from([(0, lens.clone())]), lens })
     }
 
-    /// Appends what came from one CPU.
-    pub(crate) fn append(&mut self, cpu: usize, bytes: &[u8]) -> io::Result<()> {
+    /// Appends what came from one ring.
+    pub(crate) fn append(&mut self, ring: usize, bytes: &[u8]) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
-        self.lens[cpu] += bytes.len() as u64;
-        self.files[cpu].write_all(bytes)
+        self.lens[ring] += bytes.len() as u64;
+        self.files[ring].1.write_all(bytes)
     }
 
     /// Notes that all records up to `until_ns` were appended, and how many were lost by then.
@@ -65,14 +74,17 @@ impl Spool {
     }
 
     /// Returns the files, each at its beginning.
-    pub(crate) fn rewind(&mut self) -> io::Result<Vec<File>> {
-        self.files.iter_mut().map(|file| file.rewind().and_then(|()| file.try_clone())).collect()
+    pub(crate) fn rewind(&mut self) -> io::Result<Vec<(Rings, File)>> {
+        let open = |(rings, file): &mut (Rings, File)| Ok((*rings, file.rewind().and_then(|()| file.try_clone())?));
+        self.files.iter_mut().map(open).collect()
     }
 
     /// Returns the files, each at a record's beginning that is at least [`TAIL_NS`] away from the end, or at the first.
-    pub(crate) fn rewind_to_tail(&mut self) -> io::Result<Vec<File>> {
+    pub(crate) fn rewind_to_tail(&mut self) -> io::Result<Vec<(Rings, File)>> {
         let Some((_, lens)) = self.recent.front() else { return self.rewind() };
-        let open = |(file, len): (&mut File, &u64)| file.seek(SeekFrom::Start(*len)).and_then(|_| file.try_clone());
+        let open = |((rings, file), len): (&mut (Rings, File), &u64)| {
+            file.seek(SeekFrom::Start(*len)).and_then(|_| Ok((*rings, file.try_clone()?)))
+        };
         self.files.iter_mut().zip(lens).map(open).collect()
     }
 }

@@ -14,14 +14,16 @@
 use std::collections::{HashMap, HashSet};
 
 use faultless_trace::{
-    Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
-    SpaceState, SwitchReason, Thread, ThreadIndex,
+    Area, Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
+    SpaceState, Stacks, SwitchReason, Thread, ThreadIndex,
 };
 
 use crate::company::Company;
 use crate::files::FileTable;
 use crate::numbers;
 use crate::rights::Rights;
+use crate::stacks::{Caught, Code, Keeper, StackOptions};
+use crate::target::RawCall;
 use crate::wire::{Body, Context, Forked, Mapping, Record, Sample};
 
 /// What waits for its thread's beginning longer than this belongs to a thread whose making was lost.
@@ -53,6 +55,8 @@ pub(crate) struct Story {
     scene: Scene,
     /// The thread that each event was opened for; empty where records carry no events.
     owners: HashMap<u64, u32>,
+    /// The memory calls that threads were seen asleep in since then.
+    inside: HashMap<u32, RawCall>,
     /// When all events of the threads that were joined were open.
     complete_ns: u64,
     /// A process made until then may be a copy of memory that changed before it was read; what it does is not told.
@@ -73,7 +77,9 @@ pub(crate) struct Story {
     early_until_ns: u64,
     /// Whoever was found to be no part of the story, until it ends.
     outsiders: HashSet<u32>,
-    spaces: Vec<Rights>,
+    spaces: Vec<Known>,
+    /// Call chains, if they were recorded.
+    keeper: Option<Keeper>,
     files: FileTable,
     lost: u64,
     has_foreign_calls: bool,
@@ -100,6 +106,13 @@ struct State {
     abi: Abi,
     program: Program,
     following: Following,
+}
+
+/// What is known of an address space.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    rights: Rights,
+    code: Code,
 }
 
 /// Whether what happened while processes were being joined is still to be told.
@@ -155,6 +168,7 @@ pub(crate) struct Cast {
     pub(crate) threads: Vec<Thread>,
     pub(crate) files: Vec<File>,
     pub(crate) snapshot: Snapshot,
+    pub(crate) stacks: Option<Stacks>,
     /// Records that were lost, or that make no sense unless another one was.
     pub(crate) lost: u64,
     /// Whether a program of 32 bits ran, whose calls are not understood.
@@ -169,10 +183,11 @@ pub(crate) struct Cast {
 
 impl Story {
     /// Begins a story.
-    pub(crate) fn new(scene: Scene) -> Self {
+    pub(crate) fn new(scene: Scene, stacks: Option<StackOptions>) -> Self {
         Self {
             scene,
             owners: HashMap::new(),
+            inside: HashMap::new(),
             complete_ns: 0,
             copies_unknown_until_ns: 0,
             snapshot: Vec::new(),
@@ -189,6 +204,7 @@ impl Story {
             early_until_ns: 0,
             outsiders: HashSet::new(),
             spaces: Vec::new(),
+            keeper: stacks.map(Keeper::new),
             files: FileTable::default(),
             lost: 0,
             has_foreign_calls: false,
@@ -198,17 +214,18 @@ impl Story {
     }
 
     /// Begins a story in the midst of running processes.
-    pub(crate) fn joining(scene: Scene, company: &Company) -> Self {
-        let mut story = Self::new(scene);
+    pub(crate) fn joining(scene: Scene, company: &Company, stacks: Option<StackOptions>) -> Self {
+        let mut story = Self::new(scene, stacks);
         let joined = &company.joined;
         story.begun_ns = Some(joined.began_ns);
         story.time_ns = joined.began_ns;
         story.owners = joined.owners.clone();
+        story.inside = joined.inside.clone();
         story.complete_ns = joined.complete_ns;
         story.copies_unknown_until_ns = company.looked_until_ns() + LATE_COPY_NS;
         story.opening = Opening::Joining;
         story.snapshot = company.snapshot(&mut story.files);
-        story.spaces = story.snapshot.iter().map(Rights::of).collect();
+        story.spaces = (0..story.snapshot.len()).map(|place| story.seen(place)).collect();
         for member in &joined.members {
             let space = company.seen.iter().position(|seen| seen.pid == member.pid).unwrap_or_default();
             let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
@@ -218,6 +235,19 @@ impl Story {
             story.threads[thread as usize].name = member.name.clone();
         }
         story
+    }
+
+    /// Returns what is known of an address space that was looked at.
+    fn seen(&mut self, place: usize) -> Known {
+        let space = &self.snapshot[place];
+        let mut known = Known { rights: Rights::of(space), code: Code::default() };
+        let Some(keeper) = &mut self.keeper else { return known };
+        for area in &space.areas {
+            let Area { start, end, file_offset, prot, file, .. } = *area;
+            let mapped = Mapped { start, len_bytes: end - start, file_offset, prot, flags: 0, file };
+            keeper.map(&mut known.code, &mapped, self.files.files());
+        }
+        known
     }
 
     /// Takes the next record in time.
@@ -291,7 +321,15 @@ impl Story {
         self.opening = Opening::Over;
         for thread in 0..self.states.len() {
             let State { open, tid, .. } = self.states[thread];
-            let Openness::Entered(enter) = open else { continue };
+            // Neither an enter nor an exit was seen since it slept in the call, so it is there all the time.
+            let asleep =
+                || self.inside.get(&tid).and_then(|&(number, args)| self.memory_call(thread as u32, number, args));
+            let enter = match open {
+                Openness::Entered(enter) => Some(enter),
+                Openness::Unknown => asleep(),
+                _ => None,
+            };
+            let Some(enter) = enter else { continue };
             if self.live.get(&tid) == Some(&(thread as ThreadIndex)) {
                 self.begin_inside(thread as ThreadIndex, enter, sink);
             }
@@ -310,7 +348,7 @@ impl Story {
     }
 
     /// Ends the story.
-    pub(crate) fn finish(mut self, sink: Sink<'_>) -> Cast {
+    pub(crate) fn finish(mut self, stacks_lost: u64, sink: Sink<'_>) -> Cast {
         for fork in std::mem::take(&mut self.forks).into_values() {
             self.guess_clone(fork, sink);
         }
@@ -319,6 +357,7 @@ impl Story {
             threads: self.threads,
             files: self.files.into_files(),
             snapshot: Snapshot { spaces: self.snapshot },
+            stacks: self.keeper.map(|keeper| keeper.finish(stacks_lost)),
             lost: self.lost,
             has_foreign_calls: self.has_foreign_calls,
             has_elevated_programs: self.has_elevated_programs,
@@ -334,7 +373,7 @@ impl Story {
             return false;
         }
         self.begun_ns = Some(record.time_ns);
-        self.spaces.push(Rights::default());
+        self.spaces.push(Known::default());
         self.add_thread(State { pid: tid, tid, on_since_ns: Some(0), ..State::default() });
         true
     }
@@ -356,7 +395,7 @@ impl Story {
             }
             return;
         }
-        if !self.live.contains_key(&tid) && !record.is_switch() {
+        if !self.live.contains_key(&tid) && !record.is_aside() {
             self.succeed_leader(tid, sink);
         }
         match self.live.get(&tid) {
@@ -404,11 +443,11 @@ impl Story {
                 self.outsiders.extend((!has_ended).then_some(tid));
                 continue;
             }
-            if records.iter().all(Record::is_switch) {
+            if records.iter().all(Record::is_aside) {
                 continue;
             }
             self.lost += 1;
-            self.spaces.push(Rights::default());
+            self.spaces.push(Known::default());
             self.add_thread(State { pid: tid, tid, space: self.spaces.len() - 1, ..State::default() });
             records.into_iter().for_each(|record| self.dispatch(record, sink));
         }
@@ -421,6 +460,7 @@ impl Story {
         }
         match record.body {
             Body::Sample(context, sample) => self.sample(thread, context, sample, sink),
+            Body::Stack(caught) => self.stack(thread, &caught),
             Body::Mapped(mapping) => self.mapped(thread, *mapping, sink),
             Body::Named { is_exec, name, .. } => {
                 self.threads[thread as usize].name = name;
@@ -451,7 +491,7 @@ impl Story {
                 self.emit(thread, EventKind::Fault(fault), sink);
             }
             Sample::SoftwareFault { address, ip } => {
-                let error_code = self.spaces[self.states[thread as usize].space].guess(address, ip);
+                let error_code = self.spaces[self.states[thread as usize].space].rights.guess(address, ip);
                 let fault = Fault { address, ip, error_code, side: Side::User };
                 self.emit(thread, EventKind::Fault(fault), sink);
             }
@@ -459,6 +499,13 @@ impl Story {
             Sample::Enter { number, args } => self.enter(thread, number, args, sink),
             Sample::Exit { number, result } => self.exit(thread, number, result, sink),
             Sample::Waking { outer_tid } => self.waking(thread, context, outer_tid, sink),
+        }
+    }
+
+    fn stack(&mut self, thread: ThreadIndex, caught: &Caught) {
+        let State { space, abi, .. } = self.states[thread as usize];
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| abi == Abi::Native) {
+            keeper.take(thread, &self.spaces[space].code, caught);
         }
     }
 
@@ -508,13 +555,16 @@ impl Story {
         let file_offset = if file.is_some() { mapping.file_offset } else { 0 };
         let mapped = Mapped { start, len_bytes, file_offset, prot, flags, file };
         if self.scene.mode == Mode::Unprivileged {
-            self.spaces[state.space].map(&mapped);
+            self.spaces[state.space].rights.map(&mapped);
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.map(&mut self.spaces[state.space].code, &mapped, self.files.files());
         }
         self.emit(thread, EventKind::Mapped(mapped), sink);
     }
 
     fn exec(&mut self, thread: ThreadIndex, sink: Sink<'_>) {
-        self.spaces.push(Rights::default());
+        self.spaces.push(Known::default());
         let state = &mut self.states[thread as usize];
         state.space = self.spaces.len() - 1;
         state.abi = Abi::Native;
@@ -642,7 +692,9 @@ impl Story {
             Pace::Stored => self.states[thread as usize].on_cpu_until(time_ns, &kind),
             Pace::Absent => 0,
         };
-        sink(Event { thread, time_ns, on_cpu_ns, kind });
+        let event = Event { thread, time_ns, on_cpu_ns, kind };
+        self.keeper.iter_mut().for_each(|keeper| keeper.pass(&event));
+        sink(event);
     }
 }
 
@@ -658,9 +710,9 @@ impl State {
 }
 
 impl Record {
-    /// Returns whether it only tells of a switch; those may come after a thread's end.
-    fn is_switch(&self) -> bool {
-        matches!(self.body, Body::SwitchedIn | Body::SwitchedOut { .. })
+    /// Returns whether it only tells of a switch, which may come after a thread's end, or what a thread was inside of.
+    fn is_aside(&self) -> bool {
+        matches!(self.body, Body::SwitchedIn | Body::SwitchedOut { .. } | Body::Stack(_))
     }
 
     /// Returns the number of the thread that the record is about.

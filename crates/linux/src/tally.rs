@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use faultless_trace::{Call, Event, EventKind, Fault, Side};
+use faultless_trace::stacks::Reach;
+use faultless_trace::{Call, Event, EventKind, Fault, Side, Stacks};
 
 /// Counts by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,25 @@ pub struct Tally {
     pub switches: u64,
     /// Threads woken by another.
     pub wakes: u64,
+}
+
+/// What became of call chains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChainTally {
+    /// Events that have one.
+    pub events: u64,
+    /// Of these, those whose outermost callers are not known.
+    pub cut: u64,
+    /// Chains that found no room.
+    pub lost: u64,
+}
+
+impl ChainTally {
+    /// Counts the chains of a trace.
+    pub(crate) fn of(stacks: &Stacks) -> Self {
+        let cut = stacks.samples.iter().filter(|sample| sample.reach == Reach::Cut).count() as u64;
+        Self { events: stacks.samples.len() as u64, cut, lost: stacks.lost }
+    }
 }
 
 impl Tally {

@@ -197,15 +197,44 @@ impl Unjoinable {
     }
 }
 
-/// Returns whether a thread was just seen outside of memory calls: asleep in another call, or ended.
-pub(crate) fn is_outside_calls(pid: u32, tid: u32) -> bool {
+/// A memory call: its number and its arguments.
+pub(crate) type RawCall = (i64, [u64; 6]);
+
+/// Where a thread was just seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// Asleep in another call than those that are recorded, or ended.
+    Outside,
+    /// Asleep inside this memory call.
+    Inside(RawCall),
+    /// It ran, or makes a task.
+    Unknown,
+}
+
+/// Looks where a thread is. Linux tells of one that sleeps, and makes sure that it slept all the while.
+pub(crate) fn whereabouts(pid: u32, tid: u32) -> Whereabouts {
     match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
-        Ok(text) => {
-            let number = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok());
-            number.is_some_and(|number| numbers::call_of(number).is_none() && !numbers::makes_task(number))
+        Ok(text) => whereabouts_of(&text),
+        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => {
+            Whereabouts::Outside
         }
-        Err(error) => error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH),
+        Err(_) => Whereabouts::Unknown,
     }
+}
+
+/// The number, then six arguments, the stack pointer and the instruction; or a word.
+fn whereabouts_of(text: &str) -> Whereabouts {
+    let mut words = text.split_whitespace();
+    let Some(number) = words.next().and_then(|word| word.parse::<i64>().ok()) else { return Whereabouts::Unknown };
+    if numbers::makes_task(number) {
+        return Whereabouts::Unknown;
+    }
+    if numbers::call_of(number).is_none() {
+        return Whereabouts::Outside;
+    }
+    let arguments: Vec<u64> =
+        words.map_while(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()).take(6).collect();
+    arguments.try_into().map_or(Whereabouts::Unknown, |arguments| Whereabouts::Inside((number, arguments)))
 }
 
 /// Adds the processes that descend from these and are not among them; returns how many.
@@ -230,7 +259,8 @@ pub(crate) fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn parent_of(pid: i32) -> Option<i32> {
+/// Returns the process that made this one, or that took it over.
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
     Some(Stat::read(&format!("/proc/{pid}/stat"))?.number(PARENT) as i32)
 }
 
@@ -296,6 +326,17 @@ mod tests {
         assert_eq!((stat.name.as_str(), stat.state()), ("a) b (c)", 'T'));
         assert_eq!(stat.number(FLAGS), KERNEL_THREAD);
         assert_eq!(stat.number(HEAP_START), 0);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_in_a_memory_call_tells_its_arguments() {
+        let at = |text| whereabouts_of(text);
+        assert_eq!(at("running\n"), Whereabouts::Unknown);
+        assert_eq!(at("0 0x3 0x7ff 0x100 0x0 0x0 0x0 0x7ffc 0x7f12\n"), Whereabouts::Outside);
+        assert_eq!(at("-1 0x7ffc 0x7f12\n"), Whereabouts::Outside, "it is blocked, and not in a call");
+        assert_eq!(at("56 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n"), Whereabouts::Unknown);
+        let call = "28 0x7f0000001000 0x4000 0x17 0x0 0x0 0x0 0x7ffc 0x7f12\n";
+        assert_eq!(at(call), Whereabouts::Inside((28, [0x7f00_0000_1000, 0x4000, 0x17, 0, 0, 0])));
     }
 
     #[test]

@@ -12,8 +12,13 @@ use std::io;
 
 use perf_event_open_sys::bindings as sys;
 
+use faultless_trace::stacks::StackMethod;
+
 use crate::files::Identity;
+use crate::numbers;
 use crate::session::{Sources, Tracepoints};
+use crate::spool::Rings;
+use crate::stacks::{Caught, Copied, Of, Stack, StackOptions};
 use crate::tracefs::Format;
 
 /// What stands before every record: type, misc, size.
@@ -39,6 +44,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) enum Body {
     Sample(Context, Sample),
+    Stack(Box<Caught>),
     Mapped(Box<Mapping>),
     Named { tid: u32, is_exec: bool, name: String },
     Forked(Forked),
@@ -97,6 +103,7 @@ pub(crate) struct Forked {
 pub(crate) struct Decoder {
     samples: Samples,
     numbers: Numbers,
+    method: Option<StackMethod>,
 }
 
 /// Whether records carry the number of the event that wrote them: first in a sample, last in any other.
@@ -135,21 +142,24 @@ struct FaultLayout {
 
 impl Decoder {
     /// Returns a decoder for what these sources give.
-    pub(crate) fn new(sources: &Sources, numbers: Numbers) -> io::Result<Self> {
+    pub(crate) fn new(sources: &Sources, numbers: Numbers, stacks: Option<StackOptions>) -> io::Result<Self> {
         let samples = match sources {
             Sources::Tracepoints(points) => Samples::Tracepoints(Box::new(Layout::new(points)?)),
             Sources::Software => Samples::Software,
         };
-        Ok(Self { samples, numbers })
+        Ok(Self { samples, numbers, method: stacks.map(|stacks| stacks.method) })
     }
 
-    /// Decodes one record: its type, its misc bits and what follows the head.
-    pub(crate) fn decode(&self, kind: u32, misc: u16, bytes: &[u8]) -> Record {
+    /// Decodes one record of such a ring: its type, its misc bits and what follows the head.
+    pub(crate) fn decode(&self, rings: Rings, kind: u32, misc: u16, bytes: &[u8]) -> Record {
         let unreadable = Record { event: 0, tid: 0, time_ns: 0, bytes: 0, body: Body::Unreadable };
         let decoded = self.split(kind, bytes).and_then(|(event, rest)| {
-            let record = match kind {
-                sys::PERF_RECORD_SAMPLE => self.sample(rest),
-                _ => side_band(kind, misc, rest),
+            let record = match (kind, rings) {
+                (sys::PERF_RECORD_SAMPLE, Rings::Events) => self.sample(rest),
+                (sys::PERF_RECORD_SAMPLE, Rings::Stacks) => self.stack(rest),
+                (_, Rings::Events) => side_band(kind, misc, rest),
+                // Only that one was lost; how many the events themselves tell.
+                (_, Rings::Stacks) => Some(unused()),
             };
             Some(Record { event, ..record? })
         });
@@ -175,6 +185,80 @@ impl Decoder {
             Samples::Software => software_fault(bytes),
         }
     }
+}
+
+impl Decoder {
+    /// A sample with a stack: what it is of, then the addresses, or three registers and a copy.
+    fn stack(&self, bytes: &[u8]) -> Option<Record> {
+        let method = self.method?;
+        let (head, mut input) = match &self.samples {
+            Samples::Tracepoints(_) => (None, Fields(bytes)),
+            Samples::Software => (Some(()), Fields(bytes.get(8..)?)),
+        };
+        let (_, tid) = (input.word32()?, input.word32()?);
+        let time_ns = input.word()?;
+        let mut of = match head {
+            Some(()) => Some(Of::Fault { address: input.word()? }),
+            None => None,
+        };
+        let mut followed = Vec::new();
+        if method == StackMethod::FramePointers {
+            let nr = input.word()?;
+            for _ in 0..nr {
+                followed.push(input.word()?);
+            }
+        }
+        if let Samples::Tracepoints(layout) = &self.samples {
+            let len = input.word32()? as usize;
+            of = layout.of(input.bytes(len)?);
+        }
+        let stack = match method {
+            StackMethod::FramePointers => Stack::Followed(calls_of(&followed)),
+            StackMethod::Dwarf => Stack::Copied(Box::new(copied(&mut input)?)),
+        };
+        let body = of.map_or(Body::Unused, |of| Body::Stack(Box::new(Caught { of, stack })));
+        Some(Record { event: 0, tid, time_ns, bytes: 0, body })
+    }
+}
+
+/// Fields of a record, one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn word32(&mut self) -> Option<u32> {
+        u32_at(self.bytes(4)?, 0)
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        u64_at(self.bytes(8)?, 0)
+    }
+}
+
+/// Which registers, if any; the registers; the size of the copy; the copy; how much of it the stack really had.
+fn copied(input: &mut Fields<'_>) -> Option<Copied> {
+    let has_registers = input.word()? != 0;
+    let [bp, sp, ip] = if has_registers { [input.word()?, input.word()?, input.word()?] } else { [0; 3] };
+    let len = input.word()? as usize;
+    let bytes = input.bytes(len)?;
+    let nr_real = if len == 0 { 0 } else { input.word()? as usize };
+    Some(Copied { ip, sp, bp, bytes: bytes.get(..nr_real)?.to_vec() })
+}
+
+/// Returns addresses inside the calls: the kernel gives those behind them, after the innermost, and marks between them.
+fn calls_of(followed: &[u64]) -> Vec<u64> {
+    const MARKS: u64 = -4095i64 as u64;
+    let addresses = followed.iter().copied().filter(|&address| address < MARKS);
+    addresses.enumerate().map(|(place, address)| if place == 0 { address } else { address.wrapping_sub(1) }).collect()
+}
+
+fn unused() -> Record {
+    Record { event: 0, tid: 0, time_ns: 0, bytes: 0, body: Body::Unused }
 }
 
 /// A sample of the software event: ip, pid, tid, time, address.
@@ -204,6 +288,15 @@ impl Layout {
         let context = self.context(raw)?;
         let body = Body::Sample(context, self.point(u16_at(raw, 0)?, raw)?);
         Some(Record { tid: u32_at(bytes, 4)?, time_ns: u64_at(bytes, 8)?, bytes: 0, event: 0, body })
+    }
+
+    /// Returns what a stack is of.
+    fn of(&self, raw: &[u8]) -> Option<Of> {
+        match self.point(u16_at(raw, 0)?, raw)? {
+            Sample::Enter { number, .. } => numbers::call_of(number).map(Of::Call),
+            Sample::UserFault { address, .. } => Some(Of::Fault { address }),
+            _ => None,
+        }
     }
 
     fn context(&self, raw: &[u8]) -> Option<Context> {

@@ -16,10 +16,13 @@ use std::io::{self, Read, Write};
 
 use crate::error::ReadError;
 
-/// The latest format version that this crate reads, and the one it writes where a trace holds a snapshot.
-pub const VERSION: u16 = 2;
+/// The latest format version that this crate reads, and the one it writes where a trace holds call chains.
+pub const VERSION: u16 = 3;
 
-/// The version of traces without a snapshot, which readers of that version understand.
+/// The version of traces with a snapshot and without call chains.
+pub(crate) const JOINED_VERSION: u16 = 2;
+
+/// The version of traces with neither, which readers of that version understand.
 pub(crate) const PLAIN_VERSION: u16 = 1;
 
 /// The largest payload of a block, uncompressed.
@@ -42,6 +45,8 @@ pub(crate) enum BlockKind {
     Files = b'F' as isize,
     /// A part of the snapshot.
     Snapshot = b'S' as isize,
+    /// A part of the call chains.
+    Stacks = b'K' as isize,
     /// Events.
     Events = b'E' as isize,
     /// The end marker, with the total counts.
@@ -49,7 +54,8 @@ pub(crate) enum BlockKind {
 }
 
 impl BlockKind {
-    const ALL: [BlockKind; 6] = [Self::Header, Self::Threads, Self::Files, Self::Snapshot, Self::Events, Self::End];
+    const ALL: [BlockKind; 7] =
+        [Self::Header, Self::Threads, Self::Files, Self::Snapshot, Self::Stacks, Self::Events, Self::End];
 
     fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&kind| kind as u8 == byte)
@@ -62,6 +68,7 @@ impl BlockKind {
             Self::Threads => "the thread table",
             Self::Files => "the file table",
             Self::Snapshot => "the snapshot",
+            Self::Stacks => "the call chains",
             Self::Events => "a block of events",
             Self::End => "the end marker",
         }

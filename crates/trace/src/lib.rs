@@ -4,7 +4,7 @@
 //! a trace that was read without an error is whole, unchanged, and obeys the invariants of [`event`]
 //!
 //! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself, [`snapshot`] what stood when the
-//! recording joined a running process.
+//! recording joined a running process, [`stacks`] which functions its threads were inside of.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod meta;
 mod pair;
 mod read;
 pub mod snapshot;
+pub mod stacks;
 mod standing;
 pub mod text;
 mod varint;
@@ -36,7 +37,8 @@ pub use header::{Costs, Ending, File, Header, HugePages, Limits, Machine, Missin
 pub use pair::pair_calls;
 pub use read::{Prefix, Reader};
 pub use snapshot::{Area, PageRun, PageState, Snapshot, SpaceState, Window};
-pub use write::Writer;
+pub use stacks::{Chain, ChainIndex, Frame, FrameIndex, Stacks};
+pub use write::{Tables, Writer};
 
 /// A whole trace in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub struct Trace {
     pub files: Vec<File>,
     /// What stood when the recording began, if it joined running processes.
     pub snapshot: Snapshot,
+    /// Which functions threads were inside of, if that was recorded.
+    pub stacks: Stacks,
     /// Everything that happened, in one total order.
     pub events: Vec<Event>,
 }

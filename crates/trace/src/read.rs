@@ -18,6 +18,7 @@ use crate::frame::{Block, BlockKind, FrameReader};
 use crate::header::{File, Header, Thread};
 use crate::meta;
 use crate::snapshot::Snapshot;
+use crate::stacks::{self, Stacks};
 use crate::standing;
 use crate::varint::{Cursor, Malformed};
 
@@ -30,6 +31,7 @@ pub struct Reader<R: Read> {
     threads: Vec<Thread>,
     files: Vec<File>,
     snapshot: Snapshot,
+    stacks: Stacks,
     checker: Checker,
     pending: VecDeque<Event>,
     stage: Stage,
@@ -59,6 +61,9 @@ impl<R: Read> Reader<R> {
         let files = read_table(&mut frame, &mut next, BlockKind::Files, meta::decode_files)?;
         let entries = read_table(&mut frame, &mut next, BlockKind::Snapshot, standing::decode_entries)?;
         let snapshot = standing::assemble(entries).map_err(|Malformed| next.damaged())?;
+        let entries = read_table(&mut frame, &mut next, BlockKind::Stacks, stacks::decode_entries)?;
+        let stacks = stacks::assemble(entries).map_err(|Malformed| next.damaged())?;
+        stacks.check(files.len(), u64::MAX).map_err(|what| Inconsistent { event: 0, what })?;
         let checker = Checker::new(&header, threads.len(), files.len()).join(&snapshot)?;
         Ok(Self {
             frame,
@@ -66,6 +71,7 @@ impl<R: Read> Reader<R> {
             threads,
             files,
             snapshot,
+            stacks,
             checker,
             pending: VecDeque::new(),
             stage: Stage::Before(next),
@@ -90,6 +96,11 @@ impl<R: Read> Reader<R> {
     /// Returns what stood when the recording began.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// Returns which functions threads were inside of.
+    pub fn stacks(&self) -> &Stacks {
+        &self.stacks
     }
 
     /// Returns the next event, or `None` when the trace is known to be whole (and after an error).
@@ -143,6 +154,9 @@ impl<R: Read> Reader<R> {
             }
         }
         counts.end().map_err(|Malformed| block.damaged())?;
+        let nr_events = self.checker.admitted();
+        let checked = self.stacks.check(self.files.len(), nr_events);
+        checked.map_err(|what| Inconsistent { event: nr_events, what })?;
         self.frame.end()
     }
 }
@@ -204,6 +218,7 @@ impl Trace {
         self.threads = reader.threads.clone();
         self.files = reader.files.clone();
         self.snapshot = reader.snapshot.clone();
+        self.stacks = std::mem::take(&mut reader.stacks);
         while let Some(event) = reader.next_event()? {
             self.events.push(event);
         }
@@ -213,6 +228,9 @@ impl Trace {
     /// Checks that the trace obeys the invariants of [`crate::event`]; what was read without an error does.
     pub fn check(&self) -> Result<(), Inconsistent> {
         let mut checker = Checker::new(&self.header, self.threads.len(), self.files.len()).join(&self.snapshot)?;
-        self.events.iter().try_for_each(|event| checker.admit(event))
+        self.events.iter().try_for_each(|event| checker.admit(event))?;
+        let nr_events = checker.admitted();
+        let checked = self.stacks.check(self.files.len(), nr_events);
+        checked.map_err(|what| Inconsistent { event: nr_events, what })
     }
 }

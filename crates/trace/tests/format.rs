@@ -277,3 +277,54 @@ fn joined() -> Trace {
         ..Trace::default()
     }
 }
+
+#[test]
+fn call_chains_come_back_and_old_readers_are_told_the_version() {
+    let trace = with_chains();
+    let bytes = bytes_of(&trace);
+    assert_eq!(bytes[8], 3, "a trace with call chains is of version 3");
+    let read = Trace::read(&bytes[..]).unwrap();
+    assert_eq!(read, trace);
+    let sample = read.stacks.samples[1];
+    let names: Vec<_> = read.stacks.frames_of(sample.chain).map(|frame| frame.function.as_deref()).collect();
+    assert_eq!(names, [None, Some("main")]);
+}
+
+#[test]
+fn chains_that_belong_to_nothing_are_refused() {
+    type Damage = fn(&mut Stacks);
+    let damages: [(&str, Damage); 6] = [
+        ("K1", |stacks| stacks.frames[1].file = Some(9)),
+        ("K2", |stacks| stacks.chains[0].frame = 7),
+        ("K2", |stacks| stacks.chains[0].caller = Some(0)),
+        ("K3", |stacks| stacks.samples[0].chain = 2),
+        ("K4", |stacks| stacks.samples[0].event = stacks.samples[1].event),
+        ("K4", |stacks| stacks.samples[9_999].event = 1 << 40),
+    ];
+    for (name, damage) in damages {
+        let mut trace = with_chains();
+        damage(&mut trace.stacks);
+        assert!(trace.check().is_err_and(|error| error.what.starts_with(name)), "{name}");
+        assert!(matches!(trace.write(Vec::new()), Err(WriteError::Inconsistent(_))), "{name}");
+    }
+}
+
+/// Returns a trace with more chains than one block of its table holds.
+fn with_chains() -> Trace {
+    let main = Frame { function: Some("main".into()), file: Some(0), address: 0x1139 };
+    let sample = |place: u64| stacks::Sample {
+        event: 3 * place + 1,
+        chain: (place % 2) as u32,
+        reach: if place.is_multiple_of(5) { stacks::Reach::Cut } else { stacks::Reach::Whole },
+    };
+    let stacks = Stacks {
+        method: Some(stacks::StackMethod::Dwarf),
+        fault_period: 101,
+        lost: 3,
+        frames: vec![main, Frame { address: 1 << 40, ..Frame::default() }],
+        chains: vec![Chain { frame: 0, caller: None }, Chain { frame: 1, caller: Some(0) }],
+        samples: (0..10_000).map(sample).collect(),
+    };
+    let files = vec![File { inode: 7, path: "/bin/x".into(), ..File::default() }];
+    Trace { files, stacks, ..long(30_010) }
+}

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use faultless_lab::plan::lives::{Lives, Turn};
+use faultless_plan::lives::{Lives, Turn};
 use faultless_trace::{Area, Call, CallEnter, EventKind, FileIndex, Mapped, SpaceState, ThreadIndex, Trace};
 
 const PAGE: u64 = 4096;
@@ -86,8 +86,17 @@ pub enum Work {
     },
 }
 
-/// Whom [`follow`] tells.
-pub type Tell<'a> = &'a mut dyn FnMut(ThreadIndex, What, Work);
+/// Whom [`follow`] tells: the event that entered the call, or that is the fault, whose it is, and what it is about.
+pub type Tell<'a> = &'a mut dyn FnMut(Place, What, Work);
+
+/// An event and its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The event's place in the trace.
+    pub event: u64,
+    /// Its thread.
+    pub thread: ThreadIndex,
+}
 
 /// Tells what each call and each fault of a trace is about.
 pub fn follow(trace: &Trace, tell: Tell<'_>) {
@@ -103,7 +112,8 @@ pub fn follow(trace: &Trace, tell: Tell<'_>) {
         if let Some(open) = &mut follower.open[event.thread as usize] {
             open.kernel_ns += event.on_cpu_ns;
         }
-        follower.take(event.thread, space, &event.kind, tell);
+        let at = Place { event: place as u64, thread: event.thread };
+        follower.take(at, space, &event.kind, tell);
         if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
             follower.spaces[copy as usize] = follower.spaces[space].clone();
         }
@@ -117,6 +127,7 @@ pub fn follow(trace: &Trace, tell: Tell<'_>) {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     enter: CallEnter,
+    at: Place,
     mapped: Option<Mapped>,
     kernel_ns: u64,
     /// What its range was before.
@@ -130,13 +141,14 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    fn take(&mut self, thread: ThreadIndex, space: usize, kind: &EventKind, tell: Tell<'_>) {
+    fn take(&mut self, at: Place, space: usize, kind: &EventKind, tell: Tell<'_>) {
+        let thread = at.thread;
         let limit = self.trace.header.limits.stack_bytes.unwrap_or(STACK_BYTES);
         match kind {
-            EventKind::Fault(fault) => tell(thread, self.spaces[space].at(fault.address, limit), Work::Fault),
+            EventKind::Fault(fault) => tell(at, self.spaces[space].at(fault.address, limit), Work::Fault),
             EventKind::CallEnter(enter) => {
                 let what = self.spaces[space].at(enter.args[0], 0);
-                self.open[thread as usize] = Some(Open { enter: *enter, mapped: None, kernel_ns: 0, what });
+                self.open[thread as usize] = Some(Open { enter: *enter, at, mapped: None, kernel_ns: 0, what });
             }
             EventKind::Mapped(mapped) => match &mut self.open[thread as usize] {
                 Some(open) => open.mapped = Some(*mapped),
@@ -144,13 +156,14 @@ impl Follower<'_> {
             },
             EventKind::CallExit(exit) => match self.open[thread as usize].take() {
                 Some(open) => {
+                    let bytes = open.bytes(self.spaces[space].program_break, exit.result);
                     let what = self.spaces[space].apply(&open, exit.result);
-                    tell(thread, what, open.work());
+                    tell(open.at, what, open.work(bytes));
                 }
                 // It was entered before the recording.
                 None => {
                     let work = Work::Call { name: exit.call.name(), bytes: 0, kernel_ns: 0 };
-                    tell(thread, What::UNKNOWN, work);
+                    tell(at, What::UNKNOWN, work);
                 }
             },
             EventKind::Exec => {
@@ -165,20 +178,25 @@ impl Follower<'_> {
     /// Tells of a call that never returned.
     fn give_up(&mut self, thread: ThreadIndex, tell: Tell<'_>) {
         if let Some(open) = self.open[thread as usize].take() {
-            tell(thread, open.what, open.work());
+            tell(open.at, open.what, open.work(open.bytes(None, 0)));
         }
     }
 }
 
 impl Open {
-    fn work(&self) -> Work {
+    /// Returns the bytes that it named; of `brk` by how much it moved the break that stood there.
+    fn bytes(&self, program_break: Option<u64>, result: i64) -> u64 {
         let [_, second, third, ..] = self.enter.args;
-        let bytes = match self.enter.call {
+        match self.enter.call {
+            Call::Brk => program_break.map_or(0, |before| before.abs_diff(result as u64)),
             Call::Mmap | Call::Munmap | Call::Mprotect | Call::PkeyMprotect | Call::Madvise => second,
             Call::Mremap => second.max(third),
             Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Msync | Call::Mincore => second,
             _ => 0,
-        };
+        }
+    }
+
+    fn work(&self, bytes: u64) -> Work {
         Work::Call { name: self.enter.call.name(), bytes, kernel_ns: self.kernel_ns }
     }
 }
@@ -424,5 +442,21 @@ mod tests {
         let mut found = Vec::new();
         follow(&Trace { threads, events, ..Trace::default() }, &mut |_, _, work| found.push(work));
         assert_eq!(found, [Work::Fault, Work::Call { name: "munmap", bytes: 0x3000, kernel_ns: 5 }]);
+    }
+
+    #[test]
+    fn a_break_counts_by_how_far_it_moves() {
+        let moves = [(0, 0x9000), (0xb000, 0xb000), (0xa000, 0xa000), (0xff000, 0xa000)];
+        let calls = moves
+            .iter()
+            .flat_map(|&(asked, result)| [enter(Call::Brk, [asked, 0, 0, 0, 0, 0]), exit(Call::Brk, result)]);
+        let event = |kind: EventKind| Event { thread: 0, time_ns: 0, on_cpu_ns: 0, kind };
+        let events = std::iter::once(EventKind::Exec).chain(calls).map(event).collect();
+        let threads = vec![Thread { pid: 1, tid: 1, name: "any".into() }];
+        let mut found = Vec::new();
+        follow(&Trace { threads, events, ..Trace::default() }, &mut |_, _, work| {
+            found.extend(if let Work::Call { bytes, .. } = work { Some(bytes) } else { None });
+        });
+        assert_eq!(found, [0, 0x2000, 0x1000, 0], "the first only asks, the last is refused");
     }
 }

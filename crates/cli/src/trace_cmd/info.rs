@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use faultless_linux::Tally;
-use faultless_trace::{Ending, Header, HugePages, Limits, Missing, Mode, Pace};
+use faultless_trace::stacks::{Reach, StackMethod};
+use faultless_trace::{Ending, Header, HugePages, Limits, Missing, Mode, Pace, Stacks};
 use serde_json::{Map, Value, json};
 
 use super::fields::plain;
@@ -104,7 +105,23 @@ fn contents(reader: &FileReader, tally: &Tally, duration_ns: u64, bytes: u64) ->
         ("exits", json!(tally.exits)),
         ("switches", json!(tally.switches)),
         ("wakes", json!(tally.wakes)),
+        ("stacks", stacks(reader.stacks())),
     ])
+}
+
+fn stacks(stacks: &Stacks) -> Value {
+    let Stacks { method, fault_period, lost, ref samples, .. } = *stacks;
+    let cut = samples.iter().filter(|sample| sample.reach == Reach::Cut).count();
+    let described = || {
+        object([
+            ("method", json!(method.map(StackMethod::name))),
+            ("fault_period", json!(fault_period)),
+            ("events", json!(samples.len())),
+            ("without_outermost_callers", json!(cut)),
+            ("lost", json!(lost)),
+        ])
+    };
+    if stacks.is_empty() { Value::Null } else { Value::Object(described()) }
 }
 
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {

@@ -10,6 +10,7 @@ mod fields;
 mod info;
 mod ps;
 mod recover;
+mod sites;
 mod top;
 
 use std::fs::File;
@@ -59,9 +60,14 @@ JSON the processes have the keys pid, command, threads, calls and faults.")]
 A row is one kind of memory of one process: heap, stack, anonymous, a private mapping of a file, shared memory or files, special (the \
 kernel's own pages), or unknown. Bytes are those that the calls named, a range that is named twice counting twice; kernel_ns is the time \
 on a CPU inside the calls, if the trace has a pace. A fault has no end in a trace, so its time is not known. The most worked on comes \
-first. In JSON the rows have the keys pid, command, area, file, calls, faults, bytes and kernel_ns.
+first. In JSON the rows have the keys pid, command, area, file, site, calls, faults, bytes and kernel_ns.
 
-With --folded each line is a stack for a flame graph: process, kind, file, then the call or `fault`, and how often.")]
+Of a trace that was recorded with --stacks a row is of one call site, too: the innermost function outside of the C library. The calls that \
+have no stack, and the faults, of which only some have, are in rows without a site.
+
+With --folded each line is a stack for a flame graph: process, kind, file, then the call or `fault`, and how often. Of a trace with stacks it is \
+process, functions from the outermost on, then the call or `fault` with the kind; a fault with a stack counts for all of which it is the only one \
+(--stack-faults), and the others are left out.")]
     Top(TopArgs),
     /// Makes a trace of the raw records that a killed recorder left.
     Recover(recover::RecoverArgs),

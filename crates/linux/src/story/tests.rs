@@ -29,12 +29,12 @@ impl Told {
 }
 
 fn tell(mode: Mode, records: Vec<Record>) -> Told {
-    let mut story = Story::new(Scene { root: ROOT, mode, pace: Pace::Stored, time_unit_ns: 10 });
+    let mut story = Story::new(Scene { root: ROOT, mode, pace: Pace::Stored, time_unit_ns: 10 }, None);
     let mut events = Vec::new();
     for record in records {
         story.take(record, &mut |event| events.push(event));
     }
-    let cast = story.finish(&mut |event| events.push(event));
+    let cast = story.finish(0, &mut |event| events.push(event));
     Told { cast, events }
 }
 
@@ -276,12 +276,13 @@ fn tell_joined(records: Vec<Record>) -> Told {
 
     let member = Member { pid: ROOT, tid: ROOT, name: "old".into() };
     let owners = [(1, ROOT), (2, 77)].into_iter().collect();
-    let joined = Joined { complete_ns: COMPLETE_NS, began_ns: BEGAN_NS, members: vec![member], owners };
+    let joined =
+        Joined { complete_ns: COMPLETE_NS, began_ns: BEGAN_NS, members: vec![member], owners, ..Joined::default() };
     let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }] };
     let scene = Scene { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
-    let (mut story, mut events) = (Story::joining(scene, &company), Vec::new());
+    let (mut story, mut events) = (Story::joining(scene, &company, None), Vec::new());
     records.into_iter().for_each(|record| story.take(record, &mut |event| events.push(event)));
-    Told { cast: story.finish(&mut |event| events.push(event)), events }
+    Told { cast: story.finish(0, &mut |event| events.push(event)), events }
 }
 
 fn of(event: u64, record: Record) -> Record {

@@ -90,6 +90,20 @@ pub enum Mutant {
     FetchedBesideRemoval,
     /// MADV_PAGEOUT takes an entry that was given up without another look whether it has become dirty.
     GivenUpUnchecked,
+    /// A reference page is counted like any other.
+    ReferencePageCounted,
+    /// A store makes a reference page writable.
+    ReferencePageWritable,
+    /// A reference page is freed with its handle, although it is mapped.
+    ReferenceFreedWhileMapped,
+    /// A pin does not hold the reference page that it returns.
+    ReferenceFreedWhilePinned,
+    /// Areas of different reference pages are joined.
+    ReferencesMerged,
+    /// A child's area does not get the parent's reference page.
+    ReferenceLostAtFork,
+    /// Pages that MADV_DONTNEED dropped come back as zeros.
+    ReferenceZeroAfterDontNeed,
     /// An MCS queue hands its head on without barriers (the seventh patch of the 2013 series).
     McsUnordered,
 }
@@ -99,7 +113,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 45] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -138,6 +152,13 @@ impl Mutant {
         Self::RemovalsOverlap,
         Self::FetchedBesideRemoval,
         Self::GivenUpUnchecked,
+        Self::ReferencePageCounted,
+        Self::ReferencePageWritable,
+        Self::ReferenceFreedWhileMapped,
+        Self::ReferenceFreedWhilePinned,
+        Self::ReferencesMerged,
+        Self::ReferenceLostAtFork,
+        Self::ReferenceZeroAfterDontNeed,
     ];
 
     /// Returns the name by which users choose it.
@@ -181,6 +202,13 @@ impl Mutant {
             Self::RemovalsOverlap => "removals-overlap",
             Self::FetchedBesideRemoval => "fetched-beside-removal",
             Self::GivenUpUnchecked => "given-up-unchecked",
+            Self::ReferencePageCounted => "reference-page-counted",
+            Self::ReferencePageWritable => "reference-page-writable",
+            Self::ReferenceFreedWhileMapped => "reference-freed-while-mapped",
+            Self::ReferenceFreedWhilePinned => "reference-freed-while-pinned",
+            Self::ReferencesMerged => "references-merged",
+            Self::ReferenceLostAtFork => "reference-lost-at-fork",
+            Self::ReferenceZeroAfterDontNeed => "reference-zero-after-dontneed",
             Self::McsUnordered => "mcs-unordered",
         }
     }
