@@ -7,6 +7,7 @@
 //! * [`measure`]: workloads on the virtual memory and on the host, run by run in turn
 //! * [`stat`]: events and locks of a workload or of a replay
 //! * [`reproduce`]: the tables of the literature, simulated anew
+//! * [`rwsem`]: semaphores by themselves
 //! * [`calibrate`]: a simulated machine with this machine's numbers
 //! * [`report`]: all of it for people and as result sets
 
@@ -16,4 +17,5 @@ pub mod calibrate;
 pub mod measure;
 pub mod report;
 pub mod reproduce;
+pub mod rwsem;
 pub mod stat;

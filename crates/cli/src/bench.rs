@@ -23,6 +23,7 @@ use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{INTERRUPTED, OutputArgs};
 use crate::replay::distinct;
+use crate::rwsem::{self, RwsemArgs};
 use crate::{duration, size};
 
 /// The arguments of `bench`.
@@ -34,6 +35,7 @@ use crate::{duration, size};
   faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
   faultless bench page_fault1 malloc1 --machine skylake-192 --cpus 1,2,4,8,16,32,64,96,192 --design mmap-sem,vma-lock
   faultless bench refpage --variant anon,memset,refpage,pattern --cpus 1
+  faultless bench rwsem --machine xeon-40 --cpus 1,2,3,4,5,10,20,40 --readers 10:1 --section 1us
   faultless bench page_fault1 --processes --machine epyc-384 --cpus 8,96,384 --ceiling
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
@@ -62,12 +64,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     design: Vec<String>,
 
-    /// Semaphores beneath the designs. Example: --semaphore rwsem-2012,rwsem-v8
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
-    semaphore: Vec<String>,
+    /// Semaphores beneath the designs; rwsem-v8 unless named, and for the workload rwsem all. Example: --semaphore rwsem-2012,rwsem-v8
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) semaphore: Vec<String>,
 
     #[command(flatten)]
-    machine: MachineArgs,
+    pub(crate) rwsem: RwsemArgs,
+
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
 
     /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said; on a
     /// simulated machine the powers of two, and all it has. Example: --cpus 1,2
@@ -80,13 +85,13 @@ pub struct BenchArgs {
 
     /// Runs of each design; on a simulated machine the seeds from --seed on. Example: -r 30
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
-    runs: u32,
+    pub(crate) runs: u32,
 
     /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its time, until
     /// the rates of the two other thirds agree within 3 %; with this it works so long from its start, and is not asked whether it
     /// has converged. Example: -d 2s
     #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
-    duration: Option<u64>,
+    pub(crate) duration: Option<u64>,
 
     /// On a simulated machine, the longest that a run goes on until its rates agree, in the machine's own time: 45ms unless said. A
     /// figure that this ended is marked `not converged`, and no verdict is built on it. Example: --at-most 100ms
@@ -117,14 +122,14 @@ pub struct BenchArgs {
 
     /// Draws the order of the designs in each run; on a simulated machine the first run's seed. Example: --seed 7
     #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
 
     /// Physical memory of the virtual memories; as much as each workload needs unless said. Example: --memory 2G
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<usize>,
 
     #[command(flatten)]
-    output: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 /// Whether workers stay on one CPU each.
@@ -140,6 +145,12 @@ enum Pin {
 
 /// Runs the subcommand.
 pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.workloads == [rwsem::NAME] {
+        return run_rwsem(args, color);
+    }
+    if args.rwsem.is_any() {
+        return Err(Failure::usage("--readers, --section and --threads are for the workload rwsem, named alone"));
+    }
     let specs = chosen(args)?;
     if args.list {
         return list(&specs);
@@ -155,6 +166,18 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     let outcome = outcome?;
     print(args, &setup, &outcome, color)?;
     Ok(complain(&outcome, color))
+}
+
+/// Measures semaphores by themselves, which are no workload of an address space.
+fn run_rwsem(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.list {
+        return Ok(writeln!(io::stdout().lock(), "{:<18} takes and releases a semaphore", rwsem::NAME)
+            .map(|()| ExitCode::SUCCESS)?);
+    }
+    let machine = args.machine.choice()?;
+    let cpus = distinct(&cpus(args, &machine));
+    machine.check_cpus(&cpus).map_err(Failure::usage)?;
+    rwsem::run(args, &machine, &cpus, color)
 }
 
 /// Returns the workloads to run.
@@ -260,11 +283,11 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
     if (is_simulated || !specs.iter().all(is_known_here)) && args.design.is_empty() {
         designs.retain(|design| design != HOST_DESIGN);
     }
-    let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
-    let cpus = match args.cpus.as_slice() {
-        [] => machine.default_cpus(),
-        cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
+    let semaphores = match args.semaphore.as_slice() {
+        [] => vec![DEFAULT_SEMAPHORE.to_owned()],
+        asked => known("semaphore", asked, SEMAPHORES.to_vec())?,
     };
+    let cpus = cpus(args, &machine);
     let alone = (args.ceiling && !cpus.contains(&1)).then_some(1);
     let cpus: Vec<usize> = alone.into_iter().chain(cpus).collect();
     if !is_simulated && (args.ceiling || args.at_most.is_some()) {
@@ -293,6 +316,13 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         memory_bytes: args.memory,
         has_ceiling: args.ceiling,
     })
+}
+
+fn cpus(args: &BenchArgs, machine: &MachineChoice) -> Vec<usize> {
+    match args.cpus.as_slice() {
+        [] => machine.default_cpus(),
+        cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
+    }
 }
 
 /// Returns how long a run is: as long as was asked for.
@@ -342,7 +372,7 @@ fn warn(setup: &Setup, color: Color) {
 }
 
 /// Returns a bar that is shown on a terminal only.
-fn progress_bar(runs: usize) -> ProgressBar {
+pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("measuring [{bar:40}] run {pos} of {len}, {eta} left: {msg}");
     ProgressBar::new(runs as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
 }

@@ -21,6 +21,7 @@ mod record;
 mod replay;
 mod report;
 mod reproduce;
+mod rwsem;
 mod size;
 mod stat;
 mod table;

@@ -10,11 +10,11 @@
 //! |---|---|---|
 //! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`] | state that each CPU keeps for itself | not at all |
 //! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
-//! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`McsQueue`] | a few hundred instructions | spinning |
+//! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`] | a few hundred instructions | spinning |
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
-//! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`] | an address space | sleeping |
+//! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`]; [`RwLock`], a value behind one | an address space, or anything | sleeping |
 //! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
 //!
 //! # Who may call what where
@@ -105,6 +105,7 @@
 //! fn is_shared<T: Sync>() {}
 //! is_shared::<faultless_sync::SpinMutex<Native, std::rc::Rc<u32>>>();
 //! ```
+#![cfg_attr(doctest, doc = include_str!("../../../docs/semaphores.md"))]
 #![no_std]
 #![deny(missing_docs)]
 
@@ -119,6 +120,7 @@ mod mcs;
 mod per_cpu;
 mod per_vma_lock;
 mod rcu;
+mod rw_lock;
 mod rwsem;
 mod seqcount;
 mod spin;
@@ -134,12 +136,16 @@ pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
+pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use rwsem::{
     Effect, Ended, Generation, Interrupt, Limits, Parts, Patches, ReadGuard, ReaderTable, Rules, RwSemaphore, Rwsem,
     SEMAPHORES, SERIES, SemaphoreVisitor, SeriesPatch, Share, Timed, WriteGuard, with_semaphore,
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
-pub use spin::{RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard};
+pub use spin::{
+    RawSpinGuard, RawSpinLock, RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, SpinMutex, SpinMutexGuard, TicketGuard,
+    TicketLock,
+};
 pub use srcu::{Srcu, SrcuGuard};
 pub use stats::{LockFigures, LockStats, Side};
 pub use watch::{LockClass, Unnamed};

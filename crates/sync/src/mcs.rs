@@ -43,7 +43,7 @@
 use crate::give_way::SLICE_NS;
 use core::ptr;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 
 /// A queue of spinners with room for everybody who comes.
 pub struct McsQueue<P: Processor> {
@@ -97,6 +97,23 @@ impl<P: Processor> McsQueue<P> {
     /// As [`McsQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
     pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
         self.lock_while_as(FoundEmpty::Goes, keep_waiting, section)
+    }
+
+    /// As [`McsQueue::lock`], in the hope that whoever owns something releases it soon: leaves the queue when the owner does not run
+    /// any more, or when another thread waits for our CPU. While nobody owns it the wait goes on.
+    ///
+    /// ```
+    /// use faultless_platform::{ThreadToken, native::Native};
+    /// let queue = faultless_sync::McsQueue::<Native>::new();
+    /// assert_eq!(queue.lock_while_owner_runs(|| ThreadToken::NONE, || 7), Some(7));
+    /// ```
+    pub fn lock_while_owner_runs<R>(
+        &self,
+        mut owner: impl FnMut() -> ThreadToken,
+        section: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let is_awake = |owner| owner == ThreadToken::NONE || P::is_running(owner);
+        self.lock_while(|| is_awake(owner()) && !P::should_yield(), section)
     }
 
     /// As [`McsQueue::lock_while`], by one who does as `found_empty` says.

@@ -4,8 +4,9 @@ use core::ptr::NonNull;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{Ordering, Processor, Threads};
 use faultless_sync::{
-    AtomicCpuSet, Barrier, Event, Generation, LockStats, McsQueue, Patches, PerCpuCounter, Rcu, RcuHead, RwSemaphore,
-    RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex, Timed, with_semaphore,
+    AtomicCpuSet, Barrier, Ended, Event, Generation, Interrupt, LockStats, McsQueue, Patches, PerCpuCounter, Rcu,
+    RcuHead, RwLock, RwSemaphore, RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex,
+    TicketLock, Timed, with_semaphore,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -550,4 +551,96 @@ fn an_odd_count_is_never_unchanged() {
     assert!(seq.is_write_in_progress() && !count.is_unchanged(seq));
     drop(write);
     assert!(count.is_unchanged(count.read()));
+}
+
+/// Threads of the host that know no machine: nobody says whether an owner runs, nobody waits for a slot.
+#[test]
+fn threads_without_a_machine_use_every_semaphore() {
+    for name in SEMAPHORES {
+        let generation = Generation::named(name).expect("registered");
+        let (lock, stats) = (RwLock::<Native, _>::of(generation, [0_u64; 2]), Arc::new(LockStats::new(1)));
+        let counted = Rwsem::<Native>::with_stats(generation, Some(Arc::clone(&stats)));
+        let total = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|thread| {
+                    let (lock, counted) = (&lock, &counted);
+                    scope.spawn(move || {
+                        let mut nr_changes = 0;
+                        for round in rounds() {
+                            if (round + thread) % 3 == 0 {
+                                let mut write = lock.write();
+                                write[0] += 1;
+                                write[1] += 1;
+                                nr_changes += 1;
+                            } else if let Some(read) = lock.try_read_for(std::time::Duration::from_micros(50)) {
+                                assert_eq!(read[0], read[1]);
+                            }
+                            drop(counted.write());
+                        }
+                        nr_changes
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no thread fails")).sum::<u64>()
+        });
+        assert_eq!(*lock.read(), [total; 2], "{name}");
+        assert!(!counted.is_locked() && !counted.is_contended());
+        let figures = stats.figures(Side::Write);
+        assert!((figures.nr_contended == 0) == (figures.wait_ns == 0), "{figures:?}");
+    }
+}
+
+/// A guard that was taken on no machine is dropped on one, and the other way round.
+#[test]
+fn a_share_survives_a_change_of_machine() {
+    for name in SEMAPHORES {
+        let lock = RwLock::<Native, _>::of(Generation::named(name).expect("registered"), 7);
+        drop(lock.read());
+        let read = lock.read();
+        Machine::new(3).attach(move || drop(read));
+        assert_eq!(*lock.try_write().expect("nobody reads"), 7, "{name}");
+    }
+}
+
+#[test]
+fn waits_end_in_time_and_by_interrupts() {
+    for name in SEMAPHORES {
+        let lock = RwLock::<Native, _>::of(Generation::named(name).expect("registered"), ());
+        let short = std::time::Duration::from_millis(1);
+        let read = lock.read();
+        assert!(lock.try_write_for(short).is_none(), "{name}");
+        assert!(lock.try_read_for(short).is_some(), "{name}: who gave up is still in line");
+        drop(read);
+        let (write, interrupt) = (lock.write(), Interrupt::new());
+        std::thread::scope(|scope| {
+            let waiters = [
+                scope.spawn(|| lock.read_interruptible(&interrupt).err()),
+                scope.spawn(|| lock.write_interruptible(&interrupt).err()),
+            ];
+            std::thread::sleep(short);
+            interrupt.raise();
+            for waiter in waiters {
+                assert_eq!(waiter.join().expect("it ends"), Some(Ended::Interrupted), "{name}");
+            }
+        });
+        assert!(lock.try_read().is_none());
+        drop(write);
+        assert!(lock.try_write().is_some() && !lock.semaphore().is_contended(), "{name}");
+    }
+}
+
+#[test]
+fn tickets_keep_order_and_lose_nobody() {
+    let (lock, pair, nr_entered) = (TicketLock::<Native>::new(), Pair::new(), Word::new(0));
+    on(2, 4, |thread| {
+        for round in rounds() {
+            let guard = if (thread + round) % 4 == 0 { lock.try_lock() } else { Some(lock.lock()) };
+            if guard.is_some() {
+                pair.change();
+                nr_entered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    assert_eq!(pair.changes(), nr_entered.load(Ordering::Relaxed));
+    assert!(!lock.is_locked());
 }

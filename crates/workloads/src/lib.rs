@@ -34,6 +34,7 @@ mod malloc1;
 mod malloc2;
 mod mmap1;
 mod mmap2;
+mod mmap_touch;
 mod page_fault1;
 mod page_fault2;
 mod page_fault3;
@@ -55,6 +56,7 @@ mod tlb_flush3;
 
 pub use guest::{Counts, Files, VmSpace};
 pub use heap::{Heap, HeapPolicy};
+pub use mmap_touch::MmapTouch;
 pub use program::{Program, Seat, Step, Worker};
 pub use refpage::{Access, Refpage, Touch, Variant};
 pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};

@@ -4,7 +4,9 @@ use crate::corten::{self, Act};
 use crate::program::{Program, Seat, Worker};
 use crate::space::{AddressSpace, Refused};
 use crate::spec::{Settings, Spec};
-use crate::{PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap1, mmap2, page_fault1, page_fault2, page_fault3};
+use crate::{
+    PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap_touch, mmap1, mmap2, page_fault1, page_fault2, page_fault3,
+};
 use crate::{read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -42,6 +44,8 @@ pub enum Flags {
     Ebizzy,
     /// refpage's.
     Refpage,
+    /// mmap_touch's.
+    MmapTouch,
 }
 
 impl Flags {
@@ -52,6 +56,7 @@ impl Flags {
             Self::Region => "--region SIZE",
             Self::Contention => "--low, --high",
             Self::Refpage => "--variant NAME, --touch one|half|all|N%, --load, --reuse, --region SIZE",
+            Self::MmapTouch => "--mutex, --untouched, --region SIZE",
             Self::Ebizzy => "-m -M -t THREADS -n CHUNKS -s SIZE -T -R -p",
         }
     }
@@ -63,6 +68,7 @@ enum Kind {
     Alone(MakeWorker),
     Corten(Act),
     Ebizzy,
+    Touching,
     /// Replayed from a recording: no program over an address space.
     Recorded,
 }
@@ -136,6 +142,16 @@ pub const WORKLOADS: &[Workload] = &[
         .in_region(few_pages),
     will_it_scale("mmap2", "maps 128 MiB of a file and unmaps it", "a mapping and its end", mmap2::worker)
         .in_region(few_pages),
+    Workload {
+        name: "mmap_touch",
+        about: "maps 1 MiB of anonymous memory, stores to all of it, unmaps it",
+        operation: "a mapping, its stores and its end",
+        source: "the rwsem series, October 2013",
+        steps_per_timing: 1,
+        flags: Flags::MmapTouch,
+        pages: region_pages,
+        kind: Kind::Touching,
+    },
     will_it_scale("brk1", "moves the heap's end up by a page and back", "a call", brk1::worker),
     will_it_scale("brk2", "moves the heap's end up by a page and back, each worker elsewhere", "a call", brk2::worker),
     will_it_scale(
@@ -248,7 +264,17 @@ pub const DEFAULT_SELECTION: &[&str] = &["page_fault1", "page_fault2", "malloc1"
 impl Workload {
     /// Returns the workload without flags.
     pub fn plain(&'static self) -> Spec {
-        Spec { name: self.name.to_string(), workload: self, settings: Settings::default() }
+        let settings = Settings { region_bytes: self.region_bytes(), ..Settings::default() };
+        Spec { name: self.name.to_string(), workload: self, settings }
+    }
+
+    /// Returns what a worker maps at once, unless told.
+    pub(crate) const fn region_bytes(&self) -> u64 {
+        match self.flags {
+            Flags::MmapTouch => mmap_touch::REGION_BYTES,
+            Flags::Refpage => refpage::REGION_BYTES,
+            _ => 128 << 20,
+        }
     }
 }
 
@@ -269,7 +295,7 @@ impl Spec {
     pub fn nr_workers(&self, cpus: usize) -> usize {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_threads.unwrap_or(2 * cpus),
-            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage => cpus,
+            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch => cpus,
         }
     }
 
@@ -277,7 +303,7 @@ impl Spec {
     pub fn pages_shared(&self) -> u64 {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_chunks * ebizzy_chunk_pages(&self.settings) + FEW_PAGES,
-            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage => 0,
+            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch => 0,
         }
     }
 
@@ -296,6 +322,7 @@ impl Spec {
             Kind::Alone(make) => Box::new(Alone { settings: &self.settings, make }),
             Kind::Corten(act) => Box::new(corten::prepare::<P>(act, &self.settings, space, team)?),
             Kind::Ebizzy => Box::new(ebizzy::prepare(&self.settings, space)?),
+            Kind::Touching => Box::new(mmap_touch::Touching::new(&self.settings)),
             Kind::Recorded => return Err(Refused::Call { call: "a recorded workload's program", errno: NO_SUCH_CALL }),
         })
     }

@@ -3,6 +3,7 @@
 //! # Guarantee
 //! What is understood means what the original program's flags mean; everything else is an error that says what there is.
 
+use crate::mmap_touch::{self, MmapTouch};
 use crate::refpage::{self, Access, Refpage, Touch, Variant};
 use crate::registry::{self, Flags, Workload};
 use alloc::string::{String, ToString};
@@ -20,6 +21,8 @@ pub struct Settings {
     pub ebizzy: Ebizzy,
     /// refpage's flags.
     pub refpage: Refpage,
+    /// mmap_touch's flags.
+    pub mmap_touch: MmapTouch,
 }
 
 /// Whether the workers of a `corten-*` workload meet in the same page tables.
@@ -75,6 +78,7 @@ impl Default for Settings {
             contention: Contention::default(),
             ebizzy: Ebizzy::default(),
             refpage: Refpage::default(),
+            mmap_touch: MmapTouch::default(),
         }
     }
 }
@@ -157,6 +161,7 @@ impl Spec {
             Flags::Contention => spec.read_contention(rest),
             Flags::Ebizzy => spec.read_ebizzy(rest),
             Flags::Refpage => spec.read_refpage(rest),
+            Flags::MmapTouch => spec.read_mmap_touch(rest),
         }?;
         Ok(spec)
     }
@@ -167,6 +172,19 @@ impl Spec {
 
     fn read_none<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
         words.next().map_or(Ok(()), |flag| Err(self.no_such(flag)))
+    }
+
+    fn read_mmap_touch<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        self.settings.region_bytes = mmap_touch::REGION_BYTES;
+        let mut others = Vec::new();
+        for word in words {
+            match word {
+                "--mutex" => self.settings.mmap_touch.has_mutex = true,
+                "--untouched" => self.settings.mmap_touch.is_untouched = true,
+                other => others.push(other),
+            }
+        }
+        self.read_region(others.into_iter())
     }
 
     fn read_region<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {

@@ -17,7 +17,6 @@ use faultless_workloads::Spec as Workload;
 use serde_json::{Value, json};
 
 use crate::measure::{Job, Length, MeasureError, Mode, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk};
-use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::in_parallel;
 use faultless_results::stats::median;
 use faultless_results::{NOT_CONVERGED, columns};
@@ -35,11 +34,11 @@ enum Side {
 }
 
 impl Side {
-    /// Returns the workload and the design.
-    fn of(self, case: &Case) -> (&'static str, &'static str) {
+    /// Returns the workload, the design and its semaphore.
+    fn of(self, case: &Case) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Base => (case.workload, case.base),
-            Self::Head => (case.head_workload.unwrap_or(case.workload), case.head),
+            Self::Base => (case.workload, case.base, case.base_semaphore),
+            Self::Head => (case.head_workload.unwrap_or(case.workload), case.head, case.head_semaphore),
         }
     }
 }
@@ -60,7 +59,7 @@ pub struct Row {
 }
 
 /// What stands above the fields of a row.
-pub const HEADINGS: [&str; 15] = [
+pub const HEADINGS: [&str; 18] = [
     "table",
     "workload",
     "cpus",
@@ -68,8 +67,11 @@ pub const HEADINGS: [&str; 15] = [
     "machine",
     "base",
     "head",
+    "base_semaphore",
+    "head_semaphore",
     "figure",
     "published_percent",
+    "published_deviation",
     "ours_percent",
     "least_percent",
     "most_percent",
@@ -129,11 +131,11 @@ fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
 }
 
 fn job(case: &Case, side: Side) -> Job {
-    let (workload, design) = side.of(case);
+    let (workload, design, semaphore) = side.of(case);
     Job {
         spec: shrunk(Workload::parse(workload).expect("the tables name workloads")),
         design: design.to_owned(),
-        semaphore: DEFAULT_SEMAPHORE.to_owned(),
+        semaphore: semaphore.to_owned(),
         cpus: case.cpus,
         mode: if case.processes { Mode::Processes } else { Mode::Threads },
         length: case.duration_ns.map_or(UNTIL_SETTLED, Length::Fixed),
@@ -151,6 +153,15 @@ fn events<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<(&'static str,
     let names = runs.clone().next().map_or(Vec::new(), |run| run.counters.iter().map(|(name, _)| *name).collect());
     let wanted = names.into_iter().filter(|name| *name == "spf" || name.starts_with("pagefault:"));
     wanted.map(|name| (name, count(name) as f64 * 100.0 / faults)).collect()
+}
+
+/// Returns what stands on both sides: designs, or the semaphores beneath one design.
+fn sides(case: &Case) -> String {
+    if case.base == case.head && case.machine != "here" {
+        format!("{} > {}", case.base_semaphore, case.head_semaphore)
+    } else {
+        format!("{} > {}", case.base, case.head)
+    }
 }
 
 impl Row {
@@ -190,9 +201,12 @@ impl Row {
             case.workload.to_owned(),
             format!("{} {mode}", case.cpus),
             case.machine.to_owned(),
-            format!("{} > {}", case.base, case.head),
+            sides(case),
             case.figure.name().to_owned(),
-            format!("{:+.1} %", case.published_percent),
+            match case.published_deviation {
+                Some(deviation) => format!("{:+.1} ± {deviation:.1} %", case.published_percent),
+                None => format!("{:+.1} %", case.published_percent),
+            },
             self.change().map_or_else(unknown, |change| format!("{change:+.1} %")),
             self.range().map_or_else(unknown, |(least, most)| format!("[{least:+.1}, {most:+.1}]")),
             self.ratio().map_or_else(unknown, |ratio| format!("{ratio:.2}")),
@@ -217,8 +231,11 @@ impl Row {
             case.machine.to_owned(),
             case.base.to_owned(),
             case.head.to_owned(),
+            case.base_semaphore.to_owned(),
+            case.head_semaphore.to_owned(),
             case.figure.name().to_owned(),
             case.published_percent.to_string(),
+            number(case.published_deviation),
             number(self.change()),
             number(least),
             number(most),
@@ -233,7 +250,9 @@ impl Row {
         let case = self.case;
         json!({
             "workload": case.workload, "cpus": case.cpus, "mode": if case.processes { "processes" } else { "threads" },
-            "machine": case.machine, "base": case.base, "head": case.head, "figure": case.figure.name(),
+            "machine": case.machine, "base": case.base, "head": case.head,
+            "head_workload": case.head_workload, "base_semaphore": case.base_semaphore, "head_semaphore": case.head_semaphore,
+            "published_deviation": case.published_deviation, "figure": case.figure.name(),
             "published_percent": case.published_percent, "published_as": case.published_as,
             "ours_percent": self.change(), "ratio_of_changes": self.ratio(), "sign_agrees": self.sign_agrees(),
             "converged": self.has_converged,
@@ -269,7 +288,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_machine::designs::DESIGNS;
+    use faultless_machine::designs::{DESIGNS, SEMAPHORES};
 
     #[test]
     fn the_tables_name_machines_workloads_and_designs_that_there_are() {
@@ -279,8 +298,11 @@ mod tests {
             assert!(Workload::parse(case.workload).is_ok(), "{}", case.workload);
             assert!(case.head_workload.is_none_or(|text| Workload::parse(text).is_ok()), "{}", case.workload);
             assert!(DESIGNS.contains(&case.base) && DESIGNS.contains(&case.head), "{}", case.head);
+            assert!([case.base_semaphore, case.head_semaphore].iter().all(|name| SEMAPHORES.contains(name)));
         }
-        assert_eq!(matching("spf").len() + matching("refpage").len(), TABLES.len());
+        assert_eq!(matching("spf").len() + matching("refpage").len() + matching("rwsem-2013").len(), TABLES.len());
+        let lines = matching("rwsem-2013").iter().map(|table| table.cases.len()).collect::<Vec<_>>();
+        assert_eq!(lines, [5 * 3, 8 * 2, 8 * 2, 8 * 3]);
         assert_eq!(matching("spf-2018-l").len(), 1);
         assert!(matching("nothing").is_empty());
     }

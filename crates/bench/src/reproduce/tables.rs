@@ -1,5 +1,7 @@
 //! What was published, and what to run for it.
 
+use faultless_machine::designs::DEFAULT_SEMAPHORE;
+
 /// What a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
@@ -36,6 +38,12 @@ pub struct Case {
     pub base: &'static str,
     /// The design after.
     pub head: &'static str,
+    /// The semaphore before.
+    pub base_semaphore: &'static str,
+    /// The semaphore after.
+    pub head_semaphore: &'static str,
+    /// The published standard deviation of the change, in percent, where there is one.
+    pub published_deviation: Option<f64>,
     /// What is measured.
     pub figure: Figure,
     /// How long a run is, where the usual time is too short.
@@ -77,6 +85,9 @@ const fn lkp(workload: &'static str, processes: bool, published_percent: f64, pu
         published_percent,
         published_as,
         published_events: &[],
+        base_semaphore: DEFAULT_SEMAPHORE,
+        head_semaphore: DEFAULT_SEMAPHORE,
+        published_deviation: None,
     }
 }
 
@@ -101,6 +112,9 @@ const fn ebizzy(
         published_percent,
         published_as,
         published_events: &[],
+        base_semaphore: DEFAULT_SEMAPHORE,
+        head_semaphore: DEFAULT_SEMAPHORE,
+        published_deviation: None,
     }
 }
 
@@ -145,8 +159,41 @@ const fn refpage(
         published_percent,
         published_as,
         published_events: &[],
+        base_semaphore: DEFAULT_SEMAPHORE,
+        head_semaphore: DEFAULT_SEMAPHORE,
+        published_deviation: None,
     }
 }
+
+/// A line of the rwsem series: workload and the one after, semaphores before and after, the change and its deviation.
+const fn rwsem(
+    cpus: usize,
+    (workload, head_workload): (&'static str, Option<&'static str>),
+    (base_semaphore, head_semaphore): (&'static str, &'static str),
+    (published_percent, published_deviation): (f64, Option<f64>),
+    column: &'static str,
+) -> Case {
+    Case {
+        workload,
+        head_workload,
+        machine: "xeon-40",
+        cpus,
+        processes: false,
+        base: "mmap-sem",
+        head: "mmap-sem",
+        base_semaphore,
+        head_semaphore,
+        published_deviation,
+        figure: Figure::Rate,
+        duration_ns: Some(RWSEM_NS),
+        published_percent,
+        published_as: column,
+        published_events: &[],
+    }
+}
+
+/// How long a run of the rwsem series is: some twenty operations of each thread.
+const RWSEM_NS: u64 = 20_000_000;
 
 /// All tables.
 pub const TABLES: &[Table] = &[
@@ -264,5 +311,390 @@ pub const TABLES: &[Table] = &[
             "version 3's PDFium (2.237081 s anon, 2.252241 memset, 2.243786 refpage): a recorded renderer is replayed by `faultless replay \
              --pattern`",
         ],
+    },
+    Table {
+        name: "rwsem-2013-1-mutex-untouched",
+        about: "mmap and munmap of 1 MiB without a store: behind a mutex against plain, each kernel by itself",
+        source: "seed 4, October 16, 2013; the thread names no machine: 40 CPUs, guessed as two sockets of ten cores with two threads each",
+        cases: &[
+            rwsem(
+                1,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (3.0, None),
+                "vanilla",
+            ),
+            rwsem(
+                1,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8", "rwsem-v8"),
+                (-1.0, None),
+                "all",
+            ),
+            rwsem(
+                1,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8-no-optspin", "rwsem-v8-no-optspin"),
+                (-1.7, None),
+                "without optspin",
+            ),
+            rwsem(
+                5,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (7.2, None),
+                "vanilla",
+            ),
+            rwsem(
+                5,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8", "rwsem-v8"),
+                (-26.8, None),
+                "all",
+            ),
+            rwsem(
+                5,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8-no-optspin", "rwsem-v8-no-optspin"),
+                (5.5, None),
+                "without optspin",
+            ),
+            rwsem(
+                10,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (5.2, None),
+                "vanilla",
+            ),
+            rwsem(
+                10,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8", "rwsem-v8"),
+                (-10.6, None),
+                "all",
+            ),
+            rwsem(
+                10,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8-no-optspin", "rwsem-v8-no-optspin"),
+                (22.1, None),
+                "without optspin",
+            ),
+            rwsem(
+                20,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (6.8, None),
+                "vanilla",
+            ),
+            rwsem(
+                20,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8", "rwsem-v8"),
+                (16.4, None),
+                "all",
+            ),
+            rwsem(
+                20,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8-no-optspin", "rwsem-v8-no-optspin"),
+                (12.5, None),
+                "without optspin",
+            ),
+            rwsem(
+                40,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (-0.2, None),
+                "vanilla",
+            ),
+            rwsem(
+                40,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8", "rwsem-v8"),
+                (32.7, None),
+                "all",
+            ),
+            rwsem(
+                40,
+                ("mmap_touch --untouched", Some("mmap_touch --untouched --mutex")),
+                ("rwsem-v8-no-optspin", "rwsem-v8-no-optspin"),
+                (0.0, None),
+                "without optspin",
+            ),
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "rwsem-2013-2-plain",
+        about: "mmap, a store to each 8 bytes of 1 MiB, munmap: the series, and the series without spinning, against the base",
+        source: "seed 4, October 16, 2013; the thread names no machine: 40 CPUs, guessed as two sockets of ten cores with two threads each",
+        cases: &[
+            rwsem(1, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (0.4, Some(0.9)), "all"),
+            rwsem(1, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (-0.1, Some(0.8)), "No-optspin"),
+            rwsem(2, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (2.0, Some(0.8)), "all"),
+            rwsem(2, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (0.2, Some(1.2)), "No-optspin"),
+            rwsem(3, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (1.1, Some(0.8)), "all"),
+            rwsem(3, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (1.5, Some(0.6)), "No-optspin"),
+            rwsem(4, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (-0.5, Some(0.9)), "all"),
+            rwsem(4, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (-1.4, Some(1.1)), "No-optspin"),
+            rwsem(5, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (-0.1, Some(1.1)), "all"),
+            rwsem(5, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (-0.1, Some(1.1)), "No-optspin"),
+            rwsem(10, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (2.2, Some(0.8)), "all"),
+            rwsem(10, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (-1.2, Some(1.0)), "No-optspin"),
+            rwsem(20, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (237.3, Some(0.7)), "all"),
+            rwsem(20, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (-2.3, Some(1.3)), "No-optspin"),
+            rwsem(40, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (548.1, Some(0.8)), "all"),
+            rwsem(40, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (0.3, Some(1.2)), "No-optspin"),
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "rwsem-2013-3-mutex",
+        about: "the same behind a mutex of the program: against the mutex on the base",
+        source: "seed 4, October 16, 2013; the thread names no machine: 40 CPUs, guessed as two sockets of ten cores with two threads each",
+        cases: &[
+            rwsem(1, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (0.8, Some(1.0)), "all"),
+            rwsem(
+                1,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-1.2, Some(1.2)),
+                "No-optspin",
+            ),
+            rwsem(2, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.0, Some(1.0)), "all"),
+            rwsem(
+                2,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-0.5, Some(1.0)),
+                "No-optspin",
+            ),
+            rwsem(3, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.8, Some(0.7)), "all"),
+            rwsem(
+                3,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (0.2, Some(0.8)),
+                "No-optspin",
+            ),
+            rwsem(4, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.5, Some(0.8)), "all"),
+            rwsem(
+                4,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-0.4, Some(0.7)),
+                "No-optspin",
+            ),
+            rwsem(5, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.1, Some(1.1)), "all"),
+            rwsem(
+                5,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (0.4, Some(0.3)),
+                "No-optspin",
+            ),
+            rwsem(10, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.5, Some(0.7)), "all"),
+            rwsem(
+                10,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-0.3, Some(0.7)),
+                "No-optspin",
+            ),
+            rwsem(20, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.4, Some(0.8)), "all"),
+            rwsem(
+                20,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-0.2, Some(1.0)),
+                "No-optspin",
+            ),
+            rwsem(40, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (1.3, Some(0.7)), "all"),
+            rwsem(
+                40,
+                ("mmap_touch --mutex", None),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (0.4, Some(0.5)),
+                "No-optspin",
+            ),
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "rwsem-2013-4-mutex-against-plain",
+        about: "the same behind a mutex, on each kernel, against plain on the base",
+        source: "seed 4, October 16, 2013; the thread names no machine: 40 CPUs, guessed as two sockets of ten cores with two threads each",
+        cases: &[
+            rwsem(
+                1,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (0.5, Some(0.9)),
+                "vanilla",
+            ),
+            rwsem(
+                1,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (1.4, Some(0.9)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                1,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-0.7, Some(1.0)),
+                "No-optspin",
+            ),
+            rwsem(
+                2,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (-39.3, Some(1.0)),
+                "vanilla",
+            ),
+            rwsem(
+                2,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (-38.7, Some(1.1)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                2,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-39.6, Some(1.1)),
+                "No-optspin",
+            ),
+            rwsem(
+                3,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (-52.6, Some(1.2)),
+                "vanilla",
+            ),
+            rwsem(
+                3,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (-51.8, Some(0.7)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                3,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-52.5, Some(0.7)),
+                "No-optspin",
+            ),
+            rwsem(
+                4,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (-59.8, Some(0.8)),
+                "vanilla",
+            ),
+            rwsem(
+                4,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (-59.2, Some(1.0)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                4,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-59.9, Some(0.9)),
+                "No-optspin",
+            ),
+            rwsem(
+                5,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (-63.5, Some(1.4)),
+                "vanilla",
+            ),
+            rwsem(
+                5,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (-63.1, Some(1.4)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                5,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-63.4, Some(1.0)),
+                "No-optspin",
+            ),
+            rwsem(
+                10,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (-66.1, Some(1.3)),
+                "vanilla",
+            ),
+            rwsem(
+                10,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (-65.6, Some(1.3)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                10,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (-66.2, Some(1.3)),
+                "No-optspin",
+            ),
+            rwsem(
+                20,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (178.3, Some(0.9)),
+                "vanilla",
+            ),
+            rwsem(
+                20,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (182.3, Some(1.0)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                20,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (177.7, Some(1.1)),
+                "No-optspin",
+            ),
+            rwsem(
+                40,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-steal"),
+                (604.8, Some(1.1)),
+                "vanilla",
+            ),
+            rwsem(
+                40,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8"),
+                (614.0, Some(1.0)),
+                "Rwsem-all",
+            ),
+            rwsem(
+                40,
+                ("mmap_touch", Some("mmap_touch --mutex")),
+                ("rwsem-steal", "rwsem-v8-no-optspin"),
+                (607.9, Some(0.9)),
+                "No-optspin",
+            ),
+        ],
+        left_out: &[],
     },
 ];

@@ -32,6 +32,9 @@ const READS_AHEAD: &str = "loom runs loads in their order: none is done after a 
 /// stands in one place, so that no link is read through the span.
 const FENCED_BY_STEAL: &str = "the fence of the steal that follows orders it too, and the model follows no link";
 
+/// What a writer has seen of `nr_left` before it marks a place is older than the addition of the reader that meets the mark.
+const READ_BEFORE_MARK: &str = "loom runs loads in their order: none is done after a later exchange";
+
 const fn row(place: &'static str, model: &'static str) -> WeakOrder {
     WeakOrder { place, noticed: Noticed::By(model) }
 }
@@ -160,6 +163,32 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "sync/rwsem/body.rs: Rwsem::release: fetch_sub without Release",
         "rwsem::spinners_that_hardly_overtake_four_threads",
     ),
+    row(
+        "sync/rwsem/bravo.rs: Rwsem::enter_table: fence without SeqCst",
+        "rwsem::bravo_readers_in_the_table_keep_writers_out",
+    ),
+    row(
+        "sync/rwsem/bravo.rs: Rwsem::enter_table: load 2 without Acquire",
+        "rwsem::bravo_the_bias_goes_and_comes_back_between_two_looks",
+    ),
+    row(
+        "sync/rwsem/bravo.rs: Rwsem::leave_table: swap without Release",
+        "rwsem::bravo_a_writer_that_sleeps_for_a_reader_is_woken",
+    ),
+    beyond("sync/rwsem/bravo.rs: Rwsem::leave_table: swap without Acquire", READ_BEFORE_MARK),
+    row(
+        "sync/rwsem/bravo.rs: Rwsem::turn_bias_on_if_due: store without Release",
+        "rwsem::bravo_a_reader_that_never_touched_the_word_sees_the_last_writer",
+    ),
+    row(
+        "sync/rwsem/bravo.rs: Rwsem::take_bias: fence without SeqCst",
+        "rwsem::bravo_readers_in_the_table_keep_writers_out",
+    ),
+    row(
+        "sync/rwsem/bravo.rs: Rwsem::is_in: load without Acquire",
+        "rwsem::bravo_readers_in_the_table_keep_writers_out",
+    ),
+    beyond("sync/rwsem/bravo.rs: Rwsem::wait_for: compare_exchange without Release", READ_BEFORE_MARK),
     row("sync/rwsem/slow.rs: Rwsem::claim_for_reader: fetch_add without Acquire", "rwsem::rwsem_2012_two_threads"),
     row("sync/rwsem/slow.rs: Queued::as_reader: load without Acquire", "rwsem::rwsem_2012_two_threads"),
     row("sync/rwsem/spin.rs: Rwsem::spin_for_write: fence without Release", "rwsem::rwsem_v8_two_threads"),
@@ -194,6 +223,9 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "sync/spin/rw.rs: RwSpinWriteGuard::drop: fetch_sub without Release",
         "spin::rw_lock_excludes_readers_and_writers",
     ),
+    row("sync/spin/ticket.rs: TicketLock::try_lock: load without Acquire", "spin::tickets_are_served_one_at_a_time"),
+    row("sync/spin/ticket.rs: TicketLock::is_serving: load without Acquire", "spin::tickets_are_served_one_at_a_time"),
+    row("sync/spin/ticket.rs: TicketGuard::drop: store without Release", "spin::tickets_are_served_one_at_a_time"),
     row("sync/srcu.rs: Sides::enter: fence without SeqCst", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: Sides::is_empty: load without Acquire", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: bump: store without Release", "srcu::deferred_callbacks_run_after_a_grace_period"),

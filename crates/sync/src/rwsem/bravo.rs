@@ -109,7 +109,8 @@ impl<P: Processor> Rwsem<P> {
         table.places[place].compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
         // ORDER: pairs with the fence in `take_bias`; forbids that the writer misses us and we miss it (module table).
         P::fence(Ordering::SeqCst);
-        // ORDER: Acquire pairs with the Release in `turn_bias_on`: what the last writer did is seen.
+        // ORDER: Acquire pairs with the Release in `turn_bias_on_if_due`: what the last writer did is seen, also if the bias went
+        // and came back since the first look.
         if self.bias.load(Ordering::Acquire) == ON {
             return Some(Share(place as u32 + 1));
         }
@@ -219,8 +220,8 @@ impl<P: Processor> Rwsem<P> {
     }
 
     fn give_bias_back(&self) {
-        // ORDER: as in `turn_bias_on_if_due`: we have the word, so that no writer was in since but us, who changed nothing.
-        self.bias.store(ON, Ordering::Release);
+        // Relaxed: the fence in `take_bias` has released what writers before us did, and we have changed nothing since.
+        self.bias.store(ON, Ordering::Relaxed);
     }
 
     /// Says whether a reader of ours is in the table.

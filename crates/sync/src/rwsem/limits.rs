@@ -99,7 +99,7 @@ impl<P: Processor> Interrupt<P> {
         if is_free {
             *sleeper = Sleeper(word, expected);
         }
-        is_free.then_some(Watched(self))
+        is_free.then(|| Watched(self))
     }
 }
 

@@ -57,7 +57,11 @@ fn went(pair: &Pair, writers: u64) {
 }
 
 fn two_at_a_time(generation: Generation) {
-    let bound = Some(4);
+    two_at_a_time_within(generation, 4);
+}
+
+fn two_at_a_time_within(generation: Generation, max_preemptions: usize) {
+    let bound = Some(max_preemptions);
     race(bound, pair(generation), [change, change] as [Body<Pair>; 2], |pair| went(pair, 2));
     race(bound, pair(generation), [change, look], |pair| went(pair, 1));
     race(bound, pair(generation), [change_and_downgrade, look], |pair| went(pair, 1));
@@ -96,7 +100,7 @@ pub fn rwsem_v8_three_threads() {
 
 #[test]
 pub fn handoff_two_threads() {
-    two_at_a_time(Generation::HANDOFF);
+    two_at_a_time_within(Generation::HANDOFF, 3);
 }
 
 /// The first in line shuts the door as soon as it is in line: time does not pass here.
@@ -120,6 +124,12 @@ pub fn readers_that_go_ahead_after_a_writer() {
 #[test]
 #[ignore = "takes a minute: run it with --ignored, as .ci/sanitize does"]
 pub fn handoff_three_threads() {
+    three_at_a_time(Generation::HANDOFF, 1);
+}
+
+#[test]
+#[ignore = "takes seven minutes: run it with --ignored, as .ci/sanitize does"]
+pub fn handoff_three_threads_interrupted_twice() {
     three_at_a_time(Generation::HANDOFF, 2);
 }
 
@@ -231,6 +241,8 @@ pub fn an_interrupted_waiter_leaves_the_line() {
     let is_clean = |shared: &Interruptible| {
         assert!(!shared.pair.lock.is_locked() && !shared.pair.lock.is_contended());
     };
+    let two = [interrupt_while_it_is_held as Body<Interruptible>, wait_for_read, wait_for_write];
+    race(Some(1), interruptible(Generation::RWSEM_2012), two, is_clean);
     for generation in [Generation::RWSEM_2012, IMPATIENT] {
         let setup = || interruptible(generation);
         race(Some(4), setup(), [interrupt_while_it_is_held as Body<Interruptible>, wait_for_write], is_clean);
@@ -260,13 +272,35 @@ pub fn an_interrupt_is_not_lost() {
 
 const BIASED: Generation = Generation::RWSEM_2012.with(Rules::BRAVO);
 
-/// A biased lock with a table of few places: the first reader has turned the bias on.
-fn biased() -> Pair {
+/// A lock with a table of few places, whose first reader turns the bias on.
+fn unbiased() -> Pair {
     set_crowded(false);
     let readers = Some(std::sync::Arc::new(ReaderTable::new(2)));
     let lock = Rwsem::with_parts(BIASED, Parts { stats: None, readers });
-    drop(lock.read());
     Pair { lock, left: Plain::new(), right: Plain::new() }
+}
+
+fn biased() -> Pair {
+    let pair = unbiased();
+    drop(pair.lock.read());
+    pair
+}
+
+/// Fails to take the lock if a reader is in the table, and gives the bias back.
+fn change_and_try_again(pair: &Pair) {
+    change(pair);
+    drop(pair.lock.try_write());
+}
+
+fn look_twice(pair: &Pair) {
+    look(pair);
+    look(pair);
+}
+
+#[test]
+pub fn bravo_a_reader_that_never_touched_the_word_sees_the_last_writer() {
+    race(Some(2), unbiased, [change as Body<Pair>, look, look], |pair| went(pair, 1));
+    race(Some(2), unbiased, [change_and_try_again as Body<Pair>, look_twice, look], |pair| went(pair, 1));
 }
 
 #[test]
@@ -275,6 +309,18 @@ pub fn bravo_readers_in_the_table_keep_writers_out() {
     race(Some(3), biased, [change_and_downgrade as Body<Pair>, look], |pair| went(pair, 1));
     race(Some(3), biased, [look, try_both], is_free);
     race(Some(2), biased, [look, look, change], |pair| went(pair, 1));
+}
+
+fn try_to_change(pair: &Pair) {
+    if let Some(_write) = pair.lock.try_write() {
+        pair.left.bump();
+        pair.right.bump();
+    }
+}
+
+#[test]
+pub fn bravo_the_bias_goes_and_comes_back_between_two_looks() {
+    race(Some(2), biased, [try_to_change as Body<Pair>, look, look], is_free);
 }
 
 /// Wants the writer's CPU while it is in the table, so that the writer sleeps until it leaves.

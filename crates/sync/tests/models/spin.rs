@@ -2,7 +2,7 @@
 
 use crate::{Plain, race};
 use faultless_platform::loom::Loom;
-use faultless_sync::{RawSpinLock, RwSpinLock, SpinMutex};
+use faultless_sync::{RawSpinLock, RwSpinLock, SpinMutex, TicketLock};
 
 struct Raw {
     lock: RawSpinLock<Loom>,
@@ -74,4 +74,32 @@ pub fn rw_lock_excludes_readers_and_writers() {
     race(None, pair, [change, change], is_twice);
     race(Some(4), pair, [change, change, look], is_twice);
     race(Some(4), pair, [change, look, look], |pair| assert_eq!(pair.right.read(), 1));
+}
+
+struct Tickets {
+    lock: TicketLock<Loom>,
+    count: Plain,
+}
+
+fn tickets() -> Tickets {
+    Tickets { lock: TicketLock::new(), count: Plain::new() }
+}
+
+fn draw(tickets: &Tickets) {
+    let _guard = tickets.lock.lock();
+    tickets.count.bump();
+}
+
+fn try_to_draw(tickets: &Tickets) {
+    if let Some(_guard) = tickets.lock.try_lock() {
+        tickets.count.bump();
+        tickets.count.bump();
+    }
+}
+
+#[test]
+pub fn tickets_are_served_one_at_a_time() {
+    race(None, tickets, [draw, draw], |tickets| assert_eq!(tickets.count.read(), 2));
+    race(None, tickets, [draw, try_to_draw], |tickets| assert!(matches!(tickets.count.read(), 1 | 3)));
+    race(Some(3), tickets, [draw, draw, try_to_draw], |tickets| assert!(!tickets.lock.is_locked()));
 }

@@ -1,0 +1,202 @@
+//! `faultless bench rwsem`: semaphores by themselves, a curve for each.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use faultless_bench::rwsem::{self, Arm, Load, Taken};
+use faultless_linux::space::{has_interrupt, on_interrupt};
+use faultless_machine::designs::SEMAPHORES;
+use faultless_machine::info;
+use faultless_machine::simulated::MachineChoice;
+use faultless_results::stats::summarize;
+use faultless_results::{Measured, Mode, ResultSet, columns};
+
+use crate::bench::{BenchArgs, known, progress_bar};
+use crate::duration;
+use crate::message::{Color, Failure};
+use crate::output::{Table, exit_code};
+
+/// The workload's name.
+pub const NAME: &str = "rwsem";
+
+/// How long a run is on a simulated machine, and on this one, unless told.
+const SIMULATED_NS: u64 = 2_000_000;
+const NATIVE_NS: u64 = 200_000_000;
+
+/// The flags of the workload rwsem alone.
+#[derive(Args, Debug)]
+pub struct RwsemArgs {
+    /// Of the workload rwsem: how many sections are readers' and how many are writers'; 1:1 unless said. Example: --readers 10:1
+    #[arg(long, value_name = "R:W", value_parser = parse_ratio)]
+    readers: Option<(u32, u32)>,
+
+    /// Of the workload rwsem: how long the lock is held; 100ns unless said. Example: --section 10us
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    section: Option<u64>,
+
+    /// Of the workload rwsem: threads for each CPU; one unless said. Example: --threads 2
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
+}
+
+impl RwsemArgs {
+    /// Says whether any of them was given.
+    pub fn is_any(&self) -> bool {
+        self.readers.is_some() || self.section.is_some() || self.threads.is_some()
+    }
+}
+
+/// Parses `R:W`.
+fn parse_ratio(text: &str) -> Result<(u32, u32), String> {
+    let numbers =
+        text.split_once(':').and_then(|(readers, writers)| Some((readers.parse().ok()?, writers.parse().ok()?)));
+    let is_good = |&(readers, writers): &(u32, u32)| {
+        let most = 1_000_000;
+        readers <= most && writers <= most && readers + writers > 0
+    };
+    numbers.filter(is_good).ok_or_else(|| format!("'{text}' is no ratio of readers to writers; write for example 10:1"))
+}
+
+/// Runs the workload.
+pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
+    let is_simulated = machine.simulated().is_some();
+    let own = &args.rwsem;
+    let (readers, writers) = own.readers.unwrap_or((1, 1));
+    let load = Load {
+        readers,
+        writers,
+        section_ns: own.section.unwrap_or(100),
+        threads_per_cpu: own.threads.unwrap_or(1).into(),
+        duration_ns: args.duration.unwrap_or(if is_simulated { SIMULATED_NS } else { NATIVE_NS }),
+    };
+    let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
+    let of =
+        |semaphore: &String| cpus.iter().map(|&cpus| Arm { semaphore: semaphore.clone(), cpus }).collect::<Vec<_>>();
+    let arms: Vec<Arm> = semaphores.iter().flat_map(of).collect();
+    args.output.prepare()?;
+    on_interrupt();
+    let bar = progress_bar(arms.len() * args.runs as usize);
+    let seeds = args.seed..args.seed.saturating_add(args.runs.into());
+    let runs = rwsem::run(machine, &arms, &load, seeds, args.machine.jobs(), |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let runs = runs.map_err(Failure::new)?;
+    let rows: Vec<(&Arm, &Vec<Taken>)> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
+    let set = result_set(args, machine, &load, &rows);
+    let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
+    let table = Table { headings: &HEADINGS, rows: &fields };
+    args.output.hand_out_table(&set, &table, |out| write(&set, &load, cpus, &rows, out), color)?;
+    Ok(exit_code(&set, ExitCode::SUCCESS))
+}
+
+const HEADINGS: [&str; 6] = ["semaphore", "cpus", "ops_per_s", "deviation", "write_wait_p999_ns", "runs"];
+
+fn rates(runs: &[Taken]) -> Vec<f64> {
+    runs.iter().map(|run| run.ops_per_s).collect()
+}
+
+fn p999s(runs: &[Taken]) -> Vec<f64> {
+    runs.iter().filter_map(Taken::write_p999_ns).collect()
+}
+
+fn fields(&(arm, runs): &(&Arm, &Vec<Taken>)) -> Vec<String> {
+    let (rate, p999) = (summarize(&rates(runs)), summarize(&p999s(runs)));
+    let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.0}"));
+    vec![
+        arm.semaphore.clone(),
+        arm.cpus.to_string(),
+        number(rate.as_ref().map(|rate| rate.mean)),
+        number(rate.as_ref().and_then(|rate| rate.deviation)),
+        number(p999.map(|p999| p999.mean)),
+        runs.len().to_string(),
+    ]
+}
+
+/// Writes a curve for each semaphore: sections in a second, and beneath them what a writer waits at most in 999 of 1000 cases.
+fn write(
+    set: &ResultSet,
+    load: &Load,
+    cpus: &[usize],
+    rows: &[(&Arm, &Vec<Taken>)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Load { readers, writers, section_ns, threads_per_cpu, .. } = load;
+    writeln!(out, "machine   {}", set.machine)?;
+    writeln!(
+        out,
+        "load      readers to writers {readers}:{writers}, sections of {section_ns} ns, {threads_per_cpu} threads a CPU\n"
+    )?;
+    let head =
+        |title: &str| std::iter::once(title.to_owned()).chain(cpus.iter().map(|cpus| format!("{cpus} CPUs"))).collect();
+    let line = |semaphore: &String, cell: &dyn Fn(&[Taken]) -> String| {
+        let of = |&cpus: &usize| {
+            let row = rows.iter().find(|(arm, _)| arm.semaphore == *semaphore && arm.cpus == cpus);
+            row.map_or_else(|| "-".to_owned(), |(_, runs)| cell(runs))
+        };
+        std::iter::once(semaphore.clone()).chain(cpus.iter().map(of)).collect::<Vec<_>>()
+    };
+    let rate = |runs: &[Taken]| {
+        let Some(of) = summarize(&rates(runs)) else { return "-".to_owned() };
+        let spread = of.deviation.map_or_else(String::new, |deviation| format!(" ± {:.2}", deviation / 1e6));
+        format!("{:.2}{spread}", of.mean / 1e6)
+    };
+    let wait =
+        |runs: &[Taken]| summarize(&p999s(runs)).map_or_else(|| "-".into(), |of| format!("{:.1}", of.mean / 1e3));
+    let mut names: Vec<&String> = rows.iter().map(|(arm, _)| &arm.semaphore).collect();
+    names.dedup();
+    let curves = |title: &str, cell: &dyn Fn(&[Taken]) -> String| -> Vec<Vec<String>> {
+        std::iter::once(head(title)).chain(names.iter().map(|name| line(name, cell))).collect()
+    };
+    columns::write(&curves("M sections/s", &rate), out)?;
+    writeln!(out)?;
+    columns::write(&curves("writer's p99.9 wait, us", &wait), out)
+}
+
+fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[(&Arm, &Vec<Taken>)]) -> ResultSet {
+    let mut set = ResultSet::new("bench", args.seed, info::of(machine));
+    set.more.insert("duration_ns".into(), load.duration_ns.into());
+    let workload = format!("rwsem --readers {}:{} --section {}ns", load.readers, load.writers, load.section_ns);
+    let measured = |arm: &Arm, runs: &[Taken], metric: &str, unit: &str, samples: Vec<f64>| Measured {
+        workload: workload.clone(),
+        mode: Mode::Threads,
+        design: "-".into(),
+        semaphore: Some(arm.semaphore.clone()),
+        cpus: arm.cpus,
+        workers: Some(arm.cpus * load.threads_per_cpu),
+        metric: metric.into(),
+        unit: unit.into(),
+        samples,
+        counters: [
+            ("reads", runs.iter().map(|run| run.read_waits.total()).sum()),
+            ("writes", runs.iter().map(|run| run.write_waits.total()).sum()),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into(),
+        more: serde_json::Map::new(),
+    };
+    for &(arm, runs) in rows {
+        set.results.push(measured(arm, runs, "ops_per_s", "1/s", rates(runs)));
+        let waits = p999s(runs);
+        if !waits.is_empty() {
+            set.results.push(measured(arm, runs, "write_wait_p999", "ns", waits));
+        }
+    }
+    if has_interrupt() {
+        set.mark_interrupted("some runs are missing");
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_understood_or_refused() {
+        assert_eq!(parse_ratio("10000:1"), Ok((10_000, 1)));
+        assert_eq!(parse_ratio("0:1"), Ok((0, 1)));
+        assert!(
+            ["0:0", "1", ":", "1:x", "-1:1", "4000000000:4000000000"].iter().all(|text| parse_ratio(text).is_err())
+        );
+    }
+}
