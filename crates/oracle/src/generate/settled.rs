@@ -2,10 +2,12 @@
 //!
 //! # Guarantee
 //! * An instruction that is fetched lies in one page: it has up to 15 bytes, so addresses are multiples of 16.
+//! * Mappings of the file `ref` stay inside it, and threads have none. Beside them nothing is sealed: what that keeps differs for files. With
+//!   a mincore, which is judged by anonymous memory, none of them is shared, and nothing is wiped on fork.
 //! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
 //!   that the kernel fills in batches. MADV_COLD takes its place.
 
-use faultless_linux::oracle::{Call, Op};
+use faultless_linux::oracle::{Call, File, Op, PAGE, REFERENCE_PAGES};
 
 /// An instruction's longest form, rounded up.
 const INSTRUCTION_BYTES: u64 = 16;
@@ -15,11 +17,39 @@ pub(super) fn settle(ops: &mut [Op]) {
     for op in ops.iter_mut().filter(|op| op.call == Call::Fetch) {
         op.args[0] -= op.args[0] % INSTRUCTION_BYTES;
     }
+    settle_references(ops);
     let given_up = ops.iter().position(|op| op.advises(libc::MADV_FREE));
     // Threads run in any order.
     let given_up = if ops.iter().any(|op| op.thread != 0) { given_up.map(|_| 0) } else { given_up };
     for op in ops.iter_mut().skip(given_up.unwrap_or(usize::MAX)).filter(|op| op.advises(libc::MADV_PAGEOUT)) {
         op.args[2] = libc::MADV_COLD as u64;
+    }
+}
+
+fn is_reference(op: &Op) -> bool {
+    op.call == Call::Mmap && File::from_argument(op.args[4]) == File::Reference
+}
+
+fn settle_references(ops: &mut [Op]) {
+    let has_threads = ops.iter().any(|op| op.thread != 0);
+    let has_mincore = ops.iter().any(|op| op.call == Call::Mincore);
+    for op in ops.iter_mut().filter(|op| is_reference(op)) {
+        let is_shared = op.args[3] & 0xf != libc::MAP_PRIVATE as u64;
+        if has_threads || is_shared && has_mincore {
+            op.args[4] = File::ReadOnly as u64;
+        }
+        op.args[5] %= REFERENCE_PAGES * PAGE;
+    }
+    if !ops.iter().any(is_reference) {
+        return;
+    }
+    for op in ops.iter_mut() {
+        if op.call == Call::Mseal {
+            *op = Op { thread: op.thread, ..Op::new(Call::Munlock, &op.args[..2]) };
+        }
+        if has_mincore && op.advises(libc::MADV_WIPEONFORK) {
+            op.args[2] = libc::MADV_KEEPONFORK as u64;
+        }
     }
 }
 
