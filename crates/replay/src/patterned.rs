@@ -83,7 +83,7 @@ pub fn arms_of(design: &str) -> Vec<String> {
 }
 
 /// Returns the design of an arm, and its way if it has one.
-pub(super) fn split(arm: &str) -> (&str, Option<Way>) {
+pub(crate) fn split(arm: &str) -> (&str, Option<Way>) {
     let Some((design, name)) = arm.split_once('+') else { return (arm, None) };
     (design, Way::ALL.into_iter().find(|way| way.name() == name))
 }
