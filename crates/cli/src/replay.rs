@@ -20,6 +20,7 @@ use faultless_plan::processes;
 use faultless_plan::{Losses, Pace};
 use faultless_replay::Checking;
 use faultless_replay::experiment::{self, Outcome, Setup};
+use faultless_replay::patterned::{DEFAULT_THRESHOLD_BYTES, Patterned};
 use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Header, Missing, ReadError, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -36,6 +37,7 @@ use crate::size;
   faultless replay --design mmap-sem,spf-v11 --semaphore rwsem-2012,rwsem-v8 --cpus 2 -r 10 java.trace
   faultless replay --pace recorded --format json --out java.json java.trace
   faultless replay --process cc1 make.trace
+  faultless replay --pattern 0xAA,128K --design vma-lock renderer.trace
   faultless replay --process 1234 server.trace
 
 Each recorded thread is a thread; at most as many run at once as --cpus says, and one that waits for another gives its \
@@ -96,6 +98,12 @@ pub struct ReplayArgs {
     #[arg(long)]
     allow_lost: bool,
 
+    /// Replay the program four times under each design: as recorded, and as if its allocator asked for memory that starts as this byte,
+    /// for mappings from a threshold on (64K unless said): by stores (+memset), by a reference page (+refpage), and by a pattern
+    /// without a page (+pattern). Example: --pattern 0xAA,128K
+    #[arg(long, value_name = "BYTE[,THRESHOLD]", value_parser = pattern)]
+    pattern: Option<Patterned>,
+
     /// Check every invariant after every event: slow, and one thread at a time. Example: --check
     #[arg(long)]
     check: bool,
@@ -111,6 +119,17 @@ enum PaceChoice {
     Recorded,
     /// Neither: an upper bound on contention.
     None,
+}
+
+/// Reads a byte, and a size behind a comma.
+fn pattern(text: &str) -> Result<Patterned, String> {
+    let (byte, threshold) = text.split_once(',').map_or((text, None), |(byte, threshold)| (byte, Some(threshold)));
+    let digits = byte.strip_prefix("0x").or_else(|| byte.strip_prefix("0X"));
+    let read = digits.map_or_else(|| byte.parse(), |digits| u8::from_str_radix(digits, 16));
+    let byte = read.map_err(|_| format!("'{byte}' is no byte such as 0xAA"))?;
+    let threshold = threshold.map(size::parse).transpose()?;
+    let threshold_bytes = threshold.map_or(DEFAULT_THRESHOLD_BYTES, |bytes| bytes as u64);
+    Ok(Patterned { byte, threshold_bytes })
 }
 
 /// Returns the names of all designs.
@@ -186,6 +205,7 @@ fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
         losses: if args.allow_lost { Losses::Allowed } else { Losses::Refused },
         memory_bytes: args.memory,
         checking: if args.check { Checking::EachStep } else { Checking::AtEnd },
+        pattern: args.pattern,
     })
 }
 

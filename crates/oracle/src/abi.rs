@@ -97,6 +97,7 @@ fn open_file<'a, P: Platform, D: Design<P>>(
 ) -> Option<faultless_abi::File<'a, P>> {
     let mode = match file {
         File::None | File::Closed => return None,
+        File::Reference => return Some(process.files.reference()),
         // Pipes live where nothing may be executed.
         File::Pipe => return Some(faultless_abi::File::unmappable(FileMode::READ | FileMode::NO_EXEC)),
         File::ReadOnly => FileMode::READ,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use faultless_linux::oracle::{Outcome, Sequence};
+use faultless_linux::oracle::Outcome;
 use faultless_platform::native::{Machine, Native};
 use faultless_vm::check::invariants;
 use faultless_vm::design::Design;
@@ -19,7 +19,7 @@ use faultless_vm::{Event, Vm};
 use super::explain;
 use super::rules::{self, Rule, Verdict};
 use super::subject::{Batch, Checking};
-use super::world::{self, Conditions};
+use super::world;
 
 /// What comparing a sequence used, and did on the VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub(super) fn judge<D: Design<Native>>(
     let answers = answers.as_ref().map_err(|why| Finding::NotCompared(why.to_string()))?;
     let mut verdicts = match sequence.ops.iter().any(|op| op.thread != 0) {
         true => explain::judge(vm, machine, sequence, answers, &batch.conditions),
-        false => in_order(vm, sequence, answers, &batch.conditions, batch.checking),
+        false => in_order(vm, batch, place, answers),
     }?;
     if batch.checking != Checking::EachBatch {
         check(vm, sequence.ops.len())?;
@@ -161,11 +161,12 @@ pub(super) fn check<D: Design<Native>>(vm: &Vm<Native, D>, after: usize) -> Resu
 
 fn in_order<D: Design<Native>>(
     vm: &Vm<Native, D>,
-    sequence: &Sequence,
+    batch: &Batch,
+    place: usize,
     answers: &[Outcome],
-    conditions: &Conditions,
-    checking: Checking,
 ) -> Result<Verdicts, Finding> {
+    let (sequence, twin) = (&batch.sequences[place], batch.twins[place].as_ref());
+    let (conditions, checking) = (&batch.conditions, batch.checking);
     let (mut verdicts, mut finding) = (Verdicts::default(), None);
     // The place of the operation that is under way, and what was broken after one that found no memory.
     let (place_now, broken) = (AtomicUsize::new(0), Mutex::new(None));
@@ -183,7 +184,8 @@ fn in_order<D: Design<Native>>(
         if finding.is_some() {
             return false;
         }
-        match rules::compare(&sequence.ops[..=place], &answers[place], outcome) {
+        let twin = twin.and_then(|twin| twin.outcomes.get(place));
+        match rules::compare_with_twin(&sequence.ops[..=place], &answers[place], twin, outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
             Verdict::Different => {

@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faultless_linux::oracle::{Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
+use faultless_linux::oracle::{Answer, Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
 use faultless_linux::space::has_interrupt;
 
 use super::compare::Finding;
 use super::generate::{self, Profile};
+use super::rules;
 use super::subject::{Batch, Checking, Report, Subject};
 use super::tally::Tally;
 use super::world::Conditions;
@@ -213,7 +214,17 @@ impl<'a> Job<'a> {
 /// Lets the kernel run sequences.
 pub(super) fn ask(host: &mut Host, sequences: Vec<Sequence>, checking: Checking) -> Result<Arc<Batch>, HostError> {
     let answers = host.run(&sequences)?;
-    Ok(Arc::new(Batch { sequences, answers, conditions: conditions(host), checking }))
+    let twins = twins(host, &sequences)?;
+    Ok(Arc::new(Batch { sequences, answers, twins, conditions: conditions(host), checking }))
+}
+
+/// Lets the kernel run the twins of those sequences that have one; a twin that has no answer judges nothing.
+fn twins(host: &mut Host, sequences: &[Sequence]) -> Result<Vec<Option<Answer>>, HostError> {
+    let twins: Vec<Option<Sequence>> = sequences.iter().map(rules::twin_of).collect();
+    let asked: Vec<Sequence> = twins.iter().flatten().cloned().collect();
+    let mut answers = if asked.is_empty() { Vec::new() } else { host.run(&asked)? }.into_iter();
+    let next = |twin: Option<Sequence>| twin.and_then(|_| answers.next()?.ok());
+    Ok(twins.into_iter().map(next).collect())
 }
 
 /// Returns what heuristic overcommit takes for all memory there is.

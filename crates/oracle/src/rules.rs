@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{AreaSeen, Call, Op, Outcome, PAGE, WINDOW, WINDOW_BYTES};
+use faultless_linux::oracle::{AreaSeen, Call, File, Op, Outcome, PAGE, Sequence, WINDOW, WINDOW_BYTES};
 
 /// A named exemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,11 +16,14 @@ pub enum Rule {
     DroppedClean,
     /// A thread saw the kernel's munmap between its two steps.
     UnmappedInTwoSteps,
+    /// A reference area is anonymous memory where the file that stands for it on the kernel's side is not.
+    ReferenceIsAnonymous,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 3] = [Self::AreaHistory, Self::DroppedClean, Self::UnmappedInTwoSteps];
+    pub const ALL: [Self; 4] =
+        [Self::AreaHistory, Self::DroppedClean, Self::UnmappedInTwoSteps, Self::ReferenceIsAnonymous];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -28,6 +31,7 @@ impl Rule {
             Self::AreaHistory => "area_history",
             Self::DroppedClean => "dropped_clean",
             Self::UnmappedInTwoSteps => "unmapped_in_two_steps",
+            Self::ReferenceIsAnonymous => "reference_is_anonymous",
         }
     }
 
@@ -41,6 +45,10 @@ impl Rule {
             Self::UnmappedInTwoSteps => {
                 "threads: the kernel takes areas off its list first and their translations away later, so that meanwhile a page \
                  that was never touched is gone and one that was still takes an access"
+            }
+            Self::ReferenceIsAnonymous => {
+                "mincore, MADV_FREE: the kernel's judge of a reference area is a private mapping of a sealed file, whose pages are all in \
+                 memory and are not given up; what these calls answer is judged by the kernel's own untouched anonymous memory"
             }
             Self::AreaHistory => {
                 "whether equal neighbours are joined depends on what was faulted before they met, and programs can't tell"
@@ -58,6 +66,38 @@ pub enum Verdict {
     Exempt(Rule),
     /// They differ.
     Different,
+}
+
+/// As [`compare`]; `twin` is what the kernel made of it where anonymous memory stands in place of reference areas.
+pub fn compare_with_twin(ops: &[Op], kernel: &Outcome, twin: Option<&Outcome>, vm: &Outcome) -> Verdict {
+    let is_anonymous = |op: &Op| op.call == Call::Mincore || op.advises(libc::MADV_FREE);
+    match compare(ops, kernel, vm) {
+        Verdict::Different if twin == Some(vm) && ops.last().is_some_and(is_anonymous) => {
+            Verdict::Exempt(Rule::ReferenceIsAnonymous)
+        }
+        verdict => verdict,
+    }
+}
+
+/// Returns a sequence with private anonymous memory in place of reference areas; nothing if it has none.
+pub(super) fn twin_of(sequence: &Sequence) -> Option<Sequence> {
+    let mut twin = sequence.clone();
+    let mut has_one = false;
+    for op in twin.ops.iter_mut().filter(|op| is_private_reference(op)) {
+        op.args[3] |= libc::MAP_ANONYMOUS as u64;
+        op.args[4] = File::None as u64;
+        has_one = true;
+    }
+    has_one.then_some(twin)
+}
+
+/// Says whether an operation makes a private reference area, if anything; what the file refuses is left to it.
+fn is_private_reference(op: &Op) -> bool {
+    const REFUSED: i32 = libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN;
+    op.call == Call::Mmap
+        && File::from_argument(op.args[4]) == File::Reference
+        && op.args[3] & 0xf == libc::MAP_PRIVATE as u64
+        && op.args[3] & REFUSED as u64 == 0
 }
 
 /// Compares what the kernel and the VM made of the last of some operations.
@@ -124,7 +164,6 @@ pub fn joined(areas: &[AreaSeen]) -> Vec<AreaSeen> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_linux::oracle::Sequence;
 
     fn compared(line: &str, kernel: u64, vm: u64) -> Verdict {
         let sequence: Sequence = line.parse().expect("a sequence");
@@ -140,6 +179,23 @@ mod tests {
         assert_eq!(compared(&format!("{shared}; load w+0x0"), 1, 2), Verdict::Different);
         let private = "user; mmap w+0x0 0x4000 rw private|anon|fixed - 0x0";
         assert_eq!(compared(&format!("{private}; madvise w+0x0 0x4000 pageout; {probe}"), 0, 1), Verdict::Different);
+    }
+
+    #[test]
+    fn a_reference_area_is_anonymous_where_its_file_is_not_and_nowhere_else() {
+        let map = "user; mmap w+0x0 0x4000 rw private|fixed ref 0x0";
+        let sequence: Sequence = format!("{map}; mincore w+0x0 0x4000 0x0").parse().expect("a sequence");
+        let twin = twin_of(&sequence).expect("it has a reference area").to_string();
+        assert!(twin.contains("mmap w+0x0 0x4000 rw private|anon|fixed - 0x0"), "{twin}");
+        let [kernel, vm] = [Outcome::Value(0b1111), Outcome::Value(0)];
+        let exempt = Verdict::Exempt(Rule::ReferenceIsAnonymous);
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&vm), &vm), exempt);
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&kernel), &vm), Verdict::Different);
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, None, &vm), Verdict::Different);
+        let load: Sequence = format!("{map}; load w+0x0").parse().expect("a sequence");
+        assert_eq!(compare_with_twin(&load.ops, &kernel, Some(&vm), &vm), Verdict::Different);
+        let plain: Sequence = "user; mmap w+0x0 0x4000 rw private|anon|fixed - 0x0".parse().expect("a sequence");
+        assert_eq!(twin_of(&plain), None);
     }
 
     #[test]

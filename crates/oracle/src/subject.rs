@@ -34,6 +34,8 @@ pub struct Batch {
     pub sequences: Vec<Sequence>,
     /// The kernel's answers.
     pub answers: Vec<Result<Answer, NoAnswer>>,
+    /// Its answers where anonymous memory stands in place of reference areas, for sequences that have some.
+    pub twins: Vec<Option<Answer>>,
     /// Under which conditions.
     pub conditions: Conditions,
     /// When the invariants are checked.

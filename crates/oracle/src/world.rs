@@ -7,15 +7,15 @@
 use std::mem::ManuallyDrop;
 
 use faultless_linux::oracle::{
-    AreaSeen, Behind, Bounds, Call, FILE_BYTES, FILE_CONTENT, File, HEAP_START, LOW_END, Op, Outcome, PAGE, Sequence,
-    USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
+    AreaSeen, Behind, Bounds, Call, FILE_BYTES, FILE_CONTENT, File, HEAP_START, LOW_END, Op, Outcome, PAGE,
+    REFERENCE_BYTE, Sequence, USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
 };
 use faultless_phys::{Failing, OutOfFrames};
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Placement, Populate,
-    Privileges, SpaceRef, Vm, WriteNotice, ZeroSource,
+    AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Pattern, Placement,
+    Populate, Privileges, ReferenceHandle, SpaceRef, Vm, WriteNotice, ZeroSource,
 };
 
 use super::abi::{self, Answer};
@@ -53,13 +53,15 @@ pub(super) struct Files<'vm, P: Platform> {
     read_only: ObjectHandle<'vm, P>,
     write_only: ObjectHandle<'vm, P>,
     empty: ObjectHandle<'vm, P>,
+    reference: ReferenceHandle<'vm, P>,
 }
 
 impl<'vm, P: Platform> Files<'vm, P> {
     fn new<D: Design<P>>(vm: &'vm Vm<P, D>) -> Result<Self, OutOfFrames> {
         let read_write = object(vm, identity::READ_WRITE, FILE_BYTES)?;
         let (read_only, write_only) = (read_write.reopen(), read_write.reopen());
-        Ok(Self { read_write, read_only, write_only, empty: object(vm, identity::EMPTY, 0)? })
+        let reference = vm.create_repeated(Pattern::Byte(REFERENCE_BYTE))?;
+        Ok(Self { read_write, read_only, write_only, empty: object(vm, identity::EMPTY, 0)?, reference })
     }
 
     /// Returns what stands behind a file that has memory.
@@ -69,8 +71,15 @@ impl<'vm, P: Platform> Files<'vm, P> {
             File::ReadOnly => Some(&self.read_only),
             File::WriteOnly => Some(&self.write_only),
             File::Empty => Some(&self.empty),
-            File::None | File::Pipe | File::Closed => None,
+            File::None | File::Pipe | File::Closed | File::Reference => None,
         }
+    }
+}
+
+impl<P: Platform> Files<'_, P> {
+    /// Returns the file of the reference page.
+    pub(super) fn reference(&self) -> faultless_abi::File<'_, P> {
+        faultless_abi::File::reference(&self.reference)
     }
 }
 
@@ -357,6 +366,7 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
         let right = |flag, bit| if line.flags.contains(flag) { bit } else { 0 };
         let rights = right(AreaFlags::READ, 1) | right(AreaFlags::WRITE, 2) | right(AreaFlags::EXEC, 4);
         let behind = match line.identity {
+            None if line.is_reference => Behind::Reference,
             None => Behind::Anonymous,
             Some(identity::READ_WRITE) => Behind::ReadWrite,
             Some(identity::EMPTY) => Behind::Empty,

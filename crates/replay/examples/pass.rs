@@ -19,6 +19,7 @@ fn main() {
         for design in faultless_vm::registry::DESIGNS {
             for semaphore in faultless_sync::SEMAPHORES {
                 let settings = Settings {
+                    filling: None,
                     design: design.to_string(),
                     semaphore: semaphore.to_string(),
                     memory_bytes: plan.demand.bytes() as usize,

@@ -139,6 +139,8 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
     fn differ(&mut self, step: &Step, touch: &Touch, what: &str) {
         match touch.class {
             Some(class) => self.tally.classify(class),
+            // Pages are made, and stay, in another order than the recorded one: that is what was asked for.
+            None if self.pass.objects.filling().is_some() => self.tally.classify(Class::Populated),
             None => self.tally.mismatch(step.event, described(touch, what)),
         }
     }
@@ -156,7 +158,8 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
                 _ => return,
             },
         };
-        if found == expected {
+        let is_filled = expected == 0 && self.pass.objects.filling().is_some_and(|filling| filling.word() == found);
+        if found == expected || is_filled {
             self.tally.read_back += 1;
         } else {
             let what = format!("the word at {address:#x} holds {found:#x} instead of {expected:#x}");
@@ -186,7 +189,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
         let call = &self.pass.plan.calls[place as usize];
         let Verdict::Compared(expected) = call.verdict else { return Ok(()) };
-        let hand = Hand { space: guest.space(), objects: &self.pass.objects };
+        let hand = Hand { guest, space: guest.space(), objects: &self.pass.objects };
         P::enter_kernel(Entry::Call);
         let found = hand.perform(&call.deed).map_err(|cause| self.out_of_memory(step, cause))?;
         self.tally.call_ns.note(P::now() - began_ns);
@@ -209,7 +212,7 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
         let restoration = &self.pass.plan.restorations[place as usize];
         self.renew(step, None, restoration.space)?;
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
-        let hand = Hand { space: guest.space(), objects: &self.pass.objects };
+        let hand = Hand { guest, space: guest.space(), objects: &self.pass.objects };
         for deed in &restoration.deeds {
             P::enter_kernel(Entry::Call);
             let found = hand.perform(deed).map_err(|cause| self.out_of_memory(step, cause))?;

@@ -7,11 +7,12 @@ use faultless_phys::OutOfFrames;
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    Advice, AreaFlags, Backing, CallError, MapRequest, PageLock, Placement, Populate, RemapPlacement, RemapRequest,
-    Space,
+    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PageLock, Placement, Populate,
+    RemapPlacement, RemapRequest, Space,
 };
 
 use super::objects::Objects;
+use super::patterned::Way;
 
 use faultless_plan::decode::flags;
 use faultless_plan::deeds::{Deed, Mapping, Place};
@@ -22,6 +23,7 @@ pub(super) type Answer = Result<i64, OutOfFrames>;
 
 /// A space and the objects that can be mapped into it.
 pub(super) struct Hand<'a, 'vm, P: Platform, D: Design<P>> {
+    pub(super) guest: &'a Guest<'vm, P, D>,
     pub(super) space: &'a Space<P, D>,
     pub(super) objects: &'a Objects<'vm, P, D>,
 }
@@ -57,8 +59,9 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
             regions::Backing::Anonymous => None,
             regions::Backing::Object { object, offset, .. } => Some((self.objects.get(object)?, offset)),
         };
+        let filling = self.objects.filling().filter(|filling| filling.covers(mapping));
         let backing = match &object {
-            None => Backing::Anonymous,
+            None => self.objects.untouched(filling, placed(mapping)),
             Some((object, offset)) => Backing::Object(object.handle(), *offset),
         };
         // MAP_NONBLOCK takes MAP_POPULATE back.
@@ -70,7 +73,24 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
             backing,
             populate: if is_populated { Populate::Now } else { Populate::OnFault },
         };
-        raw(self.space.mmap(&request).map(|start| start as i64))
+        let answer = raw(self.space.mmap(&request).map(|start| start as i64))?;
+        match filling.filter(|filling| filling.way == Way::Memset && answer > 0) {
+            Some(filling) => self.fill(answer as u64, page_ceil(mapping.len), filling.word()).map(|()| answer),
+            None => Ok(answer),
+        }
+    }
+
+    /// Stores a word everywhere, as an allocator does that fills its blocks.
+    fn fill(&self, start: u64, len: u64, word: u64) -> Result<(), OutOfFrames> {
+        let words = [word; PAGE as usize / 8];
+        for page in (start..start + len).step_by(PAGE as usize) {
+            match self.guest.store_words(page, &words) {
+                Err(AccessError::OutOfFrames(cause)) => return Err(cause),
+                // Another thread unmaps it already.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Looks for room as the space's own mmap would, for what that costs.
@@ -193,6 +213,14 @@ fn placement(mapping: &Mapping) -> Placement {
         Place::Refused { hint } if mapping.flags & flags::MAP_FIXED != 0 => Placement::Fixed(hint),
         Place::Refused { hint } if hint >= PAGE => Placement::Hint(hint),
         Place::Refused { .. } => Placement::Anywhere,
+    }
+}
+
+/// Returns where a mapping goes, if that is known beforehand.
+fn placed(mapping: &Mapping) -> u64 {
+    match mapping.place {
+        Place::Fixed(start) | Place::Searched { placed: start, .. } | Place::FixedIfFree(start) => start / PAGE * PAGE,
+        Place::Refused { .. } => 0,
     }
 }
 

@@ -10,6 +10,7 @@ use faultless_linux::space::has_interrupt;
 use faultless_platform::MAX_CPUS;
 use faultless_trace::Trace;
 
+use crate::patterned::{self, Filling, Patterned};
 use crate::{Checking, Mismatch, PassResult, ReplayError, Settings, pass_natively, pass_on_host, simulated_pass};
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::{MachineChoice, MachineError, in_parallel};
@@ -43,6 +44,8 @@ pub struct Setup {
     pub memory_bytes: Option<usize>,
     /// How often invariants are checked.
     pub checking: Checking,
+    /// What the program's allocator asks for beside zeros; then each design has four arms.
+    pub pattern: Option<Patterned>,
 }
 
 /// One way to replay.
@@ -166,21 +169,23 @@ impl std::error::Error for ExperimentError {}
 impl Setup {
     /// Returns the arms, in the order in which they are reported.
     pub fn arms(&self) -> Vec<Arm> {
-        let arm = |cpus: usize, semaphore: &String, design: &String| Arm {
-            design: design.clone(),
-            semaphore: semaphore.clone(),
-            cpus,
-        };
+        let arm = |cpus: usize, semaphore: &String, design: String| Arm { design, semaphore: semaphore.clone(), cpus };
         let mut arms = Vec::new();
         for &cpus in &self.cpus {
-            let ours = || self.designs.iter().filter(|design| *design != HOST_DESIGN);
+            let ours =
+                || self.designs.iter().filter(|design| *design != HOST_DESIGN).flat_map(|design| self.ways(design));
             let pairs = self.semaphores.iter().flat_map(|semaphore| ours().map(move |design| (semaphore, design)));
             arms.extend(pairs.map(|(semaphore, design)| arm(cpus, semaphore, design)));
             // The host has one arm, whatever the semaphores.
             let hosts = self.designs.iter().filter(|design| *design == HOST_DESIGN);
-            arms.extend(hosts.map(|design| arm(cpus, &String::new(), design)));
+            arms.extend(hosts.map(|design| arm(cpus, &String::new(), design.clone())));
         }
         arms
+    }
+
+    /// Returns the names of a design's arms.
+    fn ways(&self, design: &str) -> Vec<String> {
+        if self.pattern.is_some() { patterned::arms_of(design) } else { vec![design.to_owned()] }
     }
 
     fn check(&self) -> Result<(), ExperimentError> {
@@ -280,12 +285,14 @@ fn run_pass(
     if arm.design == HOST_DESIGN {
         return pass_on_host(plan, arm.cpus).map_err(failed);
     }
+    let (design, way) = patterned::split(&arm.design);
     let settings = Settings {
-        design: arm.design.clone(),
+        design: design.to_owned(),
         semaphore: arm.semaphore.clone(),
         memory_bytes,
         limits: trace.header.limits,
         checking: setup.checking,
+        filling: way.zip(setup.pattern).map(|(way, what)| Filling { way, what }),
     };
     let pass = match setup.machine.simulated() {
         Some(machine) => simulated_pass(machine, seed, arm.cpus, plan, &settings),

@@ -12,7 +12,7 @@
 //! # Rooms
 //! `instance` sets a virtual memory up; `deeds` makes its calls, and is the one place that knows them; `actor` is a
 //! thread's life; `pass` brings them together; `tally` is what came out. `host` does all that with the host's kernel.
-//! [`experiment`] runs passes under several designs, in turn; [`report`] says what came out.
+//! `patterned` lets mappings start as something else than zeros. [`experiment`] runs passes under several designs, in turn; [`report`] says what came out.
 
 #![deny(unsafe_code)]
 
@@ -26,6 +26,7 @@ mod host_calls;
 mod instance;
 mod objects;
 mod pass;
+pub mod patterned;
 pub mod report;
 mod tally;
 
@@ -44,6 +45,7 @@ use faultless_plan::Plan;
 
 pub use host::pass as pass_on_host;
 pub use pass::PassResult;
+use patterned::Filling;
 pub use tally::{Mismatch, Tally};
 
 /// How to replay.
@@ -59,6 +61,8 @@ pub struct Settings {
     pub limits: faultless_trace::Limits,
     /// How often the instance's invariants are checked.
     pub checking: Checking,
+    /// What mappings start as, if not as zeros.
+    pub filling: Option<Filling>,
 }
 
 /// How often the invariants of the whole instance are checked.

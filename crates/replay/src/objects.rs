@@ -7,9 +7,10 @@
 use faultless_phys::OutOfFrames;
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
-use faultless_vm::{ObjectHandle, ObjectSpec, Vm, WriteNotice, ZeroSource};
+use faultless_vm::{Backing, ObjectHandle, ObjectSpec, Pattern, ReferenceHandle, Vm, WriteNotice, ZeroSource};
 
 use super::content::FileContent;
+use super::patterned::{Filling, Way};
 use faultless_plan::ObjectPlan;
 use faultless_plan::ids::ObjectIndex;
 
@@ -18,6 +19,9 @@ pub(super) struct Objects<'vm, P: Platform, D: Design<P>> {
     vm: &'vm Vm<P, D>,
     plans: &'vm [ObjectPlan],
     kept: Vec<Option<ObjectHandle<'vm, P>>>,
+    filling: Option<Filling>,
+    /// The reference page that all mappings share, if they are to.
+    reference: Option<ReferenceHandle<'vm, P>>,
 }
 
 /// An object for one call.
@@ -40,13 +44,36 @@ impl<'vm, P: Platform> Lent<'_, 'vm, P> {
 
 impl<'vm, P: Platform, D: Design<P>> Objects<'vm, P, D> {
     /// Makes the objects that are kept.
-    pub(super) fn new(vm: &'vm Vm<P, D>, plans: &'vm [ObjectPlan]) -> Result<Self, OutOfFrames> {
+    pub(super) fn new(
+        vm: &'vm Vm<P, D>,
+        plans: &'vm [ObjectPlan],
+        filling: Option<Filling>,
+    ) -> Result<Self, OutOfFrames> {
         let make = |(place, plan): (usize, &ObjectPlan)| match plan.nr_maps {
             0 | 1 => Ok(None),
             _ => vm.create_object(&spec(place, plan)).map(Some),
         };
         let kept = plans.iter().enumerate().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { vm, plans, kept })
+        let is_refpage = filling.filter(|filling| filling.way == Way::Refpage);
+        let make = |filling: Filling| vm.create_repeated(Pattern::Byte(filling.what.byte));
+        let reference = is_refpage.map(make).transpose()?;
+        Ok(Self { vm, plans, kept, filling, reference })
+    }
+
+    /// Returns what mappings start as, if not as zeros.
+    pub(super) fn filling(&self) -> Option<Filling> {
+        self.filling
+    }
+
+    /// Returns what stands behind an anonymous mapping that starts at an address; neighbours continue each other.
+    pub(super) fn untouched(&self, filling: Option<Filling>, start: u64) -> Backing<'_, P> {
+        match (filling.map(|filling| filling.way), &self.reference) {
+            (Some(Way::Refpage), Some(handle)) => Backing::Reference(handle, start),
+            (Some(Way::Pattern), _) => {
+                filling.map_or(Backing::Anonymous, |filling| Backing::Pattern(Pattern::Byte(filling.what.byte)))
+            }
+            _ => Backing::Anonymous,
+        }
     }
 
     /// Returns an object to map.

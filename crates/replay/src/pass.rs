@@ -82,7 +82,7 @@ impl<'a, P: Threads> Visitor<'a, P> {
     }
 
     fn replay<D: Design<P>>(&self, vm: &Vm<P, D>) -> Result<PassResult, ReplayError> {
-        let objects = self.alone(|| Objects::new(vm, &self.plan.objects));
+        let objects = self.alone(|| Objects::new(vm, &self.plan.objects, self.settings.filling));
         let objects = objects.map_err(|cause| self.out_of_memory(cause.to_string()))?;
         let pass = Pass::new(vm, self.plan, self.settings, objects);
         P::run(self.machine, 1, &|number| pass.run(number));

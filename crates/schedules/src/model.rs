@@ -10,7 +10,7 @@
 //! * A store beside MADV_FREE may be part of what is given up; one behind it saves the page. MADV_PAGEOUT need not drop what was
 //!   given up, and until it returns some CPUs may go on reading it.
 
-use super::ops::{Op, Pages, Rights};
+use super::ops::{Op, Pages, Rights, Start};
 
 /// Words of a page that programs use.
 pub const WORDS: usize = 2;
@@ -54,7 +54,8 @@ pub enum Answer {
 /// What stands behind a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Backing {
-    Anonymous,
+    /// With what untouched pages hold.
+    Anonymous(Start),
     Private(usize),
     Shared(usize),
 }
@@ -62,7 +63,7 @@ enum Backing {
 impl Backing {
     fn object_page(self) -> Option<usize> {
         match self {
-            Backing::Anonymous => None,
+            Backing::Anonymous(_) => None,
             Backing::Private(page) | Backing::Shared(page) => Some(page),
         }
     }
@@ -88,6 +89,13 @@ struct Mapped {
     given_up: GivenUp,
     /// Content that was taken away, and that some CPU may still use.
     leaving: Vec<Leaving>,
+}
+
+impl Mapped {
+    /// Returns the word that untouched pages hold, of memory of its own.
+    fn untouched(&self) -> Option<u64> {
+        if let Backing::Anonymous(start) = self.backing { Some(start.word()) } else { None }
+    }
 }
 
 /// Content that some CPU may still use.
@@ -292,7 +300,9 @@ impl State {
         match op {
             Op::Load(page, word) => self.look(page).map_or_else(Answer::Refused, |words| Answer::Value(words[word])),
             Op::Store(page, word) => self.store(page, word, value),
-            Op::Map(pages) => self.map(pages, Rights::Write, |_| Backing::Anonymous),
+            Op::Map(pages) => self.map(pages, Rights::Write, |_| Backing::Anonymous(Start::Zeros)),
+            Op::MapStarting(pages, start) => self.map(pages, Rights::Write, |_| Backing::Anonymous(start)),
+            Op::Pin(page) => self.pin(page),
             Op::MapPrivate(page) => self.map_object(page, Rights::Write, Backing::Private),
             Op::MapShared(page) => self.map_object(page, Rights::Read, Backing::Shared),
             Op::MapWritable(page) => self.map_object(page, Rights::Write, Backing::Shared),
@@ -326,7 +336,7 @@ impl State {
         match (mapped.own, mapped.backing.object_page()) {
             (Some(cell), _) => Ok(self.cells[cell]),
             (None, Some(page)) => self.object_content(page),
-            (None, None) => Ok([0; WORDS]),
+            (None, None) => Ok([mapped.untouched().unwrap_or(0); WORDS]),
         }
     }
 
@@ -346,6 +356,11 @@ impl State {
             Err(_) if page < self.end() => Answer::Refused(Refusal::Errno(5)),
             Err(_) => Answer::Refused(Refusal::Errno(22)),
         }
+    }
+
+    /// A pin finds what a load finds; what it can't have is a bad address.
+    fn pin(&self, page: usize) -> Answer {
+        self.look(page).map_or(Answer::Refused(Refusal::Errno(14)), |words| Answer::Value(words[0]))
     }
 
     fn store(&mut self, page: usize, word: usize, value: u64) -> Answer {
@@ -394,8 +409,8 @@ impl State {
         for page in pages.first..=pages.last {
             let backing = backing(page);
             self.pages[page] = Some(Mapped { rights, backing, own: None, given_up: GivenUp::No, leaving: Vec::new() });
-            if backing == Backing::Anonymous {
-                self.copy_to(page, [0; WORDS]);
+            if let Backing::Anonymous(start) = backing {
+                self.copy_to(page, [start.word(); WORDS]);
             }
         }
         Answer::Done
@@ -415,12 +430,12 @@ impl State {
     fn drop_page(&mut self, page: usize, way: Way) {
         let Some(mapped) = &mut self.pages[page] else { return };
         mapped.given_up = GivenUp::No;
-        let is_anonymous = mapped.backing == Backing::Anonymous;
+        let untouched = mapped.untouched();
         if let Some(cell) = mapped.own.take() {
             mapped.leaving.push(Leaving { cell, way });
         }
-        if is_anonymous {
-            self.copy_to(page, [0; WORDS]);
+        if let Some(word) = untouched {
+            self.copy_to(page, [word; WORDS]);
         }
     }
 
@@ -432,7 +447,7 @@ impl State {
     fn give_up(&mut self, page: usize, given_up: GivenUp) {
         let Some(mapped) = &mut self.pages[page] else { return };
         let is_kept = given_up == GivenUp::Yes && mapped.given_up == GivenUp::No;
-        if mapped.backing == Backing::Anonymous && !is_kept {
+        if mapped.untouched().is_some() && !is_kept {
             mapped.given_up = given_up;
         }
     }

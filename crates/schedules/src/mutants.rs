@@ -170,6 +170,16 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         "a page given up goes although it was stored to",
         PutBack(M::GivenUpUnchecked, "space::zap: the entry is not looked at again"),
     ),
+    reviewed("a reference page is counted", PutBack(M::ReferencePageCounted, "reference, fault::reference")),
+    reviewed("a reference page is writable", PutBack(M::ReferencePageWritable, "fault::copy: made writable in place")),
+    reviewed("a reference page goes with its handle", PutBack(M::ReferenceFreedWhileMapped, "reference")),
+    reviewed("a pin does not hold a reference page", PutBack(M::ReferenceFreedWhilePinned, "pin")),
+    reviewed("areas of two reference pages are joined", PutBack(M::ReferencesMerged, "area")),
+    reviewed("a child loses the reference page", PutBack(M::ReferenceLostAtFork, "space::fork")),
+    reviewed(
+        "dropped pages of a reference come back as zeros",
+        PutBack(M::ReferenceZeroAfterDontNeed, "fault::reference"),
+    ),
     reviewed(
         "no SRCU section",
         Excluded(

@@ -7,6 +7,9 @@
 //! | `l0`, `l0.1` | load word 0, or 1, of page 0 |
 //! | `s0`, `s0.1` | store to it, a value that names thread and operation |
 //! | `m0`, `m0-3` | map private anonymous memory, readable and writable, in place of what is there |
+//! | `q0-1`, `z0-1`, `j0-1` | the same of one reference page, of another, or of a pattern |
+//! | `h` | drop the handle of the first reference page, and make another one |
+//! | `i0` | pin page 0 to be read, and look at it |
 //! | `o0`, `O0`, `Q0` | map the object's page 0: privately and writable, shared and readable, or shared and writable |
 //! | `t2`, `t1.1` | make the object two pages long, or one page and one word |
 //! | `p0-1` | punch a hole into the object |
@@ -35,6 +38,40 @@ pub struct Pages {
     pub last: usize,
 }
 
+/// What untouched memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// Zeros.
+    Zeros,
+    /// What the first reference page holds.
+    First,
+    /// What the second reference page holds.
+    Second,
+    /// A pattern, without a page.
+    Pattern,
+}
+
+impl Start {
+    /// Returns the words that programs use.
+    pub const fn word(self) -> u64 {
+        match self {
+            Self::Zeros => 0,
+            Self::First => 5001,
+            Self::Second => 5002,
+            Self::Pattern => 5003,
+        }
+    }
+
+    const fn letter(self) -> char {
+        match self {
+            Self::Zeros => 'm',
+            Self::First => 'q',
+            Self::Second => 'z',
+            Self::Pattern => 'j',
+        }
+    }
+}
+
 /// What an area allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rights {
@@ -55,6 +92,12 @@ pub enum Op {
     Store(usize, usize),
     /// Map private anonymous memory.
     Map(Pages),
+    /// Map private memory that starts as something else than zeros.
+    MapStarting(Pages, Start),
+    /// Drop the handle of the first reference page, and make another one of the same content.
+    Renew,
+    /// Pin a page to be read, until the thread ends.
+    Pin(usize),
     /// Map the object's page privately and writable.
     MapPrivate(usize),
     /// Map the object's page shared and readable.
@@ -128,6 +171,9 @@ impl fmt::Display for Op {
             Op::Load(page, at) => write!(f, "l{page}{}", word(at)),
             Op::Store(page, at) => write!(f, "s{page}{}", word(at)),
             Op::Map(pages) => write!(f, "m{pages}"),
+            Op::MapStarting(pages, start) => write!(f, "{}{pages}", start.letter()),
+            Op::Renew => f.write_str("h"),
+            Op::Pin(page) => write!(f, "i{page}"),
             Op::MapPrivate(page) => write!(f, "o{page}"),
             Op::MapShared(page) => write!(f, "O{page}"),
             Op::MapWritable(page) => write!(f, "Q{page}"),
@@ -190,6 +236,11 @@ fn parse_op(text: &str) -> Option<Op> {
         ("g", "") => Some(Op::Grace),
         ("e", "") => Some(Op::Exit),
         ("a", "") => Some(Op::List),
+        ("h", "") => Some(Op::Renew),
+        ("q", _) => pages().map(|pages| Op::MapStarting(pages, Start::First)),
+        ("z", _) => pages().map(|pages| Op::MapStarting(pages, Start::Second)),
+        ("j", _) => pages().map(|pages| Op::MapStarting(pages, Start::Pattern)),
+        ("i", _) => number(rest).map(Op::Pin),
         ("l", _) => place().map(|(page, word)| Op::Load(page, word)),
         ("s", _) => place().map(|(page, word)| Op::Store(page, word)),
         ("m", _) => pages().map(Op::Map),
@@ -237,12 +288,13 @@ impl Op {
     pub fn last_page(&self) -> usize {
         match *self {
             Op::Load(page, _) | Op::Store(page, _) | Op::MapPrivate(page) | Op::MapShared(page) => page,
-            Op::MapWritable(page) | Op::ChildStore(page) => page,
+            Op::MapWritable(page) | Op::ChildStore(page) | Op::Pin(page) => page,
+            Op::MapStarting(pages, _) => pages.last,
             Op::Map(pages) | Op::Unmap(pages) | Op::Protect(pages, _) | Op::DontNeed(pages) => pages.last,
             Op::Free(pages) | Op::PageOut(pages) => pages.last,
             Op::Move(from, to) | Op::MoveContent(from, to) => from.max(to),
             Op::Resize(..) | Op::Punch(_) | Op::Read(..) => 0,
-            Op::Fork | Op::ChildEnd | Op::Grow(_) | Op::Grace | Op::Exit | Op::List | Op::Look => 0,
+            Op::Fork | Op::ChildEnd | Op::Grow(_) | Op::Grace | Op::Exit | Op::List | Op::Look | Op::Renew => 0,
         }
     }
 
@@ -290,8 +342,7 @@ mod tests {
 
     #[test]
     fn a_program_is_read_as_it_is_written() {
-        let text =
-            "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+t2+t1.1+p0-1+R1.1";
+        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+t2+t1.1+p0-1+R1.1+q0-1+z2+j1+h+i1";
         let program = parse_program(text).expect("all of them are operations");
         assert_eq!(program.to_string(), text);
         assert_eq!(program.parts.len(), 3);
@@ -300,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_is_no_operation_is_named() {
-        for (text, word) in [("l0+q", "q"), ("l", "l"), ("u3-1", "u3-1"), ("f_v1", "v1"), ("f1", "f1"), ("é", "é")] {
+        for (text, word) in [("l0+y", "y"), ("l", "l"), ("u3-1", "u3-1"), ("f_v1", "v1"), ("f1", "f1"), ("é", "é")] {
             assert_eq!(parse_program(text), Err(word.to_owned()));
         }
     }

@@ -3,12 +3,12 @@
 use faultless_explore::{Explore, stamp};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Placement, Populate, RemapPlacement,
-    RemapRequest, SpaceRef,
+    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Pattern, Pin, PinKind, Placement,
+    Populate, RemapPlacement, RemapRequest, SpaceRef,
 };
 
 use super::model::{Answer, Look, Refusal, WORDS};
-use super::ops::{Op, Pages, Rights};
+use super::ops::{Op, Pages, Rights, Start};
 use super::scene::{BASE, STACK, Scene};
 use super::worlds::World;
 
@@ -24,6 +24,7 @@ pub struct Actor<'a, 'vm, D: Design<Explore>> {
     guest: &'a Guest<'vm, Explore, D>,
     thread: usize,
     children: Vec<Child<'vm, D>>,
+    pins: Vec<Pin<'vm, Explore>>,
 }
 
 /// What becomes of the place that a page moves away from.
@@ -88,7 +89,7 @@ fn called<T>(result: Result<T, CallError>) -> Answer {
 impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     /// Returns a thread without children.
     pub fn new(scene: &'a Scene<'vm, D>, guest: &'a Guest<'vm, Explore, D>, thread: usize) -> Self {
-        Self { scene, guest, thread, children: Vec::new() }
+        Self { scene, guest, thread, children: Vec::new(), pins: Vec::new() }
     }
 
     /// Does an operation; returns its answer and when it ended.
@@ -120,7 +121,13 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
                 accessed(self.guest.store(address(page) + word as u64 * 8, value), |_| Answer::Done)
             }
             Op::Grow(depth) => accessed(self.guest.store(STACK - depth as u64 * PAGE, value), |_| Answer::Done),
-            Op::Map(pages) => self.map(pages, flags(Rights::Write), None),
+            Op::Map(pages) => self.map(pages, flags(Rights::Write), Backing::Anonymous),
+            Op::MapStarting(pages, start) => self.map_starting(pages, start),
+            Op::Renew => {
+                self.scene.renew();
+                Answer::Done
+            }
+            Op::Pin(page) => self.pin(page),
             Op::MapPrivate(page) => self.map_object(page, flags(Rights::Write)),
             Op::MapShared(page) => self.map_object(page, flags(Rights::Read) | AreaFlags::SHARED),
             Op::MapWritable(page) => self.map_object(page, flags(Rights::Write) | AreaFlags::SHARED),
@@ -164,14 +171,33 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn map_object(&self, page: usize, flags: AreaFlags) -> Answer {
-        self.map(Pages { first: page, last: page }, flags, Some(page))
+        let offset = (page % self.scene.world.object_pages) as u64 * PAGE;
+        self.map(Pages { first: page, last: page }, flags, Backing::Object(&self.scene.object, offset))
     }
 
-    fn map(&self, pages: Pages, flags: AreaFlags, object_page: Option<usize>) -> Answer {
-        let object = &self.scene.object;
-        let backing = object_page.map_or(Backing::Anonymous, |page| {
-            Backing::Object(object, (page % self.scene.world.object_pages) as u64 * PAGE)
-        });
+    /// Neighbours continue each other, so that they may be joined.
+    fn map_starting(&self, pages: Pages, start: Start) -> Answer {
+        let handle = self.scene.reference(start);
+        let backing = match &handle {
+            Some(handle) => Backing::Reference(handle, bytes(pages.first, 0)),
+            None => Backing::Pattern(Pattern::Double(start.word())),
+        };
+        self.map(pages, flags(Rights::Write), backing)
+    }
+
+    fn pin(&mut self, page: usize) -> Answer {
+        match self.scene.space.pin(address(page), PinKind::Read) {
+            Ok(pin) => {
+                let mut word = [0];
+                pin.read(0, &mut word);
+                self.pins.push(pin);
+                Answer::Value(word[0])
+            }
+            Err(error) => called::<()>(Err(error)),
+        }
+    }
+
+    fn map(&self, pages: Pages, flags: AreaFlags, backing: Backing<'_, Explore>) -> Answer {
         called(self.scene.space.mmap(&MapRequest {
             placement: Placement::Fixed(address(pages.first)),
             len_bytes: len(pages),
@@ -242,8 +268,9 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         assert_eq!(&seen, expected, "a child of thread {} is not as it was", self.thread);
     }
 
-    /// Ends all children.
+    /// Ends all children and pins.
     pub fn end_children(&mut self) {
+        self.pins.clear();
         while !self.children.is_empty() {
             self.child_end();
         }

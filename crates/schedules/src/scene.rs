@@ -16,12 +16,12 @@ use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{
     AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement,
-    Populate, STACK_GUARD_PAGES, SpaceRef, Vm, WriteNotice, check,
+    Populate, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, Vm, WriteNotice, check,
 };
 
 use super::history::{self, Happened};
 use super::model::{Answer, State, WORDS, object_word};
-use super::ops::{Op, Part, Program};
+use super::ops::{Op, Part, Program, Start};
 use super::perform::Actor;
 use super::worlds::{BROKEN_PAGE, LATE_PAGE, NR_CPUS, World};
 
@@ -235,12 +235,21 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Makes a reference page: the first is copied, the second filled.
+fn reference<'vm, D: Design<Explore>>(vm: &'vm Vm<Explore, D>, start: Start) -> ReferenceHandle<'vm, Explore> {
+    let mut content = [start.word(); PAGE_BYTES / 8];
+    content[WORDS] += u64::from(start == Start::First);
+    vm.create_reference(&content).expect("room for a reference page")
+}
+
 /// An instance with a space, and what happened in it.
 pub struct Scene<'vm, D: Design<Explore>> {
     /// The space that all threads share.
     pub space: SpaceRef<'vm, Explore, D>,
     /// The object behind some pages.
     pub object: ObjectHandle<'vm, Explore>,
+    /// The reference pages.
+    references: [Mutex<Option<ReferenceHandle<'vm, Explore>>>; 2],
     /// The world.
     pub world: &'static World,
     /// Whether threads do what children see.
@@ -265,10 +274,12 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         let source: &'static dyn PageSource = if world.is_moody { &Moody } else { &Pattern };
         let spec = ObjectSpec { identity: 1, size_bytes: 64 * PAGE, source, write_notice: WriteNotice::Fault };
         let object = vm.create_object(&spec).expect("room for an object");
+        let references = [Start::First, Start::Second].map(|start| Mutex::new(Some(reference(vm, start))));
         let guests = program.parts.iter().map(|_| Guest::new(&space)).collect();
         let mut scene = Self {
             space,
             object,
+            references,
             world,
             has_changing_children: world.has_changing_children(),
             guests,
@@ -334,6 +345,27 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         let guest = Guest::new(space);
         guest.store(BASE + 2 * PAGE, 1).expect("just mapped");
         guest.load(BASE + 3 * PAGE).expect("just mapped");
+    }
+
+    /// Returns a handle of a reference page; nothing for what has no page. The place's lock is not held across a step: who finds the
+    /// handle taken makes another one.
+    pub fn reference(&self, start: Start) -> Option<ReferenceHandle<'vm, Explore>> {
+        let place = match start {
+            Start::First => &self.references[0],
+            Start::Second => &self.references[1],
+            Start::Zeros | Start::Pattern => return None,
+        };
+        let taken = lock(place).take();
+        let handle = taken.unwrap_or_else(|| reference(self.space.instance(), start));
+        let clone = handle.clone();
+        let _replaced = lock(place).replace(handle);
+        Some(clone)
+    }
+
+    /// Drops the handle of the first reference page, and makes another one.
+    pub fn renew(&self) {
+        let fresh = reference(self.space.instance(), Start::First);
+        let _old = lock(&self.references[0]).replace(fresh);
     }
 
     /// Takes a thread's reference to the second space.

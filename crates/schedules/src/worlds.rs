@@ -323,6 +323,34 @@ pub static WORLDS: &[World] = &[
         warmth: [2, 0, 3],
         ..PLAIN
     },
+    World {
+        name: "refpage",
+        about: "areas of two reference pages and of a pattern, side by side: used, dropped, replaced and moved",
+        weight: 2,
+        nr_pages: 4,
+        prologue: "q0-1+z2-3+s1+l0+l2",
+        menus: &["d0-1+d1+u0+q0-1+j1+z0+v0=2", "s0+s0.1+l0+l1+s1+i0", "l2+l1+s2+s1.1+r0-1+w0-1+q2"],
+        likely: &[1, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "inherit",
+        about: "reference pages that children inherit, while they are stored to and their handle goes",
+        nr_pages: 2,
+        prologue: "q0-1+s0+l1",
+        menus: &["f+f+c1+x", "s0.1+s1+l1+d0+d1", "h+i1+l1+u1+q1"],
+        likely: &[1, 0, 2],
+        ..PLAIN
+    },
+    World {
+        name: "pinned",
+        about: "a reference page that pins hold beside its last mapping and its handle",
+        nr_pages: 1,
+        prologue: "q0+l0",
+        menus: &["i0+i0+s0", "h+u0+g", "u0+h+q0+l0"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
 ];
 
 impl World {

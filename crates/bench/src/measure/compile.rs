@@ -50,6 +50,7 @@ pub(super) fn once<P: Threads>(
     let recorded = recorded()?;
     let plan = recorded.plan.repeated(job.nr_workers());
     let settings = Settings {
+        filling: None,
         design: job.design.clone(),
         semaphore: job.semaphore.clone(),
         memory_bytes: job.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)),

@@ -76,6 +76,7 @@ fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &A
         }
         Subject::Trace { trace, plan, .. } => {
             let settings = Settings {
+                filling: None,
                 design: arm.design.clone(),
                 semaphore: arm.semaphore.clone().unwrap_or_default(),
                 memory_bytes: setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)),

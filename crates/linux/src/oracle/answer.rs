@@ -39,6 +39,8 @@ pub enum Behind {
     Empty = 2,
     /// Shared anonymous memory.
     Shared = 3,
+    /// The file `ref`.
+    Reference = 4,
 }
 
 /// A line of the area list.

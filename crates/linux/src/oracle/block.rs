@@ -298,6 +298,7 @@ fn area([start, end, rights, kind, offset, behind, digest]: [u64; AREA_WORDS]) -
         1 => Behind::ReadWrite,
         2 => Behind::Empty,
         3 => Behind::Shared,
+        4 => Behind::Reference,
         _ => Behind::Anonymous,
     };
     AreaSeen { start, end, rights, is_shared: kind != 0, offset, behind, digest }

@@ -15,7 +15,7 @@ use std::os::fd::RawFd;
 use super::attempt::{self, SLOT_BYTES, Slot};
 use super::block::{Block, state};
 use super::look::Inodes;
-use super::op::{Call, FILE_BYTES, FILE_CONTENT, Op};
+use super::op::{Call, FILE_BYTES, FILE_CONTENT, Op, REFERENCE_BYTE, REFERENCE_BYTES};
 use super::processes;
 use super::steps;
 use super::sys::{self, AREA_SHARED, area_from, exit, raw};
@@ -50,6 +50,7 @@ pub(super) struct Descriptors {
     pub(super) read_only: i32,
     pub(super) write_only: i32,
     pub(super) empty: i32,
+    pub(super) reference: i32,
     pub(super) pipe_out: i32,
     pub(super) pipe_in: i32,
     pub(super) null: i32,
@@ -118,7 +119,8 @@ impl Child {
         let scratch = slots + NR_SLOTS as u64 * SLOT_BYTES;
         let place = (scratch + SCRATCH_BYTES) as *mut Self;
         let fds = Descriptors::open()?;
-        let inodes = Inodes { read_write: inode(fds.read_write)?, empty: inode(fds.empty)? };
+        let inodes =
+            Inodes { read_write: inode(fds.read_write)?, empty: inode(fds.empty)?, reference: inode(fds.reference)? };
         let child = Self {
             start,
             fds,
@@ -367,6 +369,7 @@ impl Descriptors {
                 read_only: again(read_write, libc::O_RDONLY)?,
                 write_only: again(read_write, libc::O_WRONLY)?,
                 empty: file(c"empty")?,
+                reference: reference()?,
                 pipe_out: pipe[1],
                 pipe_in: pipe[0],
                 null: open(c"/dev/null", libc::O_WRONLY)?,
@@ -374,6 +377,26 @@ impl Descriptors {
                 statm: open(c"/proc/self/statm", libc::O_RDONLY)?,
             })
         }
+    }
+}
+
+/// Makes the file that stands for a reference page: its content can't change any more, and it is open for reading.
+fn reference() -> Option<i32> {
+    const CHUNK_BYTES: u64 = 16 * 4096;
+    static CHUNK: [u8; CHUNK_BYTES as usize] = [REFERENCE_BYTE; CHUNK_BYTES as usize];
+    // SAFETY: the name is a C string, and the kernel reads the chunk.
+    unsafe {
+        let fd = libc::memfd_create(c"ref".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        for offset in (0..REFERENCE_BYTES).step_by(CHUNK_BYTES as usize) {
+            let written = libc::pwrite(fd, CHUNK.as_ptr().cast(), CHUNK.len(), offset as i64);
+            if written != CHUNK.len() as isize {
+                return None;
+            }
+        }
+        let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        let opened = again(fd, libc::O_RDONLY).filter(|_| libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0)?;
+        libc::close(fd);
+        Some(opened)
     }
 }
 

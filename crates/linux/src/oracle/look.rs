@@ -11,6 +11,7 @@ use super::zone::{PAGE, Zone};
 pub(super) struct Inodes {
     pub(super) read_write: u64,
     pub(super) empty: u64,
+    pub(super) reference: u64,
 }
 
 /// Writes the areas of all zones to the stream; returns how many, or `None` if they don't fit.
@@ -33,6 +34,7 @@ fn seen(found: &AreaQuery, zone: Zone, inodes: Inodes, slot: Slot) -> AreaSeen {
         0 => Behind::Anonymous,
         inode if inode == inodes.read_write => Behind::ReadWrite,
         inode if inode == inodes.empty => Behind::Empty,
+        inode if inode == inodes.reference => Behind::Reference,
         _ => Behind::Shared,
     };
     let digest = if rights == 0 { 0 } else { digest(start, end, slot) };

@@ -30,7 +30,9 @@ pub use answer::{Answer, AreaSeen, Behind, Outcome, Seen, errno_name};
 pub use attempt::digest;
 pub use block::Room;
 pub use host::{Baseline, Host, HostError, NoAnswer, has_protection_keys, usual_limits};
-pub use op::{Call, FILE_BYTES, FILE_CONTENT, File, Kind, Op, byte, file_byte};
+pub use op::{
+    Call, FILE_BYTES, FILE_CONTENT, File, Kind, Op, REFERENCE_BYTE, REFERENCE_BYTES, REFERENCE_PAGES, byte, file_byte,
+};
 pub use sequence::{BadSequence, Bounds, Sequence, User};
 pub use steps::{PIPE_BYTES, fold, sum_of};
 pub use words::advice_name;

@@ -218,12 +218,22 @@ pub enum File {
     Pipe = 5,
     /// A descriptor that is not open.
     Closed = 6,
+    /// What a reference page looks like: a sealed file of [`REFERENCE_BYTE`] as far as a sequence can see, open for reading.
+    Reference = 7,
 }
 
 impl File {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 7] =
-        [Self::None, Self::ReadWrite, Self::ReadOnly, Self::WriteOnly, Self::Empty, Self::Pipe, Self::Closed];
+    pub const ALL: [Self; 8] = [
+        Self::None,
+        Self::ReadWrite,
+        Self::ReadOnly,
+        Self::WriteOnly,
+        Self::Empty,
+        Self::Pipe,
+        Self::Closed,
+        Self::Reference,
+    ];
 
     /// Returns the file of an argument; numbers beyond the table are descriptors that are not open.
     pub fn from_argument(number: u64) -> Self {
@@ -240,9 +250,19 @@ impl File {
             Self::Empty => "empty",
             Self::Pipe => "pipe",
             Self::Closed => "closed",
+            Self::Reference => "ref",
         }
     }
 }
+
+/// The byte that the file `Reference` repeats: an instruction that does nothing.
+pub const REFERENCE_BYTE: u8 = 0x90;
+
+/// Pages at the begin of the file `Reference` that mappings begin in.
+pub const REFERENCE_PAGES: u64 = 8;
+
+/// Length of the file `Reference`: no mapping of the window, however moved or grown, leaves it.
+pub const REFERENCE_BYTES: u64 = 2 * super::zone::WINDOW_BYTES + 2 * REFERENCE_PAGES * PAGE;
 
 /// Length of the file `ReadWrite` at first.
 pub const FILE_BYTES: u64 = 5 * 4096 + 2048;

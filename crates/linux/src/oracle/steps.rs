@@ -134,6 +134,7 @@ fn descriptor(child: &Child, file: File) -> u64 {
         File::Empty => fds.empty,
         File::Pipe => fds.pipe_in,
         File::Closed => 999_999,
+        File::Reference => fds.reference,
     })
 }
 

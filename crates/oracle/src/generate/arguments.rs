@@ -145,6 +145,7 @@ impl Arguments<'_> {
         let file = self.draw.weighted(&[
             (File::None, 72),
             (File::ReadWrite, 16),
+            (File::Reference, 14),
             (File::ReadOnly, 6),
             (File::Empty, 4),
             (File::WriteOnly, 1),

@@ -134,7 +134,7 @@ impl Model {
         let size = match piece.file {
             File::Empty => self.sizes[1],
             File::ReadWrite | File::ReadOnly | File::WriteOnly => self.sizes[0],
-            File::None | File::Pipe | File::Closed => return true,
+            File::None | File::Pipe | File::Closed | File::Reference => return true,
         };
         piece.offset_of(page) * PAGE < size
     }

@@ -128,7 +128,8 @@ impl Model {
 
     fn protect_fails(&self, start: u64, len: u64, prot: u64) -> bool {
         let is_refused = |piece: &Piece| {
-            piece.is(traits::SEALED) || prot & 2 != 0 && piece.is(traits::SHARED) && piece.file == File::ReadOnly
+            piece.is(traits::SEALED)
+                || prot & 2 != 0 && piece.is(traits::SHARED) && matches!(piece.file, File::ReadOnly | File::Reference)
         };
         let is_odd = prot & !(0xf | libc::PROT_GROWSDOWN as u64) != 0;
         let grows = |piece: &Piece| !has(prot, libc::PROT_GROWSDOWN) || piece.is(traits::GROWS);
@@ -146,7 +147,7 @@ impl Model {
             10 | 24 => !is_kept,
             4 | 102 => !is_locked && !is_kept,
             8 => is_own && !is_locked && !is_kept,
-            9 => piece.is(traits::SHARED) && piece.file != File::ReadOnly && !is_locked,
+            9 => piece.is(traits::SHARED) && !matches!(piece.file, File::ReadOnly | File::Reference) && !is_locked,
             18 => is_own && !is_kept,
             20 | 21 => !is_locked,
             22 => piece.prot & 1 != 0 && is_there,
@@ -218,7 +219,7 @@ fn is_file_refused(is_anonymous: bool, file: File, kind: u64, prot: u64) -> bool
         () if !matches!(kind, 1..=3) => true,
         () => match file {
             File::ReadWrite | File::Empty => false,
-            File::ReadOnly => kind != 2 && prot & 2 != 0,
+            File::ReadOnly | File::Reference => kind != 2 && prot & 2 != 0,
             File::None | File::WriteOnly | File::Pipe | File::Closed => true,
         },
     }

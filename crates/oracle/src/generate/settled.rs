@@ -2,10 +2,12 @@
 //!
 //! # Guarantee
 //! * An instruction that is fetched lies in one page: it has up to 15 bytes, so addresses are multiples of 16.
+//! * Mappings of the file `ref` stay inside it, and threads have none. Beside them nothing is sealed: what that keeps differs for files. With
+//!   a mincore or an MADV_FREE, which are judged by anonymous memory, none of them is shared, and nothing is wiped on fork.
 //! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
 //!   that the kernel fills in batches. MADV_COLD takes its place.
 
-use faultless_linux::oracle::{Call, Op};
+use faultless_linux::oracle::{Call, File, Op, PAGE, REFERENCE_PAGES};
 
 /// An instruction's longest form, rounded up.
 const INSTRUCTION_BYTES: u64 = 16;
@@ -15,11 +17,40 @@ pub(super) fn settle(ops: &mut [Op]) {
     for op in ops.iter_mut().filter(|op| op.call == Call::Fetch) {
         op.args[0] -= op.args[0] % INSTRUCTION_BYTES;
     }
+    settle_references(ops);
     let given_up = ops.iter().position(|op| op.advises(libc::MADV_FREE));
     // Threads run in any order.
     let given_up = if ops.iter().any(|op| op.thread != 0) { given_up.map(|_| 0) } else { given_up };
     for op in ops.iter_mut().skip(given_up.unwrap_or(usize::MAX)).filter(|op| op.advises(libc::MADV_PAGEOUT)) {
         op.args[2] = libc::MADV_COLD as u64;
+    }
+}
+
+fn is_reference(op: &Op) -> bool {
+    op.call == Call::Mmap && File::from_argument(op.args[4]) == File::Reference
+}
+
+fn settle_references(ops: &mut [Op]) {
+    let has_threads = ops.iter().any(|op| op.thread != 0);
+    let is_judged_by_twin = |op: &Op| op.call == Call::Mincore || op.advises(libc::MADV_FREE);
+    let has_twin = ops.iter().any(is_judged_by_twin);
+    for op in ops.iter_mut().filter(|op| is_reference(op)) {
+        let is_shared = op.args[3] & 0xf != libc::MAP_PRIVATE as u64;
+        if has_threads || is_shared && has_twin {
+            op.args[4] = File::ReadOnly as u64;
+        }
+        op.args[5] %= REFERENCE_PAGES * PAGE;
+    }
+    if !ops.iter().any(is_reference) {
+        return;
+    }
+    for op in ops.iter_mut() {
+        if op.call == Call::Mseal {
+            *op = Op { thread: op.thread, ..Op::new(Call::Munlock, &op.args[..2]) };
+        }
+        if has_twin && op.advises(libc::MADV_WIPEONFORK) {
+            op.args[2] = libc::MADV_KEEPONFORK as u64;
+        }
     }
 }
 
@@ -37,6 +68,21 @@ mod tests {
     #[test]
     fn a_fetch_stays_in_its_page() {
         assert_eq!(settled("root; fetch w+0xfff; fetch 0x20"), "root; fetch w+0xff0; fetch 0x20");
+    }
+
+    #[test]
+    fn reference_areas_stay_where_both_judges_can_follow() {
+        let map = "mmap w+0x0 0x4000 r shared|fixed ref";
+        assert_eq!(settled(&format!("root; {map} 0x9000; look")), format!("root; {map} 0x1000; look"));
+        let probe = "mincore w+0x0 0x4000 0x0";
+        let plain = "mmap w+0x0 0x4000 r shared|fixed ro 0x0";
+        assert_eq!(settled(&format!("root; {map} 0x0; {probe}")), format!("root; {plain}; {probe}"));
+        let private = "mmap w+0x0 0x4000 r private|fixed ref 0x0";
+        let wiped = "madvise w+0x0 0x4000 wipeonfork";
+        let kept = "madvise w+0x0 0x4000 keeponfork";
+        assert_eq!(settled(&format!("root; {private}; {wiped}; {probe}")), format!("root; {private}; {kept}; {probe}"));
+        assert_eq!(settled(&format!("root; {private}; {wiped}")), format!("root; {private}; {wiped}"));
+        assert_eq!(settled(&format!("root; {private}; t1 look; t2 look")).contains("ref"), false);
     }
 
     #[test]

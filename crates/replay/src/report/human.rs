@@ -15,6 +15,7 @@ use faultless_results::{columns, markdown::spread};
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_head(report, out)?;
     columns::write(&rows(report), out)?;
+    super::patterned::write(report, out)?;
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
     writeln!(out, "{}", verdict::text(report))?;

@@ -2,6 +2,7 @@
 
 use crate::PassResult;
 use crate::experiment::ArmResult;
+use crate::patterned::split;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::events;
 use faultless_results::Unit;
@@ -69,7 +70,7 @@ impl Metric {
 impl Metric {
     /// Says whether a design counts this part of speculation.
     fn is_counted(&self, design: &str) -> bool {
-        let is_there = |event: &str| design != HOST_DESIGN && events::is_counted(design, event);
+        let is_there = |event: &str| design != HOST_DESIGN && events::is_counted(split(design).0, event);
         if self.name == "spf" { is_there("spf") } else { is_there(&format!("pagefault:{}", self.name)) }
     }
 }

@@ -3,6 +3,7 @@
 pub mod human;
 pub mod markdown;
 mod metrics;
+mod patterned;
 mod set;
 mod verdict;
 

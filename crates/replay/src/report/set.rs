@@ -1,5 +1,6 @@
 //! A replay as a result set.
 
+use crate::patterned::split;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -69,7 +70,7 @@ fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measu
 fn counters(arm: &ArmResult) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     let counted = arm.passes.iter().flat_map(|pass| &pass.counters);
-    for &(name, count) in counted.filter(|(name, _)| events::is_counted(&arm.arm.design, name)) {
+    for &(name, count) in counted.filter(|(name, _)| events::is_counted(split(&arm.arm.design).0, name)) {
         *sums.entry(name.to_owned()).or_insert(0) += count;
     }
     sums

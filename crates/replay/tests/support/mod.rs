@@ -14,6 +14,7 @@ pub use story::{PAGE, STEP_NS, Story};
 /// Returns what a pass over a plan needs, checked after each step.
 pub fn settings(trace: &Trace, plan: &Plan, design: &str, semaphore: &str) -> Settings {
     Settings {
+        filling: None,
         design: design.into(),
         semaphore: semaphore.into(),
         memory_bytes: plan.demand.bytes() as usize,

@@ -11,6 +11,7 @@ use faultless_trace::{Trace, pair_calls};
 use super::{Attempt, damage};
 use faultless_machine::designs::DESIGNS;
 use faultless_plan::{Losses, Options, Pace, plan};
+use faultless_replay::patterned::{Filling, Patterned, Way};
 use faultless_replay::{Checking, ReplayError, Settings, pass_natively};
 
 /// A program with threads and children, and a process that was joined while it ran.
@@ -78,6 +79,12 @@ fn try_bytes(random: &mut Rng, bytes: &[u8]) {
     }
 }
 
+/// Draws what mappings start as: now and then something else than zeros.
+fn filling(random: &mut Rng) -> Option<Filling> {
+    let what = Patterned { byte: random.u8(..), threshold_bytes: random.u64(0..1 << 20) };
+    Way::ALL.get(random.usize(0..8)).map(|&way| Filling { way, what })
+}
+
 fn replay(random: &mut Rng, trace: &Trace, plan: &faultless_plan::Plan) {
     let settings = Settings {
         design: DESIGNS[random.usize(0..DESIGNS.len())].to_owned(),
@@ -85,6 +92,7 @@ fn replay(random: &mut Rng, trace: &Trace, plan: &faultless_plan::Plan) {
         memory_bytes: plan.demand.bytes() as usize,
         limits: trace.header.limits,
         checking: Checking::AtEnd,
+        filling: filling(random),
     };
     let result = pass_natively(NR_CPUS, plan, &settings);
     if let Err(error @ (ReplayError::Broken { .. } | ReplayError::Leak { .. })) = result {

@@ -1,0 +1,64 @@
+//! What memory that starts as a byte saves or costs a recorded program: each way against plain memory and against stores.
+//!
+//! # Guarantee
+//! Ratios are of passes that were made in turn, with their 95 % interval; sizes are the largest of all passes.
+
+use faultless_results::columns;
+use faultless_results::stats::{Interval, median_ratio};
+use std::io::{self, Write};
+
+use super::Report;
+use crate::experiment::ArmResult;
+use crate::patterned::{Way, split};
+
+/// Seeds the intervals.
+const SEED: u64 = 1;
+
+/// Writes the table, if there is such an arm.
+pub(super) fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let arms = &report.outcome.arms;
+    if arms.iter().all(|arm| split(&arm.arm.design).1.is_none()) {
+        return Ok(());
+    }
+    writeln!(out, "\nmemory that starts as a byte: time over plain memory, and over stores; largest resident size")?;
+    columns::write(&rows(arms), out)
+}
+
+fn rows(arms: &[ArmResult]) -> Vec<Vec<String>> {
+    let mut rows =
+        vec![["arm", "CPUs", "over plain", "over memset", "KiB", "more than plain"].map(String::from).to_vec()];
+    for plain in arms.iter().filter(|arm| split(&arm.arm.design).1.is_none()) {
+        let of = |way| arms.iter().find(|arm| is_way(arm, plain, way));
+        for way in Way::ALL {
+            rows.extend(of(way).map(|arm| row(arm, plain, of(Way::Memset).filter(|_| way != Way::Memset))));
+        }
+    }
+    rows
+}
+
+fn is_way(arm: &ArmResult, plain: &ArmResult, way: Way) -> bool {
+    let beside = (&arm.arm.semaphore, arm.arm.cpus) == (&plain.arm.semaphore, plain.arm.cpus);
+    beside && split(&arm.arm.design) == (plain.arm.design.as_str(), Some(way))
+}
+
+fn row(arm: &ArmResult, plain: &ArmResult, memset: Option<&ArmResult>) -> Vec<String> {
+    let kib = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.peak_rss_bytes / 1024).max().unwrap_or(0);
+    vec![
+        arm.arm.design.clone(),
+        arm.arm.cpus.to_string(),
+        ratio(plain, arm),
+        memset.map_or_else(|| "-".to_owned(), |memset| ratio(memset, arm)),
+        kib(arm).to_string(),
+        format!("{:+}", kib(arm).cast_signed() - kib(plain).cast_signed()),
+    ]
+}
+
+fn ratio(base: &ArmResult, head: &ArmResult) -> String {
+    let times = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.elapsed_ns as f64).collect::<Vec<f64>>();
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let shown = |interval: Interval| {
+        let Interval { low, middle, high, .. } = interval;
+        format!("{:+.1} % [{:+.1}, {:+.1}]", percent(middle), percent(low), percent(high))
+    };
+    median_ratio(&times(base), &times(head), SEED).map_or_else(|| "-".to_owned(), shown)
+}
