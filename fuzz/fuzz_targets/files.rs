@@ -5,7 +5,7 @@
 
 #![no_main]
 
-use faultless_lab::trials::fuzz::try_file;
+use faultless_trials::fuzz::try_file;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| try_file(bytes));

@@ -8,9 +8,9 @@
 
 use std::cell::RefCell;
 
-use faultless_lab::experiment::DESIGNS;
-use faultless_lab::oracle::generate::decode;
-use faultless_lab::oracle::{Checking, Jury, pasteable};
+use faultless_machine::designs::DESIGNS;
+use faultless_oracle::generate::decode;
+use faultless_oracle::{Checking, Jury, pasteable};
 use faultless_linux::oracle::{Host, User};
 use libfuzzer_sys::fuzz_target;
 

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use faultless_lab::oracle::Profile;
-use faultless_lab::oracle::generate::{encode, sequence};
+use faultless_oracle::Profile;
+use faultless_oracle::generate::{encode, sequence};
 use faultless_linux::oracle::{Sequence, User};
 
 /// Drawn sequences for each kind and user.
@@ -15,7 +15,7 @@ const NR_DRAWN: u64 = 50;
 fn main() -> io::Result<()> {
     let folder = PathBuf::from(env::args_os().nth(1).unwrap_or_else(|| "corpus/sequences".into()));
     fs::create_dir_all(&folder)?;
-    let found = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/lab/corpus/found.txt"))?;
+    let found = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/oracle/corpus/found.txt"))?;
     let lines = found.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut sequences: Vec<Sequence> = lines.filter_map(|line| line.parse().ok()).collect();
     for profile in [Profile::Usual, Profile::Hostile] {

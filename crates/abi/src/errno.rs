@@ -36,6 +36,7 @@ errnos! {
     EEXIST = 17, "Something is mapped there already.";
     ENODEV = 19, "The file can't be mapped.";
     EINVAL = 22, "Invalid argument.";
+    ENFILE = 23, "Too many open files in the system.";
     EMFILE = 24, "Too many open files.";
     ENOSYS = 38, "No such call.";
     EOVERFLOW = 75, "The offset is too large.";
@@ -101,6 +102,7 @@ mod tests {
             (Errno::EEXIST, libc::EEXIST),
             (Errno::ENODEV, libc::ENODEV),
             (Errno::EINVAL, libc::EINVAL),
+            (Errno::ENFILE, libc::ENFILE),
             (Errno::EMFILE, libc::EMFILE),
             (Errno::ENOSYS, libc::ENOSYS),
             (Errno::EOVERFLOW, libc::EOVERFLOW),

@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 use faultless_platform::Platform;
-use faultless_vm::{MAX_OBJECT_BYTES, ObjectHandle};
+use faultless_vm::{MAX_OBJECT_BYTES, ObjectHandle, ReferenceHandle};
 
 bitflags! {
     /// What an open file description allows.
@@ -17,10 +17,19 @@ bitflags! {
     }
 }
 
+/// Where a file's pages come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Pages<'a, P: Platform> {
+    /// An object.
+    Object(&'a ObjectHandle<'a, P>),
+    /// A reference page.
+    Reference(&'a ReferenceHandle<'a, P>),
+}
+
 /// An open file, as mmap sees it.
 #[derive(Clone, Copy)]
 pub struct File<'a, P: Platform> {
-    pub(crate) object: Option<&'a ObjectHandle<'a, P>>,
+    pub(crate) pages: Option<Pages<'a, P>>,
     pub(crate) mode: FileMode,
     pub(crate) max_bytes: u64,
 }
@@ -28,11 +37,17 @@ pub struct File<'a, P: Platform> {
 impl<'a, P: Platform> File<'a, P> {
     /// Returns a file whose pages are `object`'s.
     pub fn new(object: &'a ObjectHandle<'a, P>, mode: FileMode) -> Self {
-        Self { object: Some(object), mode, max_bytes: MAX_OBJECT_BYTES }
+        Self { pages: Some(Pages::Object(object)), mode, max_bytes: MAX_OBJECT_BYTES }
+    }
+
+    /// Returns the file that `refpage_create` makes of a reference page: open for reading alone.
+    pub fn reference(handle: &'a ReferenceHandle<'a, P>) -> Self {
+        let pages = Some(Pages::Reference(handle));
+        Self { pages, mode: FileMode::READ, max_bytes: MAX_OBJECT_BYTES }
     }
 
     /// Returns a file without pages, such as a pipe: mmap answers ENODEV once all else is right.
     pub fn unmappable(mode: FileMode) -> Self {
-        Self { object: None, mode, max_bytes: u64::MAX }
+        Self { pages: None, mode, max_bytes: u64::MAX }
     }
 }

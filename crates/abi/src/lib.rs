@@ -9,13 +9,13 @@
 //! * `flags`: `PROT_*`, `MAP_*`, `MREMAP_*`
 //! * `advice`: `MADV_*`
 //! * `file`: what mmap looks at in a file descriptor
-//! * `calls`: the calls; `map` has mmap, the longest of them
+//! * `calls`: the calls; `map` has mmap, the longest of them; `refpage` one that Linux has not got
 //!
 //! # What stays with the caller
 //! Descriptor tables, copying a call's structures in and out of user memory, signals, and which thread called.
 //!
 //! # Sources
-//! The manual pages of section 2, and the kernel itself: the lab's oracle runs random calls on both sides.
+//! The manual pages of section 2, and the kernel itself: the crate `oracle` runs random calls on both sides.
 //!
 //! ```
 //! use faultless_abi::{Calls, Errno};
@@ -52,9 +52,11 @@ mod errno;
 mod file;
 mod flags;
 mod map;
+mod refpage;
 
 pub use advice::{advice_of, number_of};
 pub use calls::{Answer, Calls};
 pub use errno::Errno;
 pub use file::{File, FileMode};
 pub use flags::{MapFlags, Prot, RemapFlags};
+pub use refpage::{refpage_create, refpage_create_sized};

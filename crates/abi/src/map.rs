@@ -2,7 +2,7 @@
 
 use crate::calls::Answer;
 use crate::errno::Errno;
-use crate::file::{File, FileMode};
+use crate::file::{File, FileMode, Pages};
 use crate::flags::{MapFlags, Prot};
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
@@ -66,9 +66,10 @@ fn backing<'a, P: Platform>(
     file: Option<File<'a, P>>,
     offset: u64,
 ) -> Backing<'a, P> {
-    match (kind, file.and_then(|file| file.object)) {
+    match (kind, file.and_then(|file| file.pages)) {
         (Err(refusal), _) => Backing::Refused(refusal),
-        (Ok(_), Some(object)) => Backing::Object(object, offset),
+        (Ok(_), Some(Pages::Object(object))) => Backing::Object(object, offset),
+        (Ok(_), Some(Pages::Reference(handle))) => Backing::Reference(handle, offset),
         (Ok(flags), None) if flags.contains(AreaFlags::SHARED) => Backing::SharedZeros,
         (Ok(_), None) => Backing::Anonymous,
     }
@@ -128,7 +129,7 @@ fn of_file<P: Platform>(
     match () {
         () if !file.mode.contains(FileMode::READ) => Err(CallError::Denied),
         () if file.mode.contains(FileMode::NO_EXEC) && area.contains(AreaFlags::EXEC) => Err(CallError::NoExec),
-        () if file.object.is_none() => Err(CallError::NotMappable),
+        () if file.pages.is_none() => Err(CallError::NotMappable),
         () if area.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
         () => Ok(area),
     }

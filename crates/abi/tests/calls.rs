@@ -1,6 +1,6 @@
-//! Answers to raw numbers, each as the kernel gives it; the lab's oracle compares many more with the kernel itself.
+//! Answers to raw numbers, each as the kernel gives it; the crate `oracle` compares many more with the kernel itself.
 
-use faultless_abi::{Calls, Errno, File, FileMode};
+use faultless_abi::{Calls, Errno, File, FileMode, refpage_create, refpage_create_sized};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rwsem;
@@ -132,5 +132,48 @@ fn ints_lose_their_upper_half() {
         assert_eq!(calls.madvise(start, PAGE, 1 << 32 | 4), Ok(0), "MADV_DONTNEED");
         assert_eq!(calls.mlock2(start, PAGE, 1 << 32), Ok(0));
         assert_eq!(calls.mremap([start, PAGE, PAGE, 1 << 32, 0]), Err(Errno::EINVAL), "a long: every bit counts");
+    });
+}
+
+#[test]
+fn a_reference_page_without_a_descriptor_leaves_nothing() {
+    let region = HostRegion::reserve(16 << 20).expect("address space");
+    Machine::new(1).attach(|| {
+        // SAFETY: the region is fresh, so zero, used by this memory alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
+        let vm = Vm::<Native, Design>::new(memory.expect("memory")).expect("an instance");
+        let space = vm.create_space(Limits::default()).expect("a space");
+        let content = map(&space, 0, PAGE, PRIVATE).expect("room");
+        let nr_pages = || {
+            let mut nr = 0;
+            vm.for_each_reference(|_| nr += 1);
+            nr
+        };
+        for errno in [Errno::EMFILE, Errno::ENFILE] {
+            assert_eq!(refpage_create(&space, [content, 0], |_| Err(errno)), Err(errno));
+            assert_eq!(refpage_create_sized(&space, [content, 8, 0], |_| Err(errno)), Err(errno));
+            assert_eq!(nr_pages(), 0);
+        }
+        let answer = |content, flags| refpage_create(&space, [content, flags], |_| Ok(3));
+        assert_eq!(answer(content, 1), Err(Errno::EINVAL));
+        assert_eq!(answer(content + 1, 0), Err(Errno::EFAULT));
+        assert_eq!(answer(0, 0), Err(Errno::EFAULT));
+        let sized = |content, size| refpage_create_sized(&space, [content, size, 0], |_| Ok(3));
+        assert_eq!(sized(content + 1, 2), Err(Errno::EINVAL));
+        assert_eq!(sized(content, 1 << 32), Err(Errno::EINVAL), "no size is left of the upper half");
+        assert_eq!(sized(0, 1), Err(Errno::EFAULT));
+        // mmap(2) of the file: for reading alone.
+        let mut files = Vec::new();
+        let install = |handle| {
+            files.push(handle);
+            Ok(3)
+        };
+        assert_eq!(refpage_create(&space, [content, 0], install), Ok(3));
+        let mmap =
+            |prot, flags| Calls::new(&space).mmap([0, PAGE, prot, flags, 3, 0], Some(File::reference(&files[0])));
+        assert_eq!(mmap(READ_WRITE, 1), Err(Errno::EACCES));
+        let shared = mmap(1, 1).expect("may be read");
+        assert_eq!(Calls::new(&space).mprotect(shared, PAGE, READ_WRITE), Err(Errno::EACCES));
+        assert!(mmap(READ_WRITE, 2).is_ok());
     });
 }

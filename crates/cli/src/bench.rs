@@ -4,17 +4,18 @@
 //! Arms that can't go on fail by themselves, and the others are measured. The exit code is 0 if all were measured, 1 if
 //! one failed, 2 if the command was not understood, 130 if it was interrupted; what was measured is printed all the same.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use faultless_lab::experiment::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
-use faultless_lab::host;
-use faultless_lab::measure::{self, Arm, HOST_DESIGN, Length, Mode, Outcome, Pinning, Setup};
-use faultless_lab::report::MachineInfo;
-use faultless_lab::report::bench::{self, BenchReport};
-use faultless_lab::simulated::MachineChoice;
-use faultless_lab::workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
+use faultless_bench::measure::{self, Arm, Length, Mode, Outcome, Pinning, Setup};
+use faultless_bench::report::bench::{self, BenchReport};
+use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
+use faultless_machine::host;
+use faultless_machine::simulated::MachineChoice;
+use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, Variant, WORKLOADS, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine::MachineArgs;
@@ -32,6 +33,7 @@ use crate::{duration, size};
   faultless bench 'ebizzy -mTt 16' 'corten-pf --high' --processes
   faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
   faultless bench page_fault1 malloc1 --machine skylake-192 --cpus 1,2,4,8,16,32,64,96,192 --design mmap-sem,vma-lock
+  faultless bench refpage --variant anon,memset,refpage,pattern --cpus 1
   faultless bench page_fault1 --processes --machine epyc-384 --cpus 8,96,384 --ceiling
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
@@ -50,6 +52,11 @@ pub struct BenchArgs {
     /// Flags of the last workload.
     #[arg(last = true, value_name = "FLAGS", allow_hyphen_values = true, hide = true)]
     flags: Vec<String>,
+
+    /// Variants of the workload `refpage`, each with one page, half of them and all of them stored to, half of them loaded, and again in
+    /// memory that is used anew; the host's kernel has none but the first two. Example: --variant anon,memset,refpage,pattern
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    variant: Vec<String>,
 
     /// Designs to compare; all of them and the host's kernel unless named. Example: --design mmap-sem,linux
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -141,7 +148,7 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = setup(args, machine, specs)?;
     args.output.prepare()?;
     warn(&setup, color);
-    measure::on_interrupt();
+    faultless_linux::space::on_interrupt();
     let bar = progress_bar(setup.arms().len() * (setup.runs + setup.warm_ups));
     let outcome = measure::run(&setup, &|made, arm| show(&bar, made, arm)).map_err(Failure::usage);
     bar.finish_and_clear();
@@ -158,6 +165,7 @@ fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
         None if !args.flags.is_empty() => return Err(Failure::usage("flags behind -- belong to a workload: name it")),
         None => {}
     }
+    let texts = with_variants(texts, &args.variant)?;
     let named = texts.iter().map(|text| Spec::parse(text).map_err(|error| misnamed(&error)));
     let mut specs: Vec<Spec> = Vec::new();
     for spec in named {
@@ -179,6 +187,36 @@ fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
         true => Err(Failure::usage(unknown("workload that matches", filter, workload_names()))),
         false => Ok(specs),
     }
+}
+
+/// What `--variant` measures of each variant, unless the workload's own flags say.
+const TOUCHES: [&str; 6] = [
+    " --touch one",
+    " --touch half",
+    " --touch all",
+    " --touch half --load",
+    " --touch one --reuse",
+    " --touch all --reuse",
+];
+
+/// Returns the texts with every variant in place of the workload `refpage`.
+fn with_variants(texts: Vec<String>, variants: &[String]) -> Result<Vec<String>, Failure> {
+    let is_refpage = |text: &String| text.split_whitespace().next() == Some("refpage");
+    if variants.is_empty() {
+        return Ok(texts);
+    }
+    if !texts.iter().any(is_refpage) {
+        return Err(Failure::usage("--variant is for the workload refpage: name it"));
+    }
+    let all = |text: String| -> Vec<String> {
+        if !is_refpage(&text) {
+            return vec![text];
+        }
+        let touches: &[&str] = if text.contains("--touch") { &[""] } else { &TOUCHES };
+        let of = |touch: &&str| variants.iter().map(|variant| format!("{text} --variant {variant}{touch}")).collect();
+        touches.iter().flat_map::<Vec<String>, _>(of).collect()
+    };
+    Ok(texts.into_iter().flat_map(all).collect())
 }
 
 fn workload_names() -> impl Iterator<Item = &'static str> + Clone {
@@ -218,7 +256,8 @@ fn list(specs: &[Spec]) -> Result<ExitCode, Failure> {
 fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<Setup, Failure> {
     let is_simulated = machine.simulated().is_some();
     let mut designs = known("design", &args.design, designs())?;
-    if is_simulated && args.design.is_empty() {
+    let is_known_here = |spec: &Spec| matches!(spec.settings.refpage.variant, Variant::Anon | Variant::Memset);
+    if (is_simulated || !specs.iter().all(is_known_here)) && args.design.is_empty() {
         designs.retain(|design| design != HOST_DESIGN);
     }
     let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
@@ -316,7 +355,7 @@ fn show(bar: &ProgressBar, made: usize, arm: &Arm) {
 }
 
 fn print(args: &BenchArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = MachineInfo::of(&setup.machine);
+    let machine = info::of(&setup.machine);
     let report = BenchReport { machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| bench::human::write(&report, out);
     let markdown = |out: &mut dyn Write| bench::markdown::write(&report, out);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use faultless_lab::compare::{self, Comparison, Source, benchstat, csv, json, lkp, markdown, some};
-use faultless_lab::report::{Unit, read, saved::Store};
+use faultless_results::compare::{self, Comparison, Source, benchstat, csv, json, lkp, markdown, some};
+use faultless_results::{Unit, read, saved::Store};
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::nearest;

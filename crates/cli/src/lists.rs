@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::experiment::{DEFAULT_SEMAPHORE, SEMAPHORES};
-use faultless_lab::measure::{HOST_DESIGN, design_lines};
-use faultless_lab::report::columns;
-use faultless_lab::workloads::WORKLOADS;
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_machine::designs::{HOST_DESIGN, design_lines};
+use faultless_results::columns;
+use faultless_workloads::WORKLOADS;
 
 use crate::message::Failure;
 use crate::output::print;

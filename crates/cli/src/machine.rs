@@ -1,8 +1,8 @@
 //! `--machine` and `--jobs`, the same wherever something runs on a machine.
 
 use clap::Args;
-use faultless_lab::host;
-use faultless_lab::simulated::{self, MachineChoice, MachineError};
+use faultless_machine::host;
+use faultless_machine::simulated::{self, MachineChoice, MachineError};
 
 use crate::message::Failure;
 use crate::nearest::unknown;

@@ -1,13 +1,13 @@
 //! `faultless machines`: the simulated machines, and how this one becomes one of them.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use faultless_lab::calibrate::calibrate;
-use faultless_lab::report::MachineInfo;
-use faultless_lab::simulated::{self, MachineChoice, Spec};
+use faultless_bench::calibrate::calibrate;
+use faultless_machine::simulated::{self, MachineChoice, Spec};
 
 use crate::machine;
 use crate::message::{Color, Failure, Tone, say};
@@ -81,7 +81,7 @@ fn measure(args: &CalibrateArgs, color: Color) -> Result<ExitCode, Failure> {
         Failure::new("nothing says where machines are kept: name a file with --out, or set FAULTLESS_MACHINES or HOME")
     })?;
     let spec = calibrate(&|what| say(color, Tone::Note, &format!("measuring {what}"))).map_err(Failure::new)?;
-    let host = MachineInfo::native();
+    let host = info::native();
     let spec = spec.described(&format!("this machine: {}, Linux {}", host.model, host.kernel));
     save(&path, &spec.to_toml())?;
     write_sources(&spec, &mut io::stdout().lock())?;
@@ -99,7 +99,12 @@ fn save(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn list(out: &mut dyn Write) -> Result<(), Failure> {
-    writeln!(out, "{:<12} {:>5}  this machine, by its own threads", simulated::NATIVE, faultless_lab::host::cpus())?;
+    writeln!(
+        out,
+        "{:<12} {:>5}  this machine, by its own threads",
+        simulated::NATIVE,
+        faultless_machine::host::cpus()
+    )?;
     for name in simulated::names().filter(|name| *name != simulated::NATIVE) {
         if let MachineChoice::Simulated(spec) = machine::find(name)? {
             writeln!(out, "{name:<12} {:>5}  {}", spec.nr_cpus(), spec.description())?;
@@ -110,7 +115,7 @@ fn list(out: &mut dyn Write) -> Result<(), Failure> {
 
 fn show(name: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let choice = machine::find(name)?;
-    writeln!(out, "{}", MachineInfo::of(&choice))?;
+    writeln!(out, "{}", info::of(&choice))?;
     let Some(spec) = choice.simulated() else { return Ok(()) };
     Ok(write_sources(spec, out)?)
 }

@@ -30,7 +30,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use faultless_lab::simulated::LineAllocator;
+use faultless_machine::simulated::LineAllocator;
 
 use crate::message::{Color, Failure};
 

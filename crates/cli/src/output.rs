@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::report::{ResultSet, csv, json, saved};
 use faultless_linux::output::Output;
+use faultless_results::{ResultSet, csv, json, saved};
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::table::{Format, csv_row, markdown_head, markdown_row};

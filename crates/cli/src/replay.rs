@@ -4,6 +4,7 @@
 //! The exit code is 0 only if every event was replayed and came out as recorded. A trace that can't be used fails before
 //! anything runs.
 
+use faultless_machine::info;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,14 +12,15 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use faultless_lab::experiment::{self, DEFAULT_SEMAPHORE, DESIGNS, Outcome, SEMAPHORES, Setup};
-use faultless_lab::host;
-use faultless_lab::measure::{HOST_DESIGN, on_interrupt};
-use faultless_lab::plan::{Losses, Pace};
-use faultless_lab::processes;
-use faultless_lab::replay::Checking;
-use faultless_lab::report::MachineInfo;
-use faultless_lab::report::replay::{self as report, Report};
+use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
+use faultless_machine::host;
+use faultless_plan::processes;
+use faultless_plan::{Losses, Pace};
+use faultless_replay::Checking;
+use faultless_replay::experiment::{self, Outcome, Setup};
+use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Header, Missing, ReadError, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -200,7 +202,7 @@ fn progress_bar(passes: usize) -> ProgressBar {
 }
 
 fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = MachineInfo::of(&setup.machine);
+    let machine = info::of(&setup.machine);
     let mut name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
     if let Some(who) = &args.process {
         name.push_str(&format!(", process {who}"));

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::report::markdown::spread;
-use faultless_lab::report::saved::{Saved, Store};
-use faultless_lab::report::{ResultSet, csv, json, markdown};
+use faultless_results::markdown::spread;
+use faultless_results::saved::{Saved, Store};
+use faultless_results::{ResultSet, csv, json, markdown};
 
 use crate::compare::open;
 use crate::date::date;
@@ -69,7 +69,7 @@ fn write_human(set: &ResultSet, out: &mut dyn Write) -> io::Result<()> {
         set.command, set.commit, set.seed, set.machine
     )?;
     let headings = ["workload", "mode", "design", "semaphore", "CPUs", "metric", "", "n"];
-    let row = |result: &faultless_lab::report::Measured| {
+    let row = |result: &faultless_results::Measured| {
         vec![
             result.workload.clone(),
             result.mode.to_string(),

@@ -1,15 +1,16 @@
 //! `faultless reproduce`: published tables, beside a simulation of their machines.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use faultless_lab::host;
-use faultless_lab::measure::{has_interrupt, on_interrupt};
-use faultless_lab::report::{MachineInfo, ResultSet};
-use faultless_lab::reproduce::{self, Row, TABLES, Table};
-use faultless_lab::simulated::{MachineChoice, Spec};
+use faultless_bench::reproduce::{self, Row, TABLES, Table};
+use faultless_linux::space::{has_interrupt, on_interrupt};
+use faultless_machine::host;
+use faultless_machine::simulated::{MachineChoice, Spec};
+use faultless_results::{MachineInfo, ResultSet};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure};
@@ -128,7 +129,7 @@ fn write(results: &[(&Table, Vec<Row>)], out: &mut dyn Write) -> io::Result<()> 
     results.iter().try_for_each(|(table, rows)| reproduce::write(table, rows, out))?;
     machines(results).iter().try_for_each(|machine| {
         writeln!(out, "{machine}")?;
-        machine.write_parameters(out)
+        info::write_parameters(machine, out)
     })
 }
 
@@ -138,7 +139,7 @@ fn machines(results: &[(&Table, Vec<Row>)]) -> Vec<MachineInfo> {
     names.dedup();
     let specs = names.into_iter().filter_map(Spec::preset);
     let mut machines: Vec<MachineInfo> =
-        specs.map(|spec| MachineInfo::of(&MachineChoice::Simulated(Box::new(spec)))).collect();
+        specs.map(|spec| info::of(&MachineChoice::Simulated(Box::new(spec)))).collect();
     machines.sort_by(|one, other| one.name.cmp(&other.name));
     machines.dedup_by(|one, other| one.name == other.name);
     machines

@@ -4,21 +4,25 @@
 //! What is not counted is said to be so. The exit code is 0 if everything ran, 1 if something failed, 2 if the command was
 //! not understood, 130 if it was interrupted; what was counted is printed all the same.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::experiment::{DEFAULT_SEMAPHORE, SEMAPHORES};
-use faultless_lab::host;
-use faultless_lab::measure::{self, HOST_DESIGN, Mode, on_interrupt};
-use faultless_lab::plan::{self, Losses, Options, Pace};
-use faultless_lab::report::MachineInfo;
-use faultless_lab::report::stat::{Parts, StatReport, human, markdown, result_set};
-use faultless_lab::simulated::MachineChoice;
-use faultless_lab::stat::{self, Arm, Locks, Outcome, Setup, Subject, Tap, events};
-use faultless_lab::workloads::{Spec, SpecError, WORKLOADS};
+use faultless_bench::measure::{self, Mode};
+use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_set};
+use faultless_bench::stat::{self, Arm, Locks, Outcome, Setup, Subject, Tap};
+use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_machine::events;
+use faultless_machine::host;
+use faultless_machine::simulated::MachineChoice;
+use faultless_plan as plan;
+use faultless_plan::{Losses, Options, Pace};
 use faultless_trace::Trace;
+use faultless_workloads::{Spec, SpecError, WORKLOADS};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::{designs, known};
@@ -225,14 +229,14 @@ fn progress_bar(runs: usize) -> ProgressBar {
 }
 
 fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
-    let machine = MachineInfo::of(&setup.machine);
+    let machine = info::of(&setup.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let parts = Parts { has_events: has_choice || !args.vmstat, has_vmstat: args.vmstat };
     let is_watched = args.locks || args.trace;
     let report = StatReport { machine: &machine, setup, outcome, is_watched, parts };
     let human = |out: &mut dyn Write| {
         human::write(&report, out)?;
-        machine.write_parameters(out)
+        info::write_parameters(&machine, out)
     };
     let markdown = |out: &mut dyn Write| markdown::write(&report, out);
     args.output.hand_out(&result_set(&report), human, markdown, color)

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use faultless_lab::report::columns;
+use faultless_results::columns;
 
 /// Formats for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

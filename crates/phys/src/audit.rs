@@ -7,6 +7,7 @@ use crate::memory::{Core, Memory};
 use crate::pfn::Pfn;
 use crate::state::{Kind, State};
 use core::fmt;
+use core::ops::Range;
 use faultless_platform::Platform;
 
 /// A block in use, as an audit finds it.
@@ -94,24 +95,30 @@ impl<P: Platform> Memory<P> {
     /// Counts all frames, and shows those in use to `visit`, ascending.
     pub fn audit_with(&self, mut visit: impl FnMut(FrameInfo)) -> Audit {
         let (core, mut audit) = (self.core(), Audit { nr_free: self.nr_free(), ..Audit::default() });
-        let (mut next, fresh) = (core.frames.first(), core.fresh());
-        while next < fresh {
-            let state = core.frames.page(Pfn::new(next)).state();
-            if state.is_free() {
-                audit.by_kind[Kind::Free as usize] += 1 << state.order();
-            } else {
-                let info = core.info(Pfn::new(next), state);
-                audit.add(&info);
-                visit(info);
-            }
-            next += 1 << state.order();
+        for (range, fresh) in core.ranges() {
+            core.audit_frames(range.start..fresh, &mut audit, &mut visit);
+            audit.by_kind[Kind::Free as usize] += (range.end - fresh) as usize;
         }
-        audit.by_kind[Kind::Free as usize] += (core.frames.end() - fresh) as usize;
         audit
     }
 }
 
 impl<P: Platform> Core<P> {
+    fn audit_frames(&self, mut numbers: Range<u32>, audit: &mut Audit, visit: &mut impl FnMut(FrameInfo)) {
+        while !numbers.is_empty() {
+            let pfn = Pfn::new(numbers.start);
+            let state = self.frames.page(pfn).state();
+            if state.is_free() {
+                audit.by_kind[Kind::Free as usize] += 1 << state.order();
+            } else {
+                let info = self.info(pfn, state);
+                audit.add(&info);
+                visit(info);
+            }
+            numbers.start += 1 << state.order();
+        }
+    }
+
     fn info(&self, pfn: Pfn, state: State) -> FrameInfo {
         FrameInfo {
             pfn,

@@ -11,7 +11,7 @@
 //!
 //! # The picture
 //! ```text
-//! first                        fresh                        end
+//! start                        fresh                        end
 //! | listed or in use           | never touched              |
 //! heads[0] -> 7 <-> 21    heads[1] -> 12    heads[2]    ...    links in the blocks' first metadata
 //! ```
@@ -24,6 +24,7 @@ use crate::MAX_ORDER;
 use crate::frames::Frames;
 use crate::pfn::Pfn;
 use crate::state::State;
+use core::ops::Range;
 use faultless_platform::{Atomic, Ordering, Platform};
 
 const NR_ORDERS: usize = MAX_ORDER as usize + 1;
@@ -34,16 +35,17 @@ const NONE: u32 = 0;
 /// The free blocks of one zone. Its lock is the zone's.
 pub(crate) struct Buddy<P: Platform> {
     frames: Frames<P>,
+    range: Range<u32>,
     heads: [u32; NR_ORDERS],
     fresh: u32,
     nr_free: usize,
 }
 
 impl<P: Platform> Buddy<P> {
-    /// Returns the allocator of all of a region's frames, every one free.
-    pub(crate) fn new(frames: Frames<P>) -> Self {
-        let nr_free = (frames.end() - frames.first()) as usize;
-        Self { frames, heads: [NONE; NR_ORDERS], fresh: frames.first(), nr_free }
+    /// Returns the allocator of some of a region's frames, every one free.
+    pub(crate) fn new(frames: Frames<P>, range: Range<u32>) -> Self {
+        debug_assert!(frames.first() <= range.start && range.end <= frames.end());
+        Self { frames, heads: [NONE; NR_ORDERS], fresh: range.start, nr_free: range.len(), range }
     }
 
     /// Returns the number of free frames.
@@ -115,7 +117,7 @@ impl<P: Platform> Buddy<P> {
 
     /// Cuts the largest block of at most `order` from the beginning of the untouched frames; returns its order too.
     fn cut(&mut self, order: u8) -> Option<(u32, u8)> {
-        let (block, left) = (self.fresh, self.frames.end() - self.fresh);
+        let (block, left) = (self.fresh, self.range.end - self.fresh);
         if left == 0 {
             return None;
         }
@@ -125,7 +127,7 @@ impl<P: Platform> Buddy<P> {
     }
 
     fn is_listed(&self, block: u32, order: u8) -> bool {
-        self.frames.contains(Pfn::new(block)) && self.state(block).is_listed_at(order)
+        self.range.contains(&block) && self.state(block).is_listed_at(order)
     }
 
     fn state(&self, block: u32) -> State {

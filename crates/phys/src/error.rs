@@ -20,7 +20,7 @@ impl fmt::Display for ZoneKind {
     }
 }
 
-/// No frame of the zone was free at some instant during the call, or, above order 0, no block of the asked size.
+/// No frame of the zones that were asked was free at some instant during the call, or, above order 0, no block of the asked size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfFrames {
     pub(crate) zone: ZoneKind,
@@ -46,7 +46,7 @@ impl OutOfFrames {
         self.zone
     }
 
-    /// Returns how many frames the zone has in all.
+    /// Returns how many frames the zones that could be asked have in all: of each node that the policy allows, one.
     pub fn nr_frames(&self) -> usize {
         self.nr_frames
     }

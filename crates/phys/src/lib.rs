@@ -41,11 +41,17 @@
 //!
 //! # Lock order
 //! The caller's locks, then a slab's depot, then a zone. A slab takes frames, without sleeping, and gives them back under its
-//! depot's lock. A zone's lock is the innermost of all: under it nothing waits, calls out or takes another.
+//! depot's lock. Zones' locks are the innermost of all: under one nothing waits or calls out. An allocation that is about to fail takes those of
+//! all nodes that it may use, ascending.
+//!
+//! # NUMA nodes
+//! [`Memory::with_nodes`] divides the frames among a machine's nodes. A CPU takes frames of its own node first, falls back by distance, and
+//! what it frees goes back to the frame's node; a [`Policy`] says otherwise for one allocation.
 //!
 //! # Rooms
 //! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is a
-//! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone` joins them; `memory` is what callers see; `deferral` frees after a grace period; `slab` cuts
+//! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone` joins them; `lists` and `zones` are those of all NUMA nodes, among which
+//! a `policy` chooses; `memory` is what callers see; `deferral` frees after a grace period; `slab` cuts
 //! frames up; `poison`, `inject` and `audit` are for tests.
 #![no_std]
 #![deny(missing_docs)]
@@ -62,17 +68,20 @@ mod error;
 mod frames;
 mod inject;
 mod list;
+mod lists;
 mod memory;
 mod options;
 mod page;
 mod pfn;
 mod poison;
+mod policy;
 mod reclaim;
 mod reserve;
 mod slab;
 mod stash;
 mod state;
 mod zone;
+mod zones;
 
 pub use audit::{Audit, FrameInfo};
 pub use error::{Cause, OutOfFrames, SetupError, ZoneKind};
@@ -81,6 +90,7 @@ pub use memory::Memory;
 pub use options::Options;
 pub use page::{OwnedPage, Page, PageLock};
 pub use pfn::Pfn;
+pub use policy::{NodeStats, Policy};
 pub use reclaim::{NoReclaim, Reclaim, Wanted};
 pub use slab::Slab;
 pub use state::Kind;

@@ -16,6 +16,7 @@ use crate::pfn::Pfn;
 use crate::reserve::{Reserve, Span};
 use crate::stash::{Batch, Stash};
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
+use faultless_sync::CounterCell;
 
 /// What one CPU has of a zone's free frames.
 pub(crate) struct List<P: Platform> {
@@ -31,7 +32,8 @@ pub(crate) struct List<P: Platform> {
     target: P::AtomicUsize,
     /// How many frames had been freed here at the last visit to the zone.
     nr_freed_then: P::AtomicU64,
-    shape: Shape,
+    pub(crate) counts: Counts<P>,
+    pub(crate) shape: Shape,
 }
 
 /// How long lists may be.
@@ -59,13 +61,44 @@ const RARE: u64 = 16;
 const BLOCK_ORDER_MAX: u8 = 4;
 
 impl Shape {
-    pub(crate) fn new(nr_frames: usize, options: &Options) -> Self {
+    /// Returns the shape of a CPU's list of its own node, in a memory of so many frames and nodes.
+    pub(crate) fn of_own(nr_frames: usize, nr_nodes: usize, options: &Options) -> Self {
         let (high, batch) = (options.list_high, options.list_batch);
         let kept_max = KEPT_ALWAYS.max(nr_frames / KEPT_SHARE).min(high * KEPT_LISTS);
         let keeps_blocks = kept_max >= KEPT_ALWAYS;
+        let of_others = (nr_nodes - 1) * Self::of_other(nr_nodes, options).kept_max();
         // A list is one longer than it may be before it sheds, and a batch is added to a chain before that is too long.
-        let besides = high + 1 + batch + if keeps_blocks { 1 << BLOCK_ORDER_MAX } else { 0 };
+        let besides = high + 1 + batch + of_others + if keeps_blocks { 1 << BLOCK_ORDER_MAX } else { 0 };
         Self { high, batch, behind_max: kept_max.saturating_sub(besides).max(batch), keeps_blocks }
+    }
+
+    /// Returns the shape of a CPU's list of another node: all of them together hold half of what a CPU may always keep, or four
+    /// frames each.
+    pub(crate) fn of_other(nr_nodes: usize, options: &Options) -> Self {
+        let room = KEPT_ALWAYS / 2 / nr_nodes.saturating_sub(1).max(1);
+        let batch = (room / 4).clamp(1, options.list_batch);
+        Self { high: batch, batch, behind_max: batch, keeps_blocks: false }
+    }
+
+    /// Returns the most frames that a list of this shape holds, and what is behind it, without its block.
+    fn kept_max(self) -> usize {
+        self.high + 1 + self.batch + self.behind_max
+    }
+}
+
+/// What a CPU has counted of a node, the owner's numbers.
+pub(crate) struct Counts<P: Platform> {
+    /// Allocations served here with a frame that did not come off the list.
+    pub(crate) nr_given_past_list: CounterCell<P>,
+    /// Allocations served here that wanted another node.
+    pub(crate) nr_misses: CounterCell<P>,
+    /// Allocations that wanted this node and were served by another.
+    pub(crate) nr_foreign: CounterCell<P>,
+}
+
+impl<P: Platform> Counts<P> {
+    fn new() -> Self {
+        Self { nr_given_past_list: CounterCell::new(), nr_misses: CounterCell::new(), nr_foreign: CounterCell::new() }
     }
 }
 
@@ -85,8 +118,14 @@ impl<P: Platform> List<P> {
             block: Reserve::new(),
             target: P::AtomicUsize::new(shape.batch),
             nr_freed_then: P::AtomicU64::new(0),
+            counts: Counts::new(),
             shape,
         }
+    }
+
+    /// Returns how many allocations got frames of this zone on this CPU.
+    pub(crate) fn nr_given(&self) -> u64 {
+        self.stash.nr_popped().wrapping_add(self.counts.nr_given_past_list.get())
     }
 
     /// Notes a visit to the zone; returns how many frames come from there at most. The owner's.
@@ -162,6 +201,11 @@ impl<P: Platform> List<P> {
         let first = batch.take_first();
         self.stash.push_batch(&batch);
         first
+    }
+
+    /// Takes the chain if it is longer than it may be: it came from a CPU that may keep more. The owner's, inside a move.
+    pub(crate) fn take_surplus(&self) -> Option<Span> {
+        if self.chain.len() > self.shape.behind_max + self.shape.batch { self.chain.take() } else { None }
     }
 
     /// Moves the list's coldest frames to the chain; returns it, now empty here, if more is behind the list than may be. The

@@ -8,19 +8,21 @@
 //! * I1 a frame is free, given out, or deferred; its metadata says which.
 //! * I2 `Core` stays where it is from set-up on: the region's anchor points to it.
 
-use crate::error::{Cause, OutOfFrames, SetupError, ZoneKind};
+use crate::error::{Cause, OutOfFrames, SetupError};
 use crate::frames::Frames;
 use crate::inject::{Failing, Injector};
 use crate::options::Options;
 use crate::page::Page;
 use crate::pfn::Pfn;
+use crate::policy::{NodeStats, Policy};
 use crate::reclaim::{NoReclaim, Reclaim, Wanted};
 use crate::state::State;
-use crate::zone::Zone;
+use crate::zones::Zones;
 use crate::{MAX_ORDER, poison};
 use alloc::sync::Arc;
+use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::{Bulk, MAX_CPUS, PAGE_BYTES, Platform};
+use faultless_platform::{Bulk, MAX_CPUS, NodeSet, Nodes, PAGE_BYTES, Platform};
 use faultless_sync::Rcu;
 
 /// The frames of one region of memory; a handle, of which clones name the same memory.
@@ -40,7 +42,7 @@ impl<P: Platform> Clone for Memory<P> {
 pub(crate) struct Core<P: Platform> {
     pub(crate) rcu: Rcu<P>,
     pub(crate) frames: Frames<P>,
-    zone: Zone<P>,
+    zones: Zones<P>,
     pub(crate) options: Options,
     pub(crate) nr_cpus: usize,
     injector: Injector<P>,
@@ -62,6 +64,23 @@ impl<P: Platform> Memory<P> {
         nr_cpus: usize,
         options: Options,
     ) -> Result<Self, SetupError> {
+        // SAFETY: passed on as promised.
+        unsafe { Self::with_nodes(region, len_bytes, nr_cpus, &Nodes::one(), options) }
+    }
+
+    /// As [`Memory::new`], on a machine with NUMA nodes: each has a row of the region's frames, as many as the others.
+    ///
+    /// [`Memory::for_each_place`] says which addresses are whose, for a machine that puts them there.
+    ///
+    /// # Safety
+    /// As for [`Memory::new`].
+    pub unsafe fn with_nodes(
+        region: NonNull<u8>,
+        len_bytes: usize,
+        nr_cpus: usize,
+        nodes: &Nodes,
+        options: Options,
+    ) -> Result<Self, SetupError> {
         options.check()?;
         if !(1..=MAX_CPUS).contains(&nr_cpus) {
             return Err(SetupError::BadCpuCount { nr_cpus });
@@ -71,7 +90,7 @@ impl<P: Platform> Memory<P> {
         let core = Arc::new(Core {
             rcu: Rcu::new(nr_cpus),
             frames,
-            zone: Zone::new(ZoneKind::Normal, frames, nr_cpus, &options),
+            zones: Zones::new(frames, nr_cpus, nodes, &options),
             options,
             nr_cpus,
             injector: Injector::new(),
@@ -88,7 +107,7 @@ impl<P: Platform> Memory<P> {
         self.core.may_sleep();
         match self.core.try_alloc() {
             Ok(pfn) => Ok(pfn),
-            Err(refusal) => self.core.alloc_slow(refusal, &NoReclaim),
+            Err(refusal) => self.core.alloc_slow(refusal, Policy::Local, &NoReclaim),
         }
     }
 
@@ -106,7 +125,7 @@ impl<P: Platform> Memory<P> {
         self.core.may_sleep();
         match self.core.try_alloc() {
             Ok(pfn) => Ok(pfn),
-            Err(refusal) => self.core.alloc_slow(refusal, reclaim),
+            Err(refusal) => self.core.alloc_slow(refusal, Policy::Local, reclaim),
         }
     }
 
@@ -132,14 +151,30 @@ impl<P: Platform> Memory<P> {
     pub fn alloc_order(&self, order: u8) -> Result<Pfn, OutOfFrames> {
         let core = &self.core;
         core.may_sleep();
-        core.try_alloc_order(order).or_else(|refusal| core.alloc_slow(refusal, &NoReclaim))
+        core.try_alloc_order(order, Policy::Local)
+            .or_else(|refusal| core.alloc_slow(refusal, Policy::Local, &NoReclaim))
     }
 
     /// Takes a row of frames as [`Memory::alloc_order`] does, asking `reclaim` as long as there is none. May sleep.
     pub fn alloc_order_or_reclaim(&self, order: u8, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
+        self.alloc_order_by(order, Policy::Local, reclaim)
+    }
+
+    /// Takes a frame from the nodes that `policy` says. May sleep.
+    pub fn alloc_by(&self, policy: Policy) -> Result<Pfn, OutOfFrames> {
+        self.alloc_order_by(0, policy, &NoReclaim)
+    }
+
+    /// Takes a frame from the nodes that `policy` says, without ever sleeping.
+    pub fn try_alloc_by(&self, policy: Policy) -> Result<Pfn, OutOfFrames> {
+        self.core.try_alloc_order(0, policy)
+    }
+
+    /// Takes a row of `1 << order` frames from the nodes that `policy` says, asking `reclaim` as long as there is none. May sleep.
+    pub fn alloc_order_by(&self, order: u8, policy: Policy, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
         let core = &self.core;
         core.may_sleep();
-        core.try_alloc_order(order).or_else(|refusal| core.alloc_slow(refusal, reclaim))
+        core.try_alloc_order(order, policy).or_else(|refusal| core.alloc_slow(refusal, policy, reclaim))
     }
 
     /// Frees a frame, onto the calling CPU's list: the next allocation there gets it. Never sleeps.
@@ -203,17 +238,50 @@ impl<P: Platform> Memory<P> {
 
     /// Returns how many frames are free; exact while nobody allocates or frees. Deferred ones aren't free yet.
     pub fn nr_free(&self) -> usize {
-        self.core.zone.nr_free()
+        self.core.zones.nr_free()
     }
 
     /// Returns how many frames there are to allocate.
     pub fn nr_frames(&self) -> usize {
-        self.core.zone.nr_frames()
+        self.core.zones.nr_frames()
+    }
+
+    /// Returns how many NUMA nodes there are.
+    pub fn nr_nodes(&self) -> usize {
+        self.core.zones.nodes().len()
+    }
+
+    /// Returns a frame's NUMA node.
+    ///
+    /// # Panics
+    /// If [`Memory::contains`] says no.
+    pub fn node_of(&self, pfn: Pfn) -> usize {
+        assert!(self.contains(pfn), "{pfn} is outside the memory");
+        self.core.zones.node_of(pfn)
+    }
+
+    /// Returns what is known of a NUMA node; exact while nobody allocates or frees.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn node_stats(&self, node: usize) -> NodeStats {
+        assert!(node < self.nr_nodes(), "node {node}: there are {}", self.nr_nodes());
+        self.core.zones.stats(node)
+    }
+
+    /// Visits each node's memory, its frames and their metadata: node, first byte, length in bytes. What lies there stays where it is.
+    pub fn for_each_place(&self, mut visit: impl FnMut(usize, *const u8, usize)) {
+        let core = &self.core;
+        for (node, (range, _)) in core.zones.ranges().enumerate().filter(|(_, (range, _))| !range.is_empty()) {
+            let (first, nr_frames) = (Pfn::new(range.start), range.len());
+            visit(node, core.frames.page_pointer(first).as_ptr().cast(), nr_frames * size_of::<Page<P>>());
+            visit(node, core.frames.frame(first), nr_frames * PAGE_BYTES);
+        }
     }
 
     /// Gives the frames on all CPUs' lists back to the buddy allocator, where they merge.
     pub fn drain_cpu_lists(&self) {
-        self.core.zone.drain();
+        self.core.zones.drain();
     }
 
     /// Returns the RCU whose grace periods deferred frames and objects wait for; an address space shares it.
@@ -252,9 +320,9 @@ impl<P: Platform> Core<P> {
     #[inline(always)]
     pub(crate) fn try_alloc(&self) -> Result<Pfn, OutOfFrames> {
         if self.strikes() {
-            return Err(self.refusal(0, Cause::Injected));
+            return Err(self.refusal(0, Policy::Local, Cause::Injected));
         }
-        self.take().ok_or(self.refusal(0, Cause::Exhausted))
+        self.take().ok_or(self.refusal(0, Policy::Local, Cause::Exhausted))
     }
 
     /// Notes that the caller may be put to sleep. With poison on, a caller that must not is found even if it isn't.
@@ -281,58 +349,60 @@ impl<P: Platform> Core<P> {
 
     #[inline(always)]
     fn take(&self) -> Option<Pfn> {
-        let pfn = self.zone.take()?;
+        let pfn = self.zones.take()?;
         self.hand_out(pfn, 0);
         Some(pfn)
     }
 
     /// Takes a frame that does not count as an allocation, without sleeping.
     pub(crate) fn try_take_uncounted(&self) -> Result<Pfn, OutOfFrames> {
-        self.take().ok_or(self.refusal(0, Cause::Exhausted))
+        self.take().ok_or(self.refusal(0, Policy::Local, Cause::Exhausted))
     }
 
-    fn try_alloc_order(&self, order: u8) -> Result<Pfn, OutOfFrames> {
-        if order == 0 {
-            return self.try_alloc();
-        }
+    fn try_alloc_order(&self, order: u8, policy: Policy) -> Result<Pfn, OutOfFrames> {
         if order > MAX_ORDER {
-            return Err(self.refusal(order, Cause::OrderTooHigh));
+            return Err(self.refusal(order, policy, Cause::OrderTooHigh));
         }
         if self.strikes() {
-            return Err(self.refusal(order, Cause::Injected));
+            return Err(self.refusal(order, policy, Cause::Injected));
         }
-        self.take_order(order).ok_or(self.refusal(order, Cause::Exhausted))
+        self.take_order(order, policy).ok_or_else(|| self.refusal(order, policy, Cause::Exhausted))
     }
 
-    fn take_order(&self, order: u8) -> Option<Pfn> {
-        if order == 0 {
-            return self.take();
-        }
-        let pfn = self.zone.take_block(order)?;
+    fn take_order(&self, order: u8, policy: Policy) -> Option<Pfn> {
+        let pfn = match order {
+            0 => self.zones.take_by(policy)?,
+            _ => self.zones.take_block(order, policy)?,
+        };
         self.hand_out(pfn, order);
         Some(pfn)
     }
 
     /// 1. what waits for a grace period; 2. what the caller can reclaim, as long as it finds something.
     #[cold]
-    fn alloc_slow(&self, refusal: OutOfFrames, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
+    fn alloc_slow(&self, refusal: OutOfFrames, policy: Policy, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
         if refusal.cause != Cause::Exhausted {
             return Err(refusal);
         }
         let order = refusal.order;
         loop {
             self.rcu.flush();
-            if let Some(pfn) = self.take_order(order) {
+            if let Some(pfn) = self.take_order(order, policy) {
                 return Ok(pfn);
             }
-            if reclaim.reclaim(Wanted { zone: refusal.zone, order }) == 0 {
+            if reclaim.reclaim(Wanted { zone: refusal.zone, order, nodes: policy.allowed() }) == 0 {
                 return Err(refusal);
             }
         }
     }
 
-    pub(crate) fn refusal(&self, order: u8, cause: Cause) -> OutOfFrames {
-        OutOfFrames { zone: self.zone.kind(), nr_frames: self.zone.nr_frames(), order, cause }
+    #[inline]
+    pub(crate) fn refusal(&self, order: u8, policy: Policy, cause: Cause) -> OutOfFrames {
+        let nr_frames = match policy.allowed() {
+            NodeSet::ALL => self.zones.nr_frames(),
+            allowed => self.zones.nr_frames_of(allowed),
+        };
+        OutOfFrames { zone: self.zones.kind(), nr_frames, order, cause }
     }
 
     #[inline(always)]
@@ -346,13 +416,13 @@ impl<P: Platform> Core<P> {
     #[inline(always)]
     pub(crate) fn free(&self, pfn: Pfn) {
         self.retire(pfn, 0);
-        self.zone.put(pfn);
+        self.zones.put(pfn);
     }
 
     /// Frees a frame without the CPU's list: for callers that own no slot.
     pub(crate) fn free_past_list(&self, pfn: Pfn) {
         self.retire(pfn, 0);
-        self.zone.put_past_list(pfn, 0);
+        self.zones.put_past_list(pfn, 0);
     }
 
     fn free_order(&self, pfn: Pfn, order: u8) {
@@ -360,7 +430,7 @@ impl<P: Platform> Core<P> {
             return self.free(pfn);
         }
         self.retire(pfn, order);
-        self.zone.put_block(pfn, order);
+        self.zones.put_block(pfn, order);
     }
 
     /// Ends the life of a block that is about to be free.
@@ -401,8 +471,8 @@ impl<P: Platform> Core<P> {
         }
     }
 
-    /// Returns the first frame that was never given out.
-    pub(crate) fn fresh(&self) -> u32 {
-        self.zone.fresh()
+    /// Visits the nodes' frames, ascending, and the first of each that was never given out.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
+        self.zones.ranges()
     }
 }

@@ -31,6 +31,12 @@ impl Pfn {
         self.0 as usize
     }
 
+    /// Returns the frame of an index that [`Pfn::index`] gave.
+    #[inline]
+    pub(crate) const fn of_index(index: usize) -> Self {
+        Self(index as u32)
+    }
+
     /// Returns the physical address of the frame, as page-table entries hold it.
     #[inline]
     pub const fn address(self) -> u64 {

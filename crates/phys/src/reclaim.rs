@@ -1,6 +1,7 @@
 //! Asking those who use memory for some of it back.
 
 use crate::error::ZoneKind;
+use faultless_platform::NodeSet;
 
 /// What an allocation could not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub struct Wanted {
     pub zone: ZoneKind,
     /// A block of `1 << order` frames.
     pub order: u8,
+    /// The NUMA nodes that it may come from; frames of others are of no use.
+    pub nodes: NodeSet,
 }
 
 /// Somebody who can free frames when there are none left.

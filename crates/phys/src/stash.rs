@@ -7,7 +7,8 @@
 //! # Words first
 //! `bottom`: one past the newest thing; the owner alone writes it. `top`: the oldest thing; it only grows, by
 //! compare-and-swap. Thing `n` stands in entry `n % capacity`; the stack holds `top..bottom`. `nr_pushed` counts what the
-//! owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had looked.
+//! owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had looked. `nr_batched` counts
+//! what it put in otherwise: each thing that the owner pops lowers `bottom`, so that the difference says how many it has popped.
 //!
 //! # Invariants
 //! * I1 `bottom - top` is at most the capacity, so that the entry of a thing in `top..bottom` isn't written again.
@@ -85,6 +86,7 @@ impl Batch {
 pub(crate) struct Stash<P: Processor> {
     bottom: P::AtomicU64,
     nr_pushed: P::AtomicU64,
+    nr_batched: P::AtomicU64,
     nr_moves: P::AtomicU64,
     /// A power of two of them.
     entries: Box<[P::AtomicUsize]>,
@@ -97,6 +99,7 @@ impl<P: Processor> Stash<P> {
         Self {
             bottom: P::AtomicU64::new(0),
             nr_pushed: P::AtomicU64::new(0),
+            nr_batched: P::AtomicU64::new(0),
             nr_moves: P::AtomicU64::new(0),
             entries: (0..room.next_power_of_two()).map(|_| P::AtomicUsize::new(0)).collect(),
             top: CachePadded::new(P::AtomicU64::new(0)),
@@ -118,6 +121,18 @@ impl<P: Processor> Stash<P> {
     pub(crate) fn nr_pushed(&self) -> u64 {
         // Relaxed: whoever saw an effect of the push through `bottom` sees the count.
         self.nr_pushed.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many things the owner has popped so far; exact while it does nothing.
+    pub(crate) fn nr_popped(&self) -> u64 {
+        // Relaxed: a snapshot of the owner's numbers.
+        let nr_in = self.nr_pushed() + self.nr_batched.load(Ordering::Relaxed);
+        nr_in.saturating_sub(self.bottom.load(Ordering::Relaxed))
+    }
+
+    fn count_batched(&self, nr_things: u64) {
+        // Relaxed: only the owner writes it.
+        self.nr_batched.store(self.nr_batched.load(Ordering::Relaxed) + nr_things, Ordering::Relaxed);
     }
 
     /// Begins to move things between the stash and another place that a search looks at; on their way they are in neither.
@@ -167,6 +182,7 @@ impl<P: Processor> Stash<P> {
         for (place, &thing) in (bottom..).zip(batch.as_slice().iter().rev()) {
             self.entry(place).store(thing, Ordering::Relaxed);
         }
+        self.count_batched(batch.len() as u64);
         // ORDER: Release as in `push`.
         self.bottom.store(bottom + batch.len() as u64, Ordering::Release);
     }
@@ -208,6 +224,10 @@ impl<P: Processor> Stash<P> {
         let is_mine = top == newest && self.claim(top, 1);
         // Relaxed: the stash is empty, so that a thief who sees this takes nothing on the strength of it.
         self.bottom.store(newest + 1, Ordering::Relaxed);
+        if is_mine {
+            // `top` tells of this one, and not `bottom`.
+            self.count_batched(1);
+        }
         is_mine.then_some(thing)
     }
 

@@ -29,11 +29,14 @@ pub enum Kind {
     Slab = 4,
     /// Given out for something else, or not yet said for what.
     Reserved = 5,
+    /// A page that several mappings show and none owns: not counted, and never written.
+    Reference = 6,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 6] = [Self::Free, Self::Anonymous, Self::Object, Self::Table, Self::Slab, Self::Reserved];
+    pub const ALL: [Self; 7] =
+        [Self::Free, Self::Anonymous, Self::Object, Self::Table, Self::Slab, Self::Reserved, Self::Reference];
 
     fn from_bits(bits: u32) -> Self {
         *Self::ALL.get(bits as usize).unwrap_or(&Self::Reserved)

@@ -1,9 +1,8 @@
 //! A zone: a buddy allocator and, on each CPU, a list of single frames in front of it.
 //!
 //! # Guarantee
-//! `take` fails only if at some instant during the call no frame of the zone was free: not in the buddy allocator, and
-//! not in any CPU's hands. On the hit path, a CPU's own list, it takes the frame freed last, by plain loads and stores.
-//! The zone's lock is held for a step or two, however many frames come out.
+//! A frame is in one place (I1). The zone's lock is held for a step or two, however many frames come out. What a frame's way looks like
+//! from a CPU's list to the zone and back is here; which zone is asked, and the attempt that fails, is `zones`.
 //!
 //! # The picture
 //! ```text
@@ -19,30 +18,31 @@
 //!   moment in which its owner frees it, and for the length of a move (`Stash::begin_move`).
 //! * I2 frames leave the buddy allocator and the stack of chains under the zone's lock alone.
 //!
-//! # Why a failure is exact
-//! The searcher holds the lock, so that nothing leaves the allocator or the stack but by its hand; `stash::search` waits for moves that
-//! have begun, and finds all places empty at one instant.
-//!
 //! # Lock order
-//! The zone's lock is the innermost of all. Under it a searcher waits for moves, whose owners wait for nothing; nothing else waits,
-//! parks or calls out.
+//! Zones' locks are the innermost of all; who holds several took them in ascending order of their nodes. Under them a searcher waits for
+//! moves, whose owners take no lock and wait for nothing; nothing else waits, parks or calls out.
 
 use crate::buddy::Buddy;
 use crate::chain::ChainStack;
 use crate::error::ZoneKind;
 use crate::frames::Frames;
-use crate::list::{List, Shape, Supply};
-use crate::options::Options;
+use crate::list::{List, Supply};
+use crate::lists::Lists;
 use crate::pfn::Pfn;
 use crate::reserve::Span;
 use crate::stash::{self, Batch};
+use alloc::sync::Arc;
+use core::ops::Range;
 use faultless_platform::{Atomic, CachePadded, Ordering, Platform};
-use faultless_sync::{PerCpu, SpinMutex, lock_class};
+use faultless_sync::{SpinMutex, SpinMutexGuard, lock_class};
 
 lock_class! {
     /// The locks of zones' buddy allocators.
-    ZoneLock = "zone"
+    pub(crate) ZoneLock = "zone"
 }
+
+/// A zone's buddy allocator in the hands of who holds its lock.
+pub(crate) type BuddyGuard<'a, P> = SpinMutexGuard<'a, P, Buddy<P>, ZoneLock>;
 
 /// Of a zone's frames, the part that may wait on the stack of chains, unmerged.
 const CHAINED_SHARE: usize = 2;
@@ -52,9 +52,11 @@ const MERGED_AT_ONCE: u32 = 32;
 /// The free frames of one zone.
 pub(crate) struct Zone<P: Platform> {
     kind: ZoneKind,
+    node: usize,
+    range: Range<u32>,
     frames: Frames<P>,
-    shape: Shape,
-    lists: PerCpu<P, List<P>>,
+    /// All CPUs' lists; of each, this zone's are those of its node.
+    lists: Arc<Lists<P>>,
     buddy: SpinMutex<P, Buddy<P>, ZoneLock>,
     /// What the buddy allocator holds; written under its lock.
     nr_in_buddy: CachePadded<P::AtomicUsize>,
@@ -62,17 +64,16 @@ pub(crate) struct Zone<P: Platform> {
 }
 
 impl<P: Platform> Zone<P> {
-    pub(crate) fn new(kind: ZoneKind, frames: Frames<P>, nr_cpus: usize, options: &Options) -> Self {
-        let nr_frames = (frames.end() - frames.first()) as usize;
-        let shape = Shape::new(nr_frames, options);
+    pub(crate) fn new(node: usize, range: Range<u32>, frames: Frames<P>, lists: Arc<Lists<P>>) -> Self {
         Self {
-            kind,
+            kind: ZoneKind::Normal,
+            node,
             frames,
-            shape,
-            lists: PerCpu::new(nr_cpus, |_| List::new(shape)),
-            buddy: SpinMutex::classed(Buddy::new(frames)),
-            nr_in_buddy: CachePadded::new(P::AtomicUsize::new(nr_frames)),
+            lists,
+            buddy: SpinMutex::classed(Buddy::new(frames, range.clone())),
+            nr_in_buddy: CachePadded::new(P::AtomicUsize::new(range.len())),
             chains: CachePadded::new(ChainStack::new()),
+            range,
         }
     }
 
@@ -80,15 +81,23 @@ impl<P: Platform> Zone<P> {
         self.kind
     }
 
+    pub(crate) fn range(&self) -> Range<u32> {
+        self.range.clone()
+    }
+
     pub(crate) fn nr_frames(&self) -> usize {
-        (self.frames.end() - self.frames.first()) as usize
+        self.range.len()
     }
 
     /// Returns how many frames are free; exact while nobody takes or puts any.
     pub(crate) fn nr_free(&self) -> usize {
+        self.nr_unlisted() + self.lists().map(List::len).sum::<usize>()
+    }
+
+    /// Returns how many frames are in no CPU's hands.
+    fn nr_unlisted(&self) -> usize {
         // Relaxed: a snapshot.
-        let nr_in_buddy = self.nr_in_buddy.load(Ordering::Relaxed);
-        nr_in_buddy + self.chains.nr_frames() + self.lists.iter().map(List::len).sum::<usize>()
+        self.nr_in_buddy.load(Ordering::Relaxed) + self.chains.nr_frames()
     }
 
     /// Returns the first frame that was never given out.
@@ -96,88 +105,83 @@ impl<P: Platform> Zone<P> {
         self.buddy.lock().fresh()
     }
 
-    /// Takes a frame.
-    #[inline(always)]
-    pub(crate) fn take(&self) -> Option<Pfn> {
-        let list = self.lists.here();
-        match list.stash.pop_hot() {
-            Some(thing) => Some(pfn_of(thing)),
-            None => self.take_slow(list).map(pfn_of),
-        }
+    /// Visits the lists of all CPUs.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &List<P>> {
+        self.lists.of_node(self.node)
     }
 
-    /// Puts a frame back. The caller was its sole owner.
+    /// Takes the lock.
+    pub(crate) fn lock(&self) -> BuddyGuard<'_, P> {
+        self.buddy.lock()
+    }
+
+    /// Puts a frame onto a list of this zone's, the caller's own CPU's.
     #[inline(always)]
-    pub(crate) fn put(&self, pfn: Pfn) {
-        let list = self.lists.here();
-        if list.stash.push(pfn.index()) > self.shape.high {
+    pub(crate) fn put(&self, list: &List<P>, pfn: Pfn) {
+        if list.stash.push(pfn.index()) > list.shape.high {
             self.spill(list);
         }
     }
 
-    /// 1. what this CPU keeps behind its list; 2. what the zone has; 3. what is left on the list; 4. one frame of another CPU.
-    #[cold]
-    fn take_slow(&self, list: &List<P>) -> Option<usize> {
-        list.refill(&self.frames).or_else(|| self.fetch(list)).or_else(|| list.stash.pop()).or_else(|| self.take_last())
+    /// Takes a frame: 1. off this CPU's list; 2. of what is behind it; 3. of what the zone has; 4. the last one on the list.
+    ///
+    /// Fails although other CPUs have frames, and without the lock if the zone looks empty.
+    pub(crate) fn take_near(&self, list: &List<P>) -> Option<usize> {
+        list.stash.pop_hot().or_else(|| self.take_behind(list)).or_else(|| list.stash.pop())
+    }
+
+    /// Fills a list up that has one frame at most, and takes one.
+    fn take_behind(&self, list: &List<P>) -> Option<usize> {
+        let found = list.refill(&self.frames).or_else(|| self.fetch(list));
+        found.inspect(|_| list.counts.nr_given_past_list.add(1))
     }
 
     /// Gets frames from the zone. When the lock is dropped they are on their way: the move has begun.
     fn fetch(&self, list: &List<P>) -> Option<usize> {
+        if self.nr_unlisted() == 0 {
+            return None;
+        }
         let most = list.visit_zone();
         let mut buddy = self.buddy.lock();
         let supply = match self.chains.pop(&self.frames) {
             Some(chain) => Supply::Chain(chain),
-            None => self.cut(&mut buddy, most)?,
+            None => self.cut(&mut buddy, most, list.shape.batch)?,
         };
         let _moving = list.stash.begin_move();
         drop(buddy);
-        list.stow(supply, &self.frames)
+        let first = list.stow(supply, &self.frames);
+        list.take_surplus().into_iter().for_each(|chain| self.chains.push(&self.frames, chain));
+        first
     }
 
     /// Takes a block of at most `most` frames off the buddy allocator, or as many small ones as make a batch, in a chain.
-    fn cut(&self, buddy: &mut Buddy<P>, most: usize) -> Option<Supply> {
+    fn cut(&self, buddy: &mut Buddy<P>, most: usize, batch: usize) -> Option<Supply> {
         let (first, order) = buddy.take_at_most(most.ilog2() as u8)?;
         let row = Span { first: first.get(), len: 1 << order };
-        let is_long = row.len as usize * 2 > self.shape.batch;
-        let supply = if is_long { Supply::Row(row) } else { Supply::Chain(self.gather(buddy, row)?) };
+        let is_long = row.len as usize * 2 > batch;
+        let supply = if is_long { Supply::Row(row) } else { Supply::Chain(self.gather(buddy, row, batch)?) };
         self.publish(buddy);
         Some(supply)
     }
 
     /// Adds small blocks to a row until there is a batch.
-    fn gather(&self, buddy: &mut Buddy<P>, row: Span) -> Option<Span> {
+    fn gather(&self, buddy: &mut Buddy<P>, row: Span, nr_most: usize) -> Option<Span> {
         let (mut row, mut batch) = (row.first..row.first + row.len, Batch::new());
-        batch.fill(self.shape.batch, || {
-            row.next().or_else(|| buddy.take(0).map(Pfn::get)).map(|number| number as usize)
-        });
+        batch.fill(nr_most, || row.next().or_else(|| buddy.take(0).map(Pfn::get)).map(|number| number as usize));
         // So that they come out of the chain in the order in which the buddy allocator gives them.
         batch.reverse();
         self.frames.chain(&batch, None)
     }
 
-    /// Takes a frame from wherever there is one. Memory is short: all CPUs keep less from now on.
-    fn take_last(&self) -> Option<usize> {
-        self.lists.iter().for_each(List::shrink);
-        let mut buddy = self.buddy.lock();
-        let thing = buddy.take(0).map(Pfn::index).or_else(|| self.search(&mut buddy));
-        self.publish(&buddy);
-        thing
-    }
-
-    /// Takes a frame that is not in the buddy allocator; the caller holds its lock.
-    fn search(&self, buddy: &mut Buddy<P>) -> Option<usize> {
-        stash::search(|| self.lists.iter().map(|list| &list.stash), || self.take_reserved(buddy))
-    }
-
     /// Takes a frame off the stack of chains, or out of what a CPU keeps behind its list; the others go to the zone.
-    fn take_reserved(&self, buddy: &mut Buddy<P>) -> Option<usize> {
-        let chain = self.chains.pop(&self.frames).or_else(|| self.lists.iter().find_map(List::take_chain));
+    pub(crate) fn take_reserved(&self, buddy: &mut Buddy<P>) -> Option<usize> {
+        let chain = self.chains.pop(&self.frames).or_else(|| self.lists().find_map(List::take_chain));
         if let Some(chain) = chain {
             let (first, rest) = self.frames.unchain(chain);
             rest.into_iter().for_each(|rest| self.chains.push(&self.frames, rest));
             return Some(first);
         }
-        let row = self.lists.iter().find_map(List::take_row)?;
+        let row = self.lists().find_map(List::take_row)?;
         buddy.give_row(Pfn::new(row.first + 1), row.len - 1);
         Some(row.first as usize)
     }
@@ -214,28 +218,27 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Gives up to `most` frames of the newest chain to the buddy allocator; says whether there was a chain.
-    fn merge_chain(&self, buddy: &mut Buddy<P>, most: u32) -> bool {
+    pub(crate) fn merge_chain(&self, buddy: &mut Buddy<P>, most: u32) -> bool {
         let mut chain = self.chains.pop(&self.frames);
         let has_chain = chain.is_some();
         for _ in 0..most {
             let Some((first, rest)) = chain.map(|chain| self.frames.unchain(chain)) else { return has_chain };
-            buddy.give(pfn_of(first), 0);
+            buddy.give(Pfn::of_index(first), 0);
             chain = rest;
         }
         chain.into_iter().for_each(|rest| self.chains.push(&self.frames, rest));
         has_chain
     }
 
-    /// Takes a block: this CPU's, or the zone's; when there is none, lets frames merge that the zone got back, and then those of all CPUs.
+    /// Takes a block off the buddy allocator, letting frames merge that the zone got back. What CPUs keep is not looked at.
     pub(crate) fn take_block(&self, order: u8) -> Option<Pfn> {
-        self.lists.here().take_block(order).or_else(|| self.take_block_of_zone(order))
-    }
-
-    fn take_block_of_zone(&self, order: u8) -> Option<Pfn> {
+        if self.nr_unlisted() < 1 << order {
+            return None;
+        }
         let mut buddy = self.buddy.lock();
         let block = loop {
             let block = buddy.take(order);
-            if block.is_some() || !self.merge_more(&mut buddy) {
+            if block.is_some() || !self.merge_chain(&mut buddy, u32::MAX) {
                 break block;
             }
         };
@@ -243,15 +246,8 @@ impl<P: Platform> Zone<P> {
         block
     }
 
-    /// Puts a block back. The caller was its sole owner.
+    /// Puts a block back past all lists. The caller was its sole owner; it needs no slot.
     pub(crate) fn put_block(&self, pfn: Pfn, order: u8) {
-        if !self.lists.here().keep_block(pfn, order) {
-            self.put_past_list(pfn, order);
-        }
-    }
-
-    /// As [`Zone::put_block`], for callers that own no slot.
-    pub(crate) fn put_past_list(&self, pfn: Pfn, order: u8) {
         let mut buddy = self.buddy.lock();
         buddy.give(pfn, order);
         self.publish(&buddy);
@@ -266,15 +262,15 @@ impl<P: Platform> Zone<P> {
 
     /// Gives some frames to the buddy allocator; says whether it did not have all free ones yet.
     fn merge_more(&self, buddy: &mut Buddy<P>) -> bool {
-        self.merge_chain(buddy, u32::MAX) || self.search(buddy).inspect(|&thing| buddy.give(pfn_of(thing), 0)).is_some()
+        let stashes = || self.lists().map(|list| &list.stash);
+        let has_merged = self.merge_chain(buddy, u32::MAX);
+        let found = if has_merged { None } else { stash::search(stashes, || self.take_reserved(buddy)) };
+        has_merged || found.inspect(|&thing| buddy.give(Pfn::of_index(thing), 0)).is_some()
     }
 
-    fn publish(&self, buddy: &Buddy<P>) {
+    /// Says how many frames the buddy allocator has now; whoever changed it calls this before it drops the lock.
+    pub(crate) fn publish(&self, buddy: &Buddy<P>) {
         // Relaxed: read as a snapshot.
         self.nr_in_buddy.store(buddy.nr_free(), Ordering::Relaxed);
     }
-}
-
-fn pfn_of(thing: usize) -> Pfn {
-    Pfn::new(thing as u32)
 }

@@ -22,6 +22,8 @@ pub const PAGE_BYTES: usize = 4096;
 pub enum Bulk {
     /// Fills it with zeros.
     Zero,
+    /// Fills it with this word, as stored natively, again and again.
+    Fill(u64),
     /// Copies the frame at this address over it.
     CopyFrom(*const u8),
 }

@@ -7,8 +7,8 @@
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
 use crate::{
-    Access, Bulk, CpuSet, Entry, Event, InterruptHandler, Ordering, Platform, Processor, StartError, ThreadToken,
-    Threads,
+    Access, Bulk, CpuSet, Entry, Event, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
+    ThreadToken, Threads,
 };
 use core::marker::PhantomData;
 use std::cell::RefCell;
@@ -205,6 +205,14 @@ where
         });
         // A simulated machine's threads all run on the calling one.
         tell(None);
+    }
+
+    fn nodes(machine: &Self::Machine) -> Nodes {
+        P::nodes(&machine.machine)
+    }
+
+    fn place(machine: &Self::Machine, node: usize, address: *const u8, len_bytes: usize) {
+        P::place(&machine.machine, node, address, len_bytes);
     }
 
     fn start(thread: usize) -> Result<(), StartError> {

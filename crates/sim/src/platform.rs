@@ -4,8 +4,8 @@ use crate::atomics::{Carrier, Simulated};
 use crate::engine::{self, Filling, Machine};
 use faultless_platform::native::Native;
 use faultless_platform::{
-    Access, Atomic, Bulk, CpuSet, Entry, InterruptHandler, Ordering, Platform, Processor, StartError, ThreadToken,
-    Threads,
+    Access, Atomic, Bulk, CpuSet, Entry, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
+    ThreadToken, Threads,
 };
 
 /// Simulated CPUs; see the crate.
@@ -117,7 +117,7 @@ unsafe impl Platform for Sim {
         engine::touch(address.addr(), len_bytes, access);
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
-        let filling = if matches!(kind, Bulk::Zero) { Filling::Zero } else { Filling::Copy };
+        let filling = if matches!(kind, Bulk::CopyFrom(_)) { Filling::Copy } else { Filling::Zero };
         engine::bulk(frame.addr(), filling);
         // SAFETY: passed on as promised.
         unsafe { Native::bulk(frame, kind) };
@@ -129,6 +129,17 @@ impl Threads for Sim {
 
     fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
         machine.run(first, body);
+    }
+
+    fn nodes(machine: &Machine) -> Nodes {
+        machine.nodes().clone()
+    }
+
+    fn place(machine: &Machine, node: usize, address: *const u8, len_bytes: usize) {
+        // With one node there is nothing to tell apart: what is touched first by a CPU is its socket's.
+        if machine.nodes().len() > 1 {
+            machine.place(node, address, len_bytes);
+        }
     }
 
     fn start(thread: usize) -> Result<(), StartError> {

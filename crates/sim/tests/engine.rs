@@ -1,8 +1,11 @@
 //! The platform's contracts, and what a run costs, on simulated CPUs.
 
-use faultless_platform::{Atomic, AtomicInteger, Bulk, CpuSet, Ordering, Platform, Processor, Threads};
+use faultless_platform::{
+    Access, Atomic, AtomicInteger, Bulk, CpuSet, Ordering, PAGE_BYTES, Platform, Processor, Threads,
+};
 use faultless_sim::{Failure, Figures, LineAllocator, Machine, Sim, Spec, isolate};
 use std::panic::resume_unwind;
+use std::sync::atomic::AtomicPtr;
 
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
@@ -53,6 +56,59 @@ fn contention_costs_and_private_lines_do_not() {
     let own = own.expect("nothing fails");
     assert_eq!(own.transfers, 0);
     assert!(own.elapsed_ns < crowd.elapsed_ns / 5, "{own:?} {crowd:?}");
+}
+
+/// A page of host memory.
+#[repr(align(4096))]
+#[derive(Clone)]
+struct Page([u8; PAGE_BYTES]);
+
+const NR_PAGES: usize = 400;
+
+fn pages() -> Vec<Page> {
+    vec![Page([0; PAGE_BYTES]); NR_PAGES]
+}
+
+/// Lets CPU 0 of `epyc-384` touch the lines of pages on a node, one after another; returns how long it took.
+fn touched_on(node: usize) -> u64 {
+    let pages = pages();
+    let machine = machine("epyc-384", 97, 1);
+    Sim::place(&machine, node, pages.as_ptr().cast(), NR_PAGES * PAGE_BYTES);
+    machine.attach(|| pages.iter().for_each(|page| Sim::touch(page.0.as_ptr(), PAGE_BYTES, Access::Read)));
+    machine.figures().elapsed_ns
+}
+
+#[test]
+fn memory_of_another_node_is_farther() {
+    let (here, there) = (touched_on(0), touched_on(1));
+    // 200 ns beside 115 for each of 64 lines a page, and a few for the instructions.
+    assert!(there > here * 3 / 2 && there < here * 9 / 5, "{there} beside {here}");
+}
+
+/// CPUs of one socket fill pages: half of them on the other socket, they have two buses.
+#[test]
+fn a_page_goes_over_the_bus_of_its_own_node() {
+    let filled = |nr_there: usize| {
+        let mut pages = pages();
+        let start = pages.as_mut_ptr();
+        let machine = machine("epyc-384", 97, 1);
+        Sim::place(&machine, 1, start.cast(), nr_there * PAGE_BYTES);
+        Sim::place(&machine, 0, start.wrapping_add(nr_there).cast(), (NR_PAGES - nr_there) * PAGE_BYTES);
+        let start = AtomicPtr::new(start);
+        // The spread of the starts is small beside it: everybody fills four pages at once, a hundred times faster than one bus moves them.
+        Sim::run(&machine, 96, &|thread| {
+            Sim::enter();
+            for page in (thread..NR_PAGES).step_by(96) {
+                let page = start.load(Ordering::Relaxed).wrapping_add(page).cast::<u8>();
+                // SAFETY: each page is one thread's.
+                unsafe { Sim::bulk(page, Bulk::Zero) };
+            }
+            Sim::leave();
+        });
+        machine.figures().elapsed_ns
+    };
+    let (one_bus, two_buses) = (filled(0), filled(200));
+    assert!(one_bus > two_buses + 1000, "{one_bus} beside {two_buses}");
 }
 
 #[test]

@@ -16,8 +16,8 @@ use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, Unknown, with_design};
 use faultless_vm::{
     Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle, ObjectSpec,
-    PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END, Vm,
-    WriteNotice, check,
+    PAGE, PageLock, PageSource, Pattern, Pin, PinKind, Placement, Populate, ReferenceHandle, RemapPlacement,
+    RemapRequest, SpaceRef, SyncFlags, USER_END, Vm, WriteNotice, check,
 };
 use std::mem::forget;
 use std::ops::ControlFlow;
@@ -77,7 +77,8 @@ impl DesignVisitor<Native> for Abuse {
         let machine = Machine::new(NR_CPUS);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let object = elsewhere.attach(|| foreign.create_object(&spec(PAGE)).expect("room for an object"));
-            machine.attach(|| abuse::<D>(&machine, &region, semaphore, &object, &mut self.0))
+            let reference = elsewhere.attach(|| foreign.create_repeated(Pattern::Byte(1)).expect("room for a page"));
+            machine.attach(|| abuse::<D>(&machine, &region, semaphore, (&object, &reference), &mut self.0))
         }));
         elsewhere.attach(move || drop(foreign));
         result.unwrap_or_else(|panic| resume_unwind(panic))
@@ -124,17 +125,24 @@ fn spec(size_bytes: u64) -> ObjectSpec {
 struct Pool<'vm, D: Design<Native>> {
     spaces: Mutex<Vec<SpaceRef<'vm, Native, D>>>,
     objects: Mutex<Vec<ObjectHandle<'vm, Native>>>,
+    references: Mutex<Vec<ReferenceHandle<'vm, Native>>>,
+    pins: Mutex<Vec<Pin<'vm, Native>>>,
 }
 
 fn abuse<D: Design<Native>>(
     machine: &Machine,
     region: &HostRegion,
     semaphore: GenerationOf<Native, D>,
-    foreign: &ObjectHandle<'_, Native>,
+    (foreign, foreign_reference): (&ObjectHandle<'_, Native>, &ReferenceHandle<'_, Native>),
     random: &mut Rng,
 ) -> u64 {
     let vm = instance::<D>(region, NR_CPUS, semaphore);
-    let pool = Pool { spaces: Mutex::default(), objects: Mutex::default() };
+    let pool = Pool {
+        spaces: Mutex::default(),
+        objects: Mutex::default(),
+        references: Mutex::default(),
+        pins: Mutex::default(),
+    };
     let seeds: Vec<u64> = (0..NR_THREADS).map(|_| random.u64(..)).collect();
     let may_forget = random.u32(0..4) == 0;
     Native::leave();
@@ -142,7 +150,7 @@ fn abuse<D: Design<Native>>(
         Native::run(machine, NR_THREADS, &|thread| {
             Native::enter();
             let random = Rng::with_seed(seeds[thread]);
-            let mut thread = Thread { vm: &vm, pool: &pool, foreign, random, may_forget };
+            let mut thread = Thread { vm: &vm, pool: &pool, foreign, foreign_reference, random, may_forget };
             (0..OPS).for_each(|_| thread.step());
         });
     }));
@@ -154,7 +162,7 @@ fn abuse<D: Design<Native>>(
     // SAFETY: all threads have ended.
     unsafe { check::invariants(&vm) }.unwrap_or_else(|broken| panic!("invariants at the end: {broken}"));
     let audit = vm.memory().audit();
-    let nr_left = audit.nr_of(Kind::Anonymous) + audit.nr_of(Kind::Table);
+    let nr_left: usize = [Kind::Anonymous, Kind::Table, Kind::Reference].map(|kind| audit.nr_of(kind)).iter().sum();
     assert!(may_forget || nr_left == 0, "frames were lost: {audit}");
     u64::from(OPS) * NR_THREADS as u64
 }
@@ -163,6 +171,7 @@ struct Thread<'a, 'vm, D: Design<Native>> {
     vm: &'vm Vm<Native, D>,
     pool: &'a Pool<'vm, D>,
     foreign: &'a ObjectHandle<'a, Native>,
+    foreign_reference: &'a ReferenceHandle<'a, Native>,
     random: Rng,
     may_forget: bool,
 }
@@ -213,7 +222,12 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         let plain = Limits::default();
         match self.random.u32(0..4) {
             0 => Limits { max_map_count: self.random.u64(0..12), ..plain },
-            1 => Limits { address_space_bytes: self.length(), lock_bytes: self.length(), ..plain },
+            1 => Limits {
+                reference_extensions: true,
+                address_space_bytes: self.length(),
+                lock_bytes: self.length(),
+                ..plain
+            },
             2 => Limits { stack_bytes: self.length(), data_bytes: self.length(), commit_bytes: self.length(), ..plain },
             _ => plain,
         }
@@ -251,7 +265,8 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
             0..18 => self.map(space),
             18..60 => self.access(space),
             60..76 => self.change(space),
-            76..88 => self.use_object(),
+            76..85 => self.use_object(),
+            85..88 => self.refer(space),
             88..94 => self.fork(space),
             _ => self.ask(space),
         }
@@ -266,12 +281,17 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
             3 => Placement::Low2G { hint: at },
             _ => Placement::Fixed(at),
         };
-        let object = self.some_object();
-        let backing = match (&object, self.random.u32(0..8)) {
+        let (object, reference) = (self.some_object(), self.some_reference());
+        let backing = match (&object, self.random.u32(0..11)) {
             (Some(object), 0..3) => Backing::Object(object, self.length()),
             (_, 3) => Backing::SharedZeros,
             (_, 4) => Backing::Object(self.foreign, 0),
             (_, 5) => Backing::Refused(CallError::NotMappable),
+            (_, 8) => Backing::Pattern(self.pattern()),
+            (_, 9..11) => match &reference {
+                Some(reference) => Backing::Reference(reference, self.length()),
+                None => Backing::Reference(self.foreign_reference, 0),
+            },
             _ => Backing::Anonymous,
         };
         let populate = if self.one_in(4) { Populate::Now } else { Populate::OnFault };
@@ -368,6 +388,55 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         Some(objects[nth].reopen())
     }
 
+    fn some_reference(&mut self) -> Option<ReferenceHandle<'vm, Native>> {
+        let references = self.pool.references.lock().unwrap_or_else(PoisonError::into_inner);
+        let nth = (!references.is_empty()).then(|| self.random.usize(0..references.len()))?;
+        Some(references[nth].clone())
+    }
+
+    fn pattern(&mut self) -> Pattern {
+        let word = self.random.u64(..);
+        match word % 4 {
+            0 => Pattern::Byte(word as u8),
+            1 => Pattern::Half(word as u16),
+            2 => Pattern::Word(word as u32),
+            _ => Pattern::Double(word),
+        }
+    }
+
+    /// Makes reference pages and pins, which other threads drop.
+    fn refer(&mut self, space: &SpaceRef<'vm, Native, D>) {
+        let (at, flags) = (self.address(), u64::from(self.one_in(8)));
+        let size = 1 << self.random.u32(0..14);
+        let made = match self.random.u32(0..6) {
+            0 => self.vm.create_repeated(self.pattern()).ok(),
+            1 => space.refpage_create(at, flags).ok(),
+            2 => space.refpage_create_sized(at, if self.one_in(8) { size - 1 } else { size }, flags).ok(),
+            _ => return self.pin(space, at),
+        };
+        let mut references = self.pool.references.lock().unwrap_or_else(PoisonError::into_inner);
+        if references.len() > 3 {
+            references.clear();
+        }
+        references.extend(made);
+    }
+
+    fn pin(&mut self, space: &SpaceRef<'vm, Native, D>, at: u64) {
+        let kind = [PinKind::Read, PinKind::Write, PinKind::LongTermRead][self.random.usize(0..3)];
+        let Ok(pin) = space.pin(at, kind) else { return };
+        let mut words = vec![at; self.random.usize(0..600)];
+        pin.read(self.random.usize(0..5000), &mut words);
+        pin.write(self.random.usize(0..5000), &words);
+        if self.may_forget && self.one_in(20) {
+            return forget(pin);
+        }
+        let mut pins = self.pool.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        if pins.len() > 5 {
+            pins.clear();
+        }
+        pins.push(pin);
+    }
+
     fn use_object(&mut self) {
         let (size, from) = (self.length(), self.length());
         let Some(object) = self.some_object().filter(|_| !self.one_in(4)) else {
@@ -414,6 +483,10 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
             }
             4 => drop(space.msync(at, len, SyncFlags::from_bits_truncate(self.random.u32(..)))),
             5 => drop((space.search(len), space.search_unlocked(len))),
+            6 if self.random.bool() => {
+                self.vm.for_each_reference(|page| assert!(page.is_intact(self.vm.memory())));
+                self.vm.for_each_pin(|pin| assert!(self.vm.memory().contains(pin.frame())));
+            }
             6 => drop((space.entry_at(at), space.list().to_string(), space.is_used_by(at as usize))),
             _ => self.vm.flush(),
         }

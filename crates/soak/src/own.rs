@@ -1,9 +1,13 @@
 //! A thread's own region: nobody else changes it, so each answer is known beforehand.
 
 use crate::worker::{RW, Worker, anonymous};
+use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
-use faultless_vm::{AccessError, Advice, AreaFlags, CallError, PAGE, RemapPlacement, RemapRequest};
+use faultless_vm::{
+    AccessError, Advice, AreaFlags, Backing, CallError, MapRequest, PAGE, Pattern, PinKind, RemapPlacement,
+    RemapRequest,
+};
 use std::ops::Range;
 
 /// Pages of a thread's own region; it spans two page tables.
@@ -15,10 +19,12 @@ const OWN_BASE: u64 = 0x10_0000_0000;
 pub(crate) struct Page {
     pub rights: Option<AreaFlags>,
     pub value: u64,
+    /// What it held before the first store, and holds when it was dropped.
+    pub untouched: u64,
 }
 
 impl Page {
-    pub const UNMAPPED: Self = Self { rights: None, value: 0 };
+    pub const UNMAPPED: Self = Self { rights: None, value: 0, untouched: 0 };
 }
 
 fn places(pages: &Range<u64>) -> Range<usize> {
@@ -68,10 +74,58 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     pub fn map(&mut self) {
         let (pages, len_bytes) = self.some_range();
         let address = self.address(pages.start);
-        let mapped = self.ground.space.mmap(&anonymous(address, len_bytes));
+        let byte = 1 + self.random.u8(0..3);
+        let (backing, untouched) = match (self.random.u32(0..4), &self.reference) {
+            (0, _) => (Backing::Pattern(Pattern::Byte(byte)), Pattern::Byte(byte).word()),
+            // Neighbours continue each other, so that they may be joined.
+            (1, Some((handle, word))) => (Backing::Reference(handle, pages.start * PAGE), *word),
+            _ => (Backing::Anonymous, 0),
+        };
+        let mapped = self.ground.space.mmap(&MapRequest { backing, ..anonymous(address, len_bytes) });
         let Some(result) = self.patience.judged(mapped) else { return };
         assert_eq!(result, Ok(address));
-        self.pages[places(&pages)].fill(Page { rights: Some(RW), value: 0 });
+        self.pages[places(&pages)].fill(Page { rights: Some(RW), value: untouched, untouched });
+        self.change_reference();
+    }
+
+    /// Now and then makes another reference page, of arbitrary content or of one byte; areas keep the old one.
+    fn change_reference(&mut self) {
+        if self.random.u32(0..8) != 0 {
+            return;
+        }
+        let word = self.fresh_value();
+        let mut content = [word; PAGE_BYTES / 8];
+        if self.random.bool() {
+            content[PAGE_BYTES / 16] = 1;
+        }
+        let made = self.ground.world.vm.create_reference(&content).map_err(CallError::from);
+        let made = self.patience.given("a reference page", made);
+        self.reference = made.map(|handle| (handle, word));
+    }
+
+    /// Pins a page, compares what it holds, and keeps the pin for a while.
+    pub fn pin(&mut self) {
+        let page = self.random.u64(0..OWN_PAGES);
+        let (address, known) = (self.address(page), self.pages[page as usize]);
+        let kind = [PinKind::Read, PinKind::Write, PinKind::LongTermRead][self.random.usize(0..3)];
+        let Some(result) = self.patience.judged(self.ground.space.pin(address, kind)) else { return };
+        let needed = if kind == PinKind::Write { AreaFlags::WRITE } else { AreaFlags::READ };
+        match (known.rights, result) {
+            (Some(rights), Ok(pin)) if rights.contains(needed) => {
+                let mut words = [0];
+                pin.read(0, &mut words);
+                assert_eq!(words, [known.value], "thread {} page {page}, {kind:?}", self.thread);
+                self.pins.push(pin);
+            }
+            (rights, Err(error)) if rights.is_none_or(|rights| !rights.contains(needed)) => {
+                assert_eq!(error, CallError::BadBuffer { address });
+            }
+            (rights, result) => panic!("{kind:?} of {address:#x} with {rights:?}: {:?}", result.map(drop)),
+        }
+        if self.pins.len() > 4 {
+            let nth = self.random.usize(0..self.pins.len());
+            self.pins.swap_remove(nth);
+        }
     }
 
     pub fn unmap(&mut self) {
@@ -107,7 +161,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let range = &mut self.pages[places(&pages)];
         assert_eq!(result.is_ok(), range.iter().all(|page| page.rights.is_some()));
         if advice == Advice::DontNeed {
-            range.iter_mut().for_each(|page| page.value = 0);
+            range.iter_mut().for_each(|page| page.value = page.untouched);
         }
     }
 
@@ -191,7 +245,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
                     break value;
                 }
             };
-            assert!(value == 0 || value == known.value, "{value:#x} instead of {:#x}", known.value);
+            assert!(value == known.untouched || value == known.value, "{value:#x} instead of {:#x}", known.value);
             self.pages[page as usize].value = value;
         }
     }

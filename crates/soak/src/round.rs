@@ -45,7 +45,8 @@ impl<D: Design<Native>> World<D> {
         self.vm.flush();
         self.check("invariants at the end");
         let audit = self.vm.memory().audit();
-        assert_eq!(audit.nr_of(Kind::Anonymous) + audit.nr_of(Kind::Table), 0, "frames were lost: {audit}");
+        let nr_left = [Kind::Anonymous, Kind::Table, Kind::Reference].map(|kind| audit.nr_of(kind));
+        assert_eq!(nr_left, [0; 3], "frames were lost: {audit}");
     }
 }
 

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use faultless_phys::Failing;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
-use faultless_vm::{AreaFlags, Backing, Guest, MapRequest, Placement, Populate, SpaceRef};
+use faultless_vm::{AreaFlags, Backing, Guest, MapRequest, Pin, Placement, Populate, ReferenceHandle, SpaceRef};
 use std::sync::RwLock;
 use std::sync::atomic::AtomicU64;
 
@@ -38,6 +38,9 @@ pub(crate) struct Worker<'a, 'vm, D: Design<Native>> {
     pub random: Rng,
     pub patience: Patience,
     pub pages: Vec<Page>,
+    /// A reference page, and its first word.
+    pub reference: Option<(ReferenceHandle<'vm, Native>, u64)>,
+    pub pins: Vec<Pin<'a, Native>>,
     pub words: [Known; FILE_PAGES as usize],
     next_value: u64,
 }
@@ -53,6 +56,8 @@ impl<'a, 'vm, D: Design<Native>> Worker<'a, 'vm, D> {
             random: Rng::with_seed(seed),
             patience: Patience { shortages: settings.shortages, nr_short: 0 },
             pages: vec![Page::UNMAPPED; OWN_PAGES as usize],
+            reference: None,
+            pins: Vec::new(),
             words: Default::default(),
             next_value: 1,
         }
@@ -64,7 +69,7 @@ impl<'a, 'vm, D: Design<Native>> Worker<'a, 'vm, D> {
             let nth = 1 + u64::from(self.random.u32(0..24));
             self.ground.world.vm.memory().set_failing(Failing::Once(nth));
         }
-        match self.random.u32(0..125) {
+        match self.random.u32(0..130) {
             0..=29 => self.store(),
             30..=49 => self.load(),
             50..=59 => self.map(),
@@ -76,7 +81,8 @@ impl<'a, 'vm, D: Design<Native>> Worker<'a, 'vm, D> {
             85..=89 => self.count_up(),
             90..=99 => self.touch_shared(),
             100..=101 => self.visit_all(),
-            _ => self.use_file(),
+            102..=124 => self.use_file(),
+            _ => self.pin(),
         }
     }
 

@@ -7,12 +7,14 @@
 //!
 //! # Invariants
 //! * I1 `start < end`, both page-aligned; the index holds the same bounds.
-//! * I2 the object is set before the area is published and never changes; the area owns one of its references.
+//! * I2 what stands behind it is set before the area is published and never changes; the area owns a reference to it.
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
 
 use crate::addr::PAGE;
+use crate::content::{Behind, Content};
 use crate::design::Design;
 use crate::entry::EntryFlags;
+use crate::guest::Access;
 use crate::object::{Object, ObjectRef};
 use bitflags::bitflags;
 use core::cell::UnsafeCell;
@@ -110,6 +112,8 @@ pub struct AreaView<P: Platform> {
     pub page_offset: u64,
     /// The object behind it; none for private anonymous memory.
     pub object: Option<NonNull<Object<P>>>,
+    /// What untouched pages read as, without an object.
+    pub content: Content<P>,
     /// Which opening of the object it was mapped from: areas of different ones are not joined. 0 without an object.
     pub opening: u64,
     /// The reverse-map root; 0 is none.
@@ -144,9 +148,31 @@ impl<P: Platform> AreaView<P> {
     pub fn joins(&self, next: &Self) -> bool {
         self.end == next.start
             && self.flags - AreaFlags::IGNORED_BY_JOINS == next.flags - AreaFlags::IGNORED_BY_JOINS
-            && (self.object, self.opening) == (next.object, next.opening)
+            && self.is_of_one_content(next)
             && self.page_offset_of(self.end) == next.page_offset
             && (self.root == next.root || self.may_get_root_of(next) || next.takes_root_of(self))
+    }
+
+    /// Says whether both areas show the same.
+    pub(crate) fn is_of_one_content(&self, other: &Self) -> bool {
+        let is_merged = mutants::is_on(Mutant::ReferencesMerged) && self.is_reference() && other.is_reference();
+        (self.object, self.opening) == (other.object, other.opening) && (self.content == other.content || is_merged)
+    }
+
+    /// Says whether the area is a reference area: untouched pages read as a reference page.
+    pub fn is_reference(&self) -> bool {
+        matches!(self.content, Content::Reference(_))
+    }
+
+    /// Says whether Linux sees a file behind the area: an object, or the handle of a reference page.
+    pub fn has_file(&self) -> bool {
+        self.object.is_some() || self.is_reference()
+    }
+
+    /// Says whether an access makes a page of the area's own.
+    pub(crate) fn makes_page(&self, access: Access) -> bool {
+        let is_shared = self.flags.contains(AreaFlags::SHARED);
+        !is_shared && (access.is_write() || matches!(self.content, Content::Pattern(_)))
     }
 
     /// As `takes_root_of`, for the lower of two neighbours.
@@ -167,7 +193,7 @@ pub struct Area<P: Platform, D: Design<P>> {
     page_offset: P::AtomicU64,
     flags: P::AtomicU32,
     root: P::AtomicU64,
-    object: Option<ObjectRef<P>>,
+    behind: Behind<P>,
     opening: u64,
     /// What the design keeps for each area.
     pub(crate) state: D::AreaState,
@@ -183,15 +209,15 @@ pub struct Area<P: Platform, D: Design<P>> {
 unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
 
 impl<P: Platform, D: Design<P>> Area<P, D> {
-    /// Returns an area as `view` describes it, which owns `object`; under a change, as if announced by `begin_change`.
-    pub(crate) fn new(view: &AreaView<P>, object: Option<ObjectRef<P>>) -> Self {
+    /// Returns an area as `view` describes it, which owns what stands behind it; under a change, as if announced by `begin_change`.
+    pub(crate) fn new(view: &AreaView<P>, behind: Behind<P>) -> Self {
         Self {
             start: P::AtomicU64::new(view.start),
             end: P::AtomicU64::new(view.end),
             page_offset: P::AtomicU64::new(view.page_offset),
             flags: P::AtomicU32::new(view.flags.bits()),
             root: P::AtomicU64::new(view.root),
-            object,
+            behind,
             opening: view.opening,
             state: D::new_area_state(),
             head: UnsafeCell::new(MaybeUninit::uninit()),
@@ -210,7 +236,8 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
             end: self.end.load(order),
             flags: AreaFlags::from_bits_truncate(self.flags.load(order)),
             page_offset: self.page_offset.load(order),
-            object: self.object.as_ref().map(ObjectRef::as_ptr),
+            object: self.behind.object().map(ObjectRef::as_ptr),
+            content: self.behind.content(),
             opening: self.opening,
             root: self.root.load(order),
         }
@@ -242,7 +269,13 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
 
     /// Returns the object behind the area.
     pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
-        self.object.as_ref()
+        self.behind.object()
+    }
+
+    /// Returns what stands behind the area.
+    #[inline]
+    pub(crate) fn behind(&self) -> &Behind<P> {
+        &self.behind
     }
 
     /// Says whether a store to private memory would need a reverse-map root, which the area has not got yet; without a

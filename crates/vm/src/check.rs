@@ -12,7 +12,9 @@
 //! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
 //!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an object's end
-//! * 3 a frame's references are the entries and objects that hold it; the zero page is never writable, and zero
+//! * 3 a frame's references are the entries, objects and pins that hold it; the zero page is never writable, and zero; a
+//!   reference page is never counted and never writable, holds what it was made with, and is there as long as a handle, an area
+//!   or a pin refers to it; an area maps no page that nobody owns but its own
 //! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
 //! * 8 every frame is free or somebody's
 //!
@@ -22,6 +24,7 @@
 
 use crate::addr::{PAGE, USER_END, is_page_aligned};
 use crate::area::{AreaFlags, AreaView};
+use crate::content::Content;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::instance::Vm;
@@ -63,10 +66,25 @@ macro_rules! ensure {
 struct Census {
     /// References that entries and objects hold to each frame, by its number.
     holds: Vec<u32>,
+    /// References that pins hold to each frame.
+    pins: Vec<u32>,
+    /// Which frames are somebody's.
+    in_use: Vec<bool>,
+    /// Reference pages, and frames that pins hold without a count.
+    uncounted: Vec<(Pfn, Uncounted)>,
     /// Which frames are page tables of a tree.
     tables: Vec<bool>,
     /// Frames that private mappings may write, or have for themselves, and where.
     exclusive: Vec<(Pfn, u64)>,
+}
+
+/// Why a frame must be there although nobody counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Uncounted {
+    /// It is a reference page.
+    Reference,
+    /// A pin holds it.
+    Pinned,
 }
 
 impl Census {
@@ -75,7 +93,14 @@ impl Census {
         while memory.contains(Pfn::new(end as u32)) {
             end += 1;
         }
-        Self { holds: alloc::vec![0; end], tables: alloc::vec![false; end], exclusive: Vec::new() }
+        Self {
+            holds: alloc::vec![0; end],
+            pins: alloc::vec![0; end],
+            in_use: alloc::vec![false; end],
+            uncounted: Vec::new(),
+            tables: alloc::vec![false; end],
+            exclusive: Vec::new(),
+        }
     }
 
     fn hold(&mut self, pfn: Pfn) {
@@ -86,6 +111,16 @@ impl Census {
 
     fn holds(&self, pfn: Pfn) -> u32 {
         self.holds.get(pfn.index()).copied().unwrap_or(0)
+    }
+
+    fn pin(&mut self, pfn: Pfn) {
+        if let Some(count) = self.pins.get_mut(pfn.index()) {
+            *count += 1;
+        }
+    }
+
+    fn is_reference(&self, pfn: Pfn) -> bool {
+        self.uncounted.contains(&(pfn, Uncounted::Reference))
     }
 
     /// Notes a table; says whether it was none before.
@@ -118,7 +153,8 @@ pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(),
         behind = behind.or(object.page_behind_end(vm.memory()));
     });
     ensure!(2, behind.is_none(), "an object keeps a page at {behind:x?}, behind its end");
-    check_frames(vm, &census)?;
+    check_references(vm, &mut census)?;
+    check_frames(vm, &mut census)?;
     // SAFETY: the caller's promise.
     unsafe { check_tlbs(vm) }
 }
@@ -215,11 +251,9 @@ fn check_entry<P: Platform, D: Design<P>>(
         view.flags
     );
     if entry.is_special() {
-        ensure!(
-            3,
-            !entry.is_writable() && entry.pfn() == space.vm().zero_page(),
-            "{address:#x}: the zero page is writable or not the zero page"
-        );
+        let own = untouched_page(space, &view);
+        ensure!(3, !entry.is_writable(), "{address:#x}: {}, which nobody owns, is writable", entry.pfn());
+        ensure!(3, own == Some(entry.pfn()), "{address:#x} maps {}, its area's untouched page is {own:?}", entry.pfn());
         return Ok(());
     }
     census.hold(entry.pfn());
@@ -227,6 +261,31 @@ fn check_entry<P: Platform, D: Design<P>>(
         census.exclusive.push((entry.pfn(), address));
     }
     check_owner(space, &view, address, entry.pfn())
+}
+
+/// Returns the page that untouched pages of an area show, if they show one.
+fn untouched_page<P: Platform, D: Design<P>>(space: &Space<P, D>, view: &AreaView<P>) -> Option<Pfn> {
+    match view.content {
+        Content::Zeros => Some(space.vm().zero_page()),
+        // SAFETY: the area, which nobody changes meanwhile, holds a reference to it.
+        Content::Reference(reference) => Some(unsafe { reference.as_ref() }.page()),
+        Content::Pattern(_) => None,
+    }
+}
+
+/// Collects the reference pages and pins; a reference page that is not one any more is found by `check_frames`.
+fn check_references<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
+    let mut written = None;
+    vm.for_each_reference(|reference| {
+        census.uncounted.push((reference.page(), Uncounted::Reference));
+        written = written.or((!reference.is_intact(vm.memory())).then(|| reference.page()));
+    });
+    vm.for_each_pin(|pin| match pin.is_counted() {
+        true => census.pin(pin.frame()),
+        false => census.uncounted.push((pin.frame(), Uncounted::Pinned)),
+    });
+    ensure!(3, written.is_none(), "the reference page {written:?} does not hold what it was made with");
+    Ok(())
 }
 
 /// Checks that a mapped frame is what belongs there.
@@ -277,12 +336,15 @@ fn is_within_rights<P: Platform>(entry: Entry, view: &AreaView<P>) -> bool {
         && (may_execute || !entry.is_present())
 }
 
-fn check_frames<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &Census) -> Result<(), Broken> {
+fn check_frames<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
     let memory = vm.memory();
     let mut result = Ok(());
     let audit = memory.audit_with(|frame| {
         if result.is_ok() {
             result = check_frame(census, &frame);
+        }
+        if let Some(in_use) = census.in_use.get_mut(frame.pfn.index()) {
+            *in_use = true;
         }
     });
     result?;
@@ -290,6 +352,9 @@ fn check_frames<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &Census) -> Re
     for &(pfn, address) in &census.exclusive {
         let holds = census.holds(pfn);
         ensure!(2, holds == 1, "{address:#x} has {pfn} for itself, but {holds} entries or objects hold it");
+    }
+    for &(pfn, why) in &census.uncounted {
+        ensure!(3, census.in_use[pfn.index()], "{pfn} ({why:?}) is free");
     }
     let zero = memory.frame(vm.zero_page());
     // SAFETY: the zero page is never freed and never written.
@@ -302,7 +367,7 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
     let pfn = frame.pfn;
     match frame.kind {
         Kind::Anonymous | Kind::Object => {
-            let holds = census.holds(pfn);
+            let holds = census.holds(pfn) + census.pins[pfn.index()];
             ensure!(
                 3,
                 holds == frame.nr_references,
@@ -312,6 +377,10 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
             );
         }
         Kind::Table => ensure!(8, census.tables[pfn.index()], "{pfn} is a page table of no tree"),
+        Kind::Reference => {
+            ensure!(8, census.is_reference(pfn), "{pfn} is a reference page that nobody refers to");
+            ensure!(3, !frame.is_counted && census.holds(pfn) == 0, "{pfn} is a reference page that is counted");
+        }
         Kind::Free | Kind::Slab | Kind::Reserved => {
             ensure!(4, census.holds(pfn) == 0, "{pfn} is {:?}, but mapped", frame.kind);
         }

@@ -21,7 +21,7 @@ bitflags! {
         const ACCESSED = 1 << 5;
         /// D: written since the bit was cleared.
         const DIRTY = 1 << 6;
-        /// Software (bit 9): the frame is not counted, it is the zero page.
+        /// Software (bit 9): the frame is not counted: the zero page, or a reference page.
         const SPECIAL = 1 << 9;
         /// Software (bit 10): private anonymous memory that no fork shares (Linux's PageAnonExclusive).
         const EXCLUSIVE = 1 << 10;
@@ -92,7 +92,7 @@ impl Entry {
         self.has(EntryFlags::WRITE)
     }
 
-    /// Says whether the frame is the zero page, which nobody counts.
+    /// Says whether the frame is one that nobody counts: the zero page, or a reference page.
     #[inline]
     pub const fn is_special(self) -> bool {
         self.has(EntryFlags::SPECIAL)

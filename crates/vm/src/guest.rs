@@ -287,7 +287,7 @@ pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64
 ///
 /// # Safety
 /// As for [`load_words`], with `target` for `source`.
-unsafe fn store_words<P: Platform>(target: *mut u8, words: &[u64]) {
+pub(crate) unsafe fn store_words<P: Platform>(target: *mut u8, words: &[u64]) {
     for (place, &value) in words.iter().enumerate() {
         // SAFETY: the caller's promise.
         let word = unsafe { P::AtomicU64::view(target.add(place * 8).cast()) };

@@ -8,10 +8,14 @@ use crate::events::Events;
 use crate::frames;
 use crate::index::Node;
 use crate::limits::Limits;
-use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, Pool, WriteNotice, ZeroSource};
+use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, WriteNotice, ZeroSource};
 use crate::orphans::Orphans;
+use crate::pin::Pinned;
+use crate::pool::Pool;
+use crate::reference::{Reference, ReferenceRef};
 use crate::shootdown::Cpus;
 use crate::space::{Space, SpaceRef, Spaces};
+use crate::tags::{MemoryTags, TagSource};
 use crate::unique::Unique;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,7 +24,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{CachePadded, Platform};
+use faultless_platform::{Bulk, CachePadded, Platform};
 use faultless_sync::{LockStats, RwSemaphore};
 
 /// An instance; everything else borrows from it.
@@ -33,7 +37,10 @@ pub struct Vm<P: Platform, D: Design<P>> {
     pub(crate) areas: Slab<P, Area<P, D>>,
     pub(crate) nodes: Slab<P, Node<P>>,
     spaces: Slab<P, Space<P, D>>,
-    objects: Pool<P>,
+    objects: Pool<P, Object<P>>,
+    references: Pool<P, Reference<P>>,
+    pins: Pool<P, Pinned<P>>,
+    tags: Option<Arc<dyn MemoryTags>>,
     cpus: Cpus<P>,
     design: D::InstanceState,
     semaphore: GenerationOf<P, D>,
@@ -74,6 +81,9 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             nodes: Slab::new(&memory),
             spaces: Slab::new(&memory),
             objects: Pool::new(&memory),
+            references: Pool::new(&memory),
+            pins: Pool::new(&memory),
+            tags: None,
             cpus: Cpus::new(nr_cpus),
             design: D::new_instance_state(nr_cpus),
             semaphore,
@@ -121,6 +131,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Called as the other calls are; see the crate.
     pub fn flush(&self) {
         self.end_orphans();
+        self.pins.end_orphans();
+        self.references.end_orphans();
         D::flush(self);
         self.memory.rcu().flush();
     }
@@ -130,7 +142,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Called without any lock, outside the design's read sections.
     #[cold]
     pub(crate) fn reclaim_after(&self, refusal: &OutOfFrames) -> bool {
-        let has_waiting = D::has_deferred(self) || !self.orphans.is_empty() || self.objects.has_orphans();
+        let has_waiting = D::has_deferred(self) || !self.orphans.is_empty() || self.has_pooled_orphans();
         let may_help = refusal.cause() == Cause::Exhausted && has_waiting;
         if may_help {
             self.flush();
@@ -154,6 +166,47 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         // SAFETY: no reference is left to orphans, and each is taken once.
         self.orphans.take(|space| unsafe { self.end_space(space) });
         self.objects.end_orphans();
+    }
+
+    fn has_pooled_orphans(&self) -> bool {
+        self.objects.has_orphans() || self.pins.has_orphans() || self.references.has_orphans()
+    }
+
+    /// Returns the reference pages.
+    pub(crate) fn references(&self) -> &Pool<P, Reference<P>> {
+        &self.references
+    }
+
+    /// Returns the pins.
+    pub(crate) fn pins(&self) -> &Pool<P, Pinned<P>> {
+        &self.pins
+    }
+
+    /// Sets the hook for memory tags; before that, pages have none.
+    pub fn set_memory_tags(&mut self, tags: Arc<dyn MemoryTags>) {
+        self.tags = Some(tags);
+    }
+
+    /// Returns the hook for memory tags.
+    #[inline]
+    pub(crate) fn tags(&self) -> Option<&dyn MemoryTags> {
+        self.tags.as_deref()
+    }
+
+    /// Gives a frame its content and its tags.
+    ///
+    /// # Safety
+    /// The frame is the caller's alone, and what it is copied from is held.
+    #[inline]
+    pub(crate) unsafe fn write_page(&self, pfn: Pfn, content: Bulk, tags: TagSource) {
+        // SAFETY: passed on.
+        unsafe { P::bulk(self.memory.frame(pfn), content) };
+        if let Some(hook) = self.tags() {
+            match tags {
+                TagSource::Uniform(tag) => hook.fill(pfn, tag),
+                TagSource::Page(source) => hook.copy(source, pfn),
+            }
+        }
     }
 
     /// Returns the spaces whose last reference was dropped without a CPU.
@@ -224,7 +277,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     pub fn create_object(&self, spec: &ObjectSpec) -> Result<ObjectHandle<'_, P>, OutOfFrames> {
         self.end_orphans();
         // SAFETY: references are held by areas, which end before us, and by handles, which borrow us (I1).
-        let object = self.try_again(|| unsafe { self.objects.create(spec) })?;
+        let object = self.try_again(|| unsafe { self.objects.create(self.memory(), spec) })?;
         Ok(ObjectHandle { opening: object.next_opening(), object, instance: PhantomData })
     }
 
@@ -232,7 +285,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     pub(crate) fn create_zeros(&self, size_bytes: u64) -> Result<ObjectRef<P>, OutOfFrames> {
         let spec = ObjectSpec { identity: 0, size_bytes, source: &ZeroSource, write_notice: WriteNotice::None };
         // SAFETY: the reference is held by areas, which end before us (I1).
-        unsafe { self.objects.create(&spec) }
+        unsafe { self.objects.create(self.memory(), &spec) }
     }
 
     /// Refuses an object of another instance: its frames are not ours.
@@ -242,6 +295,25 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         } else {
             Err(CallError::Invalid("the object belongs to another instance"))
         }
+    }
+
+    /// Refuses a reference page of another instance: its frame is not ours.
+    pub(crate) fn check_reference_owner(&self, reference: &ReferenceRef<P>) -> Result<(), CallError> {
+        if self.references.owns(reference) {
+            Ok(())
+        } else {
+            Err(CallError::Invalid("the reference page belongs to another instance"))
+        }
+    }
+
+    /// Visits the reference pages that exist; none is made or ended meanwhile.
+    pub fn for_each_reference(&self, visit: impl FnMut(&Reference<P>)) {
+        self.references.for_each(visit);
+    }
+
+    /// Visits the pins that exist; none is made or ended meanwhile.
+    pub fn for_each_pin(&self, visit: impl FnMut(&Pinned<P>)) {
+        self.pins.for_each(visit);
     }
 
     /// Visits the memory objects that exist; none is made or ended meanwhile.

@@ -7,7 +7,9 @@
 //!
 //! # Rooms, from below
 //! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables
-//! * `object`: what stands behind file and shared mappings; `orphans`: what was let go of without a CPU
+//! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `content`: which
+//!   of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
+//! * `pool`: what lives as long as somebody refers to it; `orphans`: what was let go of without a CPU
 //! * `area`, `index`: ranges of one kind of memory, and the ordered index that RCU readers walk
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
@@ -90,6 +92,7 @@ extern crate std;
 mod addr;
 mod area;
 pub mod check;
+mod content;
 pub mod design;
 mod entry;
 mod error;
@@ -103,15 +106,20 @@ mod instance;
 mod limits;
 mod object;
 mod orphans;
+mod pin;
+mod pool;
+mod reference;
 pub mod registry;
 mod shootdown;
 mod space;
 mod table;
+mod tags;
 mod tlb;
 mod unique;
 
 pub use addr::{PAGE, PageRange, USER_END, page_ceil, page_floor};
 pub use area::{Area, AreaFlags, AreaView};
+pub use content::{Content, Pattern};
 pub use entry::{Entry, EntryFlags};
 pub use error::{AccessError, CallError, Signal};
 pub use events::{Event, Events, GiveUp};
@@ -122,8 +130,11 @@ pub use limits::{Limits, LinuxVersion, Privileges, STACK_GUARD_PAGES};
 pub use object::{
     FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
 };
+pub use pin::{Pin, PinKind, Pinned};
+pub use reference::{Reference, ReferenceHandle};
 pub use space::{
     Advice, AreaLine, AreaList, Backing, LockAll, MapRequest, PageLock, Placement, Populate, RemapPlacement,
     RemapRequest, Space, SpaceRef, SyncFlags,
 };
+pub use tags::{GRANULE_BYTES, GRANULES, MemoryTags, SoftwareTags};
 pub use tlb::{SpaceId, Tlb, Translation};

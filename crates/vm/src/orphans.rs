@@ -19,7 +19,7 @@ use core::ptr::NonNull;
 use faultless_platform::{Atomic, Ordering, Platform};
 
 /// A thing that can be left behind.
-pub(crate) trait Orphan<P: Platform>: Sized {
+pub trait Orphan<P: Platform>: Sized {
     /// Returns the place that links it to the next one.
     fn link(&self) -> &P::AtomicPtr<Self>;
 }

@@ -10,7 +10,7 @@ use faultless_platform::{Processor, Threads};
 use faultless_sync::Rwsem;
 use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
-    Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, RemapPlacement,
+    Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Pattern, Placement, Populate, RemapPlacement,
     RemapRequest, Vm,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -273,4 +273,83 @@ fn spf_srcu_costs_what_its_table_says() {
             ("fork, child ends", [1193 + DEBUG_LOOKS, 8, 9, 10]),
         ],
     );
+}
+
+/// What untouched pages of an area read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Untouched {
+    Zeros,
+    Uniform,
+    Arbitrary,
+    Pattern,
+}
+
+/// Returns what the ninth of some first accesses does, alone in its space: atomics, read-modify-writes, fences.
+fn first_access<D: Design<Count>>(
+    untouched: Untouched,
+    access: fn(&Guest<'_, Count, D>, u64),
+    is_shared: bool,
+) -> [u64; 3] {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(1);
+    // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+    let memory = unsafe { Memory::<Count>::new(region.base(), region.len_bytes(), 1, Options::default()) };
+    machine.attach(|| {
+        let vm = Vm::<Count, D>::new(memory.expect("large enough")).expect("a zero page");
+        let space = vm.create_space(Limits::default()).expect("room");
+        let uniform = vm.create_repeated(Pattern::Byte(0xaa)).expect("room");
+        let arbitrary = vm.create_reference(&std::array::from_fn(|place| place as u64)).expect("room");
+        let backing = match untouched {
+            Untouched::Zeros => Backing::Anonymous,
+            Untouched::Uniform => Backing::Reference(&uniform, 0),
+            Untouched::Arbitrary => Backing::Reference(&arbitrary, 0),
+            Untouched::Pattern => Backing::Pattern(Pattern::Byte(0xaa)),
+        };
+        space.mmap(&MapRequest { backing, ..request(BASE, 16) }).expect("room");
+        // Two users: faults of the series' designs are speculative.
+        let (guest, _other) = (Guest::new(&space), Guest::new(&space));
+        let _child = is_shared.then(|| {
+            (0..16).for_each(|page| assert_eq!(guest.store(BASE + page * PAGE, 1).map(|taken| taken.count), Ok(1)));
+            space.fork().expect("room")
+        });
+        (0..8).for_each(|page| access(&guest, BASE + page * PAGE));
+        let before = machine.figures(0);
+        access(&guest, BASE + 8 * PAGE);
+        let figures = machine.figures(0) - before;
+        [figures.atomics, figures.read_modify_writes, figures.fences]
+    })
+}
+
+fn store<D: Design<Count>>(guest: &Guest<'_, Count, D>, address: u64) {
+    assert_eq!(guest.store(address, 1).expect("mapped").count, 1);
+}
+
+fn load<D: Design<Count>>(guest: &Guest<'_, Count, D>, address: u64) {
+    assert_eq!(guest.load(address).expect("mapped").1.count, 1);
+}
+
+fn untouched_pages_cost_what_those_of_zeros_do<D: Design<Count>>() {
+    let stores = |untouched| first_access::<D>(untouched, store, false);
+    let loads = |untouched| first_access::<D>(untouched, load, false);
+    let plain = stores(Untouched::Zeros);
+    println!("{}: {plain:?} a first store, {:?} a first load", D::NAME, loads(Untouched::Zeros));
+    for untouched in [Untouched::Uniform, Untouched::Arbitrary, Untouched::Pattern] {
+        assert_eq!(stores(untouched), plain, "{}: a first store, {untouched:?}", D::NAME);
+    }
+    for untouched in [Untouched::Uniform, Untouched::Arbitrary] {
+        assert_eq!(loads(untouched), loads(Untouched::Zeros), "{}: a first load, {untouched:?}", D::NAME);
+    }
+    let copy = first_access::<D>(Untouched::Zeros, store, true);
+    for (place, (reference, copy)) in stores(Untouched::Arbitrary).into_iter().zip(copy).enumerate() {
+        assert!(10 * reference <= 11 * copy, "{}, figure {place}: {reference} against {copy} of a copy", D::NAME);
+    }
+}
+
+#[test]
+fn the_first_access_to_a_reference_page_costs_what_one_to_plain_memory_does() {
+    untouched_pages_cost_what_those_of_zeros_do::<MmapSem<Rwsem<Count>>>();
+    untouched_pages_cost_what_those_of_zeros_do::<SpfSrcu<Rwsem<Count>>>();
+    untouched_pages_cost_what_those_of_zeros_do::<SpfV9<Rwsem<Count>>>();
+    untouched_pages_cost_what_those_of_zeros_do::<SpfV11<Rwsem<Count>>>();
+    untouched_pages_cost_what_those_of_zeros_do::<VmaLock<Rwsem<Count>>>();
 }

@@ -6,7 +6,7 @@
 
 use crate::PAGE;
 use crate::heap::{Heap, HeapPolicy};
-use crate::space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights};
+use crate::space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights, Start};
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -14,8 +14,8 @@ use faultless_platform::{Entry, Platform};
 use faultless_sync::SpinMutex;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, CallError, Event, Guest, MapRequest, ObjectHandle, ObjectSpec, Placement, Populate,
-    SpaceRef, Vm, WriteNotice, ZeroSource,
+    AccessError, Advice, AreaFlags, CallError, Event, Guest, MapRequest, ObjectHandle, ObjectSpec, Pattern, Placement,
+    Populate, ReferenceHandle, SpaceRef, Vm, WriteNotice, ZeroSource,
 };
 
 /// What the views of an instance share: files, by name, and what they did aside.
@@ -68,6 +68,8 @@ pub struct VmSpace<'f, 'vm, P: Platform, D: Design<P>> {
     guest: Guest<'vm, P, D>,
     files: &'f Files<'vm, P, D>,
     open: RefCell<Vec<OpenFile<'vm, P>>>,
+    /// The reference page of `map_starting_as`, and what it repeats.
+    reference: RefCell<Option<(u8, ReferenceHandle<'vm, P>)>>,
     heap: Heap,
 }
 
@@ -78,7 +80,18 @@ impl<'f, 'vm, P: Platform, D: Design<P>> VmSpace<'f, 'vm, P, D> {
     /// Returns a thread's view of `space`.
     pub fn new(space: &SpaceRef<'vm, P, D>, files: &'f Files<'vm, P, D>) -> Self {
         let open = RefCell::new(Vec::with_capacity(OPEN_FILES));
-        Self { guest: Guest::new(space), files, open, heap: Heap::default() }
+        Self { guest: Guest::new(space), files, open, reference: RefCell::new(None), heap: Heap::default() }
+    }
+
+    /// Returns the reference page that repeats a byte, made when it is first asked for.
+    fn reference(&self, byte: u8) -> Result<ReferenceHandle<'vm, P>, Refused> {
+        let mut made = self.reference.borrow_mut();
+        if let Some((_, handle)) = made.as_ref().filter(|(of, _)| *of == byte) {
+            return Ok(handle.clone());
+        }
+        let handle = self.files.vm.create_repeated(Pattern::Byte(byte)).map_err(|_| Refused::OutOfFrames)?;
+        *made = Some((byte, handle.clone()));
+        Ok(handle)
     }
 
     fn object(&self, file: FileId) -> Result<ObjectHandle<'vm, P>, Refused> {
@@ -150,6 +163,34 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
             populate: Populate::OnFault,
         };
         self.guest.space().mmap(&request).map_err(refused("mmap"))
+    }
+
+    fn map_starting_as(&self, start: Start, len_bytes: u64) -> Result<u64, Refused> {
+        let handle = match start {
+            Start::Reference(byte) => Some(self.reference(byte)?),
+            Start::Zeros | Start::Pattern(_) => None,
+        };
+        let backing = match (start, &handle) {
+            (Start::Pattern(byte), _) => faultless_vm::Backing::Pattern(Pattern::Byte(byte)),
+            (_, Some(handle)) => faultless_vm::Backing::Reference(handle, 0),
+            (_, None) => faultless_vm::Backing::Anonymous,
+        };
+        P::enter_kernel(Entry::Call);
+        let request = MapRequest {
+            placement: Placement::Anywhere,
+            len_bytes,
+            flags: AreaFlags::READ | AreaFlags::WRITE,
+            backing,
+            populate: Populate::OnFault,
+        };
+        self.guest.space().mmap(&request).map_err(refused("mmap"))
+    }
+
+    fn fill(&self, range: Range<u64>, byte: u8) -> Result<(), Refused> {
+        let words = [u64::from_ne_bytes([byte; 8]); PAGE as usize / 8];
+        range
+            .step_by(PAGE as usize)
+            .try_for_each(|page| self.guest.store_words(page, &words).map(drop).map_err(lost(page)))
     }
 
     fn unmap(&self, range: Range<u64>) -> Result<(), Refused> {

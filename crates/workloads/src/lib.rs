@@ -42,6 +42,7 @@ mod random;
 mod read1;
 mod read2;
 mod reading;
+mod refpage;
 mod registry;
 mod rounds;
 mod space;
@@ -55,8 +56,9 @@ mod tlb_flush3;
 pub use guest::{Counts, Files, VmSpace};
 pub use heap::{Heap, HeapPolicy};
 pub use program::{Program, Seat, Step, Worker};
+pub use refpage::{Access, Refpage, Touch, Variant};
 pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};
-pub use space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights};
+pub use space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights, Start};
 pub use spec::{Contention, Ebizzy, Settings, Spec, SpecError};
 
 /// Bytes of a page.

@@ -5,7 +5,7 @@ use crate::program::{Program, Seat, Worker};
 use crate::space::{AddressSpace, Refused};
 use crate::spec::{Settings, Spec};
 use crate::{PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap1, mmap2, page_fault1, page_fault2, page_fault3};
-use crate::{read1, read2, tlb_flush1, tlb_flush2, tlb_flush3};
+use crate::{read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use faultless_platform::Threads;
@@ -40,6 +40,8 @@ pub enum Flags {
     Contention,
     /// ebizzy's.
     Ebizzy,
+    /// refpage's.
+    Refpage,
 }
 
 impl Flags {
@@ -49,6 +51,7 @@ impl Flags {
             Self::None => "",
             Self::Region => "--region SIZE",
             Self::Contention => "--low, --high",
+            Self::Refpage => "--variant NAME, --touch one|half|all|N%, --load, --reuse, --region SIZE",
             Self::Ebizzy => "-m -M -t THREADS -n CHUNKS -s SIZE -T -R -p",
         }
     }
@@ -60,7 +63,7 @@ enum Kind {
     Alone(MakeWorker),
     Corten(Act),
     Ebizzy,
-    /// Replayed by the lab from a recording: no program over an address space.
+    /// Replayed from a recording: no program over an address space.
     Recorded,
 }
 
@@ -183,6 +186,16 @@ pub const WORKLOADS: &[Workload] = &[
         kind: Kind::Alone(fork::worker),
     },
     Workload {
+        name: "refpage",
+        about: "maps 4 MiB that start as a byte, touches some pages, unmaps it",
+        operation: "a mapping, its touches and its end",
+        source: "reference pages v5, 2021",
+        steps_per_timing: 1,
+        flags: Flags::Refpage,
+        pages: region_pages,
+        kind: Kind::Alone(refpage::worker),
+    },
+    Workload {
         name: "compile",
         about: "replays the recorded gcc -O2 -c many.c, one for each CPU at once",
         operation: "a compilation",
@@ -256,7 +269,7 @@ impl Spec {
     pub fn nr_workers(&self, cpus: usize) -> usize {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_threads.unwrap_or(2 * cpus),
-            Flags::None | Flags::Region | Flags::Contention => cpus,
+            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage => cpus,
         }
     }
 
@@ -264,7 +277,7 @@ impl Spec {
     pub fn pages_shared(&self) -> u64 {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_chunks * ebizzy_chunk_pages(&self.settings) + FEW_PAGES,
-            Flags::None | Flags::Region | Flags::Contention => 0,
+            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage => 0,
         }
     }
 

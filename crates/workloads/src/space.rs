@@ -50,6 +50,17 @@ impl MapCall {
     }
 }
 
+/// What untouched memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Zeros.
+    Zeros,
+    /// A byte, by a reference page that all mappings of the view share.
+    Reference(u8),
+    /// A byte, without a page before the first access.
+    Pattern(u8),
+}
+
 /// An open file of one view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId(pub u32);
@@ -119,6 +130,19 @@ impl core::error::Error for Refused {}
 pub trait AddressSpace {
     /// Makes a mapping; returns its first address (mmap).
     fn map(&self, call: &MapCall) -> Result<u64, Refused>;
+    /// Makes a mapping of anonymous private memory, anywhere, which starts as said (`refpage_create`, mmap). An address space that has no
+    /// such call answers ENOSYS.
+    fn map_starting_as(&self, start: Start, len_bytes: u64) -> Result<u64, Refused> {
+        match start {
+            Start::Zeros => self.map(&MapCall::anonymous(len_bytes)),
+            Start::Reference(_) | Start::Pattern(_) => Err(Refused::Call { call: "refpage_create", errno: 38 }),
+        }
+    }
+    /// Fills whole pages with a byte (memset).
+    fn fill(&self, range: Range<u64>, byte: u8) -> Result<(), Refused> {
+        let word = u64::from_ne_bytes([byte; 8]);
+        range.step_by(8).try_for_each(|address| self.store(address, word))
+    }
     /// Removes what is mapped in a range (munmap).
     fn unmap(&self, range: Range<u64>) -> Result<(), Refused>;
     /// Changes the rights of a range (mprotect).

@@ -3,6 +3,7 @@
 //! # Guarantee
 //! What is understood means what the original program's flags mean; everything else is an error that says what there is.
 
+use crate::refpage::{self, Access, Refpage, Touch, Variant};
 use crate::registry::{self, Flags, Workload};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -17,6 +18,8 @@ pub struct Settings {
     pub contention: Contention,
     /// ebizzy's flags.
     pub ebizzy: Ebizzy,
+    /// refpage's flags.
+    pub refpage: Refpage,
 }
 
 /// Whether the workers of a `corten-*` workload meet in the same page tables.
@@ -67,7 +70,12 @@ impl Default for Ebizzy {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { region_bytes: 128 << 20, contention: Contention::default(), ebizzy: Ebizzy::default() }
+        Self {
+            region_bytes: 128 << 20,
+            contention: Contention::default(),
+            ebizzy: Ebizzy::default(),
+            refpage: Refpage::default(),
+        }
     }
 }
 
@@ -129,6 +137,9 @@ const COUNT_MOST: u64 = 1_000_000;
 /// What sizes may be.
 const SIZE: &str = "a size from 4K on, a multiple of 4K, such as 16M";
 const CHUNK: &str = "a size of at least 8 bytes, such as 512K";
+/// What refpage's flags take.
+const VARIANT: &str = "anon, memset, refpage or pattern";
+const TOUCH: &str = "one, half, all, or 1% to 100%";
 /// The largest size.
 const SIZE_MOST: u64 = 1 << 44;
 
@@ -145,6 +156,7 @@ impl Spec {
             Flags::Region => spec.read_region(rest),
             Flags::Contention => spec.read_contention(rest),
             Flags::Ebizzy => spec.read_ebizzy(rest),
+            Flags::Refpage => spec.read_refpage(rest),
         }?;
         Ok(spec)
     }
@@ -167,6 +179,31 @@ impl Spec {
             let is_good = |&bytes: &u64| bytes >= crate::PAGE && bytes.is_multiple_of(crate::PAGE);
             let bytes = size(value).filter(is_good).ok_or_else(|| wrong("--region", value, SIZE))?;
             self.settings.region_bytes = bytes;
+        }
+        Ok(())
+    }
+
+    fn read_refpage<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        self.settings.region_bytes = refpage::REGION_BYTES;
+        while let Some(word) = words.next() {
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) => (flag, value),
+                None if ["--load", "--reuse"].contains(&word) => (word, ""),
+                None => (word, words.next().unwrap_or_default()),
+            };
+            let told = &mut self.settings.refpage;
+            match flag {
+                "--variant" => told.variant = Variant::named(value).ok_or_else(|| wrong(flag, value, VARIANT))?,
+                "--touch" => told.touch = touch(value).ok_or_else(|| wrong(flag, value, TOUCH))?,
+                "--load" => told.access = Access::Load,
+                "--reuse" => told.is_reused = true,
+                "--region" => {
+                    let is_good = |&bytes: &u64| bytes >= crate::PAGE && bytes.is_multiple_of(crate::PAGE);
+                    let bytes = size(value).filter(is_good).ok_or_else(|| wrong(flag, value, SIZE))?;
+                    self.settings.region_bytes = bytes;
+                }
+                _ => return Err(self.no_such(word)),
+            }
         }
         Ok(())
     }
@@ -234,6 +271,16 @@ impl Spec {
     }
 }
 
+/// Reads which pages are touched.
+fn touch(text: &str) -> Option<Touch> {
+    match text {
+        "one" => Some(Touch::One),
+        "half" => Some(Touch::Percent(50)),
+        "all" => Some(Touch::Percent(100)),
+        _ => text.strip_suffix('%')?.parse().ok().filter(|percent| (1..=100).contains(percent)).map(Touch::Percent),
+    }
+}
+
 fn wrong(flag: &str, value: &str, takes: &'static str) -> SpecError {
     SpecError::Value { flag: flag.to_string(), value: value.to_string(), takes }
 }
@@ -286,10 +333,25 @@ mod tests {
             ("page_fault1 --region", "--region"),
             ("page_fault1 --region 99999999G", "99999999G"),
             ("corten-pf --middle", "--high"),
+            ("refpage --variant calloc", "anon"),
+            ("refpage --touch 0%", "half"),
+            ("refpage --store", "--touch"),
         ] {
             let said = Spec::parse(text).expect_err(text).to_string();
             assert!(said.contains(word), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn refpages_flags_are_read() {
+        let told = |text| Spec::parse(text).expect("understood").settings;
+        assert_eq!(told("refpage").refpage, Refpage::default());
+        assert_eq!(told("refpage").region_bytes, 4 << 20);
+        let text = "refpage --variant=pattern --touch half --load --reuse --region 1M";
+        let expected =
+            Refpage { variant: Variant::Pattern, touch: Touch::Percent(50), access: Access::Load, is_reused: true };
+        assert_eq!((told(text).refpage, told(text).region_bytes), (expected, 1 << 20));
+        assert_eq!(told("refpage --touch 7%").refpage.touch, Touch::Percent(7));
     }
 
     #[test]

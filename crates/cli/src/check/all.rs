@@ -4,16 +4,17 @@
 //! The exit code is 0 if nothing was found, 1 if something was, 2 if the command was not understood. What is found is in the
 //! folder of --keep as soon as it is found.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use faultless_lab::experiment::DESIGNS;
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet};
-use faultless_lab::trials::all::{self, Judge, Outcome, Row, Setup, verdict};
+use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::DESIGNS;
+use faultless_results::ResultSet;
+use faultless_trials::all::{self, Judge, Outcome, Row, Setup, verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -105,7 +106,7 @@ fn fields(row: &Row, outcome: &Outcome) -> Vec<String> {
 }
 
 fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
-    let mut set = ResultSet::new("check all", setup.seed, MachineInfo::native());
+    let mut set = ResultSet::new("check all", setup.seed, info::native());
     let judge = |row: &Row| {
         json!({
             "judge": row.judge.name(),

@@ -1,16 +1,17 @@
 //! `faultless check calibration`: does the simulation of this machine agree with it?
 
+use faultless_machine::info;
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::calibrate::check::{HEADINGS, Setup, agreement};
-use faultless_lab::experiment::DESIGNS;
-use faultless_lab::host;
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet};
-use faultless_lab::simulated::HERE;
-use faultless_lab::workloads::Spec as Workload;
+use faultless_bench::calibrate::check::{HEADINGS, Setup, agreement};
+use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::DESIGNS;
+use faultless_machine::host;
+use faultless_machine::simulated::HERE;
+use faultless_results::ResultSet;
+use faultless_workloads::Spec as Workload;
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
@@ -72,7 +73,7 @@ pub fn run(args: &CalibrationArgs, color: Color) -> Result<ExitCode, Failure> {
     };
     on_interrupt();
     let outcome = agreement(&setup, &|what| say(color, Tone::Note, what)).map_err(Failure::new)?;
-    let mut set = ResultSet::new("check calibration", 1, MachineInfo::of(&choice));
+    let mut set = ResultSet::new("check calibration", 1, info::of(&choice));
     set.checks = outcome.checks();
     let asked = setup.workloads.len() * setup.designs.len() * setup.cpus.len();
     if outcome.cells.len() < asked {

@@ -4,15 +4,16 @@
 //! The exit code is 0 if no input showed anything, 1 if one did, 2 if the command was not understood. An input that crashes or
 //! hangs what it is given to is a finding, not the end of the command.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet};
-use faultless_lab::trials::fuzz::{self, Outcome, Setup, Target};
+use faultless_linux::space::on_interrupt;
+use faultless_results::ResultSet;
+use faultless_trials::fuzz::{self, Outcome, Setup, Target};
 use serde_json::{Value, json};
 
 use super::{chosen, write_found};
@@ -117,7 +118,7 @@ fn fields(row: &fuzz::Row, outcome: &Outcome) -> Vec<String> {
 }
 
 fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
-    let mut set = ResultSet::new("check fuzz", setup.seed, MachineInfo::native());
+    let mut set = ResultSet::new("check fuzz", setup.seed, info::native());
     let runs: Vec<Value> =
         outcome.rows.iter().map(|row| json!({ "target": row.target.name(), "inputs": row.inputs })).collect();
     let check = json!({

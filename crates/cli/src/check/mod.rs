@@ -12,10 +12,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
-use faultless_lab::schedules::explore::Setup;
-use faultless_lab::schedules::worlds::{WORLDS, World};
-use faultless_lab::trials::Found;
+use faultless_machine::designs::{DESIGNS, SEMAPHORES};
+use faultless_schedules::explore::Setup;
+use faultless_schedules::worlds::{WORLDS, World};
+use faultless_trials::Found;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure};
@@ -99,7 +99,7 @@ impl ExploreArgs {
             seed: self.seed,
             runs: self.runs,
             mutant: None,
-            jobs: self.jobs.map_or_else(faultless_lab::host::cpus, usize::from),
+            jobs: self.jobs.map_or_else(faultless_machine::host::cpus, usize::from),
         })
     }
 }

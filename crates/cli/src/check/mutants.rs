@@ -8,10 +8,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::schedules::explore::ExploreError;
-use faultless_lab::schedules::mutants::{self, Step};
-use faultless_lab::schedules::report;
+use faultless_linux::space::on_interrupt;
+use faultless_schedules::explore::ExploreError;
+use faultless_schedules::mutants::{self, Step};
+use faultless_schedules::report;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ExploreArgs;

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use faultless_lab::experiment::DESIGNS;
-use faultless_lab::host;
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::oracle::{self, Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, report};
 use faultless_linux::oracle::{Host, HostError, Sequence, User};
+use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::DESIGNS;
+use faultless_machine::host;
+use faultless_oracle as oracle;
+use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, report};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure, Tone, say};

@@ -7,12 +7,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::schedules::explore::{self, CellOutcome, ExploreError, Setup, Shortened};
-use faultless_lab::schedules::line::{self, Line};
-use faultless_lab::schedules::mutants::Mutant;
-use faultless_lab::schedules::report;
-use faultless_lab::schedules::search::Failed;
+use faultless_linux::space::on_interrupt;
+use faultless_schedules::explore::{self, CellOutcome, ExploreError, Setup, Shortened};
+use faultless_schedules::line::{self, Line};
+use faultless_schedules::mutants::Mutant;
+use faultless_schedules::report;
+use faultless_schedules::search::Failed;
 
 use super::{ExploreArgs, progress_bar};
 use crate::message::{Color, Failure};

@@ -4,16 +4,17 @@
 //! The exit code is 0 if every answer was right, every invariant held and no frame was lost, 1 if not, 2 if the command was
 //! not understood. A run that crashes or hangs is a finding, not the end of the command.
 
+use faultless_machine::info;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use faultless_lab::experiment::{DESIGNS, SEMAPHORES};
-use faultless_lab::measure::on_interrupt;
-use faultless_lab::report::{MachineInfo, ResultSet};
-use faultless_lab::trials::soak::{self, Outcome, Row, Setup, shortages_name};
+use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::{DESIGNS, SEMAPHORES};
+use faultless_results::ResultSet;
 use faultless_soak::Shortages;
+use faultless_trials::soak::{self, Outcome, Row, Setup, shortages_name};
 use serde_json::{Value, json};
 
 use super::chosen;
@@ -154,7 +155,7 @@ fn row(row: &Row) -> Vec<String> {
 }
 
 fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
-    let mut set = ResultSet::new("check soak", setup.seed, MachineInfo::native());
+    let mut set = ResultSet::new("check soak", setup.seed, info::native());
     let runs: Vec<Value> = outcome
         .rows
         .iter()

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use faultless_lab::plan::lives::{Lives, Turn};
+use faultless_plan::lives::{Lives, Turn};
 use faultless_trace::{Area, Call, CallEnter, EventKind, FileIndex, Mapped, SpaceState, ThreadIndex, Trace};
 
 const PAGE: u64 = 4096;

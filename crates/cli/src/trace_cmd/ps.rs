@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 
-use faultless_lab::processes::Processes;
+use faultless_plan::processes::Processes;
 use faultless_trace::text::printable;
 use faultless_trace::{EventKind, Trace};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> Result<Trace, Failure> {
 
 fn lines(trace: &Trace) -> Vec<Line> {
     let processes = Processes::of(trace);
-    let line = |process: &faultless_lab::processes::Process| {
+    let line = |process: &faultless_plan::processes::Process| {
         let (pid, command, threads) = (process.pid, process.command.clone(), process.threads.len());
         Line { pid, command, threads, ..Line::default() }
     };

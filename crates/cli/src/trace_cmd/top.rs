@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use faultless_lab::processes::Processes;
+use faultless_plan::processes::Processes;
 use faultless_trace::text::printable;
 use faultless_trace::{Pace, Trace};
 use serde_json::{Value, json};

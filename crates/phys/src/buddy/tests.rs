@@ -51,7 +51,7 @@ fn with_buddy(nr_frames: usize, test: impl FnOnce(Frames<Native>, Buddy<Native>)
     let region = HostRegion::reserve(nr_frames * PAGE_BYTES).expect("the host has a few MiB");
     // SAFETY: the region is new and outlives the test.
     let frames = unsafe { Frames::new(region.base(), nr_frames * PAGE_BYTES) }.expect("large enough");
-    test(frames, Buddy::new(frames));
+    test(frames, Buddy::new(frames, frames.first()..frames.end()));
 }
 
 fn check(nr_frames: usize, steps: &[Step]) {

@@ -34,6 +34,7 @@ use crate::error::{Cause, OutOfFrames};
 use crate::memory::Memory;
 use crate::pfn::Pfn;
 use crate::poison;
+use crate::policy::Policy;
 use crate::reclaim::{NoReclaim, Reclaim, Wanted};
 use crate::stash::{self, Batch, Stash};
 use alloc::boxed::Box;
@@ -41,7 +42,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use depot::Depot;
-use faultless_platform::{CachePadded, GROUP_BITS, PAGE_BYTES, Platform};
+use faultless_platform::{CachePadded, GROUP_BITS, NodeSet, PAGE_BYTES, Platform};
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
@@ -256,7 +257,7 @@ impl<P: Platform> Core<P> {
     #[inline(always)]
     fn try_alloc(&self) -> Result<usize, OutOfFrames> {
         if self.memory.core().strikes() {
-            return Err(self.memory.core().refusal(0, Cause::Injected));
+            return Err(self.memory.core().refusal(0, Policy::Local, Cause::Injected));
         }
         self.take()
     }
@@ -279,7 +280,7 @@ impl<P: Platform> Core<P> {
     #[cold]
     fn take_slow(&self, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
         let object = self.refill(magazine).or_else(|| self.search());
-        object.ok_or(self.memory.core().refusal(0, Cause::Exhausted))
+        object.ok_or(self.memory.core().refusal(0, Policy::Local, Cause::Exhausted))
     }
 
     /// Fills the magazine up from the depot, and takes one.
@@ -304,7 +305,7 @@ impl<P: Platform> Core<P> {
 
     /// Adds a frame to a depot, if there is one. Inside a move, or a search.
     fn add_frame(&self, depot: &mut Depot<P>) -> bool {
-        // Never sleeps, and takes the zone's lock alone.
+        // Never sleeps, and takes zones' locks alone.
         let Ok(pfn) = self.memory.core().try_take_uncounted() else { return false };
         if self.memory.options().poison {
             // SAFETY: the frame was just given out to us.
@@ -334,7 +335,7 @@ impl<P: Platform> Core<P> {
         loop {
             self.memory.rcu().flush();
             let object = self.take();
-            if object.is_ok() || reclaim.reclaim(Wanted { zone: refusal.zone, order: 0 }) == 0 {
+            if object.is_ok() || reclaim.reclaim(Wanted { zone: refusal.zone, order: 0, nodes: NodeSet::ALL }) == 0 {
                 return object;
             }
         }

@@ -5,7 +5,7 @@ pub mod shaky;
 
 use faultless_phys::{Memory, Options, OwnedPage, Pfn};
 use faultless_platform::native::HostRegion;
-use faultless_platform::{PAGE_BYTES, Platform};
+use faultless_platform::{Nodes, PAGE_BYTES, Platform};
 
 pub struct World<P: Platform> {
     pub memory: Memory<P>,
@@ -15,10 +15,15 @@ pub struct World<P: Platform> {
 impl<P: Platform> World<P> {
     /// A memory of `nr_frames` frames to allocate, and those of their metadata.
     pub fn new(nr_frames: usize, nr_cpus: usize, options: Options) -> Self {
-        let nr_all = (nr_frames..).find(|all| all - all.div_ceil(64) == nr_frames).expect("numbers go on");
-        let region = HostRegion::reserve(nr_all * PAGE_BYTES).expect("the host has a few MiB");
+        Self::with_nodes(nr_frames, nr_cpus, &Nodes::one(), options)
+    }
+
+    /// As `new`, the frames divided among nodes.
+    pub fn with_nodes(nr_frames: usize, nr_cpus: usize, nodes: &Nodes, options: Options) -> Self {
+        let len_bytes = nr_pages(nr_frames) * PAGE_BYTES;
+        let region = HostRegion::reserve(len_bytes).expect("the host has a few MiB");
         // SAFETY: the region is new, and is dropped after the memory.
-        let memory = unsafe { Memory::new(region.base(), nr_all * PAGE_BYTES, nr_cpus, options) }.expect("it fits");
+        let memory = unsafe { Memory::with_nodes(region.base(), len_bytes, nr_cpus, nodes, options) }.expect("it fits");
         assert_eq!((memory.nr_frames(), memory.nr_free()), (nr_frames, nr_frames));
         Self { memory, region }
     }
@@ -40,6 +45,11 @@ impl<P: Platform> World<P> {
             unsafe { self.memory.free(pfn) };
         }
     }
+}
+
+/// As many pages as hold `nr_frames` frames and their metadata.
+pub fn nr_pages(nr_frames: usize) -> usize {
+    (nr_frames..).find(|all| all - all.div_ceil(64) == nr_frames).expect("numbers go on")
 }
 
 /// Poison on, lists and counts so narrow that rare paths are common.

@@ -90,11 +90,25 @@ pub enum Mutant {
     FetchedBesideRemoval,
     /// MADV_PAGEOUT takes an entry that was given up without another look whether it has become dirty.
     GivenUpUnchecked,
+    /// A reference page is counted like any other.
+    ReferencePageCounted,
+    /// A store makes a reference page writable.
+    ReferencePageWritable,
+    /// A reference page is freed with its handle, although it is mapped.
+    ReferenceFreedWhileMapped,
+    /// A pin does not hold the reference page that it returns.
+    ReferenceFreedWhilePinned,
+    /// Areas of different reference pages are joined.
+    ReferencesMerged,
+    /// A child's area does not get the parent's reference page.
+    ReferenceLostAtFork,
+    /// Pages that MADV_DONTNEED dropped come back as zeros.
+    ReferenceZeroAfterDontNeed,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 45] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -133,6 +147,13 @@ impl Mutant {
         Self::RemovalsOverlap,
         Self::FetchedBesideRemoval,
         Self::GivenUpUnchecked,
+        Self::ReferencePageCounted,
+        Self::ReferencePageWritable,
+        Self::ReferenceFreedWhileMapped,
+        Self::ReferenceFreedWhilePinned,
+        Self::ReferencesMerged,
+        Self::ReferenceLostAtFork,
+        Self::ReferenceZeroAfterDontNeed,
     ];
 
     /// Returns the name by which users choose it.
@@ -176,6 +197,13 @@ impl Mutant {
             Self::RemovalsOverlap => "removals-overlap",
             Self::FetchedBesideRemoval => "fetched-beside-removal",
             Self::GivenUpUnchecked => "given-up-unchecked",
+            Self::ReferencePageCounted => "reference-page-counted",
+            Self::ReferencePageWritable => "reference-page-writable",
+            Self::ReferenceFreedWhileMapped => "reference-freed-while-mapped",
+            Self::ReferenceFreedWhilePinned => "reference-freed-while-pinned",
+            Self::ReferencesMerged => "references-merged",
+            Self::ReferenceLostAtFork => "reference-lost-at-fork",
+            Self::ReferenceZeroAfterDontNeed => "reference-zero-after-dontneed",
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::context::{self, Bound, Context, NO_CPU};
 use super::fence::fence;
 use super::slots::{FREE, GUEST, KERNEL, Slots};
-use crate::{CpuSet, InterruptHandler, MAX_CPUS};
+use crate::{CpuSet, InterruptHandler, MAX_CPUS, Nodes};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::boxed::Box;
@@ -23,6 +23,7 @@ pub struct Machine {
     tokens: Tokens,
     handler: RwLock<Option<Handler>>,
     is_dying: AtomicBool,
+    nodes: Nodes,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,13 +43,26 @@ impl Machine {
     /// # Panics
     /// If `nr_cpus` is 0 or above [`MAX_CPUS`]: a caller that takes the number from its user checks it first.
     pub fn new(nr_cpus: usize) -> Self {
+        Self::with_nodes(nr_cpus, Nodes::one())
+    }
+
+    /// As [`Machine::new`], with slots that belong to NUMA nodes. Where memory is, is the host's business: who knows tells it here.
+    ///
+    /// # Panics
+    /// As [`Machine::new`].
+    pub fn with_nodes(nr_cpus: usize, nodes: Nodes) -> Self {
         assert!((1..=MAX_CPUS).contains(&nr_cpus), "{nr_cpus} CPUs: a machine has 1 to {MAX_CPUS}");
         Self {
             slots: Slots::new(nr_cpus),
             tokens: Tokens::default(),
             handler: RwLock::new(None),
             is_dying: AtomicBool::new(false),
+            nodes,
         }
+    }
+
+    pub(super) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// Runs `body` on the calling thread, on a slot of this machine.

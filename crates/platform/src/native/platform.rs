@@ -4,7 +4,7 @@ use super::context::{self, machine};
 use super::fence::fence;
 use super::machine::Machine;
 use super::{futex, runner};
-use crate::{Bulk, CpuSet, InterruptHandler, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
+use crate::{Bulk, CpuSet, InterruptHandler, Nodes, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// OS threads and std atomics.
@@ -195,9 +195,28 @@ unsafe impl Platform for Native {
         match kind {
             // SAFETY: the caller owns the frame.
             Bulk::Zero => unsafe { core::ptr::write_bytes(frame, 0, PAGE_BYTES) },
+            // SAFETY: the caller owns the frame, which is aligned to its size.
+            Bulk::Fill(word) => unsafe { fill(frame, word) },
             // SAFETY: the caller owns the frame and vouches for the source.
             Bulk::CopyFrom(source) => unsafe { core::ptr::copy_nonoverlapping(source, frame, PAGE_BYTES) },
         }
+    }
+}
+
+/// Fills a frame with a word; one repeated byte as fast as zeros.
+///
+/// # Safety
+/// The frame is the caller's.
+unsafe fn fill(frame: *mut u8, word: u64) {
+    let byte = word as u8;
+    if word == u64::from_ne_bytes([byte; 8]) {
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::write_bytes(frame, byte, PAGE_BYTES) };
+        return;
+    }
+    for place in 0..PAGE_BYTES / 8 {
+        // SAFETY: the caller's promise, and the word lies inside the frame.
+        unsafe { frame.cast::<u64>().add(place).write(word) };
     }
 }
 
@@ -206,6 +225,10 @@ impl Threads for Native {
 
     fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
         runner::run(machine, first, body);
+    }
+
+    fn nodes(machine: &Machine) -> Nodes {
+        machine.nodes().clone()
     }
 
     fn start(thread: usize) -> Result<(), StartError> {

@@ -197,7 +197,8 @@ impl Engine {
     #[cold]
     fn first_touch(&mut self, address: usize) -> LineId {
         let _borrowed = Borrowed::new();
-        let line = self.lines.add(address, self.cpu);
+        let home = self.places.home_of(address).unwrap_or(self.cpu);
+        let line = self.lines.add(address, self.cpu, home);
         if self.lines.get(line).owner == NOBODY {
             self.fetch_from_memory(line);
         }

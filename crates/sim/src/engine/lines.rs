@@ -41,7 +41,7 @@ pub(super) struct Line {
     pub(super) owner: u16,
     pub(super) tail: u16,
     pub(super) user: u16,
-    /// The CPU that touched the line first, whose socket its memory belongs to unless pages are interleaved.
+    /// A CPU of the socket whose memory it lies in, unless lines go round the sockets: the CPU that touched it first, if it was not placed.
     home: u16,
 }
 
@@ -176,8 +176,9 @@ impl Lines {
         &mut self.lines[id as usize]
     }
 
-    /// Numbers a line that `cpu` touches first; it is the filler's if its page was filled, else nobody's.
-    pub(super) fn add(&mut self, address: usize, cpu: u16) -> LineId {
+    /// Numbers a line that `cpu` touches first; it is the filler's if its page was filled, else nobody's. `home` is a CPU of the socket whose
+    /// memory it lies in.
+    pub(super) fn add(&mut self, address: usize, cpu: u16, home: u16) -> LineId {
         let id = self.lines.len() as LineId;
         let page = self.page(address);
         page.touched |= 1 << (address >> LINE_BITS & 63);
@@ -190,7 +191,7 @@ impl Lines {
             owner,
             tail: NOBODY,
             user: if owner == NOBODY { cpu } else { owner },
-            home: cpu | if owner == NOBODY { 0 } else { WRITTEN },
+            home: home | if owner == NOBODY { 0 } else { WRITTEN },
         });
         self.index.insert(line_key(address), id);
         id
@@ -308,7 +309,7 @@ impl Lines {
 }
 
 impl Line {
-    /// Returns the CPU that touched the line first.
+    /// Returns a CPU of the socket whose memory the line lies in.
     pub(super) fn home(&self) -> u16 {
         self.home & !WRITTEN
     }
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn lines_are_found_again_by_any_address_in_them() {
         let mut lines = Lines::new(70);
-        let ids: Vec<LineId> = (1..5000_usize).map(|line| lines.add(line << 6, 3)).collect();
+        let ids: Vec<LineId> = (1..5000_usize).map(|line| lines.add(line << 6, 3, 3)).collect();
         for (line, id) in (1..5000_usize).zip(ids) {
             assert_eq!(lines.find((line << 6) + 63), Some(id));
         }
@@ -352,13 +353,13 @@ mod tests {
     #[test]
     fn a_filled_page_belongs_to_the_filler_wherever_its_lines_were() {
         let mut lines = Lines::new(70);
-        let line = lines.add(0x5040, 1);
+        let line = lines.add(0x5040, 1, 1);
         lines.add_sharer(line, 69);
         assert!(lines.is_sharer(line, 69));
         let at = |of_cpu| Fillings { of_cpu, of_complex: 2 * of_cpu };
         assert_eq!(lines.fill_page(0x5000, 7, at(1)).by, NOBODY);
         assert_eq!((lines.get(line).owner, lines.is_sharer(line, 69)), (7, false));
-        let fresh = lines.add(0x5fc0, 2);
+        let fresh = lines.add(0x5fc0, 2, 2);
         assert_eq!(lines.get(fresh).owner, 7);
         let before = lines.fill_page(0x5000, 2, at(9));
         assert_eq!((before.by, before.at), (7, at(1)));
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn watchers_are_taken_once() {
         let mut lines = Lines::new(2);
-        let line = lines.add(0x40, 0);
+        let line = lines.add(0x40, 0, 0);
         assert!(!lines.is_watched(line));
         lines.watch(line, 4);
         lines.watch(line, 5);

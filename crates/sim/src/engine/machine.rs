@@ -6,7 +6,7 @@ use super::thread::{Running, resume};
 use super::wait::Sleepers;
 use super::{Cpu, Engine, NO_CPU, step, story};
 use crate::machine::{Costs, Spec, Topology};
-use faultless_platform::MAX_CPUS;
+use faultless_platform::{MAX_CPUS, Nodes};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Machine {
     /// Taken out while it runs.
     engine: Mutex<Option<Box<Engine>>>,
+    nodes: Nodes,
 }
 
 /// What a simulation did so far.
@@ -88,7 +89,27 @@ impl Machine {
         if nr_cpus == 0 || nr_cpus > has {
             return Err(TooManyCpus { machine: spec.name().to_owned(), asked: nr_cpus, has });
         }
-        Ok(Self { engine: Mutex::new(Some(Box::new(Engine::new(spec, nr_cpus, seed)))) })
+        let engine = Box::new(Engine::new(spec, nr_cpus, seed));
+        let nodes = engine.topology.nodes(spec);
+        Ok(Self { engine: Mutex::new(Some(engine)), nodes })
+    }
+
+    /// Returns the NUMA nodes: the sockets of the CPUs in use; one on a machine that interleaves its memory.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Puts memory into a node's: from the first touch on it costs what that socket's memory does, and its pages go over that socket's bus.
+    /// Called before the memory is used, and not while the machine runs.
+    ///
+    /// # Panics
+    /// If there is no such node, or the machine runs.
+    pub fn place(&self, node: usize, address: *const u8, len_bytes: usize) {
+        assert!(node < self.nodes.len(), "node {node}: there are {}", self.nodes.len());
+        let mut engine = self.lock();
+        let engine = engine.as_mut().expect("memory is placed before the machine runs");
+        let home = engine.topology.cpu_of_socket(node);
+        engine.places.place(address.addr()..address.addr().saturating_add(len_bytes), home);
     }
 
     /// Returns what the machine did so far; nothing while it runs.
@@ -170,6 +191,7 @@ impl Engine {
             lines: Lines::new(nr_cpus),
             complex_fillings: vec![0; topology.nr_complexes],
             buses: vec![0; topology.nr_sockets],
+            places: super::Places::default(),
             topology,
             cpus: (0..nr_cpus).map(|_| Cpu::new()).collect(),
             threads: Vec::new(),

@@ -15,6 +15,7 @@ mod interrupts;
 mod lines;
 mod machine;
 mod pages;
+mod places;
 mod random;
 mod schedule;
 mod slots;
@@ -36,6 +37,7 @@ pub(crate) use wait::{park, spin_until, unpark};
 use crate::machine::{Costs, Topology};
 use faultless_platform::InterruptHandler;
 use lines::Lines;
+use places::Places;
 use random::Random;
 use schedule::Heap;
 use std::cell::Cell;
@@ -125,6 +127,8 @@ pub(crate) struct Engine {
     sleepers: Sleepers,
     /// How many pages each complex has filled or copied from.
     complex_fillings: Vec<u64>,
+    /// Memory that was put onto a socket.
+    places: Places,
     /// When each socket's memory bus is free again.
     buses: Vec<u64>,
     random: Random,

@@ -1,4 +1,5 @@
-//! Zeroing and copying pages: a fixed cost, and the socket's memory bus, which is busy until it has moved what came before.
+//! Zeroing and copying pages: a fixed cost, and the memory bus of the socket where the page lies, which is busy until it has moved what came before.
+//! A page on another socket's memory waits for that one's bus, and costs no more otherwise: how much more it takes is not known.
 //!
 //! A page that this CPU filled not long ago is still in its cache (hot), one that a CPU of the same complex filled not much
 //! longer ago in theirs (warm): they cost less, and the bus nothing.
@@ -57,7 +58,7 @@ impl Engine {
             self.clock += costs.warm;
         } else {
             let cost = self.random.about(costs.cold);
-            let moved_at = self.move_pages(filling.pages());
+            let moved_at = self.move_pages(address, filling.pages());
             self.clock = (clock + cost).max(moved_at);
         }
     }
@@ -82,10 +83,11 @@ impl Engine {
         before.by != NOBODY && is_near(before.by) && now.of_complex - before.at.of_complex < self.costs.complex_pages
     }
 
-    /// Takes the bus of this CPU's socket for so many pages; returns when they are through.
-    fn move_pages(&mut self, pages: u64) -> u64 {
+    /// Takes the bus of the socket where the page lies for so many pages; returns when they are through.
+    fn move_pages(&mut self, address: usize, pages: u64) -> u64 {
+        let home = self.places.home_of(address).unwrap_or(self.cpu);
         self.figures.pages_moved += pages;
-        let bus = &mut self.buses[self.topology.socket(usize::from(self.cpu))];
+        let bus = &mut self.buses[self.topology.socket(usize::from(home))];
         *bus = self.clock.max(*bus) + pages * self.costs.page_transfer;
         *bus
     }

@@ -4,6 +4,7 @@
 //! second threads. So `n` CPUs of a machine are `n` cores as long as there are so many.
 
 use super::spec::Spec;
+use faultless_platform::{DISTANCE_LOCAL, Nodes};
 
 /// Levels of distance: itself, the core's other thread, the complex, the socket, another socket, a far socket.
 pub(crate) const NR_LEVELS: usize = 6;
@@ -79,6 +80,22 @@ impl Topology {
         topology
     }
 
+    /// Returns the NUMA nodes: the sockets of the CPUs that take part, or one where the machine deals its memory out to all in turn.
+    pub(crate) fn nodes(&self, spec: &Spec) -> Nodes {
+        if spec.memory.interleave.value != 0.0 {
+            return Nodes::one();
+        }
+        let nr_nodes = self.sockets.iter().max().map_or(1, |&socket| usize::from(socket) + 1);
+        let node_of = |cpu| if cpu < self.nr_cpus { self.socket(cpu) } else { 0 };
+        let memory = &spec.memory;
+        let of_level = |level| if level > 4 { &memory.far_ns } else { &memory.remote_ns };
+        let distance = |from: usize, to: usize| {
+            let level = self.level_to_socket(usize::from(self.cpu_of_socket(from)), to);
+            (f64::from(DISTANCE_LOCAL) * of_level(level).value / memory.local_ns.value).round() as u8
+        };
+        Nodes::new(nr_nodes, node_of, distance)
+    }
+
     fn fill_reach(&mut self) {
         self.reach = vec![0; self.nr_cpus * NR_LEVELS * self.nr_words];
         for a in 0..self.nr_cpus {
@@ -106,6 +123,11 @@ impl Topology {
     #[inline]
     pub(crate) fn socket(&self, cpu: usize) -> usize {
         usize::from(self.sockets[cpu])
+    }
+
+    /// Returns a CPU of a socket; the first one if none of it takes part.
+    pub(crate) fn cpu_of_socket(&self, socket: usize) -> u16 {
+        (0..self.nr_cpus).find(|&cpu| self.socket(cpu) == socket).unwrap_or(0) as u16
     }
 
     /// Returns a CPU's complex.
@@ -143,6 +165,19 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_the_sockets_in_use() {
+        let nodes = |name: &str, nr_cpus| {
+            let spec = Spec::preset(name).expect("a preset");
+            Topology::new(&spec, nr_cpus).nodes(&spec)
+        };
+        let both = nodes("epyc-384", 384);
+        assert_eq!((both.len(), both.of_cpu(95), both.of_cpu(96), both.of_cpu(192)), (2, 0, 1, 0));
+        assert_eq!((both.distance(0, 0), both.distance(0, 1)), (10, 17), "200 ns beside 115");
+        assert_eq!((nodes("epyc-384", 96).len(), nodes("epyc-384", 97).len()), (1, 2));
+        assert_eq!(nodes("xeon-40", 1).len(), 1);
+    }
 
     #[test]
     fn distances_follow_the_machine_file() {

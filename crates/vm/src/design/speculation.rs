@@ -244,7 +244,7 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
 /// Says whether a fault needs the reverse-map root that the area has not got yet.
 pub(super) fn lacks_root<P: Platform>(view: &AreaView<P>, fault: Fault) -> bool {
     let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
-    !may_lack && fault.access.is_write() && view.root == 0 && !view.flags.contains(AreaFlags::SHARED)
+    !may_lack && view.root == 0 && view.makes_page(fault.access)
 }
 
 /// Walks to the page's entry, in the caller's RCU section; a missing level is not supported.

@@ -1,12 +1,12 @@
-//! Empty entries of private anonymous memory: the zero page for a load, a zeroed frame for a store.
+//! Empty entries of private anonymous memory: the zero page for a load, a frame of its own for a store.
 
-use super::{EntryLock, PageFault, Stop};
+use super::{EntryLock, PageFault, Stop, reference};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::frames;
+use faultless_platform::Platform;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Bulk, Platform};
 
 #[inline]
 pub(super) fn fill<P: Platform, D: Design<P>>(
@@ -21,11 +21,19 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
         page.install(lock, zero)?;
         return Ok(());
     }
+    make_private(page, lock)
+}
+
+/// Maps a frame of the page's own, with what an untouched page holds.
+#[inline]
+pub(super) fn make_private<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+) -> Result<(), Stop<P>> {
     let memory = page.space.memory();
     let root = lock.root(page);
     let pfn = lock.alloc(memory)?;
-    // SAFETY: the frame is ours alone.
-    unsafe { P::bulk(memory.frame(pfn), Bulk::Zero) };
+    reference::write_untouched(page, pfn);
     frames::set_owner(memory, pfn, root, page.view.page_offset_of(page.fault.address));
     match page.install(lock, page.private_entry(pfn)) {
         Ok(true) => page.space.add_resident(1),
@@ -38,18 +46,18 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
     Ok(())
 }
 
-/// A known bug: the page of zeros is mapped like any other, with a reference.
+/// A known bug: a page that nobody owns is mapped like any other, with a reference.
 #[cold]
-fn map_counted<P: Platform, D: Design<P>>(
+pub(super) fn map_counted<P: Platform, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
-    zero: Entry,
+    special: Entry,
 ) -> Result<(), Stop<P>> {
-    frames::get(page.space.memory(), zero.pfn()).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
-    if page.install(lock, zero.without(EntryFlags::SPECIAL))? {
+    frames::get(page.space.memory(), special.pfn()).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
+    if page.install(lock, special.without(EntryFlags::SPECIAL))? {
         page.space.add_resident(1);
     } else {
-        frames::put(page.space.memory(), zero.pfn());
+        frames::put(page.space.memory(), special.pfn());
     }
     Ok(())
 }

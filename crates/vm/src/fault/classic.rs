@@ -126,6 +126,29 @@ fn attempt<P: Platform, D: Design<P>>(
     }
 }
 
+/// Makes a page of a private area its own, although it is to be read alone; one that it is already, or that an object has, is
+/// made as for a load.
+pub(crate) fn unshare<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+    handle(space, fault)?;
+    let _read = space.semaphore().read();
+    // What is gone by now, or forbidden, the caller's next look finds out.
+    let Some(entry) = space.index().containing(fault.address) else { return Ok(()) };
+    // SAFETY: the semaphore keeps the area.
+    let area = unsafe { entry.area.as_ref() };
+    let view = area.view();
+    let Some(leaf) = space.tables().walk(space.memory(), fault.address) else { return Ok(()) };
+    let seen = leaf.entry();
+    if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {
+        return Ok(());
+    }
+    let fault = Fault { access: Access::Write, ..fault };
+    match resolve(&PageFault { space, area, view, fault, leaf, seen }, &ClassicLock) {
+        Err(Stop::Failed(error)) => Err(error),
+        // The classic lock never gives up, and nothing is fetched for such a page.
+        Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) => Ok(()),
+    }
+}
+
 /// No area holds the address; under the semaphore.
 #[cold]
 fn missed<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {

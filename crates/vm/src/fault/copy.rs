@@ -5,13 +5,14 @@
 //! be reached, no CPU has a translation to the old page (entry cleared, shot down, then set: as Linux does it), so
 //! that all threads see the change at once.
 
-use super::{EntryLock, LeafGuard, PageFault, Stop};
+use super::{EntryLock, LeafGuard, PageFault, Stop, reference};
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::frames;
+use crate::tags::TagSource;
 use faultless_phys::{Kind, Pfn};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Bulk, Platform};
@@ -26,6 +27,7 @@ pub(super) fn allow<P: Platform, D: Design<P>>(
         return Ok(());
     }
     if page.is_shared() {
+        reference::check_unshared(page)?;
         page.install(lock, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY))?;
         return Ok(());
     }
@@ -46,7 +48,7 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
         return Ok(None);
     }
     let old = page.seen.pfn();
-    if page.seen.is_special() && mutants::is_on(Mutant::ZeroPageWritable) {
+    if page.seen.is_special() && mutants::is_on(writable_mutant(page)) {
         guard.exchange(page.seen, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY));
         return Ok(None);
     }
@@ -67,15 +69,20 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
     Ok(Some(old))
 }
 
+/// Returns the known bug that makes such a page writable.
+fn writable_mutant<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> Mutant {
+    if page.view.is_reference() { Mutant::ReferencePageWritable } else { Mutant::ZeroPageWritable }
+}
+
 fn copy<P: Platform, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     old: Pfn,
 ) -> Result<(), Stop<P>> {
     let memory = page.space.memory();
-    let is_zero = page.seen.is_special();
-    let result = make_copy(page, lock, old, is_zero);
-    if !is_zero {
+    let is_special = page.seen.is_special();
+    let result = make_copy(page, lock, old, is_special);
+    if !is_special {
         // The reference that `reuse_or_hold` took.
         frames::put(memory, old);
     }
@@ -86,20 +93,24 @@ fn make_copy<P: Platform, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     old: Pfn,
-    is_zero: bool,
+    is_special: bool,
 ) -> Result<(), Stop<P>> {
     let memory = page.space.memory();
     let root = lock.root(page);
     let new = lock.alloc(memory)?;
-    let kind = if is_zero { Bulk::Zero } else { Bulk::CopyFrom(memory.frame(old)) };
-    // SAFETY: the new frame is ours alone; the old one is held, or the zero page.
-    unsafe { P::bulk(memory.frame(new), kind) };
+    match is_special {
+        true => reference::write_untouched(page, new),
+        // SAFETY: the new frame is ours alone, and the old one is held.
+        false => unsafe {
+            page.space.vm().write_page(new, Bulk::CopyFrom(memory.frame(old)), TagSource::Page(old));
+        },
+    }
     frames::set_owner(memory, new, root, page.view.page_offset_of(page.fault.address));
     match lock.lock(page) {
         Ok(guard) if guard.entry() == page.seen && mutants::is_on(Mutant::ClearedThenFlushedUnlocked) => {
             match replace_unlocked(page, lock, guard, new) {
-                true => finish(page, old, is_zero),
-                false if !is_zero => page.space.drop_resident(old),
+                true => finish(page, old, is_special),
+                false if !is_special => page.space.drop_resident(old),
                 false => {}
             }
             Ok(())
@@ -107,7 +118,7 @@ fn make_copy<P: Platform, D: Design<P>>(
         Ok(guard) if guard.entry() == page.seen => {
             replace(page, &guard, page.private_entry(new));
             drop(guard);
-            finish(page, old, is_zero);
+            finish(page, old, is_special);
             Ok(())
         }
         changed => {
@@ -150,8 +161,8 @@ fn replace_unlocked<P: Platform, D: Design<P>>(
 }
 
 /// Accounts for a copy that is in place, and drops the entry's reference to the old page.
-fn finish<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_zero: bool) {
-    if was_zero {
+fn finish<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_special: bool) {
+    if was_special {
         page.space.add_resident(1);
     } else {
         page.space.vm().events().note(Event::Cow, page.fault.address);

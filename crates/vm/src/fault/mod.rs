@@ -6,15 +6,17 @@
 //! before. If it isn't, another thread was faster, and the access is simply tried again.
 //!
 //! # Rooms
-//! `classic` finds the area under the semaphore; `anonymous` and `object` fill empty entries; `copy` answers stores
-//! to pages that may not be written yet.
+//! `classic` finds the area under the semaphore; `anonymous`, `object` and `reference` fill empty entries;
+//! `copy` answers stores to pages that may not be written yet.
 
 mod anonymous;
 pub(crate) mod classic;
 mod copy;
 mod object;
+mod reference;
 
 use crate::area::{Area, AreaFlags, AreaView};
+use crate::content::Behind;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
@@ -172,9 +174,11 @@ pub(crate) fn resolve<P: Platform, D: Design<P>>(
         }
         return copy::allow(page, lock);
     }
-    match page.area.object() {
-        None => anonymous::fill(page, lock),
-        Some(object) => object::fill(page, lock, object),
+    match page.area.behind() {
+        Behind::Zeros => anonymous::fill(page, lock),
+        Behind::Object(object) => object::fill(page, lock, object),
+        Behind::Reference(reference) => reference::fill(page, lock, reference),
+        Behind::Pattern(_) => anonymous::make_private(page, lock),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::AccessError;
 use crate::events::Event;
 use crate::frames;
 use crate::object::{ObjectRef, PageError, WriteNotice};
+use crate::tags::TagSource;
 use faultless_phys::Pfn;
 use faultless_platform::{Bulk, Platform};
 
@@ -73,7 +74,7 @@ fn fill_copy<P: Platform, D: Design<P>>(
     let memory = page.space.memory();
     let copy = lock.alloc(memory)?;
     // SAFETY: the copy is ours alone; we hold a reference to the source.
-    unsafe { P::bulk(memory.frame(copy), Bulk::CopyFrom(memory.frame(source))) };
+    unsafe { page.space.vm().write_page(copy, Bulk::CopyFrom(memory.frame(source)), TagSource::Page(source)) };
     frames::set_owner(memory, copy, root, page_index);
     match page.install(lock, page.private_entry(copy)) {
         Ok(true) => {

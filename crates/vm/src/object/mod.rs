@@ -14,20 +14,18 @@
 //! The page cache (`cache`) is a tree of page tables from byte offset to frame, grown by compare-and-swap.
 
 mod cache;
-mod pool;
+mod handle;
 mod read;
 mod removal;
 
 use cache::Cache;
-pub(crate) use pool::Pool;
-pub use pool::{ObjectHandle, ObjectRef};
+pub use handle::{ObjectHandle, ObjectRef};
 
 use crate::addr::PAGE;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::Shortage;
 use crate::frames;
-use core::cell::UnsafeCell;
-use core::ptr::NonNull;
+use crate::pool::Membership;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
@@ -108,9 +106,7 @@ impl<P: Platform> Drop for Fetched<'_, P> {
 
 /// A memory object; see the module.
 pub struct Object<P: Platform> {
-    pub(super) references: P::AtomicU32,
-    pub(super) next_in_pool: UnsafeCell<Option<NonNull<Self>>>,
-    pub(super) next_orphan: P::AtomicPtr<Self>,
+    membership: Membership<P, Self>,
     size_bytes: P::AtomicU64,
     /// See I3; at most what the size was when the object was made.
     content_bytes: P::AtomicU64,
@@ -125,7 +121,7 @@ pub struct Object<P: Platform> {
     pages: Cache<P>,
 }
 
-// SAFETY: shared by design; `next_in_pool` is used under the pool's lock.
+// SAFETY: shared by design; the pool uses its membership as it says.
 unsafe impl<P: Platform> Sync for Object<P> {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl<P: Platform> Send for Object<P> {}
@@ -158,9 +154,7 @@ impl From<OutOfFrames> for PageError {
 impl<P: Platform> Object<P> {
     fn new(spec: &ObjectSpec, pages: Cache<P>) -> Self {
         Self {
-            references: P::AtomicU32::new(1),
-            next_in_pool: UnsafeCell::new(None),
-            next_orphan: P::AtomicPtr::new(core::ptr::null_mut()),
+            membership: Membership::new(),
             size_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
             content_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
             changes: Rwsem::new(),

@@ -14,6 +14,7 @@ use crate::error::CallError;
 use crate::events::Event;
 use crate::gather::Gather;
 use crate::guest::Access;
+use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::table::Tables;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
@@ -134,7 +135,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let result = self.try_with_write(|| {
             self.reflag_all(range, &|view, part| {
                 check_seal(view, part, advice)?;
-                flags_after(view, advice)
+                flags_after(view, advice, &self.limits)
             })
         });
         result.map_err(|error| match error {
@@ -230,10 +231,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if view.flags.contains(AreaFlags::LOCKED) {
             return Err(CallError::Invalid("the pages are locked"));
         }
-        let object = area.object().ok_or(CallError::Invalid("no object stands behind the range"))?;
+        if !view.has_file() {
+            return Err(CallError::Invalid("no object stands behind the range"));
+        }
         if view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) != AreaFlags::SHARED {
             return Err(CallError::Denied);
         }
+        // A reference page's handle is for reading alone.
+        let object = area.object().ok_or(CallError::NoFile)?;
         Ok(Some((part, object.clone(), view.page_offset_of(part.start()))))
     }
 
@@ -267,7 +272,7 @@ fn check_seal<P: Platform>(view: &AreaView<P>, part: PageRange, advice: Advice) 
 }
 
 /// Returns an area's flags after advice that changes them.
-fn flags_after<P: Platform>(view: &AreaView<P>, advice: Advice) -> Result<AreaFlags, CallError> {
+fn flags_after<P: Platform>(view: &AreaView<P>, advice: Advice, limits: &Limits) -> Result<AreaFlags, CallError> {
     let flags = view.flags;
     let is_droppable = flags.contains(AreaFlags::DROPPABLE);
     Ok(match advice {
@@ -276,7 +281,7 @@ fn flags_after<P: Platform>(view: &AreaView<P>, advice: Advice) -> Result<AreaFl
         Advice::Sequential => (flags - AreaFlags::RANDOM) | AreaFlags::SEQUENTIAL,
         Advice::DontFork => flags | AreaFlags::DONTFORK,
         Advice::DoFork => flags - AreaFlags::DONTFORK,
-        Advice::WipeOnFork if view.object.is_some() => {
+        Advice::WipeOnFork if view.object.is_some() || view.is_reference() && !limits.reference_extensions => {
             return Err(CallError::Invalid("only private anonymous memory can be wiped on fork"));
         }
         Advice::WipeOnFork => flags | AreaFlags::WIPEONFORK,

@@ -16,10 +16,10 @@ use super::Space;
 use super::removal::Removal;
 use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
+use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::index::{Edit, Entry, Spare};
-use crate::object::ObjectRef;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutants::{self, Mutant};
@@ -49,7 +49,7 @@ impl<P: Platform, D: Design<P>> Piece<P, D> {
 /// A new area, before it is one.
 pub(super) struct NewArea<P: Platform> {
     pub(super) view: AreaView<P>,
-    pub(super) object: Option<ObjectRef<P>>,
+    pub(super) behind: Behind<P>,
     pub(super) join: Join,
 }
 
@@ -141,7 +141,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let old = area.view();
         let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
         let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
-        let new = NewArea { view, object: area.object().cloned(), join: Join::Never };
+        let new = NewArea { view, behind: area.behind().clone(), join: Join::Never };
         self.prepare_change(range, Some(new))?.commit(|| ());
         Ok(())
     }
@@ -228,23 +228,19 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         let start = old.start.max(range.end());
         let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
         if left.is_some_and(|left| left.area == entry.area) {
-            let area = self.new_area(&view, area.object().cloned())?;
+            let area = self.new_area(&view, area.behind().clone())?;
             return Ok(Piece { area, view, is_fresh: true });
         }
         Ok(Piece { area: entry.area, view, is_fresh: false })
     }
 
-    fn new_area(
-        &mut self,
-        view: &AreaView<P>,
-        object: Option<ObjectRef<P>>,
-    ) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+    fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
             None => self.space.vm().areas.alloc()?,
         };
         // SAFETY: the slab gave us room for an area.
-        unsafe { area.write(Area::new(view, object)) };
+        unsafe { area.write(Area::new(view, behind)) };
         P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), Access::Write);
         Ok(area)
     }
@@ -271,7 +267,7 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         }
         let (area, is_fresh) = match host {
             Some(piece) => (piece.area, piece.is_fresh),
-            None => (self.new_area(&view, new.object)?, true),
+            None => (self.new_area(&view, new.behind)?, true),
         };
         self.pieces[1] = Some(Piece { area, view, is_fresh });
         Ok(())

@@ -56,8 +56,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             // SAFETY: the write lock keeps the area.
             let view = unsafe { entry.area.as_ref() }.view();
             let ignored = AreaFlags::INHERITED | AreaFlags::ACCOUNT;
-            let is_alike = (view.object, view.opening, view.flags - ignored)
-                == (first.object, first.opening, first.flags - ignored);
+            let is_alike = view.is_of_one_content(first) && view.flags - ignored == first.flags - ignored;
             if !is_alike {
                 return Err(NOT_ALIKE);
             }

@@ -19,6 +19,7 @@ use super::change::{Join, NewArea};
 use super::{Space, SpaceRef};
 use crate::addr::{PAGE, PageRange, USER_END};
 use crate::area::{Area, AreaFlags, AreaView};
+use crate::content::Behind;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
@@ -106,9 +107,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         // Locks on memory are not inherited.
         let mut flags = old.flags - AreaFlags::LOCKS - AreaFlags::INHERITED;
         flags.set(AreaFlags::INHERITED, root != 0);
-        let view = AreaView { root, flags, ..old };
+        let behind = inherited(area.behind());
+        let view = AreaView { root, flags, content: behind.content(), ..old };
         let range = PageRange::between(old.start, old.end).ok_or(CallError::BadSource { address: old.start })?;
-        let new = NewArea { view, object: area.object().cloned(), join: Join::Never };
+        let new = NewArea { view, behind, join: Join::Never };
         child.prepare_change(range, Some(new))?.commit(|| ());
         let kept = if old.flags.contains(AreaFlags::SHARED) { Kept::Guards } else { Kept::All };
         if copies_pages { self.copy_entries(child, range, kept) } else { Ok(()) }
@@ -153,6 +155,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         child.add_resident(nr_pages);
         result
+    }
+}
+
+/// Returns what stands behind a child's area.
+fn inherited<P: Platform>(behind: &Behind<P>) -> Behind<P> {
+    match behind {
+        Behind::Reference(_) if mutants::is_on(Mutant::ReferenceLostAtFork) => Behind::Zeros,
+        _ => behind.clone(),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! [`AreaLine`] and [`AreaList`] print what Linux prints: addresses, rights, offset in the object, device, inode and the
-//! name of the heap. The device is always 00:00, the inode is the object's identity, and objects have no name.
+//! name of the heap or of a reference page's file. The device is always 00:00, the inode is the object's identity, and
+//! objects have no name.
 
 use super::Space;
 use crate::area::AreaFlags;
@@ -25,6 +26,8 @@ pub struct AreaLine {
     pub has_object: bool,
     /// The name of the object behind it, as its maker gave it.
     pub identity: Option<u64>,
+    /// Whether untouched pages read as a reference page.
+    pub is_reference: bool,
     /// Whether the heap lies in it.
     pub is_heap: bool,
 }
@@ -45,18 +48,33 @@ impl fmt::Write for Counted<'_, '_> {
     }
 }
 
+impl AreaLine {
+    /// Returns the name at the line's end.
+    fn name(&self) -> Option<&'static str> {
+        match () {
+            () if self.is_reference => Some("anon_inode:[refpage]"),
+            () if self.is_heap => Some("[heap]"),
+            () => None,
+        }
+    }
+}
+
 impl fmt::Display for AreaLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = |flag, letter| if self.flags.contains(flag) { letter } else { '-' };
         let kind = if self.flags.contains(AreaFlags::SHARED) { 's' } else { 'p' };
         let (read, write, execute) =
             (mark(AreaFlags::READ, 'r'), mark(AreaFlags::WRITE, 'w'), mark(AreaFlags::EXEC, 'x'));
-        let offset = if self.has_object { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
+        let offset =
+            if self.has_object || self.is_reference { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
         let mut line = Counted { out, len: 0 };
         write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.start, self.end)?;
         write!(line, "00:00 {} ", self.identity.unwrap_or(0))?;
         let padding = NAME_COLUMN.saturating_sub(line.len);
-        if self.is_heap { write!(out, "{:padding$}[heap]", "") } else { Ok(()) }
+        match self.name() {
+            Some(name) => write!(out, "{:padding$}{name}", ""),
+            None => Ok(()),
+        }
     }
 }
 
@@ -93,6 +111,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 page_offset: view.page_offset,
                 has_object: view.object.is_some(),
                 identity: area.object().map(|object| object.identity()),
+                is_reference: view.is_reference(),
                 is_heap: heap.start != 0 && view.start <= heap.end && view.end >= heap.start,
             });
         }

@@ -7,10 +7,12 @@ use super::removal::Removal;
 use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
+use crate::content::{Behind, Pattern};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::limits::Limits;
 use crate::object::{ObjectHandle, ObjectRef};
+use crate::reference::ReferenceHandle;
 use core::ops::Range;
 use faultless_platform::Platform;
 
@@ -29,6 +31,11 @@ pub enum Backing<'a, P: Platform> {
     SharedZeros,
     /// An object, from this byte on (a multiple of the page size).
     Object(&'a ObjectHandle<'a, P>, u64),
+    /// A reference page, as a file from this byte on (a multiple of the page size): mappings are private, or shared and
+    /// read-only.
+    Reference(&'a ReferenceHandle<'a, P>, u64),
+    /// A pattern in place of the zeros of private anonymous memory; there is no page before the first access.
+    Pattern(Pattern),
     /// A file that can't be mapped so: the call fails with this error, unless the place or a limit refuses it first.
     /// Linux looks at the file as late.
     Refused(CallError),
@@ -37,8 +44,8 @@ pub enum Backing<'a, P: Platform> {
 impl<P: Platform> Backing<'_, P> {
     fn alignment(&self, len: u64) -> Alignment {
         match self {
-            Self::Anonymous => Alignment::of_private(len),
-            Self::SharedZeros | Self::Object(..) | Self::Refused(_) => Alignment::Page,
+            Self::Anonymous | Self::Pattern(_) => Alignment::of_private(len),
+            Self::SharedZeros | Self::Object(..) | Self::Reference(..) | Self::Refused(_) => Alignment::Page,
         }
     }
 }
@@ -122,6 +129,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.check_kind(request)?;
         // Memory that may be dropped is never locked; Linux finds that out after it checked the limit.
         let flags = if flags.contains(AreaFlags::DROPPABLE) { flags - AreaFlags::LOCKS } else { flags };
+        // mprotect can't make a shared one writable later.
+        let is_read_only =
+            matches!(request.backing, Backing::Reference(..)) && request.flags.contains(AreaFlags::SHARED);
+        let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
         self.map_locked(range, flags, &request.backing)?;
         Ok((range, flags))
     }
@@ -134,12 +145,28 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 check_offset(offset, request.len_bytes)?;
                 self.check_object(&handle.object, request.flags)
             }
-            Backing::Anonymous if is_shared => Err(CallError::Invalid("a shared mapping needs an object")),
+            Backing::Reference(handle, offset) => {
+                check_offset(offset, request.len_bytes)?;
+                self.check_reference(handle, request.flags)
+            }
+            Backing::Pattern(_) if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+            Backing::Anonymous | Backing::Pattern(_) if is_shared => {
+                Err(CallError::Invalid("a shared mapping needs an object"))
+            }
             Backing::SharedZeros if !is_shared => Err(CallError::Invalid("a new object is for shared mappings")),
             Backing::SharedZeros if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
             Backing::Refused(error) => Err(error),
-            Backing::Anonymous | Backing::SharedZeros => Ok(()),
+            Backing::Anonymous | Backing::Pattern(_) | Backing::SharedZeros => Ok(()),
         }
+    }
+
+    /// As for a file that was opened for reading alone.
+    fn check_reference(&self, handle: &ReferenceHandle<'_, P>, flags: AreaFlags) -> Result<(), CallError> {
+        self.vm().check_reference_owner(&handle.reference)?;
+        if flags.contains(AreaFlags::SHARED | AreaFlags::WRITE) {
+            return Err(CallError::Denied);
+        }
+        if flags.contains(AreaFlags::GROWSDOWN) { Err(GROWS) } else { Ok(()) }
     }
 
     fn check_object(&self, object: &ObjectRef<P>, flags: AreaFlags) -> Result<(), CallError> {
@@ -290,10 +317,13 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             self.cut_at(range.end())?;
         }
         judged?;
-        let (object, opening, page_offset) = match backing {
-            Backing::Anonymous => (None, 0, range.start() / PAGE),
-            Backing::SharedZeros => (Some(self.vm().create_zeros(len)?), 0, 0),
-            Backing::Object(handle, offset) => (Some(handle.object.clone()), handle.opening, offset / PAGE),
+        let own_offset = range.start() / PAGE;
+        let (behind, opening, page_offset) = match backing {
+            Backing::Anonymous => (Behind::Zeros, 0, own_offset),
+            Backing::Pattern(pattern) => (Behind::Pattern(*pattern), 0, own_offset),
+            Backing::SharedZeros => (Behind::Object(self.vm().create_zeros(len)?), 0, 0),
+            Backing::Object(handle, offset) => (Behind::Object(handle.object.clone()), handle.opening, offset / PAGE),
+            Backing::Reference(handle, offset) => (Behind::Reference(handle.reference.clone()), 0, offset / PAGE),
             Backing::Refused(error) => return Err(*error),
         };
         let view = AreaView {
@@ -301,11 +331,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             end: range.end(),
             flags,
             page_offset,
-            object: object.as_ref().map(ObjectRef::as_ptr),
+            object: behind.object().map(ObjectRef::as_ptr),
+            content: behind.content(),
             opening,
             root: 0,
         };
-        let change = self.prepare_change(range, Some(NewArea { view, object, join: Join::Allowed }))?;
+        let change = self.prepare_change(range, Some(NewArea { view, behind, join: Join::Allowed }))?;
         change.commit(|| {
             if held.bytes != 0 {
                 self.zap(range, Emptied::All);
@@ -381,7 +412,10 @@ const GROWS: CallError = CallError::Invalid("only private anonymous memory grows
 
 /// Checks what needs no look at the space, in Linux's order; returns the length in whole pages.
 fn check_shape<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, CallError> {
-    let offset = if let Backing::Object(_, offset) = request.backing { offset } else { 0 };
+    let offset = match request.backing {
+        Backing::Object(_, offset) | Backing::Reference(_, offset) => offset,
+        _ => 0,
+    };
     if !is_page_aligned(offset) {
         return Err(CallError::Invalid("the offset is not a multiple of the page size"));
     }

@@ -191,8 +191,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         let page_offset = old.page_offset_of(part.start());
         let view = AreaView { start: part.start(), end: part.end(), flags, page_offset, ..old };
-        let object = area.object().cloned();
-        let change = self.prepare_change(part, Some(NewArea { view, object, join: Join::Allowed }))?;
+        let behind = area.behind().clone();
+        let change = self.prepare_change(part, Some(NewArea { view, behind, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
         let mut change = self.check_cuts(change, nr_added, part.start())?;
         if mutants::is_on(Mutant::ProtectUnannounced) {

@@ -266,7 +266,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
         let page_offset = old.page_offset_of(added.start());
         let view = AreaView { start: added.start(), end: added.end(), page_offset, ..old };
-        let new = NewArea { view, object: area.object().cloned(), join: Join::Allowed };
+        let new = NewArea { view, behind: area.behind().clone(), join: Join::Allowed };
         self.prepare_change(added, Some(new))?.commit(|| ());
         Ok(())
     }
@@ -346,7 +346,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     fn find_target(&self, request: &RemapRequest, view: &AreaView<P>) -> Result<PageRange, CallError> {
         let len = request.new_len_bytes;
-        let alignment = if view.object.is_none() { Alignment::of_private(len) } else { Alignment::Page };
+        let alignment = if !view.has_file() { Alignment::of_private(len) } else { Alignment::Page };
         match request.placement {
             RemapPlacement::Fixed(start) => self.fixed(start, len),
             RemapPlacement::MoveTo(start) => {
@@ -378,7 +378,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
         let new =
-            NewArea { view: moved(area.view(), request, target), object: area.object().cloned(), join: Join::Allowed };
+            NewArea { view: moved(area.view(), request, target), behind: area.behind().clone(), join: Join::Allowed };
         let reserve = self.reserve_removal()?;
         let tail = match tail {
             Some(tail) => Some((tail, self.reserve_removal()?)),
@@ -499,7 +499,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 /// Returns what the target's area shall be.
 fn moved<P: Platform>(old: AreaView<P>, request: &RemapRequest, target: PageRange) -> AreaView<P> {
     // As Linux: anonymous memory that was never written takes the offset of its new place, and may join there.
-    let is_untouched = old.object.is_none() && old.root == 0;
+    let is_untouched = !old.has_file() && old.root == 0;
     let page_offset = if is_untouched { target.start() / PAGE } else { old.page_offset_of(request.old_start) };
     AreaView { start: target.start(), end: target.end(), page_offset, ..old }
 }

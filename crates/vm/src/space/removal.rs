@@ -115,7 +115,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Shares the semaphore while no removal is under way, so that a hole is one.
     #[track_caller]
-    pub(super) fn read_settled(&self) -> ReadGuard<'_, P, D::Semaphore> {
+    pub(crate) fn read_settled(&self) -> ReadGuard<'_, P, D::Semaphore> {
         loop {
             let read = self.semaphore.read();
             if !self.is_removing() {

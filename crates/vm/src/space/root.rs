@@ -42,7 +42,7 @@ fn lent_root<P: Platform>(view: &AreaView<P>) -> Option<u64> {
 fn may_share<P: Platform>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
     let ignored = AreaFlags::RIGHTS | AreaFlags::IGNORED_BY_JOINS;
     below.end == above.start
-        && (below.object, below.opening) == (above.object, above.opening)
+        && below.is_of_one_content(above)
         && below.flags - ignored == above.flags - ignored
         && below.page_offset_of(above.start) == above.page_offset
 }

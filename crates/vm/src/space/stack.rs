@@ -43,7 +43,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let page_offset = old.page_offset.checked_sub(added.nr_pages()).ok_or(not_mapped)?;
         let view = AreaView { start, end: old.start, page_offset, ..old };
         let change =
-            self.prepare_change(added, Some(NewArea { view, object: area.object().cloned(), join: Join::Above }));
+            self.prepare_change(added, Some(NewArea { view, behind: area.behind().clone(), join: Join::Above }));
         match change {
             Ok(change) => change.commit(|| ()),
             Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),

@@ -18,6 +18,8 @@
 //! | `d` `o` | not for children, empty for children | | |
 //! | `S` `R` | sealed: to write, to read | | |
 //! | `N` | to write, and not accounted for | | |
+//! | `p` `q` | of a reference page: to write, and not (mapped by hand) | `p` | a reference page, which nobody counts |
+//! | | | `c` | a frame of [`PATTERN`] again and again |
 
 use super::world::{Tested, World};
 use faultless_platform::native::Native;
@@ -30,6 +32,8 @@ use std::ops::Range;
 
 /// First byte of page 0.
 pub const ORIGIN: u64 = 0x1000_0000;
+/// What the reference pages of drawings repeat.
+pub const PATTERN: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 /// Pages that are drawn.
 const WINDOW: u64 = 8192;
 /// Runs of at least so many pages are written with their length.
@@ -301,11 +305,16 @@ impl<'vm, D: Tested> Scene<'vm, D> {
         match entry {
             _ if entry.is_empty() => '.',
             _ if entry.is_guard() => '!',
-            _ if entry.is_special() => 'z',
+            _ if entry.is_special() && entry.pfn() == self.world.vm.zero_page() => 'z',
+            _ if entry.is_special() => 'p',
             _ => {
                 // SAFETY: the space holds the frame, and nobody runs in it.
                 let value = unsafe { self.world.vm.memory().frame(entry.pfn()).cast::<u64>().read() };
-                char::from_digit(value as u32, 10).unwrap_or('?')
+                match u32::try_from(value) {
+                    Ok(value) => char::from_digit(value, 10).unwrap_or('?'),
+                    Err(_) if value == PATTERN => 'c',
+                    Err(_) => '?',
+                }
             }
         }
     }
@@ -349,6 +358,8 @@ fn letter(area: &AreaLine) -> char {
                 'R'
             }
         }
+        _ if area.is_reference && is_writable => 'p',
+        _ if area.is_reference => 'q',
         _ if is(AreaFlags::LOCKS) => 'L',
         _ if is(AreaFlags::LOCKED) => {
             if is_writable {

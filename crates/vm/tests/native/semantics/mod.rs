@@ -4,8 +4,11 @@ mod drawings;
 mod edges;
 mod gaps;
 mod limits;
+mod pins;
 mod readback;
+mod references;
 mod shortages;
+mod tags;
 
 use crate::world::{Tested, World};
 

@@ -12,7 +12,8 @@ use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle,
-    ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, WriteNotice,
+    ObjectSpec, PAGE, PageLock, PageSource, PinKind, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef,
+    WriteNotice,
 };
 
 /// A page of another table, and of another table of tables.
@@ -296,6 +297,39 @@ fn other_calls<D: Tested>() -> Vec<Call<D>> {
             s.scene.space.madvise(at(2), PAGE, Advice::Free)?;
             Ok(s.scene.store(2, 6).map(drop)?)
         }),
+        ("refpage_create", Nothing, |s| Ok(s.scene.space.refpage_create(at(0), 0).map(drop)?)),
+        ("refpage_create of untouched memory", Part, |s| Ok(s.scene.space.refpage_create(at(3), 0).map(drop)?)),
+        ("refpage_create of a word", Nothing, |s| Ok(s.scene.space.refpage_create_sized(at(0), 8, 0).map(drop)?)),
+        ("mmap of a reference page", Nothing, |s| {
+            let handle = s.scene.world.vm.create_reference(&[7; 512])?;
+            let backing = Backing::Reference(&handle, 0);
+            mapped(s, MapRequest { backing, ..anonymous(Some(at(2)), 2 * PAGE) })
+        }),
+        ("mmap of a pattern", Nothing, |s| {
+            let backing = Backing::Pattern(faultless_vm::Pattern::Byte(7));
+            mapped(s, MapRequest { backing, ..anonymous(Some(at(2)), 2 * PAGE) })
+        }),
+        ("mmap of a reference page, with its pages", Part, |s| {
+            let handle = s.scene.world.vm.create_reference(&[7; 512])?;
+            let backing = Backing::Reference(&handle, 0);
+            let request = MapRequest { backing, populate: Populate::Now, ..anonymous(Some(at(3 * FAR)), 3 * PAGE) };
+            mapped(s, request)
+        }),
+        ("store to a reference page", Part, |s| {
+            let handle = s.scene.world.vm.create_reference(&[7; 512])?;
+            let backing = Backing::Reference(&handle, 0);
+            mapped(s, MapRequest { backing, ..anonymous(Some(at(3 * FAR)), 2 * PAGE) })?;
+            s.scene.guest.load(at(3 * FAR))?;
+            Ok(s.scene.store(3 * FAR, 6).map(drop)?)
+        }),
+        ("load of a pattern", Part, |s| {
+            let backing = Backing::Pattern(faultless_vm::Pattern::Byte(7));
+            mapped(s, MapRequest { backing, ..anonymous(Some(at(3 * FAR)), 2 * PAGE) })?;
+            Ok(s.scene.guest.load(at(3 * FAR)).map(drop)?)
+        }),
+        ("pin to read", Nothing, |s| Ok(s.scene.space.pin(at(0), PinKind::Read).map(drop)?)),
+        ("pin to write", Part, |s| Ok(s.scene.space.pin(at(3), PinKind::Write).map(drop)?)),
+        ("pin to read for long", Part, |s| Ok(s.scene.space.pin(at(5), PinKind::LongTermRead).map(drop)?)),
         ("load of an object's page", Nothing, |s| Ok(s.scene.guest.load(at(SHARED + 3)).map(drop)?)),
         ("private store to an object's page", Nothing, |s| Ok(s.scene.store(PRIVATE + 3, 6).map(drop)?)),
         ("fetch", Nothing, |s| {

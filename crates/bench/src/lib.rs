@@ -1,0 +1,19 @@
+//! Workloads under each locking design: how fast, how often, how sure.
+//!
+//! # Guarantee
+//! A result is measured, carries its spread, and says what could not be measured.
+//!
+//! # Rooms
+//! * [`measure`]: workloads on the virtual memory and on the host, run by run in turn
+//! * [`stat`]: events and locks of a workload or of a replay
+//! * [`reproduce`]: the tables of the literature, simulated anew
+//! * [`calibrate`]: a simulated machine with this machine's numbers
+//! * [`report`]: all of it for people and as result sets
+
+#![deny(unsafe_code)]
+
+pub mod calibrate;
+pub mod measure;
+pub mod report;
+pub mod reproduce;
+pub mod stat;

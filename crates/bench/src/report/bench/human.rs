@@ -1,0 +1,122 @@
+//! The tables of workloads and designs, for people.
+//!
+//! # Guarantee
+//! Each rate is a mean with its relative standard deviation; one with a disturbed run is marked, an arm without a run
+//! says so.
+
+use faultless_machine::info;
+use std::io::{self, Write};
+
+use super::BenchReport;
+use super::rows::{ceiling, latency, range, rate, rows};
+use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
+use faultless_results::Unit;
+use faultless_results::stats::summarize;
+use faultless_results::{NOT_CONVERGED, columns};
+use faultless_workloads::{Settings, Spec};
+
+/// What the table of ceilings shows.
+pub(super) const LINEAR: &str =
+    "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it";
+
+/// Writes the report.
+pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    write_head(report, out)?;
+    let (spread, rate) = rates(report);
+    let n = nr_samples(report);
+    writeln!(out, "operations in a second, all workers together; {spread}, n {n}")?;
+    columns::write(&rows(report, rate), out)?;
+    if report.setup.has_ceiling {
+        writeln!(out, "\n{LINEAR}")?;
+        columns::write(&rows(report, |arm| ceiling(report, arm)), out)?;
+    }
+    writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
+    columns::write(&rows(report, latency), out)?;
+    super::refpage::write(report, out)?;
+    notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
+    info::write_parameters(report.machine, out)
+}
+
+/// Returns what a rate's cell holds, and the cell: chance is the machine's own where time is virtual, so all of it is shown.
+pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&ArmResult) -> String) {
+    match report.machine.simulated {
+        true => ("median [least, most] of the seeds", range),
+        false => ("mean ± standard deviation", rate),
+    }
+}
+
+fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let setup = report.setup;
+    writeln!(out, "machine   {}", report.machine)?;
+    let mode = match setup.mode {
+        Mode::Threads => "threads of one address space",
+        Mode::Processes => "processes, an address space each",
+    };
+    writeln!(out, "workers   {mode}")?;
+    let duration = length(setup.length);
+    let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
+    if report.machine.simulated {
+        let last = seed.wrapping_add(runs as u64).wrapping_sub(1);
+        writeln!(out, "runs      {runs} of each, {duration} of virtual time; seeds {seed} to {last}")?;
+        let sizes: Vec<String> = setup.specs.iter().filter_map(size_of).collect();
+        return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
+    }
+    writeln!(out, "runs      {runs} of each, {duration}, in turn, after {warm_ups} to warm up; seed {seed}\n")
+}
+
+/// Returns how long runs are.
+fn length(length: Length) -> String {
+    let show = |ns: u64| Unit::Ns.show(ns as f64);
+    match length {
+        Length::Fixed(ns) => format!("{} long", show(ns)),
+        Length::Settled { at_most_ns } => {
+            let percent = AGREEMENT * 100.0;
+            format!("until two halves behind a warm-up agree within {percent} %, at most {}", show(at_most_ns))
+        }
+    }
+}
+
+/// Returns a workload's memory, if it is not what was published.
+fn size_of(spec: &Spec) -> Option<String> {
+    let bytes = spec.settings.region_bytes;
+    let is_published = bytes == Settings::default().region_bytes;
+    (!is_published).then(|| format!("{} maps {} at a time", spec.name, Unit::Bytes.show(bytes as f64)))
+}
+
+/// Returns how many samples each arm has: fewer than asked for if some failed, or somebody ended it early.
+pub(super) fn nr_samples(report: &BenchReport<'_>) -> String {
+    let counts = report.outcome.arms.iter().map(|arm| arm.runs.len()).filter(|&runs| runs > 0);
+    match (counts.clone().min(), counts.max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (_, most) => most.unwrap_or(0).to_string(),
+    }
+}
+
+/// Returns what makes the result less than it seems.
+pub(super) fn notes(report: &BenchReport<'_>) -> Vec<String> {
+    let runs = report.outcome.arms.iter().flat_map(|arm| &arm.runs);
+    let shares = runs.filter(|run| run.is_disturbed()).filter_map(super::run_delay_share);
+    let disturbed = summarize(&shares.collect::<Vec<f64>>()).map(|summary| {
+        let share = Unit::Share.show(summary.mean);
+        format!(
+            "! {} runs were disturbed: their workers waited for a CPU {share} of their time on average (run_delay_ns)",
+            summary.n
+        )
+    });
+    let interrupted = report.outcome.was_interrupted.then(|| {
+        let made = report.outcome.arms.iter().map(|arm| arm.runs.len()).sum::<usize>();
+        format!("interrupted: this is what {made} runs measured until then")
+    });
+    let is_short = |run: &&Run| run.ops < 100;
+    let few = report.outcome.arms.iter().flat_map(|arm| &arm.runs).filter(is_short).count();
+    let few = (few > 0).then(|| format!("{few} runs had fewer than 100 operations: a longer --duration tells more"));
+    let moving = report.outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| !run.has_converged()).count();
+    let moving = (moving > 0).then(|| {
+        let percent = AGREEMENT * 100.0;
+        format!(
+            "{NOT_CONVERGED}: the halves of {moving} runs still differed by more than {percent} % when their time was over; \
+             judge nothing by them: a longer --at-most tells more"
+        )
+    });
+    [disturbed, interrupted, few, moving].into_iter().flatten().collect()
+}

@@ -1,0 +1,31 @@
+//! The tables of workloads and designs, as Markdown.
+
+use std::io::{self, Write};
+
+use super::BenchReport;
+use super::human::{LINEAR, notes, nr_samples, rates};
+use super::rows::{ceiling, latency, rows};
+use faultless_results::markdown::{escaped, head, row};
+
+/// Writes the report.
+pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let setup = report.setup;
+    writeln!(out, "{}; {}; seed {}.\n", escaped(&report.machine.to_string()), setup.mode, setup.seed)?;
+    let (spread, rate) = rates(report);
+    writeln!(out, "Operations in a second, all workers together; {spread}, n {}:\n", nr_samples(report))?;
+    write_rows(&rows(report, rate), out)?;
+    if setup.has_ceiling {
+        writeln!(out, "\n{LINEAR}:\n")?;
+        write_rows(&rows(report, |arm| ceiling(report, arm)), out)?;
+    }
+    writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
+    write_rows(&rows(report, latency), out)?;
+    notes(report).iter().try_for_each(|note| writeln!(out, "\n{}", escaped(note)))
+}
+
+fn write_rows(rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
+    let Some((headings, rows)) = rows.split_first() else { return Ok(()) };
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    head(&headings, out)?;
+    rows.iter().try_for_each(|cells| row(cells, out))
+}

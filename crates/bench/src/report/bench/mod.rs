@@ -1,0 +1,140 @@
+//! What a session of workloads found out: as a result set, and as tables for people.
+
+pub mod human;
+pub mod markdown;
+mod refpage;
+mod rows;
+
+use serde_json::{Map, Value, json};
+
+use crate::measure::{self, ArmResult, Length, Outcome, Run, Settled, Setup};
+use faultless_machine::events;
+use faultless_results::Unit;
+use faultless_results::set::{CONVERGED, MachineInfo, Measured, ResultSet};
+
+/// A session with what it was about.
+#[derive(Debug)]
+pub struct BenchReport<'a> {
+    /// The machine.
+    pub machine: &'a MachineInfo,
+    /// What was asked for.
+    pub setup: &'a Setup,
+    /// What came out.
+    pub outcome: &'a Outcome,
+}
+
+/// A figure of a run.
+struct Metric {
+    name: &'static str,
+    unit: Unit,
+    of: fn(&Run) -> Option<f64>,
+}
+
+const METRICS: &[Metric] = &[
+    Metric { name: "ops_per_s", unit: Unit::PerSecond, of: |run| Some(run.ops_per_s) },
+    Metric { name: "op_p50_ns", unit: Unit::Ns, of: |run| percentile(run, 500) },
+    Metric { name: "op_p99_ns", unit: Unit::Ns, of: |run| percentile(run, 990) },
+    Metric { name: "op_p999_ns", unit: Unit::Ns, of: |run| percentile(run, 999) },
+    Metric { name: "lock_wait_share", unit: Unit::Share, of: lock_wait_share },
+    Metric { name: "peak_rss_bytes", unit: Unit::Bytes, of: |run| run.peak_rss_bytes.map(|bytes| bytes as f64) },
+    Metric { name: "run_delay_share", unit: Unit::Share, of: run_delay_share },
+];
+
+fn percentile(run: &Run, per_mille: u64) -> Option<f64> {
+    run.latency.percentile(per_mille).map(|ns| ns as f64)
+}
+
+fn lock_wait_share(run: &Run) -> Option<f64> {
+    share(run, run.lock_wait_ns?)
+}
+
+fn run_delay_share(run: &Run) -> Option<f64> {
+    share(run, run.run_delay_ns?)
+}
+
+/// Returns a time's share of all workers' time.
+fn share(run: &Run, ns: u64) -> Option<f64> {
+    let all_ns = run.elapsed_ns * run.workers as u64;
+    (all_ns > 0).then(|| ns as f64 / all_ns as f64)
+}
+
+/// Returns the session as a result set.
+pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
+    let (setup, outcome) = (report.setup, report.outcome);
+    let mut set = ResultSet::new("bench", setup.seed, report.machine.clone());
+    set.more = object(json!({
+        "duration_ns": match setup.length { Length::Fixed(ns) => Some(ns), Length::Settled { .. } => None },
+        "at_most_ns": match setup.length { Length::Fixed(_) => None, Length::Settled { at_most_ns } => Some(at_most_ns) },
+        "runs": setup.runs,
+        "warm_up_runs": setup.warm_ups,
+        "region_bytes": setup.specs.iter().map(|spec| spec.settings.region_bytes).collect::<Vec<_>>(),
+        "interrupted": outcome.was_interrupted,
+    }));
+    let arms = outcome.arms.iter();
+    set.results = arms.flat_map(|arm| METRICS.iter().filter_map(move |metric| measured(report, arm, metric))).collect();
+    let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| format!("{}: {error}", arm.arm)));
+    let disturbed = outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| run.is_disturbed()).count();
+    let moving = outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| !run.has_converged()).count();
+    let failed = failed.collect::<Vec<_>>();
+    set.checks = object(json!({ "failed": failed, "disturbed_runs": disturbed, "not_converged_runs": moving }));
+    set
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Option<Measured> {
+    let samples: Vec<f64> = result.runs.iter().filter_map(metric.of).collect();
+    let first = result.runs.first().filter(|_| !samples.is_empty())?;
+    Some(Measured {
+        workload: result.arm.spec.name.clone(),
+        mode: result.arm.mode(report.setup.mode),
+        design: result.arm.design.clone(),
+        semaphore: result.arm.semaphore.clone(),
+        cpus: result.arm.cpus,
+        workers: (first.workers != result.arm.cpus).then_some(first.workers),
+        metric: metric.name.into(),
+        unit: metric.unit.name().into(),
+        samples,
+        counters: counters(result),
+        more: circumstances(report, result),
+    })
+}
+
+/// Returns what was counted in all runs together.
+fn counters(result: &ArmResult) -> std::collections::BTreeMap<String, u64> {
+    let mut sums = std::collections::BTreeMap::new();
+    let counted = result.runs.iter().flat_map(|run| &run.counters);
+    for (name, count) in counted.filter(|(name, _)| events::is_counted(&result.arm.design, name)) {
+        *sums.entry((*name).to_owned()).or_insert(0) += count;
+    }
+    sums
+}
+
+/// Returns what tells runs apart that were disturbed or have not settled, and what the machine could do at most.
+fn circumstances(report: &BenchReport<'_>, result: &ArmResult) -> Map<String, Value> {
+    let runs = result.runs.iter();
+    let mut all = object(json!({
+        "run_delay_ns": runs.clone().map(|run| run.run_delay_ns).collect::<Vec<_>>(),
+        "disturbed": runs.clone().map(Run::is_disturbed).collect::<Vec<_>>(),
+        "ops": runs.clone().map(|run| run.ops).collect::<Vec<_>>(),
+    }));
+    if runs.clone().any(|run| run.settled.is_some()) {
+        all.insert(CONVERGED.into(), runs.clone().map(Run::has_converged).collect());
+        let settled = |of: fn(&Settled) -> u64| -> Value {
+            runs.clone().map(|run| run.settled.as_ref().map(of)).collect::<Vec<_>>().into()
+        };
+        all.insert("warm_up_ns".into(), settled(|run| run.warm_up_ns));
+        all.insert("window_ns".into(), settled(|run| run.window_ns));
+    }
+    if let Some(ceiling) = measure::ceiling(report.setup, report.outcome, result) {
+        let reached = result.reached(&ceiling);
+        let linear = json!({ "ops_per_s": ceiling.ops_per_s, "set_by": ceiling.set_by.name(), "reached": reached });
+        all.insert("linear".into(), linear);
+    }
+    all
+}

@@ -1,0 +1,90 @@
+//! The tables' cells: a row for each workload and number of CPUs, a column for each design.
+
+use super::BenchReport;
+use crate::measure::{self, Arm, ArmResult, Run, Setup};
+use faultless_results::NOT_CONVERGED;
+use faultless_results::Unit;
+use faultless_results::stats::{Histogram, summarize};
+
+/// A table's rows, headings first.
+pub(super) type Rows = Vec<Vec<String>>;
+
+/// Returns the table of one figure.
+pub(super) fn rows(report: &BenchReport<'_>, cell: impl Fn(&ArmResult) -> String) -> Rows {
+    let arms = &report.outcome.arms;
+    let mut columns: Vec<String> = Vec::new();
+    for name in arms.iter().map(|arm| column(report.setup, &arm.arm)) {
+        if !columns.contains(&name) {
+            columns.push(name);
+        }
+    }
+    let mut rows = vec![["workload".into(), "CPUs".into()].into_iter().chain(columns.iter().cloned()).collect()];
+    for group in arms.chunk_by(|one, other| key(&one.arm) == key(&other.arm)) {
+        let (name, cpus) = key(&group[0].arm);
+        let mut row = vec![name.to_owned(), cpus.to_string()];
+        let of = |name: &String| group.iter().find(|arm| column(report.setup, &arm.arm) == *name);
+        row.extend(columns.iter().map(|name| of(name).map_or("-".into(), &cell)));
+        rows.push(row);
+    }
+    rows
+}
+
+fn key(arm: &Arm) -> (&str, usize) {
+    (&arm.spec.name, arm.cpus)
+}
+
+fn column(setup: &Setup, arm: &Arm) -> String {
+    match &arm.semaphore {
+        Some(semaphore) if setup.semaphores.len() > 1 => format!("{}/{semaphore}", arm.design),
+        _ => arm.design.clone(),
+    }
+}
+
+/// What stands in the cell of an arm without a run.
+fn without_runs(arm: &ArmResult) -> String {
+    if arm.error.is_some() { "failed".into() } else { "<not counted>".into() }
+}
+
+/// Operations in a second, with the spread, and a mark if a run was disturbed.
+pub(super) fn rate(arm: &ArmResult) -> String {
+    let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+    let Some(summary) = summarize(&samples) else { return without_runs(arm) };
+    let deviation = summary.deviation.filter(|_| summary.mean > 0.0);
+    let spread = deviation.map_or("?".into(), |deviation| format!("{:.1} %", deviation / summary.mean * 100.0));
+    let mark = if arm.runs.iter().any(Run::is_disturbed) { " !" } else { "" };
+    format!("{} ± {spread}{mark}", Unit::PerSecond.show(summary.mean))
+}
+
+/// Operations in a second: the median of the runs, the least and the most.
+pub(super) fn range(arm: &ArmResult) -> String {
+    let mut samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+    samples.sort_by(f64::total_cmp);
+    let (Some(&least), Some(&most)) = (samples.first(), samples.last()) else { return without_runs(arm) };
+    let show = |value: f64| Unit::PerSecond.show(value);
+    let mark = if arm.runs.iter().all(Run::has_converged) { String::new() } else { format!(" {NOT_CONVERGED}") };
+    format!("{} [{}, {}]{mark}", show(median(&samples)), show(least), show(most))
+}
+
+/// The most that the machine can do, what sets it, and the part of it that was reached.
+pub(super) fn ceiling(report: &BenchReport<'_>, arm: &ArmResult) -> String {
+    let Some(ceiling) = measure::ceiling(report.setup, report.outcome, arm) else { return "<not known>".into() };
+    let reached = arm.reached(&ceiling).map_or(NOT_CONVERGED.into(), |share| format!("reached {share:.2}"));
+    format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name())
+}
+
+/// Returns the middle of sorted samples.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+}
+
+/// The median and the 99th percentile of all runs' timed steps.
+pub(super) fn latency(arm: &ArmResult) -> String {
+    let mut all = Histogram::default();
+    arm.runs.iter().for_each(|run| all.add(&run.latency));
+    let at = |per_mille| all.percentile(per_mille).map(|ns| Unit::Ns.show(ns as f64));
+    match (at(500), at(990)) {
+        (Some(middle), Some(high)) => format!("{middle} / {high}"),
+        _ => without_runs(arm),
+    }
+}

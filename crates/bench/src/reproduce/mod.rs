@@ -1,0 +1,301 @@
+//! The published tables beside what a simulation of their machines says.
+//!
+//! # Guarantee
+//! A simulated figure comes from the machine's file, the workload and the design alone. The published figures are read by the
+//! printer in [`write()`] and by nothing else.
+//!
+//! # Rooms
+//! `tables` is what was published, and what to run for it.
+
+mod tables;
+
+use faultless_linux::space::has_interrupt;
+use std::io::{self, Write};
+
+use faultless_sim::Spec;
+use faultless_workloads::Spec as Workload;
+use serde_json::{Value, json};
+
+use crate::measure::{Job, Length, MeasureError, Mode, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk};
+use faultless_machine::designs::DEFAULT_SEMAPHORE;
+use faultless_machine::simulated::in_parallel;
+use faultless_results::stats::median;
+use faultless_results::{NOT_CONVERGED, columns};
+
+pub use tables::{Case, Figure, TABLES, Table};
+
+/// How long a run is, unless the case says.
+const UNTIL_SETTLED: Length = Length::Settled { at_most_ns: SETTLED_AT_MOST_NS };
+
+/// Before or after.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Base,
+    Head,
+}
+
+impl Side {
+    /// Returns the workload and the design.
+    fn of(self, case: &Case) -> (&'static str, &'static str) {
+        match self {
+            Self::Base => (case.workload, case.base),
+            Self::Head => (case.head_workload.unwrap_or(case.workload), case.head),
+        }
+    }
+}
+
+/// A case with what came out.
+#[derive(Debug)]
+pub struct Row {
+    /// The case.
+    pub case: &'static Case,
+    /// The base's figure under each seed.
+    pub base: Vec<f64>,
+    /// The head's figure under each seed.
+    pub head: Vec<f64>,
+    /// Events of the head's runs: name, and how many of a hundred faults.
+    pub events: Vec<(&'static str, f64)>,
+    /// Whether the rates of all runs had settled; else nothing is said of the sign.
+    pub has_converged: bool,
+}
+
+/// What stands above the fields of a row.
+pub const HEADINGS: [&str; 15] = [
+    "table",
+    "workload",
+    "cpus",
+    "mode",
+    "machine",
+    "base",
+    "head",
+    "figure",
+    "published_percent",
+    "ours_percent",
+    "least_percent",
+    "most_percent",
+    "seeds",
+    "ratio_of_changes",
+    "sign_agrees",
+];
+
+/// Returns the tables whose names begin so.
+pub fn matching(prefix: &str) -> Vec<&'static Table> {
+    TABLES.iter().filter(|table| table.name.starts_with(prefix)).collect()
+}
+
+/// Runs a table: every case under both designs and all seeds, so many at once. An interrupt ends it with the seeds that both
+/// designs have run under; cases without any are left out.
+pub fn run(
+    table: &'static Table,
+    machine: impl Fn(&str) -> Spec + Sync,
+    seeds: std::ops::Range<u64>,
+    jobs: usize,
+    ended: impl FnMut(usize),
+) -> Result<Vec<Row>, MeasureError> {
+    let pairs = table.cases.iter().flat_map(|case| seeds.clone().map(move |seed| (case, seed)));
+    let tasks: Vec<(&'static Case, Side, u64)> =
+        pairs.flat_map(|(case, seed)| [Side::Base, Side::Head].map(|side| (case, side, seed))).collect();
+    let mut ended = ended;
+    let run = |&(case, side, seed): &(&'static Case, Side, u64)| {
+        if has_interrupt() {
+            return Ok(None);
+        }
+        let result = once_simulated(&machine(case.machine), &job(case, side), seed, &has_interrupt);
+        // A run that an interrupt cut short is shorter than the others.
+        if has_interrupt() { Ok(None) } else { result.map(Some) }
+    };
+    let runs = in_parallel(jobs, &tasks, run, |done, _| ended(done));
+    let runs: Vec<Option<Simulated>> = runs.into_iter().collect::<Result<_, MeasureError>>()?;
+    let rows = table.cases.iter().zip(runs.chunks(2 * seeds.count())).map(|(case, runs)| row(case, runs));
+    Ok(rows.filter(|row| !row.base.is_empty()).collect())
+}
+
+type Simulated = (Run, faultless_sim::Figures);
+
+/// Returns the row of a case, from its runs under the base and the head, in turn.
+fn row(case: &'static Case, runs: &[Option<Simulated>]) -> Row {
+    let pairs = runs.chunks(2).filter_map(|pair| Some((pair.first()?.as_ref()?, pair.get(1)?.as_ref()?)));
+    let (base, head): (Vec<&Simulated>, Vec<&Simulated>) = pairs.unzip();
+    let of = |runs: &[&Simulated]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
+    let has_converged = base.iter().chain(&head).all(|(run, _)| run.has_converged());
+    Row { case, base: of(&base), head: of(&head), events: events(head.iter().map(|(run, _)| run)), has_converged }
+}
+
+fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
+    match case.figure {
+        Figure::Rate => run.ops_per_s,
+        Figure::Sleeps => figures.sleeps as f64 / run.ops.max(1) as f64,
+    }
+}
+
+fn job(case: &Case, side: Side) -> Job {
+    let (workload, design) = side.of(case);
+    Job {
+        spec: shrunk(Workload::parse(workload).expect("the tables name workloads")),
+        design: design.to_owned(),
+        semaphore: DEFAULT_SEMAPHORE.to_owned(),
+        cpus: case.cpus,
+        mode: if case.processes { Mode::Processes } else { Mode::Threads },
+        length: case.duration_ns.map_or(UNTIL_SETTLED, Length::Fixed),
+        memory_bytes: None,
+    }
+}
+
+/// Returns how often each event of speculation happened, for a hundred faults.
+fn events<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<(&'static str, f64)> {
+    let count = |name: &str| -> u64 {
+        let all = runs.clone().flat_map(|run| &run.counters);
+        all.filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+    };
+    let faults = count("faults").max(1) as f64;
+    let names = runs.clone().next().map_or(Vec::new(), |run| run.counters.iter().map(|(name, _)| *name).collect());
+    let wanted = names.into_iter().filter(|name| *name == "spf" || name.starts_with("pagefault:"));
+    wanted.map(|name| (name, count(name) as f64 * 100.0 / faults)).collect()
+}
+
+impl Row {
+    /// Returns our change in percent; nothing if the base did nothing.
+    pub fn change(&self) -> Option<f64> {
+        let (base, head) = (median(&self.base)?, median(&self.head)?);
+        (base > 0.0).then(|| (head / base - 1.0) * 100.0)
+    }
+
+    /// Returns the least and the most of the changes under the same seed.
+    fn range(&self) -> Option<(f64, f64)> {
+        let changes = self.base.iter().zip(&self.head).map(|(base, head)| (head / base - 1.0) * 100.0);
+        let (least, most) =
+            changes.fold((f64::MAX, f64::MIN), |(least, most), change| (least.min(change), most.max(change)));
+        (least <= most).then_some((least, most))
+    }
+
+    /// Returns the ratio of the factors: ours over the published one.
+    fn ratio(&self) -> Option<f64> {
+        Some((1.0 + self.change()? / 100.0) / (1.0 + self.case.published_percent / 100.0))
+    }
+
+    /// Says whether both changes go the same way; less than 1 % is no way. Nothing is said of rates that have not settled.
+    fn sign_agrees(&self) -> Option<bool> {
+        if !self.has_converged {
+            return None;
+        }
+        let way = |percent: f64| if percent.abs() < 1.0 { 0 } else { percent.signum() as i32 };
+        Some(way(self.change()?) == way(self.case.published_percent))
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let case = self.case;
+        let mode = if case.processes { "processes" } else { "threads" };
+        let unknown = || "-".to_owned();
+        vec![
+            case.workload.to_owned(),
+            format!("{} {mode}", case.cpus),
+            case.machine.to_owned(),
+            format!("{} > {}", case.base, case.head),
+            case.figure.name().to_owned(),
+            format!("{:+.1} %", case.published_percent),
+            self.change().map_or_else(unknown, |change| format!("{change:+.1} %")),
+            self.range().map_or_else(unknown, |(least, most)| format!("[{least:+.1}, {most:+.1}]")),
+            self.ratio().map_or_else(unknown, |ratio| format!("{ratio:.2}")),
+            match self.sign_agrees() {
+                Some(agrees) => if agrees { "yes" } else { "NO" }.to_owned(),
+                None if !self.has_converged => NOT_CONVERGED.to_owned(),
+                None => unknown(),
+            },
+        ]
+    }
+
+    /// Returns the row under [`HEADINGS`], in plain numbers.
+    pub fn fields(&self, table: &Table) -> Vec<String> {
+        let case = self.case;
+        let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| figure.to_string());
+        let (least, most) = self.range().unzip();
+        vec![
+            table.name.to_owned(),
+            case.workload.to_owned(),
+            case.cpus.to_string(),
+            if case.processes { "processes" } else { "threads" }.to_owned(),
+            case.machine.to_owned(),
+            case.base.to_owned(),
+            case.head.to_owned(),
+            case.figure.name().to_owned(),
+            case.published_percent.to_string(),
+            number(self.change()),
+            number(least),
+            number(most),
+            self.base.len().to_string(),
+            number(self.ratio()),
+            self.sign_agrees().map_or_else(String::new, |agrees| if agrees { "yes" } else { "no" }.to_owned()),
+        ]
+    }
+
+    /// Returns the row for the machine-readable report.
+    pub fn json(&self) -> Value {
+        let case = self.case;
+        json!({
+            "workload": case.workload, "cpus": case.cpus, "mode": if case.processes { "processes" } else { "threads" },
+            "machine": case.machine, "base": case.base, "head": case.head, "figure": case.figure.name(),
+            "published_percent": case.published_percent, "published_as": case.published_as,
+            "ours_percent": self.change(), "ratio_of_changes": self.ratio(), "sign_agrees": self.sign_agrees(),
+            "converged": self.has_converged,
+            "base_samples": self.base, "head_samples": self.head,
+            "events_per_100_faults": self.events.iter().map(|&(name, share)| (name, share)).collect::<std::collections::BTreeMap<_, _>>(),
+        })
+    }
+}
+
+/// Writes a table for people.
+pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "{}: {}\nsource    {}\n", table.name, table.about, table.source)?;
+    let headings =
+        ["workload", "CPUs", "machine (simulated)", "designs", "figure", "published", "ours", "seeds", "ratio", "sign"];
+    let mut cells = vec![headings.map(String::from).to_vec()];
+    cells.extend(rows.iter().map(Row::cells));
+    columns::write(&cells, out)?;
+    for row in rows.iter().filter(|row| !row.case.published_events.is_empty()) {
+        writeln!(
+            out,
+            "\nevents of {} on {} in a hundred faults: published / ours",
+            row.case.workload, row.case.machine
+        )?;
+        for (name, share) in row.case.published_events {
+            let ours = row.events.iter().find(|(known, _)| known == name).map_or(0.0, |&(_, share)| share);
+            writeln!(out, "  {name:<28} {share:>7.2} / {ours:>7.2}")?;
+        }
+    }
+    table.left_out.iter().try_for_each(|left_out| writeln!(out, "\nleft out: {left_out}"))?;
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_machine::designs::DESIGNS;
+
+    #[test]
+    fn the_tables_name_machines_workloads_and_designs_that_there_are() {
+        for case in TABLES.iter().flat_map(|table| table.cases) {
+            let machine = Spec::preset(case.machine).expect("a preset");
+            assert!(case.cpus <= machine.nr_cpus(), "{}", case.workload);
+            assert!(Workload::parse(case.workload).is_ok(), "{}", case.workload);
+            assert!(case.head_workload.is_none_or(|text| Workload::parse(text).is_ok()), "{}", case.workload);
+            assert!(DESIGNS.contains(&case.base) && DESIGNS.contains(&case.head), "{}", case.head);
+        }
+        assert_eq!(matching("spf").len() + matching("refpage").len(), TABLES.len());
+        assert_eq!(matching("spf-2018-l").len(), 1);
+        assert!(matching("nothing").is_empty());
+    }
+
+    #[test]
+    fn changes_are_compared_by_their_factors_and_their_signs() {
+        let case = &TABLES[0].cases[0];
+        let published = 1.0 + case.published_percent / 100.0;
+        let row =
+            |head: f64| Row { case, base: vec![1.0; 3], head: vec![head; 3], events: Vec::new(), has_converged: true };
+        assert!((row(published).ratio().expect("a ratio") - 1.0).abs() < 1e-9);
+        assert_eq!(row(published).sign_agrees(), Some(true));
+        assert_eq!(row(1.0 / published).sign_agrees(), Some(false));
+        assert_eq!(row(1.001).sign_agrees(), Some(false), "less than a percent is no change");
+        let moving = Row { has_converged: false, ..row(published) };
+        assert_eq!((moving.sign_agrees(), moving.cells().last().map(String::as_str)), (None, Some(NOT_CONVERGED)));
+    }
+}

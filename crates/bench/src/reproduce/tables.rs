@@ -1,0 +1,268 @@
+//! What was published, and what to run for it.
+
+/// What a case measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Operations in a second.
+    Rate,
+    /// How often threads slept, for each operation.
+    Sleeps,
+}
+
+impl Figure {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "ops_per_s",
+            Self::Sleeps => "sleeps_per_op",
+        }
+    }
+}
+
+/// A line of a table.
+#[derive(Debug)]
+pub struct Case {
+    /// The workload, with its flags.
+    pub workload: &'static str,
+    /// The workload after, where it is another one.
+    pub head_workload: Option<&'static str>,
+    /// The simulated machine.
+    pub machine: &'static str,
+    /// CPUs, and workers.
+    pub cpus: usize,
+    /// Whether each worker has an address space of its own.
+    pub processes: bool,
+    /// The design before.
+    pub base: &'static str,
+    /// The design after.
+    pub head: &'static str,
+    /// What is measured.
+    pub figure: Figure,
+    /// How long a run is, where the usual time is too short.
+    pub duration_ns: Option<u64>,
+    /// The published change.
+    pub published_percent: f64,
+    /// As it was published.
+    pub published_as: &'static str,
+    /// Published events, in a hundred faults.
+    pub published_events: &'static [(&'static str, f64)],
+}
+
+/// A published table.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name here.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Where it stands.
+    pub source: &'static str,
+    /// Its lines.
+    pub cases: &'static [Case],
+    /// Lines that are not run, and why.
+    pub left_out: &'static [&'static str],
+}
+
+const fn lkp(workload: &'static str, processes: bool, published_percent: f64, published_as: &'static str) -> Case {
+    Case {
+        workload,
+        head_workload: None,
+        machine: "skylake-192",
+        cpus: 192,
+        processes,
+        base: "mmap-sem",
+        head: "spf-v9",
+        figure: Figure::Rate,
+        duration_ns: None,
+        published_percent,
+        published_as,
+        published_events: &[],
+    }
+}
+
+const fn ebizzy(
+    workload: &'static str,
+    machine: &'static str,
+    cpus: usize,
+    head: &'static str,
+    published_percent: f64,
+    published_as: &'static str,
+) -> Case {
+    Case {
+        workload,
+        head_workload: None,
+        machine,
+        cpus,
+        processes: false,
+        base: "mmap-sem",
+        head,
+        figure: Figure::Rate,
+        duration_ns: Some(20_000_000),
+        published_percent,
+        published_as,
+        published_events: &[],
+    }
+}
+
+const fn compile(
+    cpus: usize,
+    head: &'static str,
+    figure: Figure,
+    published_percent: f64,
+    published_as: &'static str,
+) -> Case {
+    Case {
+        figure,
+        duration_ns: None,
+        published_percent,
+        published_as,
+        ..ebizzy("compile", "x86-vm-16", cpus, head, 0.0, "")
+    }
+}
+
+/// A file is read a few microseconds at a time: a short run has as many of them as a long one of other lines.
+const fn reading(workload: &'static str, published_percent: f64, published_as: &'static str) -> Case {
+    Case { duration_ns: Some(500_000), ..lkp(workload, false, published_percent, published_as) }
+}
+
+/// A row of version 5's table: filled by the program against a reference page, 1000 rounds.
+const fn refpage(
+    workload: &'static str,
+    head_workload: &'static str,
+    published_percent: f64,
+    published_as: &'static str,
+) -> Case {
+    Case {
+        workload,
+        head_workload: Some(head_workload),
+        machine: "here",
+        cpus: 1,
+        processes: false,
+        base: "mmap-sem",
+        head: "mmap-sem",
+        figure: Figure::Rate,
+        duration_ns: None,
+        published_percent,
+        published_as,
+        published_events: &[],
+    }
+}
+
+/// All tables.
+pub const TABLES: &[Table] = &[
+    Table {
+        name: "spf-2018-lkp-v9",
+        about: "will-it-scale on 192 CPUs before and after version 9 of the 2018 series, transparent huge pages off",
+        source: "seed 1: the report of the 0-day robot's team on version 9, tables 'THP disabled'",
+        cases: &[
+            lkp("page_fault3", false, -19.1, "10107 to 8180 per thread"),
+            lkp("page_fault2", false, -17.8, "8432 to 6931 per thread"),
+            lkp("brk1", false, -6.6, "939.67 to 877.33 per thread"),
+            lkp("page_fault3", true, -4.7, "173145 to 165064 per process"),
+            lkp("malloc1", false, 417.3, "90.33 to 467.33 per thread; with huge pages 66.33 to 383.67, +469.8 %"),
+            reading("read2", 39.2, "58934 to 82060 per thread"),
+            lkp("page_fault1", false, 36.4, "8607 to 11736 per thread"),
+            reading("read1", 12.7, "314063 to 353934 per thread"),
+        ],
+        left_out: &["context_switch1, signal1, writeseek3: they are not about the memory map"],
+    },
+    Table {
+        name: "spf-2018-ebizzy",
+        about: "ebizzy -mTt N before and after version 11 of the 2018 series",
+        source: "seed 1: the cover letter of version 11",
+        cases: &[
+            Case {
+                published_events: &[
+                    ("spf", 98.14),
+                    ("pagefault:spf_vma_changed", 1.79),
+                    ("pagefault:spf_vma_noanon", 0.0),
+                    ("pagefault:spf_vma_notsup", 0.02),
+                    ("pagefault:spf_vma_access", 0.0),
+                    ("pagefault:spf_pmd_changed", 0.0),
+                ],
+                ..ebizzy("ebizzy -mTt 16", "x86-vm-16", 16, "spf-v11", 100.69, "742.57 to 1490.24 records/s")
+            },
+            Case {
+                published_events: &[
+                    ("spf", 77.94),
+                    ("pagefault:spf_vma_changed", 22.04),
+                    ("pagefault:spf_vma_noanon", 0.0),
+                    ("pagefault:spf_vma_notsup", 0.01),
+                    ("pagefault:spf_vma_access", 0.0),
+                    ("pagefault:spf_pmd_changed", 0.0),
+                ],
+                ..ebizzy("ebizzy -mTt 80", "power8-80", 80, "spf-v11", 84.46, "13105.4 to 24174.23 records/s")
+            },
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "spf-2017-ebizzy",
+        about: "ebizzy -mTRp before and after the 2017 series",
+        source: "seed 2: the cover letter of the series for 4.13",
+        cases: &[
+            ebizzy("ebizzy -mTRp", "x86-vm-16", 16, "spf-srcu", 299.8, "11455.92 to 45803.64 records/s, averages"),
+            ebizzy("ebizzy -mTRp", "power8-80", 80, "spf-srcu", 87.4, "33848.76 to 63427.62 records/s, averages"),
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "spf-kernbench",
+        about: "a kernel's build before and after: elapsed time the same, system time 2 to 3.6 % more",
+        source: "seeds 1 and 2: kernbench on the 16-CPU virtual machine. Here a recorded compile without its computing, so that all of its time is system time: 3.6 % more of it is 3.5 % less of a rate",
+        cases: &[
+            compile(8, "spf-v11", Figure::Rate, -2.5, "system time 900.47 to 923.28 s, -j 8"),
+            compile(16, "spf-v11", Figure::Rate, -2.1, "system time 979.904 to 1001.14 s, -j 16"),
+            compile(7, "spf-srcu", Figure::Rate, -3.5, "system time 202.982 to 210.364 s, -j 7"),
+            compile(16, "spf-srcu", Figure::Rate, -3.3, "system time 185.46 to 191.75 s, -j 16"),
+        ],
+        left_out: &[
+            "elapsed time: nine tenths of it are computing, which the compile here leaves out",
+            "the Power8 node",
+        ],
+    },
+    Table {
+        name: "spf-2017-srcu-cost",
+        about: "what SRCU costs: context switches of a kernel's build, and the 20 % that the 2018 series names",
+        source: "seed 2, kernbench on the 16-CPU virtual machine, context switches; seed 1, which does not say in which test",
+        cases: &[
+            compile(7, "spf-srcu", Figure::Sleeps, 44.5, "46789 to 67602.4 context switches, -j 7"),
+            compile(16, "spf-srcu", Figure::Sleeps, 35.4, "67423.3 to 91316.1 context switches, -j 16"),
+            Case {
+                head: "spf-srcu",
+                ..lkp("brk1", false, -20.0, "'hitting the performance by 20 %'; the test is guessed")
+            },
+        ],
+        left_out: &[],
+    },
+    Table {
+        name: "refpage-v5",
+        about: "4 MiB that are to hold a byte: filled by the program, and by a reference page",
+        source: "seed 5's version 5 (2021): seconds of 1000 rounds, as rates; measured on a machine that the text does not name, here simulated on \
+                 ours",
+        cases: &[
+            refpage(
+                "refpage --variant memset --touch one",
+                "refpage --variant refpage --touch one",
+                14574.1,
+                "3.962 to 0.027 s, 6656 to 3448 KiB",
+            ),
+            refpage(
+                "refpage --variant memset --touch half",
+                "refpage --variant refpage --touch half",
+                165.0,
+                "3.925 to 1.481 s, 6696 to 4580 KiB",
+            ),
+            refpage(
+                "refpage --variant memset --touch all",
+                "refpage --variant refpage --touch all",
+                17.8,
+                "3.986 to 3.385 s, 6716 to 6684 KiB",
+            ),
+        ],
+        left_out: &[
+            "version 3's PDFium (2.237081 s anon, 2.252241 memset, 2.243786 refpage): a recorded renderer is replayed by `faultless replay \
+             --pattern`",
+        ],
+    },
+];

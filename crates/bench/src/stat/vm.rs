@@ -1,0 +1,137 @@
+//! A counted run on the virtual memory.
+
+use std::sync::Arc;
+
+use faultless_linux::space::has_interrupt;
+use faultless_platform::Threads;
+use faultless_platform::native::{Machine, Native};
+use faultless_platform::watched::Sink;
+use faultless_sim::{Sim, isolate};
+use faultless_vm::Event;
+use faultless_workloads::Spec;
+
+use super::{Arm, Locks, RunCounts, Setup, Subject, Tap};
+use crate::measure::{self, HostSite, Job, Length, Mode, NoSite, Pinning, Site};
+use faultless_machine::events;
+use faultless_machine::watch::{self, All, LockWatch, Stream, Watched};
+use faultless_replay as replay;
+use faultless_replay::{Checking, Settings};
+
+/// What a run says, whatever ran.
+struct Ran {
+    elapsed_ns: u64,
+    ops: Option<u64>,
+    ops_per_s: Option<f64>,
+    counters: Vec<(&'static str, u64)>,
+    peak_rss_bytes: Option<u64>,
+}
+
+/// Runs an arm once; on a simulated machine, the seed decides all chance.
+pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Result<RunCounts, String> {
+    let Some(spec) = setup.machine.simulated() else {
+        let site = HostSite::new(Pinning::IfEnough, arm.cpus);
+        let machine = Machine::new(arm.cpus);
+        return match (setup.locks, &tap) {
+            (Locks::Unwatched, None) => Ok(counted(setup, arm, run::<Native>(&machine, &site, setup, arm)?)),
+            _ => observed::<Native>(machine, &site, setup, arm, tap),
+        };
+    };
+    let result = isolate(|| {
+        let machine = faultless_sim::Machine::new(spec, arm.cpus, seed).map_err(|error| error.to_string())?;
+        observed::<Sim>(machine, &NoSite, setup, arm, tap)
+    });
+    result.unwrap_or_else(|failure| Err(faultless_machine::simulated::with_rerun(failure, seed).message))
+}
+
+/// Runs an arm once on a machine of the platform `P`, watched by those that were asked for.
+fn observed<P: Threads<Machine: Send>>(
+    machine: P::Machine,
+    site: &dyn Site,
+    setup: &Setup,
+    arm: &Arm,
+    tap: Option<Tap>,
+) -> Result<RunCounts, String> {
+    let locks = (setup.locks == Locks::Watched).then(|| Arc::new(LockWatch::default()));
+    let stream = tap.map(|tap| Arc::new(Stream::new(streamed(setup), tap)));
+    let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
+    sinks.extend(locks.clone().map(|sink| sink as Arc<dyn Sink>));
+    sinks.extend(stream.clone().map(|sink| sink as Arc<dyn Sink>));
+    let machine = watch::Machine::<P>::new(machine, Arc::new(All(sinks)));
+    let ran = run::<Watched<P>>(&machine, site, setup, arm);
+    // Why a stream broke off is its reader's business: who wants no more lines still gets the counts.
+    let _ = stream.and_then(|stream| stream.flush());
+    let mut counts = counted(setup, arm, ran?);
+    counts.locks = locks.map(|locks| locks.table(arm.cpus));
+    Ok(counts)
+}
+
+fn streamed(setup: &Setup) -> Vec<String> {
+    setup.events.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
+    match &setup.subject {
+        Subject::Workload { spec, duration_ns, mode } => {
+            work::<P>(machine, site, &job(setup, arm, spec, *duration_ns, *mode))
+        }
+        Subject::Trace { trace, plan, .. } => {
+            let settings = Settings {
+                design: arm.design.clone(),
+                semaphore: arm.semaphore.clone().unwrap_or_default(),
+                memory_bytes: setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)),
+                limits: trace.header.limits,
+                checking: Checking::AtEnd,
+            };
+            let pass = replay::pass::<P>(machine, arm.cpus, plan, &settings).map_err(|error| error.to_string())?;
+            let peak_rss_bytes = Some(pass.peak_rss_bytes);
+            Ok(Ran { elapsed_ns: pass.elapsed_ns, ops: None, ops_per_s: None, counters: pass.counters, peak_rss_bytes })
+        }
+    }
+}
+
+fn work<P: Threads>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
+    let run = measure::once::<P>(machine, job, site, &has_interrupt).map_err(|error| error.to_string())?;
+    Ok(Ran {
+        elapsed_ns: run.elapsed_ns,
+        ops: Some(run.ops),
+        ops_per_s: Some(run.ops_per_s),
+        counters: run.counters,
+        peak_rss_bytes: run.peak_rss_bytes,
+    })
+}
+
+/// Returns the job of an arm that runs a workload.
+pub(super) fn job(setup: &Setup, arm: &Arm, spec: &Spec, duration_ns: u64, mode: Mode) -> Job {
+    Job {
+        spec: spec.clone(),
+        design: arm.design.clone(),
+        semaphore: arm.semaphore.clone().unwrap_or_default(),
+        cpus: arm.cpus,
+        mode,
+        length: Length::Fixed(duration_ns),
+        memory_bytes: setup.memory_bytes,
+    }
+}
+
+fn counted(setup: &Setup, arm: &Arm, ran: Ran) -> RunCounts {
+    let count = |name: &str| ran.counters.iter().find(|(known, _)| *known == name).map(|(_, count)| *count);
+    let counts = setup.events.iter().map(|name| match *name {
+        name if !events::is_counted(&arm.design, name) => None,
+        "rss" => ran.peak_rss_bytes.map(|bytes| bytes / faultless_plan::regions::PAGE),
+        _ => count(name),
+    });
+    let counts = counts.collect();
+    let has_it = |event: &&Event| events::is_counted(&arm.design, event.name());
+    let in_order = Event::ALL.iter().filter(has_it);
+    let in_order = in_order.filter_map(|event| Some((events::vmstat_name(event.name()), count(event.name())?)));
+    let faults = count("faults");
+    RunCounts {
+        elapsed_ns: ran.elapsed_ns,
+        ops: ran.ops,
+        ops_per_s: ran.ops_per_s,
+        faults,
+        counts,
+        vmstat: in_order.collect(),
+        locks: None,
+    }
+}

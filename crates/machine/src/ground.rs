@@ -1,0 +1,53 @@
+//! A virtual memory for one run: host memory, frames, and a machine's threads to set it up with.
+//!
+//! # Guarantee
+//! Host memory outlives the frames made from it, as long as the caller keeps the [`Ground`] longer than the memory.
+
+use faultless_phys::{Memory, Options, SetupError};
+use faultless_platform::native::{HostRegion, ReserveError};
+use faultless_platform::{Platform, Threads};
+use faultless_sync::SpinMutex;
+
+/// Host memory that a run's frames live in.
+pub struct Ground {
+    region: HostRegion,
+}
+
+impl Ground {
+    /// Reserves host memory.
+    pub fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+        Ok(Self { region: HostRegion::reserve(bytes)? })
+    }
+
+    /// Divides the memory into frames.
+    ///
+    /// Called once for a ground, which outlives the memory and all that is made from it.
+    #[allow(unsafe_code, reason = "the one place where frames begin")]
+    pub fn memory<P: Platform>(&self, nr_cpus: usize) -> Result<Memory<P>, SetupError> {
+        // SAFETY: the region is fresh, so zero, and used by this memory alone; callers keep it until the memory has gone.
+        unsafe { Memory::new(self.region.base(), self.region.len_bytes(), nr_cpus, Options::default()) }
+    }
+}
+
+/// Touches so many frames and gives them back, so that the host's own faults are not measured.
+#[allow(unsafe_code, reason = "frames are given back by their owner")]
+pub fn warm<P: Platform>(memory: &Memory<P>, nr_frames: usize) {
+    let frames: Vec<_> = (0..nr_frames).map_while(|_| memory.try_alloc_zeroed().ok()).collect();
+    for pfn in frames.into_iter().rev() {
+        // SAFETY: allocated above, and never used since.
+        unsafe { memory.free(pfn) };
+    }
+}
+
+/// Runs `act` on a slot of the machine, by itself.
+pub fn alone<P: Threads, R: Send>(machine: &P::Machine, act: impl FnOnce() -> R + Send) -> R {
+    let (act, result) = (SpinMutex::<P, _>::new(Some(act)), SpinMutex::<P, _>::new(None));
+    P::run(machine, 1, &|_| {
+        P::enter();
+        let taken = act.lock().take();
+        let value = taken.map(|act| act());
+        *result.lock() = value;
+        P::leave();
+    });
+    result.into_inner().expect("the thread ran, or its panic was passed on")
+}

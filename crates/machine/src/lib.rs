@@ -1,0 +1,20 @@
+//! The machines that experiments run on, and what is known of them.
+//!
+//! # Guarantee
+//! A name means one machine; what a run on it counts or watches has one name everywhere.
+//!
+//! # Rooms
+//! * [`simulated`]: machines by name, this one among them; runs in parallel and runs again
+//! * [`host`], [`info`]: what the host says of itself; a machine as results name it
+//! * [`designs`], [`events`]: what can be run, and counted, by the names that users know
+//! * [`ground`]: a virtual memory's frames for one run; [`watch`]: locks and events while it runs
+
+#![deny(unsafe_code)]
+
+pub mod designs;
+pub mod events;
+pub mod ground;
+pub mod host;
+pub mod info;
+pub mod simulated;
+pub mod watch;

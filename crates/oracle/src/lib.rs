@@ -1,0 +1,34 @@
+//! The oracle: random sequences of memory operations, on the real kernel and on the VM, outcome by outcome.
+//!
+//! # Guarantee
+//! Zero differences means: every operation of every sequence gave the same result, error, signal and byte on both sides,
+//! and every list of areas and every readable page was the same, but for what [`rules`] exempts by name.
+//!
+//! # Rooms
+//! * `generate`: sequences from a seed
+//! * `abi`, `world`: a sequence on the VM
+//! * `subject`: a design on a thread of its own; `judge`: the run over all of them, beside the kernel
+//! * `compare`, `explain`, [`rules`]: what counts as the same
+//! * `shrink`: differences made small
+//! * `tally`, `report`: what was seen
+
+#![deny(unsafe_code)]
+
+mod abi;
+mod compare;
+mod explain;
+pub mod generate;
+mod judge;
+pub mod report;
+pub mod rules;
+mod shrink;
+mod subject;
+mod tally;
+mod world;
+
+pub use compare::Finding;
+pub use generate::Profile;
+pub use judge::{Bench, Difference, Jury, Outcomes, Settings, Verdict, replay, run};
+pub use shrink::{pasteable, shrink};
+pub use subject::Checking;
+pub use tally::Tally;

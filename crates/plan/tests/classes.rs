@@ -1,0 +1,465 @@
+//! The rule of each class: what it needs to apply, and that it does not apply without it.
+
+mod support;
+
+use faultless_plan::classes::Class;
+use faultless_plan::{Action, Before, Losses, Options, Outcome, Plan, Touch, plan};
+use faultless_trace::*;
+use support::{PAGE, STEP_NS, Story};
+
+const HEAP: u64 = 0x7f00_0000_0000;
+const READ: u32 = 4;
+const WRITE: u32 = 6;
+const WRITE_PRESENT: u32 = 7;
+
+fn planned(trace: &Trace) -> Plan {
+    plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
+}
+
+fn touch(plan: &Plan, event: u32) -> Touch {
+    let steps = plan.programs.iter().flat_map(|program| &program.steps);
+    match steps.clone().find(|step| step.event == event).map(|step| step.action) {
+        Some(Action::Access(touch)) => touch,
+        other => panic!("event {event} is no access but {other:?}"),
+    }
+}
+
+/// Returns the class of an event and whether its page is strict.
+fn class(story: &Story, event: u32) -> (Option<Class>, bool) {
+    let touch = touch(&planned(&story.done()), event);
+    (touch.class, touch.is_strict)
+}
+
+#[test]
+fn fresh_private_memory_is_strict() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    let (read, write) = (story.fault(0, HEAP + 8, READ), story.fault(0, HEAP + 8, WRITE_PRESENT));
+    assert_eq!(class(&story, read), (None, true));
+    assert_eq!(class(&story, write), (None, true));
+    let plan = planned(&story.done());
+    assert_eq!((plan.totals.faults, plan.totals.strict, plan.surprises.len()), (2, 2, 0));
+    assert_eq!(touch(&plan, write).before, Before::Zeros);
+}
+
+#[test]
+fn a_second_fault_on_a_present_page_stays_strict_and_surprises() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    let again = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, again), (None, true));
+    assert_eq!(planned(&story.done()).surprises, [again]);
+}
+
+#[test]
+fn a_fault_while_another_threads_is_under_way_is_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let first = story.fault(0, HEAP, WRITE);
+    let second = story.at_once().wait(20_000).fault(1, HEAP, WRITE);
+    assert_eq!(class(&story, first), (None, true));
+    assert_eq!(class(&story, second), (Some(Class::Raced), false));
+}
+
+#[test]
+fn of_two_faults_within_the_clock_error_either_may_have_been_first() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let first = story.fault(0, HEAP, WRITE_PRESENT);
+    let second = story.at_once().wait(5_000).fault(1, HEAP, READ);
+    for event in [first, second] {
+        assert_eq!(class(&story, event), (Some(Class::Raced), false));
+    }
+    let plan = planned(&story.done());
+    assert_eq!((plan.totals.strict, plan.surprises.len()), (0, 0));
+}
+
+#[test]
+fn a_fault_after_the_other_threads_next_event_is_not_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, READ);
+    story.fault(0, HEAP + PAGE, READ);
+    let later = story.fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, later), (None, true));
+}
+
+#[test]
+fn a_fault_long_after_one_without_a_next_event_is_not_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, READ);
+    let later = story.wait(50 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, later), (None, true));
+}
+
+#[test]
+fn a_switch_out_in_a_fault_prolongs_it() {
+    let mut story = Story::new(2);
+    story.trace.header.pace = Pace::Stored;
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    story.at_once().wait(2_000).push(0, EventKind::SwitchOut(SwitchReason::Blocked));
+    let meanwhile = story.wait(90 * STEP_NS).fault(1, HEAP, WRITE);
+    story.push(0, EventKind::SwitchIn);
+    let after = story.wait(STEP_NS).fault(1, HEAP + 8, WRITE);
+    assert_eq!(class(&story, meanwhile).0, Some(Class::Raced));
+    assert_eq!(class(&story, after).0, None);
+}
+
+#[test]
+fn an_entry_that_another_thread_made_writable_is_raced_and_ones_own_is_not() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    let other = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, other), (Some(Class::Raced), false));
+    let own = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, own), (None, true));
+}
+
+#[test]
+fn a_page_of_the_parents_is_no_race_of_the_childs() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    story.at_once().wait(2_000).clone_task(0, 1, 0);
+    let copy = story.at_once().wait(2_000).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, copy), (None, true));
+}
+
+#[test]
+fn populated_memory_is_there_until_advice_drops_it() {
+    const POPULATE: u64 = 0x8022;
+    const POPULATE_NONBLOCK: u64 = 0x1_8022;
+    let mut story = Story::new(1);
+    for (place, flags) in [(HEAP, POPULATE), (HEAP + 64 * PAGE, POPULATE_NONBLOCK)] {
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, flags, u64::MAX, 0], place as i64);
+    }
+    let populated = story.fault(0, HEAP, WRITE);
+    let nonblock = story.fault(0, HEAP + 64 * PAGE, WRITE);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, 4, 0, 0, 0], 0);
+    let dropped = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, populated), (Some(Class::Populated), false));
+    assert_eq!(class(&story, nonblock), (None, true));
+    assert_eq!(class(&story, dropped), (None, true));
+}
+
+#[test]
+fn what_a_call_filled_faults_as_if_loads_had_filled_it() {
+    const POPULATE_READ: u64 = 22;
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, POPULATE_READ, 0, 0, 0], 0);
+    let (as_filled, otherwise) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + PAGE, WRITE));
+    assert_eq!(class(&story, as_filled), (None, false));
+    assert_eq!(class(&story, otherwise), (Some(Class::Populated), false));
+}
+
+#[test]
+fn locked_memory_may_differ() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Mlock, [HEAP, PAGE, 0, 0, 0, 0], 0);
+    let (locked, beside) = (story.fault(0, HEAP, WRITE), story.fault(0, HEAP + PAGE, WRITE));
+    assert_eq!(class(&story, locked), (Some(Class::Populated), false));
+    assert_eq!(class(&story, beside), (None, true));
+}
+
+#[test]
+fn a_page_that_no_fault_made_is_populated_only_after_a_fork() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    let unforked = story.fault(0, HEAP, WRITE_PRESENT);
+    story.clone_task(0, 1, 0);
+    let forked = story.fault(0, HEAP + PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, unforked), (None, true));
+    assert_eq!(class(&story, forked), (Some(Class::Populated), false));
+    assert_eq!(planned(&story.done()).surprises, [unforked]);
+}
+
+#[test]
+fn execs_arguments_are_populated_and_the_stack_below_is_strict() {
+    let (top, len_bytes) = (0x7fff_0000_0000, 33 * PAGE);
+    let mut story = Story::new(1);
+    let stack = Mapped { start: top - len_bytes, len_bytes, file_offset: 0, prot: 3, flags: 2, file: None };
+    story.push(0, EventKind::Mapped(stack));
+    let arguments = story.fault(0, top - PAGE, WRITE_PRESENT);
+    let below = story.fault(0, top - 3 * PAGE, WRITE);
+    let grown = story.fault(0, top - len_bytes - 5 * PAGE, WRITE);
+    assert_eq!(class(&story, arguments).0, Some(Class::Populated));
+    assert_eq!(class(&story, below), (None, true));
+    assert_eq!(class(&story, grown), (None, true));
+    assert_eq!(planned(&story.done()).totals.outside, 0);
+}
+
+#[test]
+fn with_huge_pages_a_fault_as_of_small_ones_is_strict_and_another_is_huge_if_a_block_fits() {
+    let mut story = Story::new(1);
+    story.trace.header.huge_pages = HugePages::AsSystem;
+    story.map(0, HEAP, 7);
+    let (first, second) = (story.fault(0, HEAP, WRITE), story.fault(0, HEAP, WRITE_PRESENT));
+    assert_eq!(class(&story, first), (None, true));
+    assert_eq!(class(&story, second), (Some(Class::Huge), false));
+    // The second block of four pages is not all in the area.
+    let small = story.fault(0, HEAP + 5 * PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, small), (None, true));
+    assert_eq!(planned(&story.done()).surprises, [small]);
+}
+
+#[test]
+fn a_files_page_is_mapped_around_a_neighbour_in_its_window_only() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 64, 3, file);
+    story.fault(0, HEAP + PAGE, READ);
+    let (inside, outside) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + 16 * PAGE, WRITE_PRESENT));
+    assert_eq!(class(&story, inside), (Some(Class::FaultAround), false));
+    assert_eq!(class(&story, outside), (None, false));
+    assert_eq!(planned(&story.done()).surprises, [outside]);
+}
+
+#[test]
+fn a_window_begins_with_its_area_and_stays_what_it_was_when_the_area_is_cut() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    let area = HEAP + 3 * PAGE;
+    story.map_file(0, area, 64, 3, file);
+    story.fault(0, area + PAGE, READ);
+    story.protect(0, area, 2, 1);
+    story.unmap(0, area, 2);
+    let last = story.fault(0, area + 15 * PAGE, WRITE_PRESENT);
+    let behind = story.fault(0, area + 16 * PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, last), (Some(Class::FaultAround), false));
+    assert_eq!(planned(&story.done()).surprises, [behind]);
+}
+
+#[test]
+fn a_neighbour_that_was_dropped_or_stored_to_maps_nothing_around() {
+    for is_dropped in [true, false] {
+        let mut story = Story::new(1);
+        let file = story.file("/lib/x.so");
+        story.map_file(0, HEAP, 16, 3, file);
+        story.fault(0, HEAP, if is_dropped { READ } else { WRITE });
+        if is_dropped {
+            story.call(0, Call::Madvise, [HEAP, 16 * PAGE, 4, 0, 0, 0], 0);
+        }
+        let later = story.fault(0, HEAP + PAGE, WRITE_PRESENT);
+        assert_eq!(planned(&story.done()).surprises, [later]);
+    }
+}
+
+#[test]
+fn since_large_folios_a_fault_reaches_as_far_as_its_table() {
+    for (kernel, expected) in [("6.18.44", Some(Class::FaultAround)), ("6.12.1", None)] {
+        let mut story = Story::new(1);
+        story.trace.header.machine.kernel = kernel.into();
+        let file = story.file("/lib/x.so");
+        story.map_file(0, HEAP, 600, 3, file);
+        story.fault(0, HEAP, READ);
+        let far = story.fault(0, HEAP + 511 * PAGE, WRITE_PRESENT);
+        let behind = story.fault(0, HEAP + 512 * PAGE, WRITE_PRESENT);
+        assert_eq!((class(&story, far).0, class(&story, behind).0), (expected, None), "{kernel}");
+    }
+}
+
+#[test]
+fn a_files_page_that_is_gone_is_reclaimed_and_anonymous_memory_is_not() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 4, 1, file);
+    story.map(0, HEAP + 64 * PAGE, 4);
+    story.fault(0, HEAP, READ);
+    story.fault(0, HEAP + 64 * PAGE, READ);
+    let (file, memory) = (story.fault(0, HEAP, READ), story.fault(0, HEAP + 64 * PAGE, READ));
+    assert_eq!(class(&story, file), (Some(Class::Reclaimed), false));
+    assert_eq!(class(&story, memory), (None, true));
+}
+
+#[test]
+fn lazily_freed_memory_is_reclaimed() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    story.call(0, Call::Madvise, [HEAP, PAGE, 8, 0, 0, 0], 0);
+    let again = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, again), (Some(Class::Reclaimed), false));
+}
+
+#[test]
+fn faults_in_another_threads_call_are_ambiguous_if_it_reaches_their_page() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.map(0, HEAP + 64 * PAGE, 4);
+    story.spawn(0, 1);
+    story.fault(1, HEAP, WRITE);
+    story.fault(1, HEAP + 64 * PAGE, WRITE);
+    story.enter(0, Call::Madvise, [HEAP, 4 * PAGE, 4, 0, 0, 0]);
+    let (reached, elsewhere) = (story.fault(1, HEAP, WRITE), story.fault(1, HEAP + 64 * PAGE, WRITE));
+    story.exit(0, Call::Madvise, 0);
+    let next = story.fault(1, HEAP + 8, WRITE_PRESENT);
+    assert_eq!(class(&story, reached), (Some(Class::Ambiguous), false));
+    assert_eq!(class(&story, elsewhere), (None, true));
+    assert_eq!(class(&story, next).0, Some(Class::Ambiguous), "whether the page was still there is not known either");
+}
+
+#[test]
+fn a_fault_in_another_threads_call_that_an_order_explains_needs_no_class() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.enter(0, Call::Munmap, [HEAP, 4 * PAGE, 0, 0, 0, 0]);
+    let inside = story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Munmap, 0);
+    assert_eq!(class(&story, inside), (None, true));
+    assert_eq!(touch(&planned(&story.done()), inside).outcome, Outcome::Done);
+}
+
+#[test]
+fn memory_is_there_for_another_threads_fault_before_its_call_returned() {
+    let mut story = Story::new(2);
+    story.spawn(0, 1);
+    story.enter(0, Call::Mmap, [0, 4 * PAGE, 3, 0x22, u64::MAX, 0]);
+    let early = story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Mmap, HEAP as i64);
+    assert_eq!(class(&story, early), (None, true));
+    assert_eq!(touch(&planned(&story.done()), early).outcome, Outcome::Done);
+}
+
+#[test]
+fn memory_that_another_thread_gets_was_taken_away_before() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    story.enter(0, Call::Munmap, [HEAP, 4 * PAGE, 0, 0, 0, 0]);
+    story.map(1, HEAP, 4);
+    let inside = story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Munmap, 0);
+    let after = story.fault(1, HEAP + PAGE, WRITE);
+    for fresh in [inside, after] {
+        assert_eq!(class(&story, fresh), (None, true));
+        assert_eq!(touch(&planned(&story.done()), fresh).outcome, Outcome::Done);
+    }
+}
+
+#[test]
+fn faults_beside_a_call_are_ambiguous_within_the_clock_error_only() {
+    for (distance_ns, expected) in [(8_000, Some(Class::Ambiguous)), (30_000, None)] {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(1, HEAP, WRITE);
+        story.call(0, Call::Madvise, [HEAP, PAGE, 4, 0, 0, 0], 0);
+        let near = story.at_once().wait(distance_ns).fault(1, HEAP, WRITE);
+        assert_eq!(class(&story, near), (expected, expected.is_none()));
+        assert!(planned(&story.done()).surprises.is_empty());
+    }
+}
+
+#[test]
+fn a_copy_on_write_before_a_fork_is_ambiguous_unless_it_is_the_forkers_own() {
+    for (thread, expected) in [(1, Some(Class::Ambiguous)), (0, None)] {
+        let mut story = Story::new(3);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(thread, HEAP, WRITE);
+        story.fault(0, HEAP + PAGE, WRITE);
+        let copied = story.wait(30 * STEP_NS).fault(thread, HEAP, WRITE_PRESENT);
+        // However long the copying takes.
+        story.wait(3_000 * STEP_NS).clone_task(0, 2, 0);
+        assert_eq!(class(&story, copied), (expected, expected.is_none()));
+    }
+}
+
+#[test]
+fn a_second_try_of_the_kernel_is_ambiguous_and_one_of_the_program_is_not() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, 2);
+    let second = story.fault(0, HEAP, 2);
+    story.fault(0, HEAP + PAGE, WRITE);
+    let user = story.fault(0, HEAP + PAGE, WRITE);
+    assert_eq!(class(&story, second), (Some(Class::Ambiguous), false));
+    assert_eq!(class(&story, user), (None, true));
+}
+
+#[test]
+fn a_recording_that_lacks_something_has_no_strict_page() {
+    let mut story = Story::new(1);
+    story.trace.header.missing.push(Missing::WriteBit);
+    story.map(0, HEAP, 4);
+    let (first, second) = (story.fault(0, HEAP, WRITE), story.fault(0, HEAP, WRITE));
+    assert_eq!(class(&story, first), (None, false));
+    assert_eq!(class(&story, second), (Some(Class::Ambiguous), false));
+}
+
+#[test]
+fn what_the_map_forbids_must_be_refused() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.protect(0, HEAP, 1, 1);
+    story.protect(0, HEAP + PAGE, 1, 0);
+    let faults = [
+        (story.fault(0, HEAP, WRITE), Outcome::Refused),
+        (story.fault(0, HEAP, READ), Outcome::Done),
+        (story.fault(0, HEAP + PAGE, READ), Outcome::Refused),
+        (story.fault(0, HEAP + 2 * PAGE, 0x14), Outcome::Refused),
+        (story.fault(0, HEAP + 3 * PAGE, WRITE), Outcome::Done),
+        (story.fault(0, 8, READ), Outcome::Refused),
+    ];
+    let plan = planned(&story.done());
+    for (event, outcome) in faults {
+        assert_eq!(touch(&plan, event).outcome, outcome, "event {event}");
+    }
+    assert_eq!((plan.totals.outside, plan.totals.forbidden), (1, 3));
+}
+
+#[test]
+fn what_a_page_holds_is_known_across_fork_and_remap() {
+    let mut story = Story::new(2);
+    let file = story.file("/lib/x.so");
+    story.map(0, HEAP, 4);
+    let store = story.fault(0, HEAP + 40, WRITE);
+    story.call(0, Call::Mremap, [HEAP, 4 * PAGE, 8 * PAGE, 1, 0, 0], (HEAP + 64 * PAGE) as i64);
+    story.clone_task(0, 1, 0);
+    let child = story.fault(1, HEAP + 64 * PAGE, WRITE_PRESENT);
+    let parent = story.fault(0, HEAP + 64 * PAGE, WRITE_PRESENT);
+    story.call(0, Call::Madvise, [HEAP + 64 * PAGE, PAGE, 4, 0, 0, 0], 0);
+    let dropped = story.fault(0, HEAP + 64 * PAGE, READ);
+    story.map_file(0, HEAP, 4, 3, file);
+    let content = story.fault(0, HEAP + 2 * PAGE, WRITE);
+    let plan = planned(&story.done());
+    assert_eq!(touch(&plan, child).before, Before::Token { event: store, word: 5 });
+    assert_eq!(touch(&plan, parent).before, Before::Token { event: store, word: 5 });
+    assert_eq!(touch(&plan, dropped).before, Before::Zeros);
+    assert_eq!(touch(&plan, content).before, Before::Content { object: 0, page_index: 2 });
+    assert!(plan.surprises.is_empty());
+}
+
+#[test]
+fn a_child_gets_no_page_of_a_file_that_nobody_wrote_even_beside_one_that_was() {
+    let mut story = Story::new(2);
+    let file = story.file("/bin/sh");
+    let (text, data) = (HEAP, HEAP + 4 * PAGE);
+    story.map_file(0, text, 4, 1, file);
+    let enter = story.enter(0, Call::Mmap, [data, 4 * PAGE, 3, 0x12, 3, 4 * PAGE]);
+    let mapped =
+        Mapped { start: data, len_bytes: 4 * PAGE, file_offset: 4 * PAGE, prot: 3, flags: 2, file: Some(file) };
+    story.push(0, EventKind::Mapped(mapped));
+    story.exit(0, Call::Mmap, data as i64);
+    story.fault(0, text, READ);
+    story.fault(0, data, WRITE);
+    story.protect(0, data, 4, 1);
+    story.clone_task(0, 1, 0);
+    let again = story.fault(1, text, READ);
+    assert_eq!(class(&story, again), (None, false));
+    assert!(planned(&story.done()).surprises.is_empty(), "the two never became one region: {enter}");
+}

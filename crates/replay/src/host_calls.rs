@@ -1,0 +1,106 @@
+//! The plan's calls as real ones, at the addresses where the recorded memory lies here.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use faultless_linux::space::RawCall;
+
+use super::atlas::Atlas;
+use super::host::room_of;
+use faultless_plan::decode::flags;
+use faultless_plan::deeds::{Deed, Mapping, Place};
+use faultless_plan::regions::{Backing, page_ceil};
+
+/// Who makes a process's calls.
+pub(super) struct Caller<'a> {
+    pub(super) atlas: &'a Atlas,
+    pub(super) files: &'a [File],
+    pub(super) heap_end: &'a AtomicU64,
+}
+
+/// Rights of a heap.
+const READ_WRITE: u64 = 3;
+
+impl Caller<'_> {
+    /// Makes a call; returns its result, in recorded addresses.
+    pub(super) fn perform(&self, deed: &Deed) -> i64 {
+        let at = |address| self.atlas.place(address);
+        let call = match *deed {
+            Deed::Map(ref mapping) => return self.map(mapping),
+            Deed::Unmap { start, len } => RawCall::Unmap { address: at(start), len },
+            Deed::Protect { start, len, prot } => RawCall::Protect { address: at(start), len, prot },
+            Deed::Remap { old, old_len, new_len, flags, target } => {
+                return self.remap(old, old_len, new_len, flags, target);
+            }
+            Deed::Advise { start, len, advice } => RawCall::Advise { address: at(start), len, advice },
+            Deed::Break { requested, before, is_first } => return self.set_break(requested, before, is_first),
+            Deed::Lock { start, len, is_locked: true } => RawCall::Lock { address: at(start), len },
+            Deed::Lock { start, len, is_locked: false } => RawCall::Unlock { address: at(start), len },
+            Deed::Ask { start, len } => RawCall::Advise { address: at(start), len, advice: 0 },
+            // The process's own memory must not be locked with the program's.
+            Deed::LockAll { .. } | Deed::Nothing => return 0,
+        };
+        call.make()
+    }
+
+    fn map(&self, mapping: &Mapping) -> i64 {
+        const ANYWHERE: u64 = flags::MAP_FIXED | flags::MAP_FIXED_NOREPLACE;
+        let (address, fixed) = match mapping.place {
+            Place::Fixed(start) | Place::Searched { placed: start, .. } => (start, flags::MAP_FIXED),
+            Place::FixedIfFree(start) => (start, flags::MAP_FIXED_NOREPLACE),
+            Place::Refused { hint } => (hint, mapping.flags & ANYWHERE),
+        };
+        let (kind, fd, offset) = match mapping.backing {
+            Backing::Anonymous => (flags::MAP_ANONYMOUS, -1, 0),
+            Backing::Object { object, offset, .. } => {
+                let (file, base) = room_of(object);
+                (0, self.files[file].as_raw_fd(), base.wrapping_add(offset))
+            }
+        };
+        let flags = mapping.flags & !ANYWHERE & !flags::MAP_ANONYMOUS | fixed | kind;
+        let address = self.atlas.place(address);
+        let found = RawCall::Map { address, len: mapping.len, prot: mapping.prot, flags, fd, offset }.make();
+        if matches!(mapping.place, Place::Refused { .. }) && found >= 0 {
+            // It should not be: let nothing of it stay.
+            RawCall::Unmap { address: found.cast_unsigned(), len: mapping.len }.make();
+        }
+        self.atlas.recorded(found)
+    }
+
+    fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: u64, target: u64) -> i64 {
+        let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
+        let moves = target != 0 && target != old && flags & flags::MREMAP_MAYMOVE != 0 && !keeps_source;
+        // Where Linux put it then, it must go now. A kept source takes the place as a hint, as it did then.
+        let flags = if moves { flags | flags::MREMAP_FIXED } else { flags };
+        let (old, new) = (self.atlas.place(old), self.atlas.place(target));
+        self.atlas.recorded(RawCall::Remap { old, old_len, new_len, flags, new }.make())
+    }
+
+    /// The heap lies where it lay, not where this process's own does.
+    fn set_break(&self, requested: u64, before: u64, is_first: bool) -> i64 {
+        // Relaxed, here and below: the plan orders the calls of a space that must be in order.
+        if is_first {
+            self.heap_end.store(before, Ordering::Relaxed);
+        }
+        let end = self.heap_end.load(Ordering::Relaxed);
+        if requested == 0 || requested == end {
+            return end.cast_signed();
+        }
+        let (old, new) = (page_ceil(end), page_ceil(requested));
+        let place = |address| self.atlas.place(address);
+        let result = if new > old {
+            let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS | flags::MAP_FIXED_NOREPLACE;
+            RawCall::Map { address: place(old), len: new - old, prot: READ_WRITE, flags, fd: -1, offset: 0 }.make()
+        } else if new < old {
+            RawCall::Unmap { address: place(new), len: old - new }.make()
+        } else {
+            0
+        };
+        if result < 0 {
+            return end.cast_signed();
+        }
+        self.heap_end.store(requested, Ordering::Relaxed);
+        requested.cast_signed()
+    }
+}

@@ -1,0 +1,104 @@
+//! The table for people.
+
+use faultless_machine::info;
+use std::io::{self, Write};
+
+use super::Report;
+use super::metrics::Metric;
+use super::verdict;
+use crate::experiment::{ArmResult, Checks};
+use faultless_plan::Pace;
+use faultless_plan::classes::Class;
+use faultless_results::{columns, markdown::spread};
+
+/// Writes the report.
+pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    write_head(report, out)?;
+    columns::write(&rows(report), out)?;
+    writeln!(out)?;
+    write_checks(&report.outcome.checks, out)?;
+    writeln!(out, "{}", verdict::text(report))?;
+    info::write_parameters(report.machine, out)
+}
+
+fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let runs = report.setup.runs;
+    writeln!(out, "Replay of {}: {}", report.workload, report.header.command_line())?;
+    writeln!(out, "machine   {}", report.machine)?;
+    writeln!(
+        out,
+        "runs      {runs} of each design, in turn, seed {}; mean ± standard deviation, n {runs}",
+        report.setup.seed
+    )?;
+    if report.setup.pace == Pace::None {
+        writeln!(out, "pace      none: upper bound on contention: blocking not replayed")?;
+    } else {
+        writeln!(out, "pace      recorded: computing as on-CPU time, and wakes")?;
+    }
+    if !report.header.missing.is_empty() {
+        let missing: Vec<&str> = report.header.missing.iter().map(|missing| missing.name()).collect();
+        let is_blind = report.header.missing.iter().any(|missing| missing.is_of_faults());
+        let so = if is_blind { ", so no page is strict" } else { "" };
+        writeln!(out, "missing   {} (not in the recording{so})", missing.join(", "))?;
+    }
+    writeln!(out)
+}
+
+/// Returns the table: headings, then a row for each figure.
+pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
+    let arms = &report.outcome.arms;
+    let mut rows = vec![heading("design", arms, |arm| arm.arm.design.clone())];
+    rows.push(heading("semaphore", arms, |arm| named(&arm.arm.semaphore)));
+    rows.push(heading("CPUs", arms, |arm| arm.arm.cpus.to_string()));
+    for metric in Metric::ALL {
+        rows.push(heading(metric.title, arms, |arm| cell(metric, arm)));
+    }
+    rows
+}
+
+fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String) -> Vec<String> {
+    std::iter::once(title.to_owned()).chain(arms.iter().map(cell)).collect()
+}
+
+fn cell(metric: &Metric, arm: &ArmResult) -> String {
+    match metric.samples(arm) {
+        Some(samples) => spread(&samples, metric.unit.name()),
+        None => "<not supported>".into(),
+    }
+}
+
+fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    writeln!(
+        out,
+        "checked   {} events, {} faults recorded and {} here; {} strict ({:.1} %); mismatches {}, passes {}",
+        checks.events,
+        checks.faults_recorded,
+        checks.faults_replayed,
+        checks.strict,
+        percent(checks.strict, checks.faults_recorded),
+        checks.mismatches,
+        checks.passes
+    )?;
+    let shares = Class::ALL.map(|class| format!("{} {:.2} %", class.name(), checks.share(class) * 100.0));
+    writeln!(out, "explained {}", shares.join(", "))?;
+    if checks.applied > 0 {
+        writeln!(out, "began     {} events in, when what stood in memory had been read", checks.applied)?;
+    }
+    write_counts("imposed  ", &checks.imposed, out)?;
+    write_counts("skipped  ", &checks.skipped, out)?;
+    if checks.lost > 0 {
+        writeln!(out, "lost      {} records of the recording", checks.lost)?;
+    }
+    Ok(())
+}
+
+fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let words: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if words.is_empty() { Ok(()) } else { writeln!(out, "{title} {}", words.join(", ")) }
+}
+
+/// The host's kernel has a semaphore of its own, without a name here.
+fn named(semaphore: &str) -> String {
+    if semaphore.is_empty() { "-".into() } else { semaphore.to_owned() }
+}

@@ -1,0 +1,25 @@
+//! The report as a Markdown table.
+
+use std::io::{self, Write};
+
+use super::human::rows;
+use super::{Report, verdict};
+use faultless_plan::Pace;
+use faultless_results::markdown::{escaped, head, row};
+
+/// Writes the table, and what stands around it as text.
+pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let (machine, runs) = (report.machine, report.setup.runs);
+    let (workload, place) = (escaped(report.workload), escaped(&machine.to_string()));
+    writeln!(out, "`{workload}` on {place}; mean ± standard deviation, n {runs}.")?;
+    if report.setup.pace == Pace::None {
+        writeln!(out, "Upper bound on contention: blocking not replayed.")?;
+    }
+    writeln!(out)?;
+    let rows = rows(report);
+    if let Some((headings, rest)) = rows.split_first() {
+        head(&headings.iter().map(String::as_str).collect::<Vec<_>>(), out)?;
+        rest.iter().try_for_each(|cells| row(cells, out))?;
+    }
+    writeln!(out, "\n{}", verdict::text(report))
+}

@@ -1,0 +1,189 @@
+//! Plans that begin in the midst of a running process: what is restored, what is known, what may differ.
+
+mod support;
+
+use faultless_machine::designs::DESIGNS;
+use faultless_plan::classes::Class;
+use faultless_plan::deeds::Reason;
+use faultless_plan::{Action, Options, Outcome, Plan, Touch, plan};
+use faultless_replay::{PassResult, pass_natively, pass_on_host};
+use faultless_trace::*;
+use support::{PAGE, STEP_NS, Story, settings};
+
+const HEAP: u64 = 0x55_5555_5000;
+const MAPS: u64 = 0x7f00_0000_0000;
+const READ: u32 = 4;
+const WRITE: u32 = 6;
+const READ_PRESENT: u32 = 5;
+const WRITE_PRESENT: u32 = 7;
+
+fn area(start: u64, pages: u64, prot: u32, runs: &[(u64, u64, PageState)]) -> Area {
+    let run = |&(page, nr_pages, state): &(u64, u64, PageState)| PageRun {
+        start: start + page * PAGE,
+        nr_pages,
+        state,
+        is_huge: false,
+    };
+    let runs = runs.iter().map(run).collect();
+    Area { start, end: start + pages * PAGE, prot, flags: Area::ACCOUNTED, runs, ..Area::default() }
+}
+
+fn planned(story: &Story) -> Plan {
+    plan(&story.done(), Options::default()).expect("the trace can be planned")
+}
+
+fn find(plan: &Plan, event: u32) -> Option<Touch> {
+    let mut steps = plan.programs.iter().flat_map(|program| &program.steps);
+    steps.find_map(|step| match step.action {
+        Action::Access(touch) if step.event == event => Some(touch),
+        _ => None,
+    })
+}
+
+fn touch(story: &Story, event: u32) -> Touch {
+    find(&planned(story), event).expect("the event is an access")
+}
+
+/// Replays under every design, on one and on two CPUs.
+fn replayed(story: &Story) -> Vec<PassResult> {
+    let (trace, plan) = (story.done(), planned(story));
+    let run = |(design, cpus): (&&str, usize)| {
+        let settings = settings(&trace, &plan, design, "rwsem-v8");
+        pass_natively(cpus, &plan, &settings).expect("the pass comes to its end")
+    };
+    DESIGNS.iter().flat_map(|design| [(design, 1), (design, 2)]).map(run).collect()
+}
+
+fn assert_clean(story: &Story) {
+    for result in replayed(story) {
+        assert_eq!(result.tally.first_mismatches, []);
+    }
+}
+
+/// A process of two threads: a heap, memory in all states, a stack.
+fn process() -> Vec<Area> {
+    let stack = Area { flags: Area::GROWS_DOWN, ..area(MAPS + (1 << 30), 4, 3, &[(3, 1, PageState::Own)]) };
+    vec![
+        area(HEAP, 4, 3, &[(0, 2, PageState::Own)]),
+        area(MAPS, 8, 3, &[(0, 2, PageState::Own), (2, 1, PageState::Zero), (4, 1, PageState::Swapped)]),
+        area(MAPS + 8 * PAGE, 4, 1, &[(1, 2, PageState::Own)]),
+        area(MAPS + 12 * PAGE, 2, 0, &[(0, 1, PageState::Own)]),
+        stack,
+    ]
+}
+
+fn joined() -> Story {
+    let mut story = Story::joining(2, HEAP..HEAP + 4 * PAGE, process(), 2 * STEP_NS);
+    story.wait(3 * STEP_NS);
+    story
+}
+
+#[test]
+fn what_was_absent_is_strict_and_what_was_there_may_differ_once() {
+    let mut story = joined();
+    let absent = story.fault(0, MAPS + 3 * PAGE, WRITE);
+    let zero = story.fault(1, MAPS + 2 * PAGE, WRITE_PRESENT);
+    let own = story.fault(1, MAPS, WRITE_PRESENT);
+    let again = story.fault(1, MAPS, WRITE_PRESENT);
+    let forbidden = story.fault(0, MAPS + 12 * PAGE, READ);
+    let class = |event| (touch(&story, event).class, touch(&story, event).is_strict);
+    assert_eq!(class(absent), (None, true));
+    assert_eq!(class(zero), (None, true), "the zero page is always copied");
+    assert_eq!(class(own), (Some(Class::Inherited), false), "the entry may have been write-protected");
+    assert_eq!(class(again), (None, true), "and is known since");
+    assert_eq!(touch(&story, forbidden).outcome, Outcome::Refused);
+    assert_eq!(planned(&story).surprises, [again]);
+}
+
+#[test]
+fn a_space_is_restored_under_every_design_and_nothing_else_is_there() {
+    let mut story = joined();
+    story.fault(0, MAPS + 3 * PAGE, WRITE);
+    story.fault(1, MAPS + 2 * PAGE, WRITE_PRESENT);
+    story.fault(1, MAPS + 9 * PAGE, WRITE_PRESENT);
+    story.fault(0, MAPS + 12 * PAGE, READ_PRESENT);
+    story.fault(0, MAPS + 4 * PAGE, READ);
+    story.fault(1, MAPS + (1 << 30) - PAGE, WRITE);
+    story.fault(1, MAPS + 14 * PAGE, READ);
+    story.call(0, Call::Brk, [0; 6], (HEAP + 4 * PAGE - 100) as i64);
+    story.call(0, Call::Brk, [HEAP + 5 * PAGE, 0, 0, 0, 0, 0], (HEAP + 5 * PAGE) as i64);
+    story.fault(0, HEAP + 4 * PAGE, WRITE);
+    story.unmap(1, MAPS, 4);
+    story.protect(0, MAPS + 12 * PAGE, 2, 3);
+    assert_clean(&story);
+    let result = pass_on_host(&planned(&story), 2).expect("the host replays it");
+    assert_eq!(result.tally.first_mismatches, []);
+}
+
+#[test]
+fn events_until_the_snapshot_was_complete_are_applied_and_not_replayed() {
+    let mut story = Story::joining(2, 0..0, process(), 20 * STEP_NS);
+    let early = story.fault(0, MAPS + 3 * PAGE, WRITE);
+    story.unmap(0, MAPS + 5 * PAGE, 1);
+    story.map(1, MAPS + 20 * PAGE, 2);
+    story.fault(1, MAPS + 20 * PAGE, WRITE);
+    story.protect(0, MAPS, 2, 1);
+    story.wait(30 * STEP_NS);
+    let again = story.fault(0, MAPS + 3 * PAGE, WRITE);
+    let gone = story.fault(0, MAPS + 5 * PAGE, WRITE);
+    let fresh = story.fault(0, MAPS + 21 * PAGE, WRITE);
+    let protected = story.fault(0, MAPS, WRITE_PRESENT);
+    let plan = planned(&story);
+    assert!(find(&plan, early).is_none());
+    assert_eq!(find(&plan, again).map(|touch| touch.class), Some(Some(Class::Inherited)));
+    assert_eq!(find(&plan, gone).map(|touch| touch.outcome), Some(Outcome::Refused));
+    assert_eq!(find(&plan, fresh).map(|touch| (touch.class, touch.is_strict)), Some((None, true)));
+    assert_eq!(find(&plan, protected).map(|touch| touch.outcome), Some(Outcome::Refused));
+    assert_clean(&story);
+}
+
+#[test]
+fn a_move_that_the_snapshot_saw_the_end_of_leaves_its_target_alone() {
+    let mut story = Story::joining(1, 0..0, process(), 20 * STEP_NS);
+    // It came from where nothing is any more; page 0 was there, page 7 was not.
+    let args = [MAPS + 100 * PAGE, 8 * PAGE, 8 * PAGE, 3, MAPS, 0];
+    story.call(0, Call::Mremap, args, MAPS as i64);
+    story.wait(30 * STEP_NS);
+    let there = story.fault(0, MAPS, WRITE_PRESENT);
+    let absent = story.fault(0, MAPS + 7 * PAGE, WRITE);
+    assert_eq!(touch(&story, there).class, Some(Class::Inherited));
+    assert_eq!((touch(&story, absent).class, touch(&story, absent).is_strict), (None, true));
+    assert_clean(&story);
+}
+
+#[test]
+fn threads_and_processes_made_before_the_snapshot_was_complete_go_on() {
+    let mut story = Story::joining(2, HEAP..HEAP + 4 * PAGE, process(), 20 * STEP_NS);
+    story.trace.threads.extend((2..5).map(|tid| Thread { pid: 9, tid, name: String::new() }));
+    story.spawn(0, 2);
+    story.clone_task(1, 3, 0);
+    story.push(3, EventKind::Exec);
+    story.clone_task(1, 4, 0);
+    story.end(1);
+    story.wait(30 * STEP_NS);
+    story.fault(2, MAPS + 3 * PAGE, WRITE);
+    story.map(3, MAPS + 30 * PAGE, 1);
+    story.fault(3, MAPS + 30 * PAGE, WRITE);
+    story.fault(4, MAPS, WRITE_PRESENT);
+    story.call(4, Call::Brk, [HEAP + 6 * PAGE, 0, 0, 0, 0, 0], (HEAP + 6 * PAGE) as i64);
+    story.end(4);
+    assert_clean(&story);
+}
+
+#[test]
+fn a_call_that_was_under_way_is_counted_as_such() {
+    let mut story = joined();
+    story.exit(0, Call::Munmap, 0);
+    story.fault(1, MAPS + 3 * PAGE, WRITE);
+    assert_eq!(planned(&story).totals.imposed.get(&Reason::InFlight), Some(&1));
+    assert_clean(&story);
+}
+
+#[test]
+fn copies_of_a_joined_process_restore_spaces_of_their_own() {
+    let mut story = joined();
+    story.fault(0, MAPS + 3 * PAGE, WRITE);
+    let plan = planned(&story).repeated(3);
+    let spaces: Vec<_> = plan.restorations.iter().map(|restoration| restoration.space).collect();
+    assert_eq!(spaces, [0, 1, 2]);
+}

@@ -1,0 +1,34 @@
+//! What experiments found out: result sets, statistics, comparisons, and the formats they are kept in.
+//!
+//! # Guarantee
+//! Every figure has its spread and its number of samples; machine formats hold every sample, in base units.
+//!
+//! # Rooms
+//! [`ResultSet`] is what every command that measures found out: [`set`] has its types, [`read()`] takes it from a file,
+//! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`]; [`columns`] for people.
+//! [`stats`] says how sure a figure is; [`compare`] sets what was kept against each other.
+
+#![deny(unsafe_code)]
+
+pub mod columns;
+pub mod compare;
+pub mod csv;
+pub mod json;
+pub mod markdown;
+mod read;
+pub mod saved;
+pub mod set;
+pub mod stats;
+mod unit;
+
+pub use read::{ReadError, parse, read};
+pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA};
+pub use unit::Unit;
+
+/// What stands beside a figure of a run whose rates had not settled when its time was over.
+pub const NOT_CONVERGED: &str = "not converged";
+
+/// Returns the commit that this was built from.
+pub fn commit() -> &'static str {
+    env!("FAULTLESS_COMMIT")
+}

@@ -1,0 +1,53 @@
+//! A result set as a Markdown table: a row for each metric, and its spread.
+
+use std::io::{self, Write};
+
+use crate::set::{Measured, ResultSet};
+use crate::stats::summarize;
+use crate::unit::Unit;
+
+const HEADINGS: [&str; 8] = ["workload", "mode", "design", "semaphore", "CPUs", "metric", "mean ± deviation", "n"];
+
+/// Writes the machine and the table.
+pub fn write(set: &ResultSet, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "{}\n", escaped(&set.machine.to_string()))?;
+    head(&HEADINGS, out)?;
+    set.results.iter().try_for_each(|result| row(&cells(result), out))
+}
+
+fn cells(result: &Measured) -> [String; 8] {
+    [
+        result.workload.clone(),
+        result.mode.to_string(),
+        result.design.clone(),
+        result.semaphore_name().to_owned(),
+        result.cpus.to_string(),
+        result.metric.clone(),
+        spread(&result.samples, &result.unit),
+        result.samples.len().to_string(),
+    ]
+}
+
+/// Returns a list's mean and standard deviation for people.
+pub fn spread(samples: &[f64], unit: &str) -> String {
+    let Some(summary) = summarize(samples) else { return "<not counted>".into() };
+    let deviation = summary.deviation.map_or("?".into(), |deviation| Unit::show_named(unit, deviation));
+    format!("{} ± {deviation}", Unit::show_named(unit, summary.mean))
+}
+
+/// Writes the headings of a table.
+pub fn head(headings: &[&str], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "| {} |", headings.join(" | "))?;
+    writeln!(out, "|{}", " --- |".repeat(headings.len()))
+}
+
+/// Writes a row of a table.
+pub fn row(cells: &[String], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let cells: Vec<String> = cells.iter().map(|cell| escaped(cell.trim())).collect();
+    writeln!(out, "| {} |", cells.join(" | "))
+}
+
+/// A `<` would begin a tag, a `|` a cell.
+pub fn escaped(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
+}

@@ -1,0 +1,120 @@
+//! What an untouched page of an area reads as, and what stands behind an area.
+//!
+//! # Guarantee
+//! What stands behind an area is set when it is made, and never changes. An area with a reference page or a pattern is private
+//! anonymous memory in all else: where Linux's answer depends on a file, [`AreaView::has_file`](crate::AreaView::has_file)
+//! says so, and [`AreaView::is_reference`](crate::AreaView::is_reference) is the one place that knows a reference area.
+
+use crate::object::ObjectRef;
+use crate::reference::{Reference, ReferenceRef};
+use core::ptr::NonNull;
+use faultless_platform::Platform;
+
+/// What fills a page without a page to copy: 1, 2, 4 or 8 bytes, again and again, as the machine stores them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// One byte.
+    Byte(u8),
+    /// 2 bytes.
+    Half(u16),
+    /// 4 bytes.
+    Word(u32),
+    /// 8 bytes.
+    Double(u64),
+}
+
+impl Pattern {
+    /// Returns the 8 bytes that a page repeats.
+    pub const fn word(self) -> u64 {
+        match self {
+            Self::Byte(byte) => u64::from_ne_bytes([byte; 8]),
+            Self::Half(half) => half as u64 * 0x0001_0001_0001_0001,
+            Self::Word(word) => word as u64 * 0x0000_0001_0000_0001,
+            Self::Double(double) => double,
+        }
+    }
+}
+
+/// What an untouched page of an area without an object reads as.
+#[derive(Debug)]
+pub enum Content<P: Platform> {
+    /// Zeros.
+    Zeros,
+    /// What a reference page holds.
+    Reference(NonNull<Reference<P>>),
+    /// A pattern, of which there is no page before the first access.
+    Pattern(Pattern),
+}
+
+impl<P: Platform> Clone for Content<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Content<P> {}
+
+impl<P: Platform> PartialEq for Content<P> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Zeros, Self::Zeros) => true,
+            (Self::Reference(own), Self::Reference(theirs)) => own == theirs,
+            (Self::Pattern(own), Self::Pattern(theirs)) => own == theirs,
+            _ => false,
+        }
+    }
+}
+
+impl<P: Platform> Eq for Content<P> {}
+
+/// What stands behind an area, with the reference to it that the area owns.
+pub(crate) enum Behind<P: Platform> {
+    /// Zeros of its own.
+    Zeros,
+    /// An object.
+    Object(ObjectRef<P>),
+    /// A reference page.
+    Reference(ReferenceRef<P>),
+    /// A pattern.
+    Pattern(Pattern),
+}
+
+impl<P: Platform> Behind<P> {
+    /// Returns the object, if one stands there.
+    pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
+        if let Self::Object(object) = self { Some(object) } else { None }
+    }
+
+    /// Returns what untouched pages read as, if no object does.
+    pub(crate) fn content(&self) -> Content<P> {
+        match self {
+            Self::Zeros | Self::Object(_) => Content::Zeros,
+            Self::Reference(reference) => Content::Reference(reference.as_ptr()),
+            Self::Pattern(pattern) => Content::Pattern(*pattern),
+        }
+    }
+}
+
+impl<P: Platform> Clone for Behind<P> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Zeros => Self::Zeros,
+            Self::Object(object) => Self::Object(object.clone()),
+            Self::Reference(reference) => Self::Reference(reference.clone()),
+            Self::Pattern(pattern) => Self::Pattern(*pattern),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    #[test]
+    fn a_pattern_repeats_its_bytes() {
+        assert_eq!(Pattern::Byte(0xaa).word(), 0xaaaa_aaaa_aaaa_aaaa);
+        assert_eq!(Pattern::Half(0x1234).word(), 0x1234_1234_1234_1234);
+        assert_eq!(Pattern::Word(0x1234_5678).word(), 0x1234_5678_1234_5678);
+        assert_eq!(Pattern::Double(7).word(), 7);
+    }
+}

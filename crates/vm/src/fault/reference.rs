@@ -1,0 +1,145 @@
+//! Pages of memory that starts out as something else than zeros: reference areas, and areas with a pattern.
+//!
+//! | area | load, fetch | store |
+//! |---|---|---|
+//! | reference | the reference page, read-only, special: not counted | a frame of its own with the page's content |
+//! | reference, shared and writable (forced: mmap makes none) | a bus error | a bus error |
+//! | pattern | a frame of its own with the pattern | the same |
+//!
+//! A store to a reference page that a load had mapped comes by `copy`, and gets its content here.
+//!
+//! The reference page is the area's own, which holds it: an entry that a walk saw may be another area's by the time.
+
+use super::{EntryLock, PageFault, Stop, anonymous};
+use crate::area::AreaFlags;
+use crate::content::{Behind, Pattern};
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
+use crate::reference::ReferenceRef;
+use crate::tags::TagSource;
+use faultless_phys::Pfn;
+use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::{Bulk, Platform};
+
+/// Fills an empty entry of a reference area.
+pub(super) fn fill<P: Platform, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    reference: &ReferenceRef<P>,
+) -> Result<(), Stop<P>> {
+    if is_forced(page) {
+        return Err(no_page(page));
+    }
+    if page.fault.access.is_write() {
+        return anonymous::make_private(page, lock);
+    }
+    let entry = Entry::new(reference.page(), page.view.read_only_entry() | EntryFlags::SPECIAL);
+    if mutants::is_on(Mutant::ReferencePageCounted) {
+        return anonymous::map_counted(page, lock, entry);
+    }
+    if mutants::is_on(Mutant::ReferenceZeroAfterDontNeed) && page.view.root != 0 {
+        let zero = Entry::new(page.space.vm().zero_page(), entry.flags());
+        page.install(lock, zero)?;
+        return Ok(());
+    }
+    page.install(lock, entry)?;
+    Ok(())
+}
+
+/// Says whether the page is one of a shared writable reference area.
+fn is_forced<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
+    page.view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED
+}
+
+fn no_page<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> Stop<P> {
+    Stop::Failed(AccessError::NoPage { address: page.fault.address })
+}
+
+/// Refuses a store to a page that nobody owns, where it would reach others.
+pub(super) fn check_unshared<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
+    if page.seen.is_special() { Err(no_page(page)) } else { Ok(()) }
+}
+
+/// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
+#[inline]
+pub(super) fn write_untouched<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
+    let (content, tags) = match page.area.behind() {
+        Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
+        Behind::Reference(reference) => (reference.filling(page.space.memory()), reference.tag_source()),
+        Behind::Pattern(pattern) => (repeating(*pattern), TagSource::Uniform(0)),
+    };
+    // SAFETY: the frame is the caller's; the area holds the reference page.
+    unsafe { page.space.vm().write_page(pfn, content, tags) };
+}
+
+fn repeating(pattern: Pattern) -> Bulk {
+    Bulk::Fill(pattern.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+    use crate::{
+        AccessError, Advice, AreaFlags, AreaView, Backing, CallError, Guest, Limits, MapRequest, PAGE, Pattern,
+        Placement, Populate, Signal, Vm,
+    };
+    use faultless_phys::{Memory, Options};
+    use faultless_platform::native::{HostRegion, Machine, Native};
+    use faultless_sync::Rwsem;
+
+    const START: u64 = 0x1000_0000;
+
+    /// Makes a shared reference area writable, which no call does.
+    fn force<D: Design<Native>>(guest: &Guest<'_, Native, D>) {
+        let found = guest.space().index().containing(START).expect("mapped");
+        // SAFETY: nobody else uses the space.
+        let area = unsafe { found.area.as_ref() };
+        let view = area.view();
+        let flags = (view.flags | AreaFlags::WRITE) - AreaFlags::DENY_WRITE;
+        area.begin_change();
+        area.set(&AreaView { flags, ..view });
+        area.end_change();
+    }
+
+    fn bus_errors<D: Design<Native>>() {
+        let region = HostRegion::reserve(16 << 20).expect("the host has room");
+        Machine::new(1).attach(|| {
+            // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+            let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
+            let vm = Vm::<Native, D>::new(memory.expect("large enough")).expect("room");
+            let handle = vm.create_repeated(Pattern::Byte(7)).expect("room");
+            let space = vm.create_space(Limits::default()).expect("room");
+            let request = MapRequest {
+                placement: Placement::Fixed(START),
+                len_bytes: 2 * PAGE,
+                flags: AreaFlags::READ | AreaFlags::SHARED,
+                backing: Backing::Reference(&handle, 0),
+                populate: Populate::OnFault,
+            };
+            space.mmap(&request).expect("room");
+            // Two users: faults of the series' designs are speculative.
+            let (guest, _other) = (Guest::new(&space), Guest::new(&space));
+            guest.load(START).expect("mapped");
+            force(&guest);
+            let bus_error = |address| Err(AccessError::NoPage { address });
+            assert_eq!(guest.load(START + PAGE).map(drop), bus_error(START + PAGE), "{}", D::NAME);
+            assert_eq!(guest.store(START + PAGE, 1).map(drop), bus_error(START + PAGE));
+            assert_eq!(guest.store(START, 1).map(drop), bus_error(START), "the page is mapped to be read");
+            let signal = AccessError::NoPage { address: START }.signal();
+            assert_eq!(signal, Some(Signal::BusAdrErr { address: START }));
+            let populated = space.madvise(START, 2 * PAGE, Advice::PopulateWrite);
+            assert_eq!(populated, Err(CallError::NoPage { address: START }));
+            assert!(handle.is_intact(vm.memory()));
+        });
+    }
+
+    #[test]
+    fn a_shared_writable_reference_area_gives_bus_errors() {
+        bus_errors::<MmapSem<Rwsem<Native>>>();
+        bus_errors::<SpfSrcu<Rwsem<Native>>>();
+        bus_errors::<SpfV9<Rwsem<Native>>>();
+        bus_errors::<SpfV11<Rwsem<Native>>>();
+        bus_errors::<VmaLock<Rwsem<Native>>>();
+    }
+}
