@@ -4,6 +4,7 @@ mod support;
 
 use std::process::Command;
 
+use serde_json::Value;
 use support::{Place, err, faultless, has_tracepoints, out};
 
 /// Records one of the programs beside these tests and replays it under all designs, the host's kernel among them.
@@ -22,6 +23,33 @@ fn replays_cleanly(name: &str) {
     let output = faultless().args(["replay", "-r", "1", "--design", designs]).arg(place.trace()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{name}: {}", err(&output));
     assert!(out(&output).contains("mismatches 0"), "{name}: {}", out(&output));
+}
+
+/// Returns the share of faults that were checked one by one, in thousandths, and of those that were otherwise and that a class explains.
+fn shares(place: &Place) -> (u64, u64) {
+    let out_path = place.path("result.json");
+    let mut command = faultless();
+    command.args(["replay", "-r", "1", "--design", "vma-lock", "--format", "json", "--out"]).arg(&out_path);
+    let output = command.arg(place.trace()).output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(&out_path).unwrap()).unwrap();
+    let checks = &result["checks"];
+    let number = |key: &str| checks[key].as_u64().unwrap_or_else(|| panic!("{key}: {checks:#}"));
+    let explained: u64 = checks["classified"].as_object().map_or(0, |all| all.values().filter_map(Value::as_u64).sum());
+    (number("strict") * 1000 / number("faults_recorded"), explained * 1000 / number("faults_recorded"))
+}
+
+#[test]
+fn shared_pages_are_checked_one_by_one() {
+    if !has_tracepoints() {
+        return;
+    }
+    replays_cleanly("shared");
+    let place = Place::new("shared-shares");
+    let program = place.compile("shared");
+    place.record_ok(&[], &[program.to_str().unwrap()]);
+    let (strict, explained) = shares(&place);
+    assert!(strict >= 900 && explained <= 20, "{strict} of 1000 faults are strict, {explained} explained");
 }
 
 #[test]

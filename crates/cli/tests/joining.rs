@@ -122,12 +122,16 @@ fn a_descendant_is_awaited_where_whole_cpus_are_watched() {
         return;
     }
     let place = Place::new("wait-cpus");
-    let script = "sleep 3; (sleep 0.5; /bin/true) & exit 0";
+    let script = "read line; (sleep 0.5; /bin/true) & exit 0";
     for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
-        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        let mut shell = Command::new("sh");
+        let mut shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let recorder = record(&place, &[&["-p", &shell.id().to_string()], options].concat());
-        succeed(with_few_descriptors(recorder, 7));
+        let recorder = with_few_descriptors(recorder, 7).stderr(Stdio::piped()).spawn().unwrap();
+        place.await_joined(recorder.id());
+        shell.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let output = recorder.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", err(&output));
         assert_eq!(has_ended(&place.open(), "true"), is_awaited, "{options:?}");
         shell.wait().unwrap();
     }
@@ -149,7 +153,7 @@ fn a_call_that_a_thread_was_held_in_before_it_was_joined_begins_with_its_argumen
     };
     std::thread::sleep(Duration::from_millis(300));
     let recorder = record(&place, &["-p", &program.id().to_string()]).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    place.await_joined(recorder.id());
     let mut input = program.stdin.take().unwrap();
     input.write_all(b"\n\n").unwrap();
     assert!(program.wait().unwrap().success());
@@ -302,7 +306,7 @@ fn who_is_moved_into_a_control_group_later_is_named() {
     fs::write(&procs, inside.pid()).unwrap();
     let options = ["--cgroup", group.0.to_str().unwrap(), "--duration", "2s"];
     let recorder = record(&place, &options).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    place.await_joined(recorder.id());
     fs::write(&procs, later.pid()).unwrap();
     let output = recorder.wait_with_output().unwrap();
     let warning = err(&output).lines().find(|line| line.contains("moved into the control group")).map(str::to_owned);

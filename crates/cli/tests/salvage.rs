@@ -94,6 +94,7 @@ fn a_killed_recorder_of_joined_processes_leaves_what_a_trace_is_made_of() {
     let mut recorder = faultless();
     recorder.args(["record", "-o", "t.trace", "--stacks=dwarf,1024", "-p", &pid]).current_dir(&place.folder);
     let mut recorder = recorder.stderr(Stdio::null()).spawn().unwrap();
+    place.await_joined(recorder.id());
     std::thread::sleep(Duration::from_secs(2));
     recorder.kill().unwrap();
     recorder.wait().unwrap();

@@ -11,6 +11,7 @@ use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
 use rustc_hash::FxHashSet;
 
 use super::around::Span;
+use super::contents::Contents;
 use super::deeds::Reason;
 use super::edges::{Knowledge, Wait, keep_latest};
 use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
@@ -33,6 +34,8 @@ pub(super) struct Builder<'a> {
     pub(super) now: u32,
     /// Whether the recording lacks what decides the details of faults.
     pub(super) is_blind: bool,
+    /// What objects hold.
+    pub(super) contents: Contents,
     /// How far a fault on an object's page reaches.
     pub(super) span: Span,
     /// For each thread that waits in vfork, the child.
@@ -72,6 +75,7 @@ impl<'a> Builder<'a> {
             },
             now: 0,
             is_blind: is_blind(trace),
+            contents: Contents::default(),
             span: Span::of_release(&trace.header.machine.kernel),
             pending: Pending::of(trace, &lives),
             postponed: BinaryHeap::new(),

@@ -1,15 +1,15 @@
 //! From a recorded fault to one access and to what must come of it.
 //!
 //! # Guarantee
-//! The rules of [`super::classes`], one function each. A page is strict while it is private anonymous memory of 4 KiB
-//! that the kernel had no known reason to fill or take, in a recording that saw everything, and the fault's order is
-//! certain.
+//! The rules of [`super::classes`], one function each. A fault is strict if it has no class, its page is of 4 KiB, the kernel had no
+//! known reason to fill or take it, what it holds is known, and the recording saw everything.
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
 use super::around::Span;
 use super::build::Builder;
 use super::classes::Class;
+use super::contents::{ObjectPage, Stored};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::pages::{Content, Page};
@@ -50,6 +50,19 @@ impl Scene {
         }
     }
 
+    /// Returns the object's page that the access reaches: none if the page is a copy of its own, or nothing is accessed.
+    fn object_page(&self) -> Option<ObjectPage> {
+        let region = self.region.filter(|_| self.is_allowed() && self.page.content != Content::Own)?;
+        let Backing::Object { object, offset, .. } = region.backing else { return None };
+        let page_index = offset.wrapping_add(page_floor(self.fault.address) - region.start) / PAGE;
+        Some(ObjectPage { object, page_index: u32::try_from(page_index).ok()? })
+    }
+
+    /// Returns whether the access changes what others see.
+    fn stores_into_object(&self) -> bool {
+        self.is_write() && self.object_sharing() == Some(Sharing::Shared)
+    }
+
     fn is_write(&self) -> bool {
         self.fault.access() == Access::Write
     }
@@ -61,7 +74,8 @@ impl Builder<'_> {
         let scene = self.scene(place, fault);
         let is_as_forecast = self.forecast(&scene) == Some(fault.is_present());
         let class = if is_as_forecast { None } else { self.class_of(&scene) };
-        let is_strict = class.is_none() && self.is_strict_ground(&scene);
+        let before = if self.is_blind { Before::Unknown } else { self.before(&scene) };
+        let is_strict = class.is_none() && self.is_strict_ground(&scene, before);
         let touch = Touch {
             address: fault.address,
             access: fault.access(),
@@ -70,7 +84,7 @@ impl Builder<'_> {
             outcome: if scene.is_allowed() { Outcome::Done } else { Outcome::Refused },
             class,
             is_strict,
-            before: if self.is_blind { Before::Unknown } else { self.before(&scene) },
+            before,
         };
         self.count(&scene, &touch);
         if class.is_none() && !is_as_forecast {
@@ -124,10 +138,23 @@ impl Builder<'_> {
         }
     }
 
-    fn is_strict_ground(&self, scene: &Scene) -> bool {
+    fn is_strict_ground(&self, scene: &Scene, before: Before) -> bool {
         const FILLED_OR_TAKEN: Traits = Traits::FILLED.union(Traits::HUGE).union(Traits::RECLAIMABLE);
-        let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
-        is_private && !self.is_blind && !scene.has_trait(FILLED_OR_TAKEN)
+        let is_determined = scene.region.is_some_and(|region| match region.backing {
+            Backing::Anonymous => true,
+            // Nothing is held where nothing may be accessed.
+            Backing::Object { .. } => !scene.is_allowed() || self.is_certain(before),
+        });
+        is_determined && !self.is_blind && !scene.has_trait(FILLED_OR_TAKEN)
+    }
+
+    /// Returns whether it is known what the page holds, whatever comes later.
+    fn is_certain(&self, before: Before) -> bool {
+        match before {
+            Before::Zeros | Before::Token { .. } => true,
+            Before::Content { is_ordered, .. } => is_ordered,
+            Before::Unknown => false,
+        }
     }
 
     /// Returns why the fault is not as forecast, by the first rule that applies.
@@ -214,13 +241,22 @@ impl Builder<'_> {
     /// Returns what the page holds before the access.
     fn before(&self, scene: &Scene) -> Before {
         let Some(region) = scene.region else { return Before::Unknown };
+        if let Some(page) = scene.object_page() {
+            let ObjectPage { object, page_index } = page;
+            let content = Before::Content { object, page_index, is_ordered: true };
+            return self
+                .contents
+                .stored(page)
+                .map_or(content, |Stored { event, word, .. }| Before::Token { event, word });
+        }
         match region.backing {
             Backing::Object { sharing: Sharing::Shared, .. } => Before::Unknown,
             _ if scene.page.store != NONE => self.token_of(scene.page.store),
             Backing::Anonymous => Before::Zeros,
             Backing::Object { object, offset, .. } => {
                 let page_index = offset.wrapping_add(page_floor(scene.fault.address) - region.start) / PAGE;
-                u32::try_from(page_index).map_or(Before::Unknown, |page_index| Before::Content { object, page_index })
+                let content = |page_index| Before::Content { object, page_index, is_ordered: false };
+                u32::try_from(page_index).map_or(Before::Unknown, content)
             }
         }
     }
@@ -234,6 +270,12 @@ impl Builder<'_> {
 
     /// Collects what the access must wait for.
     fn collect_waits(&mut self, scene: &Scene) {
+        if let Some(page) = scene.object_page() {
+            match scene.stores_into_object() {
+                true => self.contents.await_for_store(page, &mut self.waits),
+                false => self.contents.await_for_load(page, &mut self.waits),
+            }
+        }
         if !self.is_shared(scene.space) {
             return;
         }
@@ -247,6 +289,7 @@ impl Builder<'_> {
     /// Notes what the fault made of its page.
     fn settle(&mut self, scene: &Scene, step: Wait) {
         self.doubt_simultaneous(scene);
+        self.note_content(scene, step);
         let (now, is_shared) = (self.now, self.is_shared(scene.space));
         let page = self.page_after(scene, step);
         let around = scene.region.filter(|_| page.content == Content::Object && self.maps_around(scene));
@@ -267,6 +310,16 @@ impl Builder<'_> {
         }
         if page.content == Content::Object && scene.page.content == Content::Absent {
             self.plan.demand.object_pages += 1;
+        }
+    }
+
+    /// Notes what the access means for the object's page.
+    fn note_content(&mut self, scene: &Scene, step: Wait) {
+        let Some(page) = scene.object_page() else { return };
+        let word = (scene.fault.address % PAGE / 8) as u16;
+        match scene.stores_into_object() {
+            true => self.contents.store(page, Stored { event: scene.place, word, step }),
+            false => self.contents.load(page, step),
         }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! # Rooms
 //! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
-//! [`around`] what is mapped, what faulted and what a fault beside it mapped;
+//! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold;
 //! [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event; [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
 
 #![deny(unsafe_code)]
@@ -19,6 +19,7 @@ pub mod around;
 mod build;
 mod calls;
 pub mod classes;
+pub mod contents;
 pub mod decode;
 pub mod deeds;
 pub mod edges;
@@ -213,12 +214,14 @@ pub enum Before {
         /// Which of the page's words holds it.
         word: u16,
     },
-    /// The object's own content, if nobody stores into the object.
+    /// The object's own content: nobody stored into this page.
     Content {
         /// Which object.
         object: ObjectIndex,
         /// Which page of it.
         page_index: u32,
+        /// Whether every store into the page is ordered behind this access. Otherwise the object must have none.
+        is_ordered: bool,
     },
 }
 

@@ -222,7 +222,7 @@ fn a_files_page_is_mapped_around_a_neighbour_in_its_window_only() {
     story.fault(0, HEAP + PAGE, READ);
     let (inside, outside) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + 16 * PAGE, WRITE_PRESENT));
     assert_eq!(class(&story, inside), (Some(Class::FaultAround), false));
-    assert_eq!(class(&story, outside), (None, false));
+    assert_eq!(class(&story, outside), (None, true));
     assert_eq!(planned(&story.done()).surprises, [outside]);
 }
 
@@ -440,7 +440,7 @@ fn what_a_page_holds_is_known_across_fork_and_remap() {
     assert_eq!(touch(&plan, child).before, Before::Token { event: store, word: 5 });
     assert_eq!(touch(&plan, parent).before, Before::Token { event: store, word: 5 });
     assert_eq!(touch(&plan, dropped).before, Before::Zeros);
-    assert_eq!(touch(&plan, content).before, Before::Content { object: 0, page_index: 2 });
+    assert_eq!(touch(&plan, content).before, Before::Content { object: 0, page_index: 2, is_ordered: true });
     assert!(plan.surprises.is_empty());
 }
 
@@ -460,6 +460,74 @@ fn a_child_gets_no_page_of_a_file_that_nobody_wrote_even_beside_one_that_was() {
     story.protect(0, data, 4, 1);
     story.clone_task(0, 1, 0);
     let again = story.fault(1, text, READ);
-    assert_eq!(class(&story, again), (None, false));
+    assert_eq!(class(&story, again), (None, true));
     assert!(planned(&story.done()).surprises.is_empty(), "the two never became one region: {enter}");
+}
+
+#[test]
+fn a_files_page_is_strict_unless_the_kernel_filled_it() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 8, 3, file);
+    let (read, copy) = (story.fault(0, HEAP, READ), story.fault(0, HEAP, WRITE_PRESENT));
+    let around = story.fault(0, HEAP + 3 * PAGE, WRITE_PRESENT);
+    story.call(0, Call::Mlock, [HEAP + 4 * PAGE, PAGE, 0, 0, 0, 0], 0);
+    let filled = story.fault(0, HEAP + 4 * PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, read), (None, true));
+    assert_eq!(class(&story, copy), (None, true));
+    assert_eq!(class(&story, around), (Some(Class::FaultAround), false));
+    assert!(!class(&story, filled).1);
+}
+
+/// Maps shared memory, and makes a second process that shares it.
+fn two_processes() -> (Story, u64) {
+    let mut story = Story::new(2);
+    story.call(0, Call::Mmap, [HEAP, 8 * PAGE, 3, 0x31, u64::MAX, 0], HEAP as i64);
+    story.clone_task(0, 1, 0);
+    (story, HEAP)
+}
+
+#[test]
+fn what_one_process_stores_into_shared_memory_is_what_the_other_must_find() {
+    let (mut story, shared) = two_processes();
+    let untouched = story.fault(1, shared + PAGE, READ);
+    let first = story.fault(0, shared + 40, WRITE);
+    let behind = story.fault(0, shared + PAGE, WRITE);
+    let elsewhere = story.fault(1, shared + 2 * PAGE, READ);
+    let over = story.fault(1, shared + 80, WRITE);
+    story.unmap(0, shared, 1);
+    let plan = planned(&story.done());
+    let content = |page_index| Before::Content { object: 0, page_index, is_ordered: true };
+    assert_eq!([untouched, elsewhere].map(|event| touch(&plan, event).before), [content(1), content(2)]);
+    assert_eq!(touch(&plan, over).before, Before::Token { event: first, word: 5 });
+    let is_strict = [untouched, first, behind, elsewhere, over].map(|event| touch(&plan, event).is_strict);
+    assert_eq!(is_strict, [true; 5]);
+    let waits = |event: u32| {
+        let mut steps = plan.programs.iter().flat_map(|program| &program.steps);
+        steps.find(|step| step.event == event).map(|step| step.nr_waits)
+    };
+    assert_eq!(waits(behind), Some(1), "who looked at the page before must have seen what was there");
+    assert_eq!(waits(over), Some(1), "the store before must be over");
+    assert_eq!([first, elsewhere].map(waits), [Some(0), Some(0)], "nobody stored into those pages, or looked at them");
+}
+
+#[test]
+fn a_private_view_of_a_stored_page_holds_the_store_until_it_is_a_copy() {
+    let mut story = Story::new(1);
+    let file = story.file("/data/x");
+    let enter = story.enter(0, Call::Mmap, [HEAP, 4 * PAGE, 3, 1, 3, 0]);
+    let mapped = |start, flags| Mapped { start, len_bytes: 4 * PAGE, file_offset: 0, prot: 3, flags, file: Some(file) };
+    story.push(0, EventKind::Mapped(mapped(HEAP, 1)));
+    story.exit(0, Call::Mmap, HEAP as i64);
+    let view = HEAP + 64 * PAGE;
+    story.map_file(0, view, 4, 3, file);
+    let store = story.fault(0, HEAP + PAGE + 16, WRITE);
+    let seen = story.fault(0, view + PAGE, READ);
+    let copy = story.fault(0, view + PAGE + 24, WRITE_PRESENT);
+    let again = story.fault(0, HEAP + PAGE + 16, WRITE_PRESENT);
+    story.protect(0, view, 4, 1);
+    let plan = planned(&story.done());
+    let token = Before::Token { event: store, word: 2 };
+    assert_eq!([seen, copy, again].map(|event| touch(&plan, event).before), [token; 3], "mapped by {enter}");
+    assert_eq!(touch(&plan, seen).class, None);
 }

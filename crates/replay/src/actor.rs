@@ -177,10 +177,13 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
             Before::Zeros if touch.access == Access::Write && !self.pass.checks_each_step() => None,
             Before::Zeros => Some((beside, 0)),
             Before::Token { event, word } => Some((page + u64::from(word) * 8, token(event))),
-            Before::Content { object, page_index } => {
-                let is_certain = !self.pass.plan.objects[object as usize].has_stores;
-                let word = word_of(u64::from(object), u64::from(page_index), (beside - page) / 8);
-                is_certain.then_some((beside, word))
+            Before::Content { object, page_index, is_ordered } => {
+                let plan = &self.pass.plan.objects[object as usize];
+                let word = match plan.is_memory {
+                    true => 0,
+                    false => word_of(u64::from(object), u64::from(page_index), (beside - page) / 8),
+                };
+                (is_ordered || !plan.has_stores).then_some((beside, word))
             }
         }
     }

@@ -10,6 +10,9 @@ use faultless_trace::{Frame, Stacks, Trace};
 /// The C library and the dynamic linker: who asked them is of interest, not that they were asked.
 const BASE_LIBRARIES: [&str; 5] = ["libc.so", "libc-", "ld-linux", "ld-musl", "libpthread"];
 
+/// The function of the C library that calls `main`, which has no name in a program without symbols.
+const CALLS_MAIN: &str = "__libc_start_call_main";
+
 /// The call chains of a trace.
 pub struct Sites<'a> {
     trace: &'a Trace,
@@ -46,9 +49,14 @@ impl<'a> Sites<'a> {
     /// Returns the functions that led to an event, from the outermost to the innermost.
     pub fn path(&self, event: u64) -> Option<Vec<String>> {
         let sample = self.sample(event)?;
-        let mut names: Vec<String> = self.stacks().frames_of(sample.chain).map(|frame| self.name(frame)).collect();
+        let mut frames: Vec<&Frame> = self.stacks().frames_of(sample.chain).collect();
+        frames.reverse();
+        let mut names: Vec<String> = Vec::new();
         names.extend((sample.reach == Reach::Cut).then(|| "[callers unknown]".into()));
-        names.reverse();
+        for frame in frames {
+            let is_main = frame.function.is_none() && names.last().is_some_and(|caller| caller == CALLS_MAIN);
+            names.push(if is_main { "main".into() } else { self.name(frame) });
+        }
         Some(names)
     }
 

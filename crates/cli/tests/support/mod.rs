@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use faultless_trace::Trace;
 
@@ -50,6 +51,16 @@ impl Place {
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    /// Waits until a recorder of running processes into the usual trace has joined them.
+    pub fn await_joined(&self, recorder: u32) {
+        let joined = self.path(&format!("t.trace.{recorder}.raw/joined"));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !joined.exists() {
+            assert!(Instant::now() < deadline, "nobody is joined after a minute");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Records a command into the usual trace with these options.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, Module};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 /// Where symbols lie that were taken out of a file, by the file's number.
 const SYMBOL_FILES: &str = "/usr/lib/debug/.build-id";
@@ -38,8 +38,10 @@ type Section = (Range<u64>, Bytes);
 #[derive(Debug)]
 pub(crate) struct Image {
     name: String,
-    /// Of each loaded part, where it lies in the file and where it wants to stand.
+    /// Of each loaded part that holds code, where it lies in the file and where it wants to stand.
     parts: Vec<(Range<u64>, u64)>,
+    /// Where the first loaded part wants to stand. Offsets from it fit 32 bits, as an unwinder asks for.
+    base: u64,
     eh_frame: Option<Section>,
     eh_frame_hdr: Option<Section>,
     symbols: Vec<Symbol>,
@@ -89,7 +91,9 @@ impl Image {
         symbols.dedup_by_key(|symbol| symbol.range.start);
         Some(Self {
             name: path.to_owned(),
-            parts: file.segments().map(part).collect(),
+            // A page of the file may belong to two parts, and only one of them is code.
+            parts: file.segments().filter(is_code).map(part).collect(),
+            base: file.segments().map(|segment| segment.address() & !0xfff).min().unwrap_or(0),
             entry: file.entry(),
             eh_frame: section(".eh_frame"),
             eh_frame_hdr: section(".eh_frame_hdr"),
@@ -107,17 +111,15 @@ impl Image {
 
     /// Returns what an unwinder needs of it, where it is mapped so.
     pub(crate) fn module(&self, mapped: Range<u64>, bias: u64) -> Module<Bytes> {
-        // Non-relocatable files begin far from zero, and their offsets from the base must fit 32 bits.
-        let base = self.parts.iter().map(|(_, address)| address & !0xfff).min().unwrap_or(0);
         let sections = ExplicitModuleSectionInfo {
-            base_svma: base,
+            base_svma: self.base,
             eh_frame_svma: self.eh_frame.as_ref().map(|(place, _)| place.clone()),
             eh_frame: self.eh_frame.as_ref().map(|(_, bytes)| bytes.clone()),
             eh_frame_hdr_svma: self.eh_frame_hdr.as_ref().map(|(place, _)| place.clone()),
             eh_frame_hdr: self.eh_frame_hdr.as_ref().map(|(_, bytes)| bytes.clone()),
             ..ExplicitModuleSectionInfo::default()
         };
-        Module::new(self.name.clone(), mapped, bias.wrapping_add(base), sections)
+        Module::new(self.name.clone(), mapped, bias.wrapping_add(self.base), sections)
     }
 
     /// Returns the function at an address as the file counts.
@@ -157,6 +159,10 @@ fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     };
     let symbol = |(start, size, name)| Symbol { range: start..end_of(start, size), name };
     found.into_iter().map(symbol).collect()
+}
+
+fn is_code(segment: &object::Segment<'_, '_>) -> bool {
+    matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & object::elf::PF_X != 0)
 }
 
 fn symbol_file(file: &object::File<'_>) -> Option<PathBuf> {
