@@ -82,7 +82,7 @@ mod tests {
         let kept = "madvise w+0x0 0x4000 keeponfork";
         assert_eq!(settled(&format!("root; {private}; {wiped}; {probe}")), format!("root; {private}; {kept}; {probe}"));
         assert_eq!(settled(&format!("root; {private}; {wiped}")), format!("root; {private}; {wiped}"));
-        assert_eq!(settled(&format!("root; {private}; t1 look; t2 look")).contains("ref"), false);
+        assert!(!settled(&format!("root; {private}; t1 look; t2 look")).contains("ref"));
     }
 
     #[test]
