@@ -84,10 +84,9 @@ impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
     fn fill(&self, start: u64, len: u64, word: u64) -> Result<(), OutOfFrames> {
         let words = [word; PAGE as usize / 8];
         for page in (start..start + len).step_by(PAGE as usize) {
-            match self.guest.store_words(page, &words) {
-                Err(AccessError::OutOfFrames(cause)) => return Err(cause),
-                // Another thread unmaps it already.
-                Ok(_) | Err(_) => {}
+            // Any other error: another thread unmaps it already.
+            if let Err(AccessError::OutOfFrames(cause)) = self.guest.store_words(page, &words) {
+                return Err(cause);
             }
         }
         Ok(())

@@ -110,13 +110,15 @@ for_each_design!(every_page_loaded_takes_no_frame, D, {
         let range = start / PAGE..start / PAGE + NR_PAGES;
         here.space.mmap(&request(&handle, range.clone(), RW)).expect("room");
         there.space.mmap(&anonymous(Some(at(range.start)), NR_PAGES * PAGE)).expect("room");
-        let (_, _) = (here.load(range.start), there.load(range.start));
+        here.load(range.start);
+        there.load(range.start);
         let free = world.vm.memory().nr_free();
         range.clone().for_each(|page| assert_eq!(here.load(page), PATTERN));
         assert_eq!((world.vm.memory().nr_free(), here.space.resident_pages()), (free, 0));
         // Written alike, both are equally resident.
         for page in range.clone().step_by(3) {
-            (here.put(page, 1), there.put(page, 1));
+            here.put(page, 1);
+            there.put(page, 1);
         }
         assert_eq!(here.space.resident_pages(), there.space.resident_pages());
     });
@@ -375,7 +377,9 @@ for_each_design!(faults_are_speculative_where_those_of_plain_memory_are, D, {
         let _second = Guest::new(&scene.space);
         let events = world.vm.events();
         let before = [Event::Spf, Event::SpfVmaNotsup].map(|event| events.total(event));
-        (scene.load(1), scene.put(1, 2), scene.put(2, 3));
+        scene.load(1);
+        scene.put(1, 2);
+        scene.put(2, 3);
         let after = [Event::Spf, Event::SpfVmaNotsup].map(|event| events.total(event));
         let nr_speculative = if D::NAME == "mmap-sem" { 0 } else { 3 };
         assert_eq!([after[0] - before[0], after[1] - before[1]], [nr_speculative, 0]);
