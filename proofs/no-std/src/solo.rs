@@ -150,6 +150,8 @@ unsafe impl Platform for Solo {
         match kind {
             // SAFETY: the caller owns the frame.
             Bulk::Zero => unsafe { core::ptr::write_bytes(frame, 0, PAGE_BYTES) },
+            // SAFETY: the caller owns the frame, which is aligned to its size.
+            Bulk::Fill(word) => unsafe { core::slice::from_raw_parts_mut(frame.cast::<u64>(), PAGE_BYTES / 8) }.fill(word),
             // SAFETY: the caller owns the frame and vouches for the source.
             Bulk::CopyFrom(source) => unsafe { core::ptr::copy_nonoverlapping(source, frame, PAGE_BYTES) },
         }
