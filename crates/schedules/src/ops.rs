@@ -96,7 +96,7 @@ pub enum Op {
     MapStarting(Pages, Start),
     /// Drop the handle of the first reference page, and make another one of the same content.
     Renew,
-    /// Pin a page to be read, until the thread ends.
+    /// Pin a page to be read, until everything is over.
     Pin(usize),
     /// Map the object's page privately and writable.
     MapPrivate(usize),

@@ -3,8 +3,8 @@
 use faultless_explore::{Explore, stamp};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Pattern, Pin, PinKind, Placement,
-    Populate, RemapPlacement, RemapRequest, SpaceRef,
+    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Pattern, PinKind, Placement, Populate,
+    RemapPlacement, RemapRequest, SpaceRef,
 };
 
 use super::model::{Answer, Look, Refusal, WORDS};
@@ -24,7 +24,6 @@ pub struct Actor<'a, 'vm, D: Design<Explore>> {
     guest: &'a Guest<'vm, Explore, D>,
     thread: usize,
     children: Vec<Child<'vm, D>>,
-    pins: Vec<Pin<'vm, Explore>>,
 }
 
 /// What becomes of the place that a page moves away from.
@@ -89,7 +88,7 @@ fn called<T>(result: Result<T, CallError>) -> Answer {
 impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     /// Returns a thread without children.
     pub fn new(scene: &'a Scene<'vm, D>, guest: &'a Guest<'vm, Explore, D>, thread: usize) -> Self {
-        Self { scene, guest, thread, children: Vec::new(), pins: Vec::new() }
+        Self { scene, guest, thread, children: Vec::new() }
     }
 
     /// Does an operation; returns its answer and when it ended.
@@ -185,12 +184,12 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         self.map(pages, flags(Rights::Write), backing)
     }
 
-    fn pin(&mut self, page: usize) -> Answer {
+    fn pin(&self, page: usize) -> Answer {
         match self.scene.space.pin(address(page), PinKind::Read) {
             Ok(pin) => {
                 let mut word = [0];
                 pin.read(0, &mut word);
-                self.pins.push(pin);
+                self.scene.keep_pin(pin);
                 Answer::Value(word[0])
             }
             Err(error) => called::<()>(Err(error)),
@@ -268,9 +267,8 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         assert_eq!(&seen, expected, "a child of thread {} is not as it was", self.thread);
     }
 
-    /// Ends all children and pins.
+    /// Ends all children.
     pub fn end_children(&mut self) {
-        self.pins.clear();
         while !self.children.is_empty() {
             self.child_end();
         }

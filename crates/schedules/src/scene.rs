@@ -15,8 +15,8 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{
-    AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement,
-    Populate, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, Vm, WriteNotice, check,
+    AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Pin,
+    Placement, Populate, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, Vm, WriteNotice, check,
 };
 
 use super::history::{self, Happened};
@@ -261,6 +261,8 @@ pub struct Scene<'vm, D: Design<Explore>> {
     start: State,
     /// Children that were there before the threads.
     elders: Mutex<Vec<SpaceRef<'vm, Explore, D>>>,
+    /// Pins, until the end.
+    pins: Mutex<Vec<Pin<'vm, Explore>>>,
     /// A reference to a second space for each thread.
     seconds: Vec<Mutex<Option<SpaceRef<'vm, Explore, D>>>>,
     /// Operations under way.
@@ -287,6 +289,7 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
             history: Mutex::default(),
             start: world.state(),
             elders: Mutex::default(),
+            pins: Mutex::default(),
             seconds: Vec::new(),
             nr_busy: AtomicUsize::new(0),
         };
@@ -388,6 +391,11 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
             assert_eq!(self.space.nr_areas(), nr_areas, "areas before the threads began");
         }
         state
+    }
+
+    /// Keeps a pin until the end.
+    pub fn keep_pin(&self, pin: Pin<'vm, Explore>) {
+        lock(&self.pins).push(pin);
     }
 
     /// Keeps spaces until the end.

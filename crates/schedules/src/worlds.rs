@@ -345,6 +345,7 @@ pub static WORLDS: &[World] = &[
     World {
         name: "pinned",
         about: "a reference page that pins hold beside its last mapping and its handle",
+        weight: 2,
         nr_pages: 1,
         prologue: "q0+l0",
         menus: &["i0+i0+s0", "h+u0+g", "u0+h+q0+l0"],

@@ -53,7 +53,8 @@ fn program(vm: &Instance) -> Result<(), Finder> {
         };
         space.mmap(&request).expect("room");
     };
-    (map(&first, 0), map(&second, 4));
+    map(&first, 0);
+    map(&second, 4);
     let guest = std::mem::ManuallyDrop::new(Guest::new(&space));
     shows(&guest, 0, FIRST)?;
     checked(vm)?;

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! * An instruction that is fetched lies in one page: it has up to 15 bytes, so addresses are multiples of 16.
-//! * Mappings of the file `ref` stay inside it, and threads have none. Beside them nothing is sealed: what that keeps differs for files. With
+//! * Mappings of the file `ref` stay inside it, and neither threads nor those who seal have any: what a seal keeps differs for files. With
 //!   a mincore or an MADV_FREE, which are judged by anonymous memory, none of them is shared, and nothing is wiped on fork.
 //! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
 //!   that the kernel fills in batches. MADV_COLD takes its place.
@@ -34,9 +34,10 @@ fn settle_references(ops: &mut [Op]) {
     let has_threads = ops.iter().any(|op| op.thread != 0);
     let is_judged_by_twin = |op: &Op| op.call == Call::Mincore || op.advises(libc::MADV_FREE);
     let has_twin = ops.iter().any(is_judged_by_twin);
+    let has_seal = ops.iter().any(|op| op.call == Call::Mseal);
     for op in ops.iter_mut().filter(|op| is_reference(op)) {
         let is_shared = op.args[3] & 0xf != libc::MAP_PRIVATE as u64;
-        if has_threads || is_shared && has_twin {
+        if has_threads || has_seal || is_shared && has_twin {
             op.args[4] = File::ReadOnly as u64;
         }
         op.args[5] %= REFERENCE_PAGES * PAGE;
@@ -45,9 +46,6 @@ fn settle_references(ops: &mut [Op]) {
         return;
     }
     for op in ops.iter_mut() {
-        if op.call == Call::Mseal {
-            *op = Op { thread: op.thread, ..Op::new(Call::Munlock, &op.args[..2]) };
-        }
         if has_twin && op.advises(libc::MADV_WIPEONFORK) {
             op.args[2] = libc::MADV_KEEPONFORK as u64;
         }

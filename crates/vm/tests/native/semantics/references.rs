@@ -110,7 +110,8 @@ for_each_design!(every_page_loaded_takes_no_frame, D, {
         let range = start / PAGE..start / PAGE + NR_PAGES;
         here.space.mmap(&request(&handle, range.clone(), RW)).expect("room");
         there.space.mmap(&anonymous(Some(at(range.start)), NR_PAGES * PAGE)).expect("room");
-        let (_, _) = (here.load(range.start), there.load(range.start));
+        here.load(range.start);
+        there.load(range.start);
         let free = world.vm.memory().nr_free();
         range.clone().for_each(|page| assert_eq!(here.load(page), PATTERN));
         assert_eq!((world.vm.memory().nr_free(), here.space.resident_pages()), (free, 0));
