@@ -44,6 +44,17 @@ fn page_faults_walk_the_region_and_map_it_anew() {
 }
 
 #[test]
+fn mmap_touch_stores_to_all_of_what_it_maps() {
+    for (flags, nr_faults) in [("", 256), ("--mutex", 256), ("--untouched", 0), ("--mutex --region 64K", 16)] {
+        let model = Model::new();
+        assert_eq!(steps(&format!("mmap_touch {flags}"), &model, 2), Ok(2));
+        assert_eq!((model.count("mmap"), model.count("munmap")), (2, 2), "{flags}");
+        assert_eq!((model.faults.get(), model.mapped_bytes()), (2 * nr_faults, 0), "{flags}");
+    }
+    assert!(Spec::parse("mmap_touch --nothing").is_err() && Spec::parse("mmap_touch --region 5K").is_err());
+}
+
+#[test]
 fn the_published_size_is_128_mib() {
     for (name, len) in
         [("page_fault1", 128 << 20), ("mmap1", 128 << 20), ("mmap2", 128 << 20), ("malloc1", (128 << 20) + 4096)]

@@ -197,8 +197,9 @@ impl Row {
         let case = self.case;
         let mode = if case.processes { "processes" } else { "threads" };
         let unknown = || "-".to_owned();
+        let workload = case.workload;
         vec![
-            case.workload.to_owned(),
+            case.head_workload.map_or_else(|| workload.to_owned(), |head| format!("{workload} > {head}")),
             format!("{} {mode}", case.cpus),
             case.machine.to_owned(),
             sides(case),

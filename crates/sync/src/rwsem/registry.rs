@@ -56,6 +56,7 @@ generations! {
     "rwsem-v8-p6" => all_but(P6),
     "rwsem-v8-p9" => all_but(P9),
     "rwsem-v8-no-optspin" = "rwsem-v8-p8" => all_but(P8),
+    "rwsem-v8+readers" => Self::RWSEM_V8.with(Rules::SPINS_FOR_READERS),
     "handoff" => Self::HANDOFF,
     "phase-fair" => Self::PHASE_FAIR,
     "rwsem-2012+bravo" => Self::RWSEM_2012.with(Rules::BRAVO),

@@ -75,6 +75,9 @@ impl Rules {
     pub const PHASE_FAIR: Self = Self(2);
     /// Readers show themselves in a [`ReaderTable`](super::ReaderTable) while no writer comes.
     pub const BRAVO: Self = Self(4);
+    /// A spinner goes on while readers have the lock: where no writer is named as the owner, one may be about to be. The series' prose
+    /// does not say; Linux's first version with spinning did so, for as long as a task may run.
+    pub const SPINS_FOR_READERS: Self = Self(8);
 
     /// Says whether all of `others` are among them.
     #[inline]

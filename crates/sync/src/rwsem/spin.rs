@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
-//! when readers have the lock (under hand-off: when they have had it for some ten microseconds), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
+//! when readers have the lock (under hand-off: when they have had it for some ten microseconds; never, under
+//! [`Rules::SPINS_FOR_READERS`]), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
 //! lock again and again is too quick for a spinner. Where nobody knows whether the owner runs, that is 20 us. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
@@ -70,7 +71,7 @@ impl<P: Processor> Rwsem<P> {
             {
                 return false;
             }
-            let waits_for_readers = self.follows(Rules::HANDOFF);
+            let waits_for_readers = self.waits_for_readers();
             P::spin_until_deadline(now_ns + SLICE_NS, || {
                 let word = self.look();
                 word.may_be_stolen(self.patience()) || !waits_for_readers && word.is_held_by_readers()
@@ -83,7 +84,7 @@ impl<P: Processor> Rwsem<P> {
     /// Says whether readers have had the lock for so long that neither we nor others should spin; `end_ns` is when that is.
     fn is_tired_of_readers(&self, end_ns: &mut Option<u64>, now_ns: u64) -> bool {
         let word = self.look();
-        if !word.is_held_by_readers() {
+        if !self.follows(Rules::HANDOFF) || !word.is_held_by_readers() {
             *end_ns = None;
             return false;
         }
@@ -122,6 +123,12 @@ impl<P: Processor> Rwsem<P> {
             return true;
         }
         let writer = owner.writer();
-        (writer == ThreadToken::NONE || P::is_running(writer)) && !self.look().is_held_by_readers()
+        let is_awake = writer == ThreadToken::NONE || P::is_running(writer);
+        is_awake && (self.follows(Rules::SPINS_FOR_READERS) || !self.look().is_held_by_readers())
+    }
+
+    /// Says whether a spinner goes on while readers have the lock.
+    fn waits_for_readers(&self) -> bool {
+        self.follows(Rules::HANDOFF) || self.follows(Rules::SPINS_FOR_READERS)
     }
 }

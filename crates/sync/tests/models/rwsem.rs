@@ -99,6 +99,14 @@ pub fn rwsem_v8_three_threads() {
 }
 
 #[test]
+pub fn a_spinner_that_waits_for_readers_is_not_forgotten() {
+    let spins = Generation::RWSEM_V8.with(Rules::SPINS_FOR_READERS);
+    race(Some(3), pair(spins), [look as Body<Pair>, change], |pair| went(pair, 1));
+    race(Some(1), pair(spins), [look as Body<Pair>, change, change], |pair| went(pair, 2));
+    race(Some(2), uncrowded_of(spins), [look_in_a_crowd as Body<Pair>, change], |pair| went(pair, 1));
+}
+
+#[test]
 pub fn handoff_two_threads() {
     two_at_a_time_within(Generation::HANDOFF, 3);
 }
