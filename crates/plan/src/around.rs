@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::edges::Wait;
 use super::regions::{PAGE, Region};
 
 /// Pages that one page table maps.
@@ -90,22 +91,47 @@ fn tables_of(range: &Range<u64>) -> Range<u64> {
     first..range.end.div_ceil(TABLE_PAGES).max(first)
 }
 
+/// A fault that may have mapped pages beside its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cover {
+    /// The pages.
+    pub pages: Range<u64>,
+    /// The fault's step.
+    pub step: Wait,
+    /// The last call over its page, which the step waits for.
+    pub call: Option<Wait>,
+    /// When it was, in the plan's count of steps.
+    pub now: u32,
+}
+
 /// The covered pages of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
     tables: BTreeMap<u64, Table>,
+    /// For each table the faults that covered some of its pages, of several that covered the same the last.
+    covers: BTreeMap<u64, Vec<Cover>>,
 }
 
 impl Around {
     /// Covers pages of one table at a step. Cover that `region` had before a fork left its tables out is forgotten.
-    pub fn cover(&mut self, pages: Range<u64>, region: &Region, now: u32) {
+    pub fn cover(&mut self, cover: Cover, region: &Region) {
+        let Cover { ref pages, now, .. } = cover;
         let number = pages.start / TABLE_PAGES;
         let table = self.tables.entry(number).or_default();
         if table.since < region.fresh_since {
             table.combine(number, &(region.start / PAGE..region.end / PAGE), |word, mask| word & !mask);
         }
-        table.combine(number, &pages, |word, mask| word | mask);
+        table.combine(number, pages, |word, mask| word | mask);
         table.since = now;
+        let covers = self.covers.entry(number).or_default();
+        covers.retain(|known| known.pages != cover.pages);
+        covers.push(cover);
+    }
+
+    /// Returns the last fault that may have mapped a covered page. Since the cover of a page that was dropped is gone, it came
+    /// after that.
+    pub fn last_over(&self, page: u64) -> Option<&Cover> {
+        self.covers.get(&(page / TABLE_PAGES))?.iter().rfind(|cover| cover.pages.contains(&page))
     }
 
     /// Returns whether a fault beside a page of `region` may have mapped it.
@@ -123,11 +149,16 @@ impl Around {
             self.tables.range(tables_of(range)).filter(|(_, table)| table.bits == [0; 8]).map(|(&number, _)| number);
         for number in empty.collect::<Vec<u64>>() {
             self.tables.remove(&number);
+            self.covers.remove(&number);
         }
     }
 
     /// Moves the cover of a range of pages so that the first is `target`.
     pub fn shift(&mut self, range: Range<u64>, target: u64) {
+        // What moves has no last fault any more that is known to be its own.
+        for number in tables_of(&range).chain(tables_of(&(target..target + (range.end - range.start)))) {
+            self.covers.remove(&number);
+        }
         let mut moved = Vec::new();
         for (&number, table) in self.tables.range(tables_of(&range)) {
             let first = number * TABLE_PAGES;
@@ -182,18 +213,25 @@ mod tests {
     #[test]
     fn cover_is_cleared_moved_and_lost_where_a_fork_left_tables_out() {
         let (region, mut around) = (area(0..2048), Around::default());
-        around.cover(500..512, &region, 1);
-        around.cover(512..520, &region, 2);
+        let step = |now| Wait { thread: 0, step: now };
+        let cover = |pages: Range<u64>, now| Cover { pages, step: step(now), call: None, now };
+        around.cover(cover(500..512, 1), &region);
+        around.cover(cover(512..520, 2), &region);
+        assert_eq!(around.last_over(505), Some(&cover(500..512, 1)));
         around.clear(&(505..515));
         let covered =
             |around: &Around, region| (0..4096).filter(|&page| around.covers(page, &region)).collect::<Vec<_>>();
         assert_eq!(covered(&around, region), [500, 501, 502, 503, 504, 515, 516, 517, 518, 519]);
         around.shift(503..516, 1023);
+        assert_eq!(around.last_over(501), None, "a move leaves it open");
         assert_eq!(covered(&around, region), [500, 501, 502, 516, 517, 518, 519, 1023, 1024, 1035]);
         let forked = Region { fresh_since: 3, ..region };
         assert_eq!(covered(&around, forked), [] as [u64; 0]);
-        around.cover(600..601, &forked, 4);
-        assert_eq!(covered(&around, forked), [600]);
+        around.cover(cover(600..601, 4), &forked);
+        around.cover(cover(600..602, 5), &forked);
+        around.cover(cover(600..601, 6), &forked);
+        assert_eq!([600, 601, 602].map(|page| around.last_over(page).map(|cover| cover.now)), [Some(6), Some(5), None]);
+        assert_eq!(covered(&around, forked), [600, 601]);
         around.clear(&(0..4096));
         assert!(around.tables.is_empty());
     }

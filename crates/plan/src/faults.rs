@@ -6,7 +6,7 @@
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
-use super::around::Span;
+use super::around::{Cover, Span};
 use super::build::Builder;
 use super::classes::Class;
 use super::contents::{ObjectPage, Stored};
@@ -71,9 +71,12 @@ impl Scene {
 impl Builder<'_> {
     /// Plans the access that replays a fault.
     pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
-        let scene = self.scene(place, fault);
-        let is_as_forecast = self.forecast(&scene) == Some(fault.is_present());
-        let class = if is_as_forecast { None } else { self.class_of(&scene) };
+        let mut scene = self.scene(place, fault);
+        let mut is_as_forecast = self.forecast(&scene) == Some(fault.is_present());
+        let mut class = if is_as_forecast { None } else { self.class_of(&scene) };
+        if class == Some(Class::FaultAround) && self.is_mapped_before(&mut scene) {
+            (class, is_as_forecast) = (None, true);
+        }
         let before = if self.is_blind { Before::Unknown } else { self.before(&scene) };
         let is_strict = class.is_none() && self.is_strict_ground(&scene, before);
         let touch = Touch {
@@ -85,6 +88,7 @@ impl Builder<'_> {
             class,
             is_strict,
             before,
+            around: NONE,
         };
         self.count(&scene, &touch);
         if class.is_none() && !is_as_forecast {
@@ -230,6 +234,40 @@ impl Builder<'_> {
         scene.page.content == Content::Absent && scene.fault.is_present() && is_covered
     }
 
+    /// Lets the fault that must have mapped the page with its own map it in the replay too, if there is one of this space that surely can:
+    /// nothing that is not ordered with it has ever changed the page. Returns whether it does, so that the page is as it was.
+    fn is_mapped_before(&mut self, scene: &mut Scene) -> bool {
+        let number = scene.fault.address / PAGE;
+        let state = &self.spaces[scene.space as usize];
+        let Some(cover) = state.around.last_over(number).filter(|cover| cover.now > state.forked_at).cloned() else {
+            return false;
+        };
+        let never_changed = scene.page.event == NONE && state.order.calls.at(scene.fault.address) == cover.call;
+        let page = Page { content: Content::Object, since: cover.now, ..scene.page };
+        let mapped = Scene { page, fault: scene.fault, region: scene.region, ..*scene };
+        let is_explained = self.forecast(&mapped) == Some(scene.fault.is_present());
+        if self.is_shared(scene.space) && !never_changed || !is_explained || !self.map_around(&cover, number * PAGE) {
+            return false;
+        }
+        scene.page = page;
+        self.waits.push(cover.step);
+        self.spaces[scene.space as usize].resident.add(1);
+        self.plan.demand.object_pages += 1;
+        true
+    }
+
+    /// Adds a page to those that a fault's step maps beside its own.
+    fn map_around(&mut self, cover: &Cover, address: u64) -> bool {
+        let step = &mut self.plan.programs[cover.step.thread as usize].steps[cover.step.step as usize];
+        let Action::Access(touch) = &mut step.action else { return false };
+        if touch.around == NONE {
+            touch.around = self.plan.arounds.len() as u32;
+            self.plan.arounds.push(Vec::new());
+        }
+        self.plan.arounds[touch.around as usize].push(address);
+        true
+    }
+
     /// The entry allows the access, made so by another thread: this CPU still held the entry as it was before.
     fn is_behind_its_time(&self, scene: &Scene) -> bool {
         let is_own =
@@ -293,7 +331,11 @@ impl Builder<'_> {
         let (now, is_shared) = (self.now, self.is_shared(scene.space));
         let page = self.page_after(scene, step);
         let around = scene.region.filter(|_| page.content == Content::Object && self.maps_around(scene));
-        let around = around.map(|region| (self.span.reach(scene.fault.address / PAGE, &region), region));
+        let call = self.spaces[scene.space as usize].order.calls.at(scene.fault.address);
+        let around = around.map(|region| {
+            let pages = self.span.reach(scene.fault.address / PAGE, &region);
+            (Cover { pages, step, call, now }, region)
+        });
         let space = &mut self.spaces[scene.space as usize];
         if !scene.page.content.is_mapped() && page.content.is_mapped() {
             space.resident.add(1);
@@ -302,8 +344,8 @@ impl Builder<'_> {
             space.regions.give_root(scene.fault.address);
         }
         space.pages.set(scene.fault.address / PAGE, page);
-        if let Some((pages, region)) = around {
-            space.around.cover(pages, &region, now);
+        if let Some((cover, region)) = around {
+            space.around.cover(cover, &region);
         }
         if is_shared {
             space.order.note(step);

@@ -87,7 +87,7 @@ impl Builder<'_> {
             space.regions.insert(region);
             for run in &area.runs {
                 let content = content_of(run.state, &region);
-                let page = Page { content, is_inherited: true, since: SINCE, ..Page::default() };
+                let page = standing(content);
                 space.pages.update(run.range().start / PAGE..run.range().end / PAGE, |kept| *kept = page);
             }
         }
@@ -132,6 +132,9 @@ impl Builder<'_> {
             return;
         }
         let page = state.page(fault.address, Some(&region));
+        if page.content == Content::Guard {
+            return;
+        }
         let is_own = fault.access() == Access::Write && copies_on_write(&region);
         let content = filled(page.content, region.backing, is_own);
         if is_own {
@@ -269,10 +272,9 @@ impl Builder<'_> {
         state.pages.clear(0..u64::MAX / PAGE);
         let (mut own, mut of_objects) = (0, 0);
         for (number, content) in known {
-            own += u64::from(content != Content::Absent);
+            own += u64::from(content.is_mapped());
             of_objects += u64::from(content == Content::Object);
-            let page = Page { content, is_inherited: true, since: SINCE, ..Page::default() };
-            state.pages.set(number, page);
+            state.pages.set(number, standing(content));
         }
         state.regions.change(0..u64::MAX, |region| region.fresh_since = 0);
         state.forked_at = 0;
@@ -297,13 +299,17 @@ fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
     let (start, len) = (region.start, region.end - region.start);
     let has = |wanted: Content| runs.iter().any(|&(_, content)| content == wanted);
     let mut prot = region.prot;
-    prot.set(Prot::READ, prot.contains(Prot::READ) || !runs.is_empty());
+    prot.set(Prot::READ, prot.contains(Prot::READ) || runs.iter().any(|(_, content)| content.is_mapped()));
     prot.set(Prot::WRITE, prot.contains(Prot::WRITE) || has(Content::Own));
     let place = Place::Fixed(start);
     let (bits, flags) = (u64::from(prot.bits()), map_flags(region));
     deeds.push(Deed::Map(Mapping { place, len, prot: bits, flags, backing: region.backing }));
     for (range, content) in &runs {
-        let advice = if *content == Content::Own { flags::MADV_POPULATE_WRITE } else { flags::MADV_POPULATE_READ };
+        let advice = match content {
+            Content::Own => flags::MADV_POPULATE_WRITE,
+            Content::Guard => flags::MADV_GUARD_INSTALL,
+            _ => flags::MADV_POPULATE_READ,
+        };
         deeds.push(Deed::Advise { start: range.start, len: range.end - range.start, advice });
     }
     if prot != region.prot {
@@ -312,13 +318,14 @@ fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
     let advised = [(Traits::DONT_FORK, flags::MADV_DONTFORK), (Traits::WIPE_ON_FORK, flags::MADV_WIPEONFORK)];
     let advised = advised.iter().filter(|(wanted, _)| region.traits.contains(*wanted));
     deeds.extend(advised.map(|&(_, advice)| Deed::Advise { start, len, advice }));
-    let nr_present: u64 = runs.iter().map(|(range, _)| range.end - range.start).sum();
+    let present = runs.iter().filter(|(_, content)| content.is_mapped());
+    let nr_present: u64 = present.map(|(range, _)| range.end - range.start).sum();
     if region.traits.contains(Traits::LOCKED) && nr_present == len {
         deeds.push(Deed::Lock { start, len, is_locked: true });
     }
 }
 
-/// Returns the pages of a region that are there, those in a row together.
+/// Returns the pages of a region that are there or guarded, those in a row together.
 fn runs_of(state: &Space, region: &Region) -> Vec<(Range<u64>, Content)> {
     let mut runs: Vec<(Range<u64>, Content)> = Vec::new();
     state.pages.visit(region.start / PAGE..region.end / PAGE, |number, page| {
@@ -362,14 +369,20 @@ fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
     let file = area.file.filter(|file| !is_set(Area::SPECIAL) && (*file as usize) < files.len());
     let backing = backing_on(file, area.file_offset, is_set(Area::SHARED));
     let prot = Prot::from_bits_truncate(area.prot as u8);
-    let has_root = area.runs.iter().any(|run| run.state == PageState::Own);
+    let has_root = area.runs.iter().any(|run| matches!(run.state, PageState::Own | PageState::Guard));
     Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, has_root }
+}
+
+/// Returns a page that stood before the first event. What its entry allows is not known; a guard allows nothing.
+fn standing(content: Content) -> Page {
+    Page { content, is_inherited: content != Content::Guard, since: SINCE, ..Page::default() }
 }
 
 /// Returns what stands behind a page; what was swapped out is not there, and nobody knows what it is when it comes back.
 fn content_of(state: PageState, region: &Region) -> Content {
     match (state, region.backing) {
-        (PageState::Swapped | PageState::Guard, _) => Content::Absent,
+        (PageState::Swapped, _) => Content::Absent,
+        (PageState::Guard, _) => Content::Guard,
         (PageState::Own, Backing::Object { .. }) if !copies_on_write(region) => Content::Object,
         (PageState::Own, _) => Content::Own,
         (PageState::Zero | PageState::File, Backing::Object { .. }) => Content::Object,

@@ -102,6 +102,8 @@ pub struct Plan {
     pub calls: Vec<CallPlan>,
     /// How the spaces are made that stood before the first event.
     pub restorations: Vec<Restoration>,
+    /// Pages that faults on neighbours mapped, by their first addresses.
+    pub arounds: Vec<Vec<u64>>,
     /// What one pass over the trace holds.
     pub totals: Totals,
     /// What it needs.
@@ -189,6 +191,8 @@ pub struct Touch {
     pub is_strict: bool,
     /// What the page holds before.
     pub before: Before,
+    /// The pages beside it that the fault mapped too, as later faults show: a place in [`Plan::arounds`]; `NONE` if none is known.
+    pub around: u32,
 }
 
 /// What an access ends in.

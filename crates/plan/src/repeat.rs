@@ -32,6 +32,7 @@ impl Plan {
             roots: Vec::new(),
             calls: Vec::new(),
             restorations: Vec::new(),
+            arounds: self.arounds.clone(),
             totals: self.totals.clone(),
             surprises: self.surprises.clone(),
             ..*self

@@ -112,7 +112,18 @@ impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
             self.compare(step, touch, ended);
         }
         self.read_back(step, touch, ended);
+        self.map_around(touch);
         Ok(())
+    }
+
+    /// Maps the pages that the recorded fault mapped with its own.
+    fn map_around(&self, touch: &Touch) {
+        let Some(addresses) = self.pass.plan.arounds.get(touch.around as usize) else { return };
+        let Some(guest) = self.guest.as_ref() else { return };
+        for &address in addresses {
+            // One that can't be mapped is missed by the fault that shows it.
+            let _ = guest.load(address);
+        }
     }
 
     /// Compares an access that faulted with the recorded fault.

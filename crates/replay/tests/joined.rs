@@ -187,3 +187,19 @@ fn copies_of_a_joined_process_restore_spaces_of_their_own() {
     let spaces: Vec<_> = plan.restorations.iter().map(|restoration| restoration.space).collect();
     assert_eq!(spaces, [0, 1, 2]);
 }
+
+#[test]
+fn guards_that_stood_before_the_recording_refuse_until_they_are_removed() {
+    let memory = area(MAPS, 8, 3, &[(0, 2, PageState::Own), (2, 3, PageState::Guard)]);
+    let mut story = Story::joining(1, 0..0, vec![memory], 2 * STEP_NS);
+    story.wait(3 * STEP_NS);
+    let refused = story.fault(0, MAPS + 3 * PAGE, WRITE);
+    let beside = story.fault(0, MAPS + 5 * PAGE, WRITE);
+    const GUARD_REMOVE: u64 = 103;
+    story.call(0, Call::Madvise, [MAPS + 2 * PAGE, 3 * PAGE, GUARD_REMOVE, 0, 0, 0], 0);
+    let removed = story.fault(0, MAPS + 3 * PAGE, WRITE);
+    let outcomes =
+        [refused, beside, removed].map(|event| touch(&story, event)).map(|touch| (touch.outcome, touch.class));
+    assert_eq!(outcomes, [(Outcome::Refused, None), (Outcome::Done, None), (Outcome::Done, None)]);
+    assert_clean(&story);
+}

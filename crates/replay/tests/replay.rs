@@ -264,11 +264,43 @@ fn an_explained_difference_is_counted_in_its_class() {
     let file = story.file("/lib/x.so");
     story.map_file(0, HEAP, 16, 3, file);
     story.fault(0, HEAP, READ);
+    // Whether it mapped the next page before the fork or after is not told.
+    story.clone_task(0, 1, 0);
     story.fault(0, HEAP + PAGE, WRITE_PRESENT);
     for result in everywhere(&story.done()) {
         assert_eq!(result.tally.mismatches, 0);
         assert_eq!(result.tally.classified[Class::FaultAround as usize], 1);
         assert_eq!(result.tally.classified.iter().sum::<u64>(), 1);
+    }
+}
+
+#[test]
+fn a_page_that_a_neighbours_fault_mapped_is_there_in_the_replay_too() {
+    let mut story = Story::new(2);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 16, 3, file);
+    story.spawn(0, 1);
+    story.fault(1, HEAP, READ);
+    story.fault(0, HEAP + PAGE, WRITE_PRESENT);
+    story.fault(1, HEAP + 3 * PAGE, WRITE_PRESENT);
+    for result in everywhere(&story.done()) {
+        assert_eq!((result.tally.mismatches, result.tally.classified.iter().sum::<u64>()), (0, 0));
+    }
+}
+
+#[test]
+fn what_a_process_stored_into_shared_memory_is_read_back_by_another() {
+    let mut story = Story::new(2);
+    story.call(0, Call::Mmap, [HEAP, 8 * PAGE, 3, 0x31, u64::MAX, 0], HEAP as i64);
+    story.clone_task(0, 1, 0);
+    for page in 0..8 {
+        let (one, other) = (page % 2, 1 - page % 2);
+        story.fault(one as u32, HEAP + page * PAGE + 24, WRITE);
+        story.fault(other as u32, HEAP + page * PAGE + 64, READ);
+    }
+    for result in everywhere(&story.done()) {
+        assert_eq!((result.tally.mismatches, result.tally.faulted), (0, 16));
+        assert!(result.tally.read_back >= 8, "{}", result.tally.read_back);
     }
 }
 
