@@ -95,7 +95,7 @@ impl<P: Platform> Memory<P> {
     /// Counts all frames, and shows those in use to `visit`, ascending.
     pub fn audit_with(&self, mut visit: impl FnMut(FrameInfo)) -> Audit {
         let (core, mut audit) = (self.core(), Audit { nr_free: self.nr_free(), ..Audit::default() });
-        for (range, fresh) in core.ranges() {
+        for (range, fresh) in core.used_ranges() {
             core.audit_frames(range.start..fresh, &mut audit, &mut visit);
             audit.by_kind[Kind::Free as usize] += (range.end - fresh) as usize;
         }

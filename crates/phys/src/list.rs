@@ -53,7 +53,8 @@ pub(crate) struct Shape {
 const KEPT_ALWAYS: usize = (1 << 20) / PAGE_BYTES;
 /// Of a zone's frames, the part that a CPU may keep if that is more.
 const KEPT_SHARE: usize = 1024;
-/// As many lists of the shortest kind it keeps at most: short lists, for tests, have little behind them.
+/// Lists shorter than this, as in tests, have little behind them: so many times their own length.
+pub(crate) const SHORT_LISTS: usize = 16;
 const KEPT_LISTS: usize = 8;
 /// A target is more than is needed if this many times as many frames were freed since the last visit to the zone.
 const RARE: u64 = 16;
@@ -64,7 +65,8 @@ impl Shape {
     /// Returns the shape of a CPU's list of its own node, in a memory of so many frames and nodes.
     pub(crate) fn of_own(nr_frames: usize, nr_nodes: usize, options: &Options) -> Self {
         let (high, batch) = (options.list_high, options.list_batch);
-        let kept_max = KEPT_ALWAYS.max(nr_frames / KEPT_SHARE).min(high * KEPT_LISTS);
+        let may_keep = KEPT_ALWAYS.max(nr_frames / KEPT_SHARE);
+        let kept_max = if high < SHORT_LISTS { may_keep.min(high * KEPT_LISTS) } else { may_keep };
         let keeps_blocks = kept_max >= KEPT_ALWAYS;
         let of_others = (nr_nodes - 1) * Self::of_other(nr_nodes, options).kept_max();
         // A list is one longer than it may be before it sheds, and a batch is added to a chain before that is too long.

@@ -272,7 +272,7 @@ impl<P: Platform> Memory<P> {
     /// Visits each node's memory, its frames and their metadata: node, first byte, length in bytes. What lies there stays where it is.
     pub fn for_each_place(&self, mut visit: impl FnMut(usize, *const u8, usize)) {
         let core = &self.core;
-        for (node, (range, _)) in core.zones.ranges().enumerate().filter(|(_, (range, _))| !range.is_empty()) {
+        for (node, range) in core.zones.ranges().enumerate().filter(|(_, range)| !range.is_empty()) {
             let (first, nr_frames) = (Pfn::new(range.start), range.len());
             visit(node, core.frames.page_pointer(first).as_ptr().cast(), nr_frames * size_of::<Page<P>>());
             visit(node, core.frames.frame(first), nr_frames * PAGE_BYTES);
@@ -322,7 +322,7 @@ impl<P: Platform> Core<P> {
         if self.strikes() {
             return Err(self.refusal(0, Policy::Local, Cause::Injected));
         }
-        self.take().ok_or(self.refusal(0, Policy::Local, Cause::Exhausted))
+        self.take().ok_or_else(|| self.refusal(0, Policy::Local, Cause::Exhausted))
     }
 
     /// Notes that the caller may be put to sleep. With poison on, a caller that must not is found even if it isn't.
@@ -356,7 +356,7 @@ impl<P: Platform> Core<P> {
 
     /// Takes a frame that does not count as an allocation, without sleeping.
     pub(crate) fn try_take_uncounted(&self) -> Result<Pfn, OutOfFrames> {
-        self.take().ok_or(self.refusal(0, Policy::Local, Cause::Exhausted))
+        self.take().ok_or_else(|| self.refusal(0, Policy::Local, Cause::Exhausted))
     }
 
     fn try_alloc_order(&self, order: u8, policy: Policy) -> Result<Pfn, OutOfFrames> {
@@ -472,7 +472,7 @@ impl<P: Platform> Core<P> {
     }
 
     /// Visits the nodes' frames, ascending, and the first of each that was never given out.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
-        self.zones.ranges()
+    pub(crate) fn used_ranges(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
+        self.zones.used_ranges()
     }
 }

@@ -93,8 +93,13 @@ impl<P: Platform> Zones<P> {
         self.zones.iter().map(|zone| zone.nr_free(&self.lists)).sum()
     }
 
-    /// Visits the nodes' frames, ascending, and the first of each that was never given out.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
+    /// Visits the nodes' frames, ascending.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u32>> {
+        self.zones.iter().map(Zone::range)
+    }
+
+    /// As [`Zones::ranges`], each with the first frame that was never given out.
+    pub(crate) fn used_ranges(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
         self.zones.iter().map(|zone| (zone.range(), zone.fresh()))
     }
 

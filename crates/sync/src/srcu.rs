@@ -39,7 +39,7 @@ use crate::rcu::numbers::Numbers;
 use crate::{PerCpu, RcuCallback, RcuHead, SpinMutex};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, GROUP_BITS, Ordering, Processor};
+use faultless_platform::{Atomic, CachePadded, GROUP_BITS, Ordering, Processor};
 
 /// One domain of readers that may sleep, and of what is freed after them; see the module.
 ///
@@ -113,10 +113,11 @@ struct Side<P: Processor> {
 
 /// The readers' counts, and the grace periods that wait for them.
 struct Sides<P: Processor> {
-    phase: P::AtomicU64,
+    /// Every reader reads it, so it stands on a line that else nobody writes.
+    phase: CachePadded<P::AtomicU64>,
     cpus: PerCpu<P, [Side<P>; 2]>,
     numbers: Numbers<P>,
-    scan: SpinMutex<P, Stage>,
+    scan: CachePadded<SpinMutex<P, Stage>>,
 }
 
 /// What the grace period at work waits for.
@@ -139,10 +140,10 @@ impl<P: Processor> Sides<P> {
     fn new(nr_cpus: usize) -> Self {
         let side = || Side { come: P::AtomicU64::new(0), gone: P::AtomicU64::new(0) };
         Self {
-            phase: P::AtomicU64::new(0),
+            phase: CachePadded::new(P::AtomicU64::new(0)),
             cpus: PerCpu::new(nr_cpus, |_| [side(), side()]),
             numbers: Numbers::new(nr_cpus, GROUP_BITS),
-            scan: SpinMutex::new(Stage::IdleSide),
+            scan: CachePadded::new(SpinMutex::new(Stage::IdleSide)),
         }
     }
 
@@ -181,6 +182,10 @@ impl<P: Processor> Sides<P> {
 
     fn advance(&self, ticket: u64) -> Progress {
         while !self.numbers.is_complete(ticket) {
+            // A look leaves the one at work its line; a try would take it.
+            if self.scan.is_locked() {
+                return Progress::Busy;
+            }
             let Some(mut stage) = self.scan.try_lock() else { return Progress::Busy };
             if !self.numbers.is_at_work() {
                 self.numbers.begin();

@@ -53,6 +53,10 @@ pub fn once<P: Threads>(
     with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
 }
 
+/// Bytes of memory for each CPU of a simulated machine, as servers have; what nobody touches takes none of the host's. How much a CPU may keep of
+/// free frames follows from all memory (docs/scaling.md): in one that is as small as the workload it would be far less than on a real machine.
+const SIMULATED_BYTES_EACH_CPU: usize = 2 << 30;
+
 struct Visitor<'a, P: Threads> {
     machine: &'a P::Machine,
     job: &'a Job,
@@ -74,12 +78,18 @@ impl Job {
         self.memory_bytes.unwrap_or(usize::try_from(bytes + bytes / 32).unwrap_or(usize::MAX))
     }
 
-    /// Returns the bytes of a region in which the node with the most CPUs has memory for all of them, unless the user says how much there is.
-    fn reserved_bytes(&self, nodes: &Nodes) -> usize {
+    /// Returns the bytes of a region in which the node with the most CPUs has memory for all of them, and of a simulated machine as much
+    /// memory as such machines have; unless the user says how much there is.
+    fn reserved_bytes(&self, nodes: &Nodes, site: &dyn Site) -> usize {
+        let bytes = self.memory_bytes();
+        if self.memory_bytes.is_some() {
+            return bytes;
+        }
         let nr_cpus_of = |node: usize| (0..self.cpus).filter(|&cpu| nodes.of_cpu(cpu) == node).count();
         let most = (0..nodes.len()).map(nr_cpus_of).max().unwrap_or(self.cpus);
-        let bytes = self.memory_bytes();
-        if self.memory_bytes.is_some() { bytes } else { bytes.saturating_mul(nodes.len() * most) / self.cpus.max(1) }
+        let for_all = bytes.saturating_mul(nodes.len() * most) / self.cpus.max(1);
+        let usual = if site.has_cold_memory() { 0 } else { self.cpus * SIMULATED_BYTES_EACH_CPU };
+        for_all.max(usual)
     }
 
     fn refused(&self, cause: Refused) -> MeasureError {
@@ -95,7 +105,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
             host::check_room(self.job.memory_bytes() as u64)?;
         }
         let nodes = P::nodes(self.machine);
-        let ground = Ground::reserve(self.job.reserved_bytes(&nodes)).map_err(MeasureError::Reserve)?;
+        let ground = Ground::reserve(self.job.reserved_bytes(&nodes, self.site)).map_err(MeasureError::Reserve)?;
         let memory = ground.memory::<P>(self.machine, self.job.cpus).map_err(MeasureError::Setup)?;
         let nr_free = memory.nr_free();
         let vm = alone::<P, _>(self.machine, || {

@@ -31,6 +31,7 @@ mod depot;
 mod geometry;
 
 use crate::error::{Cause, OutOfFrames};
+use crate::list::SHORT_LISTS;
 use crate::memory::Memory;
 use crate::pfn::Pfn;
 use crate::poison;
@@ -58,9 +59,6 @@ lock_class! {
     /// The locks of slabs' depots.
     DepotLock = "slab"
 }
-
-/// Where page lists are shorter than this, as in tests, each CPU has a depot of its own; else each group of CPUs.
-const SHORT_LISTS: usize = 16;
 
 /// How many objects go between a magazine and the depot at once, if not fewer frames do.
 const MAGAZINE_BATCH: usize = 24;
@@ -138,6 +136,7 @@ impl<P: Platform, T> Slab<P, T> {
     fn with_geometry(memory: &Memory<P>, geometry: Geometry) -> Self {
         let by_size = (MAGAZINE_BYTES / geometry.object_bytes.max(1)).clamp(MAGAZINE_LEAST, MAGAZINE_HIGH);
         let magazine_high = by_size.min(memory.options().list_high * MAGAZINE_LISTS);
+        // Where page lists are short, as in tests, each CPU has a depot of its own; else each group of CPUs.
         let depot_bits = if memory.options().list_high < SHORT_LISTS { 0 } else { GROUP_BITS };
         let nr_cpus = memory.core().nr_cpus;
         let depot = |place| CachePadded::new(SpinMutex::classed(Depot::new(memory.core().frames, geometry, place)));
