@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(&args, cli.color),
         Command::Machines(args) => machines::run(&args, cli.color),
         Command::Compare(args) => compare::run(&args, cli.color),
-        Command::Report(args) => report::run(&args),
+        Command::Report(args) => report::run(&args, cli.color),
         Command::Workloads(args) => lists::workloads(&args),
         Command::Designs(args) => lists::designs(&args),
         Command::Trace(args) => trace_cmd::run(&args),

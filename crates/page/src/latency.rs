@@ -1,9 +1,10 @@
 //! How many operations, or faults, take longer than a time: a line for each design, both axes logarithmic.
 //!
 //! # Guarantee
-//! Lines come from the whole distribution where the result set holds it (`distribution`), otherwise from its percentiles,
+//! Lines come from the whole distribution where the result set holds it ([`DISTRIBUTION`]), otherwise from its percentiles,
 //! and the caption says which.
 
+use faultless_results::set::DISTRIBUTION;
 use faultless_results::stats::{Histogram, median};
 use faultless_results::{Measured, ResultSet};
 use serde_json::Value;
@@ -12,9 +13,6 @@ use crate::arms::{Group, arm_name};
 use crate::markup::{Markup, px};
 use crate::plot::{About, Axis, Frame, STYLES, Width, figure, legend, mark, short};
 use crate::scale::{Kind, Scale};
-
-/// The key of a distribution: pairs of nanoseconds and how often.
-pub const DISTRIBUTION: &str = "distribution_ns";
 
 /// The least share of operations that a line goes down to.
 const RAREST: f64 = 1e-5;

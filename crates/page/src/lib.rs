@@ -40,7 +40,6 @@ use faultless_results::compare::{Comparison, Source};
 use crate::markup::Markup;
 
 pub use embed::open;
-pub use latency::DISTRIBUTION;
 
 /// What keeps a page from loading anything (I1).
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";

@@ -12,7 +12,7 @@ use faultless_trace::text::printable;
 use faultless_trace::{Pace, Trace};
 use serde_json::{Value, json};
 
-use super::areas::{Kind, What, Work, follow};
+use faultless_outline::areas::{Kind, What, Work, follow};
 use super::ps::read;
 use crate::message::Failure;
 use crate::table::{Format, write_csv, write_markdown};
