@@ -10,7 +10,7 @@
 //!
 //! # Rooms
 //! [`write()`] makes a page of result sets; `kinds` knows what each command's set shows. Plots: `curve`, `rows`, `bars`,
-//! `latency` on the ground of `plot` and `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
+//! `latency`, and of a recorded program `timeline` and `space` under `zoom`, on the ground of `plot` and `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};
@@ -32,8 +32,11 @@ pub mod markup;
 mod plot;
 mod rows;
 mod scale;
+mod space;
 pub mod table;
+mod timeline;
 pub mod verdict;
+mod zoom;
 
 use faultless_results::compare::{Comparison, Source};
 

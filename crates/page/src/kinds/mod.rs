@@ -151,7 +151,6 @@ fn write_figures(out: &mut Markup, set: &ResultSet) {
     if set.results.is_empty() {
         return;
     }
-    out.line("h2", &[], "All figures");
     let row = |result: &Measured| {
         let middle = faultless_results::stats::median(&result.samples).unwrap_or(0.0);
         vec![
@@ -165,5 +164,8 @@ fn write_figures(out: &mut Markup, set: &ResultSet) {
     };
     let headings = ["workload", "design", "CPUs", "metric", "median [ends]", "n"];
     let caption = "Median of the runs, with the 95 % interval of the median, or the least and the most of fewer than six runs";
-    table::write(out, caption, &headings, &set.results.iter().map(row).collect::<Vec<_>>());
+    out.within("details", &[], |out| {
+        out.line("summary", &[], &format!("All {} figures", set.results.len()));
+        table::write(out, caption, &headings, &set.results.iter().map(row).collect::<Vec<_>>());
+    });
 }

@@ -10,6 +10,10 @@ use crate::latency::{self, Of};
 use crate::markup::Markup;
 use crate::table::{self, Cell};
 use crate::verdict::{self, Ranking, rankings};
+use crate::{space, timeline};
+
+/// The key of the recorded program's outline.
+const OUTLINE: &str = "outline";
 
 const TIME: &str = "elapsed_ns";
 
@@ -50,6 +54,10 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
         let most = cpus.last().copied().unwrap_or(1);
         write_waits(out, set, &group.name, most, &names, &machine);
         latency::write(out, set, &group, most, Of { prefix: "fault", many: "faults" }, &names, &machine);
+    }
+    if let Some(outline) = set.more.get(OUTLINE) {
+        timeline::write(out, outline, "the recorded machine");
+        space::write(out, outline, "the recorded machine");
     }
     write_checks(out, set);
 }

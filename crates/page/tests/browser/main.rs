@@ -92,6 +92,34 @@ fn tables_sort_by_keyboard_alone() {
     }
 }
 
+#[test]
+fn a_part_of_the_time_is_looked_at_closely_by_keyboard_alone() {
+    let Some(mut chrome) = browser("zoom") else { return };
+    let page = Page::new("zoom", &sets::page("replay"));
+    for window in WINDOWS {
+        chrome.open(&page.0, window, "dark");
+        let mut presses = 0;
+        while chrome.value("document.activeElement.dataset.zoom") != "in" {
+            chrome.press("Tab");
+            presses += 1;
+            assert!(presses < 80, "Tab never reaches the buttons");
+        }
+        chrome.press("Enter");
+        chrome.press("Enter");
+        let told = chrome.value("document.activeElement.parentElement.querySelector('.range').textContent");
+        assert_eq!(told, "375 ms to 625 ms");
+        let shown = "(() => { const plot = [...document.activeElement.closest('figure').querySelectorAll('svg.plot')].find((plot) => \
+                     plot.getClientRects().length); return [plot.querySelector('.inner').getAttribute('viewBox').split(' ')[0], \
+                     [...plot.querySelectorAll('[data-axis=x] .tick')].map((tick) => tick.textContent).sort().join()] })()";
+        let ticks = if window.0 < 700 { "375 ms,500 ms,625 ms" } else { "375 ms,437.5 ms,500 ms,562.5 ms,625 ms" };
+        assert_eq!(chrome.value(shown), serde_json::json!(["375", ticks]));
+        assert_eq!(chrome.value(CHECKS), serde_json::json!([]), "a closer look is as whole");
+        (0..4).for_each(|_| chrome.press("Tab"));
+        chrome.press("Enter");
+        assert_eq!(chrome.value(shown)[0], "0");
+    }
+}
+
 /// The checks themselves notice what they are there for.
 #[test]
 fn a_page_that_is_broken_is_noticed() {

@@ -73,6 +73,7 @@ fn replay() -> Value {
         results.push(median);
     }
     let mut set = set("replay", false, results);
+    set["outline"] = outline();
     set["verdict"] = json!("Verdict: linux is faster than mmap-sem, and the replay is faithful: 0 mismatches.");
     set["checks"] = json!({ "events": 1_000_000, "faults_recorded": 900_000, "mismatches": 0, "skipped": {}, "lost": 0,
                             "classified": { "prefault": 3, "reclaim": 0 } });
@@ -106,7 +107,30 @@ fn reproduce() -> Value {
     set
 }
 
+/// An outline as the command makes it of a recorded program.
+fn outline() -> Value {
+    let states = |shift: usize| (0..600).map(|at| b"ccmWwr"[(at / 20 + shift) % 6] as char).collect::<String>();
+    let lanes = (0..30).map(|lane| json!({ "name": format!("a thread with a long name {lane}"), "states": states(lane), "events": 9 }));
+    let cell = |row: usize| (0..240).map(|at| b"hsafmvu."[(at / 30 + row / 15) % 8] as char).collect::<String>();
+    let kinds = [("heap", "h"), ("stack", "s"), ("anonymous", "a"), ("file", "f"), ("shared", "m"), ("special", "v"), ("unknown", "u")];
+    let kinds = kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
+    let faults: Vec<[usize; 3]> = (0..3000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
+    let regions = (0..8).map(|nth| json!({ "start": format!("{:#x}", 0x7f00_0000_0000_u64 - nth * 0x1000_0000), "bytes": 4096, "row": nth * 15, "rows": 14 }));
+    let space = json!({ "name": "java 4711", "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 2,
+                        "cells": (0..120).map(cell).collect::<Vec<_>>(), "faults": faults, "forks": [1_000_000_u64, 700_000_000],
+                        "regions": regions.collect::<Vec<_>>() });
+    json!({
+        "duration_ns": 1_000_000_000, "events": 1_000_000,
+        "threads": { "count": 31, "columns": 600, "has_pace": true, "lanes": lanes.collect::<Vec<_>>(), "nr_waits": 1,
+                     "waits": [[1_000_000, 400_000_000, 3, 17, true]],
+                     "pairs": [{ "waiter": "a 3", "waker": "a 17", "count": 3, "ns": 5_000_000, "in_call_ns": 4_000_000 },
+                               { "waiter": "a 3", "waker": null, "count": 1, "ns": 6_000_000, "in_call_ns": 0 }] },
+        "spaces": { "count": 9, "columns": 240, "list": [space] },
+    })
+}
+
 /// Returns the page of a kind.
+#[allow(dead_code, reason = "one of two programs that share this file uses it")]
 pub fn page(name: &str) -> String {
     pages().into_iter().find(|(known, _)| *known == name).expect("a kind").1
 }
