@@ -13,6 +13,7 @@ use faultless_linux::output::Output;
 use faultless_results::compare::Source;
 use faultless_results::{ResultSet, csv, json, saved};
 
+use crate::fit;
 use crate::message::{Color, Failure, Tone, say};
 use crate::table::{Format, csv_row, markdown_head, markdown_row};
 
@@ -64,7 +65,14 @@ impl OutputArgs {
     ) -> Result<(), Failure> {
         let note = |out: &mut dyn Write| set.partial().map_or(Ok(()), |what| writeln!(out, "\nPartial: {what}."));
         let printed = print(self.out.as_deref(), |out| match self.format {
-            Format::Human => human(out).and_then(|()| note(out)),
+            Format::Human => match fit::columns().filter(|_| self.out.is_none()) {
+                None => human(out).and_then(|()| note(out)),
+                Some(columns) => {
+                    let mut text = Vec::new();
+                    human(&mut text).and_then(|()| note(&mut text))?;
+                    fit::write(&String::from_utf8_lossy(&text), columns, out)
+                }
+            },
             Format::Json => json::write(set, out),
             Format::Csv => csv::write(set, out),
             Format::Markdown => markdown(out).and_then(|()| note(out)),

@@ -73,7 +73,7 @@ fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, 
     });
     let cuts = match forks {
         0 => "It never forks.".to_owned(),
-        many => format!("It forks {many} time{}: a dashed line with a gap in the bands each.", if many == 1 { "" } else { "s" }),
+        many => format!("It forks {many} time{}: a dashed line across the bands each.", if many == 1 { "" } else { "s" }),
     };
     let about = About {
         title: format!("The address space of {name} over time"),

@@ -65,7 +65,7 @@ fn write_circumstances(out: &mut Markup, set: &ResultSet) {
         let badge = if set.machine.simulated { "SIMULATED" } else { "measured" };
         out.line("span", &[("class", "badge")], badge);
         let told = match set.machine.simulated {
-            true => " No figure on this page was measured: a model of the machine computed them.",
+            true => " No figure of ours was measured: a model of the machine computed them.",
             false => " On the machine itself, by its own clock.",
         };
         out.text(told);
