@@ -88,7 +88,8 @@ struct Region {
 
 impl Region {
     fn row(&self, address: u64) -> usize {
-        let share = u128::from(address - self.start) * self.nr_rows as u128 / u128::from((self.end - self.start).max(1));
+        let share =
+            u128::from(address - self.start) * self.nr_rows as u128 / u128::from((self.end - self.start).max(1));
         self.first_row + (share as usize).min(self.nr_rows - 1)
     }
 }
@@ -209,9 +210,11 @@ fn space(trace: &Trace, journal: &Journal, duration_ns: u64) -> Value {
                 Seen::Changed { start, end, what } => {
                     nr_changes += 1;
                     let rows = what.map(|what| (rows(&regions, *start, *end), what.kind));
-                    rows.into_iter().flat_map(|(rows, kind)| rows.map(move |row| (row.0, kind))).for_each(|(row, kind)| {
-                        passing.insert(row, kind);
-                    });
+                    rows.into_iter().flat_map(|(rows, kind)| rows.map(move |row| (row.0, kind))).for_each(
+                        |(row, kind)| {
+                            passing.insert(row, kind);
+                        },
+                    );
                 }
                 Seen::Fault { address, what } => {
                     *nr_faults.entry(place_of(what.kind)).or_default() += 1;
@@ -287,8 +290,7 @@ fn joined(mut faults: HashMap<(usize, usize), u64>) -> Vec<[u64; 3]> {
         }
         faults = coarse;
     }
-    let mut list: Vec<[u64; 3]> =
-        faults.into_iter().map(|((at, row), count)| [at as u64, row as u64, count]).collect();
+    let mut list: Vec<[u64; 3]> = faults.into_iter().map(|((at, row), count)| [at as u64, row as u64, count]).collect();
     list.sort_unstable();
     list
 }
@@ -308,7 +310,8 @@ mod tests {
 
     fn of(kinds: &[EventKind]) -> Value {
         let all = std::iter::once(&EventKind::Exec).chain(kinds);
-        let events = all.enumerate().map(|(place, &kind)| Event { thread: 0, time_ns: place as u64 * 1000, on_cpu_ns: 0, kind });
+        let events =
+            all.enumerate().map(|(place, &kind)| Event { thread: 0, time_ns: place as u64 * 1000, on_cpu_ns: 0, kind });
         let threads = vec![Thread { pid: 7, tid: 7, name: "any".into() }];
         let trace = Trace { threads, events: events.collect(), ..Trace::default() };
         outline(&trace)["list"][0].clone()

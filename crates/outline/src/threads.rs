@@ -235,7 +235,8 @@ mod tests {
     use faultless_trace::{Call, CallEnter, CallExit, Event, Header, Thread};
 
     fn trace(events: &[(ThreadIndex, u64, EventKind)]) -> Trace {
-        let event = |&(thread, time_ns, kind): &(ThreadIndex, u64, EventKind)| Event { thread, time_ns, on_cpu_ns: 0, kind };
+        let event =
+            |&(thread, time_ns, kind): &(ThreadIndex, u64, EventKind)| Event { thread, time_ns, on_cpu_ns: 0, kind };
         let thread = |tid| Thread { pid: 1, tid, name: "t".into() };
         Trace {
             header: Header::default(),

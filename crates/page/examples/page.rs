@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in files {
         sources.extend(faultless_page::open(&PathBuf::from(file))?);
     }
-    let page = if compares { faultless_page::of_comparison(&compare(sources)?) } else { faultless_page::of_sets(&sources) };
+    let page =
+        if compares { faultless_page::of_comparison(&compare(sources)?) } else { faultless_page::of_sets(&sources) };
     Ok(std::fs::write(out, page)?)
 }

@@ -23,19 +23,26 @@ pub struct Bars {
 /// Writes the plot; `names` are what the two bars of a row show.
 pub fn write(out: &mut Markup, about: &About<'_>, axis: Axis<'_>, names: [&str; 2], rows: &[Bars]) {
     let height = |_| TOP + ROW * rows.len() as f64 + 44.0;
-    figure(out, about, height, |out, width| draw(out, width, axis, names, rows), |out| {
-        out.within("ul", &[("class", "legend")], |out| {
-            for (place, name) in names.iter().enumerate() {
-                out.within("li", &[], |out| {
-                    let sample = [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
-                    out.within("svg", &sample, |out| {
-                        bar(out, place, (1.0, 2.0), 32.0, "");
+    figure(
+        out,
+        about,
+        height,
+        |out, width| draw(out, width, axis, names, rows),
+        |out| {
+            out.within("ul", &[("class", "legend")], |out| {
+                for (place, name) in names.iter().enumerate() {
+                    out.within("li", &[], |out| {
+                        let sample =
+                            [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
+                        out.within("svg", &sample, |out| {
+                            bar(out, place, (1.0, 2.0), 32.0, "");
+                        });
+                        out.text(name);
                     });
-                    out.text(name);
-                });
-            }
-        });
-    });
+                }
+            });
+        },
+    );
 }
 
 fn draw(out: &mut Markup, width: Width, axis: Axis<'_>, names: [&str; 2], rows: &[Bars]) {

@@ -42,9 +42,15 @@ pub fn write(out: &mut Markup, set: &ResultSet, group: &Group<'_>, names: &[Stri
         is_simulated: set.machine.simulated,
     };
     let draw = |out: &mut Markup, width: Width| draw(out, width, &lines, &ideal, &cpus(group));
-    figure(out, &about, |_| 340.0, draw, |out| {
-        legend(out, lines.iter().map(|line| (&*line.name, line.style)));
-    });
+    figure(
+        out,
+        &about,
+        |_| 340.0,
+        draw,
+        |out| {
+            legend(out, lines.iter().map(|line| (&*line.name, line.style)));
+        },
+    );
 }
 
 fn lines(set: &ResultSet, group: &Group<'_>, names: &[String]) -> Vec<Line> {
@@ -121,8 +127,7 @@ fn draw_line(out: &mut Markup, frame: &Frame, line: &Line) {
         }
         if let Some(at) = frame.point(cpus, median) {
             let show = |figure: f64| short("ops/s", figure);
-            let told =
-                format!("{}, {cpus} CPUs: {} [{}, {}]", line.name, show(median), show(low), show(high));
+            let told = format!("{}, {cpus} CPUs: {} [{}, {}]", line.name, show(median), show(low), show(high));
             mark(out, line.style, at, !has_converged, &told);
         }
     }
@@ -145,6 +150,10 @@ fn draw_names(out: &mut Markup, frame: &Frame, lines: &[Line], ideal: &[(f64, f6
         let at = y.max(free).min(most);
         free = at + 14.0;
         let (x, y) = (px(frame.x.places.1 + 8.0), px(at + 4.0));
-        out.line("text", &[("class", "name"), ("x", &x), ("y", &y)], &crate::plot::clipped(name, Width::letters(100.0)));
+        out.line(
+            "text",
+            &[("class", "name"), ("x", &x), ("y", &y)],
+            &crate::plot::clipped(name, Width::letters(100.0)),
+        );
     }
 }

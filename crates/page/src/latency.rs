@@ -36,14 +36,23 @@ pub struct Of<'a> {
 }
 
 /// Writes the plot of a group's designs on so many CPUs, if there is anything to plot.
-pub fn write(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: usize, of: Of<'_>, names: &[String], machine: &str) {
+pub fn write(
+    out: &mut Markup,
+    set: &ResultSet,
+    group: &Group<'_>,
+    cpus: usize,
+    of: Of<'_>,
+    names: &[String],
+    machine: &str,
+) {
     let arms: Vec<&Measured> = group.arms.iter().copied().filter(|arm| arm.cpus == cpus).collect();
     let lines: Vec<Line> = arms.iter().filter_map(|arm| line(set, arm, of, names)).collect();
     if lines.is_empty() {
         return;
     }
     let is_whole = lines.iter().any(|line| line.points.len() > line.marks.len());
-    let source = if is_whole { "the whole distribution of all runs" } else { "the medians over runs of three percentiles" };
+    let source =
+        if is_whole { "the whole distribution of all runs" } else { "the medians over runs of three percentiles" };
     let slowest = lines.iter().filter_map(|line| Some((line.marks.last()?.0, &line.name)));
     let slowest = slowest.max_by(|(one, _), (other, _)| one.total_cmp(other));
     let about = About {
@@ -59,9 +68,15 @@ pub fn write(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: usize, 
         machine,
         is_simulated: set.machine.simulated,
     };
-    figure(out, &about, |_| 320.0, |out, width| draw(out, width, &lines, of), |out| {
-        legend(out, lines.iter().map(|line| (&*line.name, line.style)));
-    });
+    figure(
+        out,
+        &about,
+        |_| 320.0,
+        |out, width| draw(out, width, &lines, of),
+        |out| {
+            legend(out, lines.iter().map(|line| (&*line.name, line.style)));
+        },
+    );
 }
 
 fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option<Line> {
@@ -132,7 +147,8 @@ fn draw(out: &mut Markup, width: Width, lines: &[Line], of: Of<'_>) {
         out.empty("path", &[("class", &class), ("d", &format!("M{}", places.join("L")))]);
         for &(ns, share) in &line.marks {
             if let Some(at) = frame.point(ns, share) {
-                let told = format!("{}: {} of them take longer than {}", line.name, short("share", share), short("ns", ns));
+                let told =
+                    format!("{}: {} of them take longer than {}", line.name, short("share", share), short("ns", ns));
                 mark(out, line.style, at, false, &told);
             }
         }

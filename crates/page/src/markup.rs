@@ -11,6 +11,7 @@ pub type Attributes<'a> = &'a [(&'a str, &'a str)];
 #[derive(Clone, Debug, Default)]
 pub struct Markup {
     text: String,
+    nr_names: usize,
 }
 
 impl Markup {
@@ -53,6 +54,12 @@ impl Markup {
     /// Writes markup that is the program's own.
     pub fn own(&mut self, markup: &str) {
         self.text.push_str(markup);
+    }
+
+    /// Returns a name for an element that no other element of the document has.
+    pub fn name(&mut self) -> String {
+        self.nr_names += 1;
+        format!("part{}", self.nr_names)
     }
 
     /// Returns the document.

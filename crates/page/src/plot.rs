@@ -218,7 +218,8 @@ pub fn mark(out: &mut Markup, style: usize, (x, y): (f64, f64), is_hollow: bool,
 /// Returns the path of a style's mark (I3).
 fn shape(style: usize, x: f64, y: f64, r: f64) -> String {
     let at = |points: &[(f64, f64)]| -> String {
-        let places: Vec<String> = points.iter().map(|(dx, dy)| format!("{} {}", px(x + r * dx), px(y + r * dy))).collect();
+        let places: Vec<String> =
+            points.iter().map(|(dx, dy)| format!("{} {}", px(x + r * dx), px(y + r * dy))).collect();
         format!("M{}Z", places.join("L"))
     };
     match style % STYLES {

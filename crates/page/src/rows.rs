@@ -61,12 +61,20 @@ fn draw(out: &mut Markup, width: Width, shared: &Rows<'_>, rows: &[Row]) {
     let right = width.pixels() - 16.0;
     let marks = rows.iter().flat_map(|row| &row.marks);
     let figures = marks.flat_map(|marks| {
-        marks.samples.iter().copied().chain(marks.middle.into_iter().flat_map(|(low, middle, high)| [low, middle, high]))
+        marks
+            .samples
+            .iter()
+            .copied()
+            .chain(marks.middle.into_iter().flat_map(|(low, middle, high)| [low, middle, high]))
     });
     let figures = figures.chain(shared.reference.map(|(figure, _)| figure));
     let x = Scale::around(shared.kind, figures, (LEFT, right));
     let x = if shared.has_zero { x.from_zero() } else { x }.with_margin(0.04);
-    let x = if shared.has_zero && x.ends.0 < 0.0 && shared.kind == Kind::Linear { Scale { ends: (0.0, x.ends.1), ..x } } else { x };
+    let x = if shared.has_zero && x.ends.0 < 0.0 && shared.kind == Kind::Linear {
+        Scale { ends: (0.0, x.ends.1), ..x }
+    } else {
+        x
+    };
     let bottom = TOP + ROW * rows.len() as f64;
     let frame = Frame { x, y: Scale { kind: Kind::Linear, ends: (rows.len() as f64, 0.0), places: (bottom, TOP) } };
     frame.draw_lower(out, shared.axis, &x.ticks(width.ticks()));
@@ -74,9 +82,13 @@ fn draw(out: &mut Markup, width: Width, shared: &Rows<'_>, rows: &[Row]) {
         && let Some(at) = x.place(figure)
     {
         let at = px(at);
-        out.within("line", &[("class", "reference"), ("x1", &at), ("x2", &at), ("y1", &px(TOP)), ("y2", &px(bottom))], |out| {
-            out.line("title", &[], name);
-        });
+        out.within(
+            "line",
+            &[("class", "reference"), ("x1", &at), ("x2", &at), ("y1", &px(TOP)), ("y2", &px(bottom))],
+            |out| {
+                out.line("title", &[], name);
+            },
+        );
     }
     out.within("g", &[("class", "axis"), ("data-axis", "y"), ("data-unit", "name")], |out| {
         for (place, row) in rows.iter().enumerate() {

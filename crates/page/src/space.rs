@@ -19,7 +19,10 @@ const ROW: f64 = 3.4;
 
 /// The style of a kind of memory.
 fn style(kind: &str) -> usize {
-    ["file", "stack", "heap", "anonymous", "shared", "special", "unknown"].iter().position(|known| *known == kind).unwrap_or(7)
+    ["file", "stack", "heap", "anonymous", "shared", "special", "unknown"]
+        .iter()
+        .position(|known| *known == kind)
+        .unwrap_or(7)
 }
 
 /// Writes a plot and a table for each space of an outline.
@@ -32,7 +35,11 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
     out.line("h2", &[], "What the program does with its memory");
     let left_out = (spaces["count"].as_u64().unwrap_or(0) as usize).saturating_sub(list.len());
     if left_out > 0 {
-        out.line("p", &[], &format!("The busiest {} of its address spaces; {left_out} with fewer events are left out.", list.len()));
+        out.line(
+            "p",
+            &[],
+            &format!("The busiest {} of its address spaces; {left_out} with fewer events are left out.", list.len()),
+        );
     }
     let duration_ns = outline["duration_ns"].as_f64().unwrap_or(1.0);
     let columns = spaces["columns"].as_f64().unwrap_or(1.0);
@@ -73,7 +80,9 @@ fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, 
     });
     let cuts = match forks {
         0 => "It never forks.".to_owned(),
-        many => format!("It forks {many} time{}: a dashed line across the bands each.", if many == 1 { "" } else { "s" }),
+        many => {
+            format!("It forks {many} time{}: a dashed line across the bands each.", if many == 1 { "" } else { "s" })
+        }
     };
     let about = About {
         title: format!("The address space of {name} over time"),
@@ -89,21 +98,30 @@ fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, 
         is_simulated: false,
     };
     let rows = space["rows"].as_f64().unwrap_or(1.0);
-    figure(out, &about, |_| TOP + rows * ROW + 48.0, |out, width| draw(out, width, space, &kinds, duration_ns, columns), |out| {
-        zoom::write_buttons(out);
-        out.within("ul", &[("class", "legend")], |out| {
-            for (kind, ..) in &kinds {
-                out.within("li", &[], |out| {
-                    let sample = [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
-                    out.within("svg", &sample, |out| {
-                        let class = format!("area s{}", style(kind));
-                        out.empty("rect", &[("class", &class), ("x", "0"), ("y", "1"), ("width", "34"), ("height", "12")]);
+    let part = out.name();
+    let grid = Grid { space, kinds: &kinds, duration_ns, columns, name: &part };
+    figure(
+        out,
+        &about,
+        |_| TOP + rows * ROW + 48.0,
+        |out, width| draw(out, width, &grid),
+        |out| {
+            zoom::write_buttons(out);
+            out.within("ul", &[("class", "legend")], |out| {
+                for (kind, ..) in &kinds {
+                    out.within("li", &[], |out| {
+                        let sample =
+                            [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
+                        out.within("svg", &sample, |out| {
+                            let class = format!("area s{}", style(kind));
+                            out.empty("path", &[("class", &class), ("style", "stroke-width:12px"), ("d", "M0 7h34")]);
+                        });
+                        out.text(kind);
                     });
-                    out.text(kind);
-                });
-            }
-        });
-    });
+                }
+            });
+        },
+    );
     let row = |(kind, _, peak, faults): &(&str, char, f64, f64)| {
         vec![
             Cell::text(*kind),
@@ -115,13 +133,24 @@ fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, 
     table::write(out, &caption, &["kind", "most mapped at once", "faults"], &kinds.iter().map(row).collect::<Vec<_>>());
 }
 
-fn draw(out: &mut Markup, width: Width, space: &Value, kinds: &[(&str, char, f64, f64)], duration_ns: f64, columns: f64) {
+/// What a plot is drawn of.
+struct Grid<'a> {
+    space: &'a Value,
+    kinds: &'a [(&'a str, char, f64, f64)],
+    duration_ns: f64,
+    columns: f64,
+    /// The drawing's name.
+    name: &'a str,
+}
+
+fn draw(out: &mut Markup, width: Width, grid: &Grid<'_>) {
+    let &Grid { space, kinds, duration_ns, columns, name } = grid;
     let rows = space["rows"].as_f64().unwrap_or(1.0);
     let bottom = TOP + rows * ROW;
     let left = if width == Width::Wide { 190.0 } else { 82.0 };
     let x = zoom::time(duration_ns, left, width);
     let frame = Frame { x, y: Scale { kind: Kind::Linear, ends: (rows, 0.0), places: (bottom, TOP) } };
-    zoom::draw(out, &frame, width, |out| {
+    zoom::draw(out, &frame, width, name, |out| {
         draw_areas(out, space, kinds, columns);
         draw_forks(out, space, rows, duration_ns);
         draw_faults(out, space, columns);
@@ -161,26 +190,41 @@ fn region_kind<'a>(space: &Value, first: usize, many: usize, kinds: &[(&'a str, 
     most.and_then(|(place, _)| kinds.get(place)).map_or("?", |(kind, ..)| kind)
 }
 
+/// Draws each run of cells of a kind as a stroke as high as a row, in the grid's own units: short text for many runs.
 fn draw_areas(out: &mut Markup, space: &Value, kinds: &[(&str, char, f64, f64)], columns: f64) {
-    let cells: Vec<Vec<char>> =
-        space["cells"].as_array().into_iter().flatten().filter_map(Value::as_str).map(|row| row.chars().collect()).collect();
-    for (kind, letter, ..) in kinds {
-        let mut path = String::new();
-        for (row, letters) in cells.iter().enumerate() {
-            let mut at = 0;
-            for run in letters.chunk_by(|one, other| one == other) {
-                if run[0] == *letter {
-                    let (x, across) = (px(at as f64 * zoom::ACROSS / columns), px(run.len() as f64 * zoom::ACROSS / columns));
-                    path.push_str(&format!("M{x} {}h{across}v{ROW}h-{across}z", px(row as f64 * ROW)));
-                }
-                at += run.len();
+    let cells: Vec<Vec<char>> = space["cells"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|row| row.chars().collect())
+        .collect();
+    let scale = format!("scale({:.4} {ROW})", zoom::ACROSS / columns);
+    out.within("g", &[("transform", &scale)], |out| {
+        for (kind, letter, ..) in kinds {
+            let path: String = cells.iter().enumerate().map(|(row, letters)| strokes(row, letters, *letter)).collect();
+            if !path.is_empty() {
+                let class = format!("area s{}", style(kind));
+                out.within("path", &[("class", &class), ("d", &path)], |out| out.line("title", &[], kind));
             }
         }
-        if !path.is_empty() {
-            let class = format!("area s{}", style(kind));
-            out.within("path", &[("class", &class), ("d", &path)], |out| out.line("title", &[], kind));
+    });
+}
+
+fn strokes(row: usize, letters: &[char], letter: char) -> String {
+    let mut path = String::new();
+    let (mut at, mut ended) = (0, None);
+    for run in letters.chunk_by(|one, other| one == other) {
+        if run[0] == letter {
+            match ended {
+                None => path.push_str(&format!("M{at} {row}.5h{}", run.len())),
+                Some(ended) => path.push_str(&format!("m{} 0h{}", at - ended, run.len())),
+            }
+            ended = Some(at + run.len());
         }
+        at += run.len();
     }
+    path
 }
 
 fn draw_forks(out: &mut Markup, space: &Value, rows: f64, duration_ns: f64) {
@@ -204,7 +248,8 @@ fn draw_faults(out: &mut Markup, space: &Value, columns: f64) {
         let x = px((figure(0) + 0.5) * zoom::ACROSS / columns);
         paths[size].push_str(&format!("M{x} {}v0", px((figure(1) + 0.5) * ROW)));
     }
-    let sizes = [("faults few", "1 to 3 faults"), ("faults some", "4 to 31 faults"), ("faults many", "32 faults or more")];
+    let sizes =
+        [("faults few", "1 to 3 faults"), ("faults some", "4 to 31 faults"), ("faults many", "32 faults or more")];
     for (path, (class, told)) in paths.iter().zip(sizes).filter(|(path, _)| !path.is_empty()) {
         let class = format!("datum {class}");
         out.within("path", &[("class", &class), ("d", path)], |out| out.line("title", &[], told));

@@ -43,9 +43,12 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
     let count = threads["count"].as_u64().unwrap_or(0) as usize;
     let columns = threads["columns"].as_f64().unwrap_or(1.0);
     let left_out = count.saturating_sub(list.len());
-    let rest = if left_out > 0 { format!(" {left_out} threads with fewer events are left out.") } else { String::new() };
+    let rest =
+        if left_out > 0 { format!(" {left_out} threads with fewer events are left out.") } else { String::new() };
     let pace = match threads["has_pace"].as_bool() {
-        Some(true) => "A line goes from the thread that ended a wait to the one that waited, where it has a dot; only the longest waits have one.",
+        Some(true) => {
+            "A line goes from the thread that ended a wait to the one that waited, where it has a dot; only the longest waits have one."
+        }
         _ => "The recording holds no switches between threads, so no thread is shown waiting.",
     };
     let about = About {
@@ -59,23 +62,34 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
         is_simulated: false,
     };
     let height = |_| TOP + 60.0 + lane_height(&lanes) * list.len() as f64;
-    figure(out, &about, height, |out, width| draw(out, width, &lanes), |out| {
-        zoom::write_buttons(out);
-        out.within("ul", &[("class", "legend")], |out| {
-            for (letter, class, top, height, told) in STATES {
-                out.within("li", &[], |out| {
-                    let sample = [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
-                    let hatched = if letter == 'W' { " hatched" } else { "" };
-                    out.within("svg", &sample, |out| {
-                        let class = format!("bar{hatched} {class}");
-                        let (y, height) = (px(14.0 * top), px(14.0 * height));
-                        out.empty("rect", &[("class", &class), ("x", "0"), ("y", &y), ("width", "34"), ("height", &height)]);
+    let name = out.name();
+    figure(
+        out,
+        &about,
+        height,
+        |out, width| draw(out, width, &name, &lanes),
+        |out| {
+            zoom::write_buttons(out);
+            out.within("ul", &[("class", "legend")], |out| {
+                for (letter, class, top, height, told) in STATES {
+                    out.within("li", &[], |out| {
+                        let sample =
+                            [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
+                        let hatched = if letter == 'W' { " hatched" } else { "" };
+                        out.within("svg", &sample, |out| {
+                            let class = format!("bar{hatched} {class}");
+                            let (y, height) = (px(14.0 * top), px(14.0 * height));
+                            out.empty(
+                                "rect",
+                                &[("class", &class), ("x", "0"), ("y", &y), ("width", "34"), ("height", &height)],
+                            );
+                        });
+                        out.text(told);
                     });
-                    out.text(told);
-                });
-            }
-        });
-    });
+                }
+            });
+        },
+    );
     write_pairs(out, threads);
 }
 
@@ -89,16 +103,22 @@ fn worst(threads: &Value) -> String {
     let known = pairs.filter(|pair| pair["waker"].is_string()).max_by_key(|pair| pair["ns"].as_u64());
     known.map_or(String::new(), |pair| {
         let name = |key: &str| pair[key].as_str().unwrap_or("?").to_owned();
-        format!("{} waited longest for {}, {}.", name("waiter"), name("waker"), short("ns", pair["ns"].as_f64().unwrap_or(0.0)))
+        format!(
+            "{} waited longest for {}, {}.",
+            name("waiter"),
+            name("waker"),
+            short("ns", pair["ns"].as_f64().unwrap_or(0.0))
+        )
     })
 }
 
-fn draw(out: &mut Markup, width: Width, lanes: &Lanes<'_>) {
+fn draw(out: &mut Markup, width: Width, name: &str, lanes: &Lanes<'_>) {
     let step = lane_height(lanes);
     let bottom = TOP + step * lanes.names.len() as f64;
     let x = zoom::time(lanes.duration_ns, 12.0, width);
-    let frame = Frame { x, y: Scale { kind: Kind::Linear, ends: (lanes.names.len() as f64, 0.0), places: (bottom, TOP) } };
-    zoom::draw(out, &frame, width, |out| {
+    let frame =
+        Frame { x, y: Scale { kind: Kind::Linear, ends: (lanes.names.len() as f64, 0.0), places: (bottom, TOP) } };
+    zoom::draw(out, &frame, width, name, |out| {
         for (place, states) in lanes.states.iter().enumerate() {
             draw_lane(out, step * place as f64 + 14.0, step - 17.0, states);
         }
@@ -108,7 +128,11 @@ fn draw(out: &mut Markup, width: Width, lanes: &Lanes<'_>) {
     out.within("g", &[("class", "axis"), ("data-axis", "y"), ("data-unit", "name")], |out| {
         for (place, name) in lanes.names.iter().enumerate() {
             let y = px(TOP + step * place as f64 + 11.0);
-            out.line("text", &[("class", "name"), ("x", "12"), ("y", &y)], &clipped(name, Width::letters(width.pixels() - 30.0)));
+            out.line(
+                "text",
+                &[("class", "name"), ("x", "12"), ("y", &y)],
+                &clipped(name, Width::letters(width.pixels() - 30.0)),
+            );
         }
     });
 }
@@ -122,14 +146,17 @@ fn draw_lane(out: &mut Markup, top: f64, height: f64, states: &str) {
         let mut at = 0;
         for run in letters.chunk_by(|one, other| one == other) {
             if run[0] == letter {
-                let (x, across) = (px(at as f64 * zoom::ACROSS / columns), px(run.len() as f64 * zoom::ACROSS / columns));
+                let (x, across) =
+                    (px(at as f64 * zoom::ACROSS / columns), px(run.len() as f64 * zoom::ACROSS / columns));
                 path.push_str(&format!("M{x} {y}h{across}v{high}h-{across}z"));
             }
             at += run.len();
         }
         if !path.is_empty() {
             let hatched = if letter == 'W' { " hatched" } else { "" };
-            out.within("path", &[("class", &format!("bar{hatched} {class}")), ("d", &path)], |out| out.line("title", &[], told));
+            out.within("path", &[("class", &format!("bar{hatched} {class}")), ("d", &path)], |out| {
+                out.line("title", &[], told)
+            });
         }
     }
 }
@@ -148,7 +175,8 @@ fn draw_waits(out: &mut Markup, lanes: &Lanes<'_>, step: f64) {
         let end = format!("M{x} {}v0", px(middle(waiter)));
         out.within("path", &[("class", "end"), ("d", &end)], |out| {
             let where_ = if wait[4] == Value::Bool(true) { " inside a memory call" } else { "" };
-            let told = format!("{waiter_name} waited {}{where_}, until {waker_name} woke it", short("ns", ended - began));
+            let told =
+                format!("{waiter_name} waited {}{where_}, until {waker_name} woke it", short("ns", ended - began));
             out.line("title", &[], &told);
         });
     }
@@ -170,5 +198,10 @@ fn write_pairs(out: &mut Markup, threads: &Value) {
         ]
     };
     let headings = ["thread", "waits for", "waits", "time waited", "of it in memory calls"];
-    table::write(out, "Who waits for whom, over the whole recording", &headings, &pairs.iter().map(row).collect::<Vec<_>>());
+    table::write(
+        out,
+        "Who waits for whom, over the whole recording",
+        &headings,
+        &pairs.iter().map(row).collect::<Vec<_>>(),
+    );
 }

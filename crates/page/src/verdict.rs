@@ -54,7 +54,8 @@ pub fn rankings(set: &ResultSet, group: &Group<'_>) -> Vec<Ranking> {
 }
 
 fn ranking(set: &ResultSet, group: &Group<'_>, cpus: usize) -> Ranking {
-    let mut arms: Vec<(&Measured, f64)> = group.arms.iter().filter(|arm| arm.cpus == cpus).map(|arm| (*arm, middle(arm))).collect();
+    let mut arms: Vec<(&Measured, f64)> =
+        group.arms.iter().filter(|arm| arm.cpus == cpus).map(|arm| (*arm, middle(arm))).collect();
     let (metric, unit) = arms.first().map_or(("", ""), |(arm, _)| (&arm.metric, &arm.unit));
     let is_lower_better = direction(metric, unit) == Direction::Lower;
     arms.sort_by(|(_, one), (_, other)| if is_lower_better { one.total_cmp(other) } else { other.total_cmp(one) });
@@ -130,14 +131,23 @@ impl Ranking {
                 let next = self.designs.get(1).map_or("", |(name, _)| name);
                 format!(
                     "{} wins {place}: {:.2} times as fast as {next}, the next (95 % interval {:.2} to {:.2}, n {}){}",
-                    self.best(), lead.middle, lead.low, lead.high, lead.n, self.why()
+                    self.best(),
+                    lead.middle,
+                    lead.low,
+                    lead.high,
+                    lead.n,
+                    self.why()
                 )
             }
             Finding::Ties(many) if *many == self.designs.len() => {
                 format!("all {many} designs tie in {place}: the runs show no difference")
             }
             Finding::Ties(_) => {
-                format!("{} tie in {place}: the runs show no difference between them{}", listed(&self.leaders()), self.why())
+                format!(
+                    "{} tie in {place}: the runs show no difference between them{}",
+                    listed(&self.leaders()),
+                    self.why()
+                )
             }
             Finding::Alone => format!("{place} ran under {} alone: {}", self.best(), self.best_figure()),
             Finding::TooFew(least) => {
@@ -158,7 +168,12 @@ impl Ranking {
             [Some(best), Some(last)] if last > best + 0.05 => {
                 let worst = self.designs.last().map_or("", |(name, _)| name);
                 let show = |share: f64| Unit::Share.show(share);
-                format!(". Why: {worst} waits for the address-space lock {} of its time, {} {}", show(last), self.best(), show(best))
+                format!(
+                    ". Why: {worst} waits for the address-space lock {} of its time, {} {}",
+                    show(last),
+                    self.best(),
+                    show(best)
+                )
             }
             _ => String::new(),
         }
@@ -201,7 +216,8 @@ fn summed(last: &[&Ranking]) -> String {
     let count = |is: fn(&Finding) -> bool| last.iter().filter(|one| is(&one.finding)).count();
     let ties = count(|finding| matches!(finding, Finding::Ties(_)));
     let open = count(|finding| matches!(finding, Finding::TooFew(_) | Finding::NotConverged));
-    let mut said: Vec<String> = wins.iter().map(|(name, count)| format!("{name} wins {count} of {total} workloads")).collect();
+    let mut said: Vec<String> =
+        wins.iter().map(|(name, count)| format!("{name} wins {count} of {total} workloads")).collect();
     if ties > 0 {
         said.push(format!("{ties} of {total} {} a tie", if ties == 1 { "is" } else { "are" }));
     }

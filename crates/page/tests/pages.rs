@@ -63,6 +63,12 @@ fn a_page_of_every_kind_stays_small() {
 }
 
 #[test]
+fn the_page_of_the_largest_outline_has_less_than_three_megabytes() {
+    let page = sets::largest();
+    assert!(page.len() < 3 << 20, "{} bytes", page.len());
+}
+
+#[test]
 fn an_empty_set_has_a_page() {
     for command in ["bench", "replay", "stat", "reproduce", "what nobody knows"] {
         let mut empty = set("a");

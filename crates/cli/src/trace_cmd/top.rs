@@ -12,10 +12,10 @@ use faultless_trace::text::printable;
 use faultless_trace::{Pace, Trace};
 use serde_json::{Value, json};
 
-use faultless_outline::areas::{Kind, What, Work, follow};
 use super::ps::read;
 use crate::message::Failure;
 use crate::table::{Format, write_csv, write_markdown};
+use faultless_outline::areas::{Kind, What, Work, follow};
 
 /// The columns, which are the keys in JSON.
 const COLUMNS: [&str; 8] = ["pid", "command", "area", "file", "calls", "faults", "bytes", "kernel_ns"];

@@ -54,7 +54,8 @@ pub fn write_runs(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: us
     let Some(first) = arms.first() else { return };
     let is_time = first.unit == "ns";
     let kind = fitting(arms.iter().flat_map(|arm| arm.samples.iter().copied()), 20.0);
-    let (what, better) = if is_time { ("time", "further left is better") } else { ("throughput", "further right is better") };
+    let (what, better) =
+        if is_time { ("time", "further left is better") } else { ("throughput", "further right is better") };
     let axis = match (is_time, kind) {
         (true, Kind::Linear) => Axis { title: "time of a run (ns, us, ms, s), from 0", unit: "ns" },
         (true, Kind::Log) => Axis { title: "time of a run (ns, us, ms, s), logarithmic", unit: "ns" },
@@ -63,7 +64,11 @@ pub fn write_runs(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: us
     };
     let about = About {
         title: format!("{}: {what} of each design on {cpus} CPU{}", group.name, if cpus == 1 { "" } else { "s" }),
-        told: arms.iter().map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples))).collect::<Vec<_>>().join(" "),
+        told: arms
+            .iter()
+            .map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)))
+            .collect::<Vec<_>>()
+            .join(" "),
         caption: format!(
             "Each mark is a run, the line its median; {}; {better}. Hollow marks: the rates had not settled.",
             ends_are(arms.iter().map(|arm| &arm.samples))
@@ -102,10 +107,15 @@ pub fn write_waits(out: &mut Markup, set: &ResultSet, workload: &str, cpus: usiz
     }
     let about = About {
         title: format!("{workload}: why. Waiting for the address-space lock on {cpus} CPUs"),
-        told: arms.iter().map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples))).collect::<Vec<_>>().join(" "),
-        caption: "The share of the workers' time that goes by while they wait for the lock of the address space; less is \
+        told: arms
+            .iter()
+            .map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        caption:
+            "The share of the workers' time that goes by while they wait for the lock of the address space; less is \
                   better. Each mark is a run."
-            .into(),
+                .into(),
         machine,
         is_simulated: set.machine.simulated,
     };

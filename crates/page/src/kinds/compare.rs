@@ -82,7 +82,8 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
 }
 
 fn about(comparison: &Comparison) -> String {
-    let dimensions = comparison.about.iter().map(|(dimension, values)| format!("{dimension}: {}", values.join(" against ")));
+    let dimensions =
+        comparison.about.iter().map(|(dimension, values)| format!("{dimension}: {}", values.join(" against ")));
     let about = dimensions.collect::<Vec<_>>().join("; ");
     let about = if about.is_empty() { String::new() } else { format!("What differs: {about}. ") };
     format!(
@@ -97,7 +98,8 @@ fn write_plot(out: &mut Markup, comparison: &Comparison) {
     if pace.is_empty() {
         return;
     }
-    let rows: Vec<Row> = pace.iter().take(SHOWN).map(|(key, row)| plot_row(comparison, &key.to_string(), row)).collect();
+    let rows: Vec<Row> =
+        pace.iter().take(SHOWN).map(|(key, row)| plot_row(comparison, &key.to_string(), row)).collect();
     let left_out = pace.len().saturating_sub(SHOWN);
     let rest = if left_out > 0 { format!(" {left_out} more figures are in the table.") } else { String::new() };
     let figures = || rows.iter().flat_map(|row| &row.marks).flat_map(|marks| &marks.samples).copied();
@@ -107,7 +109,10 @@ fn write_plot(out: &mut Markup, comparison: &Comparison) {
     let about = About {
         title: "Each run, as a share of the base's mean".into(),
         told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
-        caption: format!("Each mark is a run, the line the median, the dotted line the mean of {}. Rates are better further right, times further left.{rest}", comparison.sources[0].label),
+        caption: format!(
+            "Each mark is a run, the line the median, the dotted line the mean of {}. Rates are better further right, times further left.{rest}",
+            comparison.sources[0].label
+        ),
         machine: &machines.join(", "),
         is_simulated: comparison.sources.iter().any(|source| source.set.machine.simulated),
     };
@@ -169,7 +174,8 @@ fn write_table(out: &mut Markup, comparison: &Comparison) {
             Cell::figure(one.change.p, format!("{:.3}", one.change.p)),
         ]
     };
-    let headings = ["workload", "metric", "compared", "base: median [ends]", "its own", "change of means", "finding", "p"];
+    let headings =
+        ["workload", "metric", "compared", "base: median [ends]", "its own", "change of means", "finding", "p"];
     let rows: Vec<Vec<Cell>> = comparison.changes().map(row).collect();
     out.line("h2", &[], "All figures");
     table::write(out, "Every figure that both have", &headings, &rows);

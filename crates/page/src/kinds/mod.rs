@@ -101,8 +101,7 @@ fn write_parameters(out: &mut Markup, machine: &MachineInfo) {
     }
     out.within("details", &[], |out| {
         out.line("summary", &[], "What the machine's model rests on");
-        let rows: Vec<Vec<Cell>> =
-            machine.more.iter().flat_map(|(name, value)| parameters(name, value)).collect();
+        let rows: Vec<Vec<Cell>> = machine.more.iter().flat_map(|(name, value)| parameters(name, value)).collect();
         table::write(out, "Parameters of the machine", &["parameter", "value"], &rows);
     });
 }
@@ -113,7 +112,9 @@ fn parameters(name: &str, value: &Value) -> Vec<Vec<Cell>> {
         vec![Cell::text(name), Cell::text(text)]
     };
     match value {
-        Value::Object(inner) => inner.iter().flat_map(|(key, value)| parameters(&format!("{name}.{key}"), value)).collect(),
+        Value::Object(inner) => {
+            inner.iter().flat_map(|(key, value)| parameters(&format!("{name}.{key}"), value)).collect()
+        }
         value => vec![row(name, value)],
     }
 }
@@ -139,10 +140,18 @@ fn write_rankings(out: &mut Markup, rankings: &[Ranking]) {
             _ => Cell::text("-"),
         };
         let certainty = Cell::text(ranking.certainty());
-        vec![Cell::text(&*ranking.workload), Cell::number(ranking.cpus), Cell::text(first), lead, Cell::text(next), certainty]
+        vec![
+            Cell::text(&*ranking.workload),
+            Cell::number(ranking.cpus),
+            Cell::text(first),
+            lead,
+            Cell::text(next),
+            certainty,
+        ]
     };
     let headings = ["workload", "CPUs", "first", "times as fast", "as the next", "how sure"];
-    let caption = "Who is first, by how much, and how sure that is (95 % interval of the ratio of paired runs; rank test)";
+    let caption =
+        "Who is first, by how much, and how sure that is (95 % interval of the ratio of paired runs; rank test)";
     table::write(out, caption, &headings, &rankings.iter().map(row).collect::<Vec<_>>());
 }
 
@@ -163,7 +172,8 @@ fn write_figures(out: &mut Markup, set: &ResultSet) {
         ]
     };
     let headings = ["workload", "design", "CPUs", "metric", "median [ends]", "n"];
-    let caption = "Median of the runs, with the 95 % interval of the median, or the least and the most of fewer than six runs";
+    let caption =
+        "Median of the runs, with the 95 % interval of the median, or the least and the most of fewer than six runs";
     out.within("details", &[], |out| {
         out.line("summary", &[], &format!("All {} figures", set.results.len()));
         table::write(out, caption, &headings, &set.results.iter().map(row).collect::<Vec<_>>());

@@ -67,17 +67,24 @@ fn write_checks(out: &mut Markup, set: &ResultSet) {
     let mut rows = Vec::new();
     for (name, value) in &set.checks {
         match value {
-            Value::Object(inner) => rows.extend(inner.iter().map(|(key, value)| check(&format!("{name}: {key}"), value))),
+            Value::Object(inner) => {
+                rows.extend(inner.iter().map(|(key, value)| check(&format!("{name}: {key}"), value)))
+            }
             value => rows.push(check(name, value)),
         }
     }
     out.line("h2", &[], "What was checked");
-    out.line("p", &[], "Each recorded fault and call was made again, and had to come out as it was recorded; \
-                        docs/judging.md says what each line means.");
+    out.line(
+        "p",
+        &[],
+        "Each recorded fault and call was made again, and had to come out as it was recorded; \
+                        docs/judging.md says what each line means.",
+    );
     table::write(out, "Checks of all passes", &["what", "count"], &rows);
 }
 
 fn check(name: &str, value: &Value) -> Vec<Cell> {
-    let figure = value.as_f64().map_or_else(|| Cell::text(value.to_string()), |figure| Cell::figure(figure, value.to_string()));
+    let figure =
+        value.as_f64().map_or_else(|| Cell::text(value.to_string()), |figure| Cell::figure(figure, value.to_string()));
     vec![Cell::text(name.replace('_', " ")), figure]
 }

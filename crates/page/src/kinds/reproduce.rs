@@ -45,7 +45,13 @@ impl Line<'_> {
 
     fn name(&self) -> String {
         let cpus = self.value.get("cpus").and_then(Value::as_u64).unwrap_or(0);
-        format!("{}, {cpus} CPUs, {} > {}, {}", self.text("workload"), self.text("base"), self.text("head"), self.text("figure"))
+        format!(
+            "{}, {cpus} CPUs, {} > {}, {}",
+            self.text("workload"),
+            self.text("base"),
+            self.text("head"),
+            self.text("figure")
+        )
     }
 }
 
@@ -58,7 +64,11 @@ pub fn headline(set: &ResultSet) -> String {
     let all: Vec<Line<'_>> = set.checks.values().flat_map(lines).collect();
     let judged = all.iter().filter_map(Line::agrees).count();
     let agree = all.iter().filter(|line| line.agrees() == Some(true)).count();
-    let near = all.iter().filter_map(|line| line.figure("ratio_of_changes")).filter(|ratio| (0.8..=1.25).contains(ratio)).count();
+    let near = all
+        .iter()
+        .filter_map(|line| line.figure("ratio_of_changes"))
+        .filter(|ratio| (0.8..=1.25).contains(ratio))
+        .count();
     let open = all.len() - judged;
     let open = if open > 0 { format!("; {open} undecided") } else { String::new() };
     format!(
@@ -137,6 +147,7 @@ fn write_table(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
             Cell::text(line.text("published_as")),
         ]
     };
-    let headings = ["line", "machine (simulated)", "published", "ours", "ratio of factors", "same sign", "published as"];
+    let headings =
+        ["line", "machine (simulated)", "published", "ours", "ratio of factors", "same sign", "published as"];
     table::write(out, &format!("{name}: each line"), &headings, &lines.iter().map(row).collect::<Vec<_>>());
 }

@@ -51,7 +51,8 @@ fn tables(set: &ResultSet) -> Vec<LockTable> {
 
 fn lock_table(arm: &Value) -> LockTable {
     let text = |key: &str| arm.get(key).and_then(Value::as_str).unwrap_or("-");
-    let name = format!("{} over {} on {} CPUs", text("design"), text("semaphore"), arm.get("cpus").unwrap_or(&Value::Null));
+    let name =
+        format!("{} over {} on {} CPUs", text("design"), text("semaphore"), arm.get("cpus").unwrap_or(&Value::Null));
     let locks: Vec<&Value> = arm.get("locks").and_then(Value::as_array).into_iter().flatten().collect();
     let of = |lock: &Value, key: &str| lock.get(key).and_then(Value::as_f64).unwrap_or(0.0);
     let lock_name = |lock: &Value| lock.get("lock").and_then(Value::as_str).unwrap_or("?").to_owned();
@@ -89,12 +90,20 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
     for table in tables(set) {
         out.line("h2", &[], &format!("Locks under {}", table.name));
         let left_out = table.rows.len().saturating_sub(SHOWN);
-        let rest = if left_out > 0 { format!(" {left_out} locks that cost less are in the table below.") } else { String::new() };
+        let rest = if left_out > 0 {
+            format!(" {left_out} locks that cost less are in the table below.")
+        } else {
+            String::new()
+        };
         let worst = table.rows.first();
         let about = About {
             title: format!("What each lock costs under {}", table.name),
             told: worst.map_or(String::new(), |lock| {
-                format!("{} is waited for {} of all CPUs' time.", lock.label, crate::plot::short("share", lock.lengths[0]))
+                format!(
+                    "{} is waited for {} of all CPUs' time.",
+                    lock.label,
+                    crate::plot::short("share", lock.lengths[0])
+                )
             }),
             caption: format!(
                 "Waiting is the share of all CPUs' time, spinning or asleep; held is the share of the run, summed over locks of \
@@ -106,8 +115,17 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
         let axis = Axis { title: "share of time (%), from 0", unit: "share" };
         let shown = &table.rows[..table.rows.len().min(SHOWN)];
         bars::write(out, &about, axis, ["waited for", "held"], shown);
-        let headings =
-            ["lock", "caller", "held", "found taken", "hold mean", "wait mean", "wait max", "waiting of all CPUs", "attempts"];
+        let headings = [
+            "lock",
+            "caller",
+            "held",
+            "found taken",
+            "hold mean",
+            "wait mean",
+            "wait max",
+            "waiting of all CPUs",
+            "attempts",
+        ];
         table::write(out, "Each lock and each caller", &headings, &table.cells);
     }
     write_events(out, set);

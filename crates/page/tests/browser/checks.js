@@ -28,9 +28,11 @@
       if (!axis.querySelector("text")) wrong.push(`${name(plot)}axis ${which} has no text`);
       if (axis.dataset.unit === undefined) wrong.push(`${name(plot)}axis ${which} has no unit`);
       if (axis.dataset.unit !== "name" && !/[(]|operations in a second/.test(axis.querySelector(".title")?.textContent ?? "")) wrong.push(`${name(plot)}axis ${which} names no unit`);
-      if (axis.dataset.unit !== "name" && axis.querySelectorAll(".tick").length < 2) wrong.push(`${name(plot)}axis ${which} has fewer than two ticks`);
+      if (!/^(name|address)$/.test(axis.dataset.unit) && axis.querySelectorAll(".tick").length < 2) wrong.push(`${name(plot)}axis ${which} has fewer than two ticks`);
     }
-    const marks = plot.querySelectorAll(".m, .bar, .datum").length;
+    // A plot over time is drawn once, and shown in both widths.
+    const shared = plot.querySelector("use")?.getAttribute("href");
+    const marks = (shared ? document.querySelector(shared) : plot).querySelectorAll(".m, .bar, .datum, .area").length;
     if (marks === 0) wrong.push(`${name(plot)}no data`);
     for (const path of plot.querySelectorAll("path")) {
       if (/NaN|inf/.test(path.getAttribute("d"))) wrong.push(`${name(plot)}a path is not a number`);
@@ -66,7 +68,7 @@
     const isMark = element.matches(".m:not(.hollow), .l, .bar:not(.hatched), .whisker, .datum");
     if (!own && !isMark) continue;
     const inside = element.closest("svg");
-    const colour = isMark ? (element.matches(".l, .whisker") ? style.stroke : style.fill) : inside ? style.fill : style.color;
+    const colour = isMark ? (element.matches(".l, .whisker, .datum") ? style.stroke : style.fill) : inside ? style.fill : style.color;
     const back = ground(inside ? inside.parentElement : element);
     const key = `${colour} on ${back}, ${isMark ? "mark" : "text"}`;
     if (seen.has(key) || !/^rgb/.test(colour)) continue;

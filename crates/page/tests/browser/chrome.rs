@@ -164,9 +164,7 @@ impl Chrome {
             "ArrowRight" => ("ArrowRight", 39, ""),
             other => panic!("no such key: {other}"),
         };
-        let event = |kind: &str, text: &str| {
-            json!({ "type": kind, "key": key, "code": code, "windowsVirtualKeyCode": number, "text": text })
-        };
+        let event = |kind: &str, text: &str| json!({ "type": kind, "key": key, "code": code, "windowsVirtualKeyCode": number, "text": text });
         let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
         self.call("Input.dispatchKeyEvent", event(down, text));
         self.call("Input.dispatchKeyEvent", event("keyUp", ""));

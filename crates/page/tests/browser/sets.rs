@@ -16,8 +16,10 @@ fn machine(is_simulated: bool) -> Value {
     match is_simulated {
         true => json!({ "name": "skylake-192", "simulated": true, "cpus": 192, "model": "4 x 24 cores x 2 threads",
                         "parameters": { "l1_ns": { "value": 1.2, "source": "guessed" } } }),
-        false => json!({ "name": "native", "simulated": false, "cpus": 2, "model": "A Processor With A Long Name @ 2.10GHz",
-                         "kernel": "6.18.0-a-very-long-release-name" }),
+        false => {
+            json!({ "name": "native", "simulated": false, "cpus": 2, "model": "A Processor With A Long Name @ 2.10GHz",
+                         "kernel": "6.18.0-a-very-long-release-name" })
+        }
     }
 }
 
@@ -88,10 +90,13 @@ fn stat() -> Value {
     };
     let mut locks = vec![lock("mmap_sem (write)", Value::Null, 0.61)];
     locks.push(lock("mmap_sem (write)", json!("crates/vm/src/space/a_long_file_name.rs:120"), 0.3));
-    (0..16).for_each(|place| locks.push(lock(&format!("page table lock {place}"), Value::Null, 0.01 / (place + 1) as f64)));
+    (0..16).for_each(|place| {
+        locks.push(lock(&format!("page table lock {place}"), Value::Null, 0.01 / (place + 1) as f64))
+    });
     let results = DESIGNS.map(|design| figure("malloc1", design, 2, ("faults", "count"), around(1e6)));
     let mut set = set("stat", true, results.into());
-    set["locks"] = json!([{ "workload": "malloc1", "design": "mmap-sem", "semaphore": "rwsem-v8", "cpus": 2, "locks": locks }]);
+    set["locks"] =
+        json!([{ "workload": "malloc1", "design": "mmap-sem", "semaphore": "rwsem-v8", "cpus": 2, "locks": locks }]);
     set
 }
 
@@ -110,10 +115,21 @@ fn reproduce() -> Value {
 /// An outline as the command makes it of a recorded program.
 fn outline() -> Value {
     let states = |shift: usize| (0..600).map(|at| b"ccmWwr"[(at / 20 + shift) % 6] as char).collect::<String>();
-    let lanes = (0..30).map(|lane| json!({ "name": format!("a thread with a long name {lane}"), "states": states(lane), "events": 9 }));
+    let lanes = (0..30).map(
+        |lane| json!({ "name": format!("a thread with a long name {lane}"), "states": states(lane), "events": 9 }),
+    );
     let cell = |row: usize| (0..240).map(|at| b"hsafmvu."[(at / 30 + row / 15) % 8] as char).collect::<String>();
-    let kinds = [("heap", "h"), ("stack", "s"), ("anonymous", "a"), ("file", "f"), ("shared", "m"), ("special", "v"), ("unknown", "u")];
-    let kinds = kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
+    let kinds = [
+        ("heap", "h"),
+        ("stack", "s"),
+        ("anonymous", "a"),
+        ("file", "f"),
+        ("shared", "m"),
+        ("special", "v"),
+        ("unknown", "u"),
+    ];
+    let kinds =
+        kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
     let faults: Vec<[usize; 3]> = (0..3000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
     let regions = (0..8).map(|nth| json!({ "start": format!("{:#x}", 0x7f00_0000_0000_u64 - nth * 0x1000_0000), "bytes": 4096, "row": nth * 15, "rows": 14 }));
     let space = json!({ "name": "java 4711", "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 2,
@@ -125,8 +141,43 @@ fn outline() -> Value {
                      "waits": [[1_000_000, 400_000_000, 3, 17, true]],
                      "pairs": [{ "waiter": "a 3", "waker": "a 17", "count": 3, "ns": 5_000_000, "in_call_ns": 4_000_000 },
                                { "waiter": "a 3", "waker": null, "count": 1, "ns": 6_000_000, "in_call_ns": 0 }] },
-        "spaces": { "count": 9, "columns": 240, "list": [space] },
+        "spaces": { "count": 9, "columns": 240, "list": [space, worst()] },
     })
+}
+
+/// The largest space that an outline can hold: no two cells alike beside each other, all faults that fit.
+fn worst() -> Value {
+    let cell = |row: usize| (0..240).map(|at| b"hsafmvu"[(at * 5 + row) % 7] as char).collect::<String>();
+    let kinds = [
+        ("heap", "h"),
+        ("stack", "s"),
+        ("anonymous", "a"),
+        ("file", "f"),
+        ("shared", "m"),
+        ("special", "v"),
+        ("unknown", "u"),
+    ];
+    let kinds =
+        kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
+    let faults: Vec<[usize; 3]> = (0..6000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
+    json!({ "name": "worst 1", "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 0, "forks": [],
+            "cells": (0..120).map(cell).collect::<Vec<_>>(), "faults": faults,
+            "regions": [{ "start": "0x1000", "bytes": 4096, "row": 0, "rows": 120 }] })
+}
+
+/// Returns the largest page of a recorded program: four of the largest spaces, forty lanes that change in every column.
+#[allow(dead_code, reason = "one of two programs that share this file uses it")]
+pub fn largest() -> String {
+    let mut set = replay();
+    let states = (0..600).map(|at| b"cmWwr"[at % 5] as char).collect::<String>();
+    let lane = json!({ "name": "a thread with a rather long name 1234567", "states": states, "events": 9 });
+    let pair = json!({ "waiter": "a thread with a name 3", "waker": "another thread 17", "count": 3, "ns": 5_000_000, "in_call_ns": 4 });
+    let threads = &mut set["outline"]["threads"];
+    threads["lanes"] = json!(vec![lane; 40]);
+    threads["waits"] = (0..150).map(|nth| json!([nth, nth * 1_000_000, nth % 40, (nth + 7) % 40, true])).collect();
+    threads["pairs"] = json!(vec![pair; 100]);
+    set["outline"]["spaces"]["list"] = json!(vec![worst(); 4]);
+    of_sets(&[source("a result", set)])
 }
 
 /// Returns the page of a kind.
