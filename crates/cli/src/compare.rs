@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use faultless_results::compare::{self, Comparison, Source, benchstat, csv, json, lkp, markdown, some};
-use faultless_results::{Unit, read, saved::Store};
+use faultless_results::{Unit, saved::Store};
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::nearest;
-use crate::output::print;
+use crate::output::{print, write_page};
 use crate::table::Format;
 
 /// The exit code of a regression.
@@ -58,6 +58,11 @@ pub struct CompareArgs {
     /// Where the comparison goes, instead of standard output. Example: --out diff.md
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Also writes a page with pictures of the comparison: one file that any browser opens without a network.
+    /// Example: --html diff.html
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// How the table looks.
@@ -88,14 +93,35 @@ pub fn run(args: &CompareArgs, color: Color) -> Result<ExitCode, Failure> {
         (Format::Csv, _) => csv::write(&comparison, out),
         (Format::Markdown, _) => markdown::write(&comparison, out),
     })?;
+    if let Some(path) = &args.html {
+        write_page(path, || faultless_page::of_comparison(&comparison), color)?;
+    }
     warn(&comparison, color);
     Ok(judge(args, &comparison, color))
 }
 
-/// Opens a file, or the saved result of that name.
+/// Opens a file, or the saved result of that name; a page must hold one result.
 pub fn open(path: &Path) -> Result<Source, Failure> {
+    let mut sources = open_all(path)?;
+    match sources.len() {
+        1 => Ok(sources.remove(0)),
+        many => Err(Failure::new(format_args!(
+            "{} is a page of {many} results, and one is wanted: `faultless report` prints them all",
+            path.display()
+        ))),
+    }
+}
+
+/// Opens a file, a page with all its results, or the saved result of that name.
+pub fn open_all(path: &Path) -> Result<Vec<Source>, Failure> {
     let label = path.display().to_string();
-    let source = |label: String, path: &Path| read(path).map(|set| Source { label, set }).map_err(Failure::new);
+    let source = |label: String, path: &Path| {
+        let mut sources = faultless_page::open(path).map_err(Failure::new)?;
+        if let [one] = sources.as_mut_slice() {
+            one.label = label;
+        }
+        Ok(sources)
+    };
     match path.to_str() {
         Some(name) if !path.exists() && !name.contains('/') => {
             let store = Store::open().map_err(Failure::new)?;

@@ -11,6 +11,8 @@ mod check;
 mod compare;
 mod date;
 mod duration;
+mod fit;
+mod install;
 mod lists;
 mod machine;
 mod machines;
@@ -30,7 +32,7 @@ mod trace_cmd;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use faultless_machine::simulated::LineAllocator;
 
 use crate::message::{Color, Failure};
@@ -77,6 +79,10 @@ enum Command {
     Designs(lists::ListArgs),
     /// Shows what is in a recorded trace.
     Trace(trace_cmd::TraceArgs),
+    /// Prints what a shell needs to complete the command's words.
+    Completions(install::CompletionsArgs),
+    /// Prints the manual page, or writes those of all subcommands.
+    Man(install::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -93,10 +99,12 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(&args, cli.color),
         Command::Machines(args) => machines::run(&args, cli.color),
         Command::Compare(args) => compare::run(&args, cli.color),
-        Command::Report(args) => report::run(&args),
+        Command::Report(args) => report::run(&args, cli.color),
         Command::Workloads(args) => lists::workloads(&args),
         Command::Designs(args) => lists::designs(&args),
         Command::Trace(args) => trace_cmd::run(&args),
+        Command::Completions(args) => install::completions(&args, Cli::command()),
+        Command::Man(args) => install::man(&args, Cli::command()),
     };
     result.unwrap_or_else(|failure: Failure| failure.report(cli.color))
 }

@@ -1,4 +1,4 @@
-//! Where results go: standard output, a file, a name; and in which format.
+//! Where results go: standard output, a file, a name, a page; and in which format.
 //!
 //! # Guarantee
 //! A file that is there already is replaced only when the new one is complete; a device or a pipe is written to. That results
@@ -10,8 +10,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use faultless_linux::output::Output;
+use faultless_results::compare::Source;
 use faultless_results::{ResultSet, csv, json, saved};
 
+use crate::fit;
 use crate::message::{Color, Failure, Tone, say};
 use crate::table::{Format, csv_row, markdown_head, markdown_row};
 
@@ -33,12 +35,17 @@ pub struct OutputArgs {
     /// user's data folder (XDG_DATA_HOME or ~/.local/share). Example: --save base
     #[arg(long, value_name = "NAME", value_parser = saved::name)]
     pub save: Option<String>,
+
+    /// Also writes a page with pictures: one file that any browser opens without a network, and that `faultless report` and
+    /// `faultless compare` read like a result. Example: --html out.html
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 impl OutputArgs {
     /// Makes sure that a result can be written and saved; called before anything is measured.
     pub fn prepare(&self) -> Result<(), Failure> {
-        if let Some(path) = &self.out {
+        for path in [&self.out, &self.html].into_iter().flatten() {
             Output::check(path).map_err(|error| unwritable(path, &error))?;
         }
         if self.save.is_some() {
@@ -58,7 +65,14 @@ impl OutputArgs {
     ) -> Result<(), Failure> {
         let note = |out: &mut dyn Write| set.partial().map_or(Ok(()), |what| writeln!(out, "\nPartial: {what}."));
         let printed = print(self.out.as_deref(), |out| match self.format {
-            Format::Human => human(out).and_then(|()| note(out)),
+            Format::Human => match fit::columns().filter(|_| self.out.is_none()) {
+                None => human(out).and_then(|()| note(out)),
+                Some(columns) => {
+                    let mut text = Vec::new();
+                    human(&mut text).and_then(|()| note(&mut text))?;
+                    fit::write(&String::from_utf8_lossy(&text), columns, out)
+                }
+            },
             Format::Json => json::write(set, out),
             Format::Csv => csv::write(set, out),
             Format::Markdown => markdown(out).and_then(|()| note(out)),
@@ -82,8 +96,19 @@ impl OutputArgs {
         self.hand_out(set, human, |out| table.write_markdown(out), color)
     }
 
-    /// Saves a result, if that was asked for and there is any.
+    /// Saves a result and writes its page, if that was asked for and there is any.
     pub fn keep(&self, set: &ResultSet, color: Color) -> Result<(), Failure> {
+        let page = self.html.as_ref().map_or(Ok(()), |path| write_page(path, || self.page(set), color));
+        self.save_named(set, color).and(page)
+    }
+
+    /// Returns the page of a result.
+    fn page(&self, set: &ResultSet) -> String {
+        let label = self.save.clone().unwrap_or_else(|| "one run of the command".into());
+        faultless_page::of_sets(&[Source { label, set: set.clone() }])
+    }
+
+    fn save_named(&self, set: &ResultSet, color: Color) -> Result<(), Failure> {
         let Some(name) = &self.save else { return Ok(()) };
         if set.results.is_empty() && set.more.get("interrupted") == Some(&true.into()) {
             say(color, Tone::Warning, &format!("nothing was measured, so nothing is saved as {name}"));
@@ -136,6 +161,13 @@ pub fn print(path: Option<&Path>, write: impl FnOnce(&mut dyn Write) -> io::Resu
         }
         Some(path) => replace(path, write).map_err(|error| unwritable(path, &error)),
     }
+}
+
+/// Writes a page, and says so.
+pub fn write_page(path: &Path, page: impl FnOnce() -> String, color: Color) -> Result<(), Failure> {
+    print(Some(path), |out| out.write_all(page().as_bytes()))?;
+    say(color, Tone::Note, &format!("a page with pictures is in {}", path.display()));
+    Ok(())
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {

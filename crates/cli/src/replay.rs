@@ -16,13 +16,14 @@ use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
 use faultless_machine::host;
+use faultless_outline::{OUTLINE, outline};
 use faultless_plan::processes;
 use faultless_plan::{Losses, Pace};
 use faultless_replay::Checking;
 use faultless_replay::experiment::{self, Outcome, Setup};
 use faultless_replay::patterned::{DEFAULT_THRESHOLD_BYTES, Patterned};
 use faultless_replay::{report, report::Report};
-use faultless_trace::{EventKind, Header, Missing, ReadError, Trace};
+use faultless_trace::{EventKind, Missing, ReadError, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine::MachineArgs;
@@ -154,7 +155,7 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
     let result = experiment::run(&trace, &setup, &|done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let outcome = result.map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
-    print(args, &trace.header, &setup, &outcome, color)?;
+    print(args, &trace, &setup, &outcome, color)?;
     complain(args, &outcome, color);
     if outcome.was_interrupted {
         return Ok(ExitCode::from(INTERRUPTED));
@@ -221,16 +222,20 @@ fn progress_bar(passes: usize) -> ProgressBar {
     ProgressBar::new(passes as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
 }
 
-fn print(args: &ReplayArgs, header: &Header, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
+fn print(args: &ReplayArgs, trace: &Trace, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
     let machine = info::of(&setup.machine);
     let mut name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
     if let Some(who) = &args.process {
         name.push_str(&format!(", process {who}"));
     }
-    let report = Report { workload: &name, header, machine: &machine, setup, outcome };
+    let report = Report { workload: &name, header: &trace.header, machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| report::human::write(&report, out);
     let markdown = |out: &mut dyn Write| report::markdown::write(&report, out);
-    args.output.hand_out(&report::result_set(&report), human, markdown, color)
+    let mut set = report::result_set(&report);
+    if args.output.html.is_some() {
+        set.more.insert(OUTLINE.into(), outline(trace));
+    }
+    args.output.hand_out(&set, human, markdown, color)
 }
 
 /// Says on stderr what did not come out as recorded.

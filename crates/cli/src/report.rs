@@ -1,18 +1,19 @@
-//! `faultless report`: the results that were saved, and any of them in another format.
+//! `faultless report`: the results that were saved, any of them in another format, and several as one page.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use faultless_results::compare::Source;
 use faultless_results::markdown::spread;
 use faultless_results::saved::{Saved, Store};
 use faultless_results::{ResultSet, csv, json, markdown};
 
-use crate::compare::open;
+use crate::compare::open_all;
 use crate::date::date;
-use crate::message::Failure;
-use crate::output::print;
+use crate::message::{Color, Failure};
+use crate::output::{print, write_page};
 use crate::table::{self, Format};
 
 /// The arguments of `report`.
@@ -21,12 +22,13 @@ use crate::table::{self, Format};
   faultless report
   faultless report base
   faultless report head.json --format markdown --out head.md
+  faultless report base head.json --html both.html
 
 Without a result it lists those that --save kept.")]
 pub struct ReportArgs {
-    /// The result to print: a file, or the name it was saved under. Without it, all that are saved are listed.
+    /// The results to print: files, pages, or the names they were saved under. Without one, all that are saved are listed.
     #[arg(value_name = "RESULT")]
-    result: Option<PathBuf>,
+    results: Vec<PathBuf>,
 
     /// How to print. Example: --format csv
     #[arg(long, value_enum, default_value_t = Format::Human)]
@@ -35,20 +37,34 @@ pub struct ReportArgs {
     /// Where the output goes, instead of standard output. Example: --out base.csv
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Writes the results as a page with pictures instead: one file that any browser opens without a network.
+    /// Example: --html base.html
+    #[arg(long, value_name = "FILE", requires = "results")]
+    html: Option<PathBuf>,
 }
 
 /// Runs the subcommand.
-pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
-    match &args.result {
-        Some(result) => {
-            let set = open(result)?.set;
-            print(args.out.as_deref(), |out| write(args.format, &set, out))?;
-        }
-        None => {
-            let store = Store::open().map_err(Failure::new)?;
-            let saved = store.list().map_err(Failure::new)?;
-            print(args.out.as_deref(), |out| write_list(args.format, &store, &saved, out))?;
-        }
+pub fn run(args: &ReportArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.results.is_empty() {
+        let store = Store::open().map_err(Failure::new)?;
+        let saved = store.list().map_err(Failure::new)?;
+        print(args.out.as_deref(), |out| write_list(args.format, &store, &saved, out))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let opened = args.results.iter().map(|result| open_all(result)).collect::<Result<Vec<_>, Failure>>()?;
+    let sources: Vec<Source> = opened.into_iter().flatten().collect();
+    match (&args.html, sources.as_slice()) {
+        (Some(path), sources) => write_page(path, || faultless_page::of_sets(sources), color)?,
+        (None, [one]) => print(args.out.as_deref(), |out| write(args.format, &one.set, out))?,
+        (None, many) if args.format == Format::Human => print(args.out.as_deref(), |out| {
+            many.iter().try_for_each(|source| {
+                writeln!(out, "{}:", source.label)?;
+                write_human(&source.set, out)?;
+                writeln!(out)
+            })
+        })?,
+        (None, _) => return Err(Failure::usage("several results fit into one page (--html) or text for people only")),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -28,11 +28,14 @@ fn cells(result: &Measured) -> [String; 8] {
     ]
 }
 
-/// Returns a list's mean and standard deviation for people.
+/// Returns a list's mean and standard deviation for people; one sample has no deviation, and none is shown.
 pub fn spread(samples: &[f64], unit: &str) -> String {
     let Some(summary) = summarize(samples) else { return "<not counted>".into() };
-    let deviation = summary.deviation.map_or("?".into(), |deviation| Unit::show_named(unit, deviation));
-    format!("{} ± {deviation}", Unit::show_named(unit, summary.mean))
+    let mean = Unit::show_named(unit, summary.mean);
+    match summary.deviation {
+        Some(deviation) => format!("{mean} ± {}", Unit::show_named(unit, deviation)),
+        None => mean,
+    }
 }
 
 /// Writes the headings of a table.
@@ -50,4 +53,16 @@ pub fn row(cells: &[String], out: &mut (impl Write + ?Sized)) -> io::Result<()> 
 /// A `<` would begin a tag, a `|` a cell.
 pub fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_sample_is_shown_without_a_deviation() {
+        assert_eq!(spread(&[2e6], "ns"), "2.00 ms");
+        assert_eq!(spread(&[2e6, 2e6], "ns"), "2.00 ms ± 0 ns");
+        assert_eq!(spread(&[], "ns"), "<not counted>");
+    }
 }

@@ -19,6 +19,9 @@ const INTERRUPTED: &str = "interrupted";
 /// The key that says of each run whether its rates had settled; not there where so much time was asked for.
 pub const CONVERGED: &str = "converged";
 
+/// The key of a latency metric's whole distribution, all runs together: pairs of nanoseconds and how often they were counted.
+pub const DISTRIBUTION: &str = "distribution_ns";
+
 /// The key that says how much is there then.
 const PARTIAL: &str = "partial";
 

@@ -4,7 +4,6 @@
 //! Nothing is shown that the trace does not hold; of a damaged trace all that precedes the damage is shown, and the exit
 //! code is 1.
 
-mod areas;
 mod dump;
 mod fields;
 mod info;

@@ -12,11 +12,11 @@ use faultless_trace::text::printable;
 use faultless_trace::{Pace, Trace};
 use serde_json::{Value, json};
 
-use super::areas::{Kind, What, Work, follow};
 use super::ps::read;
 use super::sites::Sites;
 use crate::message::Failure;
 use crate::table::{Format, write_csv, write_markdown};
+use faultless_outline::areas::{Kind, What, Work, follow};
 
 /// The columns, which are the keys in JSON.
 const COLUMNS: [&str; 9] = ["pid", "command", "area", "file", "site", "calls", "faults", "bytes", "kernel_ns"];

@@ -11,12 +11,15 @@ use faultless_machine::events;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
 use faultless_plan::deeds::Reason;
+use faultless_results::set::DISTRIBUTION;
+use faultless_results::stats::Histogram;
 use faultless_results::{Measured, Mode, ResultSet};
 
 /// Returns the replay's results, with the trace and what was checked.
 pub fn result_set(report: &Report<'_>) -> ResultSet {
     let mut set = ResultSet::new("replay", report.setup.seed, report.machine.clone());
     set.more.insert("trace".into(), trace(report));
+    set.more.insert("verdict".into(), super::verdict::text(report).into());
     set.results = results(report);
     if report.outcome.was_interrupted {
         let done = report.outcome.checks.passes;
@@ -62,8 +65,15 @@ fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measu
         unit: metric.unit.name().into(),
         samples,
         counters: counters(arm),
-        more: Map::new(),
+        more: if metric.name == "fault_p50_ns" { distribution(arm) } else { Map::new() },
     })
+}
+
+/// Returns how long the faults of all passes took: pairs of nanoseconds and how many.
+fn distribution(arm: &ArmResult) -> Map<String, Value> {
+    let mut all = Histogram::default();
+    arm.passes.iter().for_each(|pass| all.add(&pass.tally.fault_ns));
+    [(DISTRIBUTION.to_owned(), all.pairs().map(|(ns, count)| json!([ns, count])).collect())].into_iter().collect()
 }
 
 /// Returns the counters of all passes together.

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::measure::{self, ArmResult, Length, Outcome, Run, Settled, Setup};
 use faultless_machine::events;
 use faultless_results::Unit;
-use faultless_results::set::{CONVERGED, MachineInfo, Measured, ResultSet};
+use faultless_results::set::{CONVERGED, DISTRIBUTION, MachineInfo, Measured, ResultSet};
+use faultless_results::stats::Histogram;
 
 /// A session with what it was about.
 #[derive(Debug)]
@@ -101,8 +102,18 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
         unit: metric.unit.name().into(),
         samples,
         counters: counters(result),
-        more: circumstances(report, result),
+        more: match metric.name {
+            "op_p50_ns" => circumstances(report, result).into_iter().chain([distribution(result)]).collect(),
+            _ => circumstances(report, result),
+        },
     })
+}
+
+/// Returns how long the timed steps of all runs took: pairs of nanoseconds and how many.
+fn distribution(result: &ArmResult) -> (String, Value) {
+    let mut all = Histogram::default();
+    result.runs.iter().for_each(|run| all.add(&run.latency));
+    (DISTRIBUTION.to_owned(), all.pairs().map(|(ns, count)| json!([ns, count])).collect())
 }
 
 /// Returns what was counted in all runs together.

@@ -50,9 +50,10 @@ pub(super) fn rate(arm: &ArmResult) -> String {
     let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     let Some(summary) = summarize(&samples) else { return without_runs(arm) };
     let deviation = summary.deviation.filter(|_| summary.mean > 0.0);
-    let spread = deviation.map_or("?".into(), |deviation| format!("{:.1} %", deviation / summary.mean * 100.0));
+    // One run has no spread; the heading says how many there were.
+    let spread = deviation.map(|deviation| format!(" ± {:.1} %", deviation / summary.mean * 100.0));
     let mark = if arm.runs.iter().any(Run::is_disturbed) { " !" } else { "" };
-    format!("{} ± {spread}{mark}", Unit::PerSecond.show(summary.mean))
+    format!("{}{}{mark}", Unit::PerSecond.show(summary.mean), spread.unwrap_or_default())
 }
 
 /// Operations in a second: the median of the runs, the least and the most.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::{StatReport, spread};
 use faultless_results::Unit;
 use faultless_results::markdown::{escaped, head, row};
+use faultless_results::stats::Summary;
 
 /// Writes what ran, and the table.
 pub fn write(report: &StatReport<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -30,9 +31,9 @@ pub fn write(report: &StatReport<'_>, out: &mut (impl Write + ?Sized)) -> io::Re
 fn cell(counts: impl Iterator<Item = Option<u64>>, unit: Unit) -> String {
     match spread(counts) {
         None => "<not supported>".into(),
-        Some(summary) => {
-            let deviation = summary.deviation.map_or("?".into(), |deviation| unit.show(deviation));
-            format!("{} ± {deviation}", unit.show(summary.mean))
+        Some(Summary { mean, deviation: Some(deviation), .. }) => {
+            format!("{} ± {}", unit.show(mean), unit.show(deviation))
         }
+        Some(summary) => unit.show(summary.mean),
     }
 }

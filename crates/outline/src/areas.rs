@@ -1,8 +1,9 @@
-//! What each call and each fault of a trace is about: heap, stack, anonymous memory, a file.
+//! What each call and each fault of a trace is about: heap, stack, anonymous memory, a file; and what is mapped when.
 //!
 //! # Guarantee
 //! [`follow`] tells of every memory call once, when it ends (or of one that never does, at the trace's end), and of every fault
-//! once. What is mapped follows from the calls, the mappings that the kernel told of, and the snapshot.
+//! once. [`changes`] tells of every change of what is mapped, in order. What is mapped follows from the calls, the mappings that
+//! the kernel told of, and the snapshot.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -98,15 +99,80 @@ pub struct Place {
     pub thread: ThreadIndex,
 }
 
+/// What is seen of an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// So much of it is this now; nothing if it is unmapped.
+    Changed {
+        /// Its first byte.
+        start: u64,
+        /// The byte behind its last one.
+        end: u64,
+        /// What it is.
+        what: Option<What>,
+    },
+    /// A page fault.
+    Fault {
+        /// Where.
+        address: u64,
+        /// On what.
+        what: What,
+    },
+    /// A copy of the space was made, which has its areas.
+    Forked {
+        /// The copy.
+        copy: usize,
+    },
+    /// Nothing is mapped any more: a new program begins.
+    Emptied,
+}
+
+/// Whom [`changes`] tells: when (ns since the recording began), in which space, by which thread.
+pub type See<'a> = &'a mut dyn FnMut(u64, usize, ThreadIndex, Seen);
+
+/// Tells of every change of what is mapped and of every fault: when, in which space (by its number in
+/// [`Lives`]), by whom. What a snapshot found comes first, at time 0; what a copy inherits follows its fork.
+pub fn changes(trace: &Trace, tell: See<'_>) {
+    let lives = Lives::of(trace);
+    let mut follower = Follower::of(trace, &lives);
+    for (place, space) in follower.spaces.iter().enumerate() {
+        tell_all(0, place, space, &mut *tell);
+    }
+    let limit = trace.header.limits.stack_bytes.unwrap_or(STACK_BYTES);
+    for (place, event) in trace.events.iter().enumerate() {
+        let space = lives.space_of[place] as usize;
+        let mut see = |seen| tell(event.time_ns, space, event.thread, seen);
+        match &event.kind {
+            EventKind::Fault(fault) => {
+                see(Seen::Fault { address: fault.address, what: follower.spaces[space].at(fault.address, limit) });
+            }
+            EventKind::Exec => see(Seen::Emptied),
+            _ => {}
+        }
+        let at = Place { event: place as u64, thread: event.thread };
+        follower.take(at, space, &event.kind, &mut |_, _, _| ());
+        for (range, what) in std::mem::take(&mut follower.spaces[space].changes) {
+            see(Seen::Changed { start: range.start, end: range.end, what });
+        }
+        if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
+            follower.spaces[copy as usize] = follower.spaces[space].clone();
+            see(Seen::Forked { copy: copy as usize });
+            tell_all(event.time_ns, copy as usize, &follower.spaces[copy as usize], &mut *tell);
+        }
+    }
+}
+
+/// Tells of all that is mapped in a space that begins so.
+fn tell_all(now_ns: u64, place: usize, space: &Space, tell: See<'_>) {
+    for (&start, &(end, what)) in &space.areas {
+        tell(now_ns, place, 0, Seen::Changed { start, end, what: Some(what) });
+    }
+}
+
 /// Tells what each call and each fault of a trace is about.
 pub fn follow(trace: &Trace, tell: Tell<'_>) {
     let lives = Lives::of(trace);
-    let mut follower = Follower {
-        trace,
-        spaces: lives.spaces.iter().map(|_| Space::default()).collect(),
-        open: vec![None; trace.threads.len()],
-    };
-    trace.snapshot.spaces.iter().enumerate().for_each(|(place, state)| follower.spaces[place] = Space::seen(state));
+    let mut follower = Follower::of(trace, &lives);
     for (place, event) in trace.events.iter().enumerate() {
         let space = lives.space_of[place] as usize;
         if let Some(open) = &mut follower.open[event.thread as usize] {
@@ -114,6 +180,7 @@ pub fn follow(trace: &Trace, tell: Tell<'_>) {
         }
         let at = Place { event: place as u64, thread: event.thread };
         follower.take(at, space, &event.kind, tell);
+        follower.spaces[space].changes.clear();
         if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
             follower.spaces[copy as usize] = follower.spaces[space].clone();
         }
@@ -140,7 +207,13 @@ struct Follower<'a> {
     open: Vec<Option<Open>>,
 }
 
-impl Follower<'_> {
+impl<'a> Follower<'a> {
+    fn of(trace: &'a Trace, lives: &Lives) -> Self {
+        let mut spaces: Vec<Space> = lives.spaces.iter().map(|_| Space::default()).collect();
+        trace.snapshot.spaces.iter().enumerate().for_each(|(place, state)| spaces[place] = Space::seen(state));
+        Self { trace, spaces, open: vec![None; trace.threads.len()] }
+    }
+
     fn take(&mut self, at: Place, space: usize, kind: &EventKind, tell: Tell<'_>) {
         let thread = at.thread;
         let limit = self.trace.header.limits.stack_bytes.unwrap_or(STACK_BYTES);
@@ -210,6 +283,8 @@ struct Space {
     program_break: Option<u64>,
     /// Whether the next mapping is the new program's stack.
     awaits_stack: bool,
+    /// What changed since somebody looked.
+    changes: Vec<(Range<u64>, Option<What>)>,
 }
 
 impl Space {
@@ -258,12 +333,18 @@ impl Space {
                 self.areas.insert(range.end, (end, what));
             }
         }
+        if range.start < range.end {
+            self.changes.push((range, None));
+        }
     }
 
     fn insert(&mut self, range: Range<u64>, what: What) {
         if range.start < range.end {
             self.remove(range.clone());
             self.areas.insert(range.start, (range.end, what));
+            // It takes the place of what was removed.
+            self.changes.pop();
+            self.changes.push((range, Some(what)));
         }
     }
 

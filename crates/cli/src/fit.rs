@@ -1,0 +1,94 @@
+//! Sentences as wide as the terminal.
+//!
+//! # Guarantee
+//! Only what a person sees on a terminal is changed, and only between words: files, pipes and machine formats get their lines as
+//! they were written. Tables, whose columns stand two spaces or more apart, are left as they are.
+
+use std::io::{self, IsTerminal, Write};
+
+use faultless_results::columns::width;
+
+/// The narrowest terminal that is believed.
+const NARROWEST: usize = 40;
+
+/// Returns the terminal's width, if standard output is one.
+pub fn columns() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+    io::stdout().is_terminal().then_some(usize::from(width.0).max(NARROWEST))
+}
+
+/// Writes text with its sentences broken between words, at so many columns at most.
+pub fn write(text: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
+    text.split_inclusive('\n').try_for_each(|line| {
+        if width(line.trim_end()) <= columns || is_of_table(line) {
+            return out.write_all(line.as_bytes());
+        }
+        wrap(line.trim_end(), columns).iter().try_for_each(|line| writeln!(out, "{line}"))
+    })
+}
+
+/// Returns whether a line has columns: two spaces between words, but for one word that names what follows.
+fn is_of_table(line: &str) -> bool {
+    let gaps = line.trim().split("  ").filter(|part| !part.is_empty()).count();
+    gaps > 2
+}
+
+/// Breaks a line between words; what follows is indented as far as the text behind a name in front of it.
+fn wrap(line: &str, columns: usize) -> Vec<String> {
+    let named = line.find("  ").map(|gap| gap + line[gap..].len() - line[gap..].trim_start().len());
+    let indent = named.filter(|&indent| indent < columns / 2).unwrap_or(0);
+    let (head, text) = line.split_at(indent);
+    let mut lines = vec![head.to_owned()];
+    let mut used = indent;
+    for word in text.split(' ') {
+        let has_word = used > indent;
+        if has_word && used + 1 + width(word) > columns {
+            lines.push(" ".repeat(indent));
+            used = indent;
+        } else if has_word {
+            lines.last_mut().expect("never empty").push(' ');
+            used += 1;
+        }
+        lines.last_mut().expect("never empty").push_str(word);
+        used += width(word);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fitted(text: &str, columns: usize) -> String {
+        let mut out = Vec::new();
+        write(text, columns, &mut out).expect("written");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words_and_nothing_is_lost() {
+        let text = "Verdict: one is faster than another, and the replay is faithful: 0 mismatches.\nShort.\n";
+        for columns in [40, 50, 77, 78, 79, 200] {
+            let fitted = fitted(text, columns);
+            assert!(fitted.lines().all(|line| width(line) <= columns), "{columns}: {fitted}");
+            assert_eq!(fitted.replace('\n', " "), text.replace('\n', " "));
+        }
+    }
+
+    #[test]
+    fn text_behind_a_name_stays_behind_it() {
+        let text = "runs      5 of each design, in turn, seed 1; mean and deviation\n";
+        assert_eq!(fitted(text, 40), "runs      5 of each design, in turn,\n          seed 1; mean and deviation\n");
+    }
+
+    #[test]
+    fn tables_are_left_alone() {
+        let text = format!("{}\n", ["design", "mmap-sem", "spf-v11", "vma-lock"].join("             "));
+        assert_eq!(fitted(&text, 40), text);
+    }
+
+    #[test]
+    fn a_word_that_is_too_long_has_a_line_of_its_own() {
+        assert_eq!(fitted(&format!("a {} b\n", "x".repeat(60)), 40), format!("a\n{}\nb\n", "x".repeat(60)));
+    }
+}

@@ -1,0 +1,111 @@
+//! A result set's figures by workload and by design: what plots and verdicts are made of.
+
+use faultless_results::stats::{median, median_interval};
+use faultless_results::{Measured, ResultSet, Unit};
+
+/// What one metric of one workload showed, under each design and on each number of CPUs.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// The workload, with what tells it from others of its name.
+    pub name: String,
+    /// Its figures, in the order of the set.
+    pub arms: Vec<&'a Measured>,
+}
+
+/// Returns the figures of a metric by workload.
+pub fn groups<'a>(set: &'a ResultSet, metric: &str) -> Vec<Group<'a>> {
+    let mut found: Vec<Group<'a>> = Vec::new();
+    for result in set.results.iter().filter(|result| result.metric == metric && !result.samples.is_empty()) {
+        let name = group_name(set, result);
+        match found.iter_mut().find(|group| group.name == name) {
+            Some(group) => group.arms.push(result),
+            None => found.push(Group { name, arms: vec![result] }),
+        }
+    }
+    found
+}
+
+fn group_name(set: &ResultSet, result: &Measured) -> String {
+    let has_both = set.results.iter().any(|other| other.workload == result.workload && other.mode != result.mode);
+    if has_both { format!("{} ({})", result.workload, result.mode) } else { result.workload.clone() }
+}
+
+/// Returns what a design is called: with its semaphore, where a set has several beneath one design.
+pub fn arm_name(set: &ResultSet, result: &Measured) -> String {
+    let is_other = |other: &Measured| {
+        other.design == result.design && other.semaphore.is_some() && other.semaphore != result.semaphore
+    };
+    match &result.semaphore {
+        Some(semaphore) if set.results.iter().any(is_other) => format!("{}/{semaphore}", result.design),
+        _ => result.design.clone(),
+    }
+}
+
+/// Returns the names of all designs of a set, in its order; a name's place is its style.
+pub fn names(set: &ResultSet) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in set.results.iter().map(|result| arm_name(set, result)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Returns the numbers of CPUs of a group, in order.
+pub fn cpus(group: &Group<'_>) -> Vec<usize> {
+    let mut cpus: Vec<usize> = group.arms.iter().map(|arm| arm.cpus).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// The middle of samples, and between what it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Middle {
+    /// The median.
+    pub median: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Whether the ends are those of a 95 % interval; else the least and the most sample.
+    pub is_interval: bool,
+}
+
+/// Returns the middle of samples; nothing if there are none.
+pub fn middle(samples: &[f64]) -> Option<Middle> {
+    let median = median(samples)?;
+    let interval = median_interval(samples);
+    let (low, high) = interval.unwrap_or_else(|| {
+        samples.iter().fold((f64::MAX, f64::MIN), |(low, high), sample| (low.min(*sample), high.max(*sample)))
+    });
+    Some(Middle { median, low, high, is_interval: interval.is_some() })
+}
+
+/// Returns what the ends of bars are, of all these samples.
+pub fn ends_are<'a>(mut samples: impl Iterator<Item = &'a Vec<f64>>) -> &'static str {
+    match samples.all(|samples| median_interval(samples).is_some()) {
+        true => "bars are 95 % intervals of the median",
+        false => "bars go from the least run to the most, for want of six runs for a 95 % interval",
+    }
+}
+
+/// Returns samples for people: the middle and its ends.
+pub fn shown(unit: &str, samples: &[f64]) -> String {
+    let show = |figure: f64| Unit::show_named(unit, figure);
+    match middle(samples) {
+        None => "not counted".into(),
+        Some(middle) if middle.low == middle.high => show(middle.median),
+        Some(middle) => format!("{} [{}, {}]", show(middle.median), show(middle.low), show(middle.high)),
+    }
+}
+
+/// Returns the smallest and the largest number of samples.
+pub fn nr_samples<'a>(arms: impl Iterator<Item = &'a Measured>) -> String {
+    let counts: Vec<usize> = arms.map(|arm| arm.samples.len()).collect();
+    match (counts.iter().min(), counts.iter().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (_, most) => most.copied().unwrap_or(0).to_string(),
+    }
+}

@@ -1,0 +1,126 @@
+//! The page of `bench`: throughput against CPUs, how long steps take, what waits.
+
+use faultless_results::ResultSet;
+
+use super::write_rankings;
+use crate::arms::{Group, arm_name, cpus, ends_are, groups, middle, names, shown};
+use crate::latency::Of;
+use crate::markup::Markup;
+use crate::plot::{About, Axis, fitting};
+use crate::rows::{Marks, Row, Rows};
+use crate::scale::Kind;
+use crate::verdict::{Ranking, rankings};
+use crate::{curve, latency, rows, verdict};
+
+const RATE: &str = "ops_per_s";
+
+/// Says who wins.
+pub fn headline(set: &ResultSet) -> String {
+    verdict::headline(&all_rankings(set))
+}
+
+fn all_rankings(set: &ResultSet) -> Vec<Ranking> {
+    groups(set, RATE).iter().flat_map(|group| rankings(set, group)).collect()
+}
+
+/// Writes the plots.
+pub fn write(out: &mut Markup, set: &ResultSet) {
+    write_rankings(out, &all_rankings(set));
+    let (names, machine) = (names(set), machine(set));
+    for group in groups(set, RATE) {
+        out.line("h2", &[], &group.name);
+        let cpus = cpus(&group);
+        for ranking in rankings(set, &group).iter().rev().take(1) {
+            out.line("p", &[], &format!("{}.", ranking.sentence().trim_end_matches('.')));
+        }
+        match cpus.as_slice() {
+            [one] => write_runs(out, set, &group, *one, &names, &machine),
+            _ => curve::write(out, set, &group, &names, &machine),
+        }
+        let most = cpus.last().copied().unwrap_or(1);
+        write_waits(out, set, &group.name, most, &names, &machine);
+        latency::write(out, set, &group, most, Of { prefix: "op", many: "operations" }, &names, &machine);
+    }
+}
+
+/// Returns what plots call the machine.
+pub fn machine(set: &ResultSet) -> String {
+    format!("{}, {} CPUs", set.machine.name, set.machine.cpus)
+}
+
+/// Writes each run of each design as a mark.
+pub fn write_runs(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: usize, names: &[String], machine: &str) {
+    let arms = group.arms.iter().filter(|arm| arm.cpus == cpus).copied().collect::<Vec<_>>();
+    let Some(first) = arms.first() else { return };
+    let is_time = first.unit == "ns";
+    let kind = fitting(arms.iter().flat_map(|arm| arm.samples.iter().copied()), 20.0);
+    let (what, better) =
+        if is_time { ("time", "further left is better") } else { ("throughput", "further right is better") };
+    let axis = match (is_time, kind) {
+        (true, Kind::Linear) => Axis { title: "time of a run (ns, us, ms, s), from 0", unit: "ns" },
+        (true, Kind::Log) => Axis { title: "time of a run (ns, us, ms, s), logarithmic", unit: "ns" },
+        (false, Kind::Linear) => Axis { title: "operations in a second, all workers, from 0", unit: "ops/s" },
+        (false, Kind::Log) => Axis { title: "operations in a second, all workers, logarithmic", unit: "ops/s" },
+    };
+    let about = About {
+        title: format!("{}: {what} of each design on {cpus} CPU{}", group.name, if cpus == 1 { "" } else { "s" }),
+        told: arms
+            .iter()
+            .map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        caption: format!(
+            "Each mark is a run, the line its median; {}; {better}. Hollow marks: the rates had not settled.",
+            ends_are(arms.iter().map(|arm| &arm.samples))
+        ),
+        machine,
+        is_simulated: set.machine.simulated,
+    };
+    let rows: Vec<Row> = arms.iter().map(|arm| row(set, arm, names)).collect();
+    let shared = Rows { axis, kind, reference: None, has_zero: kind == Kind::Linear };
+    rows::write(out, &about, &shared, &rows, |_| ());
+}
+
+fn row(set: &ResultSet, arm: &faultless_results::Measured, names: &[String]) -> Row {
+    let name = arm_name(set, arm);
+    Row {
+        figure: shown(&arm.unit, &arm.samples),
+        marks: vec![Marks {
+            style: names.iter().position(|known| *known == name).unwrap_or(0),
+            samples: arm.samples.clone(),
+            middle: middle(&arm.samples).map(|middle| (middle.low, middle.median, middle.high)),
+            is_hollow: !arm.has_converged(),
+            name: name.clone(),
+        }],
+        label: name,
+    }
+}
+
+/// Writes what share of their time workers waited for the address-space lock.
+pub fn write_waits(out: &mut Markup, set: &ResultSet, workload: &str, cpus: usize, names: &[String], machine: &str) {
+    let groups = groups(set, "lock_wait_share");
+    let Some(group) = groups.iter().find(|group| group.name == workload) else { return };
+    let arms: Vec<_> = group.arms.iter().filter(|arm| arm.cpus == cpus).collect();
+    let highest = arms.iter().flat_map(|arm| &arm.samples).copied().fold(0.0, f64::max);
+    if arms.len() < 2 || highest < 0.01 {
+        return;
+    }
+    let about = About {
+        title: format!("{workload}: why. Waiting for the address-space lock on {cpus} CPUs"),
+        told: arms
+            .iter()
+            .map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        caption:
+            "The share of the workers' time that goes by while they wait for the lock of the address space; less is \
+                  better. Each mark is a run."
+                .into(),
+        machine,
+        is_simulated: set.machine.simulated,
+    };
+    let rows: Vec<Row> = arms.iter().map(|arm| row(set, arm, names)).collect();
+    let axis = Axis { title: "share of time spent waiting (%), from 0", unit: "share" };
+    let shared = Rows { axis, kind: Kind::Linear, reference: None, has_zero: true };
+    rows::write(out, &about, &shared, &rows, |_| ());
+}

@@ -1,0 +1,153 @@
+//! The page of `reproduce`: what was published, beside what a simulation of the machine says.
+
+use faultless_results::ResultSet;
+use serde_json::Value;
+
+use crate::arms::middle;
+use crate::markup::Markup;
+use crate::plot::{About, Axis, legend};
+use crate::rows::{self, Marks, Row, Rows};
+use crate::scale::Kind;
+use crate::table::{self, Cell};
+
+/// A line of a published table.
+struct Line<'a> {
+    value: &'a Value,
+}
+
+impl Line<'_> {
+    fn text(&self, key: &str) -> &str {
+        self.value.get(key).and_then(Value::as_str).unwrap_or("-")
+    }
+
+    fn figure(&self, key: &str) -> Option<f64> {
+        self.value.get(key)?.as_f64()
+    }
+
+    fn agrees(&self) -> Option<bool> {
+        self.value.get("sign_agrees")?.as_bool()
+    }
+
+    fn samples(&self, key: &str) -> Vec<f64> {
+        let list = self.value.get(key).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_f64).collect()
+    }
+
+    /// Returns the factor of each seed.
+    fn factors(&self) -> Vec<f64> {
+        let pairs = self.samples("base_samples").into_iter().zip(self.samples("head_samples"));
+        pairs.map(|(base, head)| head / base).filter(|factor| factor.is_finite()).collect()
+    }
+
+    fn published(&self) -> f64 {
+        1.0 + self.figure("published_percent").unwrap_or(0.0) / 100.0
+    }
+
+    fn name(&self) -> String {
+        let cpus = self.value.get("cpus").and_then(Value::as_u64).unwrap_or(0);
+        format!(
+            "{}, {cpus} CPUs, {} > {}, {}",
+            self.text("workload"),
+            self.text("base"),
+            self.text("head"),
+            self.text("figure")
+        )
+    }
+}
+
+fn lines(rows: &Value) -> Vec<Line<'_>> {
+    rows.as_array().into_iter().flatten().map(|value| Line { value }).collect()
+}
+
+/// Says how many lines agree with what was published.
+pub fn headline(set: &ResultSet) -> String {
+    let all: Vec<Line<'_>> = set.checks.values().flat_map(lines).collect();
+    let judged = all.iter().filter_map(Line::agrees).count();
+    let agree = all.iter().filter(|line| line.agrees() == Some(true)).count();
+    let near = all
+        .iter()
+        .filter_map(|line| line.figure("ratio_of_changes"))
+        .filter(|ratio| (0.8..=1.25).contains(ratio))
+        .count();
+    let open = all.len() - judged;
+    let open = if open > 0 { format!("; {open} undecided") } else { String::new() };
+    format!(
+        "{agree} of {judged} published changes go the same way in the simulation, and {near} of {} are within a quarter of \
+         their size{open}",
+        all.len()
+    )
+}
+
+/// Writes a plot and a table for each published table.
+pub fn write(out: &mut Markup, set: &ResultSet) {
+    for (name, rows) in &set.checks {
+        let lines = lines(rows);
+        out.line("h2", &[], name);
+        write_plot(out, set, name, &lines);
+        write_table(out, name, &lines);
+    }
+}
+
+fn write_plot(out: &mut Markup, set: &ResultSet, name: &str, lines: &[Line<'_>]) {
+    let row = |line: &Line<'_>| {
+        let factors = line.factors();
+        let middle = middle(&factors).map(|middle| (middle.low, middle.median, middle.high));
+        let ours = middle.map_or("-".to_owned(), |(_, median, _)| format!("x{median:.2}"));
+        let is_hollow = line.value.get("converged") == Some(&Value::Bool(false));
+        let published = Marks {
+            name: "published".into(),
+            style: 3,
+            samples: vec![line.published()],
+            middle: None,
+            is_hollow: false,
+        };
+        let simulated = Marks { name: "ours".into(), style: 0, samples: factors, middle, is_hollow };
+        Row {
+            label: line.name(),
+            figure: format!("published x{:.2}, ours {ours}", line.published()),
+            marks: vec![published, simulated],
+        }
+    };
+    let machines: std::collections::BTreeSet<&str> = lines.iter().map(|line| line.text("machine")).collect();
+    let machines = machines.into_iter().collect::<Vec<_>>().join(", ");
+    let rows: Vec<Row> = lines.iter().map(row).collect();
+    let about = About {
+        title: format!("{name}: published against ours"),
+        told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
+        caption: "How many times the figure before the figure after is; the dotted line is no change. Ours: each mark is a seed, \
+                  the line their median, the bar from the least to the most (a 95 % interval from six seeds on). Hollow: the \
+                  rates had not settled. Published figures were measured on the real machine."
+            .into(),
+        machine: &machines,
+        is_simulated: true,
+    };
+    let axis = Axis { title: "factor, after / before (times), logarithmic", unit: "" };
+    let shared = Rows { axis, kind: Kind::Log, reference: Some((1.0, "no change")), has_zero: false };
+    rows::write(out, &about, &shared, &rows, |out| legend(out, [("published", 3), ("ours, simulated", 0)].into_iter()));
+    let _ = set;
+}
+
+fn write_table(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
+    let percent = |figure: Option<f64>| {
+        figure.map_or_else(|| Cell::text("-"), |figure| Cell::figure(figure, format!("{figure:+.1} %")))
+    };
+    let row = |line: &Line<'_>| {
+        let ratio = line.figure("ratio_of_changes");
+        vec![
+            Cell::text(line.name()),
+            Cell::text(line.text("machine")),
+            percent(line.figure("published_percent")),
+            percent(line.figure("ours_percent")),
+            ratio.map_or_else(|| Cell::text("-"), |ratio| Cell::figure(ratio, format!("{ratio:.2}"))),
+            Cell::text(match line.agrees() {
+                Some(true) => "yes",
+                Some(false) => "NO",
+                None => "undecided",
+            }),
+            Cell::text(line.text("published_as")),
+        ]
+    };
+    let headings =
+        ["line", "machine (simulated)", "published", "ours", "ratio of factors", "same sign", "published as"];
+    table::write(out, &format!("{name}: each line"), &headings, &lines.iter().map(row).collect::<Vec<_>>());
+}

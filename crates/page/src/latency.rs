@@ -1,0 +1,170 @@
+//! How many operations, or faults, take longer than a time: a line for each design, both axes logarithmic.
+//!
+//! # Guarantee
+//! Lines come from the whole distribution where the result set holds it ([`DISTRIBUTION`]), otherwise from its percentiles,
+//! and the caption says which.
+
+use faultless_results::set::DISTRIBUTION;
+use faultless_results::stats::{Histogram, median};
+use faultless_results::{Measured, ResultSet};
+use serde_json::Value;
+
+use crate::arms::{Group, arm_name};
+use crate::markup::{Markup, px};
+use crate::plot::{About, Axis, Frame, STYLES, Width, figure, legend, mark, short};
+use crate::scale::{Kind, Scale};
+
+/// The least share of operations that a line goes down to.
+const RAREST: f64 = 1e-5;
+
+struct Line {
+    name: String,
+    style: usize,
+    /// Nanoseconds, and the share that takes longer.
+    points: Vec<(f64, f64)>,
+    /// The percentiles among them, which get marks.
+    marks: Vec<(f64, f64)>,
+}
+
+/// What a plot is of: the metrics of its percentiles begin so.
+#[derive(Clone, Copy, Debug)]
+pub struct Of<'a> {
+    /// `op`, `fault`.
+    pub prefix: &'a str,
+    /// Words for several of them.
+    pub many: &'a str,
+}
+
+/// Writes the plot of a group's designs on so many CPUs, if there is anything to plot.
+pub fn write(
+    out: &mut Markup,
+    set: &ResultSet,
+    group: &Group<'_>,
+    cpus: usize,
+    of: Of<'_>,
+    names: &[String],
+    machine: &str,
+) {
+    let arms: Vec<&Measured> = group.arms.iter().copied().filter(|arm| arm.cpus == cpus).collect();
+    let lines: Vec<Line> = arms.iter().filter_map(|arm| line(set, arm, of, names)).collect();
+    if lines.is_empty() {
+        return;
+    }
+    let is_whole = lines.iter().any(|line| line.points.len() > line.marks.len());
+    let source =
+        if is_whole { "the whole distribution of all runs" } else { "the medians over runs of three percentiles" };
+    let slowest = lines.iter().filter_map(|line| Some((line.marks.last()?.0, &line.name)));
+    let slowest = slowest.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let about = About {
+        title: format!("{}: how long {} take on {cpus} CPUs", group.name, of.many),
+        told: slowest.map_or(String::new(), |(ns, name)| {
+            format!("The slowest thousandth takes longest under {name}, {}.", short("ns", ns))
+        }),
+        caption: format!(
+            "Of a hundred {}, so many take longer than the time below: further left is better. Marks: median, 99 and 99.9 %. \
+             From {source}; both axes are logarithmic.",
+            of.many
+        ),
+        machine,
+        is_simulated: set.machine.simulated,
+    };
+    figure(
+        out,
+        &about,
+        |_| 320.0,
+        |out, width| draw(out, width, &lines, of),
+        |out| {
+            legend(out, lines.iter().map(|line| (&*line.name, line.style)));
+        },
+    );
+}
+
+fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option<Line> {
+    let name = arm_name(set, arm);
+    let percentile = |end: &str| {
+        let metric = format!("{}_{end}_ns", of.prefix);
+        let is_it = |other: &&Measured| {
+            other.metric == metric
+                && (&other.workload, other.mode, &other.design, &other.semaphore, other.cpus)
+                    == (&arm.workload, arm.mode, &arm.design, &arm.semaphore, arm.cpus)
+        };
+        set.results.iter().find(is_it)
+    };
+    let shares = [("p50", 0.5), ("p99", 0.01), ("p999", 0.001)];
+    let marks: Vec<(f64, f64)> = shares
+        .iter()
+        .filter_map(|(end, share)| Some((median(&percentile(end)?.samples)?, *share)))
+        .filter(|(ns, _)| *ns > 0.0)
+        .collect();
+    let whole = percentile("p50").and_then(|result| distribution(result.more.get(DISTRIBUTION)?));
+    let style = names.iter().position(|known| *known == name).unwrap_or(0);
+    let (points, marks) = match whole {
+        Some(histogram) => {
+            let exact = shares.iter().filter_map(|(_, share)| {
+                Some((histogram.percentile(1000 - (share * 1000.0).round() as u64)? as f64, *share))
+            });
+            (longer(&histogram), exact.filter(|(ns, _)| *ns > 0.0).collect())
+        }
+        None => (marks.clone(), marks),
+    };
+    (!points.is_empty()).then_some(Line { name, style, points, marks })
+}
+
+fn distribution(value: &Value) -> Option<Histogram> {
+    let pair = |pair: &Value| Some((pair.get(0)?.as_u64()?, pair.get(1)?.as_u64()?));
+    let histogram = Histogram::from_pairs(value.as_array()?.iter().filter_map(pair));
+    (histogram.total() > 0).then_some(histogram)
+}
+
+/// Returns the share that takes longer, for each time of a histogram.
+fn longer(histogram: &Histogram) -> Vec<(f64, f64)> {
+    let total = histogram.total() as f64;
+    let mut left = histogram.total();
+    let mut points = Vec::new();
+    for (ns, count) in histogram.pairs() {
+        let ns = (ns as f64).max(1.0);
+        points.push((ns, left as f64 / total));
+        left -= count;
+        points.push((ns, left as f64 / total));
+    }
+    points.retain(|(_, share)| *share >= RAREST);
+    points
+}
+
+fn draw(out: &mut Markup, width: Width, lines: &[Line], of: Of<'_>) {
+    let points = || lines.iter().flat_map(|line| line.points.iter().chain(&line.marks));
+    let x = Scale::around(Kind::Log, points().map(|point| point.0), (62.0, width.pixels() - 18.0)).with_margin(0.03);
+    let lowest = points().map(|point| point.1).fold(0.001, f64::min);
+    let y = Scale { kind: Kind::Log, ends: (lowest * 0.8, 1.0), places: (270.0, 46.0) };
+    let frame = Frame { x, y };
+    let title = format!("share of {} that take longer (%)", of.many);
+    frame.draw_left(out, Axis { title: &title, unit: "share" }, &[1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001]);
+    frame.draw_lower(out, Axis { title: "time (ns, us, ms), logarithmic", unit: "ns" }, &x.ticks(width.ticks()));
+    for line in lines {
+        let places = line.points.iter().filter_map(|&(x, y)| frame.point(x, y));
+        let places: Vec<String> = places.map(|(x, y)| format!("{} {}", px(x), px(y))).collect();
+        let class = format!("l s{}", line.style % STYLES);
+        out.empty("path", &[("class", &class), ("d", &format!("M{}", places.join("L")))]);
+        for &(ns, share) in &line.marks {
+            if let Some(at) = frame.point(ns, share) {
+                let told =
+                    format!("{}: {} of them take longer than {}", line.name, short("share", share), short("ns", ns));
+                mark(out, line.style, at, false, &told);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_that_takes_longer_falls_from_all_to_none() {
+        let histogram = Histogram::from_pairs([(10, 90), (20, 9), (40, 1)]);
+        let points = longer(&histogram);
+        assert_eq!(points.first(), Some(&(10.0, 1.0)));
+        assert!(points.is_sorted_by(|one, other| one.0 <= other.0 && one.1 >= other.1), "{points:?}");
+        assert!((points.last().expect("some").1 - 0.01).abs() < 1e-9);
+    }
+}

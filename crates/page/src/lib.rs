@@ -1,0 +1,95 @@
+//! What experiments found out, as one page that any browser opens without a network.
+//!
+//! # Guarantee
+//! * I1 a page is one file: its pictures, styles and code are inside, and its policy forbids the browser to load anything
+//! * I2 the first thing it says is who wins, by how much and how sure that is, or that nobody can tell; the rules are those of
+//!   [`verdict`]
+//! * I3 every plot says whether its figures are measured or simulated, has units on both axes, and a text for who does not
+//!   see it
+//! * I4 the result sets are inside, and [`open`] reads them back as they were
+//!
+//! # Rooms
+//! [`write()`] makes a page of result sets; `kinds` knows what each command's set shows. Plots: `curve`, `rows`, `bars`,
+//! `latency`, and of a recorded program `timeline` and `space` under `zoom`, on the ground of `plot` and `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
+//!
+//! ```
+//! use faultless_results::{MachineInfo, ResultSet, compare::Source};
+//!
+//! let set = ResultSet::new("bench", 1, MachineInfo { name: "native".into(), cpus: 2, ..Default::default() });
+//! let page = faultless_page::of_sets(&[Source { label: "mine".into(), set }]);
+//! assert!(page.starts_with("<!doctype html>"));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod arms;
+mod bars;
+mod curve;
+mod embed;
+mod kinds;
+mod latency;
+pub mod markup;
+mod plot;
+mod rows;
+mod scale;
+mod space;
+pub mod table;
+mod timeline;
+pub mod verdict;
+mod zoom;
+
+use faultless_results::compare::{Comparison, Source};
+
+use crate::markup::Markup;
+
+pub use embed::open;
+
+/// What keeps a page from loading anything (I1).
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+/// Returns the page of result sets, one after the other.
+pub fn of_sets(sources: &[Source]) -> String {
+    let title = match sources {
+        [one] => format!("faultless {}: {}", one.set.command, one.set.machine.name),
+        many => format!("faultless: {} results", many.len()),
+    };
+    page(&title, sources, |out| match sources {
+        [one] => kinds::write_alone(out, one),
+        many => kinds::write_several(out, many),
+    })
+}
+
+/// Returns the page of a comparison.
+pub fn of_comparison(comparison: &Comparison) -> String {
+    let labels: Vec<&str> = comparison.sources.iter().map(|source| &*source.label).collect();
+    let title = format!("faultless compare: {}", labels.join(", "));
+    page(&title, &comparison.sources, |out| kinds::compare::write(out, comparison))
+}
+
+fn page(title: &str, sources: &[Source], content: impl FnOnce(&mut Markup)) -> String {
+    let mut out = Markup::default();
+    out.own(embed::DOCTYPE);
+    out.own("\n");
+    out.within("html", &[("lang", "en")], |out| {
+        out.within("head", &[], |out| {
+            out.own("<meta charset=\"utf-8\">");
+            out.own("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+            out.own("<link rel=\"icon\" href=\"data:,\">");
+            out.own(&format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}; img-src data:\">"));
+            out.line("title", &[], title);
+            out.within("style", &[], |out| out.own(include_str!("style.css")));
+        });
+        out.within("body", &[], |out| {
+            out.own(HATCH);
+            out.within("main", &[], content);
+            embed::write(out, sources);
+            out.within("script", &[], |out| out.own(include_str!("script.js")));
+        });
+    });
+    out.own("\n");
+    out.into_text()
+}
+
+/// The pattern of second bars.
+const HATCH: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\" style=\"position:absolute\"><defs><pattern id=\"hatch\" \
+    width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0V6\"/></pattern></defs></svg>";

@@ -1,0 +1,80 @@
+//! What pages promise without a browser: the data comes back, names stay text, colours can be told apart, sizes are bounded.
+
+#[path = "browser/sets.rs"]
+mod sets;
+
+use faultless_results::compare::Source;
+use faultless_results::{MachineInfo, Measured, Mode, ResultSet};
+
+fn reopened(name: &str, page: &str) -> Result<Vec<Source>, String> {
+    let path = std::env::temp_dir().join(format!("faultless-page-{}-{name}.html", std::process::id()));
+    std::fs::write(&path, page).expect("written");
+    let opened = faultless_page::open(&path).map_err(|error| error.to_string());
+    std::fs::remove_file(&path).expect("removable");
+    opened
+}
+
+fn set(workload: &str) -> ResultSet {
+    let mut set = ResultSet::new("bench", 7, MachineInfo { name: "native".into(), cpus: 2, ..Default::default() });
+    set.results.push(Measured {
+        workload: workload.into(),
+        mode: Mode::Threads,
+        design: "mmap-sem".into(),
+        semaphore: None,
+        cpus: 2,
+        workers: None,
+        metric: "ops_per_s".into(),
+        unit: "ops/s".into(),
+        samples: vec![0.1, 1e18, 3.0],
+        counters: [("faults".to_owned(), u64::MAX)].into(),
+        more: Default::default(),
+    });
+    set
+}
+
+#[test]
+fn what_a_page_was_made_of_is_read_back_as_it_was() {
+    let name = "</script><script>alert(1)</script><!--";
+    let sources = [Source { label: "one".into(), set: set(name) }, Source { label: "two".into(), set: set("b") }];
+    let page = faultless_page::of_sets(&sources);
+    let opened = reopened("back", &page).expect("readable");
+    assert_eq!(opened.len(), 2);
+    for (one, other) in sources.iter().zip(&opened) {
+        assert_eq!((&one.label, &one.set), (&other.label, &other.set));
+    }
+    assert!(!page.contains("<script>alert"), "a workload's name is text");
+}
+
+#[test]
+fn what_is_no_page_is_told() {
+    assert!(reopened("other", "<!doctype html><p>Hello").expect_err("no data").contains("no \"schema\""));
+    assert!(reopened("neither", "Hello").expect_err("no JSON").contains("not JSON"));
+    let page = faultless_page::of_sets(&[Source { label: "a".into(), set: set("a") }]);
+    let cut = page.split("\"sources\"").next().expect("a part");
+    assert!(reopened("cut", cut).is_err());
+}
+
+#[test]
+fn a_page_of_every_kind_stays_small() {
+    for (name, page) in sets::pages() {
+        assert!(page.len() < 3 << 20, "{name} has {} bytes", page.len());
+        assert!(!page.contains("NaN") && !page.contains(">inf"), "{name} shows what is not a number");
+    }
+}
+
+#[test]
+fn the_page_of_the_largest_outline_has_less_than_three_megabytes() {
+    let page = sets::largest();
+    assert!(page.len() < 3 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn an_empty_set_has_a_page() {
+    for command in ["bench", "replay", "stat", "reproduce", "what nobody knows"] {
+        let mut empty = set("a");
+        empty.command = command.into();
+        empty.results.clear();
+        let page = faultless_page::of_sets(&[Source { label: String::new(), set: empty }]);
+        assert!(page.contains("<h1>"), "{command}");
+    }
+}
