@@ -68,7 +68,6 @@ fn planned(trace: &Trace) -> Option<Plan> {
 fn is_reported(damaged: &Trace, whole: &Plan) -> bool {
     let Some(plan) = damaged.check().ok().and_then(|()| planned(damaged)) else { return true };
     let settings = Settings {
-        filling: None,
         design: "vma-lock".into(),
         semaphore: "rwsem-v8".into(),
         memory_bytes: plan.demand.bytes() as usize,
