@@ -106,11 +106,13 @@ pub enum Mutant {
     ReferenceZeroAfterDontNeed,
     /// An MCS queue hands its head on without barriers (the seventh patch of the 2013 series).
     McsUnordered,
+    /// A writer that goes leaves its name behind as the owner's (fixes of 5.11 to 5.16).
+    OwnerStale,
 }
 
 impl Mutant {
     /// Those that only a weaker memory order or a model shows: no schedule finds them, a model test does.
-    pub const MODELLED: [Self; 1] = [Self::McsUnordered];
+    pub const MODELLED: [Self; 2] = [Self::McsUnordered, Self::OwnerStale];
 
     /// Every mutant that schedules can find.
     pub const ALL: [Self; 45] = [
@@ -210,6 +212,7 @@ impl Mutant {
             Self::ReferenceLostAtFork => "reference-lost-at-fork",
             Self::ReferenceZeroAfterDontNeed => "reference-zero-after-dontneed",
             Self::McsUnordered => "mcs-unordered",
+            Self::OwnerStale => "owner-stale",
         }
     }
 }

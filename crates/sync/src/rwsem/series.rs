@@ -67,8 +67,8 @@ impl Rules {
     /// None of them.
     pub const NONE: Self = Self(0);
     /// Linux today: thieves are not counted, but whoever is first in line shuts the door to them after some milliseconds
-    /// (the generation's patience); all readers in line come in together; a reader may go ahead of those in line while
-    /// no other reader is inside, or if the last owner was a writer; writers spin for a short time while readers are inside.
+    /// (the generation's patience); all readers in line come in together; a reader may go ahead of those in line
+    /// if the last owner was a writer; writers spin for a short time while readers are inside.
     pub const HANDOFF: Self = Self(1);
     /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last of those
     /// that were let in hands the lock to the first writer.

@@ -74,11 +74,14 @@ impl<P: Processor> Rwsem<P> {
         Ok(())
     }
 
-    /// Says whether a reader that was counted in beside a line, at `before`, may stay: nobody has the lock but readers, the door
-    /// is open, and either it is the only one or a writer was inside since the last ones.
+    /// Says whether a reader that was counted in beside a line, at `before`, may stay: no writer has the lock, the door is open, and a
+    /// writer was inside since the last readers.
+    ///
+    /// Linux lets a reader stay as well if it is the only one. Then readers go in alone, one after the other, while the first in line
+    /// wakes up in vain until it may shut the door: of 100 readers to a writer, 10 us each, a ninth was left of the throughput.
     fn may_overtake_as_reader(&self, before: Word) -> bool {
         let is_open = self.follows(Rules::HANDOFF) && !before.has_writer() && !before.is_shut();
-        is_open && (!before.has_readers() || !self.look_at_owner().is_readers())
+        is_open && !self.look_at_owner().is_readers()
     }
 
     /// Goes in ahead of the line, with the readers at its front.
@@ -437,13 +440,12 @@ mod tests {
     fn a_reader_goes_ahead_after_a_writer_while_the_door_is_open() {
         assert!(reads_ahead(Generation::HANDOFF, 0) && !reads_ahead(Generation::HANDOFF, SHUT));
         assert!(!reads_ahead(Generation::HANDOFF, WRITER) && !reads_ahead(Generation::RWSEM_V8, 0));
-        // Beside another reader: only if a writer was the last owner.
-        assert!(reads_ahead(Generation::HANDOFF, READER));
-        Machine::new(1).attach(|| {
-            let lock = Rwsem::<Native>::of(Generation::HANDOFF);
-            let _read = lock.read();
-            assert!(lock.look_at_owner().is_readers() && !lock.may_overtake_as_reader(lock.look()));
-        });
+        assert!(reads_ahead(Generation::HANDOFF, READER), "beside a reader that came after the same writer");
+        let lock = Rwsem::<Native>::of(Generation::HANDOFF);
+        drop(lock.read());
+        assert!(lock.look_at_owner().is_readers() && !lock.may_overtake_as_reader(lock.look()), "after readers");
+        drop(lock.write());
+        assert!(lock.may_overtake_as_reader(lock.look()), "after a writer");
     }
 
     /// The first in line sleeps while the lock is taken again and again; from 4 ms on nobody else may take it.

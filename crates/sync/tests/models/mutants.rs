@@ -31,6 +31,12 @@ fn a_queue_that_hands_its_head_on_without_barriers_shows_old_data() {
     assert!(is_noticed(Some(Mutant::McsUnordered), model) && !is_noticed(None, model));
 }
 
+#[test]
+fn an_owner_that_has_gone_is_still_named() {
+    let model = rwsem::a_spinner_that_waits_for_readers_is_not_forgotten;
+    assert!(is_noticed(Some(Mutant::OwnerStale), model) && !is_noticed(None, model));
+}
+
 /// Each mutant that no schedule finds has a test here, and a name that the series' table may give.
 #[test]
 fn modelled_mutants_are_not_among_those_of_schedules() {

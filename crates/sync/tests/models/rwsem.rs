@@ -49,6 +49,7 @@ fn try_both(pair: &Pair) {
 fn is_free(pair: &Pair) {
     assert_eq!(pair.left.read(), pair.right.read());
     assert!(!pair.lock.is_locked() && !pair.lock.is_contended(), "the word is not clean");
+    assert!(pair.lock.owner().is_none(), "somebody who has gone is named as the owner");
 }
 
 fn went(pair: &Pair, writers: u64) {
