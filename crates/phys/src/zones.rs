@@ -292,7 +292,7 @@ impl<P: Platform> Drop for Held<'_, P> {
 
 #[inline(always)]
 fn node_of(share: u64, number: u32) -> usize {
-    (u64::from(number) * share >> SHARE_BITS) as usize
+    ((u64::from(number) * share) >> SHARE_BITS) as usize
 }
 
 /// Returns the frames of a node.

@@ -79,6 +79,8 @@ fn spec(name: &str) -> Spec {
     let flags = match name {
         "page_fault1" | "page_fault2" | "page_fault3" | "tlb_flush1" | "tlb_flush3" => REGION,
         "ebizzy" => "-mTt 2 -n 4",
+        // Its stores are the program's own, and hide all else.
+        "mmap_touch" => "--untouched",
         _ => "",
     };
     Spec::parse(&format!("{name} {flags}")).expect("a workload")
