@@ -3,7 +3,7 @@
 //! # Guarantee
 //! Each frame is in one of these places, or on its way between them inside a move of the list's, which searchers wait for. What goes
 //! between them, a batch at a time, touches nothing of any other CPU. A CPU keeps at most
-//! a 1024th of a zone's frames, or 1 MiB if that is more.
+//! a 1024th of memory's frames, or 1 MiB if that is more, of all nodes together.
 //!
 //! # How much goes to the zone, and comes from it, at once
 //! `target` frames, between a batch and what the bound leaves. It doubles with each visit to the zone, and is halved where
