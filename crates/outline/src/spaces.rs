@@ -1,10 +1,11 @@
-//! Address spaces over time: a grid of addresses and columns of time, with what was mapped there, and where faults fell.
+//! Address spaces over time: a grid of addresses and columns of time, with what was mapped there, and where faults
+//! fell.
 //!
 //! # Guarantee
-//! * I1 an area that is there at the end of a column, or came and went within it, has a cell of the column; where several
-//!   share a cell, the one with most bytes at the column's end has it
-//! * I2 every address that was ever mapped has a row; addresses that never were have none. A row stands for more bytes where a
-//!   region is larger: a region's height grows with the logarithm of its size
+//! * I1 an area that is there at the end of a column, or came and went within it, has a cell of the column; where
+//!   several share a cell, the one with most bytes at the column's end has it
+//! * I2 every address that was ever mapped has a row; addresses that never were have none. A row stands for more bytes
+//!   where a region is larger: a region's height grows with the logarithm of its size
 //! * I3 peaks and faults by kind are exact; faults on nothing that the trace tells of are counted apart
 
 use std::collections::{BTreeMap, HashMap};

@@ -50,7 +50,7 @@ impl Scale {
     }
 
     /// Returns the axis begun at 0, if all of it lies above and it is linear.
-    pub fn from_zero(mut self) -> Self {
+    pub fn begun_at_zero(mut self) -> Self {
         if self.kind == Kind::Linear {
             self.ends.0 = self.ends.0.min(0.0);
         }
@@ -64,7 +64,7 @@ impl Scale {
             Kind::Linear => (figure - low) / (high - low),
             Kind::Log => (figure / low).ln() / (high / low).ln(),
         };
-        (share.is_finite() && (-0.001..=1.001).contains(&share)).then(|| first + share * (last - first))
+        (share.is_finite() && (-0.001..=1.001).contains(&share)).then_some(first + share * (last - first))
     }
 
     /// Returns about so many figures for ticks.

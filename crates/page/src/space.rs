@@ -1,8 +1,8 @@
 //! An address space over time: areas as bands by kind, faults as dots, forks as cuts.
 //!
 //! # Guarantee
-//! Kinds are told apart by a letter at the left of their regions and by their order, not by colour alone. The page says how coarse
-//! the grid is and which spaces were left out.
+//! Kinds are told apart by a letter at the left of their regions and by their order, not by colour alone. The page says
+//! how coarse the grid is and which spaces were left out.
 
 use faultless_results::Unit;
 use serde_json::Value;
@@ -88,8 +88,10 @@ fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, 
         title: format!("The address space of {name} over time"),
         told: most.clone(),
         caption: format!(
-            "{most} {cuts} {} changes of the map in all. Bands: mapped areas by kind; dots: page faults, larger where there are \
-             more. As recorded, aggregated into {columns} columns ({} each); addresses never mapped are left out, and a region's \
+            "{most} {cuts} {} changes of the map in all. Bands: mapped areas by kind; dots: page faults, larger \
+             where there are \
+             more. As recorded, aggregated into {columns} columns ({} each); addresses never mapped are left out, \
+             and a region's \
              height grows with the logarithm of its size.",
             short("count", changes),
             short("ns", duration_ns / columns)
