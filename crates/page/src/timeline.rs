@@ -121,7 +121,7 @@ fn draw(out: &mut Markup, width: Width, name: &str, lanes: &Lanes<'_>) {
     let x = zoom::time(lanes.duration_ns, 12.0, width);
     let frame =
         Frame { x, y: Scale { kind: Kind::Linear, ends: (lanes.names.len() as f64, 0.0), places: (bottom, TOP) } };
-    zoom::draw(out, &frame, width, name, |out| {
+    zoom::draw(out, &frame, width, (name, "the recording"), |out| {
         for (place, states) in lanes.states.iter().enumerate() {
             draw_lane(out, step * place as f64 + 14.0, step - 17.0, states);
         }
