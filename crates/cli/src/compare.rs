@@ -46,8 +46,8 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value_t = Style::Lkp)]
     style: Style,
 
-    /// Ends with exit code 3 if a figure is worse by at least so many percent, for sure: rates that fall, times, sizes and
-    /// waiting that grow. Example: --fail-on-regression 5
+    /// Ends with exit code 3 if a figure is worse by at least so many percent, for sure: rates that fall, times, sizes
+    /// and waiting that grow. Example: --fail-on-regression 5
     #[arg(long, value_name = "PCT", value_parser = percent)]
     fail_on_regression: Option<f64>,
 

@@ -1,8 +1,8 @@
 //! Sentences as wide as the terminal.
 //!
 //! # Guarantee
-//! Only what a person sees on a terminal is changed, and only between words: files, pipes and machine formats get their lines as
-//! they were written. Tables, whose columns stand two spaces or more apart, are left as they are.
+//! Only what a person sees on a terminal is changed, and only between words: files, pipes and machine formats get their
+//! lines as they were written. Tables, whose columns stand two spaces or more apart, are left as they are.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -31,8 +31,8 @@ pub struct CompletionsArgs {
   faultless man | man -l -
   faultless man --dir ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Writes a page for the command and one for each subcommand into this folder, instead of the command's page on standard
-    /// output. Example: --dir ~/.local/share/man/man1
+    /// Writes a page for the command and one for each subcommand into this folder, instead of the command's page on
+    /// standard output. Example: --dir ~/.local/share/man/man1
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }

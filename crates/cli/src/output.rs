@@ -1,8 +1,9 @@
 //! Where results go: standard output, a file, a name, a page; and in which format.
 //!
 //! # Guarantee
-//! A file that is there already is replaced only when the new one is complete; a device or a pipe is written to. That results
-//! can be written and saved is known before anything is measured; an interrupted command that has measured nothing saves nothing.
+//! A file that is there already is replaced only when the new one is complete; a device or a pipe is written to. That
+//! results can be written and saved is known before anything is measured; an interrupted command that has measured
+//! nothing saves nothing.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -24,8 +25,8 @@ pub struct OutputArgs {
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
 
-    /// Where the result goes, instead of standard output; an existing file is replaced when the new one is complete, a device
-    /// or a pipe is written to.
+    /// Where the result goes, instead of standard output; an existing file is replaced when the new one is complete, a
+    /// device or a pipe is written to.
     /// Example: --out gcc.json
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -36,8 +37,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "NAME", value_parser = saved::name)]
     pub save: Option<String>,
 
-    /// Also writes a page with pictures: one file that any browser opens without a network, and that `faultless report` and
-    /// `faultless compare` read like a result. Example: --html out.html
+    /// Also writes a page with pictures: one file that any browser opens without a network, and that `faultless report`
+    /// and `faultless compare` read like a result. Example: --html out.html
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

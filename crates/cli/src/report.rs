@@ -26,7 +26,8 @@ use crate::table::{self, Format};
 
 Without a result it lists those that --save kept.")]
 pub struct ReportArgs {
-    /// The results to print: files, pages, or the names they were saved under. Without one, all that are saved are listed.
+    /// The results to print: files, pages, or the names they were saved under. Without one, all that are saved are
+    /// listed.
     #[arg(value_name = "RESULT")]
     results: Vec<PathBuf>,
 

@@ -1,9 +1,9 @@
 //! What each call and each fault of a trace is about: heap, stack, anonymous memory, a file; and what is mapped when.
 //!
 //! # Guarantee
-//! [`follow`] tells of every memory call once, when it ends (or of one that never does, at the trace's end), and of every fault
-//! once. [`changes`] tells of every change of what is mapped, in order. What is mapped follows from the calls, the mappings that
-//! the kernel told of, and the snapshot.
+//! [`follow`] tells of every memory call once, when it ends (or of one that never does, at the trace's end), and of
+//! every fault once. [`changes`] tells of every change of what is mapped, in order. What is mapped follows from the
+//! calls, the mappings that the kernel told of, and the snapshot.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

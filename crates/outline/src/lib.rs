@@ -1,8 +1,9 @@
-//! A recorded program in outline: what its threads did over time and who waited for whom, and what its address spaces held.
+//! A recorded program in outline: what its threads did over time and who waited for whom, and what its address spaces
+//! held.
 //!
 //! # Guarantee
-//! * I1 an outline of a trace of any length has a few hundred kilobytes of JSON at most: time is cut into [`threads::COLUMNS`]
-//!   columns, threads and spaces beyond the busiest are left out, and what was left out is counted
+//! * I1 an outline of a trace of any length has a few hundred kilobytes of JSON at most: time is cut into
+//!   [`threads::COLUMNS`] columns, threads and spaces beyond the busiest are left out, and what was left out is counted
 //! * I2 nothing is invented: without pace data no thread is said to wait
 //!
 //! # Rooms

@@ -1,10 +1,12 @@
-//! Address spaces over time: a grid of addresses and columns of time, with what was mapped there, and where faults fell.
+//! Address spaces over time: a grid of addresses and columns of time, with what was mapped there, and where faults
+//! fell.
 //!
 //! # Guarantee
-//! * I1 an area that is there at the end of a column, or came and went within it, has a cell of the column; where several
-//!   share a cell, the one with most bytes at the column's end has it
-//! * I2 every address that was ever mapped has a row; addresses that never were have none. A row stands for more bytes where a
-//!   region is larger: a region's height grows with the logarithm of its size
+//! * I0 a space's columns are of its own life, from the first that is seen of it to the last
+//! * I1 an area that is there at the end of a column, or came and went within it, has a cell of the column; where
+//!   several share a cell, the one with most bytes at the column's end has it
+//! * I2 every address that was ever mapped has a row; addresses that never were have none. A row stands for more bytes
+//!   where a region is larger: a region's height grows with the logarithm of its size
 //! * I3 peaks and faults by kind are exact; faults on nothing that the trace tells of are counted apart
 
 use std::collections::{BTreeMap, HashMap};
@@ -57,7 +59,6 @@ struct Journal {
 
 /// Returns the spaces with most events.
 pub fn outline(trace: &Trace) -> Value {
-    let duration_ns = trace.events.last().map_or(0, |event| event.time_ns);
     let mut journals: BTreeMap<usize, Journal> = BTreeMap::new();
     changes(trace, &mut |now_ns, space, thread, seen| {
         let journal = journals.entry(space).or_default();
@@ -73,7 +74,7 @@ pub fn outline(trace: &Trace) -> Value {
     let mut busiest: Vec<(usize, Journal)> = journals.into_iter().collect();
     busiest.sort_by_key(|(place, journal)| (std::cmp::Reverse(journal.nr_own), *place));
     busiest.truncate(SPACES);
-    let list: Vec<Value> = busiest.iter().map(|(_, journal)| space(trace, journal, duration_ns)).collect();
+    let list: Vec<Value> = busiest.iter().map(|(_, journal)| space(trace, journal)).collect();
     json!({ "count": count, "columns": COLUMNS, "list": list })
 }
 
@@ -190,7 +191,10 @@ impl Map {
 }
 
 /// Returns a space's grid.
-fn space(trace: &Trace, journal: &Journal, duration_ns: u64) -> Value {
+fn space(trace: &Trace, journal: &Journal) -> Value {
+    let began_ns = journal.entries.first().map_or(0, |(ns, _)| *ns);
+    let duration_ns = journal.entries.last().map_or(0, |(ns, _)| ns - began_ns);
+    let column_of = |now_ns: u64| column(now_ns - began_ns, duration_ns, COLUMNS);
     let regions = regions(journal);
     let nr_rows = regions.last().map_or(1, |region| region.first_row + region.nr_rows);
     let region_of = |address: u64| regions.iter().find(|region| (region.start..region.end).contains(&address));
@@ -200,11 +204,9 @@ fn space(trace: &Trace, journal: &Journal, duration_ns: u64) -> Value {
     let mut nr_faults: HashMap<KindIndex, u64> = HashMap::new();
     let (mut nr_forks, mut nr_changes, mut forks) = (0u64, 0u64, Vec::new());
     let mut entries = journal.entries.iter().peekable();
-    let first = journal.entries.first().map_or(0, |(ns, _)| column(*ns, duration_ns, COLUMNS));
-    let last = journal.entries.last().map_or(0, |(ns, _)| column(*ns, duration_ns, COLUMNS));
-    for at in first..=last {
+    for at in 0..COLUMNS {
         let mut passing: HashMap<usize, Kind> = HashMap::new();
-        while let Some((now_ns, seen)) = entries.next_if(|(ns, _)| column(*ns, duration_ns, COLUMNS) <= at) {
+        while let Some((now_ns, seen)) = entries.next_if(|(ns, _)| column_of(*ns) <= at) {
             map.apply(seen);
             match seen {
                 Seen::Changed { start, end, what } => {
@@ -224,7 +226,7 @@ fn space(trace: &Trace, journal: &Journal, duration_ns: u64) -> Value {
                 }
                 Seen::Forked { .. } => {
                     nr_forks += 1;
-                    forks.push(*now_ns);
+                    forks.push(*now_ns - began_ns);
                 }
                 Seen::Emptied => {}
             }
@@ -242,7 +244,7 @@ fn space(trace: &Trace, journal: &Journal, duration_ns: u64) -> Value {
     let name = thread.map_or("?".to_owned(), |thread| format!("{} {}", thread.name, thread.pid));
     let nr_faults: u64 = nr_faults.values().sum();
     json!({
-        "name": name, "rows": nr_rows, "kinds": kinds.collect::<Vec<_>>(), "changes": nr_changes, "faults_total": nr_faults,
+        "name": name, "began_ns": began_ns, "duration_ns": duration_ns, "rows": nr_rows, "kinds": kinds.collect::<Vec<_>>(), "changes": nr_changes, "faults_total": nr_faults,
         "cells": cells.iter().map(|row| row.iter().collect::<String>()).collect::<Vec<_>>(),
         "faults": joined(faults), "forks": forks, "nr_forks": nr_forks,
         "regions": regions.iter().map(|region| json!({

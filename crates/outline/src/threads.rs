@@ -3,7 +3,9 @@
 //! # Guarantee
 //! * I1 a letter says what took most of its column's time; the letters are those of [`State`]
 //! * I2 the pairs of waiter and waker hold all waits of the trace, also of threads whose lanes are left out
-//! * I3 without pace data lanes know calls and faults only
+//! * I3 without pace data lanes know calls only
+//! * I4 who ended a wait is who first woke the waiter; where no wake was recorded, the last thread that the waiter made and that
+//!   ended meanwhile; otherwise nobody
 
 use std::collections::HashMap;
 
@@ -58,6 +60,10 @@ struct Lane {
     has_ended: bool,
     /// The wait under way: since when, and who ended it.
     wait: Option<(u64, Option<ThreadIndex>)>,
+    /// The thread that made it.
+    maker: Option<usize>,
+    /// The last thread it made that ended while it waited.
+    ended: Option<ThreadIndex>,
     /// Nanoseconds of each state, by column.
     times: HashMap<usize, [u64; 6]>,
 }
@@ -89,6 +95,8 @@ pub fn outline(trace: &Trace) -> Value {
         nr_faults: 0,
         has_ended: false,
         wait: None,
+        maker: None,
+        ended: None,
         times: HashMap::new(),
     };
     let mut reader = Reader { duration_ns, lanes: vec![lane; trace.threads.len()], waits: Vec::new() };
@@ -133,6 +141,12 @@ impl Reader {
                 *waker = Some(thread as ThreadIndex);
             }
         }
+        match (kind, self.lanes[thread].maker) {
+            (EventKind::Clone(clone), _) => self.lanes[clone.child as usize].maker = Some(thread),
+            // Linux does not show whom an ending thread wakes; its end stands for that (`EventKind::Wake`).
+            (EventKind::Exit, Some(maker)) => self.lanes[maker].ended = Some(thread as ThreadIndex),
+            _ => {}
+        }
         let duration_ns = self.duration_ns;
         let lane = &mut self.lanes[thread];
         lane.nr_events += 1;
@@ -153,13 +167,13 @@ impl Reader {
             EventKind::SwitchOut(SwitchReason::Blocked) => {
                 let state = if lane.in_call { State::WaitsInCall } else { State::Waits };
                 lane.change(state, now_ns, duration_ns);
-                lane.wait = Some((now_ns, None));
+                (lane.wait, lane.ended) = (Some((now_ns, None)), None);
             }
             EventKind::SwitchOut(SwitchReason::Preempted) => lane.change(State::Ready, now_ns, duration_ns),
             EventKind::SwitchIn => {
                 lane.change(lane.running(), now_ns, duration_ns);
                 if let Some((began_ns, waker)) = lane.wait.take() {
-                    let (waiter, in_call) = (thread as ThreadIndex, lane.in_call);
+                    let (waiter, in_call, waker) = (thread as ThreadIndex, lane.in_call, waker.or(lane.ended));
                     self.waits.push(Wait { began_ns, ended_ns: now_ns, waiter, waker, in_call });
                 }
             }
@@ -232,7 +246,7 @@ fn pairs(waits: &[Wait], name: impl Fn(ThreadIndex) -> String) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_trace::{Call, CallEnter, CallExit, Event, Header, Thread};
+    use faultless_trace::{Call, CallEnter, CallExit, CloneTask, Event, Header, Thread};
 
     fn trace(events: &[(ThreadIndex, u64, EventKind)]) -> Trace {
         let event =
@@ -273,6 +287,19 @@ mod tests {
         let pair = json!({ "waiter": "t 1", "waker": "t 2", "count": 1, "ns": 3000, "in_call_ns": 3000 });
         assert_eq!(told["pairs"][0], pair);
         assert_eq!(told["pairs"][1]["waker"], Value::Null, "nobody is said to have ended a wait that nobody did");
+    }
+
+    #[test]
+    fn the_end_of_a_thread_ends_its_maker_s_wait_where_no_wake_was_recorded() {
+        let clone = EventKind::Clone(CloneTask { child: 1, flags: 0 });
+        let events = |wake: &[(ThreadIndex, u64, EventKind)]| {
+            let begun = [(0, 0, EventKind::Exec), (0, 10, clone), (0, 20, BLOCKED)];
+            let ended = [(1, 100, EventKind::Exit), (0, 110, EventKind::SwitchIn)];
+            outline(&trace(&[&begun[..], wake, &ended].concat()))["pairs"][0]["waker"].clone()
+        };
+        assert_eq!(events(&[]), "t 2");
+        let wake = (0, 50, EventKind::Wake { woken: 0 });
+        assert_eq!(events(&[wake]), "t 1", "a wake that was recorded counts");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Makes a page of result files: `cargo run -p faultless-page --example page -- OUT.html FILE...`; with `--compare` before the
-//! files, the page that compares them.
+//! Makes a page of result files: `cargo run -p faultless-page --example page -- OUT.html FILE...`; with `--compare`
+//! before the files, the page that compares them.
 
 use std::path::PathBuf;
 

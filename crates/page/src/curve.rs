@@ -1,8 +1,8 @@
 //! Throughput against CPUs: a line for each design, with intervals, and the ideal line.
 //!
 //! # Guarantee
-//! The ideal line is what the command measured as linear, if it did (`--ceiling`); otherwise the best rate on the fewest CPUs
-//! times their number, and the caption says which.
+//! The ideal line is what the command measured as linear, if it did (`--ceiling`); otherwise the best rate on the
+//! fewest CPUs times their number, and the caption says which.
 
 use faultless_results::{ResultSet, Unit};
 use serde_json::Value;
@@ -34,7 +34,8 @@ pub fn write(out: &mut Markup, set: &ResultSet, group: &Group<'_>, names: &[Stri
         title: format!("{}: throughput against CPUs", group.name),
         told,
         caption: format!(
-            "Marks are medians; {}. The dotted line without marks is ideal: {ideal_is}. Hollow marks: the rates had not \
+            "Marks are medians; {}. The dotted line without marks is ideal: {ideal_is}. Hollow marks: the rates had \
+             not \
              settled.",
             ends_are(group.arms.iter().map(|arm| &arm.samples))
         ),
@@ -95,7 +96,10 @@ fn draw(out: &mut Markup, width: Width, lines: &[Line], ideal: &[(f64, f64)], cp
     let across = cpus.iter().map(|&cpus| cpus as f64);
     let x = Scale::around(fitting(across.clone(), 6.0), across.clone(), (66.0, right));
     let rates = points().flat_map(|point| [point.1, point.2.0, point.2.1]).chain(ideal.iter().map(|point| point.1));
-    let y = Scale::around(fitting(rates.clone(), 30.0), rates, (290.0, 46.0)).with_zero().with_margin(0.03).with_zero();
+    let y = Scale::around(fitting(rates.clone(), 30.0), rates, (290.0, 46.0))
+        .begun_at_zero()
+        .with_margin(0.03)
+        .begun_at_zero();
     let y = if y.ends.0 < 0.0 { Scale { ends: (0.0, y.ends.1), ..y } } else { y };
     let frame = Frame { x: x.with_margin(0.03), y };
     frame.draw_left(out, Axis { title: "operations in a second, all workers", unit: "ops/s" }, &y.ticks(6));

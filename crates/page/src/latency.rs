@@ -1,8 +1,8 @@
 //! How many operations, or faults, take longer than a time: a line for each design, both axes logarithmic.
 //!
 //! # Guarantee
-//! Lines come from the whole distribution where the result set holds it ([`DISTRIBUTION`]), otherwise from its percentiles,
-//! and the caption says which.
+//! Lines come from the whole distribution where the result set holds it ([`DISTRIBUTION`]), otherwise from its
+//! percentiles, and the caption says which.
 
 use faultless_results::set::DISTRIBUTION;
 use faultless_results::stats::{Histogram, median};
@@ -61,7 +61,8 @@ pub fn write(
             format!("The slowest thousandth takes longest under {name}, {}.", short("ns", ns))
         }),
         caption: format!(
-            "Of a hundred {}, so many take longer than the time below: further left is better. Marks: median, 99 and 99.9 %. \
+            "Of a hundred {}, so many take longer than the time below: further left is better. Marks: median, 99 \
+             and 99.9 %. \
              From {source}; both axes are logarithmic.",
             of.many
         ),

@@ -1,16 +1,18 @@
 //! What experiments found out, as one page that any browser opens without a network.
 //!
 //! # Guarantee
-//! * I1 a page is one file: its pictures, styles and code are inside, and its policy forbids the browser to load anything
-//! * I2 the first thing it says is who wins, by how much and how sure that is, or that nobody can tell; the rules are those of
-//!   [`verdict`]
-//! * I3 every plot says whether its figures are measured or simulated, has units on both axes, and a text for who does not
-//!   see it
+//! * I1 a page is one file: its pictures, styles and code are inside, and its policy forbids the browser to load
+//!   anything
+//! * I2 the first thing it says is who wins, by how much and how sure that is, or that nobody can tell; the rules are
+//!   those of [`verdict`]
+//! * I3 every plot says whether its figures are measured or simulated, has units on both axes, and a text for who does
+//!   not see it
 //! * I4 the result sets are inside, and [`open`] reads them back as they were
 //!
 //! # Rooms
-//! [`write()`] makes a page of result sets; `kinds` knows what each command's set shows. Plots: `curve`, `rows`, `bars`,
-//! `latency`, and of a recorded program `timeline` and `space` under `zoom`, on the ground of `plot` and `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
+//! [`write()`] makes a page of result sets; `kinds` knows what each command's set shows. Plots: `curve`, `rows`,
+//! `bars`, `latency`, and of a recorded program `timeline` and `space` under `zoom`, on the ground of `plot` and
+//! `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};
@@ -91,5 +93,6 @@ fn page(title: &str, sources: &[Source], content: impl FnOnce(&mut Markup)) -> S
 }
 
 /// The pattern of second bars.
-const HATCH: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\" style=\"position:absolute\"><defs><pattern id=\"hatch\" \
-    width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0V6\"/></pattern></defs></svg>";
+const HATCH: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\" style=\"position:absolute\"><defs>\
+    <pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
+    patternTransform=\"rotate(45)\"><path d=\"M0 0V6\"/></pattern></defs></svg>";

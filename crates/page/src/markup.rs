@@ -1,8 +1,8 @@
 //! Text of HTML and SVG elements.
 //!
 //! # Guarantee
-//! Elements are closed, and whatever text or attribute value comes in stands in the document as text: names of workloads and
-//! files can't become markup.
+//! Elements are closed, and whatever text or attribute value comes in stands in the document as text: names of
+//! workloads and files can't become markup.
 
 /// The names and values of an element's attributes.
 pub type Attributes<'a> = &'a [(&'a str, &'a str)];

@@ -69,7 +69,7 @@ fn draw(out: &mut Markup, width: Width, shared: &Rows<'_>, rows: &[Row]) {
     });
     let figures = figures.chain(shared.reference.map(|(figure, _)| figure));
     let x = Scale::around(shared.kind, figures, (LEFT, right));
-    let x = if shared.has_zero { x.with_zero() } else { x }.with_margin(0.04);
+    let x = if shared.has_zero { x.begun_at_zero() } else { x }.with_margin(0.04);
     let x = if shared.has_zero && x.ends.0 < 0.0 && shared.kind == Kind::Linear {
         Scale { ends: (0.0, x.ends.1), ..x }
     } else {

@@ -50,7 +50,7 @@ impl Scale {
     }
 
     /// Returns the axis begun at 0, if all of it lies above and it is linear.
-    pub fn with_zero(mut self) -> Self {
+    pub fn begun_at_zero(mut self) -> Self {
         if self.kind == Kind::Linear {
             self.ends.0 = self.ends.0.min(0.0);
         }

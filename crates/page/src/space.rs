@@ -1,8 +1,8 @@
 //! An address space over time: areas as bands by kind, faults as dots, forks as cuts.
 //!
 //! # Guarantee
-//! Kinds are told apart by a letter at the left of their regions and by their order, not by colour alone. The page says how coarse
-//! the grid is and which spaces were left out.
+//! Kinds are told apart by a letter at the left of their regions and by their order, not by colour alone. The page says
+//! how coarse the grid is and which spaces were left out.
 
 use faultless_results::Unit;
 use serde_json::Value;
@@ -41,10 +41,9 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
             &format!("The busiest {} of its address spaces; {left_out} with fewer events are left out.", list.len()),
         );
     }
-    let duration_ns = outline["duration_ns"].as_f64().unwrap_or(1.0);
     let columns = spaces["columns"].as_f64().unwrap_or(1.0);
     for space in list {
-        write_space(out, space, duration_ns, columns, machine);
+        write_space(out, space, columns, machine);
     }
 }
 
@@ -65,7 +64,9 @@ fn kinds(space: &Value) -> Vec<(&str, char, f64, f64)> {
     all
 }
 
-fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, machine: &str) {
+fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
+    let duration_ns = space["duration_ns"].as_f64().unwrap_or(1.0);
+    let began = short("ns", space["began_ns"].as_f64().unwrap_or(0.0));
     let name = space["name"].as_str().unwrap_or("?");
     let kinds = kinds(space);
     let (changes, faults) = (space["changes"].as_f64().unwrap_or(0.0), space["faults_total"].as_f64().unwrap_or(0.0));
@@ -88,8 +89,10 @@ fn write_space(out: &mut Markup, space: &Value, duration_ns: f64, columns: f64, 
         title: format!("The address space of {name} over time"),
         told: most.clone(),
         caption: format!(
-            "{most} {cuts} {} changes of the map in all. Bands: mapped areas by kind; dots: page faults, larger where there are \
-             more. As recorded, aggregated into {columns} columns ({} each); addresses never mapped are left out, and a region's \
+            "{most} {cuts} {} changes of the map in all. It begins {began} after the recording. Bands: mapped areas by kind; dots: page faults, larger \
+             where there are \
+             more. As recorded, aggregated into {columns} columns ({} each); addresses never mapped are left out, \
+             and a region's \
              height grows with the logarithm of its size.",
             short("count", changes),
             short("ns", duration_ns / columns)
@@ -150,7 +153,7 @@ fn draw(out: &mut Markup, width: Width, grid: &Grid<'_>) {
     let left = if width == Width::Wide { 190.0 } else { 82.0 };
     let x = zoom::time(duration_ns, left, width);
     let frame = Frame { x, y: Scale { kind: Kind::Linear, ends: (rows, 0.0), places: (bottom, TOP) } };
-    zoom::draw(out, &frame, width, name, |out| {
+    zoom::draw(out, &frame, width, (name, "this address space"), |out| {
         draw_areas(out, space, kinds, columns);
         draw_forks(out, space, rows, duration_ns);
         draw_faults(out, space, columns);

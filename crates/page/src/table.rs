@@ -1,8 +1,8 @@
 //! Tables that sort.
 //!
 //! # Guarantee
-//! A column of figures is sorted by the figures, not by their text, and each heading is a button: it works by keyboard. A
-//! table that is wider than the page scrolls by itself.
+//! A column of figures is sorted by the figures, not by their text, and each heading is a button: it works by keyboard.
+//! A table that is wider than the page scrolls by itself.
 
 use crate::markup::Markup;
 

@@ -1,7 +1,8 @@
 //! A recorded program's threads over time: a lane for each, and who ended whose waits.
 //!
 //! # Guarantee
-//! States differ in height as well as in colour. The page says how coarse the columns are and how many threads were left out.
+//! States differ in height as well as in colour. The page says how coarse the columns are and how many threads were
+//! left out.
 
 use serde_json::Value;
 
@@ -47,7 +48,8 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
         if left_out > 0 { format!(" {left_out} threads with fewer events are left out.") } else { String::new() };
     let pace = match threads["has_pace"].as_bool() {
         Some(true) => {
-            "A line goes from the thread that ended a wait to the one that waited, where it has a dot; only the longest waits have one."
+            "A line goes from the thread that ended a wait to the one that waited, where it has a dot; only the \
+             longest waits have one."
         }
         _ => "The recording holds no switches between threads, so no thread is shown waiting.",
     };
@@ -55,7 +57,8 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
         title: format!("{count} thread{} of the recorded program over time", if count == 1 { "" } else { "s" }),
         told: worst(threads),
         caption: format!(
-            "As recorded, aggregated: each of {columns} columns ({} each) shows what took most of its time. {pace}{rest}",
+            "As recorded, aggregated: each of {columns} columns ({} each) shows what took most of its time. \
+             {pace}{rest}",
             short("ns", duration_ns / columns)
         ),
         machine,
@@ -118,7 +121,7 @@ fn draw(out: &mut Markup, width: Width, name: &str, lanes: &Lanes<'_>) {
     let x = zoom::time(lanes.duration_ns, 12.0, width);
     let frame =
         Frame { x, y: Scale { kind: Kind::Linear, ends: (lanes.names.len() as f64, 0.0), places: (bottom, TOP) } };
-    zoom::draw(out, &frame, width, name, |out| {
+    zoom::draw(out, &frame, width, (name, "the recording"), |out| {
         for (place, states) in lanes.states.iter().enumerate() {
             draw_lane(out, step * place as f64 + 14.0, step - 17.0, states);
         }

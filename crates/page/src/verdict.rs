@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A winner is named only if it has five samples, its rates had settled, and a rank test gives its lead over the next
-//! design a probability below 5 % by chance with an interval of the ratio that leaves out 1; everything else is a tie or
-//! undecided, with the reason.
+//! design a probability below 5 % by chance with an interval of the ratio that leaves out 1; everything else is a tie
+//! or undecided, with the reason.
 
 use faultless_results::compare::{CHANCE, Direction, LEAST_SAMPLES, direction};
 use faultless_results::stats::{Interval, median, median_ratio, p_value};

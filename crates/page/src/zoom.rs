@@ -16,12 +16,20 @@ pub fn time(duration_ns: f64, left: f64, width: Width) -> Scale {
     Scale { kind: Kind::Linear, ends: (0.0, duration_ns.max(1.0)), places: (left, width.pixels() - 16.0) }
 }
 
-/// Draws the axis of time, and what `inner` draws over it, [`ACROSS`] wide and as high as the frame: once for both widths, under
-/// this name.
-pub fn draw(out: &mut Markup, frame: &Frame, width: Width, name: &str, inner: impl FnOnce(&mut Markup)) {
-    let axis = Axis { title: "time since the recording began (ns, us, ms, s)", unit: "ns" };
-    let title = if width == Width::Narrow { "time since it began (us, ms, s)" } else { axis.title };
-    frame.draw_lower(out, Axis { title, ..axis }, &frame.x.ticks(width.ticks()));
+/// Draws the axis of time, and what `inner` draws over it, [`ACROSS`] wide and as high as the frame: once for both
+/// widths, under this name; `since` is what began when the time did.
+pub fn draw(
+    out: &mut Markup,
+    frame: &Frame,
+    width: Width,
+    (name, since): (&str, &str),
+    inner: impl FnOnce(&mut Markup),
+) {
+    let title = match width {
+        Width::Wide => format!("time since {since} began (ns, us, ms, s)"),
+        Width::Narrow => "time since it began (us, ms, s)".to_owned(),
+    };
+    frame.draw_lower(out, Axis { title: &title, unit: "ns" }, &frame.x.ticks(width.ticks()));
     let (left, right) = frame.x.places;
     let (bottom, top) = frame.y.places;
     let (height, across) = (px(bottom - top), px(right - left));

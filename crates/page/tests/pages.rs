@@ -1,4 +1,5 @@
-//! What pages promise without a browser: the data comes back, names stay text, colours can be told apart, sizes are bounded.
+//! What pages promise without a browser: the data comes back, names stay text, colours can be told apart, sizes are
+//! bounded.
 
 #[path = "browser/sets.rs"]
 mod sets;

@@ -19,7 +19,8 @@ const INTERRUPTED: &str = "interrupted";
 /// The key that says of each run whether its rates had settled; not there where so much time was asked for.
 pub const CONVERGED: &str = "converged";
 
-/// The key of a latency metric's whole distribution, all runs together: pairs of nanoseconds and how often they were counted.
+/// The key of a latency metric's whole distribution, all runs together: pairs of nanoseconds and how often they were
+/// counted.
 pub const DISTRIBUTION: &str = "distribution_ns";
 
 /// The key that says how much is there then.
@@ -152,7 +153,8 @@ impl ResultSet {
         self.more.get(INTERRUPTED) == Some(&true.into())
     }
 
-    /// Returns how much of what was asked for is there, if an interrupt left some of it out and the report does not say so.
+    /// Returns how much of what was asked for is there, if an interrupt left some of it out and the report does not say
+    /// so.
     pub fn partial(&self) -> Option<&str> {
         self.more.get(PARTIAL).and_then(Value::as_str)
     }

@@ -87,7 +87,8 @@ fn about(comparison: &Comparison) -> String {
     let about = dimensions.collect::<Vec<_>>().join("; ");
     let about = if about.is_empty() { String::new() } else { format!("What differs: {about}. ") };
     format!(
-        "{about}A difference is claimed only with {LEAST_SAMPLES} runs a side and a probability below {:.0} % by chance (Mann-Whitney U).",
+        "{about}A difference is claimed only with {LEAST_SAMPLES} runs a side and a probability below {:.0} % by \
+         chance (Mann-Whitney U).",
         CHANCE * 100.0
     )
 }
@@ -110,7 +111,8 @@ fn write_plot(out: &mut Markup, comparison: &Comparison) {
         title: "Each run, as a share of the base's mean".into(),
         told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
         caption: format!(
-            "Each mark is a run, the line the median, the dotted line the mean of {}. Rates are better further right, times further left.{rest}",
+            "Each mark is a run, the line the median, the dotted line the mean of {}. Rates are better further \
+             right, times further left.{rest}",
             comparison.sources[0].label
         ),
         machine: &machines.join(", "),

@@ -72,7 +72,8 @@ pub fn headline(set: &ResultSet) -> String {
     let open = all.len() - judged;
     let open = if open > 0 { format!("; {open} undecided") } else { String::new() };
     format!(
-        "{agree} of {judged} published changes go the same way in the simulation, and {near} of {} are within a quarter of \
+        "{agree} of {judged} published changes go the same way in the simulation, and {near} of {} are within a \
+         quarter of \
          their size{open}",
         all.len()
     )
@@ -114,8 +115,10 @@ fn write_plot(out: &mut Markup, set: &ResultSet, name: &str, lines: &[Line<'_>])
     let about = About {
         title: format!("{name}: published against ours"),
         told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
-        caption: "How many times the figure before the figure after is; the dotted line is no change. Ours: each mark is a seed, \
-                  the line their median, the bar from the least to the most (a 95 % interval from six seeds on). Hollow: the \
+        caption: "How many times the figure before the figure after is; the dotted line is no change. Ours: each \
+                  mark is a seed, \
+                  the line their median, the bar from the least to the most (a 95 % interval from six seeds on). \
+                  Hollow: the \
                   rates had not settled. Published figures were measured on the real machine."
             .into(),
         machine: &machines,

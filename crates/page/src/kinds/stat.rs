@@ -106,7 +106,8 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
                 )
             }),
             caption: format!(
-                "Waiting is the share of all CPUs' time, spinning or asleep; held is the share of the run, summed over locks of \
+                "Waiting is the share of all CPUs' time, spinning or asleep; held is the share of the run, summed \
+                 over locks of \
                  one name and over readers, so it can be more than 100 %. Both include what watching takes.{rest}"
             ),
             machine: &machine,

@@ -46,7 +46,8 @@ impl Chrome {
         let pipes = ["commands", "answers"].map(|name| folder.join(name));
         let made = Command::new("mkfifo").args(&pipes).status().expect("mkfifo runs");
         assert!(made.success(), "mkfifo failed");
-        // The browser reads its commands at descriptor 3 and answers at descriptor 4; opened both ways, neither end waits.
+        // The browser reads its commands at descriptor 3 and answers at descriptor 4; opened both ways, neither end
+        // waits.
         let script = "exec 3<>\"$1\" 4<>\"$2\"; shift 2; exec \"$@\"";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).args(&pipes).arg(program);

@@ -1,9 +1,9 @@
 //! Each kind of page in a real browser: at a phone's and a desktop's width, light and dark.
 //!
 //! # Guarantee
-//! No page complains or loads anything, nothing leaves the window or its plot, every plot has two axes with units and ticks, data,
-//! a text and where it comes from, text and marks have contrast, and tables sort by keyboard alone. Without a browser on the
-//! machine the tests say so and pass.
+//! No page complains or loads anything, nothing leaves the window or its plot, every plot has two axes with units and
+//! ticks, data, a text and where it comes from, text and marks have contrast, and tables sort by keyboard alone.
+//! Without a browser on the machine the tests say so and pass.
 
 mod chrome;
 mod sets;

@@ -132,7 +132,7 @@ fn outline() -> Value {
         kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
     let faults: Vec<[usize; 3]> = (0..3000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
     let regions = (0..8).map(|nth| json!({ "start": format!("{:#x}", 0x7f00_0000_0000_u64 - nth * 0x1000_0000), "bytes": 4096, "row": nth * 15, "rows": 14 }));
-    let space = json!({ "name": "java 4711", "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 2,
+    let space = json!({ "name": "java 4711", "began_ns": 1_000, "duration_ns": 999_000_000, "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 2,
                         "cells": (0..120).map(cell).collect::<Vec<_>>(), "faults": faults, "forks": [1_000_000_u64, 700_000_000],
                         "regions": regions.collect::<Vec<_>>() });
     json!({
@@ -160,7 +160,7 @@ fn worst() -> Value {
     let kinds =
         kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
     let faults: Vec<[usize; 3]> = (0..6000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
-    json!({ "name": "worst 1", "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 0, "forks": [],
+    json!({ "name": "worst 1", "began_ns": 0, "duration_ns": 1_000_000_000, "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 0, "forks": [],
             "cells": (0..120).map(cell).collect::<Vec<_>>(), "faults": faults,
             "regions": [{ "start": "0x1000", "bytes": 4096, "row": 0, "rows": 120 }] })
 }
