@@ -73,6 +73,7 @@ fn is_reported(damaged: &Trace, whole: &Plan) -> bool {
         memory_bytes: plan.demand.bytes() as usize,
         limits: damaged.header.limits,
         checking: Checking::AtEnd,
+        filling: None,
     };
     let result = pass_natively(CPUS, &plan, &settings);
     plan.totals.skipped != whole.totals.skipped || result.map_or(true, |result| result.tally.mismatches > 0)
