@@ -278,8 +278,8 @@ fn nobody_is_refused<P: Threads>(machine: &P::Machine, nr_threads: usize, option
 
 #[test]
 fn nobody_is_refused_while_a_frame_is_free_on_any_node() {
-    nobody_is_refused::<Native>(&Machine::new(2), 4, narrow(), 10_000);
-    nobody_is_refused::<Shaky>(&Machine::new(2), 3, narrow(), 5_000);
+    nobody_is_refused::<Native>(&Machine::new(2), 4, narrow(), 3_000);
+    nobody_is_refused::<Shaky>(&Machine::new(2), 3, narrow(), 1_500);
 }
 
 /// Memory runs out under four threads, again and again, and is whole afterwards.
@@ -289,7 +289,7 @@ fn exhaustion_and_recovery_under_four_threads() {
     let world = NativeWorld::with_nodes(300, 4, &in_turn(2), narrow());
     Native::run(&machine, 4, &|thread| {
         let policies = [Policy::Local, bound_to(thread % 2), bound_to(1 - thread % 2)];
-        for round in 0..if cfg!(miri) { 2 } else { 200 } {
+        for round in 0..if cfg!(miri) { 2 } else { 60 } {
             Native::enter();
             let frames = take_all_by(&world.memory, policies[round % 3]);
             world.free_all(frames);
