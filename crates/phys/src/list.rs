@@ -1,13 +1,17 @@
-//! A CPU's frames: a list that its owner pushes to and pops from, behind it a chain and a row of frames, and a small block.
+//! A CPU's frames: a list that its owner pushes to and pops from, behind it a chain and a row of frames, and a small
+//! block.
 //!
 //! # Guarantee
-//! Each frame is in one of these places, or on its way between them inside a move of the list's, which searchers wait for. What goes
+//! Each frame is in one of these places, or on its way between them inside a move of the list's, which searchers wait
+//! for. What goes
 //! between them, a batch at a time, touches nothing of any other CPU. A CPU keeps at most
 //! a 1024th of memory's frames, or 1 MiB if that is more, of all nodes together.
 //!
 //! # How much goes to the zone, and comes from it, at once
-//! `target` frames, between a batch and what the bound leaves. It doubles with each visit to the zone, and is halved where
-//! the CPU has freed many times as much since the last visit: then it is more than is needed. When a zone has run out, everybody's falls
+//! `target` frames, between a batch and what the bound leaves. It doubles with each visit to the zone, and is halved
+//! where
+//! the CPU has freed many times as much since the last visit: then it is more than is needed. When a zone has run out,
+//! everybody's falls
 //! to the least.
 
 use crate::frames::Frames;
@@ -27,7 +31,8 @@ pub(crate) struct List<P: Platform> {
     row: Reserve<P>,
     /// A small block that was freed here.
     block: Reserve<P>,
-    /// The longest that the chain may be before it goes to the zone, and the most that comes from there. The owner writes it, and
+    /// The longest that the chain may be before it goes to the zone, and the most that comes from there. The owner
+    /// writes it, and
     /// whoever has found the zone empty.
     target: P::AtomicUsize,
     /// How many frames had been freed here at the last visit to the zone.
@@ -58,7 +63,8 @@ pub(crate) const SHORT_LISTS: usize = 16;
 const KEPT_LISTS: usize = 8;
 /// A target is more than is needed if this many times as many frames were freed since the last visit to the zone.
 const RARE: u64 = 16;
-/// The largest block that a CPU keeps: an address space has one of this order on a machine of 384 CPUs, for its resident sizes.
+/// The largest block that a CPU keeps: an address space has one of this order on a machine of 384 CPUs, for its
+/// resident sizes.
 const BLOCK_ORDER_MAX: u8 = 4;
 
 impl Shape {
@@ -74,7 +80,8 @@ impl Shape {
         Self { high, batch, behind_max: kept_max.saturating_sub(besides).max(batch), keeps_blocks }
     }
 
-    /// Returns the shape of a CPU's list of another node: all of them together hold half of what a CPU may always keep, or four
+    /// Returns the shape of a CPU's list of another node: all of them together hold half of what a CPU may always
+    /// keep, or four
     /// frames each.
     pub(crate) fn of_other(nr_nodes: usize, options: &Options) -> Self {
         let room = KEPT_ALWAYS / 2 / nr_nodes.saturating_sub(1).max(1);
@@ -190,7 +197,8 @@ impl<P: Platform> List<P> {
         supply.map(|supply| self.stow(supply, frames))
     }
 
-    /// Puts a batch of a supply's frames onto the list and the others behind it, where there are none of its kind; takes one.
+    /// Puts a batch of a supply's frames onto the list and the others behind it, where there are none of its kind;
+    /// takes one.
     /// The owner's, inside a move.
     pub(crate) fn stow(&self, supply: Supply, frames: &Frames<P>) -> usize {
         match supply {
@@ -219,12 +227,14 @@ impl<P: Platform> List<P> {
         row.first as usize
     }
 
-    /// Takes the chain if it is longer than it may be: it came from a CPU that may keep more. The owner's, inside a move.
+    /// Takes the chain if it is longer than it may be: it came from a CPU that may keep more. The owner's, inside a
+    /// move.
     pub(crate) fn take_surplus(&self) -> Option<Span> {
         if self.chain.len() > self.shape.behind_max + self.shape.batch { self.chain.take() } else { None }
     }
 
-    /// Moves the list's coldest frames to the chain; returns it, now empty here, if more is behind the list than may be. The
+    /// Moves the list's coldest frames to the chain; returns it, now empty here, if more is behind the list than may
+    /// be. The
     /// owner's, inside a move.
     pub(crate) fn shed(&self, frames: &Frames<P>) -> Option<Span> {
         let chain = frames.chain(self.stash.shed(self.shape.batch), self.chain.take());

@@ -27,7 +27,8 @@ use faultless_sync::Rcu;
 
 /// The frames of one region of memory; a handle, of which clones name the same memory.
 ///
-/// Cloning and dropping handles is for set-up; what is deferred when the last one is dropped stays so. See the [crate] for an example, and for what may be called from where.
+/// Cloning and dropping handles is for set-up; what is deferred when the last one is dropped stays so. See the [crate]
+/// for an example, and for what may be called from where.
 pub struct Memory<P: Platform> {
     core: Arc<Core<P>>,
 }
@@ -56,7 +57,8 @@ impl<P: Platform> Memory<P> {
     ///
     /// # Safety
     /// The region is valid for reads and writes, all zeros, and used by nobody else until the last handle, the last
-    /// [`Slab`](crate::Slab), and the last use of a frame. The memory, and what is made over it, is used by the threads of one
+    /// [`Slab`](crate::Slab), and the last use of a frame. The memory, and what is made over it, is used by the
+    /// threads of one
     /// machine: what belongs to a CPU slot is told apart by the slot's number alone.
     pub unsafe fn new(
         region: NonNull<u8>,
@@ -170,7 +172,8 @@ impl<P: Platform> Memory<P> {
         self.core.try_alloc_order(0, policy)
     }
 
-    /// Takes a row of `1 << order` frames from the nodes that `policy` says, asking `reclaim` as long as there is none. May sleep.
+    /// Takes a row of `1 << order` frames from the nodes that `policy` says, asking `reclaim` as long as there is
+    /// none. May sleep.
     pub fn alloc_order_by(&self, order: u8, policy: Policy, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
         let core = &self.core;
         core.may_sleep();
@@ -269,7 +272,8 @@ impl<P: Platform> Memory<P> {
         self.core.zones.stats(node)
     }
 
-    /// Visits each node's memory, its frames and their metadata: node, first byte, length in bytes. What lies there stays where it is.
+    /// Visits each node's memory, its frames and their metadata: node, first byte, length in bytes. What lies there
+    /// stays where it is.
     pub fn for_each_place(&self, mut visit: impl FnMut(usize, *const u8, usize)) {
         let core = &self.core;
         for (node, range) in core.zones.ranges().enumerate().filter(|(_, range)| !range.is_empty()) {

@@ -6,13 +6,17 @@
 //!
 //! # Words first
 //! `bottom`: one past the newest thing; the owner alone writes it. `top`: the oldest thing; it only grows, by
-//! compare-and-swap. Thing `n` stands in entry `n % capacity`; the stack holds `top..bottom`. `nr_pushed` counts what the
-//! owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had looked. `nr_batched` counts
-//! what it put in otherwise: each thing that the owner pops lowers `bottom`, so that the difference says how many it has popped.
+//! compare-and-swap. Thing `n` stands in entry `n % capacity`; the stack holds `top..bottom`. `nr_pushed` counts what
+//! the
+//! owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had looked.
+//! `nr_batched` counts
+//! what it put in otherwise: each thing that the owner pops lowers `bottom`, so that the difference says how many it
+//! has popped.
 //!
 //! # Invariants
 //! * I1 `bottom - top` is at most the capacity, so that the entry of a thing in `top..bottom` isn't written again.
-//! * I2 thing `n` goes to the one who moves `top` past `n`, or to the owner if it sees `top < n` after lowering `bottom`
+//! * I2 thing `n` goes to the one who moves `top` past `n`, or to the owner if it sees `top < n` after lowering
+//!   `bottom`
 //!   to `n`.
 //!
 //! # The owner pops while another steals: two columns
@@ -24,11 +28,14 @@
 //! t < n: thing n is mine                  t < b: thing t is mine if CAS(top, t, t + 1)
 //! t = n: mine if CAS(top, n, n + 1)
 //! ```
-//! Forbidden: the owner takes `n` having seen `t < n`, and a thief moves `top` from `n` to `n + 1`. That thief saw `top = n`
+//! Forbidden: the owner takes `n` having seen `t < n`, and a thief moves `top` from `n` to `n + 1`. That thief saw
+//! `top = n`
 //! before its fence and `bottom > n` after it. If the owner's fence comes first, the thief sees `bottom = n` and takes
-//! nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model: `model_tests`.
+//! nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model:
+//! `model_tests`.
 //!
-//! Source: Chase and Lev 2005, with the orders of Lê, Pop, Cohen and Zappa Nardelli 2013. The ring's size is fixed; each
+//! Source: Chase and Lev 2005, with the orders of Lê, Pop, Cohen and Zappa Nardelli 2013. The ring's size is fixed;
+//! each
 //! store to `bottom` releases, where theirs lean on a fence in `push`.
 
 use alloc::boxed::Box;
@@ -135,12 +142,15 @@ impl<P: Processor> Stash<P> {
         self.nr_batched.store(self.nr_batched.load(Ordering::Relaxed) + nr_things, Ordering::Relaxed);
     }
 
-    /// Begins to move things between the stash and another place that a search looks at; on their way they are in neither.
-    /// The owner's. Until the move ends the owner waits for no searcher of this kind, because they wait for it: it takes no lock that one
+    /// Begins to move things between the stash and another place that a search looks at; on their way they are in
+    /// neither.
+    /// The owner's. Until the move ends the owner waits for no searcher of this kind, because they wait for it: it
+    /// takes no lock that one
     /// of them holds.
     #[must_use = "the move ends when this is dropped"]
     pub(crate) fn begin_move(&self) -> Move<'_, P> {
-        // Relaxed: what takes the things away releases (`claim`, `Reserve::take`, the lock of what feeds the stash), so that
+        // Relaxed: what takes the things away releases (`claim`, `Reserve::take`, the lock of what feeds the stash),
+        // so that
         // whoever misses them sees this.
         self.nr_moves.store(self.nr_moves.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Move(self)
@@ -162,7 +172,8 @@ impl<P: Processor> Stash<P> {
     pub(crate) fn push(&self, thing: usize) -> usize {
         // Relaxed: only the owner writes it.
         let bottom = self.bottom.load(Ordering::Relaxed);
-        // ORDER: Acquire pairs with the Release in `claim`: the thief has read the entry that is written here. (The checker
+        // ORDER: Acquire pairs with the Release in `claim`: the thief has read the entry that is written here. (The
+        // checker
         // can't show it: it delays no load past a later store. Processors other than x86 do.)
         let top = self.top.load(Ordering::Acquire);
         debug_assert!(bottom - top < self.entries.len() as u64, "I1: the stash is full");
@@ -179,7 +190,8 @@ impl<P: Processor> Stash<P> {
         self.push_all(batch.len(), || things.next().copied().unwrap_or_default());
     }
 
-    /// Puts `nr_things` of a source in so that they come out in the source's order. The owner's, while it keeps searchers out.
+    /// Puts `nr_things` of a source in so that they come out in the source's order. The owner's, while it keeps
+    /// searchers out.
     #[inline]
     pub(crate) fn push_all(&self, nr_things: usize, mut source: impl FnMut() -> usize) {
         let bottom = self.bottom.load(Ordering::Relaxed);
@@ -239,7 +251,8 @@ impl<P: Processor> Stash<P> {
         is_mine.then_some(thing)
     }
 
-    /// Takes up to `most` of the oldest things, oldest first. The owner's, who puts nothing in before it has had them all.
+    /// Takes up to `most` of the oldest things, oldest first. The owner's, who puts nothing in before it has had them
+    /// all.
     pub(crate) fn shed(&self, most: usize) -> impl Iterator<Item = usize> + '_ {
         let bottom = self.bottom.load(Ordering::Relaxed);
         loop {
@@ -273,7 +286,8 @@ impl<P: Processor> Stash<P> {
 
     /// Moves `top` on if it still is `top`: the things passed over are the caller's (I2).
     fn claim(&self, top: u64, count: u64) -> bool {
-        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written again. And
+        // ORDER: Release pairs with the Acquire of `top` in `push`: the entries were read before they are written
+        // again. And
         // with the fence in `steal`: a searcher that finds things gone sees that a move has begun.
         self.top.compare_exchange(top, top + count, Ordering::Release, Ordering::Relaxed).is_ok()
     }
@@ -290,11 +304,15 @@ impl<P: Processor> Drop for Move<'_, P> {
     }
 }
 
-/// Takes a thing from `elsewhere` or from any of `stashes`; fails only if at some instant during the call all were empty.
+/// Takes a thing from `elsewhere` or from any of `stashes`; fails only if at some instant during the call all were
+/// empty.
 ///
-/// Things come to a stash, or from there to elsewhere, by `push` and by moves alone, which are counted; the caller keeps
-/// other sources shut. The counts are added up before and after everything has been tried. Each only grows: equal sums mean that
-/// no place gained a thing between the two looks at its count, so that one found empty in between was empty when the last was
+/// Things come to a stash, or from there to elsewhere, by `push` and by moves alone, which are counted; the caller
+/// keeps
+/// other sources shut. The counts are added up before and after everything has been tried. Each only grows: equal sums
+/// mean that
+/// no place gained a thing between the two looks at its count, so that one found empty in between was empty when the
+/// last was
 /// tried. Ends: those who push and move without their lists being filled again run out of things.
 pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(
     stashes: impl Fn() -> I,

@@ -1,7 +1,8 @@
 //! A zone: a buddy allocator and, on each CPU, a list of single frames in front of it.
 //!
 //! # Guarantee
-//! A frame is in one place (I1). The zone's lock is held for a step or two, however many frames come out. What a frame's way looks like
+//! A frame is in one place (I1). The zone's lock is held for a step or two, however many frames come out. What a
+//! frame's way looks like
 //! from a CPU's list to the zone and back is here; which zone is asked, and the attempt that fails, is `zones`.
 //!
 //! # The picture
@@ -14,12 +15,14 @@
 //! ```
 //!
 //! # Invariants
-//! * I1 a free frame is in the buddy allocator, on the stack of chains, or in exactly one CPU's list, chain or row, but for the
+//! * I1 a free frame is in the buddy allocator, on the stack of chains, or in exactly one CPU's list, chain or row,
+//!   but for the
 //!   moment in which its owner frees it, and for the length of a move (`Stash::begin_move`).
 //! * I2 frames leave the buddy allocator and the stack of chains under the zone's lock alone.
 //!
 //! # Lock order
-//! Zones' locks are the innermost of all; who holds several took them in ascending order of their nodes. Under them a searcher waits for
+//! Zones' locks are the innermost of all; who holds several took them in ascending order of their nodes. Under them a
+//! searcher waits for
 //! moves, whose owners take no lock and wait for nothing; nothing else waits, parks or calls out.
 
 use crate::buddy::Buddy;
@@ -111,7 +114,8 @@ impl<P: Platform> Zone<P> {
         self.buddy.lock()
     }
 
-    /// Takes a frame: 1. off this CPU's list; 2. of what is behind it; 3. of what the zone has; 4. the last one on the list.
+    /// Takes a frame: 1. off this CPU's list; 2. of what is behind it; 3. of what the zone has; 4. the last one on the
+    /// list.
     ///
     /// Fails although other CPUs have frames, and without the lock if the zone looks empty.
     pub(crate) fn take_near(&self, list: &List<P>) -> Option<usize> {
@@ -142,7 +146,8 @@ impl<P: Platform> Zone<P> {
         Some(first)
     }
 
-    /// Takes a block of at most `most` frames off the buddy allocator, or as many small ones as make a batch, in a chain.
+    /// Takes a block of at most `most` frames off the buddy allocator, or as many small ones as make a batch, in a
+    /// chain.
     fn cut(&self, buddy: &mut Buddy<P>, most: usize, batch: usize) -> Option<Supply> {
         let (first, order) = buddy.take_at_most(most.ilog2() as u8)?;
         let row = Span { first: first.get(), len: 1 << order };
@@ -218,7 +223,8 @@ impl<P: Platform> Zone<P> {
         has_chain
     }
 
-    /// Takes a block off the buddy allocator, letting frames merge that the zone got back. What CPUs keep is not looked at.
+    /// Takes a block off the buddy allocator, letting frames merge that the zone got back. What CPUs keep is not
+    /// looked at.
     pub(crate) fn take_block(&self, order: u8) -> Option<Pfn> {
         if self.nr_unlisted() < 1 << order {
             return None;

@@ -1,9 +1,12 @@
 //! The zones of a memory, one for each NUMA node, and which of them serves an allocation.
 //!
 //! # Guarantee
-//! A frame comes from the first node, of those that the policy allows in its order, that has one in its zone or in this CPU's hands; it goes
-//! back to its own node's zone, whoever frees it. `take` and `take_block` fail only if at some instant during the call no frame, or block, of any
-//! allowed node was free: not in a zone, and not in any CPU's hands. On the hit path, a CPU's list of its own node, `take` takes the
+//! A frame comes from the first node, of those that the policy allows in its order, that has one in its zone or in
+//! this CPU's hands; it goes
+//! back to its own node's zone, whoever frees it. `take` and `take_block` fail only if at some instant during the call
+//! no frame, or block, of any
+//! allowed node was free: not in a zone, and not in any CPU's hands. On the hit path, a CPU's list of its own node,
+//! `take` takes the
 //! frame freed last, by plain loads and stores.
 //!
 //! # The picture: a frame of node 1 goes home from a CPU of node 0
@@ -12,11 +15,14 @@
 //!                        |                                          |
 //!                  zone of node 0                            [list of node 1]  CPU of node 1
 //! ```
-//! Frames are divided evenly, in rows: frame `n` is of node `n * share >> SHARE_BITS`, where `share` is the number of nodes for each frame.
+//! Frames are divided evenly, in rows: frame `n` is of node `n * share >> SHARE_BITS`, where `share` is the number of
+//! nodes for each frame.
 //!
 //! # Why a failure is exact
-//! The last attempt holds the locks of all allowed zones, so that nothing leaves their buddy allocators and stacks but by its hand, and nothing
-//! comes to the allocators; then one `stash::search` goes through all lists of all these nodes, waits for moves that have begun, and finds all places
+//! The last attempt holds the locks of all allowed zones, so that nothing leaves their buddy allocators and stacks but
+//! by its hand, and nothing
+//! comes to the allocators; then one `stash::search` goes through all lists of all these nodes, waits for moves that
+//! have begun, and finds all places
 //! empty at one instant. To search node by node would not do:
 //! ```text
 //! searcher: node 0 is empty                     | node 1 is empty: fails, though a frame was free all the time
@@ -333,7 +339,8 @@ mod tests {
         }
     }
 
-    /// Long chains come to a zone from its own CPUs; one of another node that fetches such a chain keeps a few frames of it.
+    /// Long chains come to a zone from its own CPUs; one of another node that fetches such a chain keeps a few frames
+    /// of it.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no 4 GiB")]
     fn a_cpu_keeps_little_of_another_node_and_loses_nothing() {

@@ -243,7 +243,8 @@ fn counts_and_policies_hold_whatever_is_asked() {
 
 const EACH: usize = 5;
 
-/// Threads that each take at most their share, from anywhere; so nobody may ever be refused. Each frees what it has got from another.
+/// Threads that each take at most their share, from anywhere; so nobody may ever be refused. Each frees what it has
+/// got from another.
 fn nobody_is_refused<P: Threads>(machine: &P::Machine, nr_threads: usize, options: Options, rounds: usize) {
     let world = World::<P>::with_nodes(nr_threads * EACH, 2, &in_turn(2), options);
     let hands: Vec<Mutex<Vec<Pfn>>> = (0..nr_threads).map(|_| Mutex::default()).collect();
@@ -278,8 +279,8 @@ fn nobody_is_refused<P: Threads>(machine: &P::Machine, nr_threads: usize, option
 
 #[test]
 fn nobody_is_refused_while_a_frame_is_free_on_any_node() {
-    nobody_is_refused::<Native>(&Machine::new(2), 4, narrow(), 10_000);
-    nobody_is_refused::<Shaky>(&Machine::new(2), 3, narrow(), 5_000);
+    nobody_is_refused::<Native>(&Machine::new(2), 4, narrow(), 3_000);
+    nobody_is_refused::<Shaky>(&Machine::new(2), 3, narrow(), 1_500);
 }
 
 /// Memory runs out under four threads, again and again, and is whole afterwards.
@@ -289,7 +290,7 @@ fn exhaustion_and_recovery_under_four_threads() {
     let world = NativeWorld::with_nodes(300, 4, &in_turn(2), narrow());
     Native::run(&machine, 4, &|thread| {
         let policies = [Policy::Local, bound_to(thread % 2), bound_to(1 - thread % 2)];
-        for round in 0..if cfg!(miri) { 2 } else { 200 } {
+        for round in 0..if cfg!(miri) { 2 } else { 60 } {
             Native::enter();
             let frames = take_all_by(&world.memory, policies[round % 3]);
             world.free_all(frames);
@@ -372,7 +373,8 @@ fn draw(random: &mut Random) -> [Vec<Step>; CPUS] {
     std::array::from_fn(|_| (0..8).map(|_| *random.one_of(&kinds)).collect())
 }
 
-/// A frame that was handed on and not taken up is nobody's: a CPU more may have taken one meanwhile than there are frames.
+/// A frame that was handed on and not taken up is nobody's: a CPU more may have taken one meanwhile than there are
+/// frames.
 fn is_fair(programs: &[Vec<Step>; CPUS]) -> bool {
     !programs.iter().flatten().any(|step| matches!(step, Step::Hand))
 }
@@ -411,7 +413,8 @@ fn small_worlds_of_two_nodes_and_lists_of_two() {
     assert!(nr_fair >= 3000, "{nr_fair} worlds in which nobody may be refused");
 }
 
-/// The table of `phys::zones`: while CPU 0 looks for a frame, CPU 1 frees one of `freed_on`, and then CPU 2 takes the last of the other
+/// The table of `phys::zones`: while CPU 0 looks for a frame, CPU 1 frees one of `freed_on`, and then CPU 2 takes the
+/// last of the other
 /// node, wherever CPU 0 has come to.
 fn searched_beside_a_free_and_a_take(freed_on: usize) {
     let machine = explore::Machine::new(CPUS);

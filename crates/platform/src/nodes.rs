@@ -1,10 +1,13 @@
 //! NUMA nodes: which CPU belongs to which part of memory, and how far the parts are from each other.
 //!
 //! # Guarantee
-//! Nodes are numbered 0 to [`Nodes::len`] - 1; every CPU belongs to one. A description never changes: memory is set up with it, and
-//! a platform that charges for remote memory is told by [`Threads::place`](crate::Threads::place) which addresses are whose.
+//! Nodes are numbered 0 to [`Nodes::len`] - 1; every CPU belongs to one. A description never changes: memory is set up
+//! with it, and
+//! a platform that charges for remote memory is told by [`Threads::place`](crate::Threads::place) which addresses are
+//! whose.
 //!
-//! Distances are relative, as in the ACPI specification's table of them (SLIT, section 5.2.17): 10 to a node itself, 20 for twice the time.
+//! Distances are relative, as in the ACPI specification's table of them (SLIT, section 5.2.17): 10 to a node itself,
+//! 20 for twice the time.
 
 use crate::MAX_CPUS;
 
@@ -90,7 +93,8 @@ impl Nodes {
         Self::new(1, |_| 0, |_, _| DISTANCE_LOCAL)
     }
 
-    /// Returns `nr_nodes` nodes; `node_of` says which one a CPU is of, `distance` how far one is from another, at least [`DISTANCE_LOCAL`].
+    /// Returns `nr_nodes` nodes; `node_of` says which one a CPU is of, `distance` how far one is from another, at
+    /// least [`DISTANCE_LOCAL`].
     ///
     /// # Panics
     /// If there are no nodes or more than [`NODES_MAX`], or a CPU is of none of them.
@@ -133,7 +137,8 @@ impl Nodes {
         self.distances[from][to]
     }
 
-    /// Visits the nodes, nearest first; of two that are equally far the one that comes next by number, so that not all fall back to
+    /// Visits the nodes, nearest first; of two that are equally far the one that comes next by number, so that not all
+    /// fall back to
     /// the same one.
     ///
     /// # Panics

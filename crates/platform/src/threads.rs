@@ -34,12 +34,14 @@ pub trait Threads: Platform {
     /// With the first panic of a thread; the others are woken from their waits by a panic of their own.
     fn run(machine: &Self::Machine, first: usize, body: &(dyn Fn(usize) + Sync));
 
-    /// Returns the machine's NUMA nodes, for those who set a memory up on it: one, unless it was told or its file says otherwise.
+    /// Returns the machine's NUMA nodes, for those who set a memory up on it: one, unless it was told or its file says
+    /// otherwise.
     fn nodes(_machine: &Self::Machine) -> Nodes {
         Nodes::one()
     }
 
-    /// Puts memory into a node's: what lies at these addresses costs what that node's memory does. No effect on the memory itself, and none on
+    /// Puts memory into a node's: what lies at these addresses costs what that node's memory does. No effect on the
+    /// memory itself, and none on
     /// machines whose memory is where the host has put it.
     fn place(_machine: &Self::Machine, _node: usize, _address: *const u8, _len_bytes: usize) {}
 

@@ -1,18 +1,22 @@
 //! SRCU: read-copy-update whose readers may sleep.
 //!
 //! # Guarantee
-//! As [`Rcu`](crate::Rcu)'s: what was reachable when a [`SrcuGuard`] was made is not freed before it is dropped, if its owner
-//! makes it unreachable first and then calls [`Srcu::synchronize`] or [`Srcu::defer`]. The reader may park, allocate and
+//! As [`Rcu`](crate::Rcu)'s: what was reachable when a [`SrcuGuard`] was made is not freed before it is dropped, if
+//! its owner
+//! makes it unreachable first and then calls [`Srcu::synchronize`] or [`Srcu::defer`]. The reader may park, allocate
+//! and
 //! change its CPU in between; a grace period lasts as long as the slowest reader.
 //!
 //! # Words
-//! Two sides, 0 and 1. Each CPU counts for each side the readers that have come and those that have gone, each on its own
+//! Two sides, 0 and 1. Each CPU counts for each side the readers that have come and those that have gone, each on its
+//! own
 //! line; who comes on one CPU may go on another, so that only sums mean something. `phase` is even or odd: the side on
 //! which new readers come.
 //!
 //! # Invariants
 //! * I1 a CPU's counts are changed by the owner of its slot alone, and only grow (modulo 2^64).
-//! * I2 a side is empty if the sum of its gone, read first, equals the sum of its come: a reader that is seen to have gone is
+//! * I2 a side is empty if the sum of its gone, read first, equals the sum of its come: a reader that is seen to have
+//!   gone is
 //!   seen to have come, so that nobody's going makes up for another one's coming.
 //! * I3 a grace period ends after both sides were seen empty once since its beginning.
 //!
@@ -25,11 +29,15 @@
 //! look it up, use it, sleep                        sum come; not equal: again
 //! gone[side] += 1   (Release)
 //! ```
-//! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it come, and waits until it has gone,
-//! and then all that it did. The scanner's, which stands before every scan of the grace period: the reader's lookups see the
+//! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it come, and waits until it
+//! has gone,
+//! and then all that it did. The scanner's, which stands before every scan of the grace period: the reader's lookups
+//! see the
 //! removal, whether it is counted or not. Forbidden: found and freed.
-//! The two phases of a grace period are for its end: it waits for the side on which nobody comes any more (but those who had
-//! read an old `phase`), turns `phase`, and waits for the other. Without the turn, readers that follow each other would keep
+//! The two phases of a grace period are for its end: it waits for the side on which nobody comes any more (but those
+//! who had
+//! read an old `phase`), turns `phase`, and waits for the other. Without the turn, readers that follow each other
+//! would keep
 //! a side from ever looking empty. Model: `tests/models/srcu.rs`.
 //!
 //! Source: McKenney's SRCU of 2017, on which the speculative page faults of that year stand.
@@ -69,13 +77,15 @@ impl<P: Processor, const BATCH: usize> Srcu<P, BATCH> {
     }
 
     /// Waits until all read sections that may see what the caller has made unreachable are over; may give the slot up
-    /// meanwhile. Called with interrupts on, no spin lock held, and outside this domain's read sections: inside it would
+    /// meanwhile. Called with interrupts on, no spin lock held, and outside this domain's read sections: inside it
+    /// would
     /// wait for ever.
     pub fn synchronize(&self) {
         self.domain.synchronize();
     }
 
-    /// Lets `callback` run with `head` after a grace period: by a later [`Srcu::poll`] on this CPU, or by a [`Srcu::flush`]
+    /// Lets `callback` run with `head` after a grace period: by a later [`Srcu::poll`] on this CPU, or by a
+    /// [`Srcu::flush`]
     /// on any.
     ///
     /// Neither allocates nor runs a callback, so it may be called under spin locks.
@@ -93,7 +103,8 @@ impl<P: Processor, const BATCH: usize> Srcu<P, BATCH> {
         self.domain.poll();
     }
 
-    /// Waits until every callback that was deferred before, on any CPU, has run. Called as [`Srcu::synchronize`] is, where
+    /// Waits until every callback that was deferred before, on any CPU, has run. Called as [`Srcu::synchronize`] is,
+    /// where
     /// no lock is held that a callback takes, and not by a callback.
     pub fn flush(&self) {
         self.domain.flush();

@@ -39,7 +39,8 @@ const START_NS_LEAST: u64 = 50_000;
 
 /// Runs a job once on a machine of the platform `P`, which has `job.cpus` CPUs.
 ///
-/// The run ends early once `has_stopped` says so: with what was done, or with [`MeasureError::Interrupted`] if that is nothing.
+/// The run ends early once `has_stopped` says so: with what was done, or with [`MeasureError::Interrupted`] if that is
+/// nothing.
 pub fn once<P: Threads>(
     machine: &P::Machine,
     job: &Job,
@@ -53,8 +54,10 @@ pub fn once<P: Threads>(
     with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
 }
 
-/// Bytes of memory for each CPU of a simulated machine, as servers have; what nobody touches takes none of the host's. How much a CPU may keep of
-/// free frames follows from all memory (docs/scaling.md): in one that is as small as the workload it would be far less than on a real machine.
+/// Bytes of memory for each CPU of a simulated machine, as servers have; what nobody touches takes none of the host's.
+/// How much a CPU may keep of
+/// free frames follows from all memory (docs/scaling.md): in one that is as small as the workload it would be far less
+/// than on a real machine.
 const SIMULATED_BYTES_EACH_CPU: usize = 2 << 30;
 
 struct Visitor<'a, P: Threads> {
@@ -78,7 +81,8 @@ impl Job {
         self.memory_bytes.unwrap_or(usize::try_from(bytes + bytes / 32).unwrap_or(usize::MAX))
     }
 
-    /// Returns the bytes of a region in which the node with the most CPUs has memory for all of them, and of a simulated machine as much
+    /// Returns the bytes of a region in which the node with the most CPUs has memory for all of them, and of a
+    /// simulated machine as much
     /// memory as such machines have; unless the user says how much there is.
     fn reserved_bytes(&self, nodes: &Nodes, site: &dyn Site) -> usize {
         let bytes = self.memory_bytes();

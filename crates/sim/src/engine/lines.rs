@@ -4,9 +4,12 @@
 //! A line is numbered when it is first touched; nothing that is computed from a line depends on its address.
 //!
 //! # Words first
-//! `owner`: the CPU that may write without asking, or nobody; then `sharers` says who may read. `users`: the only CPU that ever
-//! touched the line, or many. `busy_until`: when the last transfer that was asked for ends. `leaves_at`: from then on the
-//! line is on its way, and its owner's accesses miss. `tail`: the last that asked for it alone. `version` counts writes.
+//! `owner`: the CPU that may write without asking, or nobody; then `sharers` says who may read. `users`: the only CPU
+//! that ever
+//! touched the line, or many. `busy_until`: when the last transfer that was asked for ends. `leaves_at`: from then on
+//! the
+//! line is on its way, and its owner's accesses miss. `tail`: the last that asked for it alone. `version` counts
+//! writes.
 //!
 //! # Invariants
 //! * I1 a line with an owner has no sharers.
@@ -41,7 +44,8 @@ pub(super) struct Line {
     pub(super) owner: u16,
     pub(super) tail: u16,
     pub(super) user: u16,
-    /// A CPU of the socket whose memory it lies in, unless lines go round the sockets: the CPU that touched it first, if it was not placed.
+    /// A CPU of the socket whose memory it lies in, unless lines go round the sockets: the CPU that touched it first,
+    /// if it was not placed.
     home: u16,
 }
 
@@ -104,7 +108,8 @@ impl Index {
     }
 
     fn insert(&mut self, key: u64, value: u32) {
-        // Three quarters full: a smaller table misses the host's caches less, and most probes stay within one of its lines.
+        // Three quarters full: a smaller table misses the host's caches less, and most probes stay within one of its
+        // lines.
         if self.len * 4 >= self.slots.len() * 3 {
             self.grow();
         }
@@ -176,7 +181,8 @@ impl Lines {
         &mut self.lines[id as usize]
     }
 
-    /// Numbers a line that `cpu` touches first; it is the filler's if its page was filled, else nobody's. `home` is a CPU of the socket whose
+    /// Numbers a line that `cpu` touches first; it is the filler's if its page was filled, else nobody's. `home` is a
+    /// CPU of the socket whose
     /// memory it lies in.
     pub(super) fn add(&mut self, address: usize, cpu: u16, home: u16) -> LineId {
         let id = self.lines.len() as LineId;

@@ -79,7 +79,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-// SAFETY: between runs an engine has no coroutine that has begun, and its handler's registrar vouched that it may run anywhere.
+// SAFETY: between runs an engine has no coroutine that has begun, and its handler's registrar vouched that it may run
+// anywhere.
 unsafe impl Send for Engine {}
 
 impl Machine {
@@ -99,7 +100,8 @@ impl Machine {
         &self.nodes
     }
 
-    /// Puts memory into a node's: from the first touch on it costs what that socket's memory does, and its pages go over that socket's bus.
+    /// Puts memory into a node's: from the first touch on it costs what that socket's memory does, and its pages go
+    /// over that socket's bus.
     /// Called before the memory is used, and not while the machine runs.
     ///
     /// # Panics
@@ -213,7 +215,8 @@ impl Engine {
     }
 
     fn begin_run(&mut self, body: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes; `run` returns after the last thread has ended, and `end_run` forgets the body.
+        // SAFETY: only the lifetime changes; `run` returns after the last thread has ended, and `end_run` forgets the
+        // body.
         let body: super::Body = unsafe { std::mem::transmute(body) };
         self.body = Some(body);
         self.cpu = NO_CPU;

@@ -1,7 +1,10 @@
-//! Zeroing and copying pages: a fixed cost, and the memory bus of the socket where the page lies, which is busy until it has moved what came before.
-//! A page on another socket's memory waits for that one's bus, and costs no more otherwise: how much more it takes is not known.
+//! Zeroing and copying pages: a fixed cost, and the memory bus of the socket where the page lies, which is busy until
+//! it has moved what came before.
+//! A page on another socket's memory waits for that one's bus, and costs no more otherwise: how much more it takes is
+//! not known.
 //!
-//! A page that this CPU filled not long ago is still in its cache (hot), one that a CPU of the same complex filled not much
+//! A page that this CPU filled not long ago is still in its cache (hot), one that a CPU of the same complex filled not
+//! much
 //! longer ago in theirs (warm): they cost less, and the bus nothing.
 
 use super::lines::{Filled, Fillings, NOBODY};

@@ -1,8 +1,10 @@
 //! Which socket's memory an address lies in.
 //!
 //! # Guarantee
-//! What was placed lies on the socket that was named, however often its lines change hands; all else on the socket of the CPU that touches it
-//! first, as under Linux's default policy. A line keeps the place that it had when it was first touched, so memory is placed before it is used.
+//! What was placed lies on the socket that was named, however often its lines change hands; all else on the socket of
+//! the CPU that touches it
+//! first, as under Linux's default policy. A line keeps the place that it had when it was first touched, so memory is
+//! placed before it is used.
 
 use std::ops::Range;
 
@@ -14,7 +16,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Puts a range onto the socket of `cpu`. What was placed there before keeps its place only where the range does not reach.
+    /// Puts a range onto the socket of `cpu`. What was placed there before keeps its place only where the range does
+    /// not reach.
     pub(super) fn place(&mut self, range: Range<usize>, cpu: u16) {
         if range.is_empty() {
             return;
