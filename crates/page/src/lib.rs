@@ -10,9 +10,9 @@
 //! * I4 the result sets are inside, and [`open`] reads them back as they were
 //!
 //! # Rooms
-//! [`write()`] makes a page of result sets; `kinds` knows what each command's set shows. Plots: `curve`, `rows`,
-//! `bars`, `latency`, and of a recorded program `timeline` and `space` under `zoom`, on the ground of `plot` and
-//! `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
+//! [`of_sets`] makes a page of result sets, [`of_comparison`] of a comparison; `kinds` knows what each command's set
+//! shows. Plots: `curve`, `rows`, `bars`, `latency`, and of a recorded program `timeline` and `space` under `zoom`, on
+//! the ground of `plot` and `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};

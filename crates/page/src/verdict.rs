@@ -219,10 +219,10 @@ fn summed(last: &[&Ranking]) -> String {
     let mut said: Vec<String> =
         wins.iter().map(|(name, count)| format!("{name} wins {count} of {total} workloads")).collect();
     if ties > 0 {
-        said.push(format!("{ties} of {total} {} a tie", if ties == 1 { "is" } else { "are" }));
+        said.push(format!("{ties} of {total} workloads {} a tie", if ties == 1 { "is" } else { "are each" }));
     }
     if open > 0 {
-        said.push(format!("{open} of {total} {} undecided", if open == 1 { "is" } else { "are" }));
+        said.push(format!("{open} of {total} workloads {} undecided", if open == 1 { "is" } else { "are" }));
     }
     if said.is_empty() {
         return format!("{total} workloads ran under one design: there is nothing to compare");

@@ -76,7 +76,10 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
             format!("{head} against {base} is undecided: a difference needs {LEAST_SAMPLES} runs a side")
         }
         [] if total == 0 => format!("{head} and {base} share no figure of pace; the table has the others"),
-        [] => format!("{head} shows no difference from {base} in {total} figures of pace"),
+        [] => format!(
+            "{head} shows no difference from {base} in {total} figure{} of pace",
+            if total == 1 { "" } else { "s" }
+        ),
         said => format!("{head} is {} than {base}", said.join(" and ")),
     }
 }
