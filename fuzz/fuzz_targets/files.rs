@@ -1,7 +1,8 @@
 //! Files from a fuzzer's bytes: traces with checksums made anew, machine files, result files.
 //!
 //! # Guarantee
-//! A file that makes its reader, the plan or the replay of it panic, or that is not written and read back equal, ends the process.
+//! A file that makes its reader, the plan or the replay of it panic, or that is not written and read back equal, ends
+//! the process.
 
 #![no_main]
 

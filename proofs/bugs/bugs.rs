@@ -1,7 +1,7 @@
 //! Bugs by name, one of which may be on: for the copy that `.ci/bugs` makes of the tree, and only there.
 //!
-//! The name comes from the environment variable `FAULTLESS_BUG`, read once. Names are compared by their hashes, so that a bug
-//! that is off costs a load and a comparison.
+//! The name comes from the environment variable `FAULTLESS_BUG`, read once. Names are compared by their hashes, so that
+//! a bug that is off costs a load and a comparison.
 
 extern crate std;
 

@@ -1,8 +1,8 @@
 //! `refpage_create`, as posted in 2020 and as version 5 has it; Linux has no such call.
 //!
 //! # Guarantee
-//! Arguments are checked in the posted order, and the descriptor is taken last: a caller without a free one answers EMFILE or ENFILE,
-//! and nothing is left of the page.
+//! Arguments are checked in the posted order, and the descriptor is taken last: a caller without a free one answers
+//! EMFILE or ENFILE, and nothing is left of the page.
 
 use crate::calls::Answer;
 use faultless_platform::Platform;
@@ -11,8 +11,8 @@ use faultless_vm::{ReferenceHandle, SpaceRef};
 
 /// `refpage_create(content, flags)`: makes a reference page of the page at `content`.
 ///
-/// `install` puts the file into the caller's table of descriptors, for reading alone and closed on exec, and answers with its number.
-/// EINVAL, ENOMEM, EFAULT, or what `install` answers.
+/// `install` puts the file into the caller's table of descriptors, for reading alone and closed on exec, and answers
+/// with its number. EINVAL, ENOMEM, EFAULT, or what `install` answers.
 ///
 /// ```
 /// use faultless_abi::{Calls, Errno, File, refpage_create};

@@ -1,9 +1,10 @@
 //! The semaphores beside parking_lot's, std's and pthread's, on threads of the host that know no machine.
 //!
 //! # Guarantee
-//! * alone: pairs of lock and unlock, ours and a peer's in turn, so many rounds; the ratio is the median of the rounds' ratios
-//! * together: every lock in turn, round by round; each thread draws its side by a seed of its own; a writer's wait is from the call
-//!   to its return
+//! * alone: pairs of lock and unlock, ours and a peer's in turn, so many rounds; the ratio is the median of the rounds'
+//!   ratios
+//! * together: every lock in turn, round by round; each thread draws its side by a seed of its own; a writer's wait is
+//!   from the call to its return
 //!
 //! `cargo bench -p faultless-bench --bench lock_peers [-- SEMAPHORES...]`
 

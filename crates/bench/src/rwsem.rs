@@ -1,8 +1,9 @@
-//! Threads that do nothing but take a semaphore: what each of them is worth by itself, on this machine or a simulated one.
+//! Threads that do nothing but take a semaphore: what each of them is worth by itself, on this machine or a simulated
+//! one.
 //!
 //! # Guarantee
-//! * I1 a rate is what all threads did between one instant, at which all were ready, and the end that was asked for; of the last
-//!   sections the part that lies before it is not counted
+//! * I1 a rate is what all threads did between one instant, at which all were ready, and the end that was asked for; of
+//!   the last sections the part that lies before it is not counted
 //! * I2 a wait lasts from the call to its return, by the platform's clock, which is read twice for each section
 //! * I3 which side a thread takes next is drawn by its own seed: the same in every run with that seed
 //!
@@ -75,7 +76,8 @@ impl Taken {
 
 /// Makes every arm's runs, under the seeds `seeds`; in the order of the arms, the runs of each beside each other.
 ///
-/// On this machine one run after the other, round by round, so that no arm has the better hour. An interrupt ends it with what there is.
+/// On this machine one run after the other, round by round, so that no arm has the better hour. An interrupt ends it
+/// with what there is.
 pub fn run(
     machine: &MachineChoice,
     arms: &[Arm],

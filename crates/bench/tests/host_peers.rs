@@ -1,8 +1,8 @@
 //! The host's malloc1 and page_fault1, as this project's loop measures them, beside plain C programs that do the same.
 //!
-//! Pairs of runs, one after the other in alternating order, on one CPU: the ratio of each pair, and a bootstrap interval
-//! of the median. A difference of more than 10 % fails; a machine that keeps the runs waiting for a CPU decides nothing,
-//! and the test says so.
+//! Pairs of runs, one after the other in alternating order, on one CPU: the ratio of each pair, and a bootstrap
+//! interval of the median. A difference of more than 10 % fails; a machine that keeps the runs waiting for a CPU
+//! decides nothing, and the test says so.
 //! `FAULTLESS_PEER_PAIRS` and `FAULTLESS_PEER_MS` make it longer.
 
 use std::path::{Path, PathBuf};

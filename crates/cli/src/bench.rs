@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! Arms that can't go on fail by themselves, and the others are measured. The exit code is 0 if all were measured, 1 if
-//! one failed, 2 if the command was not understood, 130 if it was interrupted; what was measured is printed all the same.
+//! one failed, 2 if the command was not understood, 130 if it was interrupted; what was measured is printed all the
+//! same.
 
 use faultless_machine::info;
 use std::io::{self, Write};
@@ -46,8 +47,8 @@ The exit code is 0 if all was measured, 1 if something failed, 2 if the command 
 interrupted: what was measured until then is printed.")]
 pub struct BenchArgs {
     /// Workloads, each with its flags in one word, as in 'ebizzy -mTt 16'; a selection that takes about a minute unless
-    /// named. Flags behind -- belong to the last one. On a simulated machine those that touch all of 128 MiB touch 4 MiB at a
-    /// time, unless --region says how much.
+    /// named. Flags behind -- belong to the last one. On a simulated machine those that touch all of 128 MiB touch 4
+    /// MiB at a time, unless --region says how much.
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
 
@@ -55,8 +56,9 @@ pub struct BenchArgs {
     #[arg(last = true, value_name = "FLAGS", allow_hyphen_values = true, hide = true)]
     flags: Vec<String>,
 
-    /// Variants of the workload `refpage`, each with one page, half of them and all of them stored to, half of them loaded, and again in
-    /// memory that is used anew; the host's kernel has none but the first two. Example: --variant anon,memset,refpage,pattern
+    /// Variants of the workload `refpage`, each with one page, half of them and all of them stored to, half of them
+    /// loaded, and again in memory that is used anew; the host's kernel has none but the first two. Example: --variant
+    /// anon,memset,refpage,pattern
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     variant: Vec<String>,
 
@@ -64,7 +66,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     design: Vec<String>,
 
-    /// Semaphores beneath the designs; rwsem-v8 unless named, and for the workload rwsem all. Example: --semaphore rwsem-2012,rwsem-v8
+    /// Semaphores beneath the designs; rwsem-v8 unless named, and for the workload rwsem all. Example: --semaphore
+    /// rwsem-2012,rwsem-v8
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) semaphore: Vec<String>,
 
@@ -74,12 +77,13 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
 
-    /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said; on a
-    /// simulated machine the powers of two, and all it has. Example: --cpus 1,2
+    /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said;
+    /// on a simulated machine the powers of two, and all it has. Example: --cpus 1,2
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Vec<u16>,
 
-    /// Runs of each design before those that count; none on a simulated machine, where every run begins alike. Example: -w 3
+    /// Runs of each design before those that count; none on a simulated machine, where every run begins alike. Example:
+    /// -w 3
     #[arg(short, long, value_name = "RUNS", default_value_t = 1)]
     warm_up: u32,
 
@@ -87,19 +91,21 @@ pub struct BenchArgs {
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
     pub(crate) runs: u32,
 
-    /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its time, until
-    /// the rates of the two other thirds agree within 3 %; with this it works so long from its start, and is not asked whether it
-    /// has converged. Example: -d 2s
+    /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its
+    /// time, until the rates of the two other thirds agree within 3 %; with this it works so long from its start, and
+    /// is not asked whether it has converged. Example: -d 2s
     #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) duration: Option<u64>,
 
-    /// On a simulated machine, the longest that a run goes on until its rates agree, in the machine's own time: 45ms unless said. A
-    /// figure that this ended is marked `not converged`, and no verdict is built on it. Example: --at-most 100ms
+    /// On a simulated machine, the longest that a run goes on until its rates agree, in the machine's own time: 45ms
+    /// unless said. A figure that this ended is marked `not converged`, and no verdict is built on it. Example:
+    /// --at-most 100ms
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "duration")]
     at_most: Option<u64>,
 
-    /// On a simulated machine, say beside the curve what is linear: one CPU's rate times cores, times 2 / sibling_slowdown where
-    /// both threads of a core run, or what the memory bus lets through of zeroed pages, whichever is less. Measures one CPU, too.
+    /// On a simulated machine, say beside the curve what is linear: one CPU's rate times cores, times 2 /
+    /// sibling_slowdown where both threads of a core run, or what the memory bus lets through of zeroed pages,
+    /// whichever is less. Measures one CPU, too.
     #[arg(long)]
     ceiling: bool,
 

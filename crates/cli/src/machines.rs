@@ -56,7 +56,8 @@ additions, wake-ups, zeroing and copying pages in each cache and in memory, and 
 mmap2 under mmap-sem on one CPU. Takes about half a minute; nothing else should run. `faultless check calibration` says how good it is.")]
 struct CalibrateArgs {
     /// Where the file goes. Unless said: here.toml in the folder that FAULTLESS_MACHINES names, otherwise in
-    /// faultless/machines in the user's data folder (XDG_DATA_HOME or ~/.local/share); --machine here reads it from there.
+    /// faultless/machines in the user's data folder (XDG_DATA_HOME or ~/.local/share); --machine here reads it from
+    /// there.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

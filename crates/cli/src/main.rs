@@ -1,8 +1,8 @@
 //! The command `faultless`.
 //!
 //! # Guarantee
-//! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 not understood, 3 a regression; `record` passes on
-//! the recorded program's own.
+//! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 not understood, 3 a regression;
+//! `record` passes on the recorded program's own.
 
 #![forbid(unsafe_code)]
 

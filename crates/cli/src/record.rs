@@ -68,8 +68,8 @@ out of the trace; the raw records then hold it too.
 The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may not \
 run; 1 if it could not be recorded.")]
 pub struct RecordArgs {
-    /// Where the trace goes; an existing file is replaced when the new one is complete. With `-` it goes to standard output, and
-    /// what the program prints to standard error; refused where these are one file.
+    /// Where the trace goes; an existing file is replaced when the new one is complete. With `-` it goes to standard
+    /// output, and what the program prints to standard error; refused where these are one file.
     #[arg(short, long, value_name = "FILE", default_value = "faultless.trace")]
     output: PathBuf,
 
@@ -89,8 +89,9 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size::parse_ring)]
     buffer: usize,
 
-    /// Record which functions the program is inside of at each memory call, and at some of its faults: by frame pointers, or by the
-    /// unwinding tables of its files from copies of the stack's top, of 8192 bytes if BYTES is not given. Example: --stacks=dwarf,16384
+    /// Record which functions the program is inside of at each memory call, and at some of its faults: by frame
+    /// pointers, or by the unwinding tables of its files from copies of the stack's top, of 8192 bytes if BYTES is not
+    /// given. Example: --stacks=dwarf,16384
     #[arg(long, value_name = "fp|dwarf[,BYTES]", value_parser = parse_stacks)]
     stacks: Option<(StackMethod, u32)>,
 
@@ -110,7 +111,8 @@ pub struct RecordArgs {
     #[arg(short = 'a', long = "all", conflicts_with = "thp", group = "joined")]
     all: bool,
 
-    /// Record the running processes of a control group and of those below it: a path below /sys/fs/cgroup, or a whole one.
+    /// Record the running processes of a control group and of those below it: a path below /sys/fs/cgroup, or a whole
+    /// one.
     /// Example: --cgroup system.slice/nginx.service
     #[arg(long, value_name = "PATH", conflicts_with = "thp", group = "joined")]
     cgroup: Option<PathBuf>,
@@ -119,8 +121,8 @@ pub struct RecordArgs {
     #[arg(long, requires = "joined", conflicts_with = "all")]
     children: bool,
 
-    /// Go on until the last descendant has ended, also one that outlives its parent; with -a, the last one of the program that runs
-    /// meanwhile. Example: --wait-all -- ./start-daemon
+    /// Go on until the last descendant has ended, also one that outlives its parent; with -a, the last one of the
+    /// program that runs meanwhile. Example: --wait-all -- ./start-daemon
     #[arg(long)]
     wait_all: bool,
 
@@ -140,8 +142,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", requires = "joined", value_parser = size::parse)]
     max_size: Option<usize>,
 
-    /// The program and its arguments; from the program's name on nothing is an option of record. With -p, a program to run
-    /// meanwhile, with which the recording ends.
+    /// The program and its arguments; from the program's name on nothing is an option of record. With -p, a program to
+    /// run meanwhile, with which the recording ends.
     #[arg(required_unless_present = "joined", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

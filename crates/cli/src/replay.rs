@@ -1,8 +1,8 @@
 //! `faultless replay`: a recorded trace under one locking design after the other, checked event by event.
 //!
 //! # Guarantee
-//! The exit code is 0 only if every event was replayed and came out as recorded. A trace that can't be used fails before
-//! anything runs.
+//! The exit code is 0 only if every event was replayed and came out as recorded. A trace that can't be used fails
+//! before anything runs.
 
 use faultless_machine::info;
 use std::fs::File;
@@ -57,8 +57,8 @@ pub struct ReplayArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Designs to compare; all of ours unless named. The design linux is the host's kernel, which makes the recorded calls
-    /// and accesses for real. Example: --design mmap-sem,linux
+    /// Designs to compare; all of ours unless named. The design linux is the host's kernel, which makes the recorded
+    /// calls and accesses for real. Example: --design mmap-sem,linux
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(crate::replay::designs()), default_values = DESIGNS, hide_default_value = true)]
     design: Vec<String>,
 
@@ -90,8 +90,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<usize>,
 
-    /// Replay these processes alone: a number, or the name of a thread of theirs. What they are copies of is replayed up to the
-    /// fork. Example: --process cc1
+    /// Replay these processes alone: a number, or the name of a thread of theirs. What they are copies of is replayed
+    /// up to the fork. Example: --process cc1
     #[arg(long, value_name = "PID|NAME")]
     process: Option<String>,
 
@@ -99,9 +99,9 @@ pub struct ReplayArgs {
     #[arg(long)]
     allow_lost: bool,
 
-    /// Replay the program four times under each design: as recorded, and as if its allocator asked for memory that starts as this byte,
-    /// for mappings from a threshold on (64K unless said): by stores (+memset), by a reference page (+refpage), and by a pattern
-    /// without a page (+pattern). Example: --pattern 0xAA,128K
+    /// Replay the program four times under each design: as recorded, and as if its allocator asked for memory that
+    /// starts as this byte, for mappings from a threshold on (64K unless said): by stores (+memset), by a reference
+    /// page (+refpage), and by a pattern without a page (+pattern). Example: --pattern 0xAA,128K
     #[arg(long, value_name = "BYTE[,THRESHOLD]", value_parser = pattern)]
     pattern: Option<Patterned>,
 

@@ -27,7 +27,8 @@ const NATIVE_NS: u64 = 200_000_000;
 /// The flags of the workload rwsem alone.
 #[derive(Args, Debug)]
 pub struct RwsemArgs {
-    /// Of the workload rwsem: how many sections are readers' and how many are writers'; 1:1 unless said. Example: --readers 10:1
+    /// Of the workload rwsem: how many sections are readers' and how many are writers'; 1:1 unless said. Example:
+    /// --readers 10:1
     #[arg(long, value_name = "R:W", value_parser = parse_ratio)]
     readers: Option<(u32, u32)>,
 
@@ -112,7 +113,8 @@ fn fields(&(arm, runs): &(&Arm, &Vec<Taken>)) -> Vec<String> {
     ]
 }
 
-/// Writes a curve for each semaphore: sections in a second, and beneath them what a writer waits at most in 999 of 1000 cases.
+/// Writes a curve for each semaphore: sections in a second, and beneath them what a writer waits at most in 999 of 1000
+/// cases.
 fn write(
     set: &ResultSet,
     load: &Load,

@@ -1,8 +1,8 @@
 //! `faultless stat`: what happens in a workload or a trace, counted as `perf stat` counts it.
 //!
 //! # Guarantee
-//! What is not counted is said to be so. The exit code is 0 if everything ran, 1 if something failed, 2 if the command was
-//! not understood, 130 if it was interrupted; what was counted is printed all the same.
+//! What is not counted is said to be so. The exit code is 0 if everything ran, 1 if something failed, 2 if the command
+//! was not understood, 130 if it was interrupted; what was counted is printed all the same.
 
 use faultless_machine::info;
 use std::io::{self, Write};
@@ -78,8 +78,8 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1)]
     runs: u32,
 
-    /// How long a workload works, 1s unless said, on a simulated machine 4ms of its own time; a trace takes as long as it
-    /// takes. Example: -d 200ms
+    /// How long a workload works, 1s unless said, on a simulated machine 4ms of its own time; a trace takes as long as
+    /// it takes. Example: -d 200ms
     #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<u64>,
 

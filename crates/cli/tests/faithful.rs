@@ -25,7 +25,8 @@ fn replays_cleanly(name: &str) {
     assert!(out(&output).contains("mismatches 0"), "{name}: {}", out(&output));
 }
 
-/// Returns the share of faults that were checked one by one, in thousandths, and of those that were otherwise and that a class explains.
+/// Returns the share of faults that were checked one by one, in thousandths, and of those that were otherwise and that
+/// a class explains.
 fn shares(place: &Place) -> (u64, u64) {
     let out_path = place.path("result.json");
     let mut command = faultless();

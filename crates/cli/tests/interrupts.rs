@@ -42,7 +42,8 @@ fn wait_for_handler(child: &Child) {
 /// Waits until the process has had a CPU for a second; on a busy machine that takes longer.
 fn wait_for_work(child: &Child) {
     let deadline = Instant::now() + Duration::from_secs(120);
-    // Behind the name, which ends with the last parenthesis, user and system time are the 12th and 13th field, in hundredths.
+    // Behind the name, which ends with the last parenthesis, user and system time are the 12th and 13th field, in
+    // hundredths.
     let worked = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! `faultless record`: descendants that outlive their parents, a beginning and an end by signal, all processes, a control group, and
-//! whole CPUs where there are too few descriptors.
+//! `faultless record`: descendants that outlive their parents, a beginning and an end by signal, all processes, a
+//! control group, and whole CPUs where there are too few descriptors.
 
 mod support;
 

@@ -87,7 +87,8 @@ fn an_existing_file_is_replaced_through_a_link() {
     assert_eq!(place.names(), ["real", "t.trace"], "nothing else is left");
 }
 
-/// A pipe of the test's own stands for devices too: were this broken, `-o /dev/null` as root would replace the system's.
+/// A pipe of the test's own stands for devices too: were this broken, `-o /dev/null` as root would replace the
+/// system's.
 #[test]
 fn what_is_no_regular_file_is_written_to_and_never_replaced() {
     if !has_tracepoints() {

@@ -1,4 +1,5 @@
-//! What is left of a recording when its recorder is killed, when the trace can't be written, and when Linux stops watching.
+//! What is left of a recording when its recorder is killed, when the trace can't be written, and when Linux stops
+//! watching.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Simulated machines under `bench`, `replay` and `stat`: the same bytes for the same seed, whatever runs beside, and clear errors.
+//! Simulated machines under `bench`, `replay` and `stat`: the same bytes for the same seed, whatever runs beside, and
+//! clear errors.
 
 use std::process::{Child, Command, Output, Stdio};
 

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! Every eight bytes are allowed or forbidden; `check` names the first forbidden word of a range. Behind the memory
-//! lie addresses that hold nothing, as many as a frame's number of 32 bits can reach if the host has them: a number made of
-//! garbage leads there.
+//! lie addresses that hold nothing, as many as a frame's number of 32 bits can reach if the host has them: a number
+//! made of garbage leads there.
 
 use std::fmt;
 use std::io;

@@ -1,12 +1,12 @@
 //! Accesses that the processor refuses, turned into failures of the run.
 //!
 //! # Guarantee
-//! A coroutine of a run that follows a pointer into nowhere ends that run, as a panic does, and the process goes on. Elsewhere
-//! the handler that was there before decides.
+//! A coroutine of a run that follows a pointer into nowhere ends that run, as a panic does, and the process goes on.
+//! Elsewhere the handler that was there before decides.
 //!
 //! # Protocol
-//! The kernel calls `refused` on the OS thread's own signal stack. It changes where the interrupted code goes on: in `end`, on
-//! the coroutine's stack, below what stands there. `end` never returns.
+//! The kernel calls `refused` on the OS thread's own signal stack. It changes where the interrupted code goes on: in
+//! `end`, on the coroutine's stack, below what stands there. `end` never returns.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

@@ -7,8 +7,8 @@
 //!                                         tick at an event: the policy names another
 //! note the switch             <----       suspend
 //! ```
-//! A panic inside a coroutine begins to unwind it; at its first access it is left where it stands, since locks may be held by
-//! threads that will never run again.
+//! A panic inside a coroutine begins to unwind it; at its first access it is left where it stands, since locks may be
+//! held by threads that will never run again.
 
 use super::crash;
 use super::failure::{Failure, Kind, Silence};

@@ -1,9 +1,9 @@
 //! Who goes on: replayed, at random, or by priorities.
 //!
 //! # Priorities
-//! The thread with the highest priority runs whenever it can. At each of a few steps drawn beforehand the running thread's
-//! priority drops below all that were drawn so far. A bug that needs d orderings is found by some choice of d - 1 such steps.
-//! A thread that waits awake drops to the very end, so that what it waits for can happen.
+//! The thread with the highest priority runs whenever it can. At each of a few steps drawn beforehand the running
+//! thread's priority drops below all that were drawn so far. A bug that needs d orderings is found by some choice of d
+//! - 1 such steps. A thread that waits awake drops to the very end, so that what it waits for can happen.
 
 use super::schedule::Switch;
 
@@ -13,8 +13,8 @@ pub(super) type ThreadMask = u64;
 /// Who runs when.
 #[derive(Clone, Debug)]
 pub enum Policy {
-    /// These switches, as far as the threads named can run; otherwise each thread runs until it stops, and the next one by
-    /// number goes on.
+    /// These switches, as far as the threads named can run; otherwise each thread runs until it stops, and the next one
+    /// by number goes on.
     Replay {
         /// Who begins.
         first: usize,

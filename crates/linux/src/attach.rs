@@ -1,14 +1,14 @@
 //! Recording processes that run already, from joining them to the trace.
 //!
 //! # Guarantee
-//! As for a program that the recorder starts: a whole trace stands at the output, or an error says why not. The processes
-//! are left as they were: nothing in them is changed, and no signal is sent to them unless they are to stand still for the
-//! snapshot.
+//! As for a program that the recorder starts: a whole trace stands at the output, or an error says why not. The
+//! processes are left as they were: nothing in them is changed, and no signal is sent to them unless they are to stand
+//! still for the snapshot.
 //!
 //! # Steps
-//! Open the output; find out what may be watched; measure what watching costs; open events for every thread; look at what
-//! stands in memory; wait; stop watching; convert. The recording ends when its time is over, when its raw records have
-//! grown too large, when the processes have ended, or at an interrupt.
+//! Open the output; find out what may be watched; measure what watching costs; open events for every thread; look at
+//! what stands in memory; wait; stop watching; convert. The recording ends when its time is over, when its raw records
+//! have grown too large, when the processes have ended, or at an interrupt.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -187,7 +187,8 @@ fn find_members(path: &Path) -> Result<Vec<Target>, RecordError> {
     }
 }
 
-/// Adds the processes that were not there when they were looked for first, or were not to be joined then; returns how many.
+/// Adds the processes that were not there when they were looked for first, or were not to be joined then; returns how
+/// many.
 fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
     let nr_descendants = if joining.kin == Kin::Running { add_descendants(targets) } else { 0 };
     let found = match joining.who {
@@ -201,7 +202,8 @@ fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
 }
 
 impl Scope {
-    /// Returns how so many can be watched: one by one while there are descriptors enough. Only root may watch whole CPUs.
+    /// Returns how so many can be watched: one by one while there are descriptors enough. Only root may watch whole
+    /// CPUs.
     fn of(joining: &Joining, targets: &[Target], sources: &Sources, stacks: Option<StackOptions>) -> Self {
         let nr_threads: usize = targets.iter().map(|target| target.threads().len()).sum();
         let nr_cpus = online_cpus().map_or(1, |cpus| cpus.len());
@@ -272,8 +274,8 @@ fn watch(
     Ok(Watched { company, drained, end: end?, frozen, header })
 }
 
-/// Returns the ends of all who are to be awaited: with `-a` the command and all that it makes, otherwise the processes and all that
-/// they make.
+/// Returns the ends of all who are to be awaited: with `-a` the command and all that it makes, otherwise the processes
+/// and all that they make.
 fn ends_of(
     joining: &Joining,
     session: &Session,

@@ -13,8 +13,8 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// The list of a group's processes.
 const PROCESSES: &str = "cgroup.procs";
 
-/// Returns the numbers of the processes of a group and of all below it. A path that does not lead to a group by itself lies below
-/// `/sys/fs/cgroup`, as `/proc/PID/cgroup` names it.
+/// Returns the numbers of the processes of a group and of all below it. A path that does not lead to a group by itself
+/// lies below `/sys/fs/cgroup`, as `/proc/PID/cgroup` names it.
 pub(crate) fn members(path: &Path) -> io::Result<Vec<i32>> {
     let mut pids = Vec::new();
     collect(&folder_of(path), &mut pids)?;

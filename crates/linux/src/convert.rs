@@ -36,8 +36,8 @@ pub(crate) struct Material<'a> {
     pub(crate) company: Option<&'a Company>,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
-    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant, unless
-    /// the program had ended by itself.
+    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant,
+    /// unless the program had ended by itself.
     pub(crate) until_ns: u64,
     /// Told the share of the work that is done, in thousandths.
     pub(crate) progress: &'a dyn Fn(u64),

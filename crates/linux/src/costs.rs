@@ -1,8 +1,8 @@
 //! What a fault and a call cost here, with and without being watched.
 //!
 //! # Guarantee
-//! The figures are the best of several rounds of a real process on this machine, watched by the same events as the program
-//! that is recorded afterwards; where measuring failed they are zero.
+//! The figures are the best of several rounds of a real process on this machine, watched by the same events as the
+//! program that is recorded afterwards; where measuring failed they are zero.
 //!
 //! # Protocol
 //! A forked child runs its rounds unwatched and reports, waits until it is watched, runs them again and reports.

@@ -1,8 +1,8 @@
 //! What the host's kernel counts: software events of a process, and the counters of `/proc/vmstat`.
 //!
 //! # Guarantee
-//! An event counts the calling thread from its opening on, and all threads and processes made by it since, by inheritance.
-//! What the kernel refuses or does not have is an error or absent, never 0.
+//! An event counts the calling thread from its opening on, and all threads and processes made by it since, by
+//! inheritance. What the kernel refuses or does not have is an error or absent, never 0.
 
 use std::collections::BTreeMap;
 use std::fs;

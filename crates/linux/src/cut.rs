@@ -1,12 +1,14 @@
 //! The instant at which a recording ends: one for all CPUs and threads.
 //!
 //! # Guarantee
-//! Every record of what happened until the cut is there. Where there was such an instant shortly before the end, no thread was
-//! inside a memory call then and none was copying its tables for a child, so that no event tells of a half of something.
+//! Every record of what happened until the cut is there. Where there was such an instant shortly before the end, no
+//! thread was inside a memory call then and none was copying its tables for a child, so that no event tells of a half
+//! of something.
 //!
 //! # Protocol
-//! Events are switched off one after the other, which takes milliseconds. So the clock is read first: what came until then was
-//! recorded by events that were all still on. Among the last records before it the latest quiet instant is looked for:
+//! Events are switched off one after the other, which takes milliseconds. So the clock is read first: what came until
+//! then was recorded by events that were all still on. Among the last records before it the latest quiet instant is
+//! looked for:
 //! ```text
 //! A   mmap===        munmap=====            mprotect==|========
 //! B        fork=======       mmap====     ^           |

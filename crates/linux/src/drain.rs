@@ -1,8 +1,8 @@
 //! The thread that empties the rings while the program runs.
 //!
 //! # Guarantee
-//! After [`Drain::stop`] every record of what happened until [`Drained::ended_ns`] is in the spool. While the program runs, each look at the rings
-//! ends with a mark in the spool: of what happened before, all is there.
+//! After [`Drain::stop`] every record of what happened until [`Drained::ended_ns`] is in the spool. While the program
+//! runs, each look at the rings ends with a mark in the spool: of what happened before, all is there.
 //!
 //! The thread asks for a high priority, so that a program that keeps all CPUs busy does not starve it; it is woken when
 //! a ring is a quarter full.
@@ -23,8 +23,8 @@ use crate::spool::Spool;
 /// At the latest after this time the rings are looked at, woken or not.
 const LOOK_MS: i32 = 50;
 
-/// A record's time may be so much older than the moment at which the reader finds it: its writer's virtual CPU may stand
-/// still between the two.
+/// A record's time may be so much older than the moment at which the reader finds it: its writer's virtual CPU may
+/// stand still between the two.
 const LATE_NS: u64 = 10_000_000;
 
 /// The longest record. A ring with less room than this may have lost one.
@@ -107,8 +107,8 @@ fn run(mut session: Session, spool: Spool, stop: i32, raw_bytes: &AtomicU64) -> 
     drained
 }
 
-/// Waits until every record is published that was being written while its event was switched off: a writer keeps its CPU
-/// until it has published.
+/// Waits until every record is published that was being written while its event was switched off: a writer keeps its
+/// CPU until it has published.
 fn await_writers() {
     const MEMBARRIER_CMD_GLOBAL: i32 = 1;
     // SAFETY: the call takes integers only. It waits until each CPU has passed through the scheduler.

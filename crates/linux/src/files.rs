@@ -1,7 +1,8 @@
 //! The files behind mappings, each once.
 //!
 //! # Guarantee
-//! Two mappings get the same index exactly if device, inode and generation are the same, as far as the kernel tells them.
+//! Two mappings get the same index exactly if device, inode and generation are the same, as far as the kernel tells
+//! them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,8 +46,8 @@ impl FileTable {
         Some(place)
     }
 
-    /// Returns the index of a file that a list of areas names, which tells no generation: the one of the first mapping of
-    /// that inode which comes later is taken for its own.
+    /// Returns the index of a file that a list of areas names, which tells no generation: the one of the first mapping
+    /// of that inode which comes later is taken for its own.
     pub(crate) fn index_of_listed(&mut self, area: &Listed, size_bytes: Option<u64>) -> Option<FileIndex> {
         // What is mapped privately from /dev/zero is memory like any other.
         let is_zeros = area.path == "/dev/zero" && area.flags & Area::SHARED == 0;

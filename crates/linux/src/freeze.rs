@@ -1,11 +1,11 @@
 //! Processes that stand still while their memory is read.
 //!
 //! # Guarantee
-//! From [`Frozen::freeze`] until the [`Frozen`] is dropped no thread of the processes runs; then those run again that did
-//! before. A process that was stopped already is left so.
+//! From [`Frozen::freeze`] until the [`Frozen`] is dropped no thread of the processes runs; then those run again that
+//! did before. A process that was stopped already is left so.
 //!
-//! A stop and a continuation are signals that a parent may see (a shell says "Stopped"), and a handler for SIGCONT runs. Who
-//! must not notice records with a live snapshot.
+//! A stop and a continuation are signals that a parent may see (a shell says "Stopped"), and a handler for SIGCONT
+//! runs. Who must not notice records with a live snapshot.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -4,8 +4,8 @@
 //! From [`Joined::began_ns`] on every record of every thread of the processes, and of all that they make, is seen once.
 //!
 //! # Protocol
-//! Threads come and go while events are opened for them. The list of threads is read again until two passes in a row find
-//! no new one; the recording begins just before the second of these two.
+//! Threads come and go while events are opened for them. The list of threads is read again until two passes in a row
+//! find no new one; the recording begins just before the second of these two.
 //! ```text
 //! pass 1: A B        open A, open B
 //! pass 2: A B C      open C            (B made C before its own events were open)
@@ -13,15 +13,16 @@
 //!                                      inherits them, and is told of by a record
 //! pass 4: A B C  <-- began_ns          whoever was made before pass 3 and is not in its list has ended by now
 //! ```
-//! Between the last two passes each thread is waited for until it is seen outside of memory calls, or asleep in one. Of one that
-//! entered its call before its events were open, and has not left it when the recording begins, Linux tells the arguments.
+//! Between the last two passes each thread is waited for until it is seen outside of memory calls, or asleep in one. Of
+//! one that entered its call before its events were open, and has not left it when the recording begins, Linux tells
+//! the arguments.
 //!
-//! A thread that was made while its maker's events were being opened, and ended before it could be listed, inherited some of
-//! them: what they tell of it is a part, and none of it counts.
+//! A thread that was made while its maker's events were being opened, and ended before it could be listed, inherited
+//! some of them: what they tell of it is a part, and none of it counts.
 //! # Doubles
-//! A thread that was made while its maker's events were being opened inherits some of them and is opened by itself too. So
-//! each record carries its event's number, each event belongs to the thread that it was opened for, and of a thread only
-//! the records of its own events count; of one that began later, those of its maker's ([`Joined::owners`]).
+//! A thread that was made while its maker's events were being opened inherits some of them and is opened by itself too.
+//! So each record carries its event's number, each event belongs to the thread that it was opened for, and of a thread
+//! only the records of its own events count; of one that began later, those of its maker's ([`Joined::owners`]).
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -47,7 +48,8 @@ const SETTLING_MOST: Duration = Duration::from_millis(100);
 /// So often they are looked at.
 const SETTLING_LOOK: Duration = Duration::from_millis(1);
 
-/// So often the threads are listed at most; a process that outpaces this makes threads faster than events can be opened.
+/// So often the threads are listed at most; a process that outpaces this makes threads faster than events can be
+/// opened.
 const PASSES_MOST: usize = 1000;
 
 /// A thread that was found running.
@@ -97,8 +99,8 @@ pub(crate) fn nr_descriptors(
     nr_threads * nr_cpus * nr_events + nr_others
 }
 
-/// Opens and enables events for all threads of the processes; `more` adds processes that are to be joined too, and returns how
-/// many. The records that come meanwhile go to `spool`, which has a file for each online CPU.
+/// Opens and enables events for all threads of the processes; `more` adds processes that are to be joined too, and
+/// returns how many. The records that come meanwhile go to `spool`, which has a file for each online CPU.
 pub(crate) fn join(
     sources: &Sources,
     setup: &Setup,
@@ -247,8 +249,8 @@ impl<'a> Joining<'a> {
         Ok(())
     }
 
-    /// Waits until each thread was seen outside of memory calls, or asleep in one: of every call that one is inside of from then on
-    /// the arguments are known. A thread that computes all the time can't be seen so.
+    /// Waits until each thread was seen outside of memory calls, or asleep in one: of every call that one is inside of
+    /// from then on the arguments are known. A thread that computes all the time can't be seen so.
     fn settle(&mut self, spool: &mut Spool) -> io::Result<()> {
         let begun = Instant::now();
         let mut unsettled: Vec<(u32, u32)> =

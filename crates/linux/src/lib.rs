@@ -1,8 +1,8 @@
 //! All of Faultless that talks to the host's kernel: the recorder, and the host's address space.
 //!
 //! # Guarantee
-//! What [`record()`] hands back was seen by the kernel in the program that it started, and what [`attach()`] hands back, in
-//! the processes that it joined; where the kernel could not show
+//! What [`record()`] hands back was seen by the kernel in the program that it started, and what [`attach()`] hands
+//! back, in the processes that it joined; where the kernel could not show
 //! everything, the trace names what is missing and how much was lost.
 
 #![deny(clippy::unwrap_used)]

@@ -8,8 +8,8 @@ use faultless_trace::Call;
 /// `PR_SET_MM`, the only `prctl` that changes a map.
 pub(crate) const PR_SET_MM: u64 = 35;
 
-/// Returns whether a mapping is the vdso of a program of 32 bits, whose calls have other numbers: those of 64 bits have theirs
-/// above 4 GiB.
+/// Returns whether a mapping is the vdso of a program of 32 bits, whose calls have other numbers: those of 64 bits have
+/// theirs above 4 GiB.
 pub(crate) fn is_foreign_vdso(path: &str, start: u64) -> bool {
     path == "[vdso]" && start < 1 << 32
 }

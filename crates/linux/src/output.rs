@@ -1,9 +1,9 @@
 //! The place where a trace or a result goes.
 //!
 //! # Guarantee
-//! A regular file at that place is replaced by a whole one or not at all, and keeps its permissions; what fails leaves nothing
-//! behind. A link keeps pointing where it does: what it names is replaced. Something that is not a regular file (a pipe,
-//! `/dev/null`) is written to, never replaced.
+//! A regular file at that place is replaced by a whole one or not at all, and keeps its permissions; what fails leaves
+//! nothing behind. A link keeps pointing where it does: what it names is replaced. Something that is not a regular file
+//! (a pipe, `/dev/null`) is written to, never replaced.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
@@ -35,8 +35,9 @@ impl Output {
         }
     }
 
-    /// Takes standard output for what is written, so that nobody else writes there: what this process and its children print from
-    /// now on goes to standard error. Refused if that is the same file, or a terminal is to show what is written.
+    /// Takes standard output for what is written, so that nobody else writes there: what this process and its children
+    /// print from now on goes to standard error. Refused if that is the same file, or a terminal is to show what is
+    /// written.
     pub fn standard() -> io::Result<Self> {
         let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
         if io::stdout().is_terminal() {
@@ -52,8 +53,8 @@ impl Output {
         Ok(Self { file, target: "-".into(), partial: None })
     }
 
-    /// Says what [`Output::create`] would: whether an output can be opened there. Leaves everything as it is, and opens no pipe,
-    /// which would wait for its reader.
+    /// Says what [`Output::create`] would: whether an output can be opened there. Leaves everything as it is, and opens
+    /// no pipe, which would wait for its reader.
     pub fn check(target: &Path) -> io::Result<()> {
         match fs::metadata(target) {
             Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
@@ -61,8 +62,8 @@ impl Output {
         }
     }
 
-    /// Returns a name of this process's own beside the place where the output is being written, without an ending: for what may
-    /// grow large meanwhile.
+    /// Returns a name of this process's own beside the place where the output is being written, without an ending: for
+    /// what may grow large meanwhile.
     pub fn sibling(&self) -> PathBuf {
         let elsewhere = || std::env::temp_dir().join(format!("faultless.{}", std::process::id()));
         self.partial.as_ref().map_or_else(elsewhere, |partial| partial.with_extension(""))
@@ -93,8 +94,8 @@ impl Output {
     }
 }
 
-/// Returns another descriptor, inherited by children and open for writing, that leads where standard output does. Devices don't
-/// count: several may write to /dev/null.
+/// Returns another descriptor, inherited by children and open for writing, that leads where standard output does.
+/// Devices don't count: several may write to /dev/null.
 fn sharer_of_stdout() -> io::Result<Option<RawFd>> {
     let identity = |fd: RawFd| {
         let found = fs::metadata(format!("/proc/self/fd/{fd}"))?;

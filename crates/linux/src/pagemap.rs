@@ -4,8 +4,8 @@
 //! The runs handed out are sorted, disjoint and inside the range that was asked for.
 //!
 //! # Source
-//! Linux's `Documentation/admin-guide/mm/pagemap.rst`, "IOCTL to get info about the page table entries" (since 6.7; guards
-//! since 6.15). Page frame numbers, which need privilege, are not asked for.
+//! Linux's `Documentation/admin-guide/mm/pagemap.rst`, "IOCTL to get info about the page table entries" (since 6.7;
+//! guards since 6.15). Page frame numbers, which need privilege, are not asked for.
 
 use std::fs::File;
 use std::io;

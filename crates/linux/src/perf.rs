@@ -200,7 +200,8 @@ fn watch_faults(attr: &mut sys::perf_event_attr) {
     attr.sample_type |= u64::from(sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_ADDR);
 }
 
-/// The registers that unwinding needs, by their numbers in the kernel's list: the frame pointer, the stack pointer, the instruction.
+/// The registers that unwinding needs, by their numbers in the kernel's list: the frame pointer, the stack pointer, the
+/// instruction.
 const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 
 fn chain(attr: &mut sys::perf_event_attr, tracepoint: Option<u16>, period: u64, stacks: StackOptions) {

@@ -1,11 +1,12 @@
 //! The raw records of a recording under way, in a folder of their own.
 //!
 //! # Guarantee
-//! From the program's first instruction on, whatever ends the recorder, the folder holds what [`Left::open`] needs for a trace of
-//! everything up to the last look at the rings. The folder goes when the trace is whole, or when the program never ran.
+//! From the program's first instruction on, whatever ends the recorder, the folder holds what [`Left::open`] needs for
+//! a trace of everything up to the last look at the rings. The folder goes when the trace is whole, or when the program
+//! never ran.
 //!
-//! The folder `NAME.PID.raw` lies beside the output NAME, or, where that is a pipe or a device, as `faultless.PID.raw` in the
-//! folder for temporary files. Its files:
+//! The folder `NAME.PID.raw` lies beside the output NAME, or, where that is a pipe or a device, as `faultless.PID.raw`
+//! in the folder for temporary files. Its files:
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,17 +1,19 @@
 //! Recording a program, from the command to the trace.
 //!
 //! # Guarantee
-//! Either a whole trace stands at the output, or an error says why not and the output is as it was before. Once the program
-//! has run, its raw records outlast a failure and the recorder's own death; [`recover`](crate::recover()) makes a trace of them.
+//! Either a whole trace stands at the output, or an error says why not and the output is as it was before. Once the
+//! program has run, its raw records outlast a failure and the recorder's own death; [`recover`](crate::recover()) makes
+//! a trace of them.
 //!
 //! # Steps
 //! Open the output; find out what may be watched; measure what watching costs; start the program, held back; watch it;
 //! let it go; put its records aside until it ends; convert them.
 //!
-//! The recording ends with the program's first process, or with its last descendant if that is asked for. Children that outlive
-//! it are left alone; the trace has no exit for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the recording too: the program gets the signal, from
-//! the terminal or passed on, and has a second to end; then, or at the next interrupt, it is left running. Once the
-//! program is no longer watched, interrupts are ignored until the trace is written.
+//! The recording ends with the program's first process, or with its last descendant if that is asked for. Children that
+//! outlive it are left alone; the trace has no exit for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the
+//! recording too: the program gets the signal, from the terminal or passed on, and has a second to end; then, or at the
+//! next interrupt, it is left running. Once the program is no longer watched, interrupts are ignored until the trace is
+//! written.
 
 use std::ffi::OsString;
 use std::io;

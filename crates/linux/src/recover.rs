@@ -1,9 +1,9 @@
 //! A trace from what a killed recorder left.
 //!
 //! # Guarantee
-//! As for [`record()`](crate::record()): a whole trace stands at the output, or the output is as it was. The trace holds
-//! everything up to the recorder's last look at the rings, and says that it is a part: it is marked as interrupted and lacks
-//! [`Missing::LastMoments`]. The raw records stay.
+//! As for [`record()`](crate::record()): a whole trace stands at the output, or the output is as it was. The trace
+//! holds everything up to the recorder's last look at the rings, and says that it is a part: it is marked as
+//! interrupted and lacks [`Missing::LastMoments`]. The raw records stay.
 
 use std::fs;
 use std::path::Path;

@@ -168,7 +168,8 @@ pub(crate) struct Setup {
 /// The open events and rings.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// One ring a CPU, then one a CPU for call chains, if they are recorded; dropped before the events that they belong to.
+    /// One ring a CPU, then one a CPU for call chains, if they are recorded; dropped before the events that they belong
+    /// to.
     rings: Vec<Ring>,
     /// The events that own the rings.
     leaders: Vec<Event>,
@@ -185,7 +186,8 @@ pub(crate) struct StackRings {
 }
 
 impl StackRings {
-    /// Opens one for each CPU, if call chains are recorded. They belong to the recorder itself, so that they outlive every thread.
+    /// Opens one for each CPU, if call chains are recorded. They belong to the recorder itself, so that they outlive
+    /// every thread.
     pub(crate) fn open(sources: &Sources, setup: &Setup, cpus: &[i32]) -> io::Result<Self> {
         let mut stacks = Self::default();
         let Some(options) = setup.stacks else { return Ok(stacks) };

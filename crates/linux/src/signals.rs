@@ -98,8 +98,8 @@ impl Signals {
         }
     }
 
-    /// Returns the next signal that says something to a recorder of running processes, or `None` after a while, at the latest at
-    /// the deadline.
+    /// Returns the next signal that says something to a recorder of running processes, or `None` after a while, at the
+    /// latest at the deadline.
     pub(crate) fn next_word(&self, deadline: Option<Instant>) -> Option<Word> {
         match self.next(deadline)?.ssi_signo as i32 {
             BEGIN => Some(Word::Begin),

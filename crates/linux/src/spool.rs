@@ -1,8 +1,8 @@
 //! Raw records put aside while the program runs.
 //!
 //! # Guarantee
-//! What was put aside comes back unchanged, ring by ring. All that happened before the last [`Spool::mark`] is in the files,
-//! even if this process is killed at the next instruction.
+//! What was put aside comes back unchanged, ring by ring. All that happened before the last [`Spool::mark`] is in the
+//! files, even if this process is killed at the next instruction.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -32,7 +32,8 @@ pub(crate) struct Spool {
     bytes: u64,
     /// How long each file was.
     lens: Vec<u64>,
-    /// How long they were at the last marks, the oldest first. Its records are all from before what follows in the files.
+    /// How long they were at the last marks, the oldest first. Its records are all from before what follows in the
+    /// files.
     recent: VecDeque<(u64, Vec<u64>)>,
 }
 

@@ -274,9 +274,9 @@ impl Story {
         self.dispatch(record, sink);
     }
 
-    /// Takes what happened while processes were being joined. Of the threads that were found only their children, their ends
-    /// and the call that they are inside of matter; a child that was not found is watched by what it inherited, and begins with
-    /// the recording.
+    /// Takes what happened while processes were being joined. Of the threads that were found only their children, their
+    /// ends and the call that they are inside of matter; a child that was not found is watched by what it inherited,
+    /// and begins with the recording.
     fn before_joining(&mut self, record: Record, sink: Sink<'_>) {
         let nr_joined: usize = self.snapshot.iter().map(|space| space.threads.len()).sum();
         let Some(thread) = self.live.get(&record.actor()).copied() else { return };
@@ -425,8 +425,9 @@ impl Story {
         }
     }
 
-    /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1). Beside joined processes it
-    /// drops all: who is unknown there was made while events were being opened, is not watched whole, and is no part of the story.
+    /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1). Beside joined
+    /// processes it drops all: who is unknown there was made while events were being opened, is not watched whole, and
+    /// is no part of the story.
     fn adopt_forgotten(&mut self, patience_ns: u64, sink: Sink<'_>) {
         let now = self.time_ns;
         let has_joined = self.has_joined();
@@ -649,8 +650,8 @@ impl Story {
         self.spaces.len() - 1
     }
 
-    /// Ends a thread. One that ends before its program's first mapping runs on unwatched: Linux takes the events away where
-    /// exec changes the rights, and writes the same record then as for a thread's end.
+    /// Ends a thread. One that ends before its program's first mapping runs on unwatched: Linux takes the events away
+    /// where exec changes the rights, and writes the same record then as for a thread's end.
     fn exited(&mut self, thread: ThreadIndex, tid: u32, sink: Sink<'_>) {
         self.has_elevated_programs |= self.states[thread as usize].program == Program::JustBegun;
         self.live.remove(&tid);

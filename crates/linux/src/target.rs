@@ -1,8 +1,9 @@
-//! The processes that a recording joins: whether they can be joined, who their threads are, what the system says of them.
+//! The processes that a recording joins: whether they can be joined, who their threads are, what the system says of
+//! them.
 //!
 //! # Guarantee
-//! A [`Target`] was a running program when it was made, and is never taken for a later process of the same number. Nothing
-//! here changes the process.
+//! A [`Target`] was a running program when it was made, and is never taken for a later process of the same number.
+//! Nothing here changes the process.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -25,7 +25,8 @@ impl Ground {
     #[allow(unsafe_code, reason = "the one place where frames begin")]
     pub fn memory<P: Threads>(&self, machine: &P::Machine, nr_cpus: usize) -> Result<Memory<P>, SetupError> {
         let (base, len_bytes, nodes) = (self.region.base(), self.region.len_bytes(), P::nodes(machine));
-        // SAFETY: the region is fresh, so zero, and used by this memory alone; callers keep it until the memory has gone.
+        // SAFETY: the region is fresh, so zero, and used by this memory alone; callers keep it until the memory has
+        // gone.
         let memory = unsafe { Memory::with_nodes(base, len_bytes, nr_cpus, &nodes, Options::default())? };
         memory.for_each_place(|node, start, len_bytes| P::place(machine, node, start, len_bytes));
         Ok(memory)

@@ -33,7 +33,8 @@ pub fn cache_kib(level: u32) -> Option<usize> {
     size.strip_suffix('K')?.parse().ok()
 }
 
-/// Returns how much memory may be used without anybody's being swapped out or killed; nothing if the system does not tell.
+/// Returns how much memory may be used without anybody's being swapped out or killed; nothing if the system does not
+/// tell.
 pub fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,9 +1,9 @@
 //! A sequence's outcomes on both sides, held against each other.
 //!
 //! # Guarantee
-//! The first operation whose outcomes differ, by no rule's leave, is the finding; so is a broken invariant, and a sequence
-//! that one side could not run. If the invariants are checked after each operation, each is tried without enough memory first, and
-//! they are checked after that, too. Nothing that was not compared counts as compared.
+//! The first operation whose outcomes differ, by no rule's leave, is the finding; so is a broken invariant, and a
+//! sequence that one side could not run. If the invariants are checked after each operation, each is tried without
+//! enough memory first, and they are checked after that, too. Nothing that was not compared counts as compared.
 
 use std::any::Any;
 use std::fmt;

@@ -16,9 +16,9 @@
 //! translations go                     .                        one that was: still takes the store
 //! ```
 //! No order in which t2 keeps its own explains that. So, for the kernel's outcomes and where all orders have failed, an
-//! access of t2 may overtake those before it which found nothing there, if all of them hit what a call of another thread
-//! unmaps that had not returned when they ended ([`Rule::UnmappedInTwoSteps`], counted). Of one page, a load may overtake a
-//! store: a page that was only loaded takes no store without a fault, which finds the area gone.
+//! access of t2 may overtake those before it which found nothing there, if all of them hit what a call of another
+//! thread unmaps that had not returned when they ended ([`Rule::UnmappedInTwoSteps`], counted). Of one page, a load may
+//! overtake a store: a page that was only loaded takes no store without a fault, which finds the area gone.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -302,8 +302,8 @@ impl Jury {
         Ok(Self { hosts, subjects: designs.iter().map(|design| Subject::start(design)).collect(), checking })
     }
 
-    /// Compares one sequence under each design; returns what the kernel made of it, too. A sequence of a user that is not
-    /// here runs as the first that is.
+    /// Compares one sequence under each design; returns what the kernel made of it, too. A sequence of a user that is
+    /// not here runs as the first that is.
     pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Vec<Verdict>), HostError> {
         let place = self.hosts.iter().position(|host| host.user() == sequence.user).unwrap_or(0);
         let sequence = Sequence { user: self.hosts[place].user(), ..sequence.clone() };

@@ -1,8 +1,8 @@
 //! The oracle: random sequences of memory operations, on the real kernel and on the VM, outcome by outcome.
 //!
 //! # Guarantee
-//! Zero differences means: every operation of every sequence gave the same result, error, signal and byte on both sides,
-//! and every list of areas and every readable page was the same, but for what [`rules`] exempts by name.
+//! Zero differences means: every operation of every sequence gave the same result, error, signal and byte on both
+//! sides, and every list of areas and every readable page was the same, but for what [`rules`] exempts by name.
 //!
 //! # Rooms
 //! * `generate`: sequences from a seed

@@ -113,8 +113,8 @@ impl From<OutOfFrames> for Unfit {
 
 /// Runs a sequence in order, whatever threads its operations belong to; `watch` sees each outcome and may stop the run.
 ///
-/// With `shortages`, each operation is tried with its first allocation failing, then with the second, and so on, until it finds
-/// all the memory that it needs.
+/// With `shortages`, each operation is tried with its first allocation failing, then with the second, and so on, until
+/// it finds all the memory that it needs.
 pub(super) fn run<P: Platform, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
@@ -307,7 +307,8 @@ impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
         }
     }
 
-    /// Acts with one allocation more each time until `is_refused` no longer holds of what comes out, or all have succeeded.
+    /// Acts with one allocation more each time until `is_refused` no longer holds of what comes out, or all have
+    /// succeeded.
     fn with_shortages<R>(&self, act: impl Fn() -> R, is_refused: impl Fn(&R) -> bool) -> R {
         let Some(tell) = self.shortages else { return act() };
         let memory = self.vm.memory();

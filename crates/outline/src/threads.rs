@@ -4,8 +4,8 @@
 //! * I1 a letter says what took most of its column's time; the letters are those of [`State`]
 //! * I2 the pairs of waiter and waker hold all waits of the trace, also of threads whose lanes are left out
 //! * I3 without pace data lanes know calls only
-//! * I4 who ended a wait is who first woke the waiter; where no wake was recorded, the last thread that the waiter made and that
-//!   ended meanwhile; otherwise nobody
+//! * I4 who ended a wait is who first woke the waiter; where no wake was recorded, the last thread that the waiter made
+//!   and that ended meanwhile; otherwise nobody
 
 use std::collections::HashMap;
 

@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //! * I1 the links of a chain's frames are its owner's; those of a chain on the stack change no more.
-//! * I2 one at a time takes chains off. So the top, while it stays the same word, is the same chain: it can't have been taken
-//!   and come back meanwhile.
+//! * I2 one at a time takes chains off. So the top, while it stays the same word, is the same chain: it can't have been
+//!   taken and come back meanwhile.
 
 use crate::frames::Frames;
 use crate::pfn::Pfn;

@@ -30,8 +30,8 @@ impl<P: Platform> Memory<P> {
         let page = core.frames.page_pointer(pfn);
         // SAFETY: the place lies within the metadata.
         let head = unsafe { page.byte_add(offset_of!(Page<P>, deferred)).cast::<RcuHead<P>>() };
-        // SAFETY: metadata stays in place, its head is nobody else's before `release` frees the frame (I1), and `release`
-        // takes the zone's lock alone.
+        // SAFETY: metadata stays in place, its head is nobody else's before `release` frees the frame (I1), and
+        // `release` takes the zone's lock alone.
         unsafe { core.rcu.defer(head, release::<P>) };
     }
 }

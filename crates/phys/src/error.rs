@@ -20,7 +20,8 @@ impl fmt::Display for ZoneKind {
     }
 }
 
-/// No frame of the zones that were asked was free at some instant during the call, or, above order 0, no block of the asked size.
+/// No frame of the zones that were asked was free at some instant during the call, or, above order 0, no block of the
+/// asked size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfFrames {
     pub(crate) zone: ZoneKind,

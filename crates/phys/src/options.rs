@@ -12,12 +12,13 @@ use crate::stash;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Fills freed frames and objects with a pattern and panics if it changed when they are handed out again. Panics too
-    /// if an allocation that may sleep is made inside an RCU section.
+    /// Fills freed frames and objects with a pattern and panics if it changed when they are handed out again. Panics
+    /// too if an allocation that may sleep is made inside an RCU section.
     pub poison: bool,
     /// Width of reference counts, 2 to 31: tests narrow it to reach the limit.
     pub refcount_bits: u32,
-    /// A CPU's page list gives frames back once it is longer, 2 to 192. Lists of objects are no longer than this either.
+    /// A CPU's page list gives frames back once it is longer, 2 to 192. Lists of objects are no longer than this
+    /// either.
     pub list_high: usize,
     /// How many frames go between a CPU's page list and the buddy allocator at once, 1 to 64 and at most `list_high`.
     pub list_batch: usize,

@@ -7,7 +7,8 @@
 //! # Invariants
 //! * I1 a free frame's count is 0, so that nobody can take a reference to it.
 //! * I2 the count of a counted frame equals the references taken and not put; putting one that nobody took panics.
-//! * I3 the state word is written by the frame's sole owner, or by the allocator while the frame is free. Sharers read it.
+//! * I3 the state word is written by the frame's sole owner, or by the allocator while the frame is free. Sharers read
+//!   it.
 //!
 //! # Lookup without a lock, and reuse: two columns
 //! ```text
@@ -52,8 +53,8 @@ impl<P: Platform> Page<P> {
     /// Returns what only those may use who have the frame.
     ///
     /// # Safety
-    /// The caller has the frame: it got it from [`Memory::alloc`](crate::Memory::alloc) or the like, or holds a reference,
-    /// and does with it what the functions of [`OwnedPage`] and the frame's other holders allow.
+    /// The caller has the frame: it got it from [`Memory::alloc`](crate::Memory::alloc) or the like, or holds a
+    /// reference, and does with it what the functions of [`OwnedPage`] and the frame's other holders allow.
     #[inline]
     pub unsafe fn owned(&self) -> OwnedPage<'_, P> {
         OwnedPage(self)
@@ -199,7 +200,8 @@ impl<P: Platform> Page<P> {
 
 /// A frame's metadata in the hands of somebody who has the frame.
 ///
-/// Having it tells you nothing new: [`Page::owned`] was told. It names what would break other holders if anybody did it.
+/// Having it tells you nothing new: [`Page::owned`] was told. It names what would break other holders if anybody did
+/// it.
 pub struct OwnedPage<'a, P: Platform>(&'a Page<P>);
 
 impl<'a, P: Platform> OwnedPage<'a, P> {
@@ -214,8 +216,8 @@ impl<'a, P: Platform> OwnedPage<'a, P> {
 
     /// Stops counting references for good: `try_get` succeeds without a write and `put` is never the last.
     ///
-    /// For frames that everybody maps, such as the page of zeros. Called as [`OwnedPage::set_kind`] is; the frame's count
-    /// stays as it is, and the frame is not freed while anybody may look it up.
+    /// For frames that everybody maps, such as the page of zeros. Called as [`OwnedPage::set_kind`] is; the frame's
+    /// count stays as it is, and the frame is not freed while anybody may look it up.
     pub fn stop_counting(&self) {
         self.0.stop_counting();
     }
@@ -230,7 +232,8 @@ impl<'a, P: Platform> OwnedPage<'a, P> {
         self.0.put()
     }
 
-    /// Returns the two link words, for lists of the frame's owner; what they hold when a frame is given out is not said.
+    /// Returns the two link words, for lists of the frame's owner; what they hold when a frame is given out is not
+    /// said.
     #[inline]
     pub fn links(&self) -> &'a [P::AtomicU64; 2] {
         self.0.links()

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! With poison on, a write to a frame or object after it was freed is found when it is given out again, at the latest.
-//! A reader of freed memory reads the pattern, which is no valid address, number or text. A platform that watches accesses is
-//! told, so that it finds the access itself.
+//! A reader of freed memory reads the pattern, which is no valid address, number or text. A platform that watches
+//! accesses is told, so that it finds the access itself.
 
 use faultless_platform::Platform;
 

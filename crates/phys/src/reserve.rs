@@ -48,8 +48,8 @@ impl<P: Processor> Reserve<P> {
 
     /// Takes the span out. Anybody's; the owner's inside a move.
     pub(crate) fn take(&self) -> Option<Span> {
-        // ORDER: Acquire pairs with the Release in `put`: the links are seen. Release: a searcher that finds nothing here sees
-        // that the owner's move has begun (`Stash::begin_move`).
+        // ORDER: Acquire pairs with the Release in `put`: the links are seen. Release: a searcher that finds nothing
+        // here sees that the owner's move has begun (`Stash::begin_move`).
         match self.0.load(Ordering::Acquire) {
             0 => None,
             _ => Span::from_bits(self.0.swap(0, Ordering::AcqRel)),

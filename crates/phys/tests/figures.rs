@@ -97,14 +97,15 @@ fn the_zone_is_met_once_for_each_chain() {
             up_and_down(&world, &machine, 1000);
         }
         let spent = up_and_down(&world, &machine, 1000);
-        // Of 1000 frames each way 872 pass the list's 128, 32 at a time: a claim to shed them, a swap each time that there is a
-        // chain already, and a swap to take them up again. In the small memory a chain has about 128: for each, a
-        // compare-and-swap to give it back, and a lock and a compare-and-swap to fetch it.
+        // Of 1000 frames each way 872 pass the list's 128, 32 at a time: a claim to shed them, a swap each time that
+        // there is a chain already, and a swap to take them up again. In the small memory a chain has about 128: for
+        // each, a compare-and-swap to give it back, and a lock and a compare-and-swap to fetch it.
         assert!((70..=95).contains(&spent), "{spent} read-modify-writes");
     });
 }
 
-/// Nobody pays for many at once: the allocation that fills the list up makes two accesses for each frame that it moves, and few besides.
+/// Nobody pays for many at once: the allocation that fills the list up makes two accesses for each frame that it moves,
+/// and few besides.
 #[test]
 fn the_allocation_that_fills_a_list_up_is_no_spike() {
     let world = World::<Count>::new(4000, 1, Options::default());

@@ -5,10 +5,10 @@
 //! takes its cover along. What happens to the area later, a cut or a change of rights, takes no cover away.
 //!
 //! # What one fault may map
-//! Linux (`do_fault_around` in mm/memory.c) maps up to 16 pages that are in the page cache. The window begins at the later
-//! of the faulting page's 64 KiB boundary and the area's start, and ends with the area or the page table. Since 6.18 it
-//! maps all of a large folio that the window touches, and a store to a shared mapping maps all of its folio; the trace
-//! does not tell the size of folios, so any page of the same table may be mapped then.
+//! Linux (`do_fault_around` in mm/memory.c) maps up to 16 pages that are in the page cache. The window begins at the
+//! later of the faulting page's 64 KiB boundary and the area's start, and ends with the area or the page table. Since
+//! 6.18 it maps all of a large folio that the window touches, and a store to a shared mapping maps all of its folio;
+//! the trace does not tell the size of folios, so any page of the same table may be mapped then.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -128,8 +128,8 @@ impl Around {
         covers.push(cover);
     }
 
-    /// Returns the last fault that may have mapped a covered page. Since the cover of a page that was dropped is gone, it came
-    /// after that.
+    /// Returns the last fault that may have mapped a covered page. Since the cover of a page that was dropped is gone,
+    /// it came after that.
     pub fn last_over(&self, page: u64) -> Option<&Cover> {
         self.covers.get(&(page / TABLE_PAGES))?.iter().rfind(|cover| cover.pages.contains(&page))
     }

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A class is given from the recording alone, before anything is replayed, and only to a fault that the recorded events
-//! before it do not explain: one that comes although the page should allow the access, or that shows another present bit
-//! than the page should have. Everything else must be replayed exactly as it was recorded, and so must what is
+//! before it do not explain: one that comes although the page should allow the access, or that shows another present
+//! bit than the page should have. Everything else must be replayed exactly as it was recorded, and so must what is
 //! unexplained and fits no rule.
 //!
 //! | class | the recording shows |

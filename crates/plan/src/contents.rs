@@ -1,8 +1,9 @@
 //! What each page of an object holds: the last store that reached it, and who looked at it since.
 //!
 //! # Guarantee
-//! Two accesses to a page of an object, in whatever spaces, keep their planned order if one of them is a store that reaches the object.
-//! So what the page holds before each access is known, and a replay can check it as it does for private memory.
+//! Two accesses to a page of an object, in whatever spaces, keep their planned order if one of them is a store that
+//! reaches the object. So what the page holds before each access is known, and a replay can check it as it does for
+//! private memory.
 //!
 //! Loads do not wait for each other, so a page that nobody stores to costs no waits.
 //! ```text

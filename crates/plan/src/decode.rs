@@ -176,7 +176,8 @@ impl Recorded<'_> {
         if let Some(reason) = is_error(result).then(|| mmap_refusal(-result, len, is_anonymous)).flatten() {
             return imposed(reason);
         }
-        // The kernel looks at the offset first, also where it means nothing; here a length of 0 is refused in the same way.
+        // The kernel looks at the offset first, also where it means nothing; here a length of 0 is refused in the same
+        // way.
         let len = if offset.is_multiple_of(PAGE) { len } else { 0 };
         let backing = self.backing(flags, offset);
         let flags = if self.locks_future { flags | flags::MAP_LOCKED } else { flags };

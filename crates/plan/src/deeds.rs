@@ -143,7 +143,8 @@ pub enum Reason {
     Device,
     /// A signal: the thread was killed inside the call.
     Signal,
-    /// What nobody saw: the call had been entered when the recording joined its process, or had not ended when the recording did.
+    /// What nobody saw: the call had been entered when the recording joined its process, or had not ended when the
+    /// recording did.
     InFlight,
 }
 

@@ -1,8 +1,8 @@
 //! From a recorded fault to one access and to what must come of it.
 //!
 //! # Guarantee
-//! The rules of [`super::classes`], one function each. A fault is strict if it has no class, its page is of 4 KiB, the kernel had no
-//! known reason to fill or take it, what it holds is known, and the recording saw everything.
+//! The rules of [`super::classes`], one function each. A fault is strict if it has no class, its page is of 4 KiB, the
+//! kernel had no known reason to fill or take it, what it holds is known, and the recording saw everything.
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
@@ -50,7 +50,8 @@ impl Scene {
         }
     }
 
-    /// Returns the object's page that the access reaches: none if the page is a copy of its own, or nothing is accessed.
+    /// Returns the object's page that the access reaches: none if the page is a copy of its own, or nothing is
+    /// accessed.
     fn object_page(&self) -> Option<ObjectPage> {
         let region = self.region.filter(|_| self.is_allowed() && self.page.content != Content::Own)?;
         let Backing::Object { object, offset, .. } = region.backing else { return None };
@@ -183,8 +184,8 @@ impl Builder<'_> {
             || self.is_second_try(scene)
     }
 
-    /// The kernel touched the page twice in a row: the first time with page faults switched off, so that only one of the
-    /// two mapped it (a signal's frame, a futex, the source of a write).
+    /// The kernel touched the page twice in a row: the first time with page faults switched off, so that only one of
+    /// the two mapped it (a signal's frame, a futex, the source of a write).
     fn is_second_try(&self, scene: &Scene) -> bool {
         let Page { thread, event, .. } = scene.page;
         let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
@@ -234,8 +235,9 @@ impl Builder<'_> {
         scene.page.content == Content::Absent && scene.fault.is_present() && is_covered
     }
 
-    /// Lets the fault that must have mapped the page with its own map it in the replay too, if there is one of this space that surely can:
-    /// nothing that is not ordered with it has ever changed the page. Returns whether it does, so that the page is as it was.
+    /// Lets the fault that must have mapped the page with its own map it in the replay too, if there is one of this
+    /// space that surely can: nothing that is not ordered with it has ever changed the page. Returns whether it does,
+    /// so that the page is as it was.
     fn is_mapped_before(&mut self, scene: &mut Scene) -> bool {
         let number = scene.fault.address / PAGE;
         let state = &self.spaces[scene.space as usize];
@@ -404,7 +406,8 @@ impl Builder<'_> {
     }
 }
 
-/// The kernel may have taken the page away: advice let it, or it is an object's page that was mapped and isn't any more.
+/// The kernel may have taken the page away: advice let it, or it is an object's page that was mapped and isn't any
+/// more.
 fn is_reclaimed(scene: &Scene) -> bool {
     let is_mapped = scene.page.content == Content::Object;
     let is_gone = is_mapped && !scene.fault.is_present();

@@ -1,19 +1,19 @@
 //! A plan that begins in the midst of running processes: the state from which its steps go on.
 //!
 //! # Guarantee
-//! Every space that lives when the snapshot was complete is restored by one step before any event is replayed, and every
-//! thread that lives then is started in its space. Nothing is restored that the recording does not tell.
+//! Every space that lives when the snapshot was complete is restored by one step before any event is replayed, and
+//! every thread that lives then is started in its space. Nothing is restored that the recording does not tell.
 //!
 //! # Protocol
 //! The snapshot was read while the processes ran. Its parts are brought to one moment, the end of its last window, by
-//! applying every event up to then, in order (`faultless_trace::snapshot` draws it). An event that a part already holds is
-//! applied once more, which changes nothing: each decides the state of what it touches. Only a move does not, because its
-//! target gets what its source held: where the snapshot found the source gone already, the target stays as it was found,
-//! and pages found at the target stay too.
+//! applying every event up to then, in order (`faultless_trace::snapshot` draws it). An event that a part already holds
+//! is applied once more, which changes nothing: each decides the state of what it touches. Only a move does not,
+//! because its target gets what its source held: where the snapshot found the source gone already, the target stays as
+//! it was found, and pages found at the target stay too.
 //!
 //! # What is not known
-//! Whether an entry could be written, and what a page held. So a page of the snapshot is marked until its first event, and
-//! that event may differ ([`Class::Inherited`](super::classes::Class::Inherited)).
+//! Whether an entry could be written, and what a page held. So a page of the snapshot is marked until its first event,
+//! and that event may differ ([`Class::Inherited`](super::classes::Class::Inherited)).
 
 use std::ops::Range;
 
@@ -378,7 +378,8 @@ fn standing(content: Content) -> Page {
     Page { content, is_inherited: content != Content::Guard, since: SINCE, ..Page::default() }
 }
 
-/// Returns what stands behind a page; what was swapped out is not there, and nobody knows what it is when it comes back.
+/// Returns what stands behind a page; what was swapped out is not there, and nobody knows what it is when it comes
+/// back.
 fn content_of(state: PageState, region: &Region) -> Content {
     match (state, region.backing) {
         (PageState::Swapped, _) => Content::Absent,

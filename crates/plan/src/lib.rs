@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! * I1 every event of the trace is a step, part of one, held by the state from which the replay begins
-//!   ([`Totals::applied`]), or counted by kind in [`Totals::skipped`]; scheduling events are left out unless the pace is
-//!   replayed
+//!   ([`Totals::applied`]), or counted by kind in [`Totals::skipped`]; scheduling events are left out unless the pace
+//!   is replayed
 //! * I2 each thread's steps stand in recorded order; across threads the waits keep the recorded order of every conflict
 //! * I3 what may differ from the recording, and why, is decided here, from the recording alone
 //! * I4 planning takes time in proportion to the events, the pages that calls drop, and the pages that forks copy
@@ -11,7 +11,8 @@
 //! # Rooms
 //! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
 //! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold;
-//! [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event; [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
+//! [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
+//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
 
 #![deny(unsafe_code)]
 
@@ -191,7 +192,8 @@ pub struct Touch {
     pub is_strict: bool,
     /// What the page holds before.
     pub before: Before,
-    /// The pages beside it that the fault mapped too, as later faults show: a place in [`Plan::arounds`]; `NONE` if none is known.
+    /// The pages beside it that the fault mapped too, as later faults show: a place in [`Plan::arounds`]; `NONE` if
+    /// none is known.
     pub around: u32,
 }
 

@@ -1,8 +1,8 @@
 //! The computing between a thread's events, without what recording it cost.
 //!
 //! # Guarantee
-//! A step's work is the on-CPU time since the thread's previous event, less that event's own cost and tracing, and never
-//! below zero; the time inside a call is the call's, and no work.
+//! A step's work is the on-CPU time since the thread's previous event, less that event's own cost and tracing, and
+//! never below zero; the time inside a call is the call's, and no work.
 
 use faultless_trace::{Costs, EventKind, Trace};
 

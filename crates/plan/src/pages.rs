@@ -1,8 +1,8 @@
 //! What the recording tells of each page: what stands behind it, and its last fault.
 //!
 //! # Guarantee
-//! Only pages that faulted or that a call made are kept. A clone costs one reference for each 2 MiB that was touched, and pages are copied
-//! when one side writes them: a fork is as cheap as the kernel's own.
+//! Only pages that faulted or that a call made are kept. A clone costs one reference for each 2 MiB that was touched,
+//! and pages are copied when one side writes them: a fork is as cheap as the kernel's own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Calls that several threads of a space are in at the same time: which of them came first.
 //!
 //! # Guarantee
-//! A call that did not fit the map at its moment is made after the overlapping call that made it fit, if there is one; it
-//! never leaves the window between its thread's neighbouring events.
+//! A call that did not fit the map at its moment is made after the overlapping call that made it fit, if there is one;
+//! it never leaves the window between its thread's neighbouring events.
 //!
 //! # Why
 //! Of two calls that overlap in time the records don't tell the order, but the results do:
@@ -11,7 +11,8 @@
 //! B       enter mremap(b, move) ... exit -> c
 //! ```
 //! `mmap` and `mremap` return addresses that were free, a successful call found its range mapped, `MAP_FIXED_NOREPLACE`
-//! failed because something was there. Where both orders fit, breaks go up: a heap's users go on touching what they got.
+//! failed because something was there. Where both orders fit, breaks go up: a heap's users go on touching what they
+//! got.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! The processes of a trace: who belongs to which, and the trace of some of them alone.
 //!
 //! # Guarantee
-//! Every thread belongs to exactly one process. What [`only`] keeps is enough to replay the chosen processes as if all were
-//! replayed: their own events, and of those that they descend from all up to the fork.
+//! Every thread belongs to exactly one process. What [`only`] keeps is enough to replay the chosen processes as if all
+//! were replayed: their own events, and of those that they descend from all up to the fork.
 //!
 //! A number that was used twice names two processes here; both are chosen by it.
 
@@ -52,8 +52,8 @@ impl Processes {
         processes
     }
 
-    /// Enters a thread that is new: into its maker's process if it has that number, else into a new one. Of those without a maker
-    /// the ones with one number are together.
+    /// Enters a thread that is new: into its maker's process if it has that number, else into a new one. Of those
+    /// without a maker the ones with one number are together.
     fn enter(&mut self, trace: &Trace, thread: ThreadIndex, maker: Option<ThreadIndex>) {
         if self.of[thread as usize] != NONE {
             return;

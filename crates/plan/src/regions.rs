@@ -74,8 +74,8 @@ bitflags! {
         const SPECIAL = 1 << 7;
         /// It is locked in memory.
         const LOCKED = 1 << 8;
-        /// It was private and writable at some time, so that the kernel has set memory aside for it: such a region is not
-        /// joined with one that never was, whatever their rights are now.
+        /// It was private and writable at some time, so that the kernel has set memory aside for it: such a region is
+        /// not joined with one that never was, whatever their rights are now.
         const ACCOUNTED = 1 << 9;
         /// No memory is set aside for it (`MAP_NORESERVE`).
         const NO_RESERVE = 1 << 10;

@@ -1,8 +1,8 @@
 //! A plan many times at once: as many copies of the recorded program, beside each other.
 //!
 //! # Guarantee
-//! Copies share what programs share that know nothing of each other: files that nobody stores to. Spaces, shared memory,
-//! and the order of threads are each copy's own.
+//! Copies share what programs share that know nothing of each other: files that nobody stores to. Spaces, shared
+//! memory, and the order of threads are each copy's own.
 
 use super::deeds::Deed;
 use super::inherited::Restoration;

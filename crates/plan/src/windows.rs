@@ -5,9 +5,9 @@
 //! is not certain are marked; whatever is not marked keeps its recorded order.
 //!
 //! # Protocol
-//! A call takes effect somewhere between its enter and its exit, and the clocks of two CPUs differ by up to the header's
-//! clock error. What takes memory away is executed at the enter, what gives memory at the exit; unless another thread's
-//! fault in the window shows otherwise:
+//! A call takes effect somewhere between its enter and its exit, and the clocks of two CPUs differ by up to the
+//! header's clock error. What takes memory away is executed at the enter, what gives memory at the exit; unless another
+//! thread's fault in the window shows otherwise:
 //! ```text
 //! A  enter munmap(p) ................. exit      A  enter mmap -> p ............. exit
 //! B              fault p                         B                    fault p

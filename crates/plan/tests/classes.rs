@@ -30,7 +30,8 @@ fn class(story: &Story, event: u32) -> (Option<Class>, bool) {
     (touch.class, touch.is_strict)
 }
 
-/// Returns whether a fault needs no class because an earlier one maps its page in the replay too; panics if that is some other page.
+/// Returns whether a fault needs no class because an earlier one maps its page in the replay too; panics if that is
+/// some other page.
 fn is_mapped_beside(story: &Story, by: u32, event: u32) -> bool {
     let plan = planned(&story.done());
     let (later, around) = (touch(&plan, event), touch(&plan, by).around);

@@ -5,9 +5,9 @@
 //! accesses, read-modify-writes, fences, and writes to lines that another CPU uses. A test can hold them.
 //!
 //! # What counts as a shared write
-//! A store or read-modify-write of a 64-byte line that another slot has accessed by an atomic since the machine was made or
-//! [`Machine::forget`] was called. Plain accesses are not seen, those named by [`Platform::touch`] included; neither are
-//! waits, of which every round counts as its atomics.
+//! A store or read-modify-write of a 64-byte line that another slot has accessed by an atomic since the machine was
+//! made or [`Machine::forget`] was called. Plain accesses are not seen, those named by [`Platform::touch`] included;
+//! neither are waits, of which every round counts as its atomics.
 
 use crate::native::{self, Native};
 use crate::{

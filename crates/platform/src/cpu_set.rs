@@ -3,8 +3,8 @@
 /// The largest number of CPU slots that a machine may have.
 pub const MAX_CPUS: usize = 1024;
 
-/// CPUs whose slots' numbers are next to each other form groups of `1 << GROUP_BITS`: as many as share a last-level cache on the machines
-/// with the most. What all CPUs would write is kept for each group.
+/// CPUs whose slots' numbers are next to each other form groups of `1 << GROUP_BITS`: as many as share a last-level
+/// cache on the machines with the most. What all CPUs would write is kept for each group.
 pub const GROUP_BITS: u32 = 3;
 
 const WORDS: usize = MAX_CPUS / 64;

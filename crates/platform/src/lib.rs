@@ -7,7 +7,8 @@
 //!
 //! # The traits, from small to large
 //! * [`Processor`]: atomics, fences, the CPU that runs us, interrupts, spinning and parking. All that `sync` needs.
-//! * [`Platform`]: adds memory: atomics viewed in place, page-sized work, guest state and TLB shootdown. What `phys` and `vm` need.
+//! * [`Platform`]: adds memory: atomics viewed in place, page-sized work, guest state and TLB shootdown. What `phys`
+//!   and `vm` need.
 //! * [`Threads`]: adds machines and threads on them. What replay, workloads and soak tests need.
 //!
 //! # CPUs are slots
@@ -22,7 +23,8 @@
 //! * I3 every wait goes through `spin_until`, `spin_until_deadline` or `park`.
 //!
 //! # Floors
-//! The core is `no_std`; the feature `std` adds `native`, `count` and `watched`, the feature `loom` the processor of model tests.
+//! The core is `no_std`; the feature `std` adds `native`, `count` and `watched`, the feature `loom` the processor of
+//! model tests.
 //!
 //! ```
 //! # #[cfg(feature = "std")] {

@@ -56,15 +56,18 @@ pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 pub unsafe trait Platform:
     Processor<AtomicU8: InPlace, AtomicU16: InPlace, AtomicU32: InPlace, AtomicU64: InPlace, AtomicUsize: InPlace>
 {
-    /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before it uses one.
+    /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before
+    /// it uses one.
     #[must_use = "a pending request must be drained before a translation is used"]
     fn guest_enter() -> bool;
     /// Ends the use of translations on this CPU.
     fn guest_exit();
 
-    /// Returns the CPU that the calling thread owns; nothing for one that has given its slot up, as one that ends by a panic may have.
+    /// Returns the CPU that the calling thread owns; nothing for one that has given its slot up, as one that ends by a
+    /// panic may have.
     fn owned_cpu() -> Option<usize>;
-    /// Says whether a CPU has no owner: all its threads sleep, compute or have ended. A hint: one may take it at any time.
+    /// Says whether a CPU has no owner: all its threads sleep, compute or have ended. A hint: one may take it at any
+    /// time.
     fn is_idle(cpu: usize) -> bool;
 
     /// Waits until no CPU of `targets` can still use a translation that its published request takes away.
@@ -76,21 +79,23 @@ pub unsafe trait Platform:
     /// Registers what serves a CPU's queue during waits; once for each machine.
     ///
     /// # Safety
-    /// `context` is valid until [`Platform::clear_interrupt_handler`], and `handler` may run on any CPU in any wait with interrupts on.
+    /// `context` is valid until [`Platform::clear_interrupt_handler`], and `handler` may run on any CPU in any wait
+    /// with interrupts on.
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ());
     /// Takes the handler away; no CPU runs it after the return.
     fn clear_interrupt_handler();
 
     /// Computes for `ns`, outside guest and kernel.
     fn work(ns: u64);
-    /// Charges what the hardware and the kernel's entry code take to come in and to go back; nothing where they do it themselves.
+    /// Charges what the hardware and the kernel's entry code take to come in and to go back; nothing where they do it
+    /// themselves.
     #[inline]
     fn enter_kernel(_entry: Entry) {}
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
     fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}
-    /// Says that nobody accesses this memory until [`Platform::permit`]: it was freed. Called where frees are poisoned, for
-    /// platforms that watch accesses.
+    /// Says that nobody accesses this memory until [`Platform::permit`]: it was freed. Called where frees are poisoned,
+    /// for platforms that watch accesses.
     #[inline]
     fn forbid(_address: *const u8, _len_bytes: usize) {}
     /// Says that this memory is given out again.
@@ -99,6 +104,7 @@ pub unsafe trait Platform:
     /// Fills or copies a frame of [`PAGE_BYTES`].
     ///
     /// # Safety
-    /// `frame` is valid for writes of a page, page-aligned, and nobody else accesses it; so is a copy's source, for reads.
+    /// `frame` is valid for writes of a page, page-aligned, and nobody else accesses it; so is a copy's source, for
+    /// reads.
     unsafe fn bulk(frame: *mut u8, kind: Bulk);
 }

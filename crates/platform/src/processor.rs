@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! Static functions and associated types only: on `Native` they compile down to plain instructions.
-//! All of them but `enter`, `leave`, `now`, `unpark` and `try_cpu` are called by a thread that owns a slot; on `Native` the locks of
-//! `sync` ask nothing else of a thread, bound to a machine or not, so that they can be used from any.
+//! All of them but `enter`, `leave`, `now`, `unpark` and `try_cpu` are called by a thread that owns a slot; on `Native`
+//! the locks of `sync` ask nothing else of a thread, bound to a machine or not, so that they can be used from any.
 
 use crate::{Atomic, AtomicInteger};
 use core::panic::Location;
@@ -136,7 +136,8 @@ pub trait Processor: Sized + 'static {
     fn current() -> ThreadToken;
     /// Says whether a thread owns a slot now; a hint for those who spin on a lock that it holds.
     fn is_running(thread: ThreadToken) -> bool;
-    /// Says whether [`Processor::is_running`] knows of that thread. If not it says yes, and a spinner believes it for a short time.
+    /// Says whether [`Processor::is_running`] knows of that thread. If not it says yes, and a spinner believes it for a
+    /// short time.
     fn is_known(_thread: ThreadToken) -> bool {
         true
     }
@@ -153,13 +154,15 @@ pub trait Processor: Sized + 'static {
     /// Waits until `condition` holds. The condition reads atomics of this platform only and has no side effects.
     /// Serves shootdowns meanwhile, unless interrupts are off.
     fn spin_until(condition: impl FnMut() -> bool);
-    /// As [`Processor::spin_until`], but gives up when [`Processor::now`] reaches `deadline_ns`; says whether the condition held.
+    /// As [`Processor::spin_until`], but gives up when [`Processor::now`] reaches `deadline_ns`; says whether the
+    /// condition held.
     fn spin_until_deadline(deadline_ns: u64, condition: impl FnMut() -> bool) -> bool;
 
     /// Sleeps while `word` holds `expected`, giving the slot up meanwhile: the contract of a futex.
     ///
     /// The comparison and the falling asleep are one step for those who change the word and then call
-    /// [`Processor::unpark`]. May return without reason: call it in a loop. On return the thread owns a slot, maybe another one.
+    /// [`Processor::unpark`]. May return without reason: call it in a loop. On return the thread owns a slot, maybe
+    /// another one.
     fn park(word: &Self::AtomicU32, expected: u32);
     /// As [`Processor::park`], but until `deadline_ns` at the latest. A platform that says nothing else waits awake.
     fn park_until(word: &Self::AtomicU32, expected: u32, deadline_ns: u64) {

@@ -1,8 +1,8 @@
 //! Any machine, with somebody who is told what happens on it.
 //!
 //! # Guarantee
-//! * Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`] goes to the machine's [`Sink`], if it has one, by the
-//!   thread that it happened to. On `P` itself events compile to nothing, so whoever wants none pays for none.
+//! * Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`] goes to the machine's [`Sink`], if it has one,
+//!   by the thread that it happened to. On `P` itself events compile to nothing, so whoever wants none pays for none.
 //! * Watching makes no access of the machine's and reads no clock but [`Processor::watch_clock`]: where that takes no
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 

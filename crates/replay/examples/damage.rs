@@ -2,8 +2,9 @@
 //!
 //! usage: `cargo run --release -p faultless-replay --example damage -- COUNT FILE`
 //!
-//! Prints a line of JSON for each kind of damage: how many places were tried, how many were reported (the trace is refused,
-//! something is not replayed, or there is a mismatch), and what the others were. `.ci/corpus --damage` reads it.
+//! Prints a line of JSON for each kind of damage: how many places were tried, how many were reported (the trace is
+//! refused, something is not replayed, or there is a mismatch), and what the others were. `.ci/corpus --damage` reads
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A trace under several designs: passes in turn, and what they say together.
 //!
 //! # Guarantee
-//! Every pass counts, none is repeated or dropped. The arms of one run stand next to each other in time, in an order that
-//! the seed draws anew for each run, so that what drifts on the machine hits all of them.
+//! Every pass counts, none is repeated or dropped. The arms of one run stand next to each other in time, in an order
+//! that the seed draws anew for each run, so that what drifts on the machine hits all of them.
 
 use std::fmt;
 
@@ -210,8 +210,8 @@ impl Setup {
     }
 }
 
-/// Replays a trace as often as the setup says; `progress` is told after each pass how many are done. An interrupt ends it with
-/// the passes that are complete.
+/// Replays a trace as often as the setup says; `progress` is told after each pass how many are done. An interrupt ends
+/// it with the passes that are complete.
 pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Outcome, ExperimentError> {
     setup.check()?;
     let plan = plan::plan(trace, Options { pace: setup.pace, losses: setup.losses }).map_err(ExperimentError::Plan)?;

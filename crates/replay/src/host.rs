@@ -1,14 +1,15 @@
 //! A pass on the host's own kernel: the recorded calls and accesses, made for real in processes made for it.
 //!
 //! # Guarantee
-//! Each recorded process is a process, each thread a thread; they wait for each other as the plan says, through gates that
-//! all of them share. Addresses are the recorded ones, moved to a free part of the process (`atlas`). Results of calls, and
-//! what stores left, are compared with the recording; whether an access faulted is not: the kernel does not say.
+//! Each recorded process is a process, each thread a thread; they wait for each other as the plan says, through gates
+//! that all of them share. Addresses are the recorded ones, moved to a free part of the process (`atlas`). Results of
+//! calls, and what stores left, are compared with the recording; whether an access faulted is not: the kernel does not
+//! say.
 //!
 //! # What differs from the recorded program
 //! Files are empty ones of the page cache, of any length, and many of them share one; brk is mmap and munmap where the
-//! heap was; a fetch is a load; exec empties the space, in a new process if other threads go on in the old one; locks on
-//! all memory are left out.
+//! heap was; a fetch is a load; exec empties the space, in a new process if other threads go on in the old one; locks
+//! on all memory are left out.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};

@@ -12,7 +12,8 @@
 //! # Rooms
 //! `instance` sets a virtual memory up; `deeds` makes its calls, and is the one place that knows them; `actor` is a
 //! thread's life; `pass` brings them together; `tally` is what came out. `host` does all that with the host's kernel.
-//! `patterned` lets mappings start as something else than zeros. [`experiment`] runs passes under several designs, in turn; [`report`] says what came out.
+//! `patterned` lets mappings start as something else than zeros. [`experiment`] runs passes under several designs, in
+//! turn; [`report`] says what came out.
 
 #![deny(unsafe_code)]
 

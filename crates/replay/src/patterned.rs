@@ -1,9 +1,10 @@
 //! Recorded programs as if their allocator asked for memory that starts as a byte (`--pattern`).
 //!
 //! # Guarantee
-//! Private anonymous mappings that may be written and are at least as long as the threshold start as the byte, in one of three ways; all
-//! else is replayed as recorded. What a program loads from fresh memory is then the byte where it recorded zeros, and a page that is
-//! there earlier than it was counts as `populated`: both are what was asked for, not mismatches.
+//! Private anonymous mappings that may be written and are at least as long as the threshold start as the byte, in one
+//! of three ways; all else is replayed as recorded. What a program loads from fresh memory is then the byte where it
+//! recorded zeros, and a page that is there earlier than it was counts as `populated`: both are what was asked for, not
+//! mismatches.
 //!
 //! An arm's name is the design's with the way behind it: `vma-lock+refpage`.
 
@@ -62,7 +63,8 @@ impl Filling {
         u64::from_ne_bytes([self.what.byte; 8])
     }
 
-    /// Says whether a mapping starts as the byte. Stacks are no allocator's, and what may not be written yet is no block.
+    /// Says whether a mapping starts as the byte. Stacks are no allocator's, and what may not be written yet is no
+    /// block.
     pub(super) fn covers(self, mapping: &Mapping) -> bool {
         const MAP_STACK: u64 = 0x2_0000;
         let is_writable = Prot::from_bits_truncate(mapping.prot as u8).contains(Prot::WRITE);

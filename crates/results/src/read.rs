@@ -1,8 +1,8 @@
 //! Reading result sets back.
 //!
 //! # Guarantee
-//! What isn't a result set of [`SCHEMA`] is refused with what it is instead; a set that is read and written again is the
-//! same.
+//! What isn't a result set of [`SCHEMA`] is refused with what it is instead; a set that is read and written again is
+//! the same.
 
 use std::fmt;
 use std::fs;

@@ -131,7 +131,8 @@ impl Setup {
     }
 }
 
-/// Explores; `progress` is told how many schedules more are done. Each cell ends with its first failure, or with an interrupt.
+/// Explores; `progress` is told how many schedules more are done. Each cell ends with its first failure, or with an
+/// interrupt.
 pub fn explore(setup: &Setup, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<CellOutcome>, ExploreError> {
     choose(setup.mutant)?;
     let pairs = setup.designs.iter().flat_map(|design| (0..setup.worlds.len()).map(move |world| (design, world)));

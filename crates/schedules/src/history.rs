@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! An order is accepted if each operation happens between its begin and its end, and the plain model, going through it,
-//! gives every answer that the run gave, and what was seen at the end. All orders are tried (Wing and Gong 1993), but for
-//! those that differ only in how they came to a state.
+//! gives every answer that the run gave, and what was seen at the end. All orders are tried (Wing and Gong 1993), but
+//! for those that differ only in how they came to a state.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

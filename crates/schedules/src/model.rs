@@ -2,13 +2,13 @@
 //!
 //! # What is one step
 //! Every operation is one, but for those that Linux does not promise to be:
-//! * MADV_DONTNEED drops page by page; from then until it returns some CPUs may go on using the old content while others use
-//!   the new.
+//! * MADV_DONTNEED drops page by page; from then until it returns some CPUs may go on using the old content while
+//!   others use the new.
 //! * A moved page can be reached at its new place before the old one is gone.
-//! * What a truncation or a hole takes away can be used until the call returns, and a private store meanwhile may copy it. Two of
-//!   them come one after the other.
-//! * A store beside MADV_FREE may be part of what is given up; one behind it saves the page. MADV_PAGEOUT need not drop what was
-//!   given up, and until it returns some CPUs may go on reading it.
+//! * What a truncation or a hole takes away can be used until the call returns, and a private store meanwhile may copy
+//!   it. Two of them come one after the other.
+//! * A store beside MADV_FREE may be part of what is given up; one behind it saves the page. MADV_PAGEOUT need not drop
+//!   what was given up, and until it returns some CPUs may go on reading it.
 
 use super::ops::{Op, Pages, Rights, Start};
 
@@ -170,7 +170,8 @@ pub enum Moment {
     Departure,
 }
 
-/// Returns the moments of an operation that answered so, in an order that is possible, and of each the one that comes before it.
+/// Returns the moments of an operation that answered so, in an order that is possible, and of each the one that comes
+/// before it.
 pub fn moments_of(op: Op, answer: &Answer) -> Vec<(Moment, Option<usize>)> {
     match (op, answer) {
         // Refused without an effect, for want of room in a count.

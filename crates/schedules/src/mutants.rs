@@ -1,8 +1,8 @@
 //! The mutants' table: which known bugs the schedules find, how soon, and what keeps the others out.
 //!
 //! # Guarantee
-//! Every mutant meets the worlds, designs, semaphores and seeds that the unbroken code meets. A number is the count of schedules
-//! that a mutant survived before the first that failed.
+//! Every mutant meets the worlds, designs, semaphores and seeds that the unbroken code meets. A number is the count of
+//! schedules that a mutant survived before the first that failed.
 //!
 //! The orderings of [`WEAK_ORDERS`] are mutants that no schedule can find; the table names the model test that does.
 

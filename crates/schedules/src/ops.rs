@@ -1,5 +1,5 @@
-//! The operations of small programs, as text: `W+s0+l1.1_f+x` is two threads, of which the first stores and loads, and the
-//! second forks and lets the child end.
+//! The operations of small programs, as text: `W+s0+l1.1_f+x` is two threads, of which the first stores and loads, and
+//! the second forks and lets the child end.
 //!
 //! | text | operation |
 //! |---|---|

@@ -102,7 +102,8 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         (answer, stamp())
     }
 
-    /// Says whether an operation may find no room in a count: one that takes a reference, in a world where they are few.
+    /// Says whether an operation may find no room in a count: one that takes a reference, in a world where they are
+    /// few.
     fn may_saturate(&self, op: Op) -> bool {
         self.scene.world.refcount_bits < 31
             && matches!(op, Op::Load(..) | Op::Store(..) | Op::Fork)

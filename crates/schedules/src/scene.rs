@@ -1,8 +1,9 @@
 //! One run of a program: an instance, its threads, and what they answered.
 //!
 //! # Protocol
-//! The machine runs four times: to set up, to fill the TLBs, to explore, to look and tear down. Whenever an operation ends
-//! and no other is under way, and at the end, the invariants are checked. A run that fails is forgotten as it stands.
+//! The machine runs four times: to set up, to fill the TLBs, to explore, to look and tear down. Whenever an operation
+//! ends and no other is under way, and at the end, the invariants are checked. A run that fails is forgotten as it
+//! stands.
 
 use std::cell::Cell;
 use std::mem;
@@ -350,8 +351,8 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         guest.load(BASE + 3 * PAGE).expect("just mapped");
     }
 
-    /// Returns a handle of a reference page; nothing for what has no page. The place's lock is not held across a step: who finds the
-    /// handle taken makes another one.
+    /// Returns a handle of a reference page; nothing for what has no page. The place's lock is not held across a step:
+    /// who finds the handle taken makes another one.
     pub fn reference(&self, start: Start) -> Option<ReferenceHandle<'vm, Explore>> {
         let place = match start {
             Start::First => &self.references[0],

@@ -1,9 +1,9 @@
 //! Drawing programs and schedules, and shortening those that fail.
 //!
 //! # A sequence
-//! The schedules of a seed go round the worlds, under each design. In each such cell a program serves for [`GROUP`] schedules: the
-//! first one lets each thread run until it stops, and shows which accesses touch what another thread touches; the
-//! switches of the others are drawn among those, and now and then among all.
+//! The schedules of a seed go round the worlds, under each design. In each such cell a program serves for [`GROUP`]
+//! schedules: the first one lets each thread run until it stops, and shows which accesses touch what another thread
+//! touches; the switches of the others are drawn among those, and now and then among all.
 
 use std::collections::HashMap;
 

@@ -34,7 +34,8 @@ impl<A: Atomic> Atomic for Simulated<A> {
     }
     #[inline]
     fn store(&self, value: A::Value, order: Ordering) {
-        // ORDER: the caller's: it decides what the store costs; one OS thread runs all CPUs, so that nothing else depends on it.
+        // ORDER: the caller's: it decides what the store costs; one OS thread runs all CPUs, so that nothing else
+        // depends on it.
         self.charge(if order == Ordering::SeqCst { Kind::FencedStore } else { Kind::Store });
         self.0.store(value, order);
     }

@@ -1,11 +1,13 @@
 //! Keeping host addresses out of the results.
 //!
 //! # Guarantee
-//! Under [`isolate`], with [`LineAllocator`] as the program's global allocator, two simulations of the same machine, program and
-//! seed see the same objects on the same lines: in another process, with address randomisation on, beside other simulations.
+//! Under [`isolate`], with [`LineAllocator`] as the program's global allocator, two simulations of the same machine,
+//! program and seed see the same objects on the same lines: in another process, with address randomisation on, beside
+//! other simulations.
 //!
 //! # How
-//! * What lies on the heap begins on a line of its own, so that which objects share a line is decided by their types alone.
+//! * What lies on the heap begins on a line of its own, so that which objects share a line is decided by their types
+//!   alone.
 //! * What lies on a stack lies on a stack that begins on a page: the threads' own, and one for the caller of `isolate`.
 //! * Memory that is freed is forgotten by the line directory, so that nobody inherits its lines with the address.
 
@@ -105,7 +107,8 @@ fn allocate_aligned(len_bytes: usize, align: usize) -> *mut u8 {
     }
 }
 
-// SAFETY: all memory comes from the host's `malloc` and `posix_memalign`, both of which `free` takes back, whatever the alignment was.
+// SAFETY: all memory comes from the host's `malloc` and `posix_memalign`, both of which `free` takes back, whatever the
+// alignment was.
 unsafe impl GlobalAlloc for LineAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match alignment(layout) {
@@ -143,7 +146,8 @@ unsafe impl GlobalAlloc for LineAllocator {
         }
         let larger = allocate_aligned(new_len_bytes, alignment(layout));
         if !larger.is_null() {
-            // SAFETY: both are valid for the smaller size, and the new one is nobody else's; the old one is the caller's to give up.
+            // SAFETY: both are valid for the smaller size, and the new one is nobody else's; the old one is the
+            // caller's to give up.
             unsafe {
                 ptr::copy_nonoverlapping(pointer, larger, layout.size().min(new_len_bytes));
                 self.dealloc(pointer, layout);

@@ -79,8 +79,8 @@ impl Processor for Sim {
     }
 }
 
-// SAFETY: `shoot_down` and `guest_enter` follow the table of `faultless_platform::Platform` (see `engine::interrupts`); `bulk`
-// passes the whole frame on to Native.
+// SAFETY: `shoot_down` and `guest_enter` follow the table of `faultless_platform::Platform` (see `engine::interrupts`);
+// `bulk` passes the whole frame on to Native.
 unsafe impl Platform for Sim {
     #[inline]
     fn guest_enter() -> bool {

@@ -95,7 +95,8 @@ fn a_page_goes_over_the_bus_of_its_own_node() {
         Sim::place(&machine, 1, start.cast(), nr_there * PAGE_BYTES);
         Sim::place(&machine, 0, start.wrapping_add(nr_there).cast(), (NR_PAGES - nr_there) * PAGE_BYTES);
         let start = AtomicPtr::new(start);
-        // The spread of the starts is small beside it: everybody fills four pages at once, a hundred times faster than one bus moves them.
+        // The spread of the starts is small beside it: everybody fills four pages at once, a hundred times faster than
+        // one bus moves them.
         Sim::run(&machine, 96, &|thread| {
             Sim::enter();
             for page in (thread..NR_PAGES).step_by(96) {

@@ -1,12 +1,14 @@
-//! Any arguments: threads that call the public functions of one instance with whatever comes, and use guards as they like.
+//! Any arguments: threads that call the public functions of one instance with whatever comes, and use guards as they
+//! like.
 //!
 //! # Guarantee
-//! [`run`] returns if no call panicked, hung or broke an invariant, and if every frame came back where no guard was forgotten.
-//! What a call answers is not judged here: safe functions must be sound for any arguments, and that is all.
+//! [`run`] returns if no call panicked, hung or broke an invariant, and if every frame came back where no guard was
+//! forgotten. What a call answers is not judged here: safe functions must be sound for any arguments, and that is all.
 //!
 //! # What threads do that programs should not
-//! Addresses and lengths at every edge; objects of another instance; guests, spaces and handles that are forgotten, or dropped
-//! by another thread; sources that fail, ask to be asked again, or panic; visitors that stop early or ask the space that they visit.
+//! Addresses and lengths at every edge; objects of another instance; guests, spaces and handles that are forgotten, or
+//! dropped by another thread; sources that fail, ask to be asked again, or panic; visitors that stop early or ask the
+//! space that they visit.
 
 use fastrand::Rng;
 use faultless_phys::{Failing, Kind, Memory, Options};

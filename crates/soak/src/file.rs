@@ -72,7 +72,8 @@ impl<'vm> File<'vm> {
     }
 }
 
-/// What a thread knows of its word of a page of the object: its value, and how many removals were over before it was so.
+/// What a thread knows of its word of a page of the object: its value, and how many removals were over before it was
+/// so.
 pub(crate) type Known = Option<(u64, u64)>;
 
 impl<D: Design<Native>> Worker<'_, '_, D> {

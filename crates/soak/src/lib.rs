@@ -1,18 +1,20 @@
 //! Soak: threads that fault, map, unmap, protect, move, advise, fork and truncate at random, each answer judged.
 //!
 //! # Guarantee
-//! [`run`] returns only if every answer was one that the thread could expect, every invariant of [`check`] held at the end of
-//! each round, and no frame was lost. Otherwise it panics with what was seen. The seed fixes each thread's choices, not the
-//! interleaving.
+//! [`run`] returns only if every answer was one that the thread could expect, every invariant of [`check`] held at the
+//! end of each round, and no frame was lost. Otherwise it panics with what was seen. The seed fixes each thread's
+//! choices, not the interleaving.
 //!
 //! # What each thread knows
-//! * Its own region, which nobody else changes: every page's value and rights, so that each access has one right answer.
+//! * Its own region, which nobody else changes: every page's value and rights, so that each access has one right
+//!   answer.
 //! * A counter page, which it alone writes, upwards: a child forked by anybody sees a value between the one before and
 //!   the one after the fork, and the parent never goes back (Linux bug fb49c455323f).
 //! * A region that all threads map, unmap and write: a load sees 0 or a value that names its page.
-//! * An object that all threads truncate, extend, punch, read, store to, and map into children that live until the round's
-//!   invariants are checked: what was cut off never comes back, and a thread's own word holds what it stored last, or zeros if
-//!   anybody has begun to remove something since. Each round has a new object; its source asks to be asked again, and fails.
+//! * An object that all threads truncate, extend, punch, read, store to, and map into children that live until the
+//!   round's invariants are checked: what was cut off never comes back, and a thread's own word holds what it stored
+//!   last, or zeros if anybody has begun to remove something since. Each round has a new object; its source asks to be
+//!   asked again, and fails.
 //! * With [`Settings::shortages`], that any call may fail for want of a frame, and has changed nothing then.
 //!
 //! # Rooms

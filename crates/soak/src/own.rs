@@ -194,7 +194,8 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     }
 }
 
-/// A call over several areas that finds no frame half way has done those before: what it did is a beginning of its range.
+/// A call over several areas that finds no frame half way has done those before: what it did is a beginning of its
+/// range.
 impl<D: Design<Native>> Worker<'_, '_, D> {
     /// Returns the rights of the region's pages, as the space lists them.
     fn listed(&self) -> Vec<Option<AreaFlags>> {

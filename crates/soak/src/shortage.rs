@@ -1,7 +1,8 @@
 //! Results of calls that may fail for want of a frame.
 //!
 //! # Guarantee
-//! A shortage is passed over only where the run injects shortages; everywhere else it is an answer like any other, and wrong.
+//! A shortage is passed over only where the run injects shortages; everywhere else it is an answer like any other, and
+//! wrong.
 
 use crate::Shortages;
 use faultless_vm::{AccessError, CallError};

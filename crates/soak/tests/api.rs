@@ -1,4 +1,5 @@
-//! Any arguments to the public functions, a few seeds of it; `faultless check fuzz --target api` goes on for as long as asked.
+//! Any arguments to the public functions, a few seeds of it; `faultless check fuzz --target api` goes on for as long as
+//! asked.
 //!
 //! `FAULTLESS_SEED` and `FAULTLESS_API_RUNS` choose others.
 

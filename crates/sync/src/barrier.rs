@@ -10,8 +10,8 @@
 //! nr_arrived = 0                      round as before? park while it is
 //! round += 1, Release; unpark all     round changed, Acquire: pass
 //! ```
-//! Forbidden: sleeping through the change (park's contract); arriving for the next round before `nr_arrived` is 0 (who passes has
-//! seen the store through `round`). Model: `tests/models/parking.rs`.
+//! Forbidden: sleeping through the change (park's contract); arriving for the next round before `nr_arrived` is 0 (who
+//! passes has seen the store through `round`). Model: `tests/models/parking.rs`.
 
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 

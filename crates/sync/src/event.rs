@@ -7,8 +7,8 @@
 //! swap(1), Release               1? then done; 0 -> 2
 //! it was 2? unpark all           park while 2; look again, Acquire
 //! ```
-//! Forbidden: the setter sees 0 and the waiter sleeps. The exchange 0 -> 2 comes before the swap, which then returns 2, or
-//! after it, and then it fails. Model: `tests/models/parking.rs`.
+//! Forbidden: the setter sees 0 and the waiter sleeps. The exchange 0 -> 2 comes before the swap, which then returns 2,
+//! or after it, and then it fails. Model: `tests/models/parking.rs`.
 
 use faultless_platform::{Atomic, Ordering, Processor};
 

@@ -2,7 +2,8 @@
 
 use faultless_platform::Processor;
 
-/// How long a spinner waits before it looks at what no atomic of ours tells it: whether it should yield, whether an owner runs.
+/// How long a spinner waits before it looks at what no atomic of ours tells it: whether it should yield, whether an
+/// owner runs.
 ///
 /// Conditions of a wait may read atomics alone, so such hints are read between two slices. A tenth of what a
 /// sleep and its wake-up cost.

@@ -1,8 +1,8 @@
 //! Locks, sequence counts, RCU and per-CPU cells, generic over the machine below.
 //!
 //! # Guarantee
-//! Everything works on any [`Processor`](faultless_platform::Processor): every atomic is the platform's, every wait goes
-//! through the platform, and nothing allocates after set-up. What protects data says so in its type, or in the
+//! Everything works on any [`Processor`](faultless_platform::Processor): every atomic is the platform's, every wait
+//! goes through the platform, and nothing allocates after set-up. What protects data says so in its type, or in the
 //! `# Safety` section of the function that relies on it.
 //!
 //! # Rooms, from short waits to long ones
@@ -20,7 +20,8 @@
 //! # Who may call what where
 //! * Under a spin lock, inside an RCU read section or with interrupts off nobody sleeps: no semaphore, no
 //!   [`Rcu::synchronize`], no [`Rcu::flush`], no [`Event::wait`].
-//! * Inside a shootdown's handler none of this crate's locks is taken that is ever held across a wait with interrupts on.
+//! * Inside a shootdown's handler none of this crate's locks is taken that is ever held across a wait with interrupts
+//!   on.
 //!
 //! # Panics
 //! On a platform whose waits may end by a panic (a test machine on which another thread failed) a lock that is

@@ -1,9 +1,9 @@
 //! A queue of spinners, each on a line of its own: an MCS lock whose waiters may leave.
 //!
 //! # Guarantee
-//! One at a time is at the head, first come first served; the head's section sees all that earlier heads did. Who waits spins
-//! on its own node, which lives on its stack; one who leaves (because it should yield, say) is out of the queue when it
-//! returns, and nobody touches its node any more.
+//! One at a time is at the head, first come first served; the head's section sees all that earlier heads did. Who waits
+//! spins on its own node, which lives on its stack; one who leaves (because it should yield, say) is out of the queue
+//! when it returns, and nobody touches its node any more.
 //!
 //! # Drawn
 //! ```text
@@ -20,8 +20,8 @@
 //! # Invariants
 //! * I1 a node's neighbour before it may be looked at only while `link` is BUSY; whoever wants to vanish from before
 //!   us changes `link` from its own address first, so it waits while we look.
-//! * I2 whoever takes a node out of `next` (by an exchange) alone puts something in again, or moves `tail` back. Until then the
-//!   node in front stays: it can neither find a successor nor be the tail.
+//! * I2 whoever takes a node out of `next` (by an exchange) alone puts something in again, or moves `tail` back. Until
+//!   then the node in front stays: it can neither find a successor nor be the tail.
 //! * I3 `link == X` and nobody has taken us out of `X.next` implies `X.next` is us.
 //!
 //! # Leaving, X between P and N
@@ -37,8 +37,8 @@
 //! Waits point towards the tail alone (I2), so they end. Unlocking is the same without A, with null in P's place.
 //! Forbidden: two heads, a lost successor, a touch of a vanished node. Model: `tests/models/mcs.rs`.
 //!
-//! Source: Mellor-Crummey and Scott 1991; the shape of leaving is that of the optimistic-spin queue of 2014, whose nodes never
-//! die; I1 is what nodes on stacks need beyond it.
+//! Source: Mellor-Crummey and Scott 1991; the shape of leaving is that of the optimistic-spin queue of 2014, whose
+//! nodes never die; I1 is what nodes on stacks need beyond it.
 
 use crate::give_way::SLICE_NS;
 use core::ptr;
@@ -62,7 +62,8 @@ struct Node<P: Processor> {
 pub(crate) enum FoundEmpty {
     /// Nothing more.
     Goes,
-    /// It notes in its own node that it is the head, which nobody reads: as the kernel's did before the series' sixth patch.
+    /// It notes in its own node that it is the head, which nobody reads: as the kernel's did before the series' sixth
+    /// patch.
     NotesIt,
 }
 
@@ -99,8 +100,8 @@ impl<P: Processor> McsQueue<P> {
         self.lock_while_as(FoundEmpty::Goes, keep_waiting, section)
     }
 
-    /// As [`McsQueue::lock`], in the hope that whoever owns something releases it soon: leaves the queue when the owner does not run
-    /// any more, or when another thread waits for our CPU. While nobody owns it the wait goes on.
+    /// As [`McsQueue::lock`], in the hope that whoever owns something releases it soon: leaves the queue when the owner
+    /// does not run any more, or when another thread waits for our CPU. While nobody owns it the wait goes on.
     ///
     /// ```
     /// use faultless_platform::{ThreadToken, native::Native};
@@ -169,7 +170,8 @@ impl<P: Processor> Turn<'_, P> {
     /// Goes to the end of the queue; says whether that is the head.
     fn join(&self, found_empty: FoundEmpty) -> bool {
         let me = self.node.address();
-        // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in `leave_from`.
+        // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in
+        // `leave_from`.
         let before = self.queue.tail.swap(me, Ordering::AcqRel);
         // Relaxed: the node before us learns of us by the next store alone.
         self.node.link.store(before, Ordering::Relaxed);
@@ -202,7 +204,8 @@ impl<P: Processor> Turn<'_, P> {
     /// Step A: takes us out of the node before us, which then stays; null if we became the head instead.
     fn detach(&self) -> *mut Node<P> {
         loop {
-            // ORDER: Acquire pairs with the Release in `hand_over` and in step C of `leave_from`: the node named is initialised.
+            // ORDER: Acquire pairs with the Release in `hand_over` and in step C of `leave_from`: the node named is
+            // initialised.
             let before = self.node.link.load(Ordering::Acquire);
             if before.is_null() || self.try_detach(before) {
                 return before;
@@ -244,8 +247,8 @@ impl<P: Processor> Turn<'_, P> {
     fn take_next(&self, before: *mut Node<P>) -> Option<*mut Node<P>> {
         let (me, tail) = (self.node.address(), &self.queue.tail);
         loop {
-            // ORDER: Release hands the head's section on to whoever joins an empty queue, by the Acquire in `join`; Acquire
-            // pairs with the Release of those who left here and made us the tail: they touch our node no more.
+            // ORDER: Release hands the head's section on to whoever joins an empty queue, by the Acquire in `join`;
+            // Acquire pairs with the Release of those who left here and made us the tail: they touch our node no more.
             if tail.load(Ordering::Relaxed) == me
                 && tail.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
@@ -269,7 +272,8 @@ impl<P: Processor> Turn<'_, P> {
         // SAFETY: we took the node out, so it can't leave before its link changes (I3); that is our last touch.
         let link = unsafe { &(*next).link };
         let me = self.node.address();
-        // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release in `try_detach`.
+        // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release
+        // in `try_detach`.
         while link.compare_exchange(me, before, handing_over(), Ordering::Relaxed).is_err() {
             // It is looking at us, or the one who was between us has yet to name us. Relaxed: the exchange looks again.
             P::spin_until(|| link.load(Ordering::Relaxed) == me);

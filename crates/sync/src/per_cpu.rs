@@ -10,7 +10,8 @@ use faultless_platform::{CachePadded, Processor};
 
 /// One padded cell for each CPU slot of a machine.
 ///
-/// A reference from [`PerCpu::here`] names the slot that the thread owned at that moment; a thread that parks may wake on another.
+/// A reference from [`PerCpu::here`] names the slot that the thread owned at that moment; a thread that parks may wake
+/// on another.
 pub struct PerCpu<P, T> {
     cells: Box<[CachePadded<T>]>,
     processor: PhantomData<fn() -> P>,

@@ -1,9 +1,9 @@
 //! The lock of one area (VMA): readers never wait, the writer waits for them.
 //!
 //! # Guarantee
-//! Between the return of [`PerVmaLock::write_lock`] and the call of [`PerVmaLock::write_unlock`] there is no reader, and
-//! the writer sees all that readers did. Readers that come afterwards see what the writer did. Reading never waits: a
-//! locked area says no, and the caller takes another way.
+//! Between the return of [`PerVmaLock::write_lock`] and the call of [`PerVmaLock::write_unlock`] there is no reader,
+//! and the writer sees all that readers did. Readers that come afterwards see what the writer did. Reading never waits:
+//! a locked area says no, and the caller takes another way.
 //!
 //! # Word first
 //! | bits | meaning |
@@ -14,7 +14,8 @@
 //!
 //! # Invariants
 //! * I1 writers are serialised by their caller, who locks a free lock and unlocks a locked one.
-//! * I2 whoever takes the count to 0 beside `AWAITED` wakes the writer; the word may be gone by then, its address is a name.
+//! * I2 whoever takes the count to 0 beside `AWAITED` wakes the writer; the word may be gone by then, its address is a
+//!   name.
 //!
 //! # Race
 //! ```text
@@ -81,8 +82,8 @@ impl<P: Processor> PerVmaLock<P> {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Keeps readers out and waits until none is left; may give the slot up meanwhile, so it is called with interrupts on
-    /// and no spin lock held. Nobody else locks or unlocks it as a writer (I1).
+    /// Keeps readers out and waits until none is left; may give the slot up meanwhile, so it is called with interrupts
+    /// on and no spin lock held. Nobody else locks or unlocks it as a writer (I1).
     ///
     /// # Panics
     /// If it is locked already (I1).
@@ -115,7 +116,8 @@ impl<P: Processor> PerVmaLock<P> {
         self.word.fetch_and(!WRITER, Ordering::Release);
     }
 
-    /// As [`PerVmaLock::write_unlock`], of a lock from [`PerVmaLock::new_locked`] that no reader has reached yet: a store.
+    /// As [`PerVmaLock::write_unlock`], of a lock from [`PerVmaLock::new_locked`] that no reader has reached yet: a
+    /// store.
     #[inline]
     pub fn write_unlock_unpublished(&self) {
         // Relaxed: no reader knocks before the area is published, and the publication orders it.

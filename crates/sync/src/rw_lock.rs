@@ -1,8 +1,9 @@
 //! A value behind a semaphore, in the idiom of `lock_api`: guards that are references, no poisoning.
 //!
 //! # Guarantee
-//! Whoever has a read guard shares the value, whoever has a write guard has it alone. A thread that panics while it has a guard
-//! releases it, and the value is as it left it. On `Native` any thread may use it: no machine, no slot, no set-up.
+//! Whoever has a read guard shares the value, whoever has a write guard has it alone. A thread that panics while it has
+//! a guard releases it, and the value is as it left it. On `Native` any thread may use it: no machine, no slot, no
+//! set-up.
 
 use crate::{Ended, Generation, Interrupt, Limits, ReadGuard, RwSemaphore, Rwsem, WriteGuard};
 use core::cell::UnsafeCell;

@@ -5,8 +5,8 @@
 //! there at one instant: no writer was at work, and none has been. The data are atomics, read and written Relaxed.
 //!
 //! # Word first
-//! Even: nobody writes. Odd: a writer is at work. Each end of a write adds 1, modulo 2^BITS; 64 bits wrap after centuries,
-//! 4 to 8 bits in tests, so that a reader that sleeps through a whole turn is something one can watch.
+//! Even: nobody writes. Odd: a writer is at work. Each end of a write adds 1, modulo 2^BITS; 64 bits wrap after
+//! centuries, 4 to 8 bits in tests, so that a reader that sleeps through a whole turn is something one can watch.
 //!
 //! # Invariants
 //! * I1 writers are serialised by their caller, so the writer changes the word by load and store.
@@ -21,7 +21,8 @@
 //! count = even + 2     (Release)   accept if a is even and count == a
 //! ```
 //! Forbidden: accepting x' with y. A reader that saw x' or y' synchronises with the writer's fence, so its second look
-//! sees the odd count or a later one. A reader that began with the new even count has seen both. Model: `tests/models/seqcount.rs`.
+//! sees the odd count or a later one. A reader that began with the new even count has seen both. Model:
+//! `tests/models/seqcount.rs`.
 
 use core::marker::PhantomData;
 use faultless_platform::mutants::{self, Mutant};

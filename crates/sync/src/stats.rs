@@ -1,9 +1,9 @@
 //! What a lock cost: how often it was taken, waited for and held, kept per CPU.
 //!
 //! # Guarantee
-//! A semaphore without statistics pays nothing for them. One with statistics reads the clock in its slow paths alone; inside
-//! a [`Timed`](crate::Timed) it reads it at each acquisition and release too. Figures are exact once those who use the
-//! lock are still.
+//! A semaphore without statistics pays nothing for them. One with statistics reads the clock in its slow paths alone;
+//! inside a [`Timed`](crate::Timed) it reads it at each acquisition and release too. Figures are exact once those who
+//! use the lock are still.
 //!
 //! One `LockStats` serves any number of locks: all address spaces of a run, say, whose waiting is one number.
 
@@ -30,7 +30,8 @@ pub struct LockFigures {
     pub longest_wait_ns: u64,
     /// All acquisitions; counted by [`Timed`](crate::Timed) alone.
     pub nr_acquired: u64,
-    /// Time from acquisition to release, in all; that of holders who still hold up to now. Counted by [`Timed`](crate::Timed) alone.
+    /// Time from acquisition to release, in all; that of holders who still hold up to now. Counted by
+    /// [`Timed`](crate::Timed) alone.
     pub held_ns: u64,
 }
 

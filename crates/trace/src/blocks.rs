@@ -1,8 +1,8 @@
 //! A trace taken apart into its blocks, and put together again with checksums made anew: for tests of readers.
 //!
 //! # Guarantee
-//! What was taken apart and is put together unchanged reads back equal. Whatever else is put together passes every checksum, so
-//! that a reader meets its content.
+//! What was taken apart and is put together unchanged reads back equal. Whatever else is put together passes every
+//! checksum, so that a reader meets its content.
 
 use std::io::Read;
 

@@ -7,11 +7,11 @@
 //! - I1 times never go back along the list: it is one total order over all CPUs, and for each thread the true one
 //! - I2 thread and file indices lie inside the trace's tables
 //! - I3 the list opens with thread 0's [`EventKind::Exec`], or the trace has a snapshot and its threads run from the
-//!   beginning; every other thread is the child of exactly one [`EventKind::Clone`], which stands before the thread's own
-//!   first event
+//!   beginning; every other thread is the child of exactly one [`EventKind::Clone`], which stands before the thread's
+//!   own first event
 //! - I4 calls do not nest: between a thread's [`EventKind::CallEnter`] and its [`EventKind::CallExit`] stands no other
-//!   enter of that thread, and the exit names the same call; the first exit of a thread of the snapshot may lack its enter,
-//!   which came before the recording
+//!   enter of that thread, and the exit names the same call; the first exit of a thread of the snapshot may lack its
+//!   enter, which came before the recording
 //! - I5 nothing of a thread follows its [`EventKind::Exit`]
 //! - I6 arguments beyond [`Call::arity`](crate::Call::arity) are zero
 //! - I7 without pace data every `on_cpu_ns` is zero, and no switch or wake is present

@@ -3,8 +3,8 @@
 //! # Guarantee
 //! a trace that was read without an error is whole, unchanged, and obeys the invariants of [`event`]
 //!
-//! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself, [`snapshot`] what stood when the
-//! recording joined a running process, [`stacks`] which functions its threads were inside of.
+//! [`event`] and [`call`] say what an event is, [`header`] what a trace says about itself, [`snapshot`] what stood when
+//! the recording joined a running process, [`stacks`] which functions its threads were inside of.
 
 #![forbid(unsafe_code)]
 

@@ -12,8 +12,8 @@
 //! # How a live snapshot is used
 //! The process runs on while it is looked at, so the areas and the pages of each area are of different moments. Every
 //! event since the recording's begin is in the trace, and each of them decides the state of what it touches; so whoever
-//! applies all events up to [`Snapshot::ended_ns`] to the snapshot, in order, gets the state at that moment, whatever the
-//! moments at which the parts were read (a fuzzy checkpoint, brought up to date by its log).
+//! applies all events up to [`Snapshot::ended_ns`] to the snapshot, in order, gets the state at that moment, whatever
+//! the moments at which the parts were read (a fuzzy checkpoint, brought up to date by its log).
 //! ```text
 //! recording begins   areas read    pages of A read   pages of B read   ended_ns
 //!        |--- events ----[==]---------[===]--------------[===]----------|--- events

@@ -74,8 +74,8 @@ pub struct Frame {
     pub function: Option<String>,
     /// The file that holds the code; `None` for code that a program made itself.
     pub file: Option<FileIndex>,
-    /// The address inside the call (or of the instruction, in the innermost frame): as the file counts, or without a file the
-    /// process's own.
+    /// The address inside the call (or of the instruction, in the innermost frame): as the file counts, or without a
+    /// file the process's own.
     pub address: u64,
 }
 
@@ -259,7 +259,8 @@ fn index(input: &mut Cursor<'_>) -> Result<Option<u32>, Malformed> {
     }
 }
 
-/// Reads samples whose number stands before them; each takes at least two bytes, so no number can make this allocate much.
+/// Reads samples whose number stands before them; each takes at least two bytes, so no number can make this allocate
+/// much.
 fn samples(input: &mut Cursor<'_>) -> Result<Vec<Sample>, Malformed> {
     let count = input.int()?;
     if count > input.remaining() as u64 {

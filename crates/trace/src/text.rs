@@ -43,16 +43,16 @@ fn quoted(word: &str) -> String {
     out
 }
 
-/// Says whether a character is a control, a line or paragraph separator, or one that changes the direction or the joining
-/// of its neighbours.
+/// Says whether a character is a control, a line or paragraph separator, or one that changes the direction or the
+/// joining of its neighbours.
 fn is_steering(letter: char) -> bool {
     let is_format = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     letter.is_control() || is_format
 }
 
-/// Appends a character as `$'...'` knows it. Bytes up to 0x7f have two digits, others four or eight: what follows can't be
-/// taken for a digit more.
+/// Appends a character as `$'...'` knows it. Bytes up to 0x7f have two digits, others four or eight: what follows can't
+/// be taken for a digit more.
 fn escape(letter: char, out: &mut String) {
     let code = u32::from(letter);
     let written = match letter {

@@ -1,8 +1,8 @@
 //! Every judge in turn, for as long as asked: oracle, schedules, soak, fuzz, and again.
 //!
 //! # Guarantee
-//! Each batch has a seed of its own, so that no round repeats another. What is found is kept as a line that replays it, as soon as
-//! it is found; nothing ends the run but its time, an interrupt, or a judge that can't be started.
+//! Each batch has a seed of its own, so that no round repeats another. What is found is kept as a line that replays it,
+//! as soon as it is found; nothing ends the run but its time, an interrupt, or a judge that can't be started.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -160,7 +160,8 @@ pub struct Outcome {
     pub was_interrupted: bool,
 }
 
-/// Runs every judge in turn until the time is over, and each at least once; `told` hears what runs, and how much of the time is over.
+/// Runs every judge in turn until the time is over, and each at least once; `told` hears what runs, and how much of the
+/// time is over.
 ///
 /// # Errors
 /// If a judge can't be started, or findings can't be kept.

@@ -1,8 +1,8 @@
 //! Trials: long random checks, each in a process of its own, so that whatever it dies of is a finding.
 //!
 //! # Guarantee
-//! A crash, a hang, and more memory than is allowed end the trial's process, never the caller's; each finding carries the line
-//! that runs the same trial again.
+//! A crash, a hang, and more memory than is allowed end the trial's process, never the caller's; each finding carries
+//! the line that runs the same trial again.
 //!
 //! # Rooms
 //! * [`child`]: a process that does one trial, and what became of it

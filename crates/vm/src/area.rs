@@ -74,10 +74,10 @@ bitflags! {
         const MAYBE_GUARD = 1 << 21;
         /// `MAP_SYNC` was asked for; where it means nothing, it keeps neighbours apart all the same.
         const SYNC = 1 << 22;
-        /// Has the protection key of memory that may be fetched from alone: loads and stores are forbidden. Linux gives it
-        /// to what is mapped or protected with `PROT_EXEC` and nothing else, where the processor has keys; here, whoever
-        /// asks says so. Without [`Limits::has_protection_keys`](crate::Limits::has_protection_keys), or beside other
-        /// rights, it is dropped.
+        /// Has the protection key of memory that may be fetched from alone: loads and stores are forbidden. Linux gives
+        /// it to what is mapped or protected with `PROT_EXEC` and nothing else, where the processor has keys; here,
+        /// whoever asks says so. Without [`Limits::has_protection_keys`](crate::Limits::has_protection_keys), or beside
+        /// other rights, it is dropped.
         const EXECUTE_ONLY = 1 << 23;
     }
 }
@@ -205,11 +205,13 @@ pub struct Area<P: Platform, D: Design<P>> {
     nr_changes: UnsafeCell<u32>,
 }
 
-// SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer, `head` to the one who frees.
+// SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer, `head` to the
+// one who frees.
 unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
 
 impl<P: Platform, D: Design<P>> Area<P, D> {
-    /// Returns an area as `view` describes it, which owns what stands behind it; under a change, as if announced by `begin_change`.
+    /// Returns an area as `view` describes it, which owns what stands behind it; under a change, as if announced by
+    /// `begin_change`.
     pub(crate) fn new(view: &AreaView<P>, behind: Behind<P>) -> Self {
         Self {
             start: P::AtomicU64::new(view.start),

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! [`invariants`] looks at every space, table, frame and TLB of an instance and names the first invariant that is
-//! broken, with the address. It changes nothing but empties inboxes and ends what was let go of without a CPU. Nobody may use
-//! the instance meanwhile.
+//! broken, with the address. It changes nothing but empties inboxes and ends what was let go of without a CPU. Nobody
+//! may use the instance meanwhile.
 //!
 //! # What is checked
 //! Numbers are those of the project's list of invariants.
@@ -11,10 +11,11 @@
 //!   of their sizes, of data and of locked memory are those that the space keeps
 //! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
-//!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an object's end
-//! * 3 a frame's references are the entries, objects and pins that hold it; the zero page is never writable, and zero; a
-//!   reference page is never counted and never writable, holds what it was made with, and is there as long as a handle, an area
-//!   or a pin refers to it; an area maps no page that nobody owns but its own
+//!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an
+//!   object's end
+//! * 3 a frame's references are the entries, objects and pins that hold it; the zero page is never writable, and zero;
+//!   a reference page is never counted and never writable, holds what it was made with, and is there as long as a
+//!   handle, an area or a pin refers to it; an area maps no page that nobody owns but its own
 //! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
 //! * 8 every frame is free or somebody's
 //!

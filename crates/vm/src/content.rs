@@ -1,9 +1,10 @@
 //! What an untouched page of an area reads as, and what stands behind an area.
 //!
 //! # Guarantee
-//! What stands behind an area is set when it is made, and never changes. An area with a reference page or a pattern is private
-//! anonymous memory in all else: where Linux's answer depends on a file, [`AreaView::has_file`](crate::AreaView::has_file)
-//! says so, and [`AreaView::is_reference`](crate::AreaView::is_reference) is the one place that knows a reference area.
+//! What stands behind an area is set when it is made, and never changes. An area with a reference page or a pattern is
+//! private anonymous memory in all else: where Linux's answer depends on a file,
+//! [`AreaView::has_file`](crate::AreaView::has_file) says so, and
+//! [`AreaView::is_reference`](crate::AreaView::is_reference) is the one place that knows a reference area.
 
 use crate::object::ObjectRef;
 use crate::reference::{Reference, ReferenceRef};

@@ -70,8 +70,8 @@ pub struct Guest<'vm, P: Platform, D: Design<P>> {
 }
 
 impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
-    /// Makes a thread of `space`. One that finds another there waits for the map operation at work, which may rely on there being
-    /// one thread; so the caller owns a CPU.
+    /// Makes a thread of `space`. One that finds another there waits for the map operation at work, which may rely on
+    /// there being one thread; so the caller owns a CPU.
     pub fn new(space: &SpaceRef<'vm, P, D>) -> Self {
         space.add_user();
         Self { space: space.clone() }
@@ -124,7 +124,8 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         stored.map(|((), faults)| faults)
     }
 
-    /// Loads words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages loaded.
+    /// Loads words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages
+    /// loaded.
     pub fn load_words(&self, address: u64, words: &mut [u64]) -> Result<FaultsTaken, AccessError> {
         let (mut faults, mut done) = (FaultsTaken::default(), 0);
         while done < words.len() {
@@ -142,7 +143,8 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
         Ok(faults)
     }
 
-    /// Stores words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages stored.
+    /// Stores words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages
+    /// stored.
     pub fn store_words(&self, address: u64, words: &[u64]) -> Result<FaultsTaken, AccessError> {
         let (mut faults, mut done) = (FaultsTaken::default(), 0);
         while done < words.len() {
@@ -168,7 +170,8 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
             let len = rest.len().min(PAGE_BYTES - byte_offset(at));
             let read = self.access(at, Access::Read, |page| {
                 for (place, byte) in rest[..len].iter_mut().enumerate() {
-                    // SAFETY: `access` gives a mapped frame; the bytes lie inside it and are accessed atomically by all guests.
+                    // SAFETY: `access` gives a mapped frame; the bytes lie inside it and are accessed atomically by all
+                    // guests.
                     let cell = unsafe { P::AtomicU8::view(page.add(byte_offset(at) + place)) };
                     // Relaxed: a program's plain load.
                     *byte = cell.load(Ordering::Relaxed);

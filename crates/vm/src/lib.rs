@@ -7,8 +7,8 @@
 //!
 //! # Rooms, from below
 //! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables
-//! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `content`: which
-//!   of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
+//! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `content`:
+//!   which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
 //! * `pool`: what lives as long as somebody refers to it; `orphans`: what was let go of without a CPU
 //! * `area`, `index`: ranges of one kind of memory, and the ordered index that RCU readers walk
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out

@@ -67,8 +67,8 @@ pub struct Limits {
     /// Whether the processor has protection keys (x86's PKU): then what may only be fetched from can't be loaded from
     /// ([`AreaFlags::EXECUTE_ONLY`](crate::AreaFlags::EXECUTE_ONLY)).
     pub has_protection_keys: bool,
-    /// Whether areas of reference pages may be emptied on fork (`MADV_WIPEONFORK`), so that the child reads the pattern: our
-    /// extension.
+    /// Whether areas of reference pages may be emptied on fork (`MADV_WIPEONFORK`), so that the child reads the
+    /// pattern: our extension.
     pub reference_extensions: bool,
     /// Whose answers are given.
     pub version: LinuxVersion,

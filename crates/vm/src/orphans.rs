@@ -1,9 +1,10 @@
 //! What lost its last reference on a thread without a CPU.
 //!
 //! # Guarantee
-//! References may be dropped on any thread. Ending a space or an object takes a CPU: it frees frames to that CPU's lists and takes
-//! translations away. A thread that has none leaves the thing here, and whoever next makes a space or an object, drops the last
-//! reference to a space, flushes the instance or finds no free frame ends it; at the latest the instance's own end does.
+//! References may be dropped on any thread. Ending a space or an object takes a CPU: it frees frames to that CPU's
+//! lists and takes translations away. A thread that has none leaves the thing here, and whoever next makes a space or
+//! an object, drops the last reference to a space, flushes the instance or finds no free frame ends it; at the latest
+//! the instance's own end does.
 //!
 //! # Race
 //! ```text
@@ -11,8 +12,9 @@
 //! link = first; first: link -> thing         all = swap(first, null)      Acquire
 //!   by compare-and-swap, Release             walks the links; ends each
 //! ```
-//! All are taken at once and none is put back, so a thing that comes to stand where an ended one stood is no danger to the
-//! compare-and-swap: what it compares is what it has just written to the link. Forbidden: two end one thing, or a thing is lost.
+//! All are taken at once and none is put back, so a thing that comes to stand where an ended one stood is no danger to
+//! the compare-and-swap: what it compares is what it has just written to the link. Forbidden: two end one thing, or a
+//! thing is lost.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -1,14 +1,16 @@
 //! Pins: pages that are held without a mapping, as a device driver holds them (get_user_pages).
 //!
 //! # Guarantee
-//! The frame of a pin is not freed and not given another use before the pin is dropped, whatever happens to the mapping.
+//! The frame of a pin is not freed and not given another use before the pin is dropped, whatever happens to the
+//! mapping.
 //!
 //! | page | pinned for reading | for writing | for reading, for long |
 //! |---|---|---|---|
 //! | of zeros, or a reference page | itself, not counted; a reference page is held | a copy | a copy (our extension for reference pages) |
 //! | any other | itself | itself, once stores may reach it | as for reading |
 //!
-//! As with get_user_pages, a later fork or a store through a mapping that shares the page may part the mapping from the pin.
+//! As with get_user_pages, a later fork or a store through a mapping that shares the page may part the mapping from the
+//! pin.
 //!
 //! # Invariants
 //! * I1 a pin of a counted frame owns one of its references; one of a reference page owns a reference to that.
@@ -38,7 +40,8 @@ pub enum PinKind {
     Read,
     /// To be written.
     Write,
-    /// To be read, as long as somebody likes: nobody shares a page of zeros or a reference page so long (`FOLL_LONGTERM`).
+    /// To be read, as long as somebody likes: nobody shares a page of zeros or a reference page so long
+    /// (`FOLL_LONGTERM`).
     LongTermRead,
 }
 
@@ -120,7 +123,8 @@ impl<P: Platform> core::ops::Deref for Pin<'_, P> {
 }
 
 impl<P: Platform> Pin<'_, P> {
-    /// Reads words of the page, from byte `offset` on, a multiple of 8; those behind the page's end are left as they are.
+    /// Reads words of the page, from byte `offset` on, a multiple of 8; those behind the page's end are left as they
+    /// are.
     pub fn read(&self, offset: usize, words: &mut [u64]) {
         let offset = offset.min(PAGE_BYTES) & !7;
         let nr_words = words.len().min((PAGE_BYTES - offset) / 8);

@@ -1,7 +1,8 @@
 //! Things of an instance that live as long as somebody refers to them: memory objects, reference pages, pins.
 //!
 //! # Guarantee
-//! A thing ends once, after its last reference has gone, on a thread that owns a CPU; until then it stands where it was made.
+//! A thing ends once, after its last reference has gone, on a thread that owns a CPU; until then it stands where it was
+//! made.
 //!
 //! # Invariants
 //! * I1 the pool outlives its things: areas that hold references end before the instance does, and the references that

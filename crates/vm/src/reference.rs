@@ -1,27 +1,29 @@
 //! Reference pages: pages that untouched memory reads as, in place of the page of zeros (`refpage_create`).
 //!
 //! # Guarantee
-//! A reference page is never written after it was made, never counted, and lives as long as an area, a handle or a pin refers
-//! to it. Loads of an area map it read-only; the first store to a page copies it, or fills the new page without looking at it
-//! where it is 8 bytes again and again, which one repeated byte is. Faults of such areas: `fault::reference`.
+//! A reference page is never written after it was made, never counted, and lives as long as an area, a handle or a pin
+//! refers to it. Loads of an area map it read-only; the first store to a page copies it, or fills the new page without
+//! looking at it where it is 8 bytes again and again, which one repeated byte is. Faults of such areas:
+//! `fault::reference`.
 //!
 //! # Invariants
 //! * I1 the frame is of kind [`Kind::Reference`] from before the first reference to its end; entries that map it are
 //!   special and not writable.
-//! * I2 whoever drops the last reference has taken all translations to the page away: an area is let go of after its entries
-//!   are, and pins and handles have none.
+//! * I2 whoever drops the last reference has taken all translations to the page away: an area is let go of after its
+//!   entries are, and pins and handles have none.
 //! * I3 `checksum` is that of the content.
 //!
 //! # Source, and where it is departed from
 //! `[PATCH v3] mm: introduce reference pages` (2020-08-14), and for sizes the manual page of version 5 (2021-07-16).
-//! * The author answered a reviewer that a shared writable mapping would get SIGBUS. As posted it can't be had: the descriptor is
-//!   read-only, so mmap answers EACCES, and a shared read-only mapping, which Linux then keeps as a private one, reads
-//!   the pattern. So it is here. SIGBUS is what a load or store gets where such an area is forced by other means.
-//! * In the posted code a move of an area that was never stored to takes its new address for its file offset, as it would for
-//!   anonymous memory. Here the offset stays the file's.
-//! * `MADV_WIPEONFORK` is refused as for any file; with [`Limits::reference_extensions`](crate::Limits::reference_extensions)
-//!   it is allowed, and the child reads the pattern. A long-term pin for reading copies first; a later series did so for all
-//!   pages that are shared read-only.
+//! * The author answered a reviewer that a shared writable mapping would get SIGBUS. As posted it can't be had: the
+//!   descriptor is read-only, so mmap answers EACCES, and a shared read-only mapping, which Linux then keeps as a
+//!   private one, reads the pattern. So it is here. SIGBUS is what a load or store gets where such an area is forced by
+//!   other means.
+//! * In the posted code a move of an area that was never stored to takes its new address for its file offset, as it
+//!   would for anonymous memory. Here the offset stays the file's.
+//! * `MADV_WIPEONFORK` is refused as for any file; with
+//!   [`Limits::reference_extensions`](crate::Limits::reference_extensions) it is allowed, and the child reads the
+//!   pattern. A long-term pin for reading copies first; a later series did so for all pages that are shared read-only.
 
 use crate::addr::{PAGE, is_page_aligned, page_floor};
 use crate::content::Pattern;
@@ -224,8 +226,8 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
 
     /// Makes a reference page that repeats `size` bytes from `content` on (version 5).
     ///
-    /// EINVAL if `flags` are not 0, `size` is no power of two or more than a page, or `content` is no multiple of it; EFAULT if the
-    /// bytes can't be read, and ENOMEM. Memory tags come along if `size` is at least that of a granule.
+    /// EINVAL if `flags` are not 0, `size` is no power of two or more than a page, or `content` is no multiple of it;
+    /// EFAULT if the bytes can't be read, and ENOMEM. Memory tags come along if `size` is at least that of a granule.
     pub fn refpage_create_sized(
         &self,
         content: u64,

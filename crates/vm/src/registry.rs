@@ -9,7 +9,8 @@ use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
 pub trait DesignVisitor<P: Platform> {
     /// What comes out.
     type Output;
-    /// Gets the design's type, and the generation of its semaphore, for [`Vm::with_semaphore`](crate::Vm::with_semaphore).
+    /// Gets the design's type, and the generation of its semaphore, for
+    /// [`Vm::with_semaphore`](crate::Vm::with_semaphore).
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output;
 }
 

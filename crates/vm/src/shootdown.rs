@@ -9,13 +9,15 @@
 //! # Invariants
 //! * I1 a CPU's TLB is touched by its owner only, in guest or while draining.
 //! * I2 a CPU is in its space's set before it walks the space's tables; the set is read after the entries were cleared.
-//! * I3 a CPU that is not in a space's set has no translation of it, or is asked to forget all of them before it next uses any.
-//! * I4 interrupts are off while an inbox is locked: the handler takes the inbox of the CPU that it interrupts, whose owner may be
-//!   the one that has it locked, or holds another that the first one's owner waits for.
+//! * I3 a CPU that is not in a space's set has no translation of it, or is asked to forget all of them before it next
+//!   uses any.
+//! * I4 interrupts are off while an inbox is locked: the handler takes the inbox of the CPU that it interrupts, whose
+//!   owner may be the one that has it locked, or holds another that the first one's owner waits for.
 //!
 //! # How a CPU leaves a space's set
-//! A thread that leaves the space takes its CPU out itself, after the CPU has forgotten the space ([`Cpus::leave`]). A CPU
-//! that nobody owns any more is asked once more and then taken out by whoever asked (Linux: a CPU in lazy TLB mode):
+//! A thread that leaves the space takes its CPU out itself, after the CPU has forgotten the space ([`Cpus::leave`]). A
+//! CPU that nobody owns any more is asked once more and then taken out by whoever asked (Linux: a CPU in lazy TLB
+//! mode):
 //! ```text
 //! CPU T                                   CPU S
 //! T in the set? join                      clears the entry; fence; reads the set: T
@@ -24,10 +26,10 @@
 //!   T in the set? join, fence               ask T to forget the whole space; take T out
 //! walk, access                            unlock
 //! ```
-//! S's request is still there, so T's next fence comes after S's: T finds it pending and drains, after S, and joins again.
-//! Was it gone, T has been in guest since, may rely on the set as it saw it, and stays. Forbidden: T walks, and is neither in
-//! the set nor asked. Model: `a_cpu_that_was_let_go_comes_back_seen` in `sync/tests/models/cpu_set.rs`; explored by
-//! `faultless check schedules`; witness: `tests/native/shootdown.rs`.
+//! S's request is still there, so T's next fence comes after S's: T finds it pending and drains, after S, and joins
+//! again. Was it gone, T has been in guest since, may rely on the set as it saw it, and stays. Forbidden: T walks, and
+//! is neither in the set nor asked. Model: `a_cpu_that_was_let_go_comes_back_seen` in `sync/tests/models/cpu_set.rs`;
+//! explored by `faultless check schedules`; witness: `tests/native/shootdown.rs`.
 
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
@@ -85,8 +87,8 @@ impl Inbox {
         self.is_overflown = false;
     }
 
-    /// Makes all requests of a space one that is about all of it, if the asker's is among them: then the CPU has not drained
-    /// since it was asked. Says whether it did; one that is lost in an overflow is taken for drained.
+    /// Makes all requests of a space one that is about all of it, if the asker's is among them: then the CPU has not
+    /// drained since it was asked. Says whether it did; one that is lost in an overflow is taken for drained.
     fn widen(&mut self, space: SpaceId, asker: usize) -> bool {
         let is_of_space = |request: &Request| request.space == space;
         let mut of_space = self.requests[..self.len].iter().flatten().filter(|request| is_of_space(request));

@@ -12,8 +12,8 @@
 //!   it uses. A plain store may only fill an entry that is not present.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section.
-//! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those away
-//!   that stand there for nothing, so that the next one needs to look at its own range alone.
+//! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
+//!   away that stand there for nothing, so that the next one needs to look at its own range alone.
 
 use crate::entry::Entry;
 use crate::frames;
@@ -254,7 +254,8 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
         (0..ENTRIES).all(|index| load::<P>(entry_at(memory, table, index)).is_empty())
     }
 
-    /// Frees all tables of a tree that nobody else can reach, after `drop_entry` for each leaf entry that holds a frame.
+    /// Frees all tables of a tree that nobody else can reach, after `drop_entry` for each leaf entry that holds a
+    /// frame.
     pub fn free_all(&self, memory: &Memory<P>, drop_entry: &mut dyn FnMut(Entry)) {
         let all = 0..Self::END;
         self.for_each_mapped(memory, all.clone(), &mut |_, entry| drop_entry(entry));

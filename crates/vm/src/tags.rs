@@ -1,12 +1,12 @@
 //! Memory tags: a hook for machines that keep some, and a stand-in in software.
 //!
 //! # Guarantee
-//! A page that the library makes has tags before a program reaches it: those of what it is a copy of, granule by granule;
-//! one tag by a fast fill where they are all the same; tag 0 where nothing gives it any.
+//! A page that the library makes has tags before a program reaches it: those of what it is a copy of, granule by
+//! granule; one tag by a fast fill where they are all the same; tag 0 where nothing gives it any.
 //!
 //! # Source
-//! Arm's Memory Tagging Extension: 4 bits for 16 bytes. Reference pages were to give memory tags as they give it content
-//! (versions 3 to 5 of the series of 2020 and 2021).
+//! Arm's Memory Tagging Extension: 4 bits for 16 bytes. Reference pages were to give memory tags as they give it
+//! content (versions 3 to 5 of the series of 2020 and 2021).
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -18,7 +18,8 @@ pub const GRANULE_BYTES: usize = 16;
 /// Tags of a page.
 pub const GRANULES: usize = PAGE_BYTES / GRANULE_BYTES;
 
-/// Reads and writes the tags of frames. Called with no lock held but an address space's; must not call into the library.
+/// Reads and writes the tags of frames. Called with no lock held but an address space's; must not call into the
+/// library.
 pub trait MemoryTags: Send + Sync {
     /// Returns the tag of a granule; `granule` is below [`GRANULES`].
     fn tag(&self, frame: Pfn, granule: usize) -> u8;

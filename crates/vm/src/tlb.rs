@@ -44,7 +44,8 @@ impl Tlb {
         (address / PAGE) as usize % SIZE
     }
 
-    /// Returns the remembered entry of a page if it allows `access`; a store needs the dirty bit too, else the CPU walks.
+    /// Returns the remembered entry of a page if it allows `access`; a store needs the dirty bit too, else the CPU
+    /// walks.
     #[inline]
     pub fn lookup(&self, space: SpaceId, page: u64, access: Access) -> Option<Entry> {
         let slot = &self.slots[Self::place(page)];

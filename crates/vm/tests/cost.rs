@@ -147,7 +147,8 @@ fn check<D: Design<Count>>(source: &str, expected: &[Row]) {
     assert_eq!(counted("mmap"), call, "the table that opens the design's file, row of the writer");
 }
 
-/// Returns the first number of the last cell of the row whose first cell is one of `who`, of the table that opens a file.
+/// Returns the first number of the last cell of the row whose first cell is one of `who`, of the table that opens a
+/// file.
 fn shared_writes_in(source: &str, who: &[&str]) -> Option<u64> {
     let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_owned()).collect() };
     let mut rows = source.lines().filter_map(|line| line.strip_prefix("//! |")).map(cells);

@@ -1,7 +1,7 @@
 //! How many instructions a first store takes: to plain memory, to a reference page, and to a page that a child shares.
 //!
-//! The program runs itself under callgrind, which counts the instructions of [`measured`] alone. Without valgrind there is nothing
-//! to count with: the test says so and passes.
+//! The program runs itself under callgrind, which counts the instructions of [`measured`] alone. Without valgrind there
+//! is nothing to count with: the test says so and passes.
 
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};

@@ -1,10 +1,10 @@
 //! Calls beside stores of other CPUs, in every order with one switch.
 //!
 //! # Guarantee
-//! CPU 0 makes calls. After each of its steps in turn (an access of the platform's), the other CPUs do all that they do, as
-//! far as nothing makes them wait, and then CPU 0 goes on. So whatever a call looks at and then acts on, somebody changes in
-//! between, once in each place. Every run is the same each time. Larger programs and more switches are the business of
-//! `faultless check schedules`.
+//! CPU 0 makes calls. After each of its steps in turn (an access of the platform's), the other CPUs do all that they
+//! do, as far as nothing makes them wait, and then CPU 0 goes on. So whatever a call looks at and then acts on,
+//! somebody changes in between, once in each place. Every run is the same each time. Larger programs and more switches
+//! are the business of `faultless check schedules`.
 
 use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_phys::{Memory, Options};

@@ -38,7 +38,8 @@ fn shows(guest: &Guest<'_, Native, VmaLock<Rwsem<Native>>>, page: u64, word: u64
     if guest.load(at(page)).expect("mapped").0 == word { Ok(()) } else { Err(Finder::Content) }
 }
 
-/// Two reference pages side by side: looked at, stored to, dropped, inherited, pinned and unmapped. On an error nothing is undone.
+/// Two reference pages side by side: looked at, stored to, dropped, inherited, pinned and unmapped. On an error nothing
+/// is undone.
 fn program(vm: &Instance) -> Result<(), Finder> {
     let create = |byte| vm.create_repeated(Pattern::Byte(byte)).expect("room");
     let (first, second) = (create(0x11), create(0x22));

@@ -1,6 +1,7 @@
 //! Threads that use one space at random under each design, with the invariants checked each round (`faultless_soak`).
 //!
-//! `FAULTLESS_SOAK_SECONDS` sets the time for each design (2 by default); `FAULTLESS_SEED` the seed. A failure prints it.
+//! `FAULTLESS_SOAK_SECONDS` sets the time for each design (2 by default); `FAULTLESS_SEED` the seed. A failure prints
+//! it.
 
 use faultless_soak::{Settings, Shortages, run_named};
 use std::time::Duration;

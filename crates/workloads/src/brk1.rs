@@ -1,7 +1,7 @@
 //! brk1: moves the heap's end up by a page and back.
 //!
-//! Source: will-it-scale (A. Blanchard), "brk increase/decrease of one page". An operation is a call. The threads of one
-//! space move the same end between the same two places.
+//! Source: will-it-scale (A. Blanchard), "brk increase/decrease of one page". An operation is a call. The threads of
+//! one space move the same end between the same two places.
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};

@@ -1,7 +1,7 @@
 //! brk2: moves the heap's end up by a page and back, above a heap that each worker has made larger first.
 //!
-//! Source: will-it-scale (A. Blanchard), "brk unshared increase/decrease of one page". An operation is a call. Each thread
-//! moves the end between two places of its own, so that the heap of a space with many threads jumps.
+//! Source: will-it-scale (A. Blanchard), "brk unshared increase/decrease of one page". An operation is a call. Each
+//! thread moves the end between two places of its own, so that the heap of a space with many threads jumps.
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};

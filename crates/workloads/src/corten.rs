@@ -10,9 +10,9 @@
 //! | `corten-munmap_virt` | the items, of 4 pages, are mapped | unmaps an item | |
 //! | `corten-munmap` | the items, a page each, are mapped and stored to | unmaps an item | |
 //!
-//! With `--low`, the default, each worker has a region of its own: its items lie together, in tables of their own, and a hole lies
-//! between two regions, so that they never become one area. With `--high` the items of all workers are one region, dealt out
-//! in an order that a fixed seed shuffles.
+//! With `--low`, the default, each worker has a region of its own: its items lie together, in tables of their own, and
+//! a hole lies between two regions, so that they never become one area. With `--high` the items of all workers are one
+//! region, dealt out in an order that a fixed seed shuffles.
 
 use crate::PAGE;
 use crate::program::{Program, Seat, Step, Worker};

@@ -1,7 +1,7 @@
 //! fork: what a shell does all the time: it forks, the child stores to some of its memory and exits, the shell waits.
 //!
-//! A shell's memory is small: 64 pages of data, of which a child stores to 16 before it would call exec. An operation is a
-//! child. The published relatives are lmbench's "fork+exit" (L. McVoy) and UnixBench's "Process Creation".
+//! A shell's memory is small: 64 pages of data, of which a child stores to 16 before it would call exec. An operation
+//! is a child. The published relatives are lmbench's "fork+exit" (L. McVoy) and UnixBench's "Process Creation".
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};

@@ -1,8 +1,8 @@
 //! A program's view of a virtual memory of this project.
 //!
 //! # Guarantee
-//! Each view is one thread's: it runs as a [`Guest`] of the space. Files are memory objects of zeros, one for each name,
-//! that live in the page cache only, as on tmpfs.
+//! Each view is one thread's: it runs as a [`Guest`] of the space. Files are memory objects of zeros, one for each
+//! name, that live in the page cache only, as on tmpfs.
 
 use crate::PAGE;
 use crate::heap::{Heap, HeapPolicy};

@@ -9,9 +9,11 @@
 //! ```
 //! # Invariants
 //! * I1 every block has its length in the word before it; the allocator loads it when the block is freed
-//! * I2 blocks of the arena are freed in reverse order: that is all that the workloads do, and it makes the arena a stack
+//! * I2 blocks of the arena are freed in reverse order: that is all that the workloads do, and it makes the arena a
+//!   stack
 //!
-//! Left out: statistics that glibc keeps in lines that threads share. Source: glibc's manual, "Malloc Tunable Parameters".
+//! Left out: statistics that glibc keeps in lines that threads share. Source: glibc's manual, "Malloc Tunable
+//! Parameters".
 
 use crate::PAGE;
 use crate::space::{AddressSpace, MapCall, Refused, Rights};

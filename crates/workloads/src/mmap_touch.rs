@@ -1,7 +1,8 @@
 //! mmap_touch: maps 1 MiB of anonymous memory, stores to all of it, and unmaps it; alone, or one worker at a time.
 //!
-//! Source: the test of the 2013 rwsem series, "Anonymous memory mmap/munmap of 1MB", a store to each 8 bytes; its author tried it
-//! behind a mutex of the user's too (`--mutex`), and before that without a store (`--untouched`). An operation is all of it.
+//! Source: the test of the 2013 rwsem series, "Anonymous memory mmap/munmap of 1MB", a store to each 8 bytes; its
+//! author tried it behind a mutex of the user's too (`--mutex`), and before that without a store (`--untouched`). An
+//! operation is all of it.
 
 use crate::PAGE;
 use crate::program::{Program, Seat, Step, Worker};

@@ -1,7 +1,7 @@
 //! page_fault2: stores to each page of a private mapping of a file of its own, 128 MiB at a time.
 //!
-//! Source: will-it-scale (A. Blanchard), "Separate file private mapping page fault". An operation is a page: it is copied
-//! from the page cache.
+//! Source: will-it-scale (A. Blanchard), "Separate file private mapping page fault". An operation is a page: it is
+//! copied from the page cache.
 
 use crate::program::{Seat, Worker};
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};

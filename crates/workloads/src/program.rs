@@ -42,8 +42,8 @@ pub trait Worker {
     /// Makes a step.
     fn step(&mut self) -> Result<Step, Refused>;
 
-    /// Makes at least one step and at most `most` in a row; returns how many, and what they did together. A worker whose published loop is
-    /// a tight one makes it here.
+    /// Makes at least one step and at most `most` in a row; returns how many, and what they did together. A worker
+    /// whose published loop is a tight one makes it here.
     fn steps(&mut self, _most: u32) -> Result<(u32, Step), Refused> {
         Ok((1, self.step()?))
     }

@@ -1,8 +1,8 @@
 //! refpage: maps memory that is to start as a byte, touches some of its pages, and unmaps it.
 //!
-//! Source: version 5 of the series that introduces reference pages (P. Collingbourne, 2021), whose program does so 1000 times with 4 MiB
-//! and touches one page, half of them, or all. An operation is such a round. The variants are those of version 3, and the one that a
-//! reviewer of version 5 asked for.
+//! Source: version 5 of the series that introduces reference pages (P. Collingbourne, 2021), whose program does so 1000
+//! times with 4 MiB and touches one page, half of them, or all. An operation is such a round. The variants are those of
+//! version 3, and the one that a reviewer of version 5 asked for.
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};

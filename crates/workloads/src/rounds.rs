@@ -38,8 +38,8 @@ impl<P: Threads> Rounds<P> {
         }
     }
 
-    /// Waits for all; the last one prepares the next round. All get its failure, or how long that took, in ns: waiting for those
-    /// who have not ended the round yet is part of the round.
+    /// Waits for all; the last one prepares the next round. All get its failure, or how long that took, in ns: waiting
+    /// for those who have not ended the round yet is part of the round.
     pub(crate) fn turn(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
         if self.barrier.wait() {
             let began_ns = P::now();

@@ -130,8 +130,8 @@ impl core::error::Error for Refused {}
 pub trait AddressSpace {
     /// Makes a mapping; returns its first address (mmap).
     fn map(&self, call: &MapCall) -> Result<u64, Refused>;
-    /// Makes a mapping of anonymous private memory, anywhere, which starts as said (`refpage_create`, mmap). An address space that has no
-    /// such call answers ENOSYS.
+    /// Makes a mapping of anonymous private memory, anywhere, which starts as said (`refpage_create`, mmap). An address
+    /// space that has no such call answers ENOSYS.
     fn map_starting_as(&self, start: Start, len_bytes: u64) -> Result<u64, Refused> {
         match start {
             Start::Zeros => self.map(&MapCall::anonymous(len_bytes)),
@@ -156,7 +156,8 @@ pub trait AddressSpace {
     fn load(&self, address: u64) -> Result<u64, Refused>;
     /// Stores a word at `address`, a multiple of 8.
     fn store(&self, address: u64, value: u64) -> Result<(), Refused>;
-    /// Stores a word to the first bytes of each of `nr_pages` pages from `first` on, in one loop, as a program does that has its stores inline.
+    /// Stores a word to the first bytes of each of `nr_pages` pages from `first` on, in one loop, as a program does
+    /// that has its stores inline.
     fn store_to_pages(&self, first: u64, nr_pages: u64, value: u64) -> Result<(), Refused> {
         (0..nr_pages).try_for_each(|page| self.store(first + page * PAGE, value))
     }

@@ -1,7 +1,8 @@
 //! A workload as users write it: a name, and flags of its own.
 //!
 //! # Guarantee
-//! What is understood means what the original program's flags mean; everything else is an error that says what there is.
+//! What is understood means what the original program's flags mean; everything else is an error that says what there
+//! is.
 
 use crate::mmap_touch::{self, MmapTouch};
 use crate::refpage::{self, Access, Refpage, Touch, Variant};

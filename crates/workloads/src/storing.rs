@@ -1,5 +1,5 @@
-//! Stores to each page of a mapping, which is made anew at its end: what page_fault1 to page_fault3 do, each to a mapping of its own
-//! kind. An operation is a page.
+//! Stores to each page of a mapping, which is made anew at its end: what page_fault1 to page_fault3 do, each to a
+//! mapping of its own kind. An operation is a page.
 
 use crate::program::{Step, Worker};
 use crate::space::{AddressSpace, MapCall, Refused};

@@ -1,11 +1,11 @@
 //! How often an operation of each workload writes to a line that another CPU uses, under each design.
 //!
 //! Two workers in one address space, on two counting CPUs, make their steps in turn, so that the counts depend on the
-//! code's path and on nothing else but which of the two goes on first from a barrier of the workload's own. `docs/counting.md`
-//! holds the table, and the test compares every cell with it.
+//! code's path and on nothing else but which of the two goes on first from a barrier of the workload's own.
+//! `docs/counting.md` holds the table, and the test compares every cell with it.
 //!
-//! Two processes on CPUs of different groups share nothing but what the machine keeps for all; `docs/scaling.md` holds the table of what they
-//! write all the same, for 1,000 operations.
+//! Two processes on CPUs of different groups share nothing but what the machine keeps for all; `docs/scaling.md` holds
+//! the table of what they write all the same, for 1,000 operations.
 //! Print it: `cargo test --release -p faultless-workloads --test shared_lines -- --nocapture`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -25,7 +25,8 @@ const HEAP: u64 = 0x5555_0000_0000;
 const MEMORY_BYTES: usize = 1 << 30;
 /// Steps of each worker before anything counts: half of them before who uses which line is forgotten, half after.
 const WARM_STEPS: usize = 64;
-/// Steps of each worker that count: three regions of [`REGION`], and with all others fewer than CortenMM's round of 512.
+/// Steps of each worker that count: three regions of [`REGION`], and with all others fewer than CortenMM's round of
+/// 512.
 const STEPS: usize = 384;
 /// The same for workloads of long steps.
 const LONG_STEPS: usize = 24;
@@ -44,7 +45,8 @@ const fn on_own_lines(layout: Layout) -> Layout {
     }
 }
 
-// SAFETY: every layout is changed in the same way when memory is taken and when it is given back; it only becomes larger.
+// SAFETY: every layout is changed in the same way when memory is taken and when it is given back; it only becomes
+// larger.
 unsafe impl GlobalAlloc for OwnLines {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on as promised.
@@ -70,8 +72,9 @@ const LEAST_TOLERANCE: f64 = 0.3;
 /// The most that an operation of a process may write to lines of another one's.
 const SEPARATE_MOST: f64 = 0.5;
 
-/// How often a row is counted that is not the document's. On a busy host one run in ten of brk1 has an area's line pass from
-/// CPU to CPU twice more, with the grace period in which it was freed; what the code changed, it changed in every run.
+/// How often a row is counted that is not the document's. On a busy host one run in ten of brk1 has an area's line pass
+/// from CPU to CPU twice more, with the grace period in which it was freed; what the code changed, it changed in every
+/// run.
 const TRIES: usize = 4;
 
 /// Returns how a workload is run.

@@ -124,7 +124,8 @@ impl Load {
     }
 }
 
-/// Locked instructions beside those of a design, on a word that nobody else has: what a protocol with more of them takes at least.
+/// Locked instructions beside those of a design, on a word that nobody else has: what a protocol with more of them
+/// takes at least.
 #[derive(Default)]
 pub struct Locked {
     word: AtomicU64,
@@ -134,9 +135,9 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// What `spf-v9` and `spf-v11` have more than `mmap-sem`, as published, in a space of two threads: a map call locks the index
-    /// and unlocks it; so does an attempt before a fault, and one that is completed takes a reference and puts it, and has a fence
-    /// for the tables.
+    /// What `spf-v9` and `spf-v11` have more than `mmap-sem`, as published, in a space of two threads: a map call locks
+    /// the index and unlocks it; so does an attempt before a fault, and one that is completed takes a reference and
+    /// puts it, and has a fence for the tables.
     pub fn of_the_index_lock() -> Self {
         Self { word: AtomicU64::new(0), per_call: 2, per_fault: 5 - 2, per_first_fault: 2 }
     }
@@ -149,7 +150,8 @@ impl Locked {
         self.make(self.per_call);
     }
 
-    /// A completed attempt takes the place of the semaphore's two; each of malloc1's is a first store, which is given up.
+    /// A completed attempt takes the place of the semaphore's two; each of malloc1's is a first store, which is given
+    /// up.
     fn fault(&self, load: Load) {
         self.make(if load == Load::Malloc1 { self.per_first_fault } else { self.per_fault });
     }

@@ -1,11 +1,12 @@
 //! What faults and map calls cost under each design: the ratios that the project promises, each within one run.
 //!
-//! `cargo bench -p faultless-bench --bench fault_cost [-- PART...]`, parts `zeroing`, `alone`, `beside`, `together` (all).
-//! `alone` and `beside` have two rows more: `again` is `mmap-sem` in an instance of its own, which shows how sharp such a ratio is;
-//! `and locked` is that with as many locked instructions as the protocol of `spf-v9` and `spf-v11` has more than it, as published.
+//! `cargo bench -p faultless-bench --bench fault_cost [-- PART...]`, parts `zeroing`, `alone`, `beside`, `together`
+//! (all). `alone` and `beside` have two rows more: `again` is `mmap-sem` in an instance of its own, which shows how
+//! sharp such a ratio is; `and locked` is that with as many locked instructions as the protocol of `spf-v9` and
+//! `spf-v11` has more than it, as published.
 //!
-//! Each part goes through its subjects in turn, [`ROUNDS`] times, and prints the median ratio of pairs taken in the same
-//! turn with its 95 % bootstrap interval, and the verdict on the promise: `holds`, `fails` or `undecided`.
+//! Each part goes through its subjects in turn, [`ROUNDS`] times, and prints the median ratio of pairs taken in the
+//! same turn with its 95 % bootstrap interval, and the verdict on the promise: `holds`, `fails` or `undecided`.
 //!
 //! | part | promise |
 //! |---|---|
@@ -119,8 +120,9 @@ fn together(subjects: &Subjects) {
     println!();
 }
 
-/// Measures in one space and in two; which comes first changes with the turn. A run before both brings the arm's memory into the
-/// caches, out of which the other arms have driven it: without it, the first one of both took up to 15 % longer.
+/// Measures in one space and in two; which comes first changes with the turn. A run before both brings the arm's memory
+/// into the caches, out of which the other arms have driven it: without it, the first one of both took up to 15 %
+/// longer.
 fn one_and_two(arm: &dyn Arm, load: Load, turn: usize) -> (f64, f64) {
     arm.in_two_spaces(load);
     if turn.is_multiple_of(2) {

@@ -39,7 +39,8 @@ pub trait Arm {
     fn alone(&self, load: Load) -> f64;
     /// Measures one thread beside another one that touched memory of the space, and now sleeps.
     fn beside_sleeper(&self, load: Load) -> f64;
-    /// Measures two threads in one space, which go on for [`WINDOW`]: one's nanoseconds of an operation, were both alike.
+    /// Measures two threads in one space, which go on for [`WINDOW`]: one's nanoseconds of an operation, were both
+    /// alike.
     fn in_one_space(&self, load: Load) -> f64;
     /// As [`Arm::in_one_space`], in a space each.
     fn in_two_spaces(&self, load: Load) -> f64;
@@ -72,8 +73,8 @@ impl Subjects {
         self.designs.iter().map(|arm| &**arm).collect()
     }
 
-    /// Returns the designs' arms, and the controls behind them: `mmap-sem` in an instance of its own, and with the locked
-    /// instructions that the designs of 2018 have more.
+    /// Returns the designs' arms, and the controls behind them: `mmap-sem` in an instance of its own, and with the
+    /// locked instructions that the designs of 2018 have more.
     pub fn designs_and_controls(&self) -> Vec<&dyn Arm> {
         self.designs.iter().chain(&self.controls).map(|arm| &**arm).collect()
     }
@@ -108,7 +109,8 @@ struct Subject<D: Design<Native>> {
 impl<D: Design<Native>> Subject<D> {
     fn new(semaphore: GenerationOf<Native, D>, more: Locked, name: &'static str) -> Self {
         let region = HostRegion::reserve(MEMORY_BYTES).expect("the host has room");
-        // SAFETY: the region is ours alone. Touched once, so that no measured fault is the first to touch a frame on the host.
+        // SAFETY: the region is ours alone. Touched once, so that no measured fault is the first to touch a frame on
+        // the host.
         unsafe { region.base().write_bytes(0, region.len_bytes()) };
         let machine = Machine::new(2);
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
@@ -136,7 +138,8 @@ impl<D: Design<Native>> Subject<D> {
         file
     }
 
-    /// Runs a load on two threads at once, in `spaces`, for a while; returns twice the time in which both together do an operation.
+    /// Runs a load on two threads at once, in `spaces`, for a while; returns twice the time in which both together do
+    /// an operation.
     fn at_once(&self, load: Load, spaces: [&SpaceRef<'_, Native, D>; 2]) -> f64 {
         let files = self.machine.attach(|| [self.file_of(load), self.file_of(load)]);
         let (barrier, total) = (Barrier::<Native>::new(2), Mutex::new(0.0_f64));
@@ -158,7 +161,8 @@ impl<D: Design<Native>> Subject<D> {
 
     /// Measures faults, then zeroing of the frames that they got, in the order of their pages; returns those sorted.
     ///
-    /// Once the frames repeat, the faults find the caches as zeroing finds them: these frames were written just before, in order.
+    /// Once the frames repeat, the faults find the caches as zeroing finds them: these frames were written just before,
+    /// in order.
     fn fault_and_zero(&self, nr_pages: u64) -> (Zeroing, Vec<*mut u8>) {
         let space = self.space();
         let base = space.mmap(&anonymous()).expect("room");

@@ -21,7 +21,8 @@ pub const CELL_WITHIN: f64 = 0.25;
 pub const CELLS_LEAST: f64 = 0.90;
 /// And their geometric mean has to be within this share.
 pub const MEAN_WITHIN: f64 = 0.10;
-/// From so many sleeps for each operation on, a cell measures the host's wake-ups, which have two speeds in a virtual machine.
+/// From so many sleeps for each operation on, a cell measures the host's wake-ups, which have two speeds in a virtual
+/// machine.
 const SLEEPS: f64 = 0.01;
 /// Seeds of each simulated cell.
 const SEEDS: u64 = 3;
@@ -213,8 +214,8 @@ pub fn agreement(setup: &Setup, progress: &dyn Fn(&str)) -> Result<Agreement, Me
 
 /// Compares one workload on so many CPUs under all designs.
 ///
-/// The machine of this name is simulated with the distance of its CPUs measured beside the row: the host of a virtual machine moves
-/// them, and a line then takes several times as long. A row during which they moved is measured again.
+/// The machine of this name is simulated with the distance of its CPUs measured beside the row: the host of a virtual
+/// machine moves them, and a line then takes several times as long. A row during which they moved is measured again.
 fn row_of(setup: &Setup, workload: &Workload, cpus: usize) -> Result<Vec<Cell>, MeasureError> {
     let jobs: Vec<Job> = setup.designs.iter().map(|design| job(setup, workload, design, cpus)).collect();
     if cpus == 1 || setup.machine.name() != HERE {

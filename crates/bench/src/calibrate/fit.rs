@@ -13,8 +13,9 @@ use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::HERE;
 use faultless_results::stats::median;
 
-/// What the cost of instructions is fitted on, under `mmap-sem`, on one CPU: the instructions before an access on faults that fill no
-/// page, those that fill a line of plain memory on calls that map a file. `bench` measures neither by itself.
+/// What the cost of instructions is fitted on, under `mmap-sem`, on one CPU: the instructions before an access on
+/// faults that fill no page, those that fill a line of plain memory on calls that map a file. `bench` measures neither
+/// by itself.
 pub const FITTED_ON: [(&str, &str); 2] = [("cpu.instructions_ns", "page_fault3"), ("cpu.fill_line_ns", "mmap2")];
 /// The fits depend on each other: so many rounds.
 const ROUNDS: usize = 2;
@@ -199,7 +200,8 @@ impl File {
         self.search("line.notice_ns", (0.0, 500.0), hand_off, |bench| bench.hand_off())
     }
 
-    /// Notes what a line takes from one CPU to the other, from far to near: nothing near may cost more than what is farther away.
+    /// Notes what a line takes from one CPU to the other, from far to near: nothing near may cost more than what is
+    /// farther away.
     fn set_distance(&mut self, table: &str, ns: f64) -> Result<(), CalibrateError> {
         for key in ["far_ns", "remote_ns", "socket_ns"] {
             let key = format!("{table}.{key}");
@@ -220,8 +222,8 @@ impl File {
         self.search("scheduler.wake_latency_ns", (0.0, 200_000.0), wake, |bench| bench.wake())
     }
 
-    /// Finds the number with which the simulated probe takes as long as the real one. More of any of them makes it... either way:
-    /// the direction is tried first.
+    /// Finds the number with which the simulated probe takes as long as the real one. More of any of them makes it...
+    /// either way: the direction is tried first.
     fn search(
         &mut self,
         key: &str,

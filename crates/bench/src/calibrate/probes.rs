@@ -27,7 +27,8 @@ pub(super) struct Bench<'a, P: Threads> {
 type Lines<P> = Vec<CachePadded<<P as Processor>::AtomicU64>>;
 
 impl<P: Threads> Bench<'_, P> {
-    /// Runs `body` on so many threads at once, each on a CPU; returns the nanoseconds that thread 0 says, the median of some runs.
+    /// Runs `body` on so many threads at once, each on a CPU; returns the nanoseconds that thread 0 says, the median of
+    /// some runs.
     fn run(&self, threads: usize, body: impl Fn(usize) -> f64 + Sync) -> f64 {
         let samples: Vec<f64> = (0..REPEATS).map(|_| self.run_once(threads, &body)).collect();
         median(&samples).unwrap_or(0.0)

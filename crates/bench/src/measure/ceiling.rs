@@ -1,8 +1,9 @@
 //! What a simulated machine can do at most, measured by what it does on one CPU.
 //!
 //! # Guarantee
-//! The ceiling is arithmetic: what one CPU does, times the cores, times 2 / `sibling_slowdown` where both threads of a core run;
-//! or what the memory buses let through, if that is less. It takes no workload to share nothing: that is what it is compared with.
+//! The ceiling is arithmetic: what one CPU does, times the cores, times 2 / `sibling_slowdown` where both threads of a
+//! core run; or what the memory buses let through, if that is less. It takes no workload to share nothing: that is what
+//! it is compared with.
 
 use super::{ArmResult, Outcome, Setup};
 use faultless_results::stats::median;
@@ -35,8 +36,8 @@ impl SetBy {
     }
 }
 
-/// Returns an arm's ceiling; nothing if it was not asked for, the machine is not simulated, or one CPU's rate is not known or not
-/// settled.
+/// Returns an arm's ceiling; nothing if it was not asked for, the machine is not simulated, or one CPU's rate is not
+/// known or not settled.
 pub fn ceiling(setup: &Setup, outcome: &Outcome, arm: &ArmResult) -> Option<Ceiling> {
     let machine = setup.machine.simulated().filter(|_| setup.has_ceiling)?;
     let alone = outcome.arms.iter().find(|other| other.arm.cpus == 1 && other.arm.is_like(&arm.arm))?;

@@ -2,8 +2,9 @@
 //!
 //! # Guarantee
 //! An operation is one whole compilation. Each worker's compilations are processes of their own, also with threads
-//! asked for: that is how compilers run. Passes of all workers at once follow each other until the time is over; what lies
-//! between them, making and ending a virtual memory, is not counted. A pass that does not come out as recorded is an error.
+//! asked for: that is how compilers run. Passes of all workers at once follow each other until the time is over; what
+//! lies between them, making and ending a virtual memory, is not counted. A pass that does not come out as recorded is
+//! an error.
 
 use faultless_machine::designs::HOST_DESIGN;
 use std::sync::OnceLock;

@@ -1,8 +1,8 @@
 //! A run that goes on until its rates have settled.
 //!
 //! # Guarantee
-//! * I1 the run ends at the first of some instants at which the rates of two halves agree within [`AGREEMENT`]; the first third of
-//!   the time until then, its warm-up, belongs to neither half
+//! * I1 the run ends at the first of some instants at which the rates of two halves agree within [`AGREEMENT`]; the
+//!   first third of the time until then, its warm-up, belongs to neither half
 //! * I2 it ends at the limit at the latest; if the halves don't agree there, it says so
 //! * I3 all workers work until the last of them has come to the end: the halves are halves of the full load
 //!
@@ -10,8 +10,8 @@
 //! ```text
 //! start |  warm-up  | first half | second half | agree? no | ... half as long again
 //! ```
-//! The time is cut into slices. A worker adds what it did in a slice when it comes to the next one; a step that lies in several is
-//! shared out. A slice counts once all workers are past it.
+//! The time is cut into slices. A worker adds what it did in a slice when it comes to the next one; a step that lies in
+//! several is shared out. A slice counts once all workers are past it.
 //!
 //! The notes are the host's memory, not the platform's: they take no virtual time.
 

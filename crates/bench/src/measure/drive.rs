@@ -125,8 +125,8 @@ impl Tally {
         Stretch { from_ns, to_ns, ops: self.ops - ops, aside_ns: self.aside_ns - aside_ns }
     }
 
-    /// Notes what lay in the window, of which `last` is the last look at the clock. Of a window that ends when rates have settled,
-    /// the course knows it.
+    /// Notes what lay in the window, of which `last` is the last look at the clock. Of a window that ends when rates
+    /// have settled, the course knows it.
     fn close(&mut self, last: (u64, u64, u64), now_ns: u64, end: End<'_>) {
         let deadline_ns = match end {
             End::At(deadline_ns) => deadline_ns,

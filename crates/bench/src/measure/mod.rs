@@ -1,17 +1,18 @@
 //! Measuring a workload: the same loop on a virtual memory of any design, on any platform, and on the host's kernel.
 //!
 //! # Guarantee
-//! * I1 the workers work from an instant at which all are ready, for as long as asked for, up to the end of the step in which
-//!   that time is over; a rate is what all of them did in that time, of the last steps the part, so that it is never more than
-//!   was done, also where workers wait for a CPU
-//! * I2 what a run needs before and after its window is not counted: neither operations nor counters nor time; of a run that goes on
-//!   until its rates have settled, the rate is that of the settled part, the counters are of its warm-up too
+//! * I1 the workers work from an instant at which all are ready, for as long as asked for, up to the end of the step in
+//!   which that time is over; a rate is what all of them did in that time, of the last steps the part, so that it is
+//!   never more than was done, also where workers wait for a CPU
+//! * I2 what a run needs before and after its window is not counted: neither operations nor counters nor time; of a run
+//!   that goes on until its rates have settled, the rate is that of the settled part, the counters are of its warm-up
+//!   too
 //! * I3 a run that fails says why and under which circumstances, and leaves nothing behind
 //! * I4 what disturbed a run, waiting for a CPU above all, is told with its result
 //!
 //! # Rooms
-//! `drive` is the loop, `course` says when rates have settled; `vm` and `host` are the two grounds it runs on, `site` the machine's threads; `session` runs many
-//! in turn.
+//! `drive` is the loop, `course` says when rates have settled; `vm` and `host` are the two grounds it runs on, `site`
+//! the machine's threads; `session` runs many in turn.
 
 mod ceiling;
 mod compile;
@@ -51,7 +52,8 @@ pub use vm::once;
 pub enum Length {
     /// So many ns, from the start on.
     Fixed(u64),
-    /// Until its rates have settled, at most so many ns. Of a whole program, which has no rate before it has ended, the usual time.
+    /// Until its rates have settled, at most so many ns. Of a whole program, which has no rate before it has ended, the
+    /// usual time.
     Settled {
         /// The limit.
         at_most_ns: u64,
@@ -125,7 +127,8 @@ pub struct Run {
     pub peak_rss_bytes: Option<u64>,
     /// What workers waited for a CPU; unknown where nobody tells.
     pub run_delay_ns: Option<u64>,
-    /// What came of it, if it was to go on until its rates have settled; then operations, latencies and counters are of its warm-up too.
+    /// What came of it, if it was to go on until its rates have settled; then operations, latencies and counters are of
+    /// its warm-up too.
     pub settled: Option<Settled>,
     /// Pages that went through the memory buses, its preparations' too; unknown but on a simulated machine.
     pub pages_moved: Option<u64>,
@@ -140,8 +143,8 @@ impl Run {
         self.settled.is_none_or(|settled| settled.has_converged)
     }
 
-    /// Returns whether the workers were kept waiting for CPUs so long that the result is less than it seems: longer than those must
-    /// wait who are more than the CPUs.
+    /// Returns whether the workers were kept waiting for CPUs so long that the result is less than it seems: longer
+    /// than those must wait who are more than the CPUs.
     pub fn is_disturbed(&self) -> bool {
         let workers = self.workers as f64;
         let must_wait = (workers - self.cpus as f64).max(0.0) / workers.max(1.0);

@@ -2,8 +2,9 @@
 //!
 //! # Guarantee
 //! Every run counts that ended in order; none is dropped or repeated. The arms of one run stand next to each other in
-//! time, in an order that the seed draws anew for each run. An arm that fails stops, and the others go on. If somebody ends the
-//! session, the run at work counts for what it has done, and an arm that came no further than to warm up has that as its run.
+//! time, in an order that the seed draws anew for each run. An arm that fails stops, and the others go on. If somebody
+//! ends the session, the run at work counts for what it has done, and an arm that came no further than to warm up has
+//! that as its run.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The published tables beside what a simulation of their machines says.
 //!
 //! # Guarantee
-//! A simulated figure comes from the machine's file, the workload and the design alone. The published figures are read by the
-//! printer in [`write()`] and by nothing else.
+//! A simulated figure comes from the machine's file, the workload and the design alone. The published figures are read
+//! by the printer in [`write()`] and by nothing else.
 //!
 //! # Rooms
 //! `tables` is what was published, and what to run for it.
@@ -85,8 +85,8 @@ pub fn matching(prefix: &str) -> Vec<&'static Table> {
     TABLES.iter().filter(|table| table.name.starts_with(prefix)).collect()
 }
 
-/// Runs a table: every case under both designs and all seeds, so many at once. An interrupt ends it with the seeds that both
-/// designs have run under; cases without any are left out.
+/// Runs a table: every case under both designs and all seeds, so many at once. An interrupt ends it with the seeds that
+/// both designs have run under; cases without any are left out.
 pub fn run(
     table: &'static Table,
     machine: impl Fn(&str) -> Spec + Sync,
@@ -184,7 +184,8 @@ impl Row {
         Some((1.0 + self.change()? / 100.0) / (1.0 + self.case.published_percent / 100.0))
     }
 
-    /// Says whether both changes go the same way; less than 1 % is no way. Nothing is said of rates that have not settled.
+    /// Says whether both changes go the same way; less than 1 % is no way. Nothing is said of rates that have not
+    /// settled.
     fn sign_agrees(&self) -> Option<bool> {
         if !self.has_converged {
             return None;

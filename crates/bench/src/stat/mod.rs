@@ -202,8 +202,8 @@ impl Setup {
     }
 }
 
-/// Runs every arm in turn, in an order that the seed draws anew for each run; `tap` opens the stream of a run's events, if
-/// one is wanted.
+/// Runs every arm in turn, in an order that the seed draws anew for each run; `tap` opens the stream of a run's events,
+/// if one is wanted.
 pub fn run(setup: &Setup, tap: &dyn Fn(&Arm, usize) -> Option<Tap>, progress: &dyn Fn(usize)) -> Outcome {
     let arms = setup.arms().into_iter();
     let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();

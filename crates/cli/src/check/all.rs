@@ -1,8 +1,8 @@
 //! `faultless check all`: every judge in turn, for as long as asked.
 //!
 //! # Guarantee
-//! The exit code is 0 if nothing was found, 1 if something was, 2 if the command was not understood. What is found is in the
-//! folder of --keep as soon as it is found.
+//! The exit code is 0 if nothing was found, 1 if something was, 2 if the command was not understood. What is found is
+//! in the folder of --keep as soon as it is found.
 
 use faultless_machine::info;
 use std::io::{self, Write};

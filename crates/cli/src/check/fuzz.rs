@@ -1,8 +1,8 @@
 //! `faultless check fuzz`: bad and random inputs for whatever reads or runs them.
 //!
 //! # Guarantee
-//! The exit code is 0 if no input showed anything, 1 if one did, 2 if the command was not understood. An input that crashes or
-//! hangs what it is given to is a finding, not the end of the command.
+//! The exit code is 0 if no input showed anything, 1 if one did, 2 if the command was not understood. An input that
+//! crashes or hangs what it is given to is a finding, not the end of the command.
 
 use faultless_machine::info;
 use std::io::{self, Write};

@@ -83,7 +83,8 @@ struct ExploreArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     world: Vec<String>,
 
-    /// How many CPUs of this machine explore; makes no difference to the result. All of them unless said. Example: --jobs 1
+    /// How many CPUs of this machine explore; makes no difference to the result. All of them unless said. Example:
+    /// --jobs 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 }

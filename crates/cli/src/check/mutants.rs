@@ -1,8 +1,8 @@
 //! `faultless check mutants`: known bugs put back, and the schedules that each survives.
 //!
 //! # Guarantee
-//! The exit code is 0 if every mutant was found under every seed and the code without mutants survived all, otherwise 1;
-//! 2 if the command was not understood, or the program was built without mutants.
+//! The exit code is 0 if every mutant was found under every seed and the code without mutants survived all, otherwise
+//! 1; 2 if the command was not understood, or the program was built without mutants.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 //! `faultless check schedules`: interleavings of small programs.
 //!
 //! # Guarantee
-//! The exit code is 0 if no schedule failed, 1 if one did, 2 if the command, or the schedule to replay, was not understood.
+//! The exit code is 0 if no schedule failed, 1 if one did, 2 if the command, or the schedule to replay, was not
+//! understood.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -43,7 +44,8 @@ pub struct SchedulesArgs {
     #[arg(long, value_name = "LINE", value_parser = line::parse)]
     replay: Option<Line>,
 
-    /// Put a known bug back, as `check mutants` does; needs a program built with the feature mutants. Example: --mutant put-before-flush
+    /// Put a known bug back, as `check mutants` does; needs a program built with the feature mutants. Example: --mutant
+    /// put-before-flush
     #[arg(long, value_name = "NAME", conflicts_with = "replay")]
     mutant: Option<String>,
 

@@ -1,8 +1,8 @@
 //! `faultless check soak`: threads that use one instance at random, for as long as asked.
 //!
 //! # Guarantee
-//! The exit code is 0 if every answer was right, every invariant held and no frame was lost, 1 if not, 2 if the command was
-//! not understood. A run that crashes or hangs is a finding, not the end of the command.
+//! The exit code is 0 if every answer was right, every invariant held and no frame was lost, 1 if not, 2 if the command
+//! was not understood. A run that crashes or hangs is a finding, not the end of the command.
 
 use faultless_machine::info;
 use std::io::{self, Write};

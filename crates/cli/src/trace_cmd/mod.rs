@@ -1,8 +1,8 @@
 //! `faultless trace`: what is in a recorded trace.
 //!
 //! # Guarantee
-//! Nothing is shown that the trace does not hold; of a damaged trace all that precedes the damage is shown, and the exit
-//! code is 1.
+//! Nothing is shown that the trace does not hold; of a damaged trace all that precedes the damage is shown, and the
+//! exit code is 1.
 
 mod dump;
 mod fields;

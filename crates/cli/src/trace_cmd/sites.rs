@@ -1,7 +1,8 @@
 //! Where in a program's code a memory call or a fault came from, as people read it.
 //!
 //! # Guarantee
-//! A name that is printed is the function's that the trace holds; where it holds none, the file and the address in it stand there.
+//! A name that is printed is the function's that the trace holds; where it holds none, the file and the address in it
+//! stand there.
 
 use faultless_trace::stacks::{Reach, Sample};
 use faultless_trace::text::printable;

@@ -1,4 +1,5 @@
-//! `faultless trace top`: which memory of which process the calls and faults of a trace are about, and where in the code they came from.
+//! `faultless trace top`: which memory of which process the calls and faults of a trace are about, and where in the
+//! code they came from.
 //!
 //! # Guarantee
 //! Every memory call and every fault of the trace is counted in exactly one row.

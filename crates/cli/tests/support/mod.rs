@@ -94,7 +94,8 @@ pub fn faultless() -> Command {
     Command::new(env!("CARGO_BIN_EXE_faultless"))
 }
 
-/// Returns the command with interrupts as a terminal gives them: whoever runs the tests in the background has them ignored.
+/// Returns the command with interrupts as a terminal gives them: whoever runs the tests in the background has them
+/// ignored.
 pub fn interruptible() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_faultless")]);

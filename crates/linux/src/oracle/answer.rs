@@ -96,7 +96,8 @@ impl core::fmt::Display for AreaSeen {
 pub struct Answer {
     /// What came of each operation.
     pub outcomes: Vec<Outcome>,
-    /// When each operation of a thread ended, on a clock of its own; others have 0. A hint in which order they happened.
+    /// When each operation of a thread ended, on a clock of its own; others have 0. A hint in which order they
+    /// happened.
     pub ended: Vec<u64>,
 }
 

@@ -1,12 +1,12 @@
 //! Accesses to memory that may not be there.
 //!
 //! # Guarantee
-//! [`Slot::attempt`] does one access and says what came of it: a value, or the signal with code and address. The process
-//! goes on after any of SIGSEGV, SIGBUS, SIGTRAP, SIGILL and SIGFPE.
+//! [`Slot::attempt`] does one access and says what came of it: a value, or the signal with code and address. The
+//! process goes on after any of SIGSEGV, SIGBUS, SIGTRAP, SIGILL and SIGFPE.
 //!
 //! # Invariants
-//! * I1 a slot is aligned to its size and holds frame, signal stack and stack, so that a handler finds the frame from its
-//!   own stack pointer: no thread-local is needed.
+//! * I1 a slot is aligned to its size and holds frame, signal stack and stack, so that a handler finds the frame from
+//!   its own stack pointer: no thread-local is needed.
 //! * I2 `resume` is set while an access is under way; a signal at any other time ends the process.
 //!
 //! # A fetch

@@ -1,7 +1,8 @@
 //! Memory that the judged process and its keeper share: sequences go in, answers come out.
 //!
 //! # Invariants
-//! * I1 while a batch runs, the child alone writes; before and after, the keeper alone. The bytes on the two pipes order both.
+//! * I1 while a batch runs, the child alone writes; before and after, the keeper alone. The bytes on the two pipes
+//!   order both.
 //! * I2 everything is plain numbers, so that a child gone wild can make them wrong, never invalid.
 
 use std::io;

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! The process keeps its code, the block, and an arena; everything else that it inherits is unmapped, and all free
-//! addresses but the zones are filled with inaccessible mappings, so that whatever the kernel places lands in the window.
-//! It uses no heap, no thread-local and no function of the C library that needs one.
+//! addresses but the zones are filled with inaccessible mappings, so that whatever the kernel places lands in the
+//! window. It uses no heap, no thread-local and no function of the C library that needs one.
 //!
 //! # Invariants
 //! * I1 after `shed`, system calls are raw.

@@ -1,8 +1,8 @@
 //! The keeper of the judged process.
 //!
 //! # Guarantee
-//! Every sequence gets an answer or a reason; a process that hangs or dies is replaced, and takes only the sequence with
-//! it during which it did.
+//! Every sequence gets an answer or a reason; a process that hangs or dies is replaced, and takes only the sequence
+//! with it during which it did.
 
 use std::fmt;
 use std::fs::File;

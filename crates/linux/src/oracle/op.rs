@@ -88,7 +88,8 @@ calls! {
     RemapFilePages = "remap_file_pages"("addr": Address, "len": Length, "prot": Rights, "pgoff": Number, "flags": MapFlags),
     /// mseal(2).
     Mseal = "mseal"("addr": Address, "len": Length, "flags": Number),
-    /// fork(2): the next so many operations happen in the child, which then exits; the parent waits and goes on after them.
+    /// fork(2): the next so many operations happen in the child, which then exits; the parent waits and goes on after
+    /// them.
     Fork = "fork"("ops": Number),
     /// As `Fork`, but the child shares the memory (vfork, or clone with CLONE_VM).
     Vfork = "vfork"("ops": Number),
@@ -218,7 +219,8 @@ pub enum File {
     Pipe = 5,
     /// A descriptor that is not open.
     Closed = 6,
-    /// What a reference page looks like: a sealed file of [`REFERENCE_BYTE`] as far as a sequence can see, open for reading.
+    /// What a reference page looks like: a sealed file of [`REFERENCE_BYTE`] as far as a sequence can see, open for
+    /// reading.
     Reference = 7,
 }
 

@@ -1,4 +1,5 @@
-//! Operations that make processes: children with memory of their own, or their parent's, that run operations or look on.
+//! Operations that make processes: children with memory of their own, or their parent's, that run operations or look
+//! on.
 //!
 //! # Guarantee
 //! Whoever makes a process waits for its end, so a sequence leaves none behind.
@@ -38,7 +39,8 @@ fn fork(child: &mut Child, place: usize, inner: Range<usize>, depth: usize) -> u
 /// Lets a child wait while its parent goes on, and then look.
 fn snapshot(child: &mut Child, place: usize, inner: Range<usize>, depth: usize) -> u64 {
     let mut ends = [0_i32; 2];
-    // SAFETY: the kernel writes the two descriptors. The stack is private memory, so the new process has a copy of its own.
+    // SAFETY: the kernel writes the two descriptors. The stack is private memory, so the new process has a copy of its
+    // own.
     let forked = unsafe {
         raw!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC).and_then(|_| raw!(libc::SYS_clone, libc::SIGCHLD))
     };

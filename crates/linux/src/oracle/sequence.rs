@@ -221,7 +221,8 @@ mod tests {
         for call in ["mlock", "munlock"] {
             assert!(reach(call).expect_err("one page").to_string().contains("could reach 0x7fffffffe000"));
         }
-        // Here the sum of length and offset is a multiple of 2^64, and there is no page; elsewhere such lengths are refused.
+        // Here the sum of length and offset is a multiple of 2^64, and there is no page; elsewhere such lengths are
+        // refused.
         assert!("root; mlock 0x400001 0xffffffffffffffff".parse::<Sequence>().is_ok());
         assert!("root; msync 0x400000 0xffffffffffffffff 0x1".parse::<Sequence>().is_ok());
     }

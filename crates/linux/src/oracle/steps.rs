@@ -143,8 +143,8 @@ fn mincore(child: &Child, op: &Op) -> Answer {
     let [start, len, is_bad, ..] = op.args;
     let pages = len.div_ceil(PAGE);
     let vector = if is_bad == 1 { super::zone::USER_END } else { child.scratch };
-    // SAFETY: the kernel writes a byte for each page. The scratch memory holds as many as a zone has; longer ranges leave
-    // user memory (`Op::harm`), and are refused before anything is written.
+    // SAFETY: the kernel writes a byte for each page. The scratch memory holds as many as a zone has; longer ranges
+    // leave user memory (`Op::harm`), and are refused before anything is written.
     unsafe {
         raw!(libc::SYS_mincore, start, len, vector)?;
         let bytes = core::slice::from_raw_parts(child.scratch as *const u8, pages as usize);

@@ -1,8 +1,8 @@
 //! A family tree of processes that replay a program: forks that nobody waits for, and gates that all of them see.
 //!
 //! # Guarantee
-//! [`reap`] returns once every descendant has ended, also those whose own parent ended before them. If one is ended by a
-//! signal, the gates open and all are asked to stop, so that nobody waits for it in vain.
+//! [`reap`] returns once every descendant has ended, also those whose own parent ended before them. If one is ended by
+//! a signal, the gates open and all are asked to stop, so that nobody waits for it in vain.
 
 use std::io;
 use std::ptr::NonNull;
@@ -86,8 +86,8 @@ impl Drop for Gates {
 
 /// Makes a child that lives `life` and ends; nobody but [`reap`] waits for it.
 pub fn split(life: impl FnOnce()) -> io::Result<()> {
-    // SAFETY: the child runs code that takes no lock which another thread may have held at the fork but malloc's, which the
-    // C library hands over; it ends without running what its parent will run.
+    // SAFETY: the child runs code that takes no lock which another thread may have held at the fork but malloc's, which
+    // the C library hands over; it ends without running what its parent will run.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {

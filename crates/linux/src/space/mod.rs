@@ -119,8 +119,8 @@ fn keep_malloc_away() {
 
 fn word<'a>(address: u64) -> &'a AtomicU64 {
     debug_assert!(address.is_multiple_of(8), "{address:#x} is no word's address");
-    // SAFETY: the address is one that the program mapped, and all its threads access it atomically. One that is not mapped
-    // ends the process by a signal, as it would any program.
+    // SAFETY: the address is one that the program mapped, and all its threads access it atomically. One that is not
+    // mapped ends the process by a signal, as it would any program.
     unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(address as usize)) }
 }
 

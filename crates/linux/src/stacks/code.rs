@@ -1,7 +1,8 @@
 //! The code in one address space, and how a stack in it is unwound.
 //!
 //! # Guarantee
-//! What is mapped later hides what was mapped before; unmapping is not seen, so an address in what is gone counts as there.
+//! What is mapped later hides what was mapped before; unmapping is not seen, so an address in what is gone counts as
+//! there.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! A file with code: where it wants to stand, how its functions are unwound, and what they are called.
 //!
 //! # Guarantee
-//! A function's name is one that the file, or its separate file of symbols, gives to exactly that place; an address between two
-//! functions has none. A file that was replaced since it was mapped is not read.
+//! A function's name is one that the file, or its separate file of symbols, gives to exactly that place; an address
+//! between two functions has none. A file that was replaced since it was mapped is not read.
 
 use std::fs;
 use std::ops::{Deref, Range};

@@ -1,12 +1,12 @@
 //! User call chains: from what the kernel copied to named functions.
 //!
 //! # Guarantee
-//! A chain belongs to the event of the same thread that the same system call or fault gave; one that finds no event is dropped.
-//! A stack's content is looked at and forgotten: only addresses and names come into the trace.
+//! A chain belongs to the event of the same thread that the same system call or fault gave; one that finds no event is
+//! dropped. A stack's content is looked at and forgotten: only addresses and names come into the trace.
 //!
 //! # Protocol
-//! The chains come from events of their own, in rings of their own, so that a chain that finds no room costs the trace nothing.
-//! So one entry of a system call gives two records, in any order; between them the thread does nothing else:
+//! The chains come from events of their own, in rings of their own, so that a chain that finds no room costs the trace
+//! nothing. So one entry of a system call gives two records, in any order; between them the thread does nothing else:
 //! ```text
 //! events' ring    enter 17 ------------- exit 18      fault 19
 //! chains' ring        chain (mmap)                chain (address)

@@ -268,7 +268,8 @@ fn lost_and_unreadable_records_are_counted() {
 const COMPLETE_NS: u64 = 9_000;
 const BEGAN_NS: u64 = 10_000;
 
-/// Tells the story of one joined thread, to which event 1 belongs; event 2 was opened for one that ended before it could be listed.
+/// Tells the story of one joined thread, to which event 1 belongs; event 2 was opened for one that ended before it
+/// could be listed.
 fn tell_joined(records: Vec<Record>) -> Told {
     use crate::company::Company;
     use crate::joining::{Joined, Member};

@@ -1,8 +1,8 @@
 //! Machines to run on: this one, or a simulated one.
 //!
 //! # Guarantee
-//! A name means one machine: `native`; a machine that comes with the program; a file of the user's. A file that is wrong is an error
-//! that names file, key and value.
+//! A name means one machine: `native`; a machine that comes with the program; a file of the user's. A file that is
+//! wrong is an error that names file, key and value.
 //!
 //! # Where `here` comes from
 //! From the file that `faultless machines calibrate` wrote last, if there is one: [`here_path`]; else from the program.
@@ -116,7 +116,8 @@ impl MachineChoice {
         }
     }
 
-    /// Returns the numbers of CPUs to run on unless told: all of this machine's; on a simulated one the powers of two, and all.
+    /// Returns the numbers of CPUs to run on unless told: all of this machine's; on a simulated one the powers of two,
+    /// and all.
     pub fn default_cpus(&self) -> Vec<usize> {
         let Some(spec) = self.simulated() else { return vec![crate::host::cpus()] };
         let most = spec.nr_cpus();

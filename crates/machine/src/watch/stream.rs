@@ -1,7 +1,8 @@
 //! Events as they happen: a line for each, with time and address.
 //!
 //! # Guarantee
-//! Lines come in the order of their times, each whole. Once somebody refuses them, no more are written, and the run goes on.
+//! Lines come in the order of their times, each whole. Once somebody refuses them, no more are written, and the run
+//! goes on.
 
 use std::io::{self, Write};
 use std::sync::Mutex;

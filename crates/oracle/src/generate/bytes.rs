@@ -1,9 +1,10 @@
 //! Sequences as bytes, for a fuzzer to change.
 //!
 //! # Guarantee
-//! Any bytes are a sequence that may run: [`decode`] never fails, and leaves out operations that could strike the machine
-//! or the process that runs them. What [`encode`] makes of a sequence decodes to it. Small numbers and addresses in the
-//! window are short, so that a changed byte most often changes one argument to another that means something.
+//! Any bytes are a sequence that may run: [`decode`] never fails, and leaves out operations that could strike the
+//! machine or the process that runs them. What [`encode`] makes of a sequence decodes to it. Small numbers and
+//! addresses in the window are short, so that a changed byte most often changes one argument to another that means
+//! something.
 //!
 //! # Layout
 //! ```text

@@ -1,8 +1,8 @@
 //! Sequences, drawn from a seed.
 //!
 //! # Guarantee
-//! A sequence is drawn from seed, profile, user and number alone. None of its operations can reach memory of the process
-//! that runs it, or strike the machine.
+//! A sequence is drawn from seed, profile, user and number alone. None of its operations can reach memory of the
+//! process that runs it, or strike the machine.
 
 mod arguments;
 mod bytes;

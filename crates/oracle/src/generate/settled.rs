@@ -1,9 +1,11 @@
-//! What no sequence may hold, because the kernel itself answers it now so and now so, or the two sides can't mean the same.
+//! What no sequence may hold, because the kernel itself answers it now so and now so, or the two sides can't mean the
+//! same.
 //!
 //! # Guarantee
 //! * An instruction that is fetched lies in one page: it has up to 15 bytes, so addresses are multiples of 16.
-//! * Mappings of the file `ref` stay inside it, and neither threads nor those who seal have any: what a seal keeps differs for files. With
-//!   a mincore or an MADV_FREE, which are judged by anonymous memory, none of them is shared, and nothing is wiped on fork.
+//! * Mappings of the file `ref` stay inside it, and neither threads nor those who seal have any: what a seal keeps
+//!   differs for files. With a mincore or an MADV_FREE, which are judged by anonymous memory, none of them is shared,
+//!   and nothing is wiped on fork.
 //! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
 //!   that the kernel fills in batches. MADV_COLD takes its place.
 

@@ -1,4 +1,5 @@
-//! Rows 33 to 35: stacks that grow, the gap below them, and the heap. Page 576 holds the heap's start, off its beginning.
+//! Rows 33 to 35: stacks that grow, the gap below them, and the heap. Page 576 holds the heap's start, off its
+//! beginning.
 
 use crate::table::{ROOT, row};
 

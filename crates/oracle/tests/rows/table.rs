@@ -1,9 +1,9 @@
 //! Rows as text, run on the kernel and on the VM.
 //!
-//! A row is a list of steps, `what is done => what comes of it`. Steps are written as the oracle writes them, with `@3` for
-//! the window's page 3, `@3+0x10` for an address inside it, and `#2` for the length of two pages. What comes is a number or
-//! an address, `ok` for 0, an error's name, `byte 5` for the byte that `store .. 5` stores, `file 0x10` for the file's byte
-//! there, `bits 10` for mincore's, `MAPERR @3`, `ACCERR @3`, `PKUERR @3` or `BUS @3` for a
+//! A row is a list of steps, `what is done => what comes of it`. Steps are written as the oracle writes them, with `@3`
+//! for the window's page 3, `@3+0x10` for an address inside it, and `#2` for the length of two pages. What comes is a
+//! number or an address, `ok` for 0, an error's name, `byte 5` for the byte that `store .. 5` stores, `file 0x10` for
+//! the file's byte there, `bits 10` for mincore's, `MAPERR @3`, `ACCERR @3`, `PKUERR @3` or `BUS @3` for a
 //! signal, and a drawing for a `look`.
 
 use faultless_linux::oracle::{

@@ -2,8 +2,8 @@
 //!
 //! # Words in a frame's metadata
 //! `index`: the map; bit `n` is set if object `n` is free here. `links`: the previous and next partly used frame.
-//! `owner`: which of the slab's depots the frame is of; it stays as long as an object is out. The slab's address stands at the frame's end,
-//! for callbacks that know an object alone.
+//! `owner`: which of the slab's depots the frame is of; it stays as long as an object is out. The slab's address stands
+//! at the frame's end, for callbacks that know an object alone.
 //!
 //! # Invariant
 //! I1 whenever the lock is dropped, a frame is on the list if and only if its map is neither empty nor full; one with a
@@ -22,7 +22,8 @@ const NONE: u64 = 0;
 const PREVIOUS: usize = 0;
 const NEXT: usize = 1;
 
-/// The partly used frames of some CPUs. All words of the metadata but `owner` are read and written relaxed under its lock.
+/// The partly used frames of some CPUs. All words of the metadata but `owner` are read and written relaxed under its
+/// lock.
 pub(super) struct Depot<P: Platform> {
     frames: Frames<P>,
     geometry: Geometry,

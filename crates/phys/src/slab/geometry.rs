@@ -4,12 +4,13 @@
 //! | unused | object 0, its RCU head | object 1, its RCU head | ... | the slab's place |
 //! 0        first_slot                                                  4088          4096
 //! ```
-//! A frame's first line stays unused, unless frames hold few objects and would hold one less: programs touch the starts of pages most,
-//! which compete for the caches' same sets. malloc1 under `vma-lock` was 1.003, 1.013 and 1.017 times `mmap-sem`'s time with this, and
-//! 1.016 to 1.044 without (`fault_cost`, four runs).
+//! A frame's first line stays unused, unless frames hold few objects and would hold one less: programs touch the starts
+//! of pages most, which compete for the caches' same sets. malloc1 under `vma-lock` was 1.003, 1.013 and 1.017 times
+//! `mmap-sem`'s time with this, and 1.016 to 1.044 without (`fault_cost`, four runs).
 //!
-//! A slot is at least a line long, so that 64 bits are enough for a frame's map. The head is used while the object waits for
-//! its grace period, when readers may still read all of the object itself; an object may have a place for it inside.
+//! A slot is at least a line long, so that 64 bits are enough for a frame's map. The head is used while the object
+//! waits for its grace period, when readers may still read all of the object itself; an object may have a place for it
+//! inside.
 
 use core::mem::{align_of, size_of};
 use faultless_platform::{PAGE_BYTES, Platform};

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! An object given out belongs to the caller alone until it is freed, stays in place, and is never handed to the global
-//! allocator. On the hit path, a CPU's own magazine, `alloc` and `free` take plain loads and stores. A frame of which no
-//! object is in use or in a magazine goes back to the [`Memory`] at once.
+//! allocator. On the hit path, a CPU's own magazine, `alloc` and `free` take plain loads and stores. A frame of which
+//! no object is in use or in a magazine goes back to the [`Memory`] at once.
 //!
 //! # Objects are not constructed
 //! `alloc` returns memory of the size and alignment of `T`, its content anything; the caller initialises it, and drops
@@ -11,18 +11,18 @@
 //!
 //! # Invariants
 //! * I1 an object is given out, in one magazine, waiting for a grace period, or its bit in its frame's map is set.
-//! * I2 objects go between maps and magazines, and frames between the slab and the memory, inside a move of a magazine's
-//!   (`Stash::begin_move`), which is counted.
+//! * I2 objects go between maps and magazines, and frames between the slab and the memory, inside a move of a
+//!   magazine's (`Stash::begin_move`), which is counted.
 //! * I3 `Core` stays where it is while an object can still come back: its frames point to it.
 //!
 //! # Depots
-//! CPUs whose numbers are next to each other share a depot with frames of its own. An object goes back to its frame's depot, whoever frees it.
-//! Nobody holds two depots' locks.
+//! CPUs whose numbers are next to each other share a depot with frames of its own. An object goes back to its frame's
+//! depot, whoever frees it. Nobody holds two depots' locks.
 //!
 //! # Why a failure is exact
-//! `stash::search` looks through all depots, the memory and all magazines, between two looks at what they gained: it fails if at some
-//! instant no object was free in any of them, and the slab gave no frame back meanwhile (I2). The searcher holds no lock, so that movers, who
-//! lock a depot and the zone, need not wait for it; it waits for them.
+//! `stash::search` looks through all depots, the memory and all magazines, between two looks at what they gained: it
+//! fails if at some instant no object was free in any of them, and the slab gave no frame back meanwhile (I2). The
+//! searcher holds no lock, so that movers, who lock a depot and the zone, need not wait for it; it waits for them.
 //!
 //! # Rooms
 //! `geometry` says where objects stand in a frame; `depot` keeps the maps of free objects; this file the magazines.
@@ -47,8 +47,9 @@ use faultless_platform::{CachePadded, GROUP_BITS, NodeSet, PAGE_BYTES, Platform}
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
-/// A magazine gives objects back once it holds more than this, or, of larger ones, so many bytes; short page lists make it short too.
-/// A grace period frees what was deferred during the one before at once: hundreds of objects, where many CPUs make it long.
+/// A magazine gives objects back once it holds more than this, or, of larger ones, so many bytes; short page lists make
+/// it short too. A grace period frees what was deferred during the one before at once: hundreds of objects, where many
+/// CPUs make it long.
 const MAGAZINE_HIGH: usize = 512;
 const MAGAZINE_BYTES: usize = 64 << 10;
 /// It may hold as many objects, whatever their size.
@@ -121,8 +122,8 @@ impl<P: Platform, T> Slab<P, T> {
         Self::with_geometry(memory, const { Geometry::of::<P, T>() })
     }
 
-    /// As [`Slab::new`], for objects that have a place for the [`RcuHead`] that [`Slab::free_deferred`] needs: `head_offset` bytes
-    /// from their start, a multiple of 8. Otherwise it stands behind the object, on one more line.
+    /// As [`Slab::new`], for objects that have a place for the [`RcuHead`] that [`Slab::free_deferred`] needs:
+    /// `head_offset` bytes from their start, a multiple of 8. Otherwise it stands behind the object, on one more line.
     ///
     /// # Safety
     /// Nobody uses that place from the call of [`Slab::free_deferred`] on.
@@ -195,8 +196,8 @@ impl<P: Platform, T> Slab<P, T> {
         // SAFETY: the place is aligned and nobody else's.
         unsafe { head.write(RcuHead::new()) };
         self.core.magazines.here().nr_deferred.add(1);
-        // SAFETY: the slot stays in place and isn't given out before `release` frees it, taking the depot's and the zone's
-        // lock alone.
+        // SAFETY: the slot stays in place and isn't given out before `release` frees it, taking the depot's and the
+        // zone's lock alone.
         unsafe { self.core.memory.rcu().defer(head, release::<P>) };
     }
 

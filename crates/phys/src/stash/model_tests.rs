@@ -1,5 +1,6 @@
-//! The race tables under the loom checker. Things are indices into relaxed words: what a thing means is seen whole, or the
-//! model shows an old value. Each word is bumped by whoever gets the thing, so that a thing that comes out twice shows.
+//! The race tables under the loom checker. Things are indices into relaxed words: what a thing means is seen whole, or
+//! the model shows an old value. Each word is bumped by whoever gets the thing, so that a thing that comes out twice
+//! shows.
 
 use super::*;
 use crate::reserve::{Reserve, Span};
@@ -53,8 +54,9 @@ impl World {
         self.note_order();
     }
 
-    /// Tells the checker that it matters who comes first: it looks for conflicts of an atomic's last two accesses alone,
-    /// and would miss that of the owner's look at `top` with a thief's claim, which a look of the thief's own precedes.
+    /// Tells the checker that it matters who comes first: it looks for conflicts of an atomic's last two accesses
+    /// alone, and would miss that of the owner's look at `top` with a thief's claim, which a look of the thief's own
+    /// precedes.
     fn note_order(&self) {
         // Relaxed: it hands nothing on, so it hides no missing ordering.
         self.flag.fetch_add(1, Ordering::Relaxed);

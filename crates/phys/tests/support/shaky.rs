@@ -1,5 +1,5 @@
-//! `Shaky`: OS threads that let another run before one atomic in sixteen, so that every gap between two atomics is a place
-//! where others come between. For claims about instants, whose windows are too short for chance.
+//! `Shaky`: OS threads that let another run before one atomic in sixteen, so that every gap between two atomics is a
+//! place where others come between. For claims about instants, whose windows are too short for chance.
 
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{

@@ -31,8 +31,8 @@ impl Story {
         story
     }
 
-    /// Begins a trace of threads that run already in one process, with this in its memory. The areas were read in the first
-    /// step, their pages until `pages_ended_ns`.
+    /// Begins a trace of threads that run already in one process, with this in its memory. The areas were read in the
+    /// first step, their pages until `pages_ended_ns`.
     pub fn joining(nr_threads: u32, heap: std::ops::Range<u64>, mut areas: Vec<Area>, pages_ended_ns: u64) -> Self {
         let mut story = Self::new(nr_threads);
         story.trace.events.clear();

@@ -1,11 +1,11 @@
 //! Do the models of a crate notice it when one of its orderings is missing?
 //!
 //! # Guarantee
-//! [`Judge::verdicts`] breaks every promise that the models named by [`WEAK_ORDERS`] meet in the crate's sources, each under the
-//! model that stands there, and says which went unnoticed, which have no row, and which rows have no promise.
+//! [`Judge::verdicts`] breaks every promise that the models named by [`WEAK_ORDERS`] meet in the crate's sources, each
+//! under the model that stands there, and says which went unnoticed, which have no row, and which rows have no promise.
 //!
-//! A broken promise may end a process in the middle of an unwinding, so each runs in a process of its own: the test program
-//! again, told by the environment.
+//! A broken promise may end a process in the middle of an unwinding, so each runs in a process of its own: the test
+//! program again, told by the environment.
 
 use super::orders::{Promise, met, without};
 use crate::mutants::orders::{Noticed, WEAK_ORDERS, WeakOrder};

@@ -2,18 +2,21 @@
 //!
 //! # Guarantee
 //! A model that passes has, within its bounds, no interleaving and no allowed reordering of its atomics that breaks its
-//! assertions, sleeps for ever, or touches an atomic after its drop. SeqCst accesses count as AcqRel: use SeqCst fences.
+//! assertions, sleeps for ever, or touches an atomic after its drop. SeqCst accesses count as AcqRel: use SeqCst
+//! fences.
 //!
 //! # Waiting
 //! A spinner sleeps until an atomic that its condition read is written, so that models stay finite, and a spinner
-//! for whom nobody writes is a deadlock. Time does not pass: a deadline is far away, or over at once if CPUs are wanted.
+//! for whom nobody writes is a deadlock. Time does not pass: a deadline is far away, or over at once if CPUs are
+//! wanted.
 //!
 //! # What it can't tell
-//! Histories are cut at seven stores of an atomic, threads at five. Whoever is woken sees all that the waker did before, so a
-//! missing ordering shows where the waiter comes too late to wait. Each thread has a slot of its own, and keeps it.
+//! Histories are cut at seven stores of an atomic, threads at five. Whoever is woken sees all that the waker did
+//! before, so a missing ordering shows where the waiter comes too late to wait. Each thread has a slot of its own, and
+//! keeps it.
 //!
-//! All model threads are coroutines of one OS thread, so plain cells keep what belongs to the model and not to the code.
-//! `orders` takes single orderings away, to see which model notices.
+//! All model threads are coroutines of one OS thread, so plain cells keep what belongs to the model and not to the
+//! code. `orders` takes single orderings away, to see which model notices.
 
 pub mod judge;
 pub mod orders;

@@ -1,12 +1,13 @@
 //! Orderings, taken away one at a time: what a model of a protocol is worth.
 //!
 //! # Guarantee
-//! [`met`] says which promises the orderings of a piece of code make: each is an acquiring half, a releasing half, or the
-//! total order of a fence, at a place in the source. [`without`] runs the code with one of them broken and all others kept.
-//! A promise that can be broken without any model's notice is not needed, or not modelled. A place is where a function calls
-//! that has no `track_caller` itself.
+//! [`met`] says which promises the orderings of a piece of code make: each is an acquiring half, a releasing half, or
+//! the total order of a fence, at a place in the source. [`without`] runs the code with one of them broken and all
+//! others kept. A promise that can be broken without any model's notice is not needed, or not modelled. A place is
+//! where a function calls that has no `track_caller` itself.
 //!
-//! All threads of a model are coroutines of one OS thread, which is where the choice is kept; it holds for that thread alone.
+//! All threads of a model are coroutines of one OS thread, which is where the choice is kept; it holds for that thread
+//! alone.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -190,7 +191,8 @@ impl Promise {
         Some(Self { file: parts.next()?.into(), line, column, part, half })
     }
 
-    /// Names the place by the function that it stands in and what it does there; `root` is where the compiler's paths begin.
+    /// Names the place by the function that it stands in and what it does there; `root` is where the compiler's paths
+    /// begin.
     ///
     /// The name outlives changes elsewhere in the file, which line numbers do not.
     pub fn name(&self, root: &Path) -> String {

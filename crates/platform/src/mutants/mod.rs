@@ -1,11 +1,12 @@
 //! Known bugs, put back one at a time: the feature `mutants`.
 //!
 //! # Guarantee
-//! Without the feature [`is_on`] is the constant false, and nothing of a mutant is left in the code. With it, one mutant at
-//! most is on, on the OS thread that chose it, and only there.
+//! Without the feature [`is_on`] is the constant false, and nothing of a mutant is left in the code. With it, one
+//! mutant at most is on, on the OS thread that chose it, and only there.
 //!
-//! A mutant stands at the place where the bug happened, in the form `if is_on(Mutant::..)`. What they are for, and which of
-//! them dies how, is in `docs/schedules.md`. [`orders`] has those of another kind: orderings, which no schedule shows.
+//! A mutant stands at the place where the bug happened, in the form `if is_on(Mutant::..)`. What they are for, and
+//! which of them dies how, is in `docs/schedules.md`. [`orders`] has those of another kind: orderings, which no
+//! schedule shows.
 
 #[cfg(feature = "std")]
 pub mod orders;

@@ -1,8 +1,9 @@
 //! The mutants that only a weaker memory order shows: one ordering of a protocol taken away.
 //!
 //! # Guarantee
-//! Each row's model fails under the loom checker without that ordering, and passes with it: the tests `orders` of the models of
-//! `sync` and of the stash of `phys` run them all, and fail if an ordering that those models meet has no row here.
+//! Each row's model fails under the loom checker without that ordering, and passes with it: the tests `orders` of the
+//! models of `sync` and of the stash of `phys` run them all, and fail if an ordering that those models meet has no row
+//! here.
 //!
 //! Schedules can't find these: there every value is the one last written.
 
@@ -24,15 +25,16 @@ pub enum Noticed {
     Beyond(&'static str),
 }
 
-/// What loom does not do: the stash's thief reads an entry and then claims it, and only a read that is done after the claim
-/// meets the owner's next entry.
+/// What loom does not do: the stash's thief reads an entry and then claims it, and only a read that is done after the
+/// claim meets the owner's next entry.
 const READS_AHEAD: &str = "loom runs loads in their order: none is done after a later write";
 
 /// A searcher tries the lists last, and the fence of `Stash::steal` orders what it read before; the thing of a model
 /// stands in one place, so that no link is read through the span.
 const FENCED_BY_STEAL: &str = "the fence of the steal that follows orders it too, and the model follows no link";
 
-/// What a writer has seen of `nr_left` before it marks a place is older than the addition of the reader that meets the mark.
+/// What a writer has seen of `nr_left` before it marks a place is older than the addition of the reader that meets the
+/// mark.
 const READ_BEFORE_MARK: &str = "loom runs loads in their order: none is done after a later exchange";
 
 const fn row(place: &'static str, model: &'static str) -> WeakOrder {

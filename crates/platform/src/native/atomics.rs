@@ -47,8 +47,8 @@ macro_rules! forward_atomic {
     };
 }
 
-/// Returns the ordering that a read-modify-write gets. For ThreadSanitizer, which knows no fences, one that releases also acquires:
-/// it is the last reference's put that an acquire fence follows.
+/// Returns the ordering that a read-modify-write gets. For ThreadSanitizer, which knows no fences, one that releases
+/// also acquires: it is the last reference's put that an acquire fence follows.
 #[inline(always)]
 const fn in_effect(order: Ordering) -> Ordering {
     match order {

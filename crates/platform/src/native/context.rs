@@ -69,7 +69,8 @@ pub(super) fn bound_machine<'a>() -> Option<&'a Machine> {
 pub(super) fn machine<'a>() -> &'a Machine {
     let machine = with(|context| context.machine.get());
     assert!(!machine.is_null(), "this thread runs on no machine: use Threads::run or Machine::attach");
-    // SAFETY: `Bound` keeps the machine borrowed for as long as the pointer is set, and callers use the reference within one call.
+    // SAFETY: `Bound` keeps the machine borrowed for as long as the pointer is set, and callers use the reference
+    // within one call.
     unsafe { &*machine }
 }
 

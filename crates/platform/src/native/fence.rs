@@ -2,9 +2,10 @@
 //!
 //! # Guarantee
 //! [`fence`] orders what `core::sync::atomic::fence` orders. On x86-64 a sequentially consistent one is a locked
-//! read-modify-write of the own stack instead of `mfence`, which also waits for stores that are not cached: it takes less
-//! than half the time (14 to 18 against 34 to 48 ns, three runs, on an Intel Xeon virtual machine that was busy; Linux's `smp_mb` has done so
-//! since 2017, its commit 450cbdd0125c). Frames are cached memory; non-temporal stores are fenced by whoever makes them.
+//! read-modify-write of the own stack instead of `mfence`, which also waits for stores that are not cached: it takes
+//! less than half the time (14 to 18 against 34 to 48 ns, three runs, on an Intel Xeon virtual machine that was busy;
+//! Linux's `smp_mb` has done so since 2017, its commit 450cbdd0125c). Frames are cached memory; non-temporal stores are
+//! fenced by whoever makes them.
 
 use core::sync::atomic::{self, Ordering};
 
@@ -25,9 +26,10 @@ pub(super) fn fence(order: Ordering) {
     atomic::fence(order);
 }
 
-/// A fence as ThreadSanitizer understands one (`--cfg faultless_tsan`, `.ci/sanitize`): it follows what read-modify-writes hand on,
-/// and knows no fences. All go through one word, so that it sees more order than there is, and misses races for that. It does not
-/// see what an acquire fence takes over from a release without a fence; see `atomics` for the one that matters.
+/// A fence as ThreadSanitizer understands one (`--cfg faultless_tsan`, `.ci/sanitize`): it follows what
+/// read-modify-writes hand on, and knows no fences. All go through one word, so that it sees more order than there is,
+/// and misses races for that. It does not see what an acquire fence takes over from a release without a fence; see
+/// `atomics` for the one that matters.
 #[cfg(faultless_tsan)]
 // ORDER: the caller's.
 fn as_read_modify_write(_order: Ordering) {

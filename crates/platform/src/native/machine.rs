@@ -46,7 +46,8 @@ impl Machine {
         Self::with_nodes(nr_cpus, Nodes::one())
     }
 
-    /// As [`Machine::new`], with slots that belong to NUMA nodes. Where memory is, is the host's business: who knows tells it here.
+    /// As [`Machine::new`], with slots that belong to NUMA nodes. Where memory is, is the host's business: who knows
+    /// tells it here.
     ///
     /// # Panics
     /// As [`Machine::new`].
@@ -119,7 +120,8 @@ impl Machine {
     pub(super) fn guest_enter(&self, cpu: usize) -> bool {
         let slot = self.slots.get(cpu);
         slot.state.store(GUEST, Ordering::Relaxed);
-        // ORDER: pairs with the fence in `shoot_down`; forbids that the target misses the request and the sender the state.
+        // ORDER: pairs with the fence in `shoot_down`; forbids that the target misses the request and the sender the
+        // state.
         fence(Ordering::SeqCst);
         // Relaxed: the fence orders it; the queue has its own lock.
         slot.is_pending.load(Ordering::Relaxed)
@@ -140,7 +142,8 @@ impl Machine {
         for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
             self.slots.get(cpu).is_pending.store(true, Ordering::Relaxed);
         }
-        // ORDER: pairs with the fence in `guest_enter`; forbids that the target misses the request and the sender the state.
+        // ORDER: pairs with the fence in `guest_enter`; forbids that the target misses the request and the sender the
+        // state.
         fence(Ordering::SeqCst);
         for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
             let slot = self.slots.get(cpu);
@@ -181,7 +184,8 @@ impl Machine {
     /// Notes that the owner of `cpu` is about to drain its queue.
     pub(super) fn clear_pending(&self, cpu: usize) {
         self.slots.get(cpu).is_pending.store(false, Ordering::Relaxed);
-        // ORDER: the flag is down before the queue is read; pairs with the fence in `shoot_down`, which raises it after filling the queue.
+        // ORDER: the flag is down before the queue is read; pairs with the fence in `shoot_down`, which raises it after
+        // filling the queue.
         fence(Ordering::SeqCst);
     }
 }

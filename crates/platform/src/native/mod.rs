@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! Real speed: every atomic is std's own, [`Processor::cpu`](crate::Processor::cpu) is one thread-local load.
-//! A thread runs on a [`Machine`] from [`Threads::run`](crate::Threads::run) or inside [`Machine::attach`]. Locks alone need
-//! neither: any thread has a token, waits and sleeps; whether one without a machine runs, nobody knows.
+//! A thread runs on a [`Machine`] from [`Threads::run`](crate::Threads::run) or inside [`Machine::attach`]. Locks alone
+//! need neither: any thread has a token, waits and sleeps; whether one without a machine runs, nobody knows.
 //!
 //! # What interrupts are here
 //! Nothing interrupts an OS thread: pending requests are served where a CPU enters guest and in its waits. A CPU

@@ -111,7 +111,8 @@ mod host {
     }
 }
 
-/// Memory by the global allocator: Miri knows neither aligned mappings nor advice, and sees every access past an allocation.
+/// Memory by the global allocator: Miri knows neither aligned mappings nor advice, and sees every access past an
+/// allocation.
 #[cfg(miri)]
 mod host {
     use super::ALIGN_BYTES;

@@ -12,10 +12,12 @@ use std::thread::Builder;
 /// Bytes of a thread's stack: the core recurses nowhere deeply.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// One call of `Threads::run`. Its threads share it: the last one still unlocks the state when the caller has seen it end.
+/// One call of `Threads::run`. Its threads share it: the last one still unlocks the state when the caller has seen it
+/// end.
 ///
 /// # Invariant
-/// I1 `machine` and `body` are used while the state counts the user as alive: [`Run::wait`] keeps both borrowed until then.
+/// I1 `machine` and `body` are used while the state counts the user as alive: [`Run::wait`] keeps both borrowed until
+/// then.
 pub(super) struct Run {
     machine: *const Machine,
     body: *const (dyn Fn(usize) + Sync),

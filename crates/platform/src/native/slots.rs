@@ -17,8 +17,9 @@
 //! One of them sees the other: the waiter finds the slot, or the leaver takes it back and hands it to the queue.
 //!
 //! # Protocol: a waiter's wait ends by a panic
-//! It takes its ticket out of the queue, under the queue's lock. A ticket that isn't there any more was or will be given a
-//! slot: the waiter takes that, and gives it up again. Otherwise the slot would be lost to every later user of the machine.
+//! It takes its ticket out of the queue, under the queue's lock. A ticket that isn't there any more was or will be
+//! given a slot: the waiter takes that, and gives it up again. Otherwise the slot would be lost to every later user of
+//! the machine.
 
 use super::fence::fence;
 use super::futex;

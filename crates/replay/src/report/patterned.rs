@@ -1,4 +1,5 @@
-//! What memory that starts as a byte saves or costs a recorded program: each way against plain memory and against stores.
+//! What memory that starts as a byte saves or costs a recorded program: each way against plain memory and against
+//! stores.
 //!
 //! # Guarantee
 //! Ratios are of passes that were made in turn, with their 95 % interval; sizes are the largest of all passes.

@@ -1,10 +1,10 @@
-//! What the table means: first one plain sentence (which designs tie, which win, whether the replay is faithful), then the figures
-//! behind it.
+//! What the table means: first one plain sentence (which designs tie, which win, whether the replay is faithful), then
+//! the figures behind it.
 //!
 //! # Guarantee
-//! No difference is claimed without five samples a side, when the interval that is printed beside it includes 1, or when a
-//! rank test gives it a probability of 5 % or more by chance; whatever makes the result less than it seems is named in the
-//! same breath.
+//! No difference is claimed without five samples a side, when the interval that is printed beside it includes 1, or
+//! when a rank test gives it a probability of 5 % or more by chance; whatever makes the result less than it seems is
+//! named in the same breath.
 
 use super::Report;
 use crate::Checking;

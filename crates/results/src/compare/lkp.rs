@@ -1,8 +1,8 @@
 //! The table of the kernel's 0-day test robot.
 //!
 //! # Layout
-//! Grouped by workload; base, change and head of each other set side by side, with the deviation as a share of the mean;
-//! the metric's name last. What got worse and what got better for sure is listed once more below.
+//! Grouped by workload; base, change and head of each other set side by side, with the deviation as a share of the
+//! mean; the metric's name last. What got worse and what got better for sure is listed once more below.
 
 use std::io::{self, Write};
 

@@ -2,17 +2,18 @@
 //!
 //! # Guarantee
 //! * I1 a difference is claimed only with five samples a side and a probability below 5 % that it is chance
-//!   (Mann-Whitney U, two-sided), and none between runs of which one had not settled; nothing else is printed as a change
+//!   (Mann-Whitney U, two-sided), and none between runs of which one had not settled; nothing else is printed as a
+//!   change
 //! * I2 what is in one set alone is named, not dropped
 //!
 //! # What is compared with what
-//! Figures of the same workload, mode, design, semaphore, CPUs and metric. A dimension (design, semaphore, CPUs) of which
-//! every set has one value, but not all the same, is what the sets are about: `mmap-sem` in one file and `spf-v11` in the
-//! other are compared with each other.
+//! Figures of the same workload, mode, design, semaphore, CPUs and metric. A dimension (design, semaphore, CPUs) of
+//! which every set has one value, but not all the same, is what the sets are about: `mmap-sem` in one file and
+//! `spf-v11` in the other are compared with each other.
 //!
 //! # Rooms
-//! `pairing` finds what belongs together; `direction` knows what is better; [`lkp`], [`benchstat`], [`json`], [`csv`] and
-//! [`markdown`] print.
+//! `pairing` finds what belongs together; `direction` knows what is better; [`lkp`], [`benchstat`], [`json`], [`csv`]
+//! and [`markdown`] print.
 
 pub mod benchstat;
 pub mod csv;

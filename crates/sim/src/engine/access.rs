@@ -7,9 +7,9 @@
 //! miss      phase 1, at t:      reserve: start = max(t, busy_until), end = start + distance, busy_until = end
 //!           phase 2, at `end`:  take the line; only now is the value read or changed
 //! ```
-//! From `start` + the hold share of the transfer on, the line is on its way: the last owner's accesses miss, and queue up behind
-//! it. A plain store that misses does not wait: the line is taken at once, whoever wants it next comes after `end`, and so does
-//! this CPU's next fence or read-modify-write.
+//! From `start` + the hold share of the transfer on, the line is on its way: the last owner's accesses miss, and queue
+//! up behind it. A plain store that misses does not wait: the line is taken at once, whoever wants it next comes after
+//! `end`, and so does this CPU's next fence or read-modify-write.
 //!
 //! A read of a line that its owner has written takes it over whole where the machine is migratory; a line that was
 //! read in this way and not written since is shared with the next reader.

@@ -1,9 +1,10 @@
 //! Guest state and shootdown: what the protocol demands, and what the interrupts cost.
 //!
 //! # Guarantee
-//! The protocol is the one of [`faultless_platform::Platform`]: `shoot_down` returns when every target has left guest or drained
-//! its queue. The bill is that of a kernel that sends interrupts: the sender pays for each, and waits for the slowest handler; each
-//! target that runs loses the handler's time. Idle CPUs are skipped; an interrupt that has not arrived yet serves two senders.
+//! The protocol is the one of [`faultless_platform::Platform`]: `shoot_down` returns when every target has left guest
+//! or drained its queue. The bill is that of a kernel that sends interrupts: the sender pays for each, and waits for
+//! the slowest handler; each target that runs loses the handler's time. Idle CPUs are skipped; an interrupt that has
+//! not arrived yet serves two senders.
 
 use super::thread::{Wait, check_alive, suspend_in};
 use super::{Engine, Handler, NO_CPU, slots, step, with};

@@ -1,9 +1,9 @@
 //! The simulation: virtual clocks, CPUs, threads as coroutines, and the directory of lines.
 //!
 //! # Guarantee
-//! One thread of the simulation runs at a time, on the OS thread that called `run`: always the one whose clock is lowest, but
-//! that it may run ahead by [`RUN_AHEAD`] on lines that no other CPU has touched. Not where it reads a line that it has a
-//! copy of: that saved one turn in seven, and moved figures on 192 CPUs by up to 18 %.
+//! One thread of the simulation runs at a time, on the OS thread that called `run`: always the one whose clock is
+//! lowest, but that it may run ahead by [`RUN_AHEAD`] on lines that no other CPU has touched. Not where it reads a line
+//! that it has a copy of: that saved one turn in seven, and moved figures on 192 CPUs by up to 18 %.
 //!
 //! # Invariants
 //! * E1 the engine is borrowed for the length of one step, never across a suspension.

@@ -1,7 +1,7 @@
 //! Who runs next: the thread with the lowest clock; ties are drawn.
 //!
-//! An entry is 128 bits, most significant first: clock (64), a random tie-break (16), thread (24), generation (24). An entry
-//! whose generation is not its thread's any more is passed over.
+//! An entry is 128 bits, most significant first: clock (64), a random tie-break (16), thread (24), generation (24). An
+//! entry whose generation is not its thread's any more is passed over.
 
 use super::{Engine, NO_CPU, step};
 use crate::engine::thread::{Wait, suspend};
@@ -10,7 +10,8 @@ use std::collections::BinaryHeap;
 
 /// Threads that will run, by clock.
 ///
-/// The entry that came last stands apart: mostly it is that of a thread that gives way to the first one, whose place it then takes.
+/// The entry that came last stands apart: mostly it is that of a thread that gives way to the first one, whose place it
+/// then takes.
 pub(super) struct Heap {
     earlier: BinaryHeap<Reverse<u128>>,
     last: Option<Reverse<u128>>,

@@ -1,9 +1,9 @@
 //! CPUs and the threads that share them: a queue for all, time slices, wake-ups.
 //!
 //! # Guarantee
-//! A CPU has one owner (E3). Who finds none free stands in line; the first in line gets the next one that is given up. A
-//! thread is asked to give way (`should_yield`) when its slice is over and somebody waits, and does so by itself where
-//! it leaves guest and while it computes: nowhere else may its CPU change under it.
+//! A CPU has one owner (E3). Who finds none free stands in line; the first in line gets the next one that is given up.
+//! A thread is asked to give way (`should_yield`) when its slice is over and somebody waits, and does so by itself
+//! where it leaves guest and while it computes: nowhere else may its CPU change under it.
 
 use super::schedule::order;
 use super::thread::{Wait, check_alive, suspend, suspend_in};

@@ -1,8 +1,9 @@
 //! Waiting: spinning until a line is written, and sleeping until somebody wakes.
 //!
 //! # Guarantee
-//! A spinner costs the simulation nothing while it waits. It looks again when a line that its condition read is written, at its
-//! deadline, and when an interrupt has work for it. What it read is compared, by version, before it is suspended: no write is missed.
+//! A spinner costs the simulation nothing while it waits. It looks again when a line that its condition read is
+//! written, at its deadline, and when an interrupt has work for it. What it read is compared, by version, before it is
+//! suspended: no write is missed.
 
 use super::access::{Kind, access};
 use super::lines::LineId;

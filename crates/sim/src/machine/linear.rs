@@ -6,8 +6,8 @@ use super::spec::Spec;
 const PAGE_BYTES: f64 = 4096.0;
 
 impl Spec {
-    /// Returns how many times as much as one CPU the first `nr_cpus` can do: one for each core, of which each further busy thread
-    /// makes the others slower.
+    /// Returns how many times as much as one CPU the first `nr_cpus` can do: one for each core, of which each further
+    /// busy thread makes the others slower.
     ///
     /// ```
     /// let machine = faultless_sim::Spec::preset("epyc-384").expect("a preset");

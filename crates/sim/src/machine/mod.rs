@@ -1,11 +1,12 @@
 //! Machines as files.
 //!
 //! # Guarantee
-//! A [`Spec`] is complete and sane: each number is in range, and each comes with its source or the word `guessed`. A file that is
-//! not is refused with the key and the value.
+//! A [`Spec`] is complete and sane: each number is in range, and each comes with its source or the word `guessed`. A
+//! file that is not is refused with the key and the value.
 //!
 //! # Rooms
-//! `spec` is the file; `linear` what its machine can do at most; `presets` those that come with the program; `topology` and `costs` are the same facts as the engine reads them.
+//! `spec` is the file; `linear` what its machine can do at most; `presets` those that come with the program; `topology`
+//! and `costs` are the same facts as the engine reads them.
 
 mod costs;
 mod linear;

@@ -51,7 +51,8 @@ macro_rules! tables {
 }
 
 tables! {
-    /// How CPUs are arranged. A complex is a group of cores that share a last-level cache; groups of sockets are far from each other.
+    /// How CPUs are arranged. A complex is a group of cores that share a last-level cache; groups of sockets are far
+    /// from each other.
     TopologyTable {
         sockets: 1..=64,
         sockets_per_group: 1..=64,
@@ -59,7 +60,8 @@ tables! {
         cores_per_complex: 1..=1024,
         threads_per_core: 1..=8,
     }
-    /// What a CPU needs by itself, in ns. `fill_line_ns`: the instructions that fill a line of plain memory, besides those before its access. `sibling_slowdown`: how much longer one other busy thread of the core makes it take;
+    /// What a CPU needs by itself, in ns. `fill_line_ns`: the instructions that fill a line of plain memory, besides
+    /// those before its access. `sibling_slowdown`: how much longer one other busy thread of the core makes it take;
     /// each further one adds as much.
     CpuTable {
         instructions_ns: 0..=1000,
@@ -88,8 +90,9 @@ tables! {
         notice_ns: 0..=100_000,
         migratory: 0..=1,
     }
-    /// Memory, and what is done to whole pages. `interleave` 1: pages go round the sockets; 0: to the first that touches them. A page
-    /// is hot in the core's cache, warm in the complex's, and cold in neither; `cache_kib_per_complex` 0: none is ever warm.
+    /// Memory, and what is done to whole pages. `interleave` 1: pages go round the sockets; 0: to the first that
+    /// touches them. A page is hot in the core's cache, warm in the complex's, and cold in neither;
+    /// `cache_kib_per_complex` 0: none is ever warm.
     MemoryTable {
         local_ns: 1..=100_000,
         remote_ns: 1..=100_000,
@@ -121,7 +124,8 @@ tables! {
         deliver_remote_ns: 0..=1_000_000,
         handle_ns: 0..=1_000_000,
     }
-    /// What the hardware and the kernel's entry code take beyond the library's own instructions, in ns; 0 where guests are the library's own.
+    /// What the hardware and the kernel's entry code take beyond the library's own instructions, in ns; 0 where guests
+    /// are the library's own.
     EntryTable {
         exception_ns: 0..=1_000_000,
         call_ns: 0..=1_000_000,

@@ -1,7 +1,7 @@
 //! Which CPU is how far from which.
 //!
-//! CPUs are numbered as Linux numbers them on most machines: one hardware thread of each core first, socket by socket, then the
-//! second threads. So `n` CPUs of a machine are `n` cores as long as there are so many.
+//! CPUs are numbered as Linux numbers them on most machines: one hardware thread of each core first, socket by socket,
+//! then the second threads. So `n` CPUs of a machine are `n` cores as long as there are so many.
 
 use super::spec::Spec;
 use faultless_platform::{DISTANCE_LOCAL, Nodes};
@@ -80,7 +80,8 @@ impl Topology {
         topology
     }
 
-    /// Returns the NUMA nodes: the sockets of the CPUs that take part, or one where the machine deals its memory out to all in turn.
+    /// Returns the NUMA nodes: the sockets of the CPUs that take part, or one where the machine deals its memory out to
+    /// all in turn.
     pub(crate) fn nodes(&self, spec: &Spec) -> Nodes {
         if spec.memory.interleave.value != 0.0 {
             return Nodes::one();
@@ -136,7 +137,8 @@ impl Topology {
         usize::from(self.complexes[cpu])
     }
 
-    /// Returns the distance of two sockets, by any CPUs of theirs that take part; the same as another socket's if there are none.
+    /// Returns the distance of two sockets, by any CPUs of theirs that take part; the same as another socket's if there
+    /// are none.
     pub(crate) fn level_to_socket(&self, cpu: usize, socket: usize) -> usize {
         let there = (0..self.nr_cpus).find(|&other| self.socket(other) == socket);
         there.map_or(4, |other| self.level(cpu, other).max(3))

@@ -179,13 +179,13 @@ pub(super) struct Deferred<P: Processor> {
     last_patience: P::AtomicU32,
 }
 
-/// The most polls that pass where another CPU drives grace periods. Many CPUs that all ask would take the lines of drivers' locks
-/// away from them all the time.
+/// The most polls that pass where another CPU drives grace periods. Many CPUs that all ask would take the lines of
+/// drivers' locks away from them all the time.
 const PATIENCE_MAX: u32 = 16;
 /// After about so many looks in vain a CPU does everything for a grace period: others may never come by.
 const NR_LOOKS: u32 = 64;
-/// So many batches that wait make a CPU begin a grace period that others don't: on a machine of many CPUs each grace period costs
-/// all of them a few lines, and somebody always has one batch.
+/// So many batches that wait make a CPU begin a grace period that others don't: on a machine of many CPUs each grace
+/// period costs all of them a few lines, and somebody always has one batch.
 const PRESSING_BATCHES: usize = 3;
 
 impl<P: Processor> Deferred<P> {

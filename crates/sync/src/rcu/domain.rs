@@ -66,7 +66,8 @@ impl<P: Processor, G: Periods<P>, const BATCH: usize> Domain<P, G, BATCH> {
     /// # Safety
     /// * What `head` stands for was made unreachable for readers that begin from now on.
     /// * `head` stays valid, and nobody else touches it, until `callback` gets it.
-    /// * `callback` may be called with it on any CPU; it does not sleep, and calls neither `poll`, `flush` nor `synchronize`.
+    /// * `callback` may be called with it on any CPU; it does not sleep, and calls neither `poll`, `flush` nor
+    ///   `synchronize`.
     pub(crate) unsafe fn defer(&self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>) {
         // SAFETY: passed on as promised.
         unsafe { self.deferred.here().push::<BATCH>(head, callback, self.periods.numbers()) };

@@ -1,8 +1,8 @@
 //! Grace periods of RCU, driven by whoever wants one to end, group by group.
 //!
 //! # Guarantee
-//! A grace period has ended when every CPU was seen outside the section that it was in when the grace period began (I3 of
-//! the module above).
+//! A grace period has ended when every CPU was seen outside the section that it was in when the grace period began (I3
+//! of the module above).
 //!
 //! # The tree
 //! ```text
@@ -12,13 +12,15 @@
 //!       /   |   \       /   |   \       /   |   \
 //!     CPU  CPU  CPU   CPU  CPU  CPU   CPU  CPU  CPU              words of readers
 //! ```
-//! CPUs whose numbers are next to each other are near each other: a look within a group is cheap, and takes few lines from far. One who
-//! has waited long looks at the other groups too, where perhaps nobody comes by. A machine of one group has no root: whoever has the group's
-//! lock begins, looks and ends.
+//! CPUs whose numbers are next to each other are near each other: a look within a group is cheap, and takes few lines
+//! from far. One who has waited long looks at the other groups too, where perhaps nobody comes by. A machine of one
+//! group has no root: whoever has the group's lock begins, looks and ends.
 //!
 //! # Invariants
-//! * G1 a group counts itself down once for each grace period: when its last CPU was seen to have passed, under its lock.
-//! * G2 a grace period begins and ends under the root's lock, which is taken with no group's lock held; of one group, under its lock.
+//! * G1 a group counts itself down once for each grace period: when its last CPU was seen to have passed, under its
+//!   lock.
+//! * G2 a grace period begins and ends under the root's lock, which is taken with no group's lock held; of one group,
+//!   under its lock.
 
 use super::domain::{Driven, Periods, Urgency};
 use super::numbers::Numbers;

@@ -1,13 +1,14 @@
 //! Read-copy-update: readers write only their own line, and what they may still see is freed after them.
 //!
 //! # Guarantee
-//! What was reachable when a [`RcuGuard`] was made, or became so later, is not freed before the guard is dropped, if its
-//! owner makes it unreachable first and then calls [`Rcu::synchronize`] or [`Rcu::defer`].
+//! What was reachable when a [`RcuGuard`] was made, or became so later, is not freed before the guard is dropped, if
+//! its owner makes it unreachable first and then calls [`Rcu::synchronize`] or [`Rcu::defer`].
 //!
 //! # Invariants
 //! * I1 nobody parks, waits for a slot or sleeps inside a read section.
 //! * I2 a reader's word is changed by the owner of its slot alone.
-//! * I3 a grace period that starts after a fence ends after every section that began before that fence's removals were visible.
+//! * I3 a grace period that starts after a fence ends after every section that began before that fence's removals were
+//!   visible.
 //!
 //! # Race: a section begins while something is taken away
 //! ```text
@@ -18,14 +19,14 @@
 //!                                   scanner: it has begun; fence SeqCst; read the words
 //! word = outside       (Release)                read the words again (Acquire), until outside
 //! ```
-//! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it inside, and waits; its accesses happen
-//! before the free by the Release of its exit. The scanner's: the remover's fence came before that one, or
-//! it would have read the larger number, so the reader's lookups see the removal. Forbidden: found and freed.
+//! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it inside, and waits; its
+//! accesses happen before the free by the Release of its exit. The scanner's: the remover's fence came before that one,
+//! or it would have read the larger number, so the reader's lookups see the removal. Forbidden: found and freed.
 //! Models: `tests/models/rcu.rs`.
 //!
 //! # Rooms
-//! `reader` is the word of a CPU; `numbers` numbers grace periods, `grace` drives RCU's, without a thread of its own; `deferred`
-//! keeps what waits to be freed; `domain` brings both together, for RCU and for [`Srcu`](crate::Srcu).
+//! `reader` is the word of a CPU; `numbers` numbers grace periods, `grace` drives RCU's, without a thread of its own;
+//! `deferred` keeps what waits to be freed; `domain` brings both together, for RCU and for [`Srcu`](crate::Srcu).
 
 mod deferred;
 pub(crate) mod domain;
@@ -90,14 +91,16 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
         self.domain.synchronize();
     }
 
-    /// Lets `callback` run with `head` after a grace period: by a later [`Rcu::poll`] on this CPU, or by a [`Rcu::flush`] on any.
+    /// Lets `callback` run with `head` after a grace period: by a later [`Rcu::poll`] on this CPU, or by a
+    /// [`Rcu::flush`] on any.
     ///
     /// Neither allocates nor runs a callback, so it may be called under spin locks.
     ///
     /// # Safety
     /// * What `head` stands for was made unreachable for readers that begin from now on.
     /// * `head` stays valid, and nobody else touches it, until `callback` gets it.
-    /// * `callback` may be called with it on any CPU; it does not sleep, and calls neither `poll`, `flush` nor `synchronize`.
+    /// * `callback` may be called with it on any CPU; it does not sleep, and calls neither `poll`, `flush` nor
+    ///   `synchronize`.
     pub unsafe fn defer(&self, head: NonNull<RcuHead<P>>, callback: RcuCallback<P>) {
         // SAFETY: passed on as promised.
         unsafe { self.domain.defer(head, callback) };
@@ -105,8 +108,8 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
 
     /// Runs those of this CPU's callbacks whose grace period has passed, and helps the current one on; never waits.
     ///
-    /// Costs one load while less than a batch has been deferred on this CPU, and a few while another CPU drives: then most polls
-    /// pass without a look. Called where no lock is held that a callback takes.
+    /// Costs one load while less than a batch has been deferred on this CPU, and a few while another CPU drives: then
+    /// most polls pass without a look. Called where no lock is held that a callback takes.
     #[inline]
     pub fn poll(&self) {
         self.domain.poll();
@@ -114,7 +117,8 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
 
     /// Waits until every callback that was deferred before, on any CPU, has run; runs those that nobody else does.
     ///
-    /// May give the slot up. Called with interrupts on, where no lock is held that a callback takes, and not by a callback.
+    /// May give the slot up. Called with interrupts on, where no lock is held that a callback takes, and not by a
+    /// callback.
     ///
     /// # Panics
     /// Inside a read section (I1).

@@ -1,12 +1,12 @@
 //! Grace periods by number, one at a time; a copy of the number for each group of CPUs.
 //!
 //! # Guarantee
-//! A ticket's number is that of a grace period that begins after the ticket was drawn. A CPU reads the word of its group alone, so that
-//! a grace period takes that line away from few.
+//! A ticket's number is that of a grace period that begins after the ticket was drawn. A CPU reads the word of its
+//! group alone, so that a grace period takes that line away from few.
 //!
 //! # Word first
-//! Bits 2..: how many grace periods are complete. Bits 0..2: whether the next one has not begun (0), has begun (1), or has
-//! begun as all groups know, so that CPUs may be looked at (2). All words are written by one CPU at a time.
+//! Bits 2..: how many grace periods are complete. Bits 0..2: whether the next one has not begun (0), has begun (1), or
+//! has begun as all groups know, so that CPUs may be looked at (2). All words are written by one CPU at a time.
 //!
 //! # Race: a ticket is drawn while words are written
 //! ```text
@@ -15,9 +15,10 @@
 //! fence SeqCst                      fence SeqCst
 //! read the own group's word         each group's word = may be looked at; words of CPUs are read
 //! ```
-//! Of the two fences one comes first. The ticket's: the grace period that begins looks at CPUs after it, and will do. The other:
-//! the ticket's reader sees its group's word, and waits for the grace period behind. Forbidden: a CPU was looked at for grace period n
-//! before something was made unreachable that waits for n; therefore nobody looks before the fence.
+//! Of the two fences one comes first. The ticket's: the grace period that begins looks at CPUs after it, and will do.
+//! The other: the ticket's reader sees its group's word, and waits for the grace period behind. Forbidden: a CPU was
+//! looked at for grace period n before something was made unreachable that waits for n; therefore nobody looks before
+//! the fence.
 
 use alloc::boxed::Box;
 use faultless_platform::{Atomic, CachePadded, Ordering, Processor};
@@ -75,7 +76,8 @@ impl<P: Processor> Numbers<P> {
     }
 
     fn look(&self) -> u64 {
-        // ORDER: Acquire pairs with the Release in `end`, and with the fence in `begin`: who sees a grace period open looks after it.
+        // ORDER: Acquire pairs with the Release in `end`, and with the fence in `begin`: who sees a grace period open
+        // looks after it.
         self.own().load(Ordering::Acquire)
     }
 
@@ -85,7 +87,8 @@ impl<P: Processor> Numbers<P> {
         self.own().load(Ordering::Relaxed) & STAGE != 0
     }
 
-    /// Begins the next grace period; what the caller reads of readers afterwards tells who is inside. Under the driver's lock.
+    /// Begins the next grace period; what the caller reads of readers afterwards tells who is inside. Under the
+    /// driver's lock.
     pub(crate) fn begin(&self) {
         // Relaxed: as in `is_at_work`; the fence orders it for `ticket`, which reads nothing else by it.
         let word = self.own().load(Ordering::Relaxed) | BEGUN;

@@ -1,8 +1,8 @@
 //! A CPU's word: inside a read section or not, and how many it has left.
 //!
 //! # Word first
-//! Bits 0..16: how deep the sections nest, 0 outside. Bits 16..: sections left so far, modulo 2^48, which would wrap within
-//! one look of a scanner after days of doing nothing else.
+//! Bits 0..16: how deep the sections nest, 0 outside. Bits 16..: sections left so far, modulo 2^48, which would wrap
+//! within one look of a scanner after days of doing nothing else.
 
 use core::marker::PhantomData;
 use faultless_platform::{Atomic, Ordering, Processor};
@@ -39,7 +39,8 @@ impl<P: Processor> Reader<P> {
         // Relaxed: only this CPU writes (I2).
         let before = self.word.load(Ordering::Relaxed);
         debug_assert_ne!(before & NESTING, NESTING, "RCU read sections nest too deep");
-        // ORDER: Release pairs with the Acquire in `look`: a scanner that sees this section sees that the last one is over.
+        // ORDER: Release pairs with the Acquire in `look`: a scanner that sees this section sees that the last one is
+        // over.
         self.word.store(before.wrapping_add(1), Ordering::Release);
         if before & NESTING == 0 {
             // ORDER: pairs with the fence in `Grace::start`; forbids found and freed (table of the module above).

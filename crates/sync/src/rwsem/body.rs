@@ -189,7 +189,8 @@ impl<P: Processor> Rwsem<P> {
     /// Takes `amount` from the word; returns what is left.
     #[inline]
     fn release(&self, amount: u32) -> Word {
-        // ORDER: Release pairs with the Acquire of whoever takes the lock next: here, in `try_take` and in `claim_for_reader`.
+        // ORDER: Release pairs with the Acquire of whoever takes the lock next: here, in `try_take` and in
+        // `claim_for_reader`.
         Word(self.word.fetch_sub(amount, Ordering::Release).wrapping_sub(amount))
     }
 }

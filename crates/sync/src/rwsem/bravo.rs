@@ -1,14 +1,16 @@
-//! Readers that show themselves in a table instead of the lock word: on as many CPUs as there are, none writes a line of another.
+//! Readers that show themselves in a table instead of the lock word: on as many CPUs as there are, none writes a line
+//! of another.
 //!
 //! # Guarantee
-//! While the lock is *biased* a reader takes a place in the table and leaves the lock word alone. A writer, once it has the word,
-//! takes the bias away and waits until none of the lock's readers is in the table. Revoking costs; so the bias stays away for
-//! nine times as long as revoking it took, and a reader brings it back.
+//! While the lock is *biased* a reader takes a place in the table and leaves the lock word alone. A writer, once it has
+//! the word, takes the bias away and waits until none of the lock's readers is in the table. Revoking costs; so the
+//! bias stays away for nine times as long as revoking it took, and a reader brings it back.
 //!
 //! # Words first
-//! * a place of the table: 0, or the address of the semaphore whose reader has it; bit 0: its writer sleeps until it is left.
-//! * `bias`: [`OFF`], [`ON`], or [`REVOKED`] while a writer waits for the readers in the table. It changes under the lock alone: a reader turns
-//!   it on, a writer off.
+//! * a place of the table: 0, or the address of the semaphore whose reader has it; bit 0: its writer sleeps until it is
+//!   left.
+//! * `bias`: [`OFF`], [`ON`], or [`REVOKED`] while a writer waits for the readers in the table. It changes under the
+//!   lock alone: a reader turns it on, a writer off.
 //! * `nr_left`: changes when a reader has left a place that a writer sleeps for.
 //!
 //! # Race
@@ -20,8 +22,8 @@
 //! else place = 0, and to the word
 //! place = 0 (Release)
 //! ```
-//! Forbidden: the reader sees ON and the writer an empty place. That ON is one that a reader stored after the last writer; Acquire
-//! shows what that writer did.
+//! Forbidden: the reader sees ON and the writer an empty place. That ON is one that a reader stored after the last
+//! writer; Acquire shows what that writer did.
 //! ```text
 //! reader leaves                       writer sleeps
 //! place: swap(0), AcqRel              seen = nr_left
@@ -32,7 +34,8 @@
 //! the addition. Models: `bravo_*` in `tests/models/rwsem.rs`.
 //!
 //! The table belongs to whoever makes the semaphores, an address-space instance say, and serves any number of them; a
-//! reader whose place is taken goes to the word. Which place it got it keeps in its [`Share`], so it may move to another CPU.
+//! reader whose place is taken goes to the word. Which place it got it keeps in its [`Share`], so it may move to
+//! another CPU.
 //!
 //! Source: Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", 2019; there the table is one for all.
 
@@ -82,7 +85,8 @@ impl<P: Processor> ReaderTable<P> {
         Self { places: (0..nr_places).map(|_| CachePadded::new(P::AtomicUsize::new(FREE))).collect() }
     }
 
-    /// Returns where a reader of `lock` looks for room. Any place is right: it is a guess that others make a different one.
+    /// Returns where a reader of `lock` looks for room. Any place is right: it is a guess that others make a different
+    /// one.
     fn guess(&self, lock: usize) -> usize {
         let thread = P::try_cpu().unwrap_or_else(|| P::current().bits());
         // Fibonacci hashing: neighbouring CPUs and neighbouring locks get places far apart.
@@ -109,8 +113,8 @@ impl<P: Processor> Rwsem<P> {
         table.places[place].compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
         // ORDER: pairs with the fence in `take_bias`; forbids that the writer misses us and we miss it (module table).
         P::fence(Ordering::SeqCst);
-        // ORDER: Acquire pairs with the Release in `turn_bias_on_if_due`: what the last writer did is seen, also if the bias went
-        // and came back since the first look.
+        // ORDER: Acquire pairs with the Release in `turn_bias_on_if_due`: what the last writer did is seen, also if the
+        // bias went and came back since the first look.
         if self.bias.load(Ordering::Acquire) == ON {
             return Some(Share(place as u32 + 1));
         }
@@ -120,8 +124,8 @@ impl<P: Processor> Rwsem<P> {
 
     pub(super) fn leave_table(&self, place: usize) {
         let Some(table) = self.readers.as_deref() else { return };
-        // ORDER: Release pairs with the Acquire in `is_in`: the reader is done; Acquire pairs with the Release in `wait_for`: the
-        // addition is newer than what the writer has seen.
+        // ORDER: Release pairs with the Acquire in `is_in`: the reader is done; Acquire pairs with the Release in
+        // `wait_for`: the addition is newer than what the writer has seen.
         if table.places[place].swap(FREE, Ordering::AcqRel) & AWAITED != 0 {
             // Relaxed: it only tells the sleeper to look again.
             self.nr_left.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +146,8 @@ impl<P: Processor> Rwsem<P> {
     fn turn_bias_on_if_due(&self) {
         // Relaxed: written by writers before us, whom the lock orders.
         if P::now() >= self.unbiased_until_ns.load(Ordering::Relaxed) {
-            // ORDER: Release pairs with the Acquire in `enter_table`: what writers did is seen by readers that never touch the word.
+            // ORDER: Release pairs with the Acquire in `enter_table`: what writers did is seen by readers that never
+            // touch the word.
             self.bias.store(ON, Ordering::Release);
         }
     }
@@ -179,7 +184,8 @@ impl<P: Processor> Rwsem<P> {
         is_empty
     }
 
-    /// Takes the bias away and waits for the readers in the table. The caller has the word alone; after an error it is released.
+    /// Takes the bias away and waits for the readers in the table. The caller has the word alone; after an error it is
+    /// released.
     #[inline]
     pub(super) fn revoke(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
         if self.readers.is_none() { Ok(()) } else { self.revoke_slow(limits) }

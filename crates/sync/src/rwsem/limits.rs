@@ -1,8 +1,8 @@
 //! How long a wait for a semaphore may last: until an instant, or until somebody interrupts it.
 //!
 //! # Guarantee
-//! A wait that ends by its limits leaves nothing behind: the waiter is out of the line, and whoever could go on for its leaving
-//! does. A lock that is granted while its waiter gives up is had, and the wait ends well.
+//! A wait that ends by its limits leaves nothing behind: the waiter is out of the line, and whoever could go on for its
+//! leaving does. A lock that is granted while its waiter gives up is had, and the wait ends well.
 //!
 //! # Race: interrupted while about to sleep
 //! ```text
@@ -12,9 +12,9 @@
 //!    unpark; unlock                      park(&word, value)
 //!                                        lock; sleeper = null; unlock
 //! ```
-//! The lock orders both: the waiter comes first, and then its state is changed; or `raise` does, and then the waiter sees it.
-//! The word stays while it is named, because the waiter unnames it under the lock. Model: `an_interrupted_waiter_leaves_the_line` in
-//! `tests/models/rwsem.rs`.
+//! The lock orders both: the waiter comes first, and then its state is changed; or `raise` does, and then the waiter
+//! sees it. The word stays while it is named, because the waiter unnames it under the lock. Model:
+//! `an_interrupted_waiter_leaves_the_line` in `tests/models/rwsem.rs`.
 
 use crate::SpinMutex;
 use core::ptr;
@@ -45,7 +45,8 @@ const POLL_NS: u64 = 1_000_000;
 
 /// Something by which one thread ends another's waits: Linux's pending signal.
 ///
-/// It belongs to the thread that waits with it. If several wait with one at the same time, all but the first look once a millisecond.
+/// It belongs to the thread that waits with it. If several wait with one at the same time, all but the first look once
+/// a millisecond.
 pub struct Interrupt<P: Processor> {
     is_raised: P::AtomicBool,
     sleeper: SpinMutex<P, Sleeper<P>>,

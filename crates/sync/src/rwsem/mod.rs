@@ -1,8 +1,8 @@
 //! Reader-writer semaphores: whoever waits long sleeps. One body of code, a value for each generation.
 //!
 //! # Guarantee
-//! Any number of readers, or one writer. What a writer did is seen by those who come after; a reader or writer that finds
-//! the lock free pays one read-modify-write each way.
+//! Any number of readers, or one writer. What a writer did is seen by those who come after; a reader or writer that
+//! finds the lock free pays one read-modify-write each way.
 //!
 //! # Generations
 //! | name | value | a writer that waits | a writer that comes |
@@ -14,15 +14,16 @@
 //! | `phase-fair` | [`Generation::PHASE_FAIR`] | sleeps, and is handed the lock after one phase of readers | never overtakes |
 //! | `...+bravo` | [`Generation::with`] [`Rules::BRAVO`] | as the one before the `+` | the same; readers leave the word alone while no writer comes |
 //!
-//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what each is
-//! worth measuring between. A generation is a value and
-//! not a type: what is built over a semaphore (an address space under five designs, on as many platforms) is then compiled
-//! once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of another
-//! family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
+//! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what
+//! each is worth measuring between. A generation is a value and
+//! not a type: what is built over a semaphore (an address space under five designs, on as many platforms) is then
+//! compiled once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of
+//! another family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
 //!
 //! # Rooms
-//! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and wakes; `spin` waits awake; `waiters` is the
-//! queue; `limits` ends waits; `bravo` is the table of readers; `series` has the generations, `registry` their names; `timed` measures any of them.
+//! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and
+//! wakes; `spin` waits awake; `waiters` is the queue; `limits` ends waits; `bravo` is the table of readers; `series`
+//! has the generations, `registry` their names; `timed` measures any of them.
 
 mod body;
 mod bravo;
@@ -66,8 +67,8 @@ impl<P: Processor> Clone for Parts<P> {
 /// A reader-writer semaphore. It guards what its user says; waiting for it may sleep.
 ///
 /// # Safety
-/// Who takes the lock alone has it alone until it is released or turned into a share, and what its holders did before is
-/// seen by those who take it after them. The provided functions are left as they are.
+/// Who takes the lock alone has it alone until it is released or turned into a share, and what its holders did before
+/// is seen by those who take it after them. The provided functions are left as they are.
 pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// What tells the family's members apart; `()` if it has one.
     type Generation: Copy + Default + Send + Sync + 'static;
@@ -109,7 +110,8 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// Gives a share back.
     ///
     /// # Safety
-    /// The caller was given this share by this semaphore, gives it back once, and uses nothing of what it guards afterwards.
+    /// The caller was given this share by this semaphore, gives it back once, and uses nothing of what it guards
+    /// afterwards.
     unsafe fn read_unlock(&self, share: Share);
     /// Shares the lock if no writer has it or waits for it.
     #[track_caller]

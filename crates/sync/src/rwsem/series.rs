@@ -1,15 +1,16 @@
 //! The generations of the semaphore: which patches of the 2013 series each has, and which rules came after it.
 //!
 //! # Guarantee
-//! A [`Generation`] is a small value that each semaphore keeps beside its word: one body of code runs as any of them, and
-//! two semaphores of different generations are of one type. Asking costs a plain load of a line that the lock's user has.
+//! A [`Generation`] is a small value that each semaphore keeps beside its word: one body of code runs as any of them,
+//! and two semaphores of different generations are of one type. Asking costs a plain load of a line that the lock's
+//! user has.
 //!
-//! Source: the series "rwsem performance optimizations", version 8, October 2013, nine patches; [`SERIES`] says what became of
-//! each. Stealing is older than the series: it is the base that the series was measured on (`rwsem-steal`). What its prose
-//! leaves open is written here as reconstructed: a writer spins while a running writer owns the lock or while nobody does, and
-//! goes to sleep when readers own it; a sleeper is overtaken at most [`Generation::patience`] times in a row, where the
-//! original knows no bound. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]: Brandenburg and Anderson 2010, whose
-//! lock spins; here both sides sleep.
+//! Source: the series "rwsem performance optimizations", version 8, October 2013, nine patches; [`SERIES`] says what
+//! became of each. Stealing is older than the series: it is the base that the series was measured on (`rwsem-steal`).
+//! What its prose leaves open is written here as reconstructed: a writer spins while a running writer owns the lock or
+//! while nobody does, and goes to sleep when readers own it; a sleeper is overtaken at most [`Generation::patience`]
+//! times in a row, where the original knows no bound. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]:
+//! Brandenburg and Anderson 2010, whose lock spins; here both sides sleep.
 
 use super::word::MAX_PATIENCE;
 use core::ops::BitOr;
@@ -27,7 +28,8 @@ impl Patches {
     pub const LOOK_BEFORE_GRANT: Self = Self(2);
     /// Patches 5, 7 and 8: a writer spins, in an MCS queue, while the owner runs.
     pub const OPTIMISTIC_SPIN: Self = Self(4);
-    /// Patch 9: a release leaves the waking to a spinner when the queue's lock is busy. It does nothing without spinners.
+    /// Patch 9: a release leaves the waking to a spinner when the queue's lock is busy. It does nothing without
+    /// spinners.
     pub const SPINNER_SPARES_WAKE: Self = Self(8);
     /// Patch 6: a spinner that finds the MCS queue empty does not note that in its own node.
     pub const LEAN_MCS: Self = Self(16);
@@ -66,17 +68,17 @@ pub struct Rules(u8);
 impl Rules {
     /// None of them.
     pub const NONE: Self = Self(0);
-    /// Linux today: thieves are not counted, but whoever is first in line shuts the door to them after some milliseconds
-    /// (the generation's patience); all readers in line come in together; a reader may go ahead of those in line
-    /// if the last owner was a writer; writers spin for a short time while readers are inside.
+    /// Linux today: thieves are not counted, but whoever is first in line shuts the door to them after some
+    /// milliseconds (the generation's patience); all readers in line come in together; a reader may go ahead of those
+    /// in line if the last owner was a writer; writers spin for a short time while readers are inside.
     pub const HANDOFF: Self = Self(1);
-    /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last of those
-    /// that were let in hands the lock to the first writer.
+    /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last
+    /// of those that were let in hands the lock to the first writer.
     pub const PHASE_FAIR: Self = Self(2);
     /// Readers show themselves in a [`ReaderTable`](super::ReaderTable) while no writer comes.
     pub const BRAVO: Self = Self(4);
-    /// A spinner goes on while readers have the lock: where no writer is named as the owner, one may be about to be. The series' prose
-    /// does not say; Linux's first version with spinning did so, for as long as a task may run.
+    /// A spinner goes on while readers have the lock: where no writer is named as the owner, one may be about to be.
+    /// The series' prose does not say; Linux's first version with spinning did so, for as long as a task may run.
     pub const SPINS_FOR_READERS: Self = Self(8);
 
     /// Says whether all of `others` are among them.

@@ -5,8 +5,9 @@
 //! * I2 whoever leaves the word free with `WAITERS` set, or takes a writer away from before readers, lets somebody in:
 //!   itself, or (patch 9) by a spinner that is there. A reader that knocks is counted, so that it may be the one.
 //! * I3 of the first in line: it is granted, or roused, or the word is not free.
-//! * I4 while somebody is in line, the list's `phase` is the side that has the lock or had it last: nobody takes it then but
-//!   under the queue's lock, or as a thief. [`Rules::PHASE_FAIR`] has no thieves, and serves the other side next.
+//! * I4 while somebody is in line, the list's `phase` is the side that has the lock or had it last: nobody takes it
+//!   then but under the queue's lock, or as a thief. [`Rules::PHASE_FAIR`] has no thieves, and serves the other side
+//!   next.
 //! * I5 a wait without limits ends with the lock, or by a panic of the platform's wait.
 //!
 //! # Race: a release while somebody goes to sleep
@@ -18,16 +19,17 @@
 //!   unlock queue                    park while WAITING
 //! wake those
 //! ```
-//! Both change the word: the release comes first, and then the waiter finds it free; or WAITERS does, and then the releaser finds
-//! it and comes for the queue's lock. Forbidden: a free lock with a sleeper that nobody comes for. Models:
-//! `tests/models/rwsem.rs`.
+//! Both change the word: the release comes first, and then the waiter finds it free; or WAITERS does, and then the
+//! releaser finds it and comes for the queue's lock. Forbidden: a free lock with a sleeper that nobody comes for.
+//! Models: `tests/models/rwsem.rs`.
 //!
 //! # Liveness
-//! Those in line are served in order. Writers that steal may overtake them [`Generation::patience`](super::Generation::patience) times in a row; then the word
-//! admits no thief until the first in line had it. So the n-th in line gets the lock within n * (patience + 1) tenures, and
-//! a spinner gets in line after a time (see `spin`). Under [`Rules::HANDOFF`] time takes the place of the count: the first in line
-//! shuts the door when it has waited long enough and finds the lock taken again. Under [`Rules::PHASE_FAIR`] a reader waits for the
-//! readers inside and for one writer, the n-th writer for n writers and the phases of readers between them.
+//! Those in line are served in order. Writers that steal may overtake them
+//! [`Generation::patience`](super::Generation::patience) times in a row; then the word admits no thief until the first
+//! in line had it. So the n-th in line gets the lock within n * (patience + 1) tenures, and a spinner gets in line
+//! after a time (see `spin`). Under [`Rules::HANDOFF`] time takes the place of the count: the first in line shuts the
+//! door when it has waited long enough and finds the lock taken again. Under [`Rules::PHASE_FAIR`] a reader waits for
+//! the readers inside and for one writer, the n-th writer for n writers and the phases of readers between them.
 
 use super::body::{Rwsem, WaitLock};
 use super::limits::{Ended, Limits};
@@ -74,11 +76,12 @@ impl<P: Processor> Rwsem<P> {
         Ok(())
     }
 
-    /// Says whether a reader that was counted in beside a line, at `before`, may stay: no writer has the lock, the door is open, and a
-    /// writer was inside since the last readers.
+    /// Says whether a reader that was counted in beside a line, at `before`, may stay: no writer has the lock, the door
+    /// is open, and a writer was inside since the last readers.
     ///
-    /// Linux lets a reader stay as well if it is the only one. Then readers go in alone, one after the other, while the first in line
-    /// wakes up in vain until it may shut the door: of 100 readers to a writer, 10 us each, a ninth was left of the throughput.
+    /// Linux lets a reader stay as well if it is the only one. Then readers go in alone, one after the other, while the
+    /// first in line wakes up in vain until it may shut the door: of 100 readers to a writer, 10 us each, a ninth was
+    /// left of the throughput.
     fn may_overtake_as_reader(&self, before: Word) -> bool {
         let is_open = self.follows(Rules::HANDOFF) && !before.has_writer() && !before.is_shut();
         is_open && !self.look_at_owner().is_readers()
@@ -148,7 +151,8 @@ impl<P: Processor> Rwsem<P> {
         }
     }
 
-    /// Lets readers of the line in, of whom `nr_counted` are counted already; the caller has seen to it that a reader is counted.
+    /// Lets readers of the line in, of whom `nr_counted` are counted already; the caller has seen to it that a reader
+    /// is counted.
     fn admit_readers(&self, line: &mut WaitList<P>, wake: &mut Wake<P>, nr_counted: u32) {
         let is_together = self.follows(Rules::HANDOFF) || self.follows(Rules::PHASE_FAIR);
         let nr_granted = if is_together { line.grant_all_readers(wake) } else { line.grant_readers(wake) };
@@ -250,8 +254,8 @@ impl<P: Processor> Rwsem<P> {
     }
 }
 
-/// A waiter's way through the line. Dropped by a panic of the wait, or if its limits end it: then it leaves the line, gives back
-/// what it was granted, and takes back its knock.
+/// A waiter's way through the line. Dropped by a panic of the wait, or if its limits end it: then it leaves the line,
+/// gives back what it was granted, and takes back its knock.
 struct Queued<'a, P: Processor> {
     semaphore: &'a Rwsem<P>,
     waiter: &'a Waiter<P>,
@@ -263,7 +267,8 @@ impl<P: Processor> Queued<'_, P> {
         let semaphore = self.semaphore;
         let mut line = semaphore.waiters.lock();
         let is_first = line.is_empty();
-        // ORDER: Acquire pairs with the Release in `release`: the writer has gone, and as we are counted no other comes.
+        // ORDER: Acquire pairs with the Release in `release`: the writer has gone, and as we are counted no other
+        // comes.
         if is_first && !Word(semaphore.word.load(Ordering::Acquire)).has_writer() {
             semaphore.note_readers();
             return false;
@@ -382,7 +387,8 @@ mod tests {
     use std::time::Duration;
     use std::vec::Vec;
 
-    /// Has `first` take the lock, and then the others come into its line one after the other; returns in which order they had it.
+    /// Has `first` take the lock, and then the others come into its line one after the other; returns in which order
+    /// they had it.
     fn order_of(generation: Generation, first: Side, others: [Side; 2]) -> Vec<Side> {
         let (machine, lock) = (Machine::new(3), Rwsem::<Native>::of(generation));
         let (is_held, order) = (Event::<Native>::new(), Mutex::new(Vec::new()));

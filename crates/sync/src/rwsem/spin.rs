@@ -3,8 +3,9 @@
 //! # Guarantee
 //! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
 //! when readers have the lock (under hand-off: when they have had it for some ten microseconds; never, under
-//! [`Rules::SPINS_FOR_READERS`]), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread that takes the
-//! lock again and again is too quick for a spinner. Where nobody knows whether the owner runs, that is 20 us. Then it goes to the end of the line like anybody else.
+//! [`Rules::SPINS_FOR_READERS`]), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread
+//! that takes the lock again and again is too quick for a spinner. Where nobody knows whether the owner runs, that is
+//! 20 us. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
 //! ```text
@@ -14,10 +15,11 @@
 //! a spinner in the MCS queue?         sets WAITERS in the word, under the line's lock; looks
 //! then, if the line is locked, done
 //! ```
-//! Both change the word. The release comes first: the spinner finds the lock free. Or WAITERS does: then the releaser, by the
-//! fences, finds no spinner. Forbidden: the releaser sees the spinner and the spinner, giving up, sees the lock held. So the spinner takes the lock, awake
-//! or from the line, or finds it free for the first in line, whom it rouses. The releaser does so itself when no thief
-//! may take the lock any more. Model: `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
+//! Both change the word. The release comes first: the spinner finds the lock free. Or WAITERS does: then the releaser,
+//! by the fences, finds no spinner. Forbidden: the releaser sees the spinner and the spinner, giving up, sees the lock
+//! held. So the spinner takes the lock, awake or from the line, or finds it free for the first in line, whom it rouses.
+//! The releaser does so itself when no thief may take the lock any more. Model:
+//! `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
 use super::body::Rwsem;
 use super::limits::Limits;
@@ -45,8 +47,8 @@ impl<P: Processor> Rwsem<P> {
         let is_taken = is_worth()
             && self.spinners.lock_while_as(found_empty, is_worth, || self.spin_at_head(is_worth)) == Some(true);
         if self.has(Patches::SPINNER_SPARES_WAKE) && !is_taken {
-            // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a release
-            // is seen by nobody (module table).
+            // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a
+            // release is seen by nobody (module table).
             P::fence(Ordering::Release);
         }
         is_taken
@@ -54,8 +56,8 @@ impl<P: Processor> Rwsem<P> {
 
     /// Says whether a spinner is there to take what was just released.
     pub(super) fn has_spinner(&self) -> bool {
-        // ORDER: Acquire, with the exchange in `release`, pairs with the fence in `spin_for_write`; forbids that a release is
-        // seen by nobody (module table).
+        // ORDER: Acquire, with the exchange in `release`, pairs with the fence in `spin_for_write`; forbids that a
+        // release is seen by nobody (module table).
         P::fence(Ordering::Acquire);
         self.spinners.is_occupied()
     }
@@ -81,7 +83,8 @@ impl<P: Processor> Rwsem<P> {
         true
     }
 
-    /// Says whether readers have had the lock for so long that neither we nor others should spin; `end_ns` is when that is.
+    /// Says whether readers have had the lock for so long that neither we nor others should spin; `end_ns` is when that
+    /// is.
     fn is_tired_of_readers(&self, end_ns: &mut Option<u64>, now_ns: u64) -> bool {
         let word = self.look();
         if !self.follows(Rules::HANDOFF) || !word.is_held_by_readers() {

@@ -1,12 +1,12 @@
 //! The line of those who wait for a semaphore: nodes on their own stacks, linked under the queue's lock.
 //!
 //! # Words first
-//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the lock can be had, or
-//! whether the wait must end.
+//! `state`: `WAITING`; `GRANTED`: the lock is ours, and nobody touches the node any more; `ROUSED`: look whether the
+//! lock can be had, or whether the wait must end.
 //!
 //! # Invariants
-//! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place until it has been
-//!   removed, or until its `state` says GRANTED.
+//! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place
+//!   until it has been removed, or until its `state` says GRANTED.
 //! * I2 `links` are read and written under the queue's lock, or by the `Wake` that has taken the node.
 //!
 //! # Race: granted while about to sleep, and gone before it is woken
@@ -284,8 +284,8 @@ impl<P: Processor> Wake<P> {
         while let Some(waiter) = unsafe { next.as_ref() } {
             next = WaitList::links(waiter).behind;
             let address = &raw const waiter.state;
-            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on. An exchange: the waiter may be about
-            // to forget that it was roused, and the grant must come after that.
+            // ORDER: Release pairs with the Acquire in `is_granted`. The node may go from here on. An exchange: the
+            // waiter may be about to forget that it was roused, and the grant must come after that.
             waiter.state.swap(GRANTED, Ordering::Release);
             P::unpark(address, 1);
         }

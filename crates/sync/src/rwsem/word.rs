@@ -7,8 +7,8 @@
 //! | 2..8 | `OVERTAKEN` | how often in a row a writer took the lock before those in line; 0 without `WAITERS`. All ones: the door is shut, nobody overtakes any more |
 //! | 8.. | readers | those that hold the lock, or knock: have counted themselves before they looked |
 //!
-//! `WRITER` and readers that hold exclude each other; a reader that knocked at a closed door takes its count back under the
-//! queue's lock. *Free* means neither a writer nor a reader is counted, whoever stands in line.
+//! `WRITER` and readers that hold exclude each other; a reader that knocked at a closed door takes its count back under
+//! the queue's lock. *Free* means neither a writer nor a reader is counted, whoever stands in line.
 
 use faultless_platform::mutants::{self, Mutant};
 

@@ -10,8 +10,8 @@
 //! `WRITER` and readers that hold it exclude each other; readers that knock may be counted beside either bit.
 //!
 //! # Guarantee
-//! A reader costs one read-modify-write each way. A waiting writer keeps new readers out, so it gets in once those inside
-//! have left; hence nobody reads twice at a time on one thread. Writers among themselves are not ordered.
+//! A reader costs one read-modify-write each way. A waiting writer keeps new readers out, so it gets in once those
+//! inside have left; hence nobody reads twice at a time on one thread. Writers among themselves are not ordered.
 //!
 //! # Race
 //! ```text

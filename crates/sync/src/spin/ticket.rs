@@ -1,7 +1,8 @@
 //! A ticket lock: first come first served, all waiters on one line.
 //!
 //! # Words first
-//! `next`: the ticket that the next one draws; `serving`: the ticket that has the lock. Equal: the lock is free. Both wrap around.
+//! `next`: the ticket that the next one draws; `serving`: the ticket that has the lock. Equal: the lock is free. Both
+//! wrap around.
 //!
 //! # Race
 //! ```text
@@ -11,8 +12,9 @@
 //! ```
 //! Forbidden: the next holder reads older data. Model: `tests/models/spin.rs`.
 //!
-//! A drawn ticket can't be given back: if a wait ends by a panic, the turn is waited for all the same, and handed on. Every release
-//! is read by all who wait; where many do, use [`McsQueue`](crate::McsQueue), whose waiters have lines of their own and may leave.
+//! A drawn ticket can't be given back: if a wait ends by a panic, the turn is waited for all the same, and handed on.
+//! Every release is read by all who wait; where many do, use [`McsQueue`](crate::McsQueue), whose waiters have lines of
+//! their own and may leave.
 
 use core::marker::PhantomData;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
@@ -56,7 +58,8 @@ impl<P: Processor> TicketLock<P> {
     pub fn try_lock(&self) -> Option<TicketGuard<'_, P>> {
         // ORDER: Acquire pairs with the Release in the guard's drop.
         let ticket = self.serving.load(Ordering::Acquire);
-        // Relaxed: it succeeds only if nobody has drawn a ticket since the one served, and then the load above orders the data.
+        // Relaxed: it succeeds only if nobody has drawn a ticket since the one served, and then the load above orders
+        // the data.
         let drawn = self.next.compare_exchange(ticket, ticket.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
         drawn.is_ok().then(|| TicketGuard { lock: self, ticket, is_cpu_bound: PhantomData })
     }

@@ -1,5 +1,5 @@
-//! The CPU set: whoever takes an entry away sees the CPU that still used it, given the fences of both; and sees one that was
-//! taken out of the set and came back.
+//! The CPU set: whoever takes an entry away sees the CPU that still used it, given the fences of both; and sees one
+//! that was taken out of the set and came back.
 
 use crate::race;
 use faultless_platform::loom::Loom;

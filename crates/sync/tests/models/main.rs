@@ -1,7 +1,7 @@
 //! Models of every protocol of the crate under the loom checker: all interleavings, within the bounds named in each.
 //!
-//! Data are plain cells: a missing ordering shows as a race, in either direction. Nodes on stacks are atomics that notice
-//! their use after their drop. A lost wake-up shows as a deadlock.
+//! Data are plain cells: a missing ordering shows as a race, in either direction. Nodes on stacks are atomics that
+//! notice their use after their drop. A lost wake-up shows as a deadlock.
 
 mod cpu_set;
 mod mcs;

@@ -1,4 +1,5 @@
-//! Known bugs of this crate, put back: the models notice. Also what the feature `mutants` is worth: with it a mutant can be on.
+//! Known bugs of this crate, put back: the models notice. Also what the feature `mutants` is worth: with it a mutant
+//! can be on.
 
 use crate::{mcs, rwsem, seqcount};
 use faultless_platform::mutants::{Mutant, choose};

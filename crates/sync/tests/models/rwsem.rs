@@ -259,7 +259,8 @@ pub fn an_interrupted_waiter_leaves_the_line() {
     }
 }
 
-/// The holder releases the lock only when the other's wait has ended: if the interrupt were lost, both would wait for ever.
+/// The holder releases the lock only when the other's wait has ended: if the interrupt were lost, both would wait for
+/// ever.
 #[test]
 pub fn an_interrupt_is_not_lost() {
     struct Held {

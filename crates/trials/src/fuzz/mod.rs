@@ -1,13 +1,15 @@
 //! Fuzz: inputs that are drawn, or made from good ones by damaging them, given to whatever reads or runs them.
 //!
 //! # Guarantee
-//! An input is made from the seed, the target and its number alone. One that panics, crashes, hangs for a minute or, where files are
-//! read, takes more than [`MEMORY_BOUND`] of address space, is reported with the line that makes it again; the run then goes on behind
-//! it. Threads are scheduled by the host: what the target `api` finds may take several attempts to show itself again.
+//! An input is made from the seed, the target and its number alone. One that panics, crashes, hangs for a minute or,
+//! where files are read, takes more than [`MEMORY_BOUND`] of address space, is reported with the line that makes it
+//! again; the run then goes on behind it. Threads are scheduled by the host: what the target `api` finds may take
+//! several attempts to show itself again.
 //!
 //! # Rooms
-//! [`Target`] says what there is to fuzz, and what is promised of it; `traces`, `machines`, `results`, `sequences` do it, `damage`
-//! makes bad inputs out of good ones. `fuzz/` gives the same functions to a fuzzer that is guided by coverage.
+//! [`Target`] says what there is to fuzz, and what is promised of it; `traces`, `machines`, `results`, `sequences` do
+//! it, `damage` makes bad inputs out of good ones. `fuzz/` gives the same functions to a fuzzer that is guided by
+//! coverage.
 
 mod damage;
 mod machines;
@@ -49,8 +51,8 @@ pub enum Target {
     Sequences,
     /// Any arguments to the library's public functions, from several threads.
     Api,
-    /// Damaged traces whose checksums are right: reading, planning and replaying them ends, without a panic, a broken invariant or
-    /// a leak.
+    /// Damaged traces whose checksums are right: reading, planning and replaying them ends, without a panic, a broken
+    /// invariant or a leak.
     Traces,
     /// Damaged machine files.
     Machines,
@@ -160,7 +162,8 @@ pub fn run(setup: &Setup, begun: &dyn Fn(&str)) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs a target until its time or its inputs are over; one that fails is reported, and the next process begins behind it.
+/// Runs a target until its time or its inputs are over; one that fails is reported, and the next process begins behind
+/// it.
 fn run_target(setup: &Setup, target: Target, outcome: &mut Outcome) -> io::Result<()> {
     let end = Instant::now() + setup.duration;
     let last = setup.inputs.map(|inputs| setup.from.saturating_add(inputs));

@@ -1,8 +1,8 @@
 //! Damaged traces whose checksums are right.
 //!
 //! # Guarantee
-//! Whatever a reader accepts obeys the format's invariants, is written and read back equal, and is planned and replayed without a
-//! panic, a broken invariant of the instance, or a leak. Mismatches are to be expected.
+//! Whatever a reader accepts obeys the format's invariants, is written and read back equal, and is planned and replayed
+//! without a panic, a broken invariant of the instance, or a leak. Mismatches are to be expected.
 
 use fastrand::Rng;
 use faultless_trace::blocks::{RawBlock, put_together, take_apart};
@@ -48,7 +48,8 @@ fn damaged(random: &mut Rng, version: u16, blocks: &[RawBlock]) -> Vec<u8> {
     bytes
 }
 
-/// Takes the first two bytes as the choice of a good trace and of one of its blocks, the others as what that block holds.
+/// Takes the first two bytes as the choice of a good trace and of one of its blocks, the others as what that block
+/// holds.
 pub(super) fn try_payload(bytes: &[u8]) {
     let [trace, block, payload @ ..] = bytes else { return };
     let (version, mut blocks) =

@@ -20,7 +20,8 @@
 //! irq on; install; unlock
 //! RCU section ends; let go of the area
 //! ```
-//! What stays of an area of which a part is unmapped is even again before the part's translations go: its bounds leave them out.
+//! What stays of an area of which a part is unmapped is even again before the part's translations go: its bounds leave
+//! them out.
 //!
 //! # Give-ups
 //! Each attempt that isn't completed has exactly one reason, in the order of the checks. A space that one thread uses
@@ -31,9 +32,9 @@
 //!   finds out whether it is a bad access or a stack that grows).
 //! * A read fault needs no reverse-map root; `spf_vma_noanon` is for writes.
 //! * The page's entry changed between walk and lock: `spf_pmd_changed`.
-//! * The tables stay allocated from the walk to the commit by one RCU section, as on architectures that free them so; the
-//!   series held interrupts off during the walk, which here does not keep a writer from freeing, since shootdowns don't
-//!   wait for kernel code. Nothing in the section sleeps: a shortage of frames ends it.
+//! * The tables stay allocated from the walk to the commit by one RCU section, as on architectures that free them so;
+//!   the series held interrupts off during the walk, which here does not keep a writer from freeing, since shootdowns
+//!   don't wait for kernel code. Nothing in the section sleeps: a shortage of frames ends it.
 //! * An attempt that finds no frame is given up as `spf_vma_notsup`; the classic path reports the shortage.
 
 use super::Design;
@@ -122,7 +123,8 @@ pub type SpeculativeMissed<'a, P, S, V> = Missed<'a, P, Speculation<S, V>>;
 /// The designs of the series; see the module.
 pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 
-// SAFETY: changes are announced by the sequence count, which faults check under the table's lock; the rest is the version's.
+// SAFETY: changes are announced by the sequence count, which faults check under the table's lock; the rest is the
+// version's.
 unsafe impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
     type Semaphore = S;
@@ -210,8 +212,8 @@ fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
     let lock = SpeculativeLock { sequence: V::sequence(&area.state), seen, when_busy: V::WHEN_BUSY };
     let view = area.view();
     check(&view, fault)?;
-    // The tables below can't be freed while we read them: a writer that bumps the sequence after the last check waits for
-    // this section before it frees any.
+    // The tables below can't be freed while we read them: a writer that bumps the sequence after the last check waits
+    // for this section before it frees any.
     let _tables = (!mutants::is_on(Mutant::TablesUnheld)).then(|| space.memory().rcu().read());
     let (leaf, seen) = walk(space, &lock, fault)?;
     let page = PageFault { space, area, view, fault, leaf, seen };
@@ -298,7 +300,8 @@ impl<P: Platform, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
             match self.attempt(page)? {
                 Attempt::Locked(guard) => return Ok(guard),
                 Attempt::Busy if self.when_busy == WhenBusy::GiveUp => return Err(GiveUp::PteLock),
-                // Interrupts are on: the wait serves shootdowns. The holder waits for no grace period: it holds a spin lock.
+                // Interrupts are on: the wait serves shootdowns. The holder waits for no grace period: it holds a spin
+                // lock.
                 Attempt::Busy => P::spin_until(|| !LeafGuard::is_locked(page.space.memory(), page.leaf)),
             }
         }

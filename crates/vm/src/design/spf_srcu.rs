@@ -1,9 +1,9 @@
 //! `spf-srcu`: a fault first tries without the semaphore, and holds its area by SRCU (seed 2: the 2017 series).
 //!
 //! # Guarantee
-//! That of `speculation`, whose protocol it is; this file says how an area is held: the whole attempt is an SRCU section,
-//! which may sleep, and a removed area is freed after an SRCU grace period, with its hold on its object: the file behind it
-//! is let go of late, by whoever polls.
+//! That of `speculation`, whose protocol it is; this file says how an area is held: the whole attempt is an SRCU
+//! section, which may sleep, and a removed area is freed after an SRCU grace period, with its hold on its object: the
+//! file behind it is let go of late, by whoever polls.
 //!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
@@ -12,15 +12,16 @@
 //! | writer | as `mmap-sem`, plus sequence counts; defers removed areas, and drives grace periods now and then | 8: as `mmap-sem`; the sequence of each area that faults elsewhere 2 |
 //!
 //! # What it costs instead
-//! A grace period adds up two counts of every CPU twice, and waits for faults that sleep. On Linux its callbacks were what
-//! the 2018 series gave as the reason to leave SRCU: 20 % in will-it-scale (seed 1). Here whoever changes the map polls.
+//! A grace period adds up two counts of every CPU twice, and waits for faults that sleep. On Linux its callbacks were
+//! what the 2018 series gave as the reason to leave SRCU: 20 % in will-it-scale (seed 1). Here whoever changes the map
+//! polls.
 //!
 //! # Memory that waits
 //! Whoever finds no frame flushes what waits for SRCU and tries once more (`Vm::reclaim_after`), outside any section.
 //!
 //! # Reconstructed
-//! The series' tree of areas is guarded by a sequence lock against lookups that race with a rotation; the index here is never
-//! seen half changed, so a lookup needs an RCU section for its nodes and nothing more.
+//! The series' tree of areas is guarded by a sequence lock against lookups that race with a rotation; the index here is
+//! never seen half changed, so a lookup needs an RCU section for its nodes and nothing more.
 
 use super::speculation::{Speculation, SpeculativeArea, SpeculativeMissed, SpeculativeSpace, Version, WhenBusy};
 use crate::area::Area;

@@ -4,8 +4,8 @@
 //! That of `speculation`, whose protocol it is; this file says how an area is held: a lock around the index, taken for
 //! the lookup, and a count of those who use the area, the index among them. The last one to let go frees it.
 //!
-//! A writer takes the index lock only in a space that has, or had, two threads at once: before that nobody speculates. Whoever
-//! joins as the second waits for the writer at work (`Space::add_user`). The series took it always.
+//! A writer takes the index lock only in a space that has, or had, two threads at once: before that nobody speculates.
+//! Whoever joins as the second waits for the writer at work (`Space::add_user`). The series took it always.
 //!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
@@ -109,8 +109,8 @@ where
 {
     // SAFETY: the caller holds the reference that it puts.
     let references = &unsafe { area.as_ref() }.state.references;
-    // ORDER: Acquire pairs with the other holders' puts: the last one frees after all uses. A count of 1 is the caller's own,
-    // and nobody takes another: that needs the index's.
+    // ORDER: Acquire pairs with the other holders' puts: the last one frees after all uses. A count of 1 is the
+    // caller's own, and nobody takes another: that needs the index's.
     if references.load(Ordering::Acquire) == 1 {
         space.free_area(area);
     } else {

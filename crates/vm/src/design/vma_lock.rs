@@ -1,8 +1,9 @@
 //! `vma-lock`: a fault locks the one area that it is about (Linux since 6.4; the reader count in one word since 6.15).
 //!
 //! # Guarantee
-//! While a fault is inside an area, nobody changes it: a writer takes the area's lock and waits until its readers have left before
-//! it reads, moves or takes away any of its translations. So a fault checks once, after it has the lock, and never again.
+//! While a fault is inside an area, nobody changes it: a writer takes the area's lock and waits until its readers have
+//! left before it reads, moves or takes away any of its translations. So a fault checks once, after it has the lock,
+//! and never again.
 //!
 //! # Protocol
 //! ```text
@@ -13,7 +14,8 @@
 //! check kind and rights; walk, adding tables     removed ones stay locked, and are freed after a grace period
 //! page-table lock: install; unlock the area
 //! ```
-//! What stays of an area of which a part is unmapped is unlocked before the part's translations go: its bounds leave them out.
+//! What stays of an area of which a part is unmapped is unlocked before the part's translations go: its bounds leave
+//! them out.
 //!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
@@ -22,7 +24,8 @@
 //! | writer | as `mmap-sem`, plus the areas' locks | 8: as `mmap-sem`; the lock word of each area that faults elsewhere 2, of a removed one 1 |
 //!
 //! # What the lookup may find
-//! * An area that has shrunk, moved or grown since: its bounds are looked at again, under its lock (known from ef626c1698c1).
+//! * An area that has shrunk, moved or grown since: its bounds are looked at again, under its lock (known from
+//!   ef626c1698c1).
 //! * An area that was removed: it stays locked for good, and it is not freed before the RCU section ends. So the lock
 //!   is the proof that it is still attached, to this space (known from 107d21077790: attachment before bounds).
 //!
@@ -30,9 +33,9 @@
 //!
 //! # Give-ups
 //! `spf_vma_changed`: no area there, or it is locked, or its bounds have changed. `spf_vma_noanon`: the first store
-//! to private memory, whose reverse-map root decides which neighbours may be joined: it is given under the semaphore, so
-//! that a writer who compares roots sees them still (known from c46000458d57). `spf_vma_access`: the rights forbid it.
-//! `spf_vma_notsup`: an object must fetch the page first, or there is no frame; the classic path says which.
+//! to private memory, whose reverse-map root decides which neighbours may be joined: it is given under the semaphore,
+//! so that a writer who compares roots sees them still (known from c46000458d57). `spf_vma_access`: the rights forbid
+//! it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame; the classic path says which.
 //!
 //! A fault that lacks the root shares the semaphore at once, if it can, and so need not look its area up again.
 //!

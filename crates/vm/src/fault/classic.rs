@@ -13,16 +13,16 @@ use core::ptr::NonNull;
 use faultless_platform::Platform;
 use faultless_sync::{ReadGuard, RwSemaphore};
 
-/// An area that an attempt without the semaphore found before it was given up, and the share of the semaphore that keeps it as
-/// it is: the classic fault need not look it up again.
+/// An area that an attempt without the semaphore found before it was given up, and the share of the semaphore that
+/// keeps it as it is: the classic fault need not look it up again.
 pub struct Found<'a, P: Platform, D: Design<P>> {
     read: ReadGuard<'a, P, D::Semaphore>,
     area: NonNull<Area<P, D>>,
 }
 
 impl<'a, P: Platform, D: Design<P>> Found<'a, P, D> {
-    /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `area` was found in. The caller
-    /// keeps that version's nodes from being freed.
+    /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `area` was found in.
+    /// The caller keeps that version's nodes from being freed.
     #[inline]
     #[track_caller]
     pub(crate) fn keep(space: &'a Space<P, D>, version: Version, area: NonNull<Area<P, D>>) -> Option<Self> {
@@ -126,8 +126,8 @@ fn attempt<P: Platform, D: Design<P>>(
     }
 }
 
-/// Makes a page of a private area its own, although it is to be read alone; one that it is already, or that an object has, is
-/// made as for a load.
+/// Makes a page of a private area its own, although it is to be read alone; one that it is already, or that an object
+/// has, is made as for a load.
 pub(crate) fn unshare<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
     handle(space, fault)?;
     let _read = space.semaphore().read();

@@ -134,8 +134,8 @@ impl<'a, P: Platform> LeafGuard<'a, P> {
 
     /// Puts `entry` in place of `seen`; says whether it did, or a walk had set bits in `seen`.
     pub(crate) fn exchange(&self, seen: Entry, entry: Entry) -> bool {
-        // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits, and with the Acquire in
-        // `table::load`. Relaxed on failure: the fault starts over.
+        // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits, and with the
+        // Acquire in `table::load`. Relaxed on failure: the fault starts over.
         self.leaf.slot.compare_exchange(seen.bits(), entry.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -153,7 +153,8 @@ impl<P: Platform> Drop for LeafGuard<'_, P> {
     }
 }
 
-/// Says whether an area's rights allow an access. x86: any right implies that loads succeed, but for a key that forbids it.
+/// Says whether an area's rights allow an access. x86: any right implies that loads succeed, but for a key that forbids
+/// it.
 pub(crate) fn permits(flags: AreaFlags, access: Access) -> bool {
     match access {
         Access::Read => flags.intersects(AreaFlags::RIGHTS) && !flags.contains(AreaFlags::EXECUTE_ONLY),

@@ -96,7 +96,8 @@ impl<P: Platform, T> Index<P, T> {
     /// Returns the version in force: as long as the caller keeps its nodes from being freed, no other one is equal.
     #[inline]
     pub fn version(&self) -> Version {
-        // ORDER: Acquire pairs with the Release in `Edit::commit`: a lookup that follows finds this version or a later one.
+        // ORDER: Acquire pairs with the Release in `Edit::commit`: a lookup that follows finds this version or a later
+        // one.
         Version(self.root.load(Ordering::Acquire).addr())
     }
 

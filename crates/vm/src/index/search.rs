@@ -58,7 +58,8 @@ impl<P: Platform, T> Index<P, T> {
 
     /// Returns the start of the highest hole of at least `len_bytes` inside `room`, flush with the hole's upper end.
     pub fn highest_gap(&self, len_bytes: u64, room: Range<u64>) -> Option<u64> {
-        // Slots of leaves have a largest gap of 0, and areas behind them: a search for 0 bytes would take those for nodes.
+        // Slots of leaves have a largest gap of 0, and areas behind them: a search for 0 bytes would take those for
+        // nodes.
         if len_bytes == 0 {
             return None;
         }

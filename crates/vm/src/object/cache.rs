@@ -4,8 +4,8 @@
 //! There is a place for each page of the longest object. Lookups take no lock.
 //!
 //! # Shape
-//! Offsets that four levels of tables span have a tree of their own, so that objects of usual lengths pay for no more. The
-//! others share one of six levels, made when the first of them is needed, and freed with the object.
+//! Offsets that four levels of tables span have a tree of their own, so that objects of usual lengths pay for no more.
+//! The others share one of six levels, made when the first of them is needed, and freed with the object.
 
 use crate::entry::Entry;
 use crate::table::{self, LEVELS, Leaf, Tables};

@@ -5,10 +5,11 @@
 //! content comes from a [`PageSource`], which is asked with no lock held and may sleep, fail or ask to be asked again.
 //!
 //! # Invariants
-//! * I1 a cached frame carries one reference of the object, until the object ends or the page is removed (see `removal`).
+//! * I1 a cached frame carries one reference of the object, until the object ends or the page is removed (see
+//!   `removal`).
 //! * I2 an object is freed when its last reference goes; the source must outlive it.
-//! * I3 behind `content_bytes`, and where there is a hole, the content is zeros, whatever the source says: that part was
-//!   cut off once, or removed.
+//! * I3 behind `content_bytes`, and where there is a hole, the content is zeros, whatever the source says: that part
+//!   was cut off once, or removed.
 //!
 //! # Shape
 //! The page cache (`cache`) is a tree of page tables from byte offset to frame, grown by compare-and-swap.
@@ -228,7 +229,8 @@ impl<P: Platform> Object<P> {
             is_in_force && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
         if is_ours {
-            // The entry has the reference now. Otherwise another thread was faster, or the content changed: the fault looks again.
+            // The entry has the reference now. Otherwise another thread was faster, or the content changed: the fault
+            // looks again.
             core::mem::forget(fetched);
         }
         Ok(())

@@ -26,7 +26,8 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             match found.map_err(refused)? {
                 None => self.fetch(object, offset / PAGE)?,
                 Some(pfn) => {
-                    // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed atomically.
+                    // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed
+                    // atomically.
                     unsafe { guest::load_words::<P>(self.memory().frame(pfn).add(place as usize), words) };
                     frames::put(self.memory(), pfn);
                     return Ok(());

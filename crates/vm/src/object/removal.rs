@@ -1,19 +1,19 @@
 //! Taking pages away from an object: truncation and holes.
 //!
 //! # Guarantee
-//! When [`Vm::truncate`] or [`Vm::punch`] returns, nobody reaches the removed pages: no space that anybody runs in maps them, no
-//! CPU has a translation to them, and whoever touches them gets what the object now has there, a bus error or zeros. Two
-//! calls about one object have an effect as if one came after the other: what one cut off does not come back by another's
-//! extension, and what was stored behind an extension stays.
+//! When [`Vm::truncate`] or [`Vm::punch`] returns, nobody reaches the removed pages: no space that anybody runs in maps
+//! them, no CPU has a translation to them, and whoever touches them gets what the object now has there, a bus error or
+//! zeros. Two calls about one object have an effect as if one came after the other: what one cut off does not come back
+//! by another's extension, and what was stored behind an extension stays.
 //!
 //! # Invariants
-//! * I1 sizes change, and removals are counted, under the object's `removals` lock; a page that was fetched meanwhile is
-//!   thrown away.
-//! * I2 the object's reference to a removed page is dropped after every listed space that maps the object was held for writing,
-//!   and after a grace period: faults and readers that found the page before hold a reference of their own by then, or
-//!   have ended.
-//! * I3 spaces are visited in the order of listing, so that a child forked meanwhile is visited after its parent, or has nothing
-//!   of it (`space::spaces`).
+//! * I1 sizes change, and removals are counted, under the object's `removals` lock; a page that was fetched meanwhile
+//!   is thrown away.
+//! * I2 the object's reference to a removed page is dropped after every listed space that maps the object was held for
+//!   writing, and after a grace period: faults and readers that found the page before hold a reference of their own by
+//!   then, or have ended.
+//! * I3 spaces are visited in the order of listing, so that a child forked meanwhile is visited after its parent, or
+//!   has nothing of it (`space::spaces`).
 //! * I4 pages leave the cache, and bytes of a cached page are zeroed, by whoever has the object's `changes` lock.
 //!
 //! # Race: two removals of one object (`tests/native/objects.rs`)
@@ -27,12 +27,13 @@
 //! zeros bytes from 100 on of page 0                                           found page 0: sees old bytes or zeros
 //! gives changes up                      page 0 leaves the cache, is freed
 //! ```
-//! Forbidden: page 0 is freed while its end is zeroed (I4). Forbidden, with an extension in the second column: it returns before the
-//! pages have left the cache, so that old content shows behind it, or what a program has stored there since is removed.
+//! Forbidden: page 0 is freed while its end is zeroed (I4). Forbidden, with an extension in the second column: it
+//! returns before the pages have left the cache, so that old content shows behind it, or what a program has stored
+//! there since is removed.
 //!
 //! # Cost
-//! One look at each area of each space of the instance. Held meanwhile: `changes`, which only others who truncate or punch the
-//! object wait for, and the semaphore of the space that is visited.
+//! One look at each area of each space of the instance. Held meanwhile: `changes`, which only others who truncate or
+//! punch the object wait for, and the semaphore of the space that is visited.
 
 use super::{MAX_OBJECT_BYTES, Object, ObjectHandle, cache};
 use crate::addr::{PAGE, is_page_aligned};

@@ -318,8 +318,8 @@ impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
         held.end();
     }
 
-    /// As [`Change::commit`], for a change that takes `range` away and adds nothing: what stays of its areas serves faults again
-    /// at once, since its bounds leave out what the removal takes away.
+    /// As [`Change::commit`], for a change that takes `range` away and adds nothing: what stays of its areas serves
+    /// faults again at once, since its bounds leave out what the removal takes away.
     pub(super) fn commit_removal(self, range: PageRange) -> Removal<'a, P, D> {
         let mut held = self.commit_and_hold();
         held.let_in();
@@ -428,7 +428,8 @@ impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
         self.let_in();
         let mut removed = self.removed;
         while let Some(area) = removed {
-            // SAFETY: the link is the writer's alone, read before the area is let go; the change took the area off the index.
+            // SAFETY: the link is the writer's alone, read before the area is let go; the change took the area off the
+            // index.
             unsafe {
                 removed = *area.as_ref().next_removed.get();
                 D::release_area(self.space, area);

@@ -1,9 +1,9 @@
 //! The area list as users read it (/proc/self/maps).
 //!
 //! # Guarantee
-//! [`AreaLine`] and [`AreaList`] print what Linux prints: addresses, rights, offset in the object, device, inode and the
-//! name of the heap or of a reference page's file. The device is always 00:00, the inode is the object's identity, and
-//! objects have no name.
+//! [`AreaLine`] and [`AreaList`] print what Linux prints: addresses, rights, offset in the object, device, inode and
+//! the name of the heap or of a reference page's file. The device is always 00:00, the inode is the object's identity,
+//! and objects have no name.
 
 use super::Space;
 use crate::area::AreaFlags;

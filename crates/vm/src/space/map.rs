@@ -77,7 +77,8 @@ pub enum Placement {
     Fixed(u64),
     /// At this address if nothing is there (`MAP_FIXED_NOREPLACE`).
     FixedNoReplace(u64),
-    /// Below 2 GiB (`MAP_32BIT`): at the hint if it is below 2 GiB and free, else at the lowest free range from 1 GiB up.
+    /// Below 2 GiB (`MAP_32BIT`): at the hint if it is below 2 GiB and free, else at the lowest free range from 1 GiB
+    /// up.
     Low2G {
         /// The address asked for; 0 asks for none.
         hint: u64,
@@ -243,8 +244,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.search_locked(page_ceil(len_bytes)?)
     }
 
-    /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the semaphore, so
-    /// that it may be taken by now.
+    /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
+    /// semaphore, so that it may be taken by now.
     pub fn search_unlocked(&self, len_bytes: u64) -> Option<u64> {
         let room = self.limits.mmap_min_addr..self.limits.mmap_base;
         let _reading = self.memory().rcu().read();
@@ -374,8 +375,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         })
     }
 
-    /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has cut
-    /// the first in two all the same.
+    /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has
+    /// cut the first in two all the same.
     pub(super) fn begin_unmapping(&self, range: PageRange) -> Result<Held, CallError> {
         let checked = self.check_unmapping(range);
         if let Err(CallError::Sealed { address }) = checked

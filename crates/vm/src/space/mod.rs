@@ -13,8 +13,8 @@
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
 //! 5. inboxes, the list of spaces, the frame source's locks
 //!
-//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. One who only tries waits
-//! for nobody: an attempt that is given up tries the semaphore under the index lock.
+//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. One who only
+//! tries waits for nobody: an attempt that is given up tries the semaphore under the index lock.
 //!
 //! # Race: a second user comes (`tests/native/users.rs`)
 //! ```text
@@ -23,14 +23,14 @@
 //!   to faults that look up beside it       else share the semaphore: waits for writers   nr_users > 1 (Acquire): look up
 //! gives the semaphore up                   is_shared = true; nr_users += 1 (Release)       beside writers, who see is_shared
 //! ```
-//! Forbidden: a fault looks up beside a writer that saw nobody shared. `is_shared` stays: who saw two users may be at work still when
-//! one has left.
+//! Forbidden: a fault looks up beside a writer that saw nobody shared. `is_shared` stays: who saw two users may be at
+//! work still when one has left.
 //!
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
-//! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`,
-//! `stack`, `truncate` and `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and
-//! ends spaces, `spaces` lists them.
+//! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`,
+//! `ask`, `seal`, `heap`, `stack`, `truncate` and `fork`. `removal` is the second half of those that unmap; `list`
+//! shows the areas; `life` makes and ends spaces, `spaces` lists them.
 
 mod advise;
 mod ask;
@@ -187,7 +187,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Returns the number of threads that run in the space.
     pub fn nr_users(&self) -> u32 {
-        // ORDER: Acquire pairs with the Release in `add_user`: who sees a second user sees what was done without regard to one.
+        // ORDER: Acquire pairs with the Release in `add_user`: who sees a second user sees what was done without regard
+        // to one.
         self.nr_users.load(Ordering::Acquire)
     }
 
@@ -258,7 +259,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.memory().rcu().poll();
     }
 
-    /// As [`Space::with_write`]; if there is no frame and some wait for the design's readers, frees those and tries again.
+    /// As [`Space::with_write`]; if there is no frame and some wait for the design's readers, frees those and tries
+    /// again.
     #[track_caller]
     pub(super) fn try_with_write<R>(&self, act: impl Fn() -> Result<R, CallError>) -> Result<R, CallError> {
         self.try_again(|| self.with_write(&act))

@@ -84,8 +84,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         part.pages().try_for_each(|address| self.make_page(address, access))
     }
 
-    /// Makes a page as an access does, which tries again until its entry allows it: another thread that was faster may have made
-    /// less of the page than is wanted, the page of zeros for a store.
+    /// Makes a page as an access does, which tries again until its entry allows it: another thread that was faster may
+    /// have made less of the page than is wanted, the page of zeros for a store.
     fn make_page(&self, address: u64, access: Access) -> Result<(), AccessError> {
         loop {
             classic::handle(self, Fault { address, access, is_present: false })?;

@@ -29,7 +29,8 @@ impl Opened {
         }
         match self.parts.iter().find(|known| known.get().is_none()) {
             Some(free) => free.set(Some(part)),
-            // More than there is room for: the last one grows over what lies between; its locked pages should be there too.
+            // More than there is room for: the last one grows over what lies between; its locked pages should be there
+            // too.
             None => {
                 let last = &self.parts[self.parts.len() - 1];
                 last.set(last.get().and_then(|last| PageRange::between(last.start(), part.end())));
@@ -59,7 +60,8 @@ const PROMISED: AreaFlags =
     AreaFlags::ACCOUNT.union(AreaFlags::WRITE).union(AreaFlags::SHARED).union(AreaFlags::NORESERVE);
 
 impl<P: Platform, D: Design<P>> Space<P, D> {
-    /// Gives the pages of a range the rights, and the key, among `rights`. Across a hole, the part before it is changed.
+    /// Gives the pages of a range the rights, and the key, among `rights`. Across a hole, the part before it is
+    /// changed.
     pub fn mprotect(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
         self.protect_from(start, len_bytes, rights, From::Start)
     }

@@ -6,14 +6,15 @@
 //! 2 make the target's tables           5 let faults into the target
 //! 3 put the target's area in force in place of what was there, faults kept out; zap what was there
 //! ```
-//! After 2 nothing can fail, and until then nothing has changed. The old translations are gone before the lock is (CVE-2018-18281).
+//! After 2 nothing can fail, and until then nothing has changed. The old translations are gone before the lock is
+//! (CVE-2018-18281).
 //!
 //! # Errors that change something
 //! As on Linux, a move to a fixed place has unmapped what was there, and a shrinking one its tail, when it then finds
 //! that the address is too low or a limit is reached. Of a range of several areas, those before the one that fails have
-//! moved, and stay there. Without memory ([`CallError::OutOfFrames`]) too: each area moved whole or not at all, so that a
-//! caller who finds the first that is left can go on from there. (Setting aside memory for all areas would need as much
-//! at once as the call needs one after the other, and moving back needs some again.)
+//! moved, and stay there. Without memory ([`CallError::OutOfFrames`]) too: each area moved whole or not at all, so that
+//! a caller who finds the first that is left can go on from there. (Setting aside memory for all areas would need as
+//! much at once as the call needs one after the other, and moving back needs some again.)
 
 use super::Space;
 use super::change::{Join, NewArea};
@@ -285,7 +286,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             request.old_start.saturating_add(request.new_len_bytes),
             request.old_start.saturating_add(request.old_len_bytes),
         );
-        // A second mapping in place of the first, or a length that wraps: the target goes first, and the source with it.
+        // A second mapping in place of the first, or a length that wraps: the target goes first, and the source with
+        // it.
         let loses_source = fixed.is_some_and(|target| target.contains(request.old_start));
         let judged = match tail {
             _ if loses_source => Err(bad),

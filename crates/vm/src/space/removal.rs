@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! To everybody else an unmapping is one step, although it gives its lock away half way: whoever misses an area while a
-//! removal is under way waits until that has ended, and looks again. (Linux turns its lock into a share, too, since 4.20,
-//! and doesn't wait: there an access may fail while another one to the same mapping still succeeds.)
+//! removal is under way waits until that has ended, and looks again. (Linux turns its lock into a share, too, since
+//! 4.20, and doesn't wait: there an access may fail while another one to the same mapping still succeeds.)
 //!
 //! # Race
 //! ```text
@@ -17,15 +17,15 @@
 //! is_removing = false  (Release)                   the semaphore alone, which the remover's share keeps, and looks again
 //! gives its share back                           misses one, not is_removing: all of the above has happened
 //! ```
-//! Forbidden: an access fails, or a call answers, as though something were unmapped, and a translation of it is used later.
-//! The mutant `removal-unawaited` is this without the reader's wait.
+//! Forbidden: an access fails, or a call answers, as though something were unmapped, and a translation of it is used
+//! later. The mutant `removal-unawaited` is this without the reader's wait.
 //!
-//! A removal of one table's pages is over before anybody wakes; and while readers hold the semaphore, no writer spins for it. So
-//! only those of more tables share it: sharing before the second table looked through, empty or not, cost `vma-lock` a quarter
-//! of its malloc1 with 192 threads (simulated).
+//! A removal of one table's pages is over before anybody wakes; and while readers hold the semaphore, no writer spins
+//! for it. So only those of more tables share it: sharing before the second table looked through, empty or not, cost
+//! `vma-lock` a quarter of its malloc1 with 192 threads (simulated).
 //!
-//! A reader finds no entry of a table that goes: those that an area spans stay (I4 of `table`), and areas come and go under
-//! the semaphore alone. For the same reason there is one removal at a time.
+//! A reader finds no entry of a table that goes: those that an area spans stay (I4 of `table`), and areas come and go
+//! under the semaphore alone. For the same reason there is one removal at a time.
 
 use super::Space;
 use super::change::Held;

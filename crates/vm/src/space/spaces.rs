@@ -1,18 +1,20 @@
 //! The lists of an instance's spaces, and how visitors go along them.
 //!
 //! # Guarantee
-//! A space is listed from when it is complete until its last reference goes. A visitor holds a reference to the space that it
-//! looks at and no lock, so it may sleep, make spaces and drop them. It meets every space that was listed when it began and that is not
-//! dropped meanwhile, and all that are listed before it begins its last round; those of one list in the order of listing.
+//! A space is listed from when it is complete until its last reference goes. A visitor holds a reference to the space
+//! that it looks at and no lock, so it may sleep, make spaces and drop them. It meets every space that was listed when
+//! it began and that is not dropped meanwhile, and all that are listed before it begins its last round; those of one
+//! list in the order of listing.
 //!
 //! # Lists
-//! CPUs whose numbers are next to each other share a list; a space is on that of the CPU that made it. So processes that fork on their own do not
-//! meet. A visitor goes round the lists until it has met nobody new in a whole round; of one list, once.
+//! CPUs whose numbers are next to each other share a list; a space is on that of the CPU that made it. So processes
+//! that fork on their own do not meet. A visitor goes round the lists until it has met nobody new in a whole round; of
+//! one list, once.
 //!
 //! # Invariants
 //! * I1 links are used under the list's lock. A space stays listed, and its links valid, while anybody has a reference.
-//! * I2 a space is appended when nothing of it changes any more but under its own locks. A child is appended before its parent's
-//!   semaphore is given up.
+//! * I2 a space is appended when nothing of it changes any more but under its own locks. A child is appended before its
+//!   parent's semaphore is given up.
 //! * I3 a space leaves the list before anything of it is freed.
 //!
 //! # Race: fork beside somebody who must miss no copy (`object::removal`; `tests/native/spaces.rs`, `check schedules`)
@@ -25,11 +27,12 @@
 //!                                             a round that meets nobody new: looks at all lists after that;
 //!                                             ... so it meets the child before; empties its entries
 //! ```
-//! If the truncation has the parent's semaphore first, the parent has nothing of the removed pages afterwards, and no fault brings
-//! them back: fork copies nothing of them. Forbidden: the truncation has passed the place where the child is going to be, and the
-//! child has a copy. The child is listed when the visitor gets the parent's semaphore (I2), and the visitor looks at every list
-//! after its last visit; of one list, the place is behind the parent. Forbidden, too: a visitor walks the child's index while fork, which does
-//! not hold the child's semaphore, edits it; fork need not hold it because nobody finds the child (I2).
+//! If the truncation has the parent's semaphore first, the parent has nothing of the removed pages afterwards, and no
+//! fault brings them back: fork copies nothing of them. Forbidden: the truncation has passed the place where the child
+//! is going to be, and the child has a copy. The child is listed when the visitor gets the parent's semaphore (I2), and
+//! the visitor looks at every list after its last visit; of one list, the place is behind the parent. Forbidden, too: a
+//! visitor walks the child's index while fork, which does not hold the child's semaphore, edits it; fork need not hold
+//! it because nobody finds the child (I2).
 //!
 //! # Race: the last reference goes beside a visitor
 //! ```text
@@ -39,8 +42,9 @@
 //! takes translations away, frees
 //! tables, areas, the space
 //! ```
-//! Forbidden: a visitor looks at a space whose tables or areas are freed (I3). A truncation need not wait for a space that it passes
-//! over: nobody runs there any more, its entries hold references of their own to what they map, and the last user drops those.
+//! Forbidden: a visitor looks at a space whose tables or areas are freed (I3). A truncation need not wait for a space
+//! that it passes over: nobody runs there any more, its entries hold references of their own to what they map, and the
+//! last user drops those.
 
 use super::{Space, SpaceRef};
 use crate::design::Design;
@@ -139,7 +143,8 @@ impl<P: Platform, D: Design<P>> Spaces<P, D> {
         }
     }
 
-    /// Returns the next space of a tour that somebody has a reference to, kept alive by one more; `before` is the last one.
+    /// Returns the next space of a tour that somebody has a reference to, kept alive by one more; `before` is the last
+    /// one.
     fn next_of(&self, tour: &mut Tour, before: Option<&Space<P, D>>) -> Link<P, D> {
         let mut before = before.map(NonNull::from);
         loop {
@@ -239,8 +244,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 impl<P: Platform, D: Design<P>> Vm<P, D> {
-    /// Visits the spaces that exist; those that are made meanwhile last. Each is kept alive while it is visited, and no lock is held: the
-    /// visit may make spaces, drop them, and go along them itself.
+    /// Visits the spaces that exist; those that are made meanwhile last. Each is kept alive while it is visited, and no
+    /// lock is held: the visit may make spaces, drop them, and go along them itself.
     ///
     /// Called as the other calls are; see the crate.
     pub fn for_each_space(&self, mut visit: impl FnMut(&Space<P, D>)) {

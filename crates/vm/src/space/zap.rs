@@ -44,8 +44,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.zap_into(range, emptied, &mut gather, &mut || ());
     }
 
-    /// As [`Space::zap`] of a range that is not mapped any more; also takes away the tables that it leaves empty. `pause` is
-    /// called between one leaf table that holds pages and the next, without a lock.
+    /// As [`Space::zap`] of a range that is not mapped any more; also takes away the tables that it leaves empty.
+    /// `pause` is called between one leaf table that holds pages and the next, without a lock.
     pub(super) fn zap_and_prune(&self, range: PageRange, pause: &mut dyn FnMut()) {
         let mut gather = Gather::new(self, range);
         self.zap_into(range, Emptied::All, &mut gather, pause);
@@ -116,12 +116,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         part.end
     }
 
-    /// Empties an entry that was `seen` to belong to what is emptied, and returns what it held; `None` if a walk has set
-    /// bits since that save the page: a page given up stays once it is dirty.
+    /// Empties an entry that was `seen` to belong to what is emptied, and returns what it held; `None` if a walk has
+    /// set bits since that save the page: a page given up stays once it is dirty.
     fn take_entry(&self, slot: &P::AtomicU64, mut seen: Entry, emptied: Emptied) -> Option<Entry> {
         loop {
-            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits. Relaxed on failure:
-            // the bits are looked at, and nothing behind the entry.
+            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits. Relaxed on
+            // failure: the bits are looked at, and nothing behind the entry.
             match slot.compare_exchange(seen.bits(), 0, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Some(seen),
                 Err(now) => seen = Entry::from_bits(now),

@@ -4,9 +4,9 @@
 //! scene("www..r", "12....").call(|s| s.munmap(1..2)).after("w.w..r", "1.....");
 //! ```
 //!
-//! The first row says what area each page is in, a letter a page; the second what the page holds. A run of one letter is one
-//! area; `|` tells two neighbours of one kind apart. `w(300)` is a run of 300. Page 0 is at [`ORIGIN`]; what lies outside
-//! the window is not drawn.
+//! The first row says what area each page is in, a letter a page; the second what the page holds. A run of one letter
+//! is one area; `|` tells two neighbours of one kind apart. `w(300)` is a run of 300. Page 0 is at [`ORIGIN`]; what
+//! lies outside the window is not drawn.
 //!
 //! | area | is | page | holds |
 //! |---|---|---|---|

@@ -1,4 +1,5 @@
-//! The library on threads of the host, under every design: one program, so that each design is compiled once for all these tests.
+//! The library on threads of the host, under every design: one program, so that each design is compiled once for all
+//! these tests.
 //!
 //! * `semantics`: what the calls promise, drawn as before, call, after (`drawing`); `calls`: the same by hand
 //! * `objects`, `spaces`, `populate`: memory objects, spaces that come and go, pages that are made at once

@@ -37,7 +37,8 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     info::write_parameters(report.machine, out)
 }
 
-/// Returns what a rate's cell holds, and the cell: chance is the machine's own where time is virtual, so all of it is shown.
+/// Returns what a rate's cell holds, and the cell: chance is the machine's own where time is virtual, so all of it is
+/// shown.
 pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&ArmResult) -> String) {
     match report.machine.simulated {
         true => ("median [least, most] of the seeds", range),

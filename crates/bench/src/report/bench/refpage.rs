@@ -1,8 +1,10 @@
-//! The tables of the thread about reference pages: time and resident size of each variant, by the pages that are touched.
+//! The tables of the thread about reference pages: time and resident size of each variant, by the pages that are
+//! touched.
 //!
 //! # Guarantee
-//! A cell is made of what was measured. Overheads are ratios of runs that were made in turn, with their 95 % interval; the saving that
-//! is expected comes from the session's own cost of a fault and of a filled page, and is printed beside the one that was found.
+//! A cell is made of what was measured. Overheads are ratios of runs that were made in turn, with their 95 % interval;
+//! the saving that is expected comes from the session's own cost of a fault and of a filled page, and is printed beside
+//! the one that was found.
 
 use faultless_results::columns;
 use faultless_results::stats::{Interval, median, median_ratio};
@@ -125,8 +127,8 @@ struct Costs {
     fill: f64,
 }
 
-/// Returns the costs of the arms that are like one but for variant and touch: plain stores to all pages and to one, and memory that is
-/// filled again where it is.
+/// Returns the costs of the arms that are like one but for variant and touch: plain stores to all pages and to one, and
+/// memory that is filled again where it is.
 fn costs(arms: &[&ArmResult], like: &ArmResult) -> Option<Costs> {
     let time = |variant, touch, is_reused| {
         let wanted = Refpage { variant, touch, is_reused, access: Access::Store };
@@ -173,7 +175,8 @@ fn saving(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec
     let costs = costs(arms, like)?;
     let memset = median(&seconds(of(arms, like, Variant::Memset)?))?;
     let own = median(&seconds(of(arms, like, variant)?))?;
-    // memset makes every page and fills it; the variant makes those that are touched, and fills them in place of zeroing them.
+    // memset makes every page and fills it; the variant makes those that are touched, and fills them in place of
+    // zeroing them.
     let expected = (nr_pages(like) - nr_touched(like)) * costs.fault + nr_pages(like) * costs.fill;
     let found = memset - own;
     let even = break_even(arms, like, variant);
@@ -189,8 +192,8 @@ fn saving(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec
     ])
 }
 
-/// Returns the share of pages from which on a round of memset takes no longer, by the line through one page and all of them; above 1
-/// there is none.
+/// Returns the share of pages from which on a round of memset takes no longer, by the line through one page and all of
+/// them; above 1 there is none.
 fn break_even(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<f64> {
     let line = |variant| {
         let at = |touch| {

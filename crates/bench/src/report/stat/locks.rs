@@ -1,10 +1,10 @@
 //! The table of lockmeter, the kernel's lock meter of 2002: a line for each lock, and beneath it one for each caller.
 //!
 //! # Columns
-//! UTIL the share of the run in which the lock was held (of several locks of one name, and of several readers, their sum);
-//! CON the share of attempts that found it taken; HOLD and WAIT mean and longest, WAIT of those who waited; % CPU the
-//! share of all CPUs' time that waiting took; TOTAL attempts, of which NOWAIT, WAIT and RJECT: had it at once, waited,
-//! went away.
+//! UTIL the share of the run in which the lock was held (of several locks of one name, and of several readers, their
+//! sum); CON the share of attempts that found it taken; HOLD and WAIT mean and longest, WAIT of those who waited; % CPU
+//! the share of all CPUs' time that waiting took; TOTAL attempts, of which NOWAIT, WAIT and RJECT: had it at once,
+//! waited, went away.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

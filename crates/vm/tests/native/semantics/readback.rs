@@ -1,5 +1,5 @@
-//! State that a call leaves behind and nothing else shows: resident size, locks, accessed and dirty bits, what MADV_FREE
-//! leaves.
+//! State that a call leaves behind and nothing else shows: resident size, locks, accessed and dirty bits, what
+//! MADV_FREE leaves.
 
 use super::with_world;
 use crate::drawing::{Scene, at};

@@ -1,9 +1,10 @@
 //! Every call, with each of its allocations failing in turn.
 //!
 //! # Guarantee
-//! Of each call the n-th allocation fails, for n = 1, 2, 3 and so on until it makes fewer, first alone and then with all that
-//! follow. After each attempt every invariant holds, those about TLBs with translations on both CPUs. A call that says that
-//! there is no memory has changed nothing that a program sees, unless its row says otherwise, and succeeds when there is some.
+//! Of each call the n-th allocation fails, for n = 1, 2, 3 and so on until it makes fewer, first alone and then with
+//! all that follow. After each attempt every invariant holds, those about TLBs with translations on both CPUs. A call
+//! that says that there is no memory has changed nothing that a program sees, unless its row says otherwise, and
+//! succeeds when there is some.
 
 use crate::drawing::{Scene, at};
 use crate::world::{RW, Tested, World, anonymous};
