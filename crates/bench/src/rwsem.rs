@@ -7,7 +7,7 @@
 //! * I2 a wait lasts from the call to its return, by the platform's clock, which is read twice for each section
 //! * I3 which side a thread takes next is drawn by its own seed: the same in every run with that seed
 //!
-//! Threads beyond the CPUs take turns: a thread that has run for [`SLICE_NS`] while another waits for a CPU makes room.
+//! Threads beyond the CPUs take turns: a thread that has run for `SLICE_NS` while another waits for a CPU makes room.
 
 use std::sync::{Mutex, PoisonError};
 
