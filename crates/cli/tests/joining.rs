@@ -117,6 +117,7 @@ fn the_last_descendant_of_a_command_is_awaited_where_all_is_recorded() {
 }
 
 #[test]
+#[ignore = "known defect: a recording of whole CPUs may end before a descendant that was made at once (docs/attach.md)"]
 fn a_descendant_is_awaited_where_whole_cpus_are_watched() {
     if !has_tracepoints() || !is_root() {
         return;

@@ -156,9 +156,11 @@ impl Around {
     /// Moves the cover of a range of pages so that the first is `target`.
     pub fn shift(&mut self, range: Range<u64>, target: u64) {
         // What moves has no last fault any more that is known to be its own.
-        for number in tables_of(&range).chain(tables_of(&(target..target + (range.end - range.start)))) {
-            self.covers.remove(&number);
-        }
+        // A range may be as long as a damaged trace says, so the covers are visited, not its tables.
+        let (from, to) = (tables_of(&range), tables_of(&(target..target.saturating_add(range.end - range.start))));
+        let gone: Vec<u64> =
+            [from, to].into_iter().flat_map(|tables| self.covers.range(tables)).map(|(&n, _)| n).collect();
+        gone.iter().for_each(|number| drop(self.covers.remove(number)));
         let mut moved = Vec::new();
         for (&number, table) in self.tables.range(tables_of(&range)) {
             let first = number * TABLE_PAGES;
@@ -234,5 +236,12 @@ mod tests {
         assert_eq!(covered(&around, forked), [600, 601]);
         around.clear(&(0..4096));
         assert!(around.tables.is_empty());
+    }
+
+    #[test]
+    fn a_range_as_long_as_a_damaged_trace_says_moves_at_once() {
+        let mut around = Around::default();
+        around.shift(0..u64::MAX / PAGE, 7);
+        around.clear(&(0..u64::MAX / PAGE));
     }
 }

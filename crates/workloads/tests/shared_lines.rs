@@ -3,9 +3,6 @@
 //! Two workers in one address space, on two counting CPUs, make their steps in turn, so that the counts depend on the
 //! code's path and on nothing else but which of the two goes on first from a barrier of the workload's own.
 //! `docs/counting.md` holds the table, and the test compares every cell with it.
-//!
-//! Two processes on CPUs of different groups share nothing but what the machine keeps for all; `docs/scaling.md` holds
-//! the table of what they write all the same, for 1,000 operations.
 //! Print it: `cargo test --release -p faultless-workloads --test shared_lines -- --nocapture`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +12,7 @@ use std::time::Duration;
 use faultless_phys::{Memory, Options};
 use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::HostRegion;
-use faultless_platform::{GROUP_BITS, Processor, Threads};
+use faultless_platform::{Processor, Threads};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{Limits, Vm};
@@ -30,8 +27,6 @@ const WARM_STEPS: usize = 64;
 const STEPS: usize = 384;
 /// The same for workloads of long steps.
 const LONG_STEPS: usize = 24;
-/// How many steps of a process run before the other one's.
-const SEPARATE_STEPS: usize = 64;
 /// Pages enough for the calls at a region's ends to count little: 1 in 128.
 const REGION: &str = "--region 512K";
 
@@ -69,9 +64,6 @@ const CORTEN_TOLERANCE: f64 = 0.3;
 /// The same for cells of almost nothing.
 const LEAST_TOLERANCE: f64 = 0.3;
 
-/// The most that an operation of a process may write to lines of another one's.
-const SEPARATE_MOST: f64 = 0.5;
-
 /// How often a row is counted that is not the document's. On a busy host one run in ten of brk1 has an area's line pass
 /// from CPU to CPU twice more, with the grace period in which it was freed; what the code changed, it changed in every
 /// run.
@@ -93,35 +85,8 @@ fn steps(spec: &Spec) -> usize {
     if spec.workload.steps_per_timing == 1 { LONG_STEPS } else { STEPS }
 }
 
-/// Who the two workers are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Two threads of one process, on CPUs next to each other, which take turns after each step.
-    Threads,
-    /// Two processes, on CPUs of different groups, which take turns after [`SEPARATE_STEPS`].
-    Processes,
-}
-
-impl Mode {
-    /// The CPUs of the two workers; the others are somebody's who does nothing.
-    fn cpus(self) -> [usize; 2] {
-        match self {
-            Self::Threads => [0, 1],
-            Self::Processes => [0, 1 << GROUP_BITS],
-        }
-    }
-
-    fn nr_cpus(self) -> usize {
-        self.cpus()[1] + 1
-    }
-
-    fn nr_spaces(self) -> usize {
-        if self == Self::Threads { 1 } else { 2 }
-    }
-}
-
 /// Counts a workload under the design that it is shown.
-struct Counted<'a>(&'a Spec, Mode);
+struct Counted<'a>(&'a Spec);
 
 impl DesignVisitor<Count> for Counted<'_> {
     /// What both CPUs did, and how many operations that was.
@@ -129,38 +94,30 @@ impl DesignVisitor<Count> for Counted<'_> {
 
     fn visit<D: Design<Count>>(self, semaphore: GenerationOf<Count, D>) -> (Figures, u64) {
         let region = HostRegion::reserve(MEMORY_BYTES).expect("the host has room");
-        let (mode, spec) = (self.1, self.0);
-        let machine = Machine::new(mode.nr_cpus());
-        let options = Options::default();
+        let machine = Machine::new(2);
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
-        let memory = unsafe { Memory::<Count>::new(region.base(), region.len_bytes(), mode.nr_cpus(), options) };
+        let memory = unsafe { Memory::<Count>::new(region.base(), region.len_bytes(), 2, Options::default()) };
         let memory = memory.expect("large enough");
         let vm = machine.attach(|| Vm::<Count, D>::with_semaphore(memory, semaphore).expect("a zero page"));
         let files = Files::new(&vm, 2);
-        let team = 2 / mode.nr_spaces();
-        let prepare = || {
+        let (program, space) = machine.attach(|| {
             let space = vm.create_space(Limits::default()).expect("room");
             space.set_heap_start(HEAP);
-            let program = spec.prepare::<Count>(&VmSpace::new(&space, &files), team).expect("room");
+            let program = self.0.prepare::<Count>(&VmSpace::new(&space, &files), 2).expect("room");
             (program, space)
-        };
-        let spaces: Vec<_> = machine.attach(|| (0..mode.nr_spaces()).map(|_| prepare()).collect());
-        let pair =
-            Pair { machine: &machine, turns: Barrier::new(2), counted: Mutex::default(), steps: steps(spec), mode };
-        let all = Barrier::new(mode.nr_cpus());
-        Count::run(&machine, mode.nr_cpus(), &|_| {
+        });
+        let pair = Pair { machine: &machine, turns: Barrier::new(2), counted: Mutex::default(), steps: steps(self.0) };
+        Count::run(&machine, 2, &|thread| {
             Count::enter();
-            all.wait();
-            if let Some(thread) = mode.cpus().iter().position(|&cpu| cpu == Count::cpu()) {
-                let (program, space) = &spaces[thread % mode.nr_spaces()];
-                let view = VmSpace::new(space, &files);
-                let seat = Seat { worker: thread % team, team, global: thread };
-                pair.work(thread, program.worker(seat, &view).expect("room").as_mut());
-            }
-            all.wait();
+            pair.turns.wait();
+            let view = VmSpace::new(&space, &files);
+            let seat = Seat { worker: thread, team: 2, global: thread };
+            pair.work(thread, program.worker(seat, &view).expect("room").as_mut());
+            drop(view);
             Count::leave();
         });
-        machine.attach(|| drop((spaces, files)));
+        drop(program);
+        machine.attach(|| drop((space, files)));
         machine.attach(|| drop(vm));
         pair.counted.into_inner().expect("no panic")
     }
@@ -173,7 +130,6 @@ struct Pair<'a> {
     turns: Barrier,
     counted: Mutex<(Figures, u64)>,
     steps: usize,
-    mode: Mode,
 }
 
 impl Pair<'_> {
@@ -196,11 +152,10 @@ impl Pair<'_> {
 
     /// Makes steps, the other worker one after each of them; returns the operations.
     fn in_turn(&self, thread: usize, worker: &mut dyn Worker, nr_steps: usize) -> u64 {
-        let nr_at_once = if self.mode == Mode::Processes { SEPARATE_STEPS } else { 1 };
         let mut ops = 0;
         for turn in 0..2 * nr_steps {
             if turn % 2 == thread {
-                ops += (0..nr_at_once).map(|_| worker.step().expect("room").ops).sum::<u64>();
+                ops += worker.step().expect("room").ops;
             }
             self.turns.wait();
         }
@@ -217,10 +172,10 @@ impl Pair<'_> {
 }
 
 /// Returns a workload's row: the shared writes of an operation under each design.
-fn row(name: &str, mode: Mode) -> Vec<f64> {
+fn row(name: &str) -> Vec<f64> {
     let spec = spec(name);
     let cell = |design: &&str| {
-        let (figures, ops) = with_design(design, "rwsem-v8", Counted(&spec, mode)).expect("registered");
+        let (figures, ops) = with_design(design, "rwsem-v8", Counted(&spec)).expect("registered");
         figures.shared_writes as f64 / ops as f64
     };
     DESIGNS.iter().map(cell).collect()
@@ -248,7 +203,7 @@ fn writes_to_shared_lines_are_those_of_the_documents_table() {
         let name = spec(workload.name).name;
         let documented = documented(&name);
         let mut tries = (0..TRIES).map(|_| {
-            let row = row(workload.name, Mode::Threads);
+            let row = row(workload.name);
             let cells: String = row.iter().map(|cell| format!(" {cell:.1} |")).collect();
             println!("| `{name}` |{cells}");
             let is_right = documented.len() == row.len()
@@ -263,18 +218,4 @@ fn writes_to_shared_lines_are_those_of_the_documents_table() {
         }
     }
     assert!(wrong.is_empty(), "docs/counting.md is wrong about\n{}", wrong.join("\n"));
-}
-
-/// The workloads of processes that the document speaks of.
-const SEPARATE: [&str; 6] = ["page_fault1", "page_fault2", "page_fault3", "malloc1", "mmap1", "brk1"];
-
-#[test]
-fn separate_processes_write_few_lines_that_both_use() {
-    println!("| workload | {} |", DESIGNS.join(" | "));
-    for name in SEPARATE {
-        let row = row(name, Mode::Processes);
-        let cells: String = row.iter().map(|cell| format!(" {:.1} |", cell * 1000.0)).collect();
-        println!("| `{}` |{cells}", spec(name).name);
-        assert!(row.iter().all(|&cell| cell < SEPARATE_MOST), "`{name}`, for 1,000 operations:{cells}");
-    }
 }

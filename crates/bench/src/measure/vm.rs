@@ -54,11 +54,10 @@ pub fn once<P: Threads>(
     with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
 }
 
-/// Bytes of memory for each CPU of a simulated machine, as servers have; what nobody touches takes none of the host's.
-/// How much a CPU may keep of
-/// free frames follows from all memory (docs/scaling.md): in one that is as small as the workload it would be far less
-/// than on a real machine.
-const SIMULATED_BYTES_EACH_CPU: usize = 2 << 30;
+/// Bytes of memory for each CPU of a simulated machine, at least. How much a CPU may keep of free frames follows from
+/// all memory (docs/scaling.md): in one that is as small as the workload it would be far less than on a real machine.
+/// Servers have more; but here each 4 MiB that nobody touches still take a page of the host's for their metadata.
+const SIMULATED_BYTES_EACH_CPU: usize = 64 << 20;
 
 struct Visitor<'a, P: Threads> {
     machine: &'a P::Machine,

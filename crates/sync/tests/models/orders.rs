@@ -23,6 +23,7 @@ models! {
 const JUDGE: Judge = Judge { package: "sync", models: MODELS, single: "orders::one_model_without_one_ordering" };
 
 #[test]
+#[ignore = "takes a minute or two: run by .ci/sanitize"]
 fn each_ordering_is_missed_by_the_model_that_its_row_names() {
     let verdicts = JUDGE.verdicts();
     assert!(verdicts.is_empty(), "\n{}", verdicts.join("\n"));
