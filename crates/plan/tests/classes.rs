@@ -3,18 +3,11 @@
 mod support;
 
 use faultless_plan::classes::Class;
-use faultless_plan::{Action, Before, Losses, Options, Outcome, Plan, Touch, plan};
+use faultless_plan::{Action, Before, Outcome, Plan, Touch};
 use faultless_trace::*;
-use support::{PAGE, STEP_NS, Story};
+use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, planned};
 
 const HEAP: u64 = 0x7f00_0000_0000;
-const READ: u32 = 4;
-const WRITE: u32 = 6;
-const WRITE_PRESENT: u32 = 7;
-
-fn planned(trace: &Trace) -> Plan {
-    plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
-}
 
 fn touch(plan: &Plan, event: u32) -> Touch {
     let steps = plan.programs.iter().flat_map(|program| &program.steps);

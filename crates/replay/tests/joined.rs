@@ -8,14 +8,11 @@ use faultless_plan::deeds::Reason;
 use faultless_plan::{Action, Options, Outcome, Plan, Touch, plan};
 use faultless_replay::{PassResult, pass_natively, pass_on_host};
 use faultless_trace::*;
-use support::{PAGE, STEP_NS, Story, settings};
+use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, settings};
 
 const HEAP: u64 = 0x55_5555_5000;
 const MAPS: u64 = 0x7f00_0000_0000;
-const READ: u32 = 4;
-const WRITE: u32 = 6;
 const READ_PRESENT: u32 = 5;
-const WRITE_PRESENT: u32 = 7;
 
 fn area(start: u64, pages: u64, prot: u32, runs: &[(u64, u64, PageState)]) -> Area {
     let run = |&(page, nr_pages, state): &(u64, u64, PageState)| PageRun {

@@ -6,11 +6,10 @@ use faultless_machine::designs::DESIGNS;
 use faultless_plan::{Action, Options, Plan, plan};
 use faultless_replay::{Checking, Settings, pass_natively};
 use faultless_trace::*;
-use support::{PAGE, Story, settings};
+use support::{PAGE, Story, WRITE, settings};
 
 const HEAP: u64 = 0x7f00_0000_0000;
 const BREAK: u64 = 0x1000_0000;
-const WRITE: u32 = 6;
 
 fn planned(trace: &Trace) -> Plan {
     plan(trace, Options::default()).expect("the trace can be planned")

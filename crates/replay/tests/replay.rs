@@ -4,26 +4,14 @@ mod support;
 
 use faultless_machine::designs::{DESIGNS, SEMAPHORES};
 use faultless_plan::classes::Class;
-use faultless_plan::{Action, Losses, Options, Outcome, Plan, plan};
+use faultless_plan::{Action, Options, Outcome, Plan, plan};
 use faultless_platform::count::Count;
 use faultless_replay::{Checking, PassResult, ReplayError, Settings, pass, pass_natively};
 use faultless_trace::*;
 use proptest::prelude::*;
-use support::{PAGE, Story, settings};
+use support::{PAGE, READ, Story, WRITE, WRITE_PRESENT, planned, settings};
 
 const HEAP: u64 = 0x7f00_0000_0000;
-const READ: u32 = 4;
-const WRITE: u32 = 6;
-const WRITE_PRESENT: u32 = 7;
-
-fn planned(trace: &Trace) -> Plan {
-    plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
-}
-
-fn replay(trace: &Trace, plan: &Plan, settings: &Settings, cpus: usize) -> Result<PassResult, ReplayError> {
-    let _ = trace;
-    pass_natively(cpus, plan, settings)
-}
 
 /// Replays a trace under every design and semaphore, on one and on two CPUs; returns the results.
 fn everywhere(trace: &Trace) -> Vec<PassResult> {
@@ -31,7 +19,7 @@ fn everywhere(trace: &Trace) -> Vec<PassResult> {
     let arms = DESIGNS.iter().flat_map(|design| SEMAPHORES.iter().map(move |semaphore| (design, semaphore)));
     let arms = arms.flat_map(|arm| [1, 2].map(|cpus| (arm, cpus)));
     let run = |((design, semaphore), cpus): ((&&str, &&str), usize)| {
-        replay(trace, &plan, &settings(trace, &plan, design, semaphore), cpus).expect("the pass comes to its end")
+        pass_natively(cpus, &plan, &settings(trace, &plan, design, semaphore)).expect("the pass comes to its end")
     };
     arms.map(run).collect()
 }
@@ -341,7 +329,7 @@ fn a_memory_too_small_ends_in_a_clear_error_wherever_it_runs_out() {
         for design in DESIGNS {
             let checking = Checking::AtEnd;
             let settings = Settings { memory_bytes: 4 << 20, checking, ..settings(&trace, &plan, design, "rwsem-v8") };
-            match replay(&trace, &plan, &settings, 2) {
+            match pass_natively(2, &plan, &settings) {
                 Ok(result) => {
                     assert_eq!(result.tally.mismatches, 0);
                     outcomes[0] += 1;
@@ -371,7 +359,7 @@ fn the_demand_is_enough() {
     let trace = story.done();
     let plan = planned(&trace);
     let settings = Settings { checking: Checking::AtEnd, ..settings(&trace, &plan, "spf-v11", "rwsem-2012") };
-    replay(&trace, &plan, &settings, 4).expect("the memory is enough");
+    pass_natively(4, &plan, &settings).expect("the memory is enough");
 }
 
 #[test]
@@ -391,7 +379,7 @@ fn the_recorded_pace_takes_its_time_and_keeps_its_wakes() {
     {
         let plan = plan(&trace, Options { pace, ..Options::default() }).expect("the trace can be planned");
         let settings = settings(&trace, &plan, "mmap-sem", "rwsem-v8");
-        let elapsed_ns = replay(&trace, &plan, &settings, 2).expect("it can be replayed").elapsed_ns;
+        let elapsed_ns = pass_natively(2, &plan, &settings).expect("it can be replayed").elapsed_ns;
         assert!((least_ns..most_ns).contains(&elapsed_ns), "{pace:?} took {elapsed_ns} ns");
     }
 }
@@ -416,7 +404,7 @@ fn names_that_nobody_knows_are_errors() {
     let trace = Story::new(1).done();
     let plan = planned(&trace);
     for (design, semaphore) in [("foo", "rwsem-v8"), ("mmap-sem", "foo")] {
-        let result = replay(&trace, &plan, &settings(&trace, &plan, design, semaphore), 1);
+        let result = pass_natively(1, &plan, &settings(&trace, &plan, design, semaphore));
         assert!(matches!(result, Err(ReplayError::Unknown(_))));
     }
 }
@@ -507,7 +495,7 @@ proptest! {
         let plan = planned(&trace);
         prop_assert_eq!(stuck(&plan), [] as [usize; 0]);
         let settings = Settings { memory_bytes: 64 << 20, ..settings(&trace, &plan, "spf-v11", "rwsem-2012") };
-        match replay(&trace, &plan, &settings, 2) {
+        match pass_natively(2, &plan, &settings) {
             Ok(_) | Err(ReplayError::OutOfMemory { .. }) => {}
             Err(error) => prop_assert!(false, "{error}"),
         }

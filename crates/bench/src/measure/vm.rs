@@ -80,9 +80,8 @@ impl Job {
         self.memory_bytes.unwrap_or(usize::try_from(bytes + bytes / 32).unwrap_or(usize::MAX))
     }
 
-    /// Returns the bytes of a region in which the node with the most CPUs has memory for all of them, and of a
-    /// simulated machine as much
-    /// memory as such machines have; unless the user says how much there is.
+    /// Returns how many bytes are reserved: so many that the node with the most CPUs has memory for all of them, and
+    /// on a simulated machine at least [`SIMULATED_BYTES_EACH_CPU`]; or as many as the user asked for.
     fn reserved_bytes(&self, nodes: &Nodes, site: &dyn Site) -> usize {
         let bytes = self.memory_bytes();
         if self.memory_bytes.is_some() {

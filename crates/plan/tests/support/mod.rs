@@ -2,10 +2,17 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use faultless_plan::{Losses, Options, Plan, plan};
 use faultless_trace::*;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
+/// The error code of a load from the user side, where no page is.
+pub const READ: u32 = Fault::USER;
+/// The error code of a store there.
+pub const WRITE: u32 = Fault::USER | Fault::WRITE;
+/// The error code of a store to a page that is there.
+pub const WRITE_PRESENT: u32 = WRITE | Fault::PRESENT;
 /// Between two events of a [`Story`] unless [`Story::wait`] adds to it: far more than the clock error.
 pub const STEP_NS: u64 = 1_000_000;
 
@@ -138,4 +145,9 @@ impl Story {
         self.trace.check().expect("the trace is consistent");
         self.trace.clone()
     }
+}
+
+/// Plans a trace, whatever it says was lost.
+pub fn planned(trace: &Trace) -> Plan {
+    plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
 }

@@ -9,7 +9,7 @@ use faultless_plan::Plan;
 use faultless_replay::{Checking, Settings};
 use faultless_trace::Trace;
 
-pub use story::{PAGE, STEP_NS, Story};
+pub use story::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, planned};
 
 /// Returns what a pass over a plan needs, checked after each step.
 pub fn settings(trace: &Trace, plan: &Plan, design: &str, semaphore: &str) -> Settings {
