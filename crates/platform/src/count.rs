@@ -6,8 +6,10 @@
 //!
 //! # What counts as a shared write
 //! A store or read-modify-write of a 64-byte line that another slot has accessed by an atomic since the machine was
-//! made or [`Machine::forget`] was called. Plain accesses are not seen, those named by [`Platform::touch`] included;
-//! neither are waits, of which every round counts as its atomics.
+//! made or [`Machine::forget`] was called. It is a *taken line*, too, if the last atomic access was another slot's: a
+//! cache would fetch it from there. Memory that passes from one CPU to the other once is shared from then on, but taken
+//! once. Plain accesses are not seen, those named by [`Platform::touch`] included; neither are waits, of which every
+//! round counts as its atomics.
 
 use crate::native::{self, Native};
 use crate::{
@@ -36,6 +38,8 @@ pub struct Figures {
     pub fences: u64,
     /// Writes to lines that another CPU uses.
     pub shared_writes: u64,
+    /// Writes to lines that another CPU accessed last.
+    pub taken_lines: u64,
 }
 
 impl core::ops::Add for Figures {
@@ -46,6 +50,7 @@ impl core::ops::Add for Figures {
             read_modify_writes: self.read_modify_writes + other.read_modify_writes,
             fences: self.fences + other.fences,
             shared_writes: self.shared_writes + other.shared_writes,
+            taken_lines: self.taken_lines + other.taken_lines,
         }
     }
 }
@@ -58,6 +63,7 @@ impl core::ops::Sub for Figures {
             read_modify_writes: self.read_modify_writes - before.read_modify_writes,
             fences: self.fences - before.fences,
             shared_writes: self.shared_writes - before.shared_writes,
+            taken_lines: self.taken_lines - before.taken_lines,
         }
     }
 }
@@ -80,8 +86,14 @@ pub struct Machine {
 #[derive(Debug, Default)]
 struct Ledger {
     figures: Vec<Figures>,
-    /// The slots that accessed a line.
-    users: HashMap<usize, CpuSet>,
+    lines: HashMap<usize, Line>,
+}
+
+/// Who accessed a line.
+#[derive(Debug)]
+struct Line {
+    users: CpuSet,
+    last: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -100,7 +112,7 @@ std::thread_local! {
 impl Machine {
     /// Returns a machine of `nr_cpus` slots; the limits are those of [`native::Machine::new`].
     pub fn new(nr_cpus: usize) -> Self {
-        let ledger = Ledger { figures: std::vec![Figures::default(); nr_cpus], users: HashMap::new() };
+        let ledger = Ledger { figures: std::vec![Figures::default(); nr_cpus], lines: HashMap::new() };
         Self { native: native::Machine::new(nr_cpus), ledger: Mutex::new(ledger) }
     }
 
@@ -122,7 +134,7 @@ impl Machine {
 
     /// Forgets which lines are used by whom.
     pub fn forget(&self) {
-        self.lock().users.clear();
+        self.lock().lines.clear();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ledger> {
@@ -132,13 +144,16 @@ impl Machine {
     fn note(&self, address: usize, kind: Kind) {
         let cpu = Native::cpu();
         let mut ledger = self.lock();
-        let users = ledger.users.entry(address / LINE_BYTES).or_default();
-        users.insert(cpu);
-        let is_shared = users.iter().any(|user| user != cpu);
+        let first = || Line { users: CpuSet::default(), last: cpu };
+        let line = ledger.lines.entry(address / LINE_BYTES).or_insert_with(first);
+        line.users.insert(cpu);
+        let is_shared = line.users.iter().any(|user| user != cpu);
+        let is_taken = std::mem::replace(&mut line.last, cpu) != cpu;
         let figures = &mut ledger.figures[cpu];
         figures.atomics += 1;
         figures.read_modify_writes += u64::from(kind == Kind::ReadModifyWrite);
         figures.shared_writes += u64::from(kind != Kind::Load && is_shared);
+        figures.taken_lines += u64::from(kind != Kind::Load && is_taken);
     }
 }
 
@@ -378,7 +393,11 @@ mod tests {
         });
         assert_eq!(machine.figures(1), Figures { atomics: 1, ..Figures::default() });
         assert_eq!(write(), 0);
-        assert_eq!((machine.figures(0) - before).shared_writes, 1);
+        let taken = machine.figures(0);
+        assert_eq!(((taken - before).shared_writes, (taken - before).taken_lines), (1, 1));
+        assert_eq!(write(), 0);
+        let kept = machine.figures(0) - taken;
+        assert_eq!((kept.shared_writes, kept.taken_lines), (1, 0), "the line is shared still, and was its own last");
         assert_eq!(machine.total() - machine.figures(0), machine.figures(1));
     }
 }

@@ -1,11 +1,10 @@
-//! How often an operation of each workload writes to a line that another CPU uses, under each design.
+//! Two threads of one process: how often an operation writes to a line that another CPU uses, under each design.
 //!
 //! Two workers in one address space, on two counting CPUs, make their steps in turn, so that the counts depend on the
 //! code's path and on nothing else but which of the two goes on first from a barrier of the workload's own.
 //! `docs/counting.md` holds the table, and the test compares every cell with it.
-//! Print it: `cargo test --release -p faultless-workloads --test shared_lines -- --nocapture`.
+//! Print it: `cargo test --release -p faultless-workloads --test shared_lines together -- --nocapture`.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{Limits, Vm};
 use faultless_workloads::{Files, Seat, Spec, VmSpace, WORKLOADS, Worker};
 
-const HEAP: u64 = 0x5555_0000_0000;
+use crate::{HEAP, documented};
+
 const MEMORY_BYTES: usize = 1 << 30;
 /// Steps of each worker before anything counts: half of them before who uses which line is forgotten, half after.
 const WARM_STEPS: usize = 64;
@@ -29,33 +29,6 @@ const STEPS: usize = 384;
 const LONG_STEPS: usize = 24;
 /// Pages enough for the calls at a region's ends to count little: 1 in 128.
 const REGION: &str = "--region 512K";
-
-/// Puts each object on lines of its own: which of them share one is then decided by their types, not by the host.
-struct OwnLines;
-
-const fn on_own_lines(layout: Layout) -> Layout {
-    match Layout::from_size_align(layout.size(), if layout.align() < 64 { 64 } else { layout.align() }) {
-        Ok(layout) => layout.pad_to_align(),
-        Err(_) => layout,
-    }
-}
-
-// SAFETY: every layout is changed in the same way when memory is taken and when it is given back; it only becomes
-// larger.
-unsafe impl GlobalAlloc for OwnLines {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: passed on as promised.
-        unsafe { System.alloc(on_own_lines(layout)) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: passed on as promised.
-        unsafe { System.dealloc(memory, on_own_lines(layout)) };
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: OwnLines = OwnLines;
 
 /// How far a cell may be from the document's: chance moves it by less, one shared write more on a fault's path by more.
 const TOLERANCE: f64 = 0.1;
@@ -181,15 +154,6 @@ fn row(name: &str) -> Vec<f64> {
     DESIGNS.iter().map(cell).collect()
 }
 
-/// Returns the document's row of a workload.
-fn documented(name: &str) -> Vec<f64> {
-    let start = format!("| `{name}` |");
-    let document = include_str!("../../../docs/counting.md");
-    let cells = document.lines().find_map(|line| line.strip_prefix(&start));
-    let cells = cells.map(|cells| cells.split('|').filter_map(|cell| cell.trim().parse().ok()).collect());
-    cells.unwrap_or_default()
-}
-
 fn is_close(name: &str, counted: f64, documented: f64) -> bool {
     let tolerance = if name.starts_with("corten") { CORTEN_TOLERANCE } else { TOLERANCE };
     (counted - documented).abs() <= (documented * tolerance).max(LEAST_TOLERANCE)
@@ -201,7 +165,7 @@ fn writes_to_shared_lines_are_those_of_the_documents_table() {
     let mut wrong = Vec::new();
     for workload in WORKLOADS.iter().filter(|workload| !workload.is_recorded()) {
         let name = spec(workload.name).name;
-        let documented = documented(&name);
+        let documented = documented(include_str!("../../../../docs/counting.md"), &name);
         let mut tries = (0..TRIES).map(|_| {
             let row = row(workload.name);
             let cells: String = row.iter().map(|cell| format!(" {cell:.1} |")).collect();
