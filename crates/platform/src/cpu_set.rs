@@ -30,10 +30,12 @@ impl CpuSet {
         self.words[cpu / 64] |= 1 << (cpu % 64);
     }
 
-    /// Removes a CPU.
+    /// Removes a CPU; one that can't be in the set is no error.
     #[inline]
     pub fn remove(&mut self, cpu: usize) {
-        self.words[cpu / 64] &= !(1 << (cpu % 64));
+        if let Some(word) = self.words.get_mut(cpu / 64) {
+            *word &= !(1 << (cpu % 64));
+        }
     }
 
     /// Adds the CPUs of one word: bit `b` of `bits` is CPU `64 * word + b`.
@@ -42,10 +44,10 @@ impl CpuSet {
         self.words[word] |= bits;
     }
 
-    /// Says whether a CPU is in the set.
+    /// Says whether a CPU is in the set; any number may be asked for.
     #[inline]
     pub fn contains(&self, cpu: usize) -> bool {
-        self.words[cpu / 64] & (1 << (cpu % 64)) != 0
+        self.words.get(cpu / 64).is_some_and(|word| word & (1 << (cpu % 64)) != 0)
     }
 
     /// Says whether no CPU is in the set.
@@ -82,6 +84,8 @@ mod tests {
     #[test]
     fn holds_what_was_inserted_ascending() {
         let mut set = CpuSet::new();
+        set.remove(MAX_CPUS);
+        assert!(!set.contains(MAX_CPUS) && !set.contains(usize::MAX), "no CPU has such a number");
         assert!(set.is_empty());
         for cpu in [1023, 0, 64, 63, 64] {
             set.insert(cpu);
