@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use faultless_machine::designs::DESIGNS;
 use faultless_oracle::generate::decode;
 use faultless_oracle::{Checking, Jury, pasteable};
-use faultless_linux::oracle::{Host, User};
+use faultless_oracle::kernel::{Host, User};
 use libfuzzer_sys::fuzz_target;
 
 thread_local! {

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 
 use faultless_oracle::Profile;
 use faultless_oracle::generate::{encode, sequence};
-use faultless_linux::oracle::{Sequence, User};
+use faultless_oracle::kernel::{Sequence, User};
 
 /// Drawn sequences for each kind and user.
 const NR_DRAWN: u64 = 50;

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! What [`record()`] hands back was seen by the kernel in the program that it started, and what [`attach()`] hands
-//! back, in the processes that it joined; where the kernel could not show
-//! everything, the trace names what is missing and how much was lost.
+//! back, in the processes that it joined; where the kernel could not show everything, the trace names what is missing
+//! and how much was lost.
 
 #![deny(clippy::unwrap_used)]
 
@@ -23,7 +23,6 @@ mod host;
 mod joining;
 mod merge;
 mod numbers;
-pub mod oracle;
 pub mod output;
 mod pagemap;
 mod perf;

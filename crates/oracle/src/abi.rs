@@ -5,8 +5,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::kernel::{Call, File, Op, Outcome, PIPE_BYTES, Seen, USER_END, byte, fold, sum_of};
 use faultless_abi::{Calls, Errno, FileMode};
-use faultless_linux::oracle::{Call, File, Op, Outcome, PIPE_BYTES, Seen, USER_END, byte, fold, sum_of};
 use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, Signal};

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use faultless_linux::oracle::Outcome;
+use crate::kernel::Outcome;
 use faultless_platform::native::{Machine, Native};
 use faultless_vm::check::invariants;
 use faultless_vm::design::Design;

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use faultless_linux::oracle::{Answer, Call, Op, Outcome, PAGE, Sequence};
+use crate::kernel::{Answer, Call, Op, Outcome, PAGE, Sequence};
 use faultless_platform::native::{Machine, Native};
 use faultless_vm::design::Design;
 use faultless_vm::{Guest, Vm};
@@ -294,14 +294,14 @@ fn section<D: Design<Native>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_linux::oracle::{Bounds, Seen, WINDOW};
+    use crate::kernel::{Bounds, Seen, WINDOW};
     use faultless_phys::{Memory, Options};
     use faultless_platform::native::HostRegion;
     use faultless_sync::{Generation, Rwsem};
     use faultless_vm::design::MmapSem;
 
     fn ops(threads: &[u8]) -> Vec<Op> {
-        threads.iter().map(|&thread| Op { thread, ..Op::new(faultless_linux::oracle::Call::Look, &[]) }).collect()
+        threads.iter().map(|&thread| Op { thread, ..Op::new(crate::kernel::Call::Look, &[]) }).collect()
     }
 
     fn answer(ended: &[u64]) -> Answer {

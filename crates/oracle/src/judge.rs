@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faultless_linux::oracle::{Answer, Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
+use crate::kernel::{Answer, Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
 use faultless_linux::space::has_interrupt;
 
 use super::compare::Finding;
@@ -245,13 +245,13 @@ fn conditions(host: &Host) -> Conditions {
         usual: usual_bounds(),
         data_bytes: host.baseline().data * PAGE,
         commit_bytes: commit_bytes().unwrap_or(u64::MAX),
-        has_protection_keys: faultless_linux::oracle::has_protection_keys(),
+        has_protection_keys: crate::kernel::has_protection_keys(),
     }
 }
 
 /// Returns the limits that a sequence has unless it sets others: this process's own.
 fn usual_bounds() -> Bounds {
-    let [locked, stack] = faultless_linux::oracle::usual_limits();
+    let [locked, stack] = crate::kernel::usual_limits();
     Bounds { locked, stack, ..Bounds::default() }
 }
 

@@ -5,6 +5,7 @@
 //! sides, and every list of areas and every readable page was the same, but for what [`rules`] exempts by name.
 //!
 //! # Rooms
+//! * [`kernel`]: the kernel as judge, in a process of its own; what sequences and answers are
 //! * `generate`: sequences from a seed
 //! * `abi`, `world`: a sequence on the VM
 //! * `subject`: a design on a thread of its own; `judge`: the run over all of them, beside the kernel
@@ -19,6 +20,8 @@ mod compare;
 mod explain;
 pub mod generate;
 mod judge;
+#[allow(unsafe_code)]
+pub mod kernel;
 pub mod report;
 pub mod rules;
 mod shrink;

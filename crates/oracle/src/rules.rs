@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{AreaSeen, Call, File, Op, Outcome, PAGE, Sequence, WINDOW, WINDOW_BYTES};
+use crate::kernel::{AreaSeen, Call, File, Op, Outcome, PAGE, Sequence, WINDOW, WINDOW_BYTES};
 
 /// A named exemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

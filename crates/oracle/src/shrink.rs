@@ -4,7 +4,7 @@
 //! What comes out differs as what went in did, and none of its operations can be left out, nor any argument be made
 //! simpler in the ways that are tried here. (Delta debugging: Zeller and Hildebrandt 2002.)
 
-use faultless_linux::oracle::{Bounds, Kind, Op, PAGE, Sequence};
+use crate::kernel::{Bounds, Kind, Op, PAGE, Sequence};
 
 use super::compare::Finding;
 
@@ -137,7 +137,7 @@ pub fn pasteable(sequence: &Sequence, finding: &Finding, design: &str) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_linux::oracle::Call;
+    use crate::kernel::Call;
 
     fn finding(place: usize) -> Finding {
         Finding::Outcome { place, kernel: String::new(), vm: String::new() }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use faultless_linux::oracle::{Answer, NoAnswer, Sequence};
+use crate::kernel::{Answer, NoAnswer, Sequence};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::Vm;

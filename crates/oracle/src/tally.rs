@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use faultless_linux::oracle::{Call, Op, Outcome, Sequence, advice_name, errno_name};
+use crate::kernel::{Call, Op, Outcome, Sequence, advice_name, errno_name};
 
 use super::compare::{COUNTED, Verdicts};
 use super::rules::Rule;

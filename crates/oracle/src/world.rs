@@ -6,7 +6,7 @@
 
 use std::mem::ManuallyDrop;
 
-use faultless_linux::oracle::{
+use crate::kernel::{
     AreaSeen, Behind, Bounds, Call, FILE_BYTES, FILE_CONTENT, File, HEAP_START, LOW_END, Op, Outcome, PAGE,
     REFERENCE_BYTE, Sequence, USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
 };

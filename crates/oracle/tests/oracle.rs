@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use faultless_linux::oracle::{Host, Sequence, User};
 use faultless_machine::designs::DESIGNS;
 use faultless_oracle as oracle;
+use faultless_oracle::kernel::{Host, Sequence, User};
 use faultless_oracle::{Checking, Outcomes, Profile, Settings, Tally};
 
 fn settings(profiles: &[Profile], sequences: u64, seed: u64, checking: Checking) -> Settings {

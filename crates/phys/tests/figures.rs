@@ -63,7 +63,8 @@ fn a_frame_taken_and_freed_costs_no_read_modify_write_and_no_shared_write() {
         let pfn = world.memory.alloc().expect("plenty");
         world.free_all([pfn]);
     });
-    let expected = Figures { atomics: 19 + in_debug(2), read_modify_writes: 0, fences: 1, shared_writes: 0, ..Figures::default() };
+    let expected =
+        Figures { atomics: 19 + in_debug(2), read_modify_writes: 0, fences: 1, shared_writes: 0, ..Figures::default() };
     assert_eq!(figures, expected);
 }
 

@@ -66,7 +66,10 @@ fn spin_locks_cost_one_read_modify_write_and_a_store() {
 fn an_rcu_read_section_writes_no_line_of_others() {
     let rcu = Rcu::<Count>::new(2);
     let figures = cost(|| drop(rcu.read()));
-    assert_eq!(figures, Figures { atomics: 4, read_modify_writes: 0, fences: 1, shared_writes: 0, ..Figures::default() });
+    assert_eq!(
+        figures,
+        Figures { atomics: 4, read_modify_writes: 0, fences: 1, shared_writes: 0, ..Figures::default() }
+    );
     let inner = {
         let machine = Machine::new(1);
         machine.attach(|| {

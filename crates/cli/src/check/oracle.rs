@@ -9,11 +9,11 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use faultless_linux::oracle::{Host, HostError, Sequence, User};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::DESIGNS;
 use faultless_machine::host;
 use faultless_oracle as oracle;
+use faultless_oracle::kernel::{Host, HostError, Sequence, User};
 use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, report};
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{Call, File, HEAP_START, Op, PAGE, WINDOW, WINDOW_BYTES};
+use crate::kernel::{Call, File, HEAP_START, Op, PAGE, WINDOW, WINDOW_BYTES};
 
 use super::draw::Draw;
 use super::model::{Model, STACK_GAP, address, traits};

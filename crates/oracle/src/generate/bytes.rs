@@ -12,7 +12,7 @@
 //! each op  call and thread, 1 byte each; then each argument: how it is written, 1 byte, and its bytes
 //! ```
 
-use faultless_linux::oracle::{Bounds, Call, Op, PAGE, Sequence, User, WINDOW};
+use crate::kernel::{Bounds, Call, Op, PAGE, Sequence, User, WINDOW};
 
 use super::settled::settle;
 use super::{families, is_allowed};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{Call, Op};
+use crate::kernel::{Call, Op};
 
 /// Processes inside each other.
 const DEEPEST: usize = 2;
@@ -57,7 +57,7 @@ fn ends_with_look(ops: &[Op], own: Range<usize>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_linux::oracle::Sequence;
+    use crate::kernel::Sequence;
 
     fn closed(line: &str) -> String {
         let mut sequence: Sequence = line.parse().expect("a sequence");

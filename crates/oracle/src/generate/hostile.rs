@@ -3,7 +3,7 @@
 //! # Guarantee
 //! Any number may come, but for what would strike the machine or the process itself; see [`super::is_allowed`].
 
-use faultless_linux::oracle::{Call, Kind, Op, PAGE, USER_END, WINDOW, WINDOW_BYTES};
+use crate::kernel::{Call, Kind, Op, PAGE, USER_END, WINDOW, WINDOW_BYTES};
 
 use super::arguments::SITES;
 use super::draw::Draw;

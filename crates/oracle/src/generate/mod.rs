@@ -13,7 +13,7 @@ mod model;
 mod predict;
 mod settled;
 
-use faultless_linux::oracle::{Bounds, Call, Harm, Op, PAGE, Sequence, User};
+use crate::kernel::{Bounds, Call, Harm, Op, PAGE, Sequence, User};
 
 use arguments::{Arguments, SITES};
 pub use bytes::{decode, encode};

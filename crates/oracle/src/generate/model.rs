@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{Bounds, Call, FILE_BYTES, File, HEAP_START, Op, PAGE, Sequence, WINDOW, WINDOW_BYTES};
+use crate::kernel::{Bounds, Call, FILE_BYTES, File, HEAP_START, Op, PAGE, Sequence, WINDOW, WINDOW_BYTES};
 
 use super::draw::Draw;
 

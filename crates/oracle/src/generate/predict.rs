@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use faultless_linux::oracle::{Call, File, LOW_END, Op, PAGE, USER_END};
+use crate::kernel::{Call, File, LOW_END, Op, PAGE, USER_END};
 
 use super::model::{Model, NR_PAGES, Piece, page, pages, traits};
 

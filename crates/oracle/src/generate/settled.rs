@@ -9,7 +9,7 @@
 //! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
 //!   that the kernel fills in batches. MADV_COLD takes its place.
 
-use faultless_linux::oracle::{Call, File, Op, PAGE, REFERENCE_PAGES};
+use crate::kernel::{Call, File, Op, PAGE, REFERENCE_PAGES};
 
 /// An instruction's longest form, rounded up.
 const INSTRUCTION_BYTES: u64 = 16;
@@ -57,7 +57,7 @@ fn settle_references(ops: &mut [Op]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_linux::oracle::Sequence;
+    use crate::kernel::Sequence;
 
     fn settled(line: &str) -> String {
         let mut sequence: Sequence = line.parse().expect("a sequence");

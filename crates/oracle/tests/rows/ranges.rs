@@ -1,7 +1,7 @@
 //! Rows 10 to 16: munmap and mprotect, and what rights forbid.
 
 use crate::table::{ROOT, row};
-use faultless_linux::oracle::has_protection_keys;
+use faultless_oracle::kernel::has_protection_keys;
 
 #[test]
 fn row_10_munmap_takes_whole_pages_that_need_not_be_mapped() {

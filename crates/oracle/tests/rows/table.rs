@@ -6,7 +6,7 @@
 //! the file's byte there, `bits 10` for mincore's, `MAPERR @3`, `ACCERR @3`, `PKUERR @3` or `BUS @3` for a
 //! signal, and a drawing for a `look`.
 
-use faultless_linux::oracle::{
+use faultless_oracle::kernel::{
     AreaSeen, Behind, Host, Outcome, PAGE, Room, Seen, Sequence, WINDOW, byte, errno_name, file_byte,
 };
 use faultless_oracle::{Bench, Checking};

@@ -1,7 +1,7 @@
 //! Sequences of memory calls, made of random bytes or of damaged sequences, on the kernel and on the library.
 
 use fastrand::Rng;
-use faultless_linux::oracle::{Host, Sequence, User};
+use faultless_oracle::kernel::{Host, Sequence, User};
 
 use super::{Attempt, damage};
 use faultless_machine::designs::DESIGNS;

@@ -34,8 +34,7 @@ const ROWS: [(&str, usize); 8] = [
 /// The CPU of the second process.
 const NEIGHBOUR: usize = 1;
 const STRANGER: usize = 8;
-/// How far a cell may be from the document's, in writes per 1,000 operations: the last of a count that ends in the middle
-/// of a batch.
+/// How far a cell may be from the document's, in writes per 1,000 operations: a count may end in the middle of a batch.
 const LEAST_TOLERANCE: f64 = 3.0;
 const TOLERANCE: f64 = 0.1;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use faultless_linux::oracle::{Host, NoAnswer, Outcome, Room, Sequence, User};
+use faultless_oracle::kernel::{Host, NoAnswer, Outcome, Room, Sequence, User};
 
 fn host(user: User) -> Host {
     Host::start(user, Room::default(), Duration::from_secs(20)).unwrap_or_else(|error| panic!("{error}"))

@@ -34,7 +34,7 @@ macro_rules! raw {
             args[place] = given[place];
             place += 1;
         }
-        $crate::oracle::sys::call($number, args)
+        $crate::kernel::sys::call($number, args)
     }};
 }
 pub(super) use raw;
