@@ -82,3 +82,13 @@ fn more_shared_memory_than_a_process_may_open_files() {
 fn moves_that_keep_their_source() {
     replays_cleanly("keeps");
 }
+
+#[test]
+fn what_linux_refuses_is_refused() {
+    replays_cleanly("refused");
+}
+
+#[test]
+fn a_debugger_fills_pages_of_the_process_that_it_traces() {
+    replays_cleanly("traced");
+}

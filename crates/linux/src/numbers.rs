@@ -6,7 +6,20 @@
 use faultless_trace::Call;
 
 /// `PR_SET_MM`, the only `prctl` that changes a map.
-pub(crate) const PR_SET_MM: u64 = 35;
+const PR_SET_MM: u64 = 35;
+
+/// `PTRACE_TRACEME`, `PTRACE_ATTACH`, `PTRACE_SEIZE`: from then on another process reaches into the caller's, or the
+/// named thread's, memory without a fault of its own.
+const BEGINNING_TRACING: [u64; 3] = [0, 16, 0x4206];
+
+/// Returns whether a call matters to a map: of `prctl` and `ptrace` few do.
+pub(crate) fn matters(call: Call, args: [u64; 6]) -> bool {
+    match call {
+        Call::Prctl => args[0] == PR_SET_MM,
+        Call::Ptrace => BEGINNING_TRACING.contains(&args[0]),
+        _ => true,
+    }
+}
 
 /// Returns whether a mapping is the vdso of a program of 32 bits, whose calls have other numbers: those of 64 bits have
 /// theirs above 4 GiB.
@@ -14,7 +27,7 @@ pub(crate) fn is_foreign_vdso(path: &str, start: u64) -> bool {
     path == "[vdso]" && start < 1 << 32
 }
 
-const NUMBERS: [(Call, i64); 26] = [
+const NUMBERS: [(Call, i64); 27] = [
     (Call::Mmap, 9),
     (Call::Mprotect, 10),
     (Call::Munmap, 11),
@@ -27,6 +40,7 @@ const NUMBERS: [(Call, i64); 26] = [
     (Call::Shmdt, 67),
     (Call::Truncate, 76),
     (Call::Ftruncate, 77),
+    (Call::Ptrace, 101),
     (Call::Mlock, 149),
     (Call::Munlock, 150),
     (Call::Mlockall, 151),
@@ -62,9 +76,10 @@ pub(crate) fn filter() -> String {
     expression(NUMBERS.iter().map(|&(_, number)| number).chain(MAKING_TASKS).collect())
 }
 
-/// Returns the kernel's filter expression for the memory calls alone; `prctl` is left out, of which few are such.
+/// Returns the kernel's filter expression for the memory calls alone; `prctl` and `ptrace` are left out, of which few
+/// are such.
 pub(crate) fn memory_filter() -> String {
-    let is_kept = |&&(call, _): &&(Call, i64)| call != Call::Prctl;
+    let is_kept = |&&(call, _): &&(Call, i64)| !matches!(call, Call::Prctl | Call::Ptrace);
     expression(NUMBERS.iter().filter(is_kept).map(|&(_, number)| number).collect())
 }
 
@@ -126,6 +141,7 @@ mod tests {
             (Call::IoDestroy, libc::SYS_io_destroy),
             (Call::ProcessMadvise, libc::SYS_process_madvise),
             (Call::Prctl, libc::SYS_prctl),
+            (Call::Ptrace, libc::SYS_ptrace),
             (Call::Ftruncate, libc::SYS_ftruncate),
             (Call::Fallocate, libc::SYS_fallocate),
             (Call::Truncate, libc::SYS_truncate),

@@ -525,7 +525,7 @@ impl Story {
     fn memory_call(&self, thread: ThreadIndex, number: i64, mut args: [u64; 6]) -> Option<CallEnter> {
         let call = numbers::call_of(number)?;
         let is_foreign = self.states[thread as usize].abi == Abi::Foreign;
-        if is_foreign || call == Call::Prctl && args[0] != numbers::PR_SET_MM {
+        if is_foreign || !numbers::matters(call, args) {
             return None;
         }
         args[call.arity()..].fill(0);

@@ -40,6 +40,8 @@ pub(super) struct Builder<'a> {
     pub(super) span: Span,
     /// For each thread that waits in vfork, the child.
     pub(super) vfork_child: Vec<ThreadIndex>,
+    /// Whether another process may reach into each thread's memory.
+    pub(super) is_traced: Vec<bool>,
     /// For each thread, the step at which it stopped using its maker's space.
     pub(super) released: Vec<StepIndex>,
     /// For each thread, a wake that it must wait for.
@@ -80,6 +82,7 @@ impl<'a> Builder<'a> {
             pending: Pending::of(trace, &lives),
             postponed: BinaryHeap::new(),
             vfork_child: vec![NONE; nr_threads],
+            is_traced: vec![false; nr_threads],
             released: vec![NONE; nr_threads],
             woken_by: vec![None; nr_threads],
             waits: Vec::new(),

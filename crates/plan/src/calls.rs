@@ -14,7 +14,7 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::lives::Turn;
 use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
-use super::windows::{drops, fills, guards, span};
+use super::windows::span;
 use super::{Action, CallPlan, ObjectPlan};
 
 impl Builder<'_> {
@@ -51,6 +51,7 @@ impl Builder<'_> {
             Recorded { enter, result, mapped, object, regions, locks_future, program_break, is_break_rounded };
         let decoded = recorded.decode();
         self.note_locks(space, &enter, result);
+        self.note_tracing(place, &enter, result);
         decoded
     }
 
@@ -150,6 +151,19 @@ impl Builder<'_> {
             Call::Munlockall => *locks_future = false,
             _ => {}
         }
+    }
+
+    /// Follows who is traced: the caller (`PTRACE_TRACEME`), or the thread that it names.
+    fn note_tracing(&mut self, place: EventIndex, enter: &CallEnter, result: Option<i64>) {
+        const TRACEME: u64 = 0;
+        if enter.call != Call::Ptrace || result != Some(0) {
+            return;
+        }
+        let traced = match enter.args[..2] {
+            [TRACEME, _] => Some(self.trace.events[place as usize].thread as usize),
+            _ => self.trace.threads.iter().position(|thread| u64::from(thread.tid) == enter.args[1]),
+        };
+        traced.into_iter().for_each(|thread| self.is_traced[thread] = true);
     }
 
     /// Plans a mapping that the kernel made by itself: a new program's segments, its stack.
@@ -285,13 +299,11 @@ fn reach(deed: &Deed, result: i64) -> Vec<Range<u64>> {
         Deed::Lock { start, len, .. } => vec![span(start, len.saturating_add(start % PAGE))],
         Deed::Map(Mapping { place: Place::FixedIfFree(start), len, .. }) => vec![span(start, len)],
         Deed::Map(Mapping { len, .. }) => vec![span(result as u64, len)],
-        Deed::Unmap { start, len } | Deed::Protect { start, len, .. } | Deed::Ask { start, len } => {
-            vec![span(start, len)]
-        }
-        Deed::Advise { start, len, advice } if drops(advice) || fills(advice) || guards(advice) => {
-            vec![span(start, len)]
-        }
-        Deed::Advise { .. } => Vec::new(),
+        // Advice that changes nothing tells whether anything is mapped there.
+        Deed::Unmap { start, len }
+        | Deed::Protect { start, len, .. }
+        | Deed::Ask { start, len }
+        | Deed::Advise { start, len, .. } => vec![span(start, len)],
         Deed::Remap { old, old_len, new_len, target, .. } => {
             vec![span(old, old_len.max(new_len)), span(if target == 0 { old } else { target }, new_len)]
         }

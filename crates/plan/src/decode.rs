@@ -153,6 +153,7 @@ impl Recorded<'_> {
                 imposed(Reason::Limit)
             }
             Call::Ftruncate | Call::Fallocate | Call::Truncate => imposed(Reason::Descriptor),
+            Call::Ptrace => imposed(Reason::Process),
             _ if is_error => imposed(Reason::Descriptor),
             Call::Shmat => self.attach(result),
             Call::IoSetup => self.ring(),

@@ -143,6 +143,8 @@ pub enum Reason {
     Device,
     /// A signal: the thread was killed inside the call.
     Signal,
+    /// Another process: who may trace it.
+    Process,
     /// What nobody saw: the call had been entered when the recording joined its process, or had not ended when the
     /// recording did.
     InFlight,
@@ -150,7 +152,8 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of reports.
-    pub const ALL: [Reason; 5] = [Reason::Descriptor, Reason::Limit, Reason::Device, Reason::Signal, Reason::InFlight];
+    pub const ALL: [Reason; 6] =
+        [Reason::Descriptor, Reason::Limit, Reason::Device, Reason::Signal, Reason::Process, Reason::InFlight];
 
     /// Returns the name used in reports and in JSON.
     pub fn name(self) -> &'static str {
@@ -159,6 +162,7 @@ impl Reason {
             Reason::Limit => "limit",
             Reason::Device => "device",
             Reason::Signal => "signal",
+            Reason::Process => "process",
             Reason::InFlight => "in_flight",
         }
     }

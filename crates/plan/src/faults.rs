@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! The rules of [`super::classes`], one function each. A fault is strict if it has no class, its page is of 4 KiB, the
-//! kernel had no known reason to fill or take it, what it holds is known, and the recording saw everything.
+//! kernel had no known reason to take it, what it holds is known, and the recording saw everything.
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
@@ -79,7 +79,7 @@ impl Builder<'_> {
             (class, is_as_forecast) = (None, true);
         }
         let before = if self.is_blind { Before::Unknown } else { self.before(&scene) };
-        let is_strict = class.is_none() && self.is_strict_ground(&scene, before);
+        let is_strict = class.is_none() && self.is_strict_ground(&scene, before, is_as_forecast);
         let touch = Touch {
             address: fault.address,
             access: fault.access(),
@@ -143,14 +143,16 @@ impl Builder<'_> {
         }
     }
 
-    fn is_strict_ground(&self, scene: &Scene, before: Before) -> bool {
-        const FILLED_OR_TAKEN: Traits = Traits::FILLED.union(Traits::HUGE).union(Traits::RECLAIMABLE);
+    fn is_strict_ground(&self, scene: &Scene, before: Before, is_as_forecast: bool) -> bool {
+        const FILLED_OR_TAKEN: Traits = Traits::FILLED.union(Traits::RECLAIMABLE);
         let is_determined = scene.region.is_some_and(|region| match region.backing {
             Backing::Anonymous => true,
             // Nothing is held where nothing may be accessed.
             Backing::Object { .. } => !scene.is_allowed() || self.is_certain(before),
         });
-        is_determined && !self.is_blind && !scene.has_trait(FILLED_OR_TAKEN)
+        // What a call fills or lets the kernel take follows from it, but where the fault shows otherwise.
+        let is_otherwise = scene.has_trait(FILLED_OR_TAKEN) && !is_as_forecast;
+        is_determined && !self.is_blind && !scene.has_trait(Traits::HUGE) && !is_otherwise
     }
 
     /// Returns whether it is known what the page holds, whatever comes later.
@@ -210,13 +212,15 @@ impl Builder<'_> {
         event != NONE && self.space_of(event) == scene.space
     }
 
-    /// The kernel filled the page, or must have: it is there though no fault made it, and since a fork shows that.
+    /// The kernel filled the page, or must have: it is there though no fault made it, and a fork or another process that
+    /// reaches into this one's memory explains that.
     fn is_populated(&self, scene: &Scene) -> bool {
         let is_unexplained = scene.fault.is_present() && scene.page.content == Content::Absent;
         let was_copied = self.spaces[scene.space as usize].forked_at > 0;
         let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
+        let is_traced = self.is_traced[scene.thread as usize];
         scene.has_trait(Traits::FILLED | Traits::SPECIAL)
-            || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied)
+            || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied || is_traced)
     }
 
     /// A huge page may have mapped the page with its neighbours, or was split, collapsed or zeroed as one.

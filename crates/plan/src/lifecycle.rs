@@ -48,6 +48,7 @@ impl Builder<'_> {
     fn begin(&mut self, child: ThreadIndex, space: SpaceIndex, maker: Wait, is_vfork: bool) {
         self.plan.programs[child as usize].home = Some(space);
         self.inherit(child, maker);
+        self.is_traced[child as usize] = self.is_traced[maker.thread as usize];
         if is_vfork {
             self.vfork_child[maker.thread as usize] = child;
         }

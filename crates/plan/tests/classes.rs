@@ -162,7 +162,7 @@ fn what_a_call_filled_faults_as_if_loads_had_filled_it() {
     story.map(0, HEAP, 4);
     story.call(0, Call::Madvise, [HEAP, 4 * PAGE, POPULATE_READ, 0, 0, 0], 0);
     let (as_filled, otherwise) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + PAGE, WRITE));
-    assert_eq!(class(&story, as_filled), (None, false));
+    assert_eq!(class(&story, as_filled), (None, true));
     assert_eq!(class(&story, otherwise), (Some(Class::Populated), false));
 }
 
@@ -186,6 +186,20 @@ fn a_page_that_no_fault_made_is_populated_only_after_a_fork() {
     assert_eq!(class(&story, unforked), (None, true));
     assert_eq!(class(&story, forked), (Some(Class::Populated), false));
     assert_eq!(planned(&story.done()).surprises, [unforked]);
+}
+
+#[test]
+fn a_page_that_no_fault_made_is_populated_where_a_debugger_reaches_in() {
+    for is_traced in [false, true] {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        if is_traced {
+            story.call(0, Call::Ptrace, [0; 6], 0);
+        }
+        story.spawn(0, 1);
+        let fault = story.fault(1, HEAP, WRITE_PRESENT);
+        assert_eq!(class(&story, fault).0, is_traced.then_some(Class::Populated), "of a traced thread's child");
+    }
 }
 
 #[test]

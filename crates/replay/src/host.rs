@@ -8,7 +8,7 @@
 //!
 //! # What differs from the recorded program
 //! Files are empty ones of the page cache, of any length, and many of them share one; brk is mmap and munmap where the
-//! heap was; a fetch is a load; exec empties the space, in a new process if other threads go on in the old one; locks
+//! heap was; a fetch is a load, or a look at the list of areas where it must be refused; exec empties the space, in a new process if other threads go on in the old one; locks
 //! on all memory are left out.
 
 use std::fs::{File, OpenOptions};
@@ -261,6 +261,7 @@ impl<'a> Actor<'a> {
         let place = self.stage.atlas.place(touch.address & !7);
         let loaded = match touch.access {
             Access::Write => probe::store(place, token(step.event)).then_some(None),
+            Access::Fetch if touch.outcome == Outcome::Refused && !is_executable(place) => None,
             Access::Read | Access::Fetch => probe::load(place).map(Some),
         };
         self.tally.fault_ns.note(Native::now() - began_ns);
@@ -317,6 +318,11 @@ impl<'a> Actor<'a> {
             self.tally.mismatch(step.event, format!("{name} returned {} instead of {}", shown(found), shown(expected)));
         }
     }
+}
+
+/// Says whether a fetch would go through; where the host does not tell, a load decides.
+fn is_executable(place: u64) -> bool {
+    host::is_executable(place).unwrap_or(true)
 }
 
 fn told(tally: &Tally) -> Value {

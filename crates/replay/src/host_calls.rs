@@ -52,6 +52,8 @@ impl Caller<'_> {
             Place::Refused { hint } => (hint, mapping.flags & ANYWHERE),
         };
         let (kind, fd, offset) = match mapping.backing {
+            // Shared anonymous memory is a file here, for which Linux would take the flags.
+            Backing::Object { .. } if is_refused_without_file(mapping.flags) => (flags::MAP_ANONYMOUS, -1, 0),
             Backing::Anonymous => (flags::MAP_ANONYMOUS, -1, 0),
             Backing::Object { object, offset, .. } => {
                 let (file, base) = room_of(object);
@@ -103,4 +105,10 @@ impl Caller<'_> {
         self.heap_end.store(requested, Ordering::Relaxed);
         requested.cast_signed()
     }
+}
+
+/// Returns whether Linux refuses such flags for anonymous memory: `MAP_SHARED_VALIDATE`, and types that there are not.
+fn is_refused_without_file(flags: u64) -> bool {
+    let is_known = matches!(flags & flags::MAP_TYPE, flags::MAP_SHARED | flags::MAP_PRIVATE | flags::MAP_DROPPABLE);
+    flags & flags::MAP_ANONYMOUS != 0 && !is_known
 }

@@ -125,6 +125,22 @@ fn a_range_with_a_hole_is_unmapped_without_waiting_for_the_next_user_of_its_plac
 }
 
 #[test]
+fn advice_that_found_nothing_comes_before_the_next_mapping_of_its_place() {
+    const MERGEABLE: u64 = 12;
+    let mut story = threads(2);
+    let mut calls = Vec::new();
+    for round in 0..10u32 {
+        let (first, second) = (round % 2, (round + 1) % 2);
+        calls.push(story.call(first, Call::Mmap, [0, PAGE, 3, 0x22, u64::MAX, 0], HEAP as i64));
+        calls.push(story.call(second, Call::Madvise, [HEAP, PAGE, MERGEABLE, 0, 0, 0], 0));
+        calls.push(story.call(first, Call::Munmap, [HEAP, PAGE, 0, 0, 0, 0], 0));
+        calls.push(story.call(second, Call::Madvise, [HEAP, PAGE, 0, 0, 0, 0], -12));
+    }
+    assert_eq!(order(&planned(&story.done()), &calls), calls);
+    assert_clean(&story);
+}
+
+#[test]
 fn breaks_of_several_threads_keep_their_order() {
     let mut story = threads(4);
     story.call(0, Call::Brk, [0; 6], BREAK as i64);

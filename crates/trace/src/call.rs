@@ -60,6 +60,7 @@ calls! {
     Fallocate = 23, "fallocate", 4;
     Truncate = 24, "truncate", 2;
     IoDestroy = 25, "io_destroy", 1;
+    Ptrace = 26, "ptrace", 4;
 }
 
 impl Call {

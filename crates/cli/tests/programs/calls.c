@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,5 +51,6 @@ int main(int argc, char **argv)
 	syscall(SYS_brk, 0);
 	prctl(PR_SET_NAME, "calls");
 	prctl(PR_SET_MM, 99, 0, 0, 0);
+	ptrace(PTRACE_ATTACH, 0, 0, 0);
 	return 0;
 }

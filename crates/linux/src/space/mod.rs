@@ -184,6 +184,18 @@ pub fn mapped() -> io::Result<Vec<Range<u64>>> {
     Ok(text.lines().filter_map(range).collect())
 }
 
+/// Says whether this process may fetch instructions at an address, as its list of areas has it.
+pub fn is_executable(address: u64) -> io::Result<bool> {
+    let text = std::fs::read_to_string("/proc/self/maps")?;
+    let holds = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+        Some(range.contains(&address) && rest.as_bytes().get(2) == Some(&b'x'))
+    };
+    Ok(text.lines().filter_map(holds).any(|holds| holds))
+}
+
 /// Opens a file anew, with a position of its own.
 pub fn reopen(file: &File) -> Result<File, Errno> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
