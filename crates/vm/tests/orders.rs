@@ -332,6 +332,27 @@ for_each_design!(stores_survive_a_change_of_rights_and_back, D, {
 });
 
 // What is kept behind the end is found by the invariants.
+for_each_design!(a_fault_finds_nothing_behind_the_end_of_an_area_that_was_cut_meanwhile, D, {
+    let nr_found = AtomicU64::new(0);
+    let nr_runs = in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                let is_found = stage.guests[0].load(OBJECT + PAGE).is_ok();
+                nr_found.fetch_add(u64::from(is_found), Ordering::Relaxed);
+            }
+            1 => stage.space.munmap(OBJECT + PAGE, PAGE).expect("a range"),
+            _ => stage.space.mprotect(OBJECT + PAGE, PAGE, AreaFlags::READ).unwrap_or(()),
+        },
+        |stage| match stage.guests[0].load(OBJECT + PAGE) {
+            Err(AccessError::NotMapped { .. }) => Ok(()),
+            other => Err(format!("a load behind the area returned {other:?}")),
+        },
+    );
+    let nr_found = nr_found.into_inner() as usize;
+    assert!((1..nr_runs).contains(&nr_found), "the page was there in {nr_found} of {nr_runs} orders");
+});
+
 for_each_design!(a_page_that_is_fetched_beside_a_truncation_comes_back_as_zeros, D, {
     in_every_order::<D>(
         Sharers::Nobody,

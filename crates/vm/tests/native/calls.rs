@@ -669,6 +669,25 @@ for_each_design!(private_stores_stay_private_and_shared_ones_reach_the_object, D
     });
 });
 
+for_each_design!(a_file_hears_of_the_first_store_whatever_became_of_the_rights_before, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let object = world.vm.create_object(&file(WriteNotice::Fault)).expect("room");
+        space.mmap(&mapping(&object, BASE, 0, RW | AreaFlags::SHARED)).expect("room");
+        let toggle = || {
+            space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
+            space.mprotect(BASE, PAGE, RW).expect("mapped");
+        };
+        assert_eq!(guest.load_byte(BASE).expect("mapped").0, 3);
+        toggle();
+        let taken = guest.store_byte(BASE, 30).expect("writable");
+        assert_eq!((taken.count, taken.first_was_present), (1, true), "the page was clean");
+        toggle();
+        assert_eq!(guest.store_byte(BASE, 31).expect("writable").count, 0, "the file knows that it is dirty");
+    });
+});
+
 for_each_design!(shared_memory_stays_shared_after_a_fork, D, {
     with_world::<D>(|world| {
         let space = world.space();

@@ -90,6 +90,13 @@ for_each_design!(anywhere_hints_and_fixed_places_know_the_gap_below_a_stack, D, 
         // Between two areas that are no stacks no gap is kept.
         let scene = world.limited(room(6), "r...rr", "");
         assert_eq!(scene.mmap_at(Placement::Hint(at(1)), 3, 'w'), Ok(at(1)));
+        // A hint is taken where it fits, although the search would take the upper gap.
+        for len in 1..=3 {
+            let scene = world.limited(room(10), "r...r...rr", "");
+            assert_eq!(scene.mmap_at(Placement::Hint(at(4 - len)), len, 'w'), Ok(at(4 - len)), "{len}: up to the next");
+        }
+        let scene = world.limited(room(10), "r...r...rr", "");
+        assert_eq!(scene.mmap_at(Placement::Hint(at(2)), 3, 'w'), Ok(at(5)), "a page too long for its place");
         // A hint in page 0 is none, others are rounded down to their page.
         let scene = world.limited(room(6), "r...rr", "");
         assert_eq!(scene.mmap_at(Placement::Hint(PAGE - 1), 1, 'w'), Ok(at(3)));
