@@ -17,7 +17,7 @@
 //!   a reference page is never counted and never writable, holds what it was made with, and is there as long as a
 //!   handle, an area or a pin refers to it; an area maps no page that nobody owns but its own
 //! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
-//! * 8 every frame is free or somebody's
+//! * 8 every frame is free or somebody's, and every area some space's, unless the design keeps it for readers
 //!
 //! # Cost
 //! A pass over the areas, the tables in use, and the frames that were ever given out; cheap enough to follow each call
@@ -77,6 +77,8 @@ struct Census {
     tables: Vec<bool>,
     /// Frames that private mappings may write, or have for themselves, and where.
     exclusive: Vec<(Pfn, u64)>,
+    /// Areas of all spaces.
+    nr_areas: u64,
 }
 
 /// Why a frame must be there although nobody counts.
@@ -101,6 +103,7 @@ impl Census {
             uncounted: Vec::new(),
             tables: alloc::vec![false; end],
             exclusive: Vec::new(),
+            nr_areas: 0,
         }
     }
 
@@ -156,6 +159,9 @@ pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(),
     ensure!(2, behind.is_none(), "an object keeps a page at {behind:x?}, behind its end");
     check_references(vm, &mut census)?;
     check_frames(vm, &mut census)?;
+    let nr_kept = (vm.areas.nr_live() - vm.areas.nr_deferred()) as u64;
+    let is_kept = nr_kept == census.nr_areas || D::has_deferred(vm);
+    ensure!(8, is_kept, "{nr_kept} areas are there, spaces have {}", census.nr_areas);
     // SAFETY: the caller's promise.
     unsafe { check_tlbs(vm) }
 }
@@ -191,6 +197,7 @@ fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
     ensure!(1, nr_areas <= limit || has_sealed, "{nr_areas} areas, the limit allows {limit}");
     ensure!(1, data == space.data_bytes(), "{data} bytes of data, the total says {}", space.data_bytes());
     ensure!(1, locked == space.locked_bytes(), "{locked} bytes locked, the total says {}", space.locked_bytes());
+    census.nr_areas += nr_areas;
     ensure!(1, nr_areas == space.nr_areas(), "{nr_areas} areas, map_count says {}", space.nr_areas());
     ensure!(1, bytes == space.mapped_bytes(), "{bytes} bytes mapped, the total says {}", space.mapped_bytes());
     check_entries(space, census)
