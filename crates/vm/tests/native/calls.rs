@@ -688,6 +688,21 @@ for_each_design!(a_file_hears_of_the_first_store_whatever_became_of_the_rights_b
     });
 });
 
+for_each_design!(behind_a_files_end_its_last_page_is_zero, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        for missing in [1, 5, PAGE - 1] {
+            let spec = ObjectSpec { size_bytes: 2 * PAGE - missing, ..file(WriteNotice::None) };
+            let object = world.vm.create_object(&spec).expect("room");
+            space.mmap(&mapping(&object, BASE, 0, AreaFlags::READ)).expect("room");
+            let end = BASE + 2 * PAGE - missing;
+            let byte = |address| guest.load_byte(address).expect("mapped").0;
+            assert_eq!((byte(end - 1), byte(end), byte(BASE + 2 * PAGE - 1)), (4, 0, 0), "{missing} bytes short");
+        }
+    });
+});
+
 for_each_design!(shared_memory_stays_shared_after_a_fork, D, {
     with_world::<D>(|world| {
         let space = world.space();

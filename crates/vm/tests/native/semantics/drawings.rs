@@ -296,6 +296,9 @@ for_each_design!(guards, D, {
         world.scene("oo", "!2").after("oo", "!2");
         world.scene("dw", "!!").fork().after(".w", ".!");
         world.scene("ss", "12").call(install(1..2)).fork().after("ss", ".!");
+        // An area that joins one without guards brings its own.
+        let joined = world.scene("rrww", "").call(install(2..4)).call(|s| s.protect(0..2, RW)).after("wwww", "..!!");
+        joined.fork().after("wwww", "..!!");
         // Guards are no pages to lock, and locked pages are not guarded.
         let locked = CallError::Invalid("the pages are locked");
         world.scene("ll", "12").refuse(install(0..1), locked).after("ll", "12");
