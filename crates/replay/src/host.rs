@@ -8,8 +8,8 @@
 //!
 //! # What differs from the recorded program
 //! Files are empty ones of the page cache, of any length, and many of them share one; brk is mmap and munmap where the
-//! heap was; a fetch is a load, or a look at the list of areas where it must be refused; exec empties the space, in a new process if other threads go on in the old one; locks
-//! on all memory are left out.
+//! heap was; a fetch is a load, or a look at the list of areas where it must be refused; exec empties the space, in a
+//! new process if other threads go on in the old one; locks on all memory are left out.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};

@@ -1,0 +1,263 @@
+//! Kernel maps: an address for a moment, for a frame that the kernel has none for.
+//!
+//! # Guarantee
+//! As long as a [`Mapped`] lives, every access through it reaches its frame, whatever other CPUs map meanwhile, under
+//! every scheme. What a scheme forbids is said in its file, and ends in a panic that names the rule.
+//!
+//! # Rooms
+//! | room | holds |
+//! |---|---|
+//! | [`windows`] | the addresses (*slots*), their entries, each CPU's TLB, and how translations are taken away |
+//! | `slots` | slots with a count each, behind one lock, and five ways to use them again |
+//! | [`pool`] | `pool`, `pool-halves`, `pool-lazy`, `pool-invlpg`: one set of slots for all CPUs; `per-process`: one for each process |
+//! | [`own`] | `atomic`, `percpu-pinned`, `local`: slots that one CPU has for itself |
+//! | [`registry`] | all of them by name |
+//! | [`broken`] | known bugs, for the tests that must find them |
+//!
+//! # Sources
+//! The thread *Scalability problem (kmap_lock) with -aa kernels* (linux-kernel, March 2002); Linux 2.4 `mm/highmem.c`;
+//! for `local`, Linux 5.11 `mm/highmem.c` (T. Gleixner, 2020).
+//!
+//! ```
+//! use faultless_kmap::{KernelMaps, Shape, Task, own::Atomic};
+//! use faultless_platform::native::{Machine, Native};
+//! Machine::new(1).attach(|| {
+//!     let maps = KernelMaps::<Native, Atomic<Native>>::new(&Shape { nr_cpus: 1, nr_frames: 100, ..Shape::default() });
+//!     let task = Task::new(0, 0);
+//!     let page = maps.map(&task, 42);
+//!     assert_eq!(page.touch(), 42);
+//! });
+//! ```
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod broken;
+pub mod own;
+pub mod pool;
+pub mod registry;
+mod slots;
+pub mod windows;
+
+use alloc::boxed::Box;
+use core::cell::Cell;
+use core::marker::PhantomData;
+use faultless_platform::{CpuSet, Platform};
+use faultless_sync::PerCpuCounter;
+
+pub use windows::{Costs, Windows};
+
+/// How many maps one task may hold at a time.
+pub const NEST_MOST: usize = 8;
+
+/// How large everything is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// CPUs of the machine.
+    pub nr_cpus: usize,
+    /// Frames that may be mapped, numbered from 0.
+    pub nr_frames: usize,
+    /// Slots of a pool: 1024 in Linux 2.4 (512 with three levels of tables), 128 in the thread's second measurement.
+    pub nr_slots: usize,
+    /// Processes, for the scheme in which each has maps of its own.
+    pub nr_processes: usize,
+    /// What the hardware's part costs.
+    pub costs: Costs,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { nr_cpus: 1, nr_frames: 1 << 16, nr_slots: 1024, nr_processes: 1, costs: Costs::default() }
+    }
+}
+
+/// What is counted.
+pub struct Counters<P: faultless_platform::Processor> {
+    /// Maps.
+    pub maps: PerCpuCounter<P>,
+    /// Maps that found their frame mapped already.
+    pub hits: PerCpuCounter<P>,
+    /// Waits for a slot, asleep.
+    pub sleeps: PerCpuCounter<P>,
+}
+
+impl<P: faultless_platform::Processor> Counters<P> {
+    fn new(nr_cpus: usize) -> Self {
+        let counter = || PerCpuCounter::new(nr_cpus);
+        Self { maps: counter(), hits: counter(), sleeps: counter() }
+    }
+}
+
+/// Who maps: a thread of a process, with the maps that it holds. A thread makes one and keeps it.
+#[derive(Debug)]
+pub struct Task {
+    process: usize,
+    /// The frame behind each map that it holds, and the slot; the first `depth` of them.
+    held: [Cell<(u32, u32)>; NEST_MOST],
+    depth: Cell<usize>,
+    /// The CPU that it must not leave while it holds one, under schemes that say so.
+    cpu: Cell<usize>,
+}
+
+impl Task {
+    /// Returns a task of a process, which holds nothing; processes are numbered from 0. `cpu` is where it runs.
+    pub fn new(process: usize, cpu: usize) -> Self {
+        Self { process, held: [const { Cell::new((0, 0)) }; NEST_MOST], depth: Cell::new(0), cpu: Cell::new(cpu) }
+    }
+
+    /// Returns how many maps it holds.
+    pub fn depth(&self) -> usize {
+        self.depth.get()
+    }
+
+    fn push(&self, pfn: u32, slot: u32) {
+        self.held[self.depth.get()].set((pfn, slot));
+        self.depth.set(self.depth.get() + 1);
+    }
+
+    fn pop(&self, slot: u32) {
+        let depth = self.depth.get() - 1;
+        assert!(self.held[depth].get().1 == slot, "maps are released in the opposite order");
+        self.depth.set(depth);
+    }
+}
+
+/// A way to give addresses to frames.
+///
+/// # Safety
+/// Between `map` and the `unmap` of what it returned the slot's entry is the frame's, and no CPU that the task may
+/// run on has another translation of the slot.
+pub unsafe trait Scheme<P: Platform>: Sized + Send + Sync {
+    /// The name in the registry.
+    const NAME: &'static str;
+    /// Whether a task may sleep while it holds a map.
+    const MAY_SLEEP: bool;
+
+    /// Returns the scheme's state, nothing mapped.
+    fn new(shape: &Shape) -> Self;
+    /// Returns how many slots it has.
+    fn nr_slots(shape: &Shape) -> usize;
+    /// Maps a frame; returns the slot. May sleep if [`Scheme::MAY_SLEEP`]. The task's number of maps is what it was
+    /// before.
+    fn map(&self, windows: &Windows<P>, counters: &Counters<P>, task: &Task, pfn: u32) -> u32;
+    /// Releases the last map of the task.
+    fn unmap(&self, windows: &Windows<P>, task: &Task, slot: u32);
+    /// Called before the task gives its CPU up.
+    fn suspend(&self, _windows: &Windows<P>, _task: &Task) {}
+    /// Called when the task runs again after another had its CPU.
+    fn resume(&self, _windows: &Windows<P>, _task: &Task) {}
+}
+
+/// All maps of a machine, under one scheme.
+///
+/// There is one on each machine: it serves the machine's interrupts.
+pub struct KernelMaps<P: Platform, S: Scheme<P>> {
+    windows: Windows<P>,
+    scheme: S,
+    counters: Counters<P>,
+    nr_frames: usize,
+}
+
+impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
+    /// Returns maps for a machine; the calling thread runs on it.
+    pub fn new(shape: &Shape) -> Box<Self> {
+        let maps = Box::new(Self {
+            windows: Windows::new(shape.nr_cpus, S::nr_slots(shape), shape.costs),
+            scheme: S::new(shape),
+            counters: Counters::new(shape.nr_cpus),
+            nr_frames: shape.nr_frames,
+        });
+        // SAFETY: the windows stay where they are until they are dropped, which takes the handler away first.
+        unsafe { P::set_interrupt_handler(windows::serve::<P>, core::ptr::from_ref(&maps.windows).cast()) };
+        maps
+    }
+
+    /// Gives a frame an address until the guard is dropped.
+    ///
+    /// # Panics
+    /// If the frame's number is too large, or the task holds [`NEST_MOST`] maps.
+    #[track_caller]
+    pub fn map<'a>(&'a self, task: &'a Task, pfn: u32) -> Mapped<'a, P, S> {
+        assert!((pfn as usize) < self.nr_frames, "frame {pfn} of {}", self.nr_frames);
+        assert!(task.depth() < NEST_MOST, "a task holds at most {NEST_MOST} maps");
+        self.counters.maps.add(1);
+        let slot = self.scheme.map(&self.windows, &self.counters, task, pfn);
+        task.push(pfn, slot);
+        Mapped { maps: self, task, slot, on_thread: PhantomData }
+    }
+
+    /// Takes the task's maps off its CPU, which it is about to give up: the next one there begins with clean slots.
+    pub fn suspend(&self, task: &Task) {
+        self.scheme.suspend(&self.windows, task);
+    }
+
+    /// Gives the task its maps back, after another had its CPU.
+    ///
+    /// # Panics
+    /// If they belong to another CPU.
+    pub fn resume(&self, task: &Task) {
+        self.scheme.resume(&self.windows, task);
+    }
+
+    /// Returns what was counted.
+    pub fn counters(&self) -> &Counters<P> {
+        &self.counters
+    }
+
+    /// Returns the windows.
+    pub fn windows(&self) -> &Windows<P> {
+        &self.windows
+    }
+}
+
+impl<P: Platform, S: Scheme<P>> Drop for KernelMaps<P, S> {
+    fn drop(&mut self) {
+        P::clear_interrupt_handler();
+    }
+}
+
+/// A frame with an address; dropping it gives the address back.
+///
+/// It stays on its thread:
+/// ```compile_fail,E0277
+/// use faultless_platform::native::Native;
+/// fn is_sent<T: Send>() {}
+/// is_sent::<faultless_kmap::Mapped<'static, Native, faultless_kmap::own::Local<Native>>>();
+/// ```
+pub struct Mapped<'a, P: Platform, S: Scheme<P>> {
+    maps: &'a KernelMaps<P, S>,
+    task: &'a Task,
+    slot: u32,
+    on_thread: PhantomData<*const ()>,
+}
+
+impl<P: Platform, S: Scheme<P>> Mapped<'_, P, S> {
+    /// Accesses the frame through its address: returns which frame this CPU's translation leads to.
+    ///
+    /// # Panics
+    /// If nothing is mapped there, which a scheme never lets happen.
+    #[inline]
+    pub fn touch(&self) -> u32 {
+        self.maps.windows.touch(self.slot).expect("the slot is mapped as long as its guard lives")
+    }
+
+    /// Returns the slot.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+}
+
+impl<P: Platform, S: Scheme<P>> Drop for Mapped<'_, P, S> {
+    fn drop(&mut self) {
+        self.task.pop(self.slot);
+        self.maps.scheme.unmap(&self.maps.windows, self.task, self.slot);
+    }
+}
+
+/// Returns all CPUs of a machine.
+fn every_cpu(nr_cpus: usize) -> CpuSet {
+    let mut all = CpuSet::new();
+    (0..nr_cpus).for_each(|cpu| all.insert(cpu));
+    all
+}

@@ -1,0 +1,53 @@
+//! Each known bug, put back, is found by the tests' own programs; and without one nothing is.
+
+mod stage;
+
+use faultless_kmap::broken::{Broken, choose};
+use faultless_kmap::registry::with_scheme;
+use stage::{Play, Run};
+
+/// Returns how many of 300 orders found something wrong.
+fn found(scheme: &str, play: impl Fn(u64) -> Play) -> usize {
+    (0..300).filter(|&seed| with_scheme(scheme, Run(play(seed))).expect("registered").is_err()).count()
+}
+
+fn crowded(seed: u64) -> Play {
+    let mut play = Play::new(2, 1, seed);
+    (play.shape.nr_cpus, play.shape.nr_frames) = (4, 8);
+    play
+}
+
+fn wide(seed: u64) -> Play {
+    let mut play = Play::new(4, 1, seed);
+    (play.shape.nr_cpus, play.shape.nr_frames, play.rounds) = (3, 16, 8);
+    play
+}
+
+/// One test: what is broken is so for the whole program.
+#[test]
+fn every_known_bug_is_found() {
+    let nested = |seed| Play::new(2, 2, seed);
+    let sharing = |seed| {
+        let mut play = Play { threads_per_cpu: 3, ..nested(seed) };
+        play.shape.nr_cpus = 1;
+        play
+    };
+    let bugs: [(Broken, &str, &dyn Fn(u64) -> Play); 8] = [
+        (Broken::NoFlush, "pool", &crowded),
+        (Broken::OwnFlushOnly, "pool", &crowded),
+        (Broken::OwnFlushOnly, "pool-invlpg", &crowded),
+        (Broken::CountUnchecked, "pool", &crowded),
+        (Broken::PinnedReused, "pool", &crowded),
+        (Broken::TwoFlushes, "pool-lazy", &wide),
+        (Broken::OneClass, "pool", &nested),
+        (Broken::KeptOverSwitch, "local", &sharing),
+    ];
+    for (broken, scheme, play) in bugs {
+        choose(Broken::Nothing);
+        assert_eq!(found(scheme, play), 0, "{scheme} as it is");
+        choose(broken);
+        let nr_found = found(scheme, play);
+        println!("{broken:?} under {scheme}: {nr_found} of 300 orders");
+        assert!(nr_found > 0, "{broken:?} is not found under {scheme}");
+    }
+}
