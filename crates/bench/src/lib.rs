@@ -8,12 +8,14 @@
 //! * [`stat`]: events and locks of a workload or of a replay
 //! * [`reproduce`]: the tables of the literature, simulated anew
 //! * [`rwsem`]: semaphores by themselves
+//! * [`kmap`]: kernel maps by themselves
 //! * [`calibrate`]: a simulated machine with this machine's numbers
 //! * [`report`]: all of it for people and as result sets
 
 #![deny(unsafe_code)]
 
 pub mod calibrate;
+pub mod kmap;
 pub mod measure;
 pub mod report;
 pub mod reproduce;

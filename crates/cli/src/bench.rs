@@ -19,6 +19,7 @@ use faultless_machine::simulated::MachineChoice;
 use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, Variant, WORKLOADS, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::kmap::{self, KmapArgs};
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
@@ -37,6 +38,7 @@ use crate::{duration, size};
   faultless bench page_fault1 malloc1 --machine skylake-192 --cpus 1,2,4,8,16,32,64,96,192 --design mmap-sem,vma-lock
   faultless bench refpage --variant anon,memset,refpage,pattern --cpus 1
   faultless bench rwsem --machine xeon-40 --cpus 1,2,3,4,5,10,20,40 --readers 10:1 --section 1us
+  faultless bench kmap --scheme all --machine numaq-16 --cpus 1,2,4,8,16
   faultless bench page_fault1 --processes --machine epyc-384 --cpus 8,96,384 --ceiling
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
@@ -75,6 +77,9 @@ pub struct BenchArgs {
     pub(crate) rwsem: RwsemArgs,
 
     #[command(flatten)]
+    pub(crate) kmap: KmapArgs,
+
+    #[command(flatten)]
     pub(crate) machine: MachineArgs,
 
     /// How many CPUs work; several numbers are compared one after the other. As many as this machine has unless said;
@@ -111,7 +116,7 @@ pub struct BenchArgs {
 
     /// Give each worker an address space of its own, instead of making all of them threads of one.
     #[arg(long)]
-    processes: bool,
+    pub(crate) processes: bool,
 
     /// Keep each worker on one CPU: if there are enough CPUs (auto, unless said), always (--pin alone), or never.
     /// Example: --pin=never
@@ -151,8 +156,16 @@ enum Pin {
 
 /// Runs the subcommand.
 pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
+    if args.workloads == [kmap::NAME] {
+        return run_alone(args, (kmap::NAME, "maps frames that have no address, and unmaps them"), kmap::run, color);
+    }
+    if args.kmap.is_any() {
+        return Err(Failure::usage(
+            "--scheme, --frames, --hold, --nest, --reuse and --slots are for the workload kmap, named alone",
+        ));
+    }
     if args.workloads == [rwsem::NAME] {
-        return run_rwsem(args, color);
+        return run_alone(args, (rwsem::NAME, "takes and releases a semaphore"), rwsem::run, color);
     }
     if args.rwsem.is_any() {
         return Err(Failure::usage("--readers, --section and --threads are for the workload rwsem, named alone"));
@@ -174,16 +187,20 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     Ok(complain(&outcome, color))
 }
 
-/// Measures semaphores by themselves, which are no workload of an address space.
-fn run_rwsem(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
+/// Measures something by itself, which is no workload of an address space: its name, and what it does.
+fn run_alone(
+    args: &BenchArgs,
+    (name, does): (&str, &str),
+    run: fn(&BenchArgs, &MachineChoice, &[usize], Color) -> Result<ExitCode, Failure>,
+    color: Color,
+) -> Result<ExitCode, Failure> {
     if args.list {
-        return Ok(writeln!(io::stdout().lock(), "{:<18} takes and releases a semaphore", rwsem::NAME)
-            .map(|()| ExitCode::SUCCESS)?);
+        return Ok(writeln!(io::stdout().lock(), "{name:<18} {does}").map(|()| ExitCode::SUCCESS)?);
     }
     let machine = args.machine.choice()?;
     let cpus = distinct(&cpus(args, &machine));
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
-    rwsem::run(args, &machine, &cpus, color)
+    run(args, &machine, &cpus, color)
 }
 
 /// Returns the workloads to run.

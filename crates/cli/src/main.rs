@@ -13,6 +13,7 @@ mod date;
 mod duration;
 mod fit;
 mod install;
+mod kmap;
 mod lists;
 mod machine;
 mod machines;

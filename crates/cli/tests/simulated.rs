@@ -248,3 +248,29 @@ fn published_tables_are_listed_and_found_by_their_beginning() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("spf-2018-ebizzy"), "{}", stderr(&unknown));
 }
+
+#[test]
+fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
+    let words = "bench kmap --scheme all --machine numaq-16 --cpus 1,4 --frames 300 --slots 64 --hold 1us -d 1ms -r 2 --format json";
+    let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
+    let results = set["results"].as_array().expect("results");
+    assert_eq!(results.len(), 16, "eight schemes, two numbers of CPUs");
+    let of = |scheme: &str, cpus: u64| {
+        let name = format!("kmap --scheme {scheme} --frames 300 --hold 1000ns --slots 64");
+        let found = results.iter().find(|result| result["workload"] == name.as_str() && result["cpus"] == cpus);
+        found.unwrap_or_else(|| panic!("no {name} on {cpus} CPUs in {set:#}"))
+    };
+    let rate = |scheme: &str, cpus| of(scheme, cpus)["samples"][0].as_f64().expect("a rate");
+    assert!(rate("local", 4) > 3.8 * rate("local", 1) && rate("pool", 4) < rate("pool", 1));
+    let pool = of("pool", 4);
+    assert_eq!((&pool["params"]["scheme"], &pool["params"]["slots"]), (&"pool".into(), &64.into()));
+    assert!(pool["counters"]["flushes"].as_u64() > Some(0) && pool["counters"]["interrupts"].as_u64() > Some(0));
+    let refused = output(faultless(&["bench", "kmap"]));
+    assert!(
+        refused.status.code() == Some(2) && stderr(&refused).contains("--machine numaq-16"),
+        "{}",
+        stderr(&refused)
+    );
+    let unknown = output(faultless(&["bench", "kmap", "--scheme", "pol", "--machine", "numaq-16"]));
+    assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("pool"), "{}", stderr(&unknown));
+}

@@ -9,19 +9,19 @@
 //! A task that is found on another CPU than the one where it mapped panics: its addresses are that CPU's.
 //!
 //! # Why nothing races
-//! A slot's entry is written and its translation remembered by one CPU. A CPU forgets a slot before, or when, it is given
-//! to another frame; nobody else ever looked at it. [`Local`] under a switch:
+//! A slot's entry is written and its translation remembered by one CPU. A CPU forgets a slot before, or when, it is
+//! given to another frame; nobody else ever looked at it. [`Local`] under a switch:
 //! ```text
 //! A maps X in slot 0 of CPU c; suspend: c forgets slot 0; B runs on c, maps Y there; suspend; A resumes: slot 0 is X
 //! ```
 
 use alloc::boxed::Box;
-use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use faultless_platform::Platform;
+use faultless_platform::{Atomic as _, Platform};
 use faultless_sync::PerCpu;
 
 use crate::broken::{self, Broken};
+use crate::slots::{get, set};
 use crate::{Counters, NEST_MOST, Scheme, Shape, Task, Windows};
 
 fn own_slot(cpu: usize, depth: usize) -> u32 {
@@ -95,8 +95,8 @@ unsafe impl<P: Platform> Scheme<P> for Local<P> {
             windows.forget(slot);
         }
     }
-    /// Writes the task's entries again, on the CPU that they are of: whoever switches tasks does not move one that holds
-    /// maps.
+    /// Writes the task's entries again, on the CPU that they are of: whoever switches tasks does not move one that
+    /// holds maps.
     fn resume(&self, windows: &Windows<P>, task: &Task) {
         if broken::is(Broken::KeptOverSwitch) {
             return;
@@ -110,40 +110,37 @@ unsafe impl<P: Platform> Scheme<P> for Local<P> {
 
 /// A pool for each CPU: maps are kept for the next who wants the frame there.
 pub struct PercpuPinned<P: Platform> {
-    cpus: PerCpu<P, UnsafeCell<OwnPool>>,
+    cpus: PerCpu<P, OwnPool<P>>,
     nr_slots: usize,
 }
 
-struct OwnPool {
-    last: usize,
+/// A CPU's own: atomics, so that a simulated machine charges for each access.
+struct OwnPool<P: Platform> {
+    last: P::AtomicU32,
     /// The slot plus one of each frame.
-    slot_of: Box<[u32]>,
-    frame_of: Box<[u32]>,
+    slot_of: Box<[P::AtomicU32]>,
+    frame_of: Box<[P::AtomicU32]>,
     /// 0 free, 1 idle, one more for each holder.
-    counts: Box<[u32]>,
+    counts: Box<[P::AtomicU32]>,
 }
 
-// SAFETY: a CPU's pool is touched by the thread that owns the CPU, which calls nothing that waits meanwhile.
-unsafe impl<P: Platform> Sync for PercpuPinned<P> {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform> Send for PercpuPinned<P> {}
-
-impl OwnPool {
+impl<P: Platform> OwnPool<P> {
     /// Finds a free slot; says whether it came round, and cleared what was idle.
-    fn search<P: Platform>(&mut self, windows: &Windows<P>, first: usize) -> (usize, bool) {
+    fn search(&self, windows: &Windows<P>, first: usize) -> (usize, bool) {
         let (nr_slots, mut is_round) = (self.counts.len(), false);
         for _ in 0..2 * nr_slots {
-            self.last = (self.last + 1) % nr_slots;
-            if self.last == 0 {
+            let last = (get(&self.last) as usize + 1) % nr_slots;
+            set(&self.last, last as u32);
+            if last == 0 {
                 is_round = true;
-                for (place, count) in self.counts.iter_mut().enumerate().filter(|(_, count)| **count == 1) {
-                    self.slot_of[self.frame_of[place] as usize] = 0;
-                    *count = 0;
+                for (place, count) in self.counts.iter().enumerate().filter(|(_, count)| get(*count) == 1) {
+                    set(&self.slot_of[get(&self.frame_of[place]) as usize], 0);
+                    set(count, 0);
                     windows.clear((first + place) as u32);
                 }
             }
-            if self.counts[self.last] == 0 {
-                return (self.last, is_round);
+            if get(&self.counts[last]) == 0 {
+                return (last, is_round);
             }
         }
         panic!("the one task that holds maps of a CPU holds all {nr_slots}");
@@ -157,10 +154,14 @@ unsafe impl<P: Platform> Scheme<P> for PercpuPinned<P> {
 
     fn new(shape: &Shape) -> Self {
         let nr_slots = shape.nr_slots.max(2 * NEST_MOST);
-        let zeros = |nr: usize| (0..nr).map(|_| 0).collect();
-        let (slot_of, rest) = (shape.nr_frames, nr_slots);
-        let pool = || OwnPool { last: 0, slot_of: zeros(slot_of), frame_of: zeros(rest), counts: zeros(rest) };
-        Self { cpus: PerCpu::new(shape.nr_cpus, |_| UnsafeCell::new(pool())), nr_slots }
+        let cells = |nr: usize| (0..nr).map(|_| P::AtomicU32::new(0)).collect();
+        let pool = |_| OwnPool {
+            last: P::AtomicU32::new(0),
+            slot_of: cells(shape.nr_frames),
+            frame_of: cells(nr_slots),
+            counts: cells(nr_slots),
+        };
+        Self { cpus: PerCpu::new(shape.nr_cpus, pool), nr_slots }
     }
     fn nr_slots(shape: &Shape) -> usize {
         shape.nr_cpus * shape.nr_slots.max(2 * NEST_MOST)
@@ -168,16 +169,17 @@ unsafe impl<P: Platform> Scheme<P> for PercpuPinned<P> {
     fn map(&self, windows: &Windows<P>, counters: &Counters<P>, task: &Task, pfn: u32) -> u32 {
         let cpu = settled::<P>(task);
         let first = cpu * self.nr_slots;
-        // SAFETY: the thread owns the CPU; what follows waits for nothing.
-        let pool = unsafe { &mut *self.cpus.get(cpu).get() };
-        let known = pool.slot_of[pfn as usize] as usize;
+        let pool = self.cpus.get(cpu);
+        let known = get(&pool.slot_of[pfn as usize]) as usize;
         if known != 0 {
-            pool.counts[known - 1] += 1;
+            set(&pool.counts[known - 1], get(&pool.counts[known - 1]) + 1);
             counters.hits.add(1);
             return (first + known - 1) as u32;
         }
         let (place, is_round) = pool.search(windows, first);
-        (pool.slot_of[pfn as usize], pool.frame_of[place], pool.counts[place]) = (place as u32 + 1, pfn, 2);
+        set(&pool.slot_of[pfn as usize], place as u32 + 1);
+        set(&pool.frame_of[place], pfn);
+        set(&pool.counts[place], 2);
         windows.set((first + place) as u32, pfn);
         if is_round {
             windows.forget_all();
@@ -187,8 +189,7 @@ unsafe impl<P: Platform> Scheme<P> for PercpuPinned<P> {
     fn unmap(&self, _: &Windows<P>, task: &Task, slot: u32) {
         let cpu = P::cpu();
         assert!(task.cpu.get() == cpu, "a task left CPU {} for {cpu} with maps of the former", task.cpu.get());
-        // SAFETY: the thread owns the CPU; what follows waits for nothing.
-        let pool = unsafe { &mut *self.cpus.get(cpu).get() };
-        pool.counts[slot as usize - cpu * self.nr_slots] -= 1;
+        let count = &self.cpus.get(cpu).counts[slot as usize - cpu * self.nr_slots];
+        set(count, get(count) - 1);
     }
 }

@@ -57,8 +57,8 @@ macro_rules! pools {
             cpus: CpuSet,
         }
 
-        // SAFETY: see `slots`: a slot's entry stays as long as its count is above 1, and a slot is given out when no CPU
-        // remembers what it led to.
+        // SAFETY: see `slots`: a slot's entry stays as long as its count is above 1, and a slot is given out when no
+        // CPU remembers what it led to.
         unsafe impl<P: Platform> Scheme<P> for $scheme<P> {
             const NAME: &'static str = $name;
             const MAY_SLEEP: bool = true;

@@ -75,13 +75,15 @@ pub(crate) struct Slots<P: Platform, C: LockClass> {
     reuse: Reuse,
 }
 
-fn get<A: Atomic<Value = u32>>(cell: &A) -> u32 {
-    // Relaxed: under the lock.
+/// Reads a cell of those who exclude each other.
+pub(crate) fn get<A: Atomic<Value = u32>>(cell: &A) -> u32 {
+    // Relaxed: under the lock, or the CPU's own.
     cell.load(Ordering::Relaxed)
 }
 
-fn set<A: Atomic<Value = u32>>(cell: &A, value: u32) {
-    // Relaxed: under the lock.
+/// Writes a cell of those who exclude each other.
+pub(crate) fn set<A: Atomic<Value = u32>>(cell: &A, value: u32) {
+    // Relaxed: under the lock, or the CPU's own.
     cell.store(value, Ordering::Relaxed);
 }
 
@@ -104,8 +106,8 @@ impl<P: Platform> State<P> {
         is_any
     }
 
-    /// Clears what is idle in a range, for a flush without the lock; says whether there is to be one. One at a time: the end
-    /// of a flush must not free what was cleared after its begin.
+    /// Clears what is idle in a range, for a flush without the lock; says whether there is to be one. One at a time: a
+    /// flush must not free at its end what was cleared after its begin.
     fn begins_flush(&mut self, windows: &Windows<P>, first: usize, range: Range<usize>) -> bool {
         let begins =
             (!self.is_flushing || broken::is(Broken::TwoFlushes)) && self.clear_idle(windows, first, range, FLUSHING);

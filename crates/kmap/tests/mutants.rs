@@ -23,6 +23,9 @@ fn wide(seed: u64) -> Play {
     play
 }
 
+/// A bug, the scheme that has it, and the program that finds it.
+type Case<'a> = (Broken, &'a str, &'a dyn Fn(u64) -> Play);
+
 /// One test: what is broken is so for the whole program.
 #[test]
 fn every_known_bug_is_found() {
@@ -32,7 +35,7 @@ fn every_known_bug_is_found() {
         play.shape.nr_cpus = 1;
         play
     };
-    let bugs: [(Broken, &str, &dyn Fn(u64) -> Play); 8] = [
+    let bugs: [Case<'_>; 8] = [
         (Broken::NoFlush, "pool", &crowded),
         (Broken::OwnFlushOnly, "pool", &crowded),
         (Broken::OwnFlushOnly, "pool-invlpg", &crowded),

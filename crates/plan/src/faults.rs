@@ -212,8 +212,8 @@ impl Builder<'_> {
         event != NONE && self.space_of(event) == scene.space
     }
 
-    /// The kernel filled the page, or must have: it is there though no fault made it, and a fork or a process that reaches
-    /// into this one's memory explains that.
+    /// The kernel filled the page, or must have: it is there though no fault made it, and a fork explains that, or a
+    /// process that reaches into this one's memory.
     fn is_populated(&self, scene: &Scene) -> bool {
         let is_unexplained = scene.fault.is_present() && scene.page.content == Content::Absent;
         let was_copied = self.spaces[scene.space as usize].forked_at > 0;

@@ -1,0 +1,242 @@
+//! `faultless bench kmap`: schemes of kernel maps by themselves, a curve for each.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use faultless_bench::kmap::{self, Arm, Load, Mapping};
+use faultless_kmap::registry::SCHEMES;
+use faultless_kmap::{Costs, NEST_MOST, pool};
+use faultless_linux::space::{has_interrupt, on_interrupt};
+use faultless_machine::info;
+use faultless_machine::simulated::MachineChoice;
+use faultless_results::stats::summarize;
+use faultless_results::{Measured, Mode, ResultSet, columns};
+use serde_json::json;
+
+use crate::bench::{BenchArgs, known, progress_bar};
+use crate::duration;
+use crate::message::{Color, Failure};
+use crate::output::{Table, exit_code};
+
+/// The workload's name.
+pub const NAME: &str = "kmap";
+
+/// How long a run is, after as long a warm-up, unless told.
+const SIMULATED_NS: u64 = 40_000_000;
+
+/// The flags of the workload kmap alone.
+#[derive(Args, Debug)]
+pub struct KmapArgs {
+    /// Of the workload kmap: schemes of kernel maps, or all of them. Example: --scheme pool,atomic,local
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    scheme: Vec<String>,
+
+    /// Of the workload kmap: frames to choose from; 4096 unless said. Example: --frames 500
+    #[arg(long, value_name = "F", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    frames: Option<u32>,
+
+    /// Of the workload kmap: how long a map is held; 200ns unless said. Example: --hold 5us
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    hold: Option<u64>,
+
+    /// Of the workload kmap: maps that a thread holds at a time; one unless said, three at most. Example: --nest 2
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u8).range(1..=pool::CLASSES.min(NEST_MOST) as i64))]
+    nest: Option<u8>,
+
+    /// Of the workload kmap: of 100 maps so many are of the frame that the thread mapped before; 0 unless said. Example:
+    /// --reuse 80
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(0..=100))]
+    reuse: Option<u8>,
+
+    /// Of the workload kmap: slots of a pool; 1024 unless said. Example: --slots 128
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 16))]
+    slots: Option<u32>,
+}
+
+impl KmapArgs {
+    /// Says whether any of them was given.
+    pub fn is_any(&self) -> bool {
+        !self.scheme.is_empty() || self.typed() != ""
+    }
+
+    /// Returns the flags as they were given, without the scheme.
+    fn typed(&self) -> String {
+        let number =
+            |name: &str, value: Option<u64>| value.map_or_else(String::new, |value| format!(" --{name} {value}"));
+        [
+            number("frames", self.frames.map(Into::into)),
+            self.hold.map_or_else(String::new, |ns| format!(" --hold {ns}ns")),
+            number("nest", self.nest.map(Into::into)),
+            number("reuse", self.reuse.map(Into::into)),
+            number("slots", self.slots.map(Into::into)),
+        ]
+        .concat()
+    }
+
+    fn load(&self, args: &BenchArgs) -> Load {
+        Load {
+            frames: self.frames.unwrap_or(4096) as usize,
+            hold_ns: self.hold.unwrap_or(200),
+            nest: self.nest.unwrap_or(1).into(),
+            reuse_percent: self.reuse.unwrap_or(0).into(),
+            slots: self.slots.unwrap_or(1024) as usize,
+            processes: args.processes,
+            costs: Costs::default(),
+            duration_ns: args.duration.unwrap_or(SIMULATED_NS),
+        }
+    }
+
+    fn schemes(&self) -> Result<Vec<String>, Failure> {
+        match self.scheme.as_slice() {
+            [all] if all == "all" => known("scheme", &[], SCHEMES.to_vec()),
+            named => known("scheme", named, SCHEMES.to_vec()),
+        }
+    }
+}
+
+/// Runs the workload.
+pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
+    let Some(spec) = machine.simulated() else {
+        return Err(Failure::usage(
+            "kmap needs a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16",
+        ));
+    };
+    let load = args.kmap.load(args);
+    let of = |scheme: &String| cpus.iter().map(|&cpus| Arm { scheme: scheme.clone(), cpus }).collect::<Vec<_>>();
+    let arms: Vec<Arm> = args.kmap.schemes()?.iter().flat_map(of).collect();
+    args.output.prepare()?;
+    on_interrupt();
+    let bar = progress_bar(arms.len() * args.runs as usize);
+    let seeds = args.seed..args.seed.saturating_add(args.runs.into());
+    let runs = kmap::run(spec, &arms, &load, seeds, args.machine.jobs(), |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let runs = runs.map_err(Failure::new)?;
+    let rows: Vec<Row> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
+    let set = result_set(args, machine, &load, &rows);
+    let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
+    let table = Table { headings: &HEADINGS, rows: &fields };
+    args.output.hand_out_table(&set, &table, |out| write(&set, &load, cpus, &rows, out), color)?;
+    Ok(exit_code(&set, ExitCode::SUCCESS))
+}
+
+type Row<'a> = (&'a Arm, &'a Vec<Mapping>);
+
+const HEADINGS: [&str; 8] = [
+    "scheme",
+    "cpus",
+    "ops_per_s",
+    "deviation",
+    "hits_per_map",
+    "flushes_per_1000",
+    "interrupts_per_1000",
+    "sleeps_per_1000",
+];
+
+fn rates(runs: &[Mapping]) -> Vec<f64> {
+    runs.iter().map(|run| run.ops_per_s).collect()
+}
+
+/// Returns how many of something there were for each map.
+fn share(runs: &[Mapping], count: impl Fn(&Mapping) -> u64) -> f64 {
+    let (counted, maps) = runs.iter().fold((0, 0), |(counted, maps), run| (counted + count(run), maps + run.maps));
+    counted as f64 / maps.max(1) as f64
+}
+
+fn fields(&(arm, runs): &Row) -> Vec<String> {
+    let rate = summarize(&rates(runs));
+    let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.0}"));
+    let thousandth = |count: fn(&Mapping) -> u64| format!("{:.3}", 1000.0 * share(runs, count));
+    vec![
+        arm.scheme.clone(),
+        arm.cpus.to_string(),
+        number(rate.as_ref().map(|rate| rate.mean)),
+        number(rate.as_ref().and_then(|rate| rate.deviation)),
+        format!("{:.3}", share(runs, |run| run.hits)),
+        thousandth(|run| run.flushes),
+        thousandth(|run| run.interrupts),
+        thousandth(|run| run.sleeps),
+    ]
+}
+
+/// Writes a curve for each scheme, and beneath them what happened on the most CPUs.
+fn write(set: &ResultSet, load: &Load, cpus: &[usize], rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+    let Load { frames, hold_ns, nest, reuse_percent, slots, processes, .. } = load;
+    writeln!(out, "machine   {}", set.machine)?;
+    writeln!(
+        out,
+        "load      {frames} frames, {nest} held at a time for {hold_ns} ns, {reuse_percent} % the same again; pools of {slots} slots; {}\n",
+        if *processes { "processes" } else { "threads of one process" }
+    )?;
+    let mut names: Vec<&String> = rows.iter().map(|(arm, _)| &arm.scheme).collect();
+    names.dedup();
+    let runs_of = |scheme: &String, cpus: usize| {
+        rows.iter().find(|(arm, _)| arm.scheme == *scheme && arm.cpus == cpus).map(|(_, runs)| runs.as_slice())
+    };
+    let head = std::iter::once("M maps/s".to_owned()).chain(cpus.iter().map(|cpus| format!("{cpus} CPUs"))).collect();
+    let line = |&scheme: &&String| {
+        let of = |&cpus: &usize| runs_of(scheme, cpus).map_or_else(|| "-".to_owned(), rate);
+        std::iter::once(scheme.clone()).chain(cpus.iter().map(of)).collect::<Vec<_>>()
+    };
+    let curves: Vec<Vec<String>> = std::iter::once(head).chain(names.iter().map(line)).collect();
+    columns::write(&curves, out)?;
+    let Some(&most) = cpus.iter().max() else { return Ok(()) };
+    let titles =
+        [format!("of 1000 maps, {most} CPUs"), "hits".into(), "flushes".into(), "interrupts".into(), "sleeps".into()];
+    let counted = |&scheme: &&String| {
+        let runs = runs_of(scheme, most).unwrap_or_default();
+        let of = |count: fn(&Mapping) -> u64| format!("{:.1}", 1000.0 * share(runs, count));
+        vec![scheme.clone(), of(|run| run.hits), of(|run| run.flushes), of(|run| run.interrupts), of(|run| run.sleeps)]
+    };
+    writeln!(out)?;
+    columns::write(&std::iter::once(titles.to_vec()).chain(names.iter().map(counted)).collect::<Vec<_>>(), out)
+}
+
+fn rate(runs: &[Mapping]) -> String {
+    let Some(of) = summarize(&rates(runs)) else { return "-".to_owned() };
+    let spread = of.deviation.map_or_else(String::new, |deviation| format!(" ± {:.3}", deviation / 1e6));
+    format!("{:.3}{spread}", of.mean / 1e6)
+}
+
+fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[Row]) -> ResultSet {
+    let mut set = ResultSet::new("bench", args.seed, info::of(machine));
+    set.more.insert("duration_ns".into(), load.duration_ns.into());
+    let Costs { walk_ns, flush_ns, flush_slot_ns } = load.costs;
+    set.more.insert("costs_ns".into(), json!({"walk": walk_ns, "flush": flush_ns, "flush_slot": flush_slot_ns}));
+    for &(arm, runs) in rows {
+        let sum = |count: fn(&Mapping) -> u64| runs.iter().map(count).sum();
+        let params = json!({
+            "scheme": arm.scheme,
+            "frames": load.frames,
+            "hold_ns": load.hold_ns,
+            "nest": load.nest,
+            "reuse": load.reuse_percent,
+            "slots": load.slots,
+        });
+        set.results.push(Measured {
+            workload: format!("{NAME} --scheme {}{}", arm.scheme, args.kmap.typed()),
+            mode: if load.processes { Mode::Processes } else { Mode::Threads },
+            design: "-".into(),
+            semaphore: None,
+            cpus: arm.cpus,
+            workers: Some(arm.cpus),
+            metric: "ops_per_s".into(),
+            unit: "1/s".into(),
+            samples: rates(runs),
+            counters: [
+                ("maps", sum(|run| run.maps)),
+                ("hits", sum(|run| run.hits)),
+                ("flushes", sum(|run| run.flushes)),
+                ("interrupts", sum(|run| run.interrupts)),
+                ("sleeps", sum(|run| run.sleeps)),
+            ]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into(),
+            more: [("params".to_owned(), params)].into_iter().collect(),
+        });
+    }
+    if has_interrupt() {
+        set.mark_interrupted("some runs are missing");
+    }
+    set
+}
