@@ -1,7 +1,7 @@
 //! The addresses: entries that all CPUs read, and what each CPU remembers of them.
 //!
 //! # Guarantee
-//! After [`Windows::flush`] or [`Windows::flush_slot`] returned, no CPU of those named uses a translation that it had
+//! After a flush of everything or of a slot returned, no CPU of those named uses a translation that it had
 //! before the call.
 //!
 //! # Side by side
