@@ -1,8 +1,8 @@
 //! Threads that do nothing but map frames, look at them and unmap them, on a simulated machine.
 //!
 //! # Guarantee
-//! * I1 a rate is what all threads did between one instant, at which all were ready and warm, and the end that was asked
-//!   for
+//! * I1 a rate is what all threads did between one instant, at which all were ready and warm, and the end that was
+//!   asked for
 //! * I2 each access through a map is checked: it reaches the frame that was mapped
 //! * I3 which frames a thread takes is drawn by its own seed: the same in every run with that seed
 //!

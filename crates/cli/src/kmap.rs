@@ -44,8 +44,8 @@ pub struct KmapArgs {
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u8).range(1..=pool::CLASSES.min(NEST_MOST) as i64))]
     nest: Option<u8>,
 
-    /// Of the workload kmap: of 100 maps so many are of the frame that the thread mapped before; 0 unless said. Example:
-    /// --reuse 80
+    /// Of the workload kmap: of 100 maps so many are of the frame that the thread mapped before; 0 unless said.
+    /// Example: --reuse 80
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(0..=100))]
     reuse: Option<u8>,
 
