@@ -21,3 +21,8 @@ pub mod report;
 pub mod reproduce;
 pub mod rwsem;
 pub mod stat;
+
+/// So that a test's simulations give the same figures beside other tests, as the command's do.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: faultless_sim::LineAllocator = faultless_sim::LineAllocator;

@@ -27,10 +27,11 @@ pub struct Rwsem<P: Processor> {
     pub(super) generation: Generation,
     /// See `owner`.
     pub(super) owner: P::AtomicUsize,
-    /// See `bravo`, this and the next three.
+    /// See `bravo`, this and the next four.
     pub(super) readers: Option<Arc<ReaderTable<P>>>,
     pub(super) bias: P::AtomicU32,
     pub(super) nr_left: P::AtomicU32,
+    pub(super) scatter: u32,
     pub(super) unbiased_until_ns: P::AtomicU64,
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
@@ -200,13 +201,15 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     type Generation = Generation;
 
     fn with_parts(generation: Generation, parts: Parts<P>) -> Self {
+        let readers = parts.readers.filter(|_| generation.follows(Rules::BRAVO));
         Self {
             word: P::AtomicU32::new(0),
             generation,
             owner: P::AtomicUsize::new(0),
             spinners: McsQueue::new(),
             waiters: SpinMutex::classed(WaitList::new()),
-            readers: parts.readers.filter(|_| generation.follows(Rules::BRAVO)),
+            scatter: readers.as_ref().map_or(0, |readers| readers.draw_scatter()),
+            readers,
             bias: P::AtomicU32::new(bravo::OFF),
             nr_left: P::AtomicU32::new(0),
             unbiased_until_ns: P::AtomicU64::new(0),

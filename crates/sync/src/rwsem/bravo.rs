@@ -73,6 +73,7 @@ impl Share {
 /// Places in which readers of biased semaphores show themselves.
 pub struct ReaderTable<P: Processor> {
     places: Box<[CachePadded<P::AtomicUsize>]>,
+    nr_drawn: CachePadded<P::AtomicU32>,
 }
 
 impl<P: Processor> ReaderTable<P> {
@@ -82,15 +83,22 @@ impl<P: Processor> ReaderTable<P> {
     /// Returns a table of at least `nr_places`, and of at most 65,536; allocates, so it is for set-up.
     pub fn new(nr_places: usize) -> Self {
         let nr_places = nr_places.clamp(1, 1 << 16).next_power_of_two();
-        Self { places: (0..nr_places).map(|_| CachePadded::new(P::AtomicUsize::new(FREE))).collect() }
+        let places = (0..nr_places).map(|_| CachePadded::new(P::AtomicUsize::new(FREE))).collect();
+        Self { places, nr_drawn: CachePadded::new(P::AtomicU32::new(0)) }
     }
 
-    /// Returns where a reader of `lock` looks for room. Any place is right: it is a guess that others make a different
-    /// one.
-    fn guess(&self, lock: usize) -> usize {
+    /// Returns by what a semaphore that is being made scatters its readers: unlike its address, the same in each run.
+    pub(super) fn draw_scatter(&self) -> u32 {
+        // Relaxed: two that draw the same have readers in each other's places, no more.
+        self.nr_drawn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right: it is a guess that
+    /// others make a different one.
+    fn guess(&self, scatter: u32) -> usize {
         let thread = P::try_cpu().unwrap_or_else(|| P::current().bits());
         // Fibonacci hashing: neighbouring CPUs and neighbouring locks get places far apart.
-        let mixed = (thread ^ (lock >> 6).rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
+        let mixed = (thread ^ (scatter as usize).rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
         (mixed >> (usize::BITS / 2)) & (self.places.len() - 1)
     }
 }
@@ -108,7 +116,7 @@ impl<P: Processor> Rwsem<P> {
         if self.bias.load(Ordering::Relaxed) != ON {
             return None;
         }
-        let place = table.guess(self.name());
+        let place = table.guess(self.scatter);
         // Relaxed: the fence and the second look order it.
         table.places[place].compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
         // ORDER: pairs with the fence in `take_bias`; forbids that the writer misses us and we miss it (module table).
