@@ -93,8 +93,8 @@ impl<P: Processor> ReaderTable<P> {
         self.nr_drawn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right: it is a guess that
-    /// others make a different one.
+    /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right: it is a guess
+    /// that others make a different one.
     fn guess(&self, scatter: u32) -> usize {
         let thread = P::try_cpu().unwrap_or_else(|| P::current().bits());
         // Fibonacci hashing: neighbouring CPUs and neighbouring locks get places far apart.
