@@ -67,6 +67,22 @@ impl<P: Processor> AtomicCpuSet<P> {
         set
     }
 
+    /// Returns the members below `nr_cpus`, ascending: the words of no others are looked at.
+    pub fn members_below(&self, nr_cpus: usize) -> impl Iterator<Item = usize> {
+        let bits = u64::BITS as usize;
+        let words = self.words.iter().take(nr_cpus.div_ceil(bits)).enumerate();
+        let members = words.flat_map(move |(index, word)| {
+            // Relaxed: as in `insert`.
+            let mut left = word.load(Ordering::Relaxed);
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(index * bits + bit)
+            })
+        });
+        members.take_while(move |&cpu| cpu < nr_cpus)
+    }
+
     fn place(&self, cpu: usize) -> (&P::AtomicU64, u64) {
         let bits = u64::BITS as usize;
         (&self.words[cpu / bits], 1 << (cpu % bits))

@@ -267,7 +267,8 @@ fn spf_srcu_costs_what_its_table_says() {
             ("mprotect", [76, 5, 3, 9]),
             ("mprotect back", [65, 6, 3, 9]),
             ("madvise dontneed", [14, 4, 0, 4]),
-            ("mremap move", [288, 9, 15, 16]),
+            // One of them falls to this call: a refill of the areas' magazine, which costs it 30 accesses.
+            ("mremap move", [318, 10, 14, 25]),
             ("munmap", [47, 6, 2, 10]),
             ("brk up", [51, 3, 2, 9]),
             ("brk down", [53, 6, 2, 11]),

@@ -8,9 +8,9 @@
 //! of pages most, which compete for the caches' same sets. malloc1 under `vma-lock` was 1.003, 1.013 and 1.017 times
 //! `mmap-sem`'s time with this, and 1.016 to 1.044 without (`fault_cost`, four runs).
 //!
-//! A slot is at least a line long, so that 64 bits are enough for a frame's map. The head is used while the object
-//! waits for its grace period, when readers may still read all of the object itself; an object may have a place for it
-//! inside.
+//! A slot begins on a line and is as many lines as it needs: two objects are often two processes', whose stores would
+//! take each other's lines away. So 64 bits are enough for a frame's map. The head is used while the object waits for
+//! its grace period, when readers may still read all of the object itself; an object may have a place for it inside.
 
 use core::mem::{align_of, size_of};
 use faultless_platform::{PAGE_BYTES, Platform};
@@ -44,10 +44,13 @@ impl Geometry {
         let align = max(align_of::<T>(), align_of::<RcuHead<P>>());
         assert!(head_offset.is_multiple_of(align_of::<RcuHead<P>>()), "the head's place is not aligned");
         let used_bytes = max(head_offset + size_of::<RcuHead<P>>(), size_of::<T>());
-        let slot_bytes = max(used_bytes, LINE_BYTES).next_multiple_of(align);
-        assert!(slot_bytes <= SLAB_OFFSET, "the object does not fit a frame: allocate frames instead");
-        let nr_at_most = SLAB_OFFSET / slot_bytes;
-        let behind_line = (SLAB_OFFSET - max(align, LINE_BYTES)) / slot_bytes;
+        let slot_bytes = used_bytes.next_multiple_of(max(align, LINE_BYTES));
+        assert!(used_bytes <= SLAB_OFFSET, "the object does not fit a frame: allocate frames instead");
+        // The last slot needs no more than its object.
+        let nr_at_most = 1 + (SLAB_OFFSET - used_bytes) / slot_bytes;
+        let room_behind_line = SLAB_OFFSET - max(align, LINE_BYTES);
+        let behind_line =
+            if room_behind_line < used_bytes { 0 } else { 1 + (room_behind_line - used_bytes) / slot_bytes };
         let (first_slot, nr_slots) = match behind_line == nr_at_most || behind_line >= MANY {
             true => (max(align, LINE_BYTES), behind_line),
             false => (0, nr_at_most),

@@ -44,8 +44,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             true
         });
         if nr_dropped != 0 {
-            self.note_peak();
-            self.remove_resident(nr_dropped);
+            self.shrink_resident(nr_dropped);
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! How spaces are made, shared and ended, and what they count.
 
 use super::Space;
+use super::resident::Resident;
 use super::spaces::Listing;
 use crate::addr::{PageRange, USER_END};
 use crate::design::Design;
 use crate::error::CallError;
-use crate::frames;
 use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
@@ -15,9 +15,9 @@ use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_phys::{Memory, OutOfFrames, Pfn, Slab};
+use faultless_phys::Slab;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
 use faultless_sync::AtomicCpuSet;
 
 /// A counted reference to an address space; the last one to go unmaps everything.
@@ -203,70 +203,5 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             edit.commit();
         }
         self.resident.free(memory);
-    }
-}
-
-/// Resident pages, counted by each CPU on its own lines, in frames of the space's own.
-pub(super) struct Resident<P: Platform> {
-    cells: Pfn,
-    order: u8,
-    nr_cpus: usize,
-    peak: P::AtomicU64,
-}
-
-/// Two lines: a processor that fetches one may fetch its neighbour with it.
-const LINE_BYTES: usize = 128;
-
-impl<P: Platform> Resident<P> {
-    fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
-        let nr_cpus = P::nr_cpus();
-        let order = (nr_cpus * LINE_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
-        let cells = frames::alloc_row_zeroed(memory, order)?;
-        Ok(Self { cells, order, nr_cpus, peak: P::AtomicU64::new(0) })
-    }
-
-    fn free(&self, memory: &Memory<P>) {
-        // SAFETY: the space that counted here has ended.
-        unsafe { memory.free_order(self.cells, self.order) };
-    }
-
-    fn cell<'a>(&self, memory: &'a Memory<P>, cpu: usize) -> &'a P::AtomicU64 {
-        debug_assert!(cpu < self.nr_cpus);
-        // SAFETY: the frames hold a line for each CPU, accessed atomically only.
-        unsafe { P::AtomicU64::view(memory.frame(self.cells).add(cpu * LINE_BYTES).cast()) }
-    }
-
-    #[inline]
-    pub(super) fn add(&self, memory: &Memory<P>, nr_pages: u64) {
-        let cell = self.cell(memory, P::cpu());
-        // Relaxed, and no read-modify-write: the slot has one owner.
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(nr_pages), Ordering::Relaxed);
-    }
-
-    pub(super) fn remove(&self, memory: &Memory<P>, nr_pages: u64) {
-        self.add(memory, nr_pages.wrapping_neg());
-    }
-
-    pub(super) fn pages(&self, memory: &Memory<P>) -> u64 {
-        // Relaxed: a sum of single cells; a passing negative sum reads as 0.
-        let sum = (0..self.nr_cpus).map(|cpu| self.cell(memory, cpu).load(Ordering::Relaxed));
-        u64::try_from(sum.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
-    }
-
-    pub(super) fn note_peak(&self, memory: &Memory<P>) {
-        let pages = self.pages(memory);
-        // Relaxed: a statistic; the loop keeps the largest.
-        let mut peak = self.peak.load(Ordering::Relaxed);
-        while pages > peak {
-            match self.peak.compare_exchange(peak, pages, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(other) => peak = other,
-            }
-        }
-    }
-
-    pub(super) fn peak(&self) -> u64 {
-        // Relaxed: a statistic.
-        self.peak.load(Ordering::Relaxed)
     }
 }

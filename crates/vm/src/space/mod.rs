@@ -48,6 +48,7 @@ mod protect;
 mod quota;
 mod remap;
 mod removal;
+mod resident;
 mod root;
 mod seal;
 mod spaces;
@@ -114,7 +115,7 @@ pub struct Space<P: Platform, D: Design<P>> {
     heap_end: P::AtomicU64,
     /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
     static_data_bytes: P::AtomicU64,
-    resident: life::Resident<P>,
+    resident: resident::Resident<P>,
     listing: UnsafeCell<spaces::Listing<P, D>>,
     next_orphan: P::AtomicPtr<Self>,
 }
@@ -305,14 +306,15 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         self.resident.pages(self.memory())
     }
 
-    /// Returns the largest resident size so far, in pages.
+    /// Returns the largest resident size so far, in pages; where more than eight CPUs used the space, up to 64 pages of
+    /// each may be missing from it.
     pub fn peak_resident_pages(&self) -> u64 {
         self.resident.note_peak(self.memory());
         self.resident.peak()
     }
 
-    /// Notes the resident size before it shrinks.
-    pub(crate) fn note_peak(&self) {
-        self.resident.note_peak(self.memory());
+    /// Takes pages off the resident size, which may have been at its largest.
+    pub(crate) fn shrink_resident(&self, nr_pages: u64) {
+        self.resident.shrink(self.memory(), nr_pages);
     }
 }

@@ -87,8 +87,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             true
         });
         if progress.nr_pages != 0 {
-            self.note_peak();
-            self.remove_resident(progress.nr_pages);
+            self.shrink_resident(progress.nr_pages);
         }
     }
 

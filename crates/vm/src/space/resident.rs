@@ -1,0 +1,203 @@
+//! How many pages a space holds, and how many it held at most.
+//!
+//! # Guarantee
+//! * The size is exact while nobody changes it.
+//! * The peak is exact while at most [`NR_SUMMED`] CPUs have changed the size; beyond, up to `2 * SLACK` pages of each
+//!   CPU may be missing from it. (Linux's counters are off by more: `percpu_counter`, a batch a CPU.)
+//!
+//! # How
+//! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
+//! change on: a sum looks at members alone. Who takes pages away looks at the sum before, since that is where it may
+//! have been highest. Where a sum is dear a CPU looks only if what it counted has moved by [`SLACK`] pages since its
+//! last look. So whatever a CPU takes away unseen, it takes within `SLACK` of what it last saw.
+
+use crate::frames;
+use faultless_phys::{Memory, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_sync::AtomicCpuSet;
+
+/// So many CPUs' counts are summed up each time.
+const NR_SUMMED: usize = 8;
+const SLACK: u64 = 32;
+
+/// Two lines: a processor that fetches one may fetch its neighbour with it.
+const CELL_BYTES: usize = 128;
+const SEEN_OFFSET: usize = size_of::<u64>();
+
+/// Resident pages, counted by each CPU.
+pub(super) struct Resident<P: Platform> {
+    cells: Pfn,
+    order: u8,
+    nr_cpus: usize,
+    peak: P::AtomicU64,
+    counted: AtomicCpuSet<P>,
+}
+
+/// What one CPU keeps.
+struct Cell<'a, P: Platform> {
+    /// Added less taken away here.
+    count: &'a P::AtomicU64,
+    /// What `count` was at this CPU's last look at the sum.
+    seen: &'a P::AtomicU64,
+}
+
+impl<P: Platform> Resident<P> {
+    pub(super) fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
+        let nr_cpus = P::nr_cpus();
+        let order = (nr_cpus * CELL_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
+        let cells = frames::alloc_row_zeroed(memory, order)?;
+        Ok(Self { cells, order, nr_cpus, peak: P::AtomicU64::new(0), counted: AtomicCpuSet::new() })
+    }
+
+    pub(super) fn free(&self, memory: &Memory<P>) {
+        // SAFETY: the space that counted here has ended.
+        unsafe { memory.free_order(self.cells, self.order) };
+    }
+
+    fn cell<'a>(&self, memory: &'a Memory<P>, cpu: usize) -> Cell<'a, P> {
+        debug_assert!(cpu < self.nr_cpus);
+        // SAFETY: the frames hold two lines for each CPU, of which words are accessed atomically only.
+        let word = |offset| unsafe {
+            let cell = memory.frame(self.cells).add(cpu * CELL_BYTES);
+            P::AtomicU64::view(cell.add(offset).cast())
+        };
+        Cell { count: word(0), seen: word(SEEN_OFFSET) }
+    }
+
+    #[inline]
+    pub(super) fn add(&self, memory: &Memory<P>, nr_pages: u64) {
+        let cpu = P::cpu();
+        let count = self.cell(memory, cpu).count;
+        // Relaxed, and no read-modify-write: the cell has one owner.
+        let before = count.load(Ordering::Relaxed);
+        if before == 0 {
+            self.counted.insert(cpu);
+        }
+        count.store(before.wrapping_add(nr_pages), Ordering::Relaxed);
+    }
+
+    /// Takes pages away that are not in the tables any more.
+    pub(super) fn remove(&self, memory: &Memory<P>, nr_pages: u64) {
+        self.add(memory, nr_pages.wrapping_neg());
+    }
+
+    /// As [`Resident::remove`], and notes how many there were, as far as the module says.
+    pub(super) fn shrink(&self, memory: &Memory<P>, nr_pages: u64) {
+        if self.is_few() || self.has_moved(memory, nr_pages) {
+            self.note_peak(memory);
+        }
+        self.remove(memory, nr_pages);
+    }
+
+    /// Says whether a sum is cheap.
+    fn is_few(&self) -> bool {
+        self.nr_cpus <= NR_SUMMED || self.members().nth(NR_SUMMED).is_none()
+    }
+
+    /// Says whether this CPU's count will have moved far since its last look, or has; if so, this is a look.
+    fn has_moved(&self, memory: &Memory<P>, nr_pages: u64) -> bool {
+        let Cell { count, seen } = self.cell(memory, P::cpu());
+        // Relaxed: the CPU's own.
+        let (count, last) = (count.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
+        let is_far = |count: u64| count.wrapping_sub(last).cast_signed().unsigned_abs() >= SLACK;
+        let has_moved = is_far(count) || is_far(count.wrapping_sub(nr_pages));
+        if has_moved {
+            seen.store(count.wrapping_sub(nr_pages), Ordering::Relaxed);
+        }
+        has_moved
+    }
+
+    pub(super) fn pages(&self, memory: &Memory<P>) -> u64 {
+        // Relaxed: a sum of single cells; a passing negative sum reads as 0.
+        let sum = self.members().map(|cpu| self.cell(memory, cpu).count.load(Ordering::Relaxed));
+        u64::try_from(sum.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
+    }
+
+    fn members(&self) -> impl Iterator<Item = usize> {
+        self.counted.members_below(self.nr_cpus)
+    }
+
+    pub(super) fn note_peak(&self, memory: &Memory<P>) {
+        let pages = self.pages(memory);
+        // Relaxed: a statistic; the loop keeps the largest.
+        let mut peak = self.peak.load(Ordering::Relaxed);
+        while pages > peak {
+            match self.peak.compare_exchange(peak, pages, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => peak = other,
+            }
+        }
+    }
+
+    pub(super) fn peak(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_phys::Options;
+    use faultless_platform::native::{HostRegion, Machine, Native};
+    use std::sync::Barrier;
+
+    /// Has as many CPUs as given turns to do something with counts that are new.
+    fn in_turns(turns: &[(u64, u64)]) -> (u64, u64) {
+        let (machine, region) = (Machine::new(turns.len()), HostRegion::reserve(4 << 20).unwrap());
+        let barrier = Barrier::new(turns.len());
+        // SAFETY: the region is ours and outlives the memory.
+        let memory = unsafe {
+            Memory::<Native>::new(region.base(), region.len_bytes(), turns.len(), Options::default()).unwrap()
+        };
+        let resident = machine.attach(|| Resident::<Native>::new(&memory).unwrap());
+        let next = std::sync::Mutex::new(turns.iter());
+        std::thread::scope(|scope| {
+            for _ in turns {
+                scope.spawn(|| {
+                    machine.attach(|| {
+                        // All have a CPU of their own.
+                        barrier.wait();
+                        let mut next = next.lock().unwrap();
+                        let &(added, removed) = next.next().unwrap();
+                        resident.add(&memory, added);
+                        resident.shrink(&memory, removed);
+                    });
+                });
+            }
+        });
+        let counted = machine.attach(|| {
+            let counted = (resident.pages(&memory), resident.peak());
+            resident.free(&memory);
+            counted
+        });
+        drop(memory);
+        counted
+    }
+
+    #[test]
+    fn the_peak_is_exact_on_few_cpus() {
+        assert_eq!(in_turns(&[(10, 10), (30, 1), (5, 34)]), (0, 34));
+        assert_eq!(in_turns(&[(1, 1); NR_SUMMED]), (0, 1));
+    }
+
+    #[test]
+    fn on_many_cpus_a_peak_is_noted_by_who_takes_many_away_or_has_added_many() {
+        let few = [(3, 2); NR_SUMMED];
+        let with = |added, removed| in_turns(&[&few[..], &[(added, removed)]].concat());
+        let nr_before = NR_SUMMED as u64;
+        assert_eq!(with(0, SLACK), (0_u64.max(nr_before.saturating_sub(SLACK)), nr_before + 2));
+        assert_eq!(with(SLACK, 1), (nr_before + SLACK - 1, nr_before + SLACK));
+        assert_eq!(with(100, 100), (nr_before, nr_before + 100));
+    }
+
+    #[test]
+    fn what_many_cpus_miss_of_a_peak_is_bounded() {
+        let turns = [(SLACK - 1, SLACK - 2); 3 * NR_SUMMED];
+        let (pages, peak) = in_turns(&turns);
+        let largest = turns.len() as u64 + SLACK - 2;
+        assert_eq!(pages, turns.len() as u64);
+        assert!(peak <= largest && largest <= peak + 2 * SLACK * turns.len() as u64, "{peak} of {largest}");
+        assert!(peak >= SLACK - 1 + NR_SUMMED as u64 - 1, "the first ones look each time: {peak}");
+    }
+}
