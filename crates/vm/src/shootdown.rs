@@ -240,3 +240,43 @@ impl<P: Platform> Cpus<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const ASKERS: [usize; 2] = [3, 5];
+
+    fn asked(spaces: &[SpaceId]) -> Inbox {
+        let mut inbox = Inbox { requests: [None; INBOX], len: 0, is_overflown: false };
+        for (&space, asker) in spaces.iter().zip(ASKERS.into_iter().cycle()) {
+            let range = PageRange::between(0x1000, 0x3000);
+            inbox.push(Request { space, range, asker });
+        }
+        inbox
+    }
+
+    fn kept(inbox: &Inbox) -> Vec<(SpaceId, bool, usize)> {
+        let requests = inbox.requests[..inbox.len].iter().flatten();
+        requests.map(|request| (request.space, request.range.is_some(), request.asker)).collect()
+    }
+
+    #[test]
+    fn a_widened_request_takes_the_place_of_its_spaces_and_of_no_others() {
+        let mut inbox = asked(&[7, 8, 7, 9]);
+        assert!(inbox.widen(7, ASKERS[0]));
+        assert_eq!(kept(&inbox), [(8, true, ASKERS[1]), (9, true, ASKERS[1]), (7, false, ASKERS[0])]);
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_not_widened() {
+        let mut drained = asked(&[]);
+        assert!(!drained.widen(7, ASKERS[0]));
+        let mut of_others = asked(&[8, 7]);
+        assert!(!of_others.widen(7, ASKERS[0]), "the other CPU's request");
+        assert_eq!(kept(&of_others).len(), 2);
+        let mut overflown = asked(&[7; INBOX + 1]);
+        assert!(overflown.is_overflown && !overflown.widen(7, ASKERS[0]));
+    }
+}

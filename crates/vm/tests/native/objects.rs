@@ -5,10 +5,10 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{PAGE_BYTES, Platform, Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{
-    AccessError, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource,
-    Placement, Populate, SpaceRef, WriteNotice,
+    AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
+    PageSource, Placement, Populate, SpaceRef, WriteNotice,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const BASE: u64 = 0x10_0000_0000;
@@ -167,6 +167,69 @@ for_each_design!(a_fork_beside_a_truncation_leaves_no_page_in_the_child, D, {
     machine.attach(|| {
         drop((space, object));
         world.check("invariants");
+    });
+    machine.attach(|| drop(world));
+});
+
+for_each_design!(removed_pages_are_zero_to_the_last_one_of_each_area, D, {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(1);
+    let world = machine.attach(|| World::<D>::new(&region, 1));
+    machine.attach(|| {
+        let (space, object) = (world.vm.create_space(Limits::default()).expect("room"), object(&world));
+        map(&space, &object, AreaFlags::SHARED);
+        // Three areas, of one page, of two, and of one.
+        space.mprotect(BASE + PAGE, 2 * PAGE, AreaFlags::READ).expect("mapped");
+        space.mprotect(BASE + PAGE, 2 * PAGE, RW).expect("mapped");
+        space.mprotect(BASE, PAGE, RW | AreaFlags::EXEC).expect("mapped");
+        let guest = Guest::new(&space);
+        let bytes = || (0..PAGES).map(|page| guest.load_byte(BASE + page * PAGE + 9).expect("mapped").0);
+        assert!(bytes().eq((0..PAGES).map(|page| 0x40 + page as u8)));
+        space.madvise(BASE, BYTES, Advice::Remove).expect("shared and writable");
+        assert!(bytes().eq([0; PAGES as usize]), "{:?}", bytes().collect::<Vec<_>>());
+        drop(guest);
+        drop((space, object));
+        world.check("afterwards");
+    });
+    machine.attach(|| drop(world));
+});
+
+/// Asks for another attempt as often as it was told.
+struct Hesitant(AtomicU64);
+
+impl PageSource for Hesitant {
+    fn fetch(&self, _: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+        if self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Err(FetchError::Retry);
+        }
+        page.fill(0x40 + page_index as u8);
+        Ok(())
+    }
+}
+
+for_each_design!(a_source_that_asks_for_another_attempt_is_asked_again, D, {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(1);
+    let world = machine.attach(|| World::<D>::new(&region, 1));
+    machine.attach(|| {
+        let source: &'static Hesitant = Box::leak(Box::new(Hesitant(AtomicU64::new(0))));
+        let spec = ObjectSpec { identity: 1, size_bytes: BYTES, source, write_notice: WriteNotice::None };
+        let object = world.vm.create_object(&spec).expect("room for an object");
+        let space = world.vm.create_space(Limits::default()).expect("room");
+        map(&space, &object, AreaFlags::empty());
+        let guest = Guest::new(&space);
+        for page in 0..PAGES - 1 {
+            source.0.store(3, Ordering::Relaxed);
+            let loaded = guest.load_byte(BASE + page * PAGE).map(|(byte, _)| byte);
+            assert_eq!(loaded, Ok(0x40 + page as u8));
+            assert_eq!(source.0.load(Ordering::Relaxed), 0, "it was asked until it gave the page");
+        }
+        source.0.store(3, Ordering::Relaxed);
+        let mut words = [0; 1];
+        world.vm.read_object(&object, (PAGES - 1) * PAGE, &mut words).expect("the last page");
+        assert_eq!((words, source.0.load(Ordering::Relaxed)), ([u64::from_le_bytes([0x40 + PAGES as u8 - 1; 8])], 0));
+        drop(guest);
+        drop((space, object));
     });
     machine.attach(|| drop(world));
 });
