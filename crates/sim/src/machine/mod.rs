@@ -5,10 +5,11 @@
 //! file that is not is refused with the key and the value.
 //!
 //! # Rooms
-//! `spec` is the file; `linear` what its machine can do at most; `presets` those that come with the program; `topology`
+//! `spec` is the file; `draw` machines as a guess may have them; `linear` what its machine can do at most; `presets` those that come with the program; `topology`
 //! and `costs` are the same facts as the engine reads them.
 
 mod costs;
+mod draw;
 mod linear;
 mod presets;
 mod spec;

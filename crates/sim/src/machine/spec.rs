@@ -15,6 +15,12 @@ pub struct Number {
     pub value: f64,
     /// A publication, a measurement, or the word `guessed`.
     pub source: String,
+    /// Between what it lies, for one that was guessed: the least, and the most.
+    #[serde(default)]
+    pub range: Option<[f64; 2]>,
+    /// Why the range is this one, or its source.
+    #[serde(default)]
+    pub because: String,
 }
 
 impl Number {
@@ -177,6 +183,21 @@ pub enum SpecError {
         /// Which.
         key: String,
     },
+    /// A range leaves out the number that it is about, or what makes sense; or a machine of that topology would be
+    /// another one.
+    BadRange {
+        /// Whose.
+        key: String,
+        /// The least, and the most.
+        range: [f64; 2],
+        /// What the number says.
+        value: f64,
+    },
+    /// Nothing says why a range is this one.
+    NoReason {
+        /// Whose.
+        key: String,
+    },
     /// The machine has no name, or one that can't be told from a path.
     BadName {
         /// What it says.
@@ -218,6 +239,14 @@ impl fmt::Display for SpecError {
             }
             Self::NotWhole { key, value } => write!(out, "{key} = {value}: a whole number is wanted"),
             Self::NoSource { key } => write!(out, "{key} has an empty source: name one, or write \"guessed\""),
+            Self::BadRange { key, range: [low, high], value } => {
+                write!(out, "{key} has the range [{low}, {high}]: ")?;
+                match key.starts_with("topology.") {
+                    true => write!(out, "a machine of another topology is another machine"),
+                    false => write!(out, "it must hold the value {value} and make sense itself"),
+                }
+            }
+            Self::NoReason { key } => write!(out, "{key} has a range: `because` must say why it is this one"),
             Self::BadName { name } => {
                 write!(out, "name = {name:?}: a machine's name is made of letters, digits and dashes")
             }
@@ -284,9 +313,8 @@ impl Spec {
 
     /// Returns the file with one number replaced; for calibration and experiments.
     pub fn with_number(mut self, key: &str, value: f64, source: &str) -> Result<Self, SpecError> {
-        let number = Number { value, source: source.to_owned() };
         match self.slot(key) {
-            Some(slot) => *slot = number,
+            Some(slot) => *slot = Number { value, source: source.to_owned(), range: None, because: String::new() },
             None => return Err(SpecError::Syntax(format!("there is no number {key}"))),
         }
         self.check()?;
@@ -294,7 +322,7 @@ impl Spec {
     }
 
     /// Returns the number of `table.key`.
-    fn slot(&mut self, path: &str) -> Option<&mut Number> {
+    pub(super) fn slot(&mut self, path: &str) -> Option<&mut Number> {
         let (table, key) = path.split_once('.')?;
         macro_rules! choose {
             ($($name:ident),+) => {
@@ -316,7 +344,11 @@ impl Spec {
             if std::mem::replace(&mut last, table) != table {
                 text.push_str(&format!("\n[{table}]\n"));
             }
-            text.push_str(&format!("{key} = {{ value = {}, source = {} }}\n", number.value, quoted(&number.source)));
+            text.push_str(&format!("{key} = {{ value = {}, source = {}", number.value, quoted(&number.source)));
+            if let Some([low, high]) = number.range {
+                text.push_str(&format!(", range = [{low:?}, {high:?}], because = {}", quoted(&number.because)));
+            }
+            text.push_str(" }\n");
         });
         text
     }
@@ -380,10 +412,27 @@ fn check_number(key: &str, number: &Number, least: f64, most: f64) -> Result<(),
     if number.source.trim().is_empty() {
         return Err(SpecError::NoSource { key: key.to_owned() });
     }
-    if matches!(key, "line.migratory" | "memory.interleave") && number.value.fract() != 0.0 {
+    if is_whole(key) && number.value.fract() != 0.0 {
         return Err(SpecError::NotWhole { key: key.to_owned(), value: number.value });
     }
-    Ok(())
+    check_range(key, number, least, most)
+}
+
+/// Says whether a number of that key, besides those of the topology, is a choice and no size.
+pub(super) fn is_whole(key: &str) -> bool {
+    matches!(key, "line.migratory" | "memory.interleave")
+}
+
+fn check_range(key: &str, number: &Number, least: f64, most: f64) -> Result<(), SpecError> {
+    let Some([low, high]) = number.range else { return Ok(()) };
+    let is_ordered = least <= low && low <= number.value && number.value <= high && high <= most;
+    if !is_ordered || key.starts_with("topology.") {
+        return Err(SpecError::BadRange { key: key.to_owned(), range: [low, high], value: number.value });
+    }
+    match number.because.trim().is_empty() {
+        true => Err(SpecError::NoReason { key: key.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 fn check_order(table: &str, transfer: &TransferTable) -> Result<(), SpecError> {
@@ -422,7 +471,10 @@ mod tests {
             let spec = Spec::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(spec.name(), *name);
             let mut numbers = 0;
-            spec.for_each_number(|_, number| numbers += usize::from(!number.source.is_empty()));
+            spec.for_each_number(|key, number| {
+                numbers += usize::from(!number.source.is_empty());
+                assert!(!number.is_guessed() || number.range.is_some(), "{name}: {key} is guessed, and has no range");
+            });
             assert!(numbers > 40);
         }
     }
@@ -450,6 +502,19 @@ mod tests {
         assert!(replaced("rmw_ns", "rmw_ns = 3").is_err());
         let twice = replaced("rmw_ns", "rmw_ns = { value = 3, source = \"a\" }\nspeed = 3").expect_err("unknown");
         assert!(twice.to_string().contains("speed"), "{twice}");
+    }
+
+    #[test]
+    fn a_range_holds_its_number_and_has_a_reason() {
+        let with = |rest: &str| replaced("rmw_ns", &format!("rmw_ns = {{ value = 3, source = \"guessed\", {rest} }}"));
+        assert!(with("range = [3, 3.5], because = \"of cycles\"").is_ok());
+        let told = |rest: &str| with(rest).expect_err("a bad range").to_string();
+        assert_eq!(told("range = [3, 4]"), "cpu.rmw_ns has a range: `because` must say why it is this one");
+        let outside = "cpu.rmw_ns has the range [3.5, 4]: it must hold the value 3 and make sense itself";
+        assert_eq!(told("range = [3.5, 4], because = \"x\""), outside);
+        assert!(with("range = [4, 2], because = \"x\"").is_err() && with("range = [2, nan], because = \"x\"").is_err());
+        let sockets = "sockets = { value = 1, source = \"guessed\", range = [1, 2], because = \"x\" }";
+        assert!(replaced("sockets ", sockets).expect_err("topology").to_string().ends_with("is another machine"));
     }
 
     #[test]
