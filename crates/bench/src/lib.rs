@@ -7,6 +7,7 @@
 //! * [`measure`]: workloads on the virtual memory and on the host, run by run in turn
 //! * [`stat`]: events and locks of a workload or of a replay
 //! * [`reproduce`]: the tables of the literature, simulated anew
+//! * [`spread`]: simulated results as intervals, over what was guessed of a machine
 //! * [`rwsem`]: semaphores by themselves
 //! * [`kmap`]: kernel maps by themselves
 //! * [`calibrate`]: a simulated machine with this machine's numbers
@@ -20,6 +21,7 @@ pub mod measure;
 pub mod report;
 pub mod reproduce;
 pub mod rwsem;
+pub mod spread;
 pub mod stat;
 
 /// So that a test's simulations give the same figures beside other tests, as the command's do.

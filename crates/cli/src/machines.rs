@@ -123,7 +123,12 @@ fn show(name: &str, out: &mut dyn Write) -> Result<(), Failure> {
 
 fn write_sources(spec: &Spec, out: &mut dyn Write) -> io::Result<()> {
     let mut lines = Vec::new();
-    spec.for_each_number(|key, number| lines.push(format!("{key:<30} {:>10}  {}", number.value, number.source)));
+    spec.for_each_number(|key, number| {
+        lines.push(format!("{key:<30} {:>10}  {}", number.value, number.source));
+        if let Some([low, high]) = number.range {
+            lines.push(format!("{:<30} {:>10}  between {low} and {high}: {}", "", "", number.because));
+        }
+    });
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 

@@ -1,12 +1,14 @@
 //! `faultless reproduce`: published tables, beside a simulation of their machines.
 
 use faultless_machine::info;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use faultless_bench::reproduce::{self, Row, TABLES, Table};
+use faultless_bench::spread::Draws;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::host;
 use faultless_machine::simulated::{MachineChoice, Spec};
@@ -26,11 +28,16 @@ const TICK: Duration = Duration::from_millis(200);
   faultless reproduce --list
   faultless reproduce spf-2018-ebizzy
   faultless reproduce spf -r 3 --format json
+  faultless reproduce rwsem-2013 --spread 32 --sensitivity
 
 Each line runs the workload under the design before and the design after on a simulation of the machine that the table was \
 measured on, under each seed: the published change, ours (median, and the least and most of the seeds), the ratio of the two \
 factors, and whether the sign agrees; less than 1 % counts as no change. The machines' parameters come from the sources that \
-`faultless machines NAME` names, never from a table. docs/simulation.md says what differs and why.")]
+`faultless machines NAME` names, never from a table. docs/simulation.md says what differs and why.
+
+With --spread each seed has a machine of its own: every number that was guessed is drawn from its range, which \
+`faultless machines NAME` prints with its reason. A line is reproduced if the published change lies between the 5th and the 95th of a \
+hundred draws; one of less than 10 %, if that whole interval lies within 10 points of it.")]
 pub struct ReproduceArgs {
     /// A table, or the beginning of some tables' names; all of them unless named.
     #[arg(value_name = "TABLE", default_value = "")]
@@ -43,6 +50,15 @@ pub struct ReproduceArgs {
     /// Seeds of each line. Example: -r 7
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
     runs: u32,
+
+    /// Draws so many machines from the ranges of what was guessed, a seed each, and prints the median and the interval
+    /// that holds 90 % of them. Example: --spread 32
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "runs")]
+    spread: Option<u32>,
+
+    /// Says which guessed number moves each line most.
+    #[arg(long, requires = "spread")]
+    sensitivity: bool,
 
     /// The first seed. Example: --seed 7
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -82,7 +98,7 @@ pub fn run(args: &ReproduceArgs, color: Color) -> Result<ExitCode, Failure> {
         headings: &reproduce::HEADINGS,
         rows: &results.iter().flat_map(|(table, rows)| rows.iter().map(|row| row.fields(table))).collect::<Vec<_>>(),
     };
-    args.output.hand_out_table(&set, &table, |out| write(&results, out), color)?;
+    args.output.hand_out_table(&set, &table, |out| write(&results, args, out), color)?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
@@ -93,13 +109,40 @@ fn list() -> Result<ExitCode, Failure> {
 }
 
 fn run_table(table: &'static Table, args: &ReproduceArgs) -> Result<Vec<Row>, Failure> {
-    let bar = progress_bar(table, 2 * table.cases.len() as u64 * u64::from(args.runs));
+    let nr_seeds = nr_seeds(args);
+    let bar = progress_bar(table, 2 * table.cases.len() as u64 * u64::from(nr_seeds));
     let jobs = args.jobs.map_or_else(host::cpus, usize::from);
-    let seeds = args.seed..args.seed.saturating_add(u64::from(args.runs));
-    let machine = |name: &str| Spec::preset(name).expect("the tables name machines");
+    let seeds = args.seed..args.seed.saturating_add(u64::from(nr_seeds));
+    let draws = draws(table, args);
+    let machine = |name: &str, seed: u64| match draws.get(name) {
+        Some(draws) => draws.machine((seed - args.seed) as usize),
+        None => preset(name),
+    };
     let rows = reproduce::run(table, machine, seeds, jobs, |done| bar.set_position(done as u64));
     bar.finish_and_clear();
-    rows.map_err(|error| Failure::new(format_args!("{}: {error}", table.name)))
+    let mut rows = rows.map_err(|error| Failure::new(format_args!("{}: {error}", table.name)))?;
+    for row in &mut rows {
+        if let Some(draws) = draws.get(row.case.machine) {
+            row.judge_by(draws);
+        }
+    }
+    Ok(rows)
+}
+
+/// Returns how many seeds each line has.
+fn nr_seeds(args: &ReproduceArgs) -> u32 {
+    args.spread.unwrap_or(args.runs)
+}
+
+fn preset(name: &str) -> Spec {
+    Spec::preset(name).expect("the tables name machines")
+}
+
+/// Returns the drawn machines of a table's lines, if any are asked for.
+fn draws(table: &Table, args: &ReproduceArgs) -> BTreeMap<&'static str, Draws> {
+    let Some(nr_draws) = args.spread else { return BTreeMap::new() };
+    let of = |name| (name, Draws::new(&preset(name), nr_draws as usize, args.seed));
+    table.cases.iter().map(|case| case.machine).collect::<BTreeSet<_>>().into_iter().map(of).collect()
 }
 
 /// Returns a bar that is shown on a terminal only, from the first run on: some take seconds.
@@ -116,7 +159,7 @@ fn result_set(args: &ReproduceArgs, tables: &[&Table], results: &[(&Table, Vec<R
     for (table, rows) in results {
         set.checks.insert(table.name.into(), rows.iter().map(Row::json).collect());
     }
-    let asked = tables.iter().map(|table| table.cases.len()).sum::<usize>() * args.runs as usize;
+    let asked = tables.iter().map(|table| table.cases.len()).sum::<usize>() * nr_seeds(args) as usize;
     let done: usize = results.iter().flat_map(|(_, rows)| rows).map(|row| row.base.len()).sum();
     if done < asked {
         set.mark_interrupted(format_args!("interrupted after {done} of {asked} pairs of runs"));
@@ -125,8 +168,13 @@ fn result_set(args: &ReproduceArgs, tables: &[&Table], results: &[(&Table, Vec<R
 }
 
 /// Writes the tables, and the machines' parameters behind them.
-fn write(results: &[(&Table, Vec<Row>)], out: &mut dyn Write) -> io::Result<()> {
-    results.iter().try_for_each(|(table, rows)| reproduce::write(table, rows, out))?;
+fn write(results: &[(&Table, Vec<Row>)], args: &ReproduceArgs, out: &mut dyn Write) -> io::Result<()> {
+    for (table, rows) in results {
+        reproduce::write(table, rows, out)?;
+        if args.sensitivity {
+            reproduce::write_sensitivity(rows, out)?;
+        }
+    }
     machines(results).iter().try_for_each(|machine| {
         writeln!(out, "{machine}")?;
         info::write_parameters(machine, out)

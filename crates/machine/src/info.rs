@@ -31,7 +31,12 @@ pub fn of(choice: &MachineChoice) -> MachineInfo {
 fn of_simulated(spec: &Spec) -> MachineInfo {
     let mut parameters = Map::new();
     spec.for_each_number(|key, number| {
-        parameters.insert(key.to_owned(), json!({ "value": number.value, "source": number.source }));
+        let mut told = json!({ "value": number.value, "source": number.source });
+        if let Some(range) = number.range {
+            told["range"] = json!(range);
+            told["because"] = json!(number.because);
+        }
+        parameters.insert(key.to_owned(), told);
     });
     MachineInfo {
         name: spec.name().to_owned(),

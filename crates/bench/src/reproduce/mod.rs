@@ -5,8 +5,9 @@
 //! by the printer in [`write()`] and by nothing else.
 //!
 //! # Rooms
-//! `tables` is what was published, and what to run for it.
+//! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say.
 
+mod drawn;
 mod tables;
 
 use faultless_linux::space::has_interrupt;
@@ -21,6 +22,7 @@ use faultless_machine::simulated::in_parallel;
 use faultless_results::stats::median;
 use faultless_results::{NOT_CONVERGED, columns};
 
+pub use drawn::{Drawn, write_sensitivity};
 pub use tables::{Case, Figure, TABLES, Table};
 
 /// How long a run is, unless the case says.
@@ -56,10 +58,12 @@ pub struct Row {
     pub events: Vec<(&'static str, f64)>,
     /// Whether the rates of all runs had settled; else nothing is said of the sign.
     pub has_converged: bool,
+    /// What drawn machines say, if each seed had one of its own.
+    pub drawn: Option<Drawn>,
 }
 
 /// What stands above the fields of a row.
-pub const HEADINGS: [&str; 18] = [
+pub const HEADINGS: [&str; 22] = [
     "table",
     "workload",
     "cpus",
@@ -78,6 +82,10 @@ pub const HEADINGS: [&str; 18] = [
     "seeds",
     "ratio_of_changes",
     "sign_agrees",
+    "interval_low_percent",
+    "interval_high_percent",
+    "draws",
+    "reproduced",
 ];
 
 /// Returns the tables whose names begin so.
@@ -85,11 +93,11 @@ pub fn matching(prefix: &str) -> Vec<&'static Table> {
     TABLES.iter().filter(|table| table.name.starts_with(prefix)).collect()
 }
 
-/// Runs a table: every case under both designs and all seeds, so many at once. An interrupt ends it with the seeds that
+/// Runs a table: every case under both designs and all seeds, so many at once, each on the machine of its seed. An interrupt ends it with the seeds that
 /// both designs have run under; cases without any are left out.
 pub fn run(
     table: &'static Table,
-    machine: impl Fn(&str) -> Spec + Sync,
+    machine: impl Fn(&str, u64) -> Spec + Sync,
     seeds: std::ops::Range<u64>,
     jobs: usize,
     ended: impl FnMut(usize),
@@ -102,7 +110,7 @@ pub fn run(
         if has_interrupt() {
             return Ok(None);
         }
-        let result = once_simulated(&machine(case.machine), &job(case, side), seed, &has_interrupt);
+        let result = once_simulated(&machine(case.machine, seed), &job(case, side), seed, &has_interrupt);
         // A run that an interrupt cut short is shorter than the others.
         if has_interrupt() { Ok(None) } else { result.map(Some) }
     };
@@ -120,7 +128,8 @@ fn row(case: &'static Case, runs: &[Option<Simulated>]) -> Row {
     let (base, head): (Vec<&Simulated>, Vec<&Simulated>) = pairs.unzip();
     let of = |runs: &[&Simulated]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
     let has_converged = base.iter().chain(&head).all(|(run, _)| run.has_converged());
-    Row { case, base: of(&base), head: of(&head), events: events(head.iter().map(|(run, _)| run)), has_converged }
+    let events = events(head.iter().map(|(run, _)| run));
+    Row { case, base: of(&base), head: of(&head), events, has_converged, drawn: None }
 }
 
 fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
@@ -245,12 +254,15 @@ impl Row {
             number(self.ratio()),
             self.sign_agrees().map_or_else(String::new, |agrees| if agrees { "yes" } else { "no" }.to_owned()),
         ]
+        .into_iter()
+        .chain(Drawn::fields(self.drawn.as_ref()))
+        .collect()
     }
 
     /// Returns the row for the machine-readable report.
     pub fn json(&self) -> Value {
         let case = self.case;
-        json!({
+        let mut value = json!({
             "workload": case.workload, "cpus": case.cpus, "mode": if case.processes { "processes" } else { "threads" },
             "machine": case.machine, "base": case.base, "head": case.head,
             "head_workload": case.head_workload, "base_semaphore": case.base_semaphore, "head_semaphore": case.head_semaphore,
@@ -260,13 +272,19 @@ impl Row {
             "converged": self.has_converged,
             "base_samples": self.base, "head_samples": self.head,
             "events_per_100_faults": self.events.iter().map(|&(name, share)| (name, share)).collect::<std::collections::BTreeMap<_, _>>(),
-        })
+        });
+        self.drawn.iter().for_each(|drawn| drawn.add_to(&mut value));
+        value
     }
 }
 
 /// Writes a table for people.
 pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "{}: {}\nsource    {}\n", table.name, table.about, table.source)?;
+    if rows.iter().any(|row| row.drawn.is_some()) {
+        drawn::write(rows, out)?;
+        return table.left_out.iter().try_for_each(|left_out| writeln!(out, "\nleft out: {left_out}"));
+    }
     let headings =
         ["workload", "CPUs", "machine (simulated)", "designs", "figure", "published", "ours", "seeds", "ratio", "sign"];
     let mut cells = vec![headings.map(String::from).to_vec()];
@@ -313,8 +331,14 @@ mod tests {
     fn changes_are_compared_by_their_factors_and_their_signs() {
         let case = &TABLES[0].cases[0];
         let published = 1.0 + case.published_percent / 100.0;
-        let row =
-            |head: f64| Row { case, base: vec![1.0; 3], head: vec![head; 3], events: Vec::new(), has_converged: true };
+        let row = |head: f64| Row {
+            case,
+            base: vec![1.0; 3],
+            head: vec![head; 3],
+            events: Vec::new(),
+            has_converged: true,
+            drawn: None,
+        };
         assert!((row(published).ratio().expect("a ratio") - 1.0).abs() < 1e-9);
         assert_eq!(row(published).sign_agrees(), Some(true));
         assert_eq!(row(1.0 / published).sign_agrees(), Some(false));
