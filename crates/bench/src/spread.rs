@@ -60,6 +60,15 @@ impl Draws {
     }
 }
 
+/// How many of the numbers that move a result most are shown.
+const NR_SHOWN: usize = 3;
+
+/// Returns the first few of [`Draws::sensitivity`], for people.
+pub fn strongest(sensitivity: &[(String, f64)]) -> String {
+    let shown = sensitivity.iter().take(NR_SHOWN);
+    shown.map(|(key, rho)| format!("{key} {rho:+.2}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns one place in each stratum, in random order.
 fn strata(nr_draws: usize, random: &mut Random) -> Vec<f64> {
     let mut order: Vec<usize> = (0..nr_draws).collect();

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use faultless_bench::measure::{self, Arm, Length, Mode, Outcome, Pinning, Setup};
 use faultless_bench::report::bench::{self, BenchReport};
+use faultless_bench::spread::Draws;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
 use faultless_machine::host;
@@ -95,6 +96,15 @@ pub struct BenchArgs {
     /// Runs of each design; on a simulated machine the seeds from --seed on. Example: -r 30
     #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5)]
     pub(crate) runs: u32,
+
+    /// On a simulated machine, draw so many machines from the ranges of what was guessed, one for each run, and print
+    /// the median and the interval that holds 90 % of them. Example: --spread 32
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "runs")]
+    spread: Option<u32>,
+
+    /// Says which guessed number moves each rate most.
+    #[arg(long, requires = "spread")]
+    sensitivity: bool,
 
     /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its
     /// time, until the rates of the two other thirds agree within 3 %; with this it works so long from its start, and
@@ -196,6 +206,11 @@ fn run_alone(
 ) -> Result<ExitCode, Failure> {
     if args.list {
         return Ok(writeln!(io::stdout().lock(), "{name:<18} {does}").map(|()| ExitCode::SUCCESS)?);
+    }
+    if args.spread.is_some() {
+        return Err(Failure::usage(format_args!(
+            "--spread is for workloads of the virtual memory, which {name} is not"
+        )));
     }
     let machine = args.machine.choice()?;
     let cpus = distinct(&cpus(args, &machine));
@@ -317,6 +332,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         let flag = if args.ceiling { "--ceiling" } else { "--at-most" };
         return Err(Failure::usage(format_args!("{flag} is for simulated machines: name one with --machine")));
     }
+    let draws = draws(args, &machine)?;
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
     let specs = if is_simulated { specs.into_iter().map(measure::shrunk).collect() } else { specs };
     Ok(Setup {
@@ -327,7 +343,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         semaphores,
         cpus: distinct(&cpus),
         mode: if args.processes { Mode::Processes } else { Mode::Threads },
-        runs: args.runs as usize,
+        runs: args.spread.unwrap_or(args.runs) as usize,
         warm_ups: if is_simulated { 0 } else { args.warm_up as usize },
         length: length(args, is_simulated),
         seed: args.seed,
@@ -338,7 +354,23 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         },
         memory_bytes: args.memory,
         has_ceiling: args.ceiling,
+        draws,
+        has_sensitivity: args.sensitivity,
     })
+}
+
+/// Returns the machines of `--spread`.
+fn draws(args: &BenchArgs, machine: &MachineChoice) -> Result<Option<Draws>, Failure> {
+    let Some(nr_draws) = args.spread else { return Ok(None) };
+    let Some(spec) = machine.simulated() else {
+        let told = "--spread is for simulated machines, whose numbers were guessed in part: name one with --machine";
+        return Err(Failure::usage(told));
+    };
+    if spec.drawn_keys().is_empty() {
+        let told = format_args!("--spread: no number of the machine {} has a range", spec.name());
+        return Err(Failure::usage(told));
+    }
+    Ok(Some(Draws::new(spec, nr_draws as usize, args.seed)))
 }
 
 fn cpus(args: &BenchArgs, machine: &MachineChoice) -> Vec<usize> {

@@ -111,6 +111,8 @@ mod tests {
             pinning: Pinning::Never,
             memory_bytes: None,
             has_ceiling: true,
+            draws: None,
+            has_sensitivity: false,
         };
         let arms = vec![ArmResult::of(arm(1), vec![alone]), ArmResult::of(arm(384), vec![run(384, 120e6, 0)])];
         let outcome = Outcome { arms, was_interrupted: false };

@@ -15,6 +15,7 @@ use faultless_workloads::Spec;
 
 use super::site::{HostSite, Pinning};
 use super::{Job, Length, MeasureError, Mode, Run, once, once_on_host, once_simulated};
+use crate::spread::Draws;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
 use faultless_results::stats::Random;
@@ -50,6 +51,10 @@ pub struct Setup {
     pub memory_bytes: Option<usize>,
     /// Whether to say what the machine could do at most: then one of the numbers of CPUs is 1.
     pub has_ceiling: bool,
+    /// Machines as the simulated one may be: one for each run. None: each run has the machine as its file says.
+    pub draws: Option<Draws>,
+    /// Whether to say which drawn number goes with each result.
+    pub has_sensitivity: bool,
 }
 
 /// One way to run one workload.
@@ -236,6 +241,8 @@ fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, 
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
     let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
     let run = |&(arm, seed): &(usize, u64)| {
+        let drawn = setup.draws.as_ref().map(|draws| draws.machine(seed.wrapping_sub(setup.seed) as usize));
+        let machine = drawn.as_ref().unwrap_or(machine);
         let simulated = once_simulated(machine, &setup.job(&arms[arm]), seed, &has_interrupt);
         simulated.map(|(run, _)| run)
     };

@@ -1,22 +1,19 @@
 //! A published line beside what drawn machines say.
 //!
 //! # Guarantee
-//! A line is *reproduced* if what was published lies in the interval of the draws; a change of less than 10 %, if all of
-//! the interval lies within 10 points of it. Where a run's rate had not settled, nothing is said.
+//! A line is *reproduced* if what was published lies in the interval of the draws; a change of less than 10 %, if all
+//! of the interval lies within 10 points of it. Where a run's rate had not settled, nothing is said.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
 use super::{Row, sides};
-use crate::spread::{Draws, Interval, LEVEL};
+use crate::spread::{Draws, Interval, LEVEL, strongest};
 use faultless_results::{NOT_CONVERGED, columns};
 
 /// A smaller published change may be noise.
 const SMALL: f64 = 0.1;
-
-/// How many of the numbers that move a line most are shown.
-const SENSITIVITY_SHOWN: usize = 3;
 
 /// What drawn machines say of a line.
 #[derive(Clone, Debug)]
@@ -79,11 +76,6 @@ impl Drawn {
             None => NOT_CONVERGED.to_owned(),
         }
     }
-
-    fn moved_by(&self) -> String {
-        let shown = self.sensitivity.iter().take(SENSITIVITY_SHOWN);
-        shown.map(|(key, rho)| format!("{key} {rho:+.2}")).collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// Writes the rows that have been judged, and how many are reproduced.
@@ -123,7 +115,7 @@ pub(super) fn write(rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result
 pub fn write_sensitivity(rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "\nwhich guessed number goes with each line (rank correlation over the draws):")?;
     for (row, drawn) in rows.iter().filter_map(|row| Some((row, row.drawn.as_ref()?))) {
-        writeln!(out, "  {:<32} {:>4} CPUs  {}", row.case.workload, row.case.cpus, drawn.moved_by())?;
+        writeln!(out, "  {:<32} {:>4} CPUs  {}", row.case.workload, row.case.cpus, strongest(&drawn.sensitivity))?;
     }
     Ok(())
 }

@@ -93,8 +93,8 @@ pub fn matching(prefix: &str) -> Vec<&'static Table> {
     TABLES.iter().filter(|table| table.name.starts_with(prefix)).collect()
 }
 
-/// Runs a table: every case under both designs and all seeds, so many at once, each on the machine of its seed. An interrupt ends it with the seeds that
-/// both designs have run under; cases without any are left out.
+/// Runs a table: every case under both designs and all seeds, so many at once, each on the machine of its seed. An
+/// interrupt ends it with the seeds that both designs have run under; cases without any are left out.
 pub fn run(
     table: &'static Table,
     machine: impl Fn(&str, u64) -> Spec + Sync,

@@ -21,8 +21,8 @@ impl Spec {
         keys
     }
 
-    /// Returns the machine with each such number where `quantile` says: 0 is the least of its range, 1 the most. Between
-    /// them equal factors are equally far apart, or equal differences where the least is 0.
+    /// Returns the machine with each such number where `quantile` says: 0 is the least of its range, 1 the most.
+    /// Between them equal factors are equally far apart, or equal differences where the least is 0.
     ///
     /// ```
     /// let spec = faultless_sim::Spec::preset("epyc-384").expect("a preset");

@@ -5,8 +5,8 @@
 //! file that is not is refused with the key and the value.
 //!
 //! # Rooms
-//! `spec` is the file; `draw` machines as a guess may have them; `linear` what a machine can do at most; `presets` those
-//! that come with the program; `topology` and `costs` are the same facts as the engine reads them.
+//! `spec` is the file; `draw` machines as a guess may have them; `linear` what a machine can do at most; `presets`
+//! those that come with the program; `topology` and `costs` are the same facts as the engine reads them.
 
 mod costs;
 mod draw;

@@ -8,7 +8,7 @@ use faultless_machine::info;
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::rows::{ceiling, latency, range, rate, rows};
+use super::rows::{ceiling, interval, latency, moved_by, range, rate, rows};
 use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
@@ -30,6 +30,10 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{LINEAR}")?;
         columns::write(&rows(report, |arm| ceiling(report, arm)), out)?;
     }
+    if report.setup.has_sensitivity {
+        writeln!(out, "\nwhich guessed number goes with each rate (rank correlation over the draws)")?;
+        columns::write(&rows(report, |arm| moved_by(report, arm)), out)?;
+    }
     writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
     columns::write(&rows(report, latency), out)?;
     super::refpage::write(report, out)?;
@@ -41,6 +45,7 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// shown.
 pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&ArmResult) -> String) {
     match report.machine.simulated {
+        true if report.setup.draws.is_some() => ("median [5 %, 95 %] of the machines drawn", interval),
         true => ("median [least, most] of the seeds", range),
         false => ("mean ± standard deviation", rate),
     }
@@ -58,7 +63,8 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
     if report.machine.simulated {
         let last = seed.wrapping_add(runs as u64).wrapping_sub(1);
-        writeln!(out, "runs      {runs} of each, {duration} of virtual time; seeds {seed} to {last}")?;
+        let machines = if setup.draws.is_some() { ", each on a machine of its own draw" } else { "" };
+        writeln!(out, "runs      {runs} of each, {duration} of virtual time; seeds {seed} to {last}{machines}")?;
         let sizes: Vec<String> = setup.specs.iter().filter_map(size_of).collect();
         return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
     }

@@ -8,6 +8,7 @@ mod rows;
 use serde_json::{Map, Value, json};
 
 use crate::measure::{self, ArmResult, Length, Outcome, Run, Settled, Setup};
+use crate::spread::{Draws, Interval};
 use faultless_machine::events;
 use faultless_results::Unit;
 use faultless_results::set::{CONVERGED, DISTRIBUTION, MachineInfo, Measured, ResultSet};
@@ -91,6 +92,13 @@ fn object(value: Value) -> Map<String, Value> {
 fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Option<Measured> {
     let samples: Vec<f64> = result.runs.iter().filter_map(metric.of).collect();
     let first = result.runs.first().filter(|_| !samples.is_empty())?;
+    let mut more = circumstances(report, result);
+    if metric.name == "op_p50_ns" {
+        more.extend([distribution(result)]);
+    }
+    if let Some(draws) = &report.setup.draws {
+        more.extend(over_draws(draws, &samples));
+    }
     Some(Measured {
         workload: result.arm.spec.name.clone(),
         mode: result.arm.mode(report.setup.mode),
@@ -102,11 +110,17 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
         unit: metric.unit.name().into(),
         samples,
         counters: counters(result),
-        more: match metric.name {
-            "op_p50_ns" => circumstances(report, result).into_iter().chain([distribution(result)]).collect(),
-            _ => circumstances(report, result),
-        },
+        more,
     })
+}
+
+/// Returns where most of the drawn machines lie, and which drawn number goes with the figure.
+fn over_draws(draws: &Draws, samples: &[f64]) -> Map<String, Value> {
+    let interval = Interval::of(samples).map(|interval| interval.json());
+    // Of fewer samples than draws nobody knows which are lacking.
+    let moved_by = if samples.len() == draws.len() { draws.sensitivity(samples) } else { Vec::new() };
+    let moved_by = moved_by.iter().map(|(key, rho)| json!({ "number": key, "rank_correlation": rho }));
+    object(json!({ "interval": interval, "sensitivity": moved_by.collect::<Value>() }))
 }
 
 /// Returns how long the timed steps of all runs took: pairs of nanoseconds and how many.

@@ -2,6 +2,7 @@
 
 use super::BenchReport;
 use crate::measure::{self, Arm, ArmResult, Run, Setup};
+use crate::spread::{Interval, strongest};
 use faultless_results::NOT_CONVERGED;
 use faultless_results::Unit;
 use faultless_results::stats::{Histogram, summarize};
@@ -64,6 +65,22 @@ pub(super) fn range(arm: &ArmResult) -> String {
     let show = |value: f64| Unit::PerSecond.show(value);
     let mark = if arm.runs.iter().all(Run::has_converged) { String::new() } else { format!(" {NOT_CONVERGED}") };
     format!("{} [{}, {}]{mark}", show(median(&samples)), show(least), show(most))
+}
+
+/// Operations in a second on drawn machines: the median, and between what 90 % of them lie.
+pub(super) fn interval(arm: &ArmResult) -> String {
+    let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+    let Some(Interval { median, low, high, .. }) = Interval::of(&samples) else { return without_runs(arm) };
+    let show = |value: f64| Unit::PerSecond.show(value);
+    let mark = if arm.runs.iter().all(Run::has_converged) { String::new() } else { format!(" {NOT_CONVERGED}") };
+    format!("{} [{}, {}]{mark}", show(median), show(low), show(high))
+}
+
+/// The drawn numbers that go with the rate, the strongest first.
+pub(super) fn moved_by(report: &BenchReport<'_>, arm: &ArmResult) -> String {
+    let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+    let draws = report.setup.draws.as_ref().filter(|draws| draws.len() == samples.len());
+    draws.map_or_else(|| "-".to_owned(), |draws| strongest(&draws.sensitivity(&samples)))
 }
 
 /// The most that the machine can do, what sets it, and the part of it that was reached.
