@@ -365,8 +365,13 @@ mod tests {
         let watch = LockWatch::default();
         at(&watch, 0, 1, point(BEGIN));
         for (now_ns, site) in [(10, Location::caller()), (30, Location::caller())] {
-            let event =
-                Event::LockTaken { lock: lock(7), holding: Holding::Plain, site, function: "kmap_high", waited_ns: None };
+            let event = Event::LockTaken {
+                lock: lock(7),
+                holding: Holding::Plain,
+                site,
+                function: "kmap_high",
+                waited_ns: None,
+            };
             at(&watch, now_ns, 1, event);
             at(&watch, now_ns + 5, 1, released(7));
         }
