@@ -22,6 +22,10 @@ use crate::output::{Table, exit_code};
 /// The workload's name.
 pub const NAME: &str = "kmap";
 
+/// Why it needs a machine.
+pub const NEEDS_MACHINE: &str =
+    "kmap needs a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16";
+
 /// How long a run is, after as long a warm-up, unless told.
 const SIMULATED_NS: u64 = 40_000_000;
 
@@ -115,9 +119,7 @@ impl KmapArgs {
 /// Runs the workload.
 pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
     let Some(spec) = machine.simulated() else {
-        return Err(Failure::usage(
-            "kmap needs a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16",
-        ));
+        return Err(Failure::usage(NEEDS_MACHINE));
     };
     let load = args.kmap.load(args.processes, args.duration);
     let of = |scheme: &String| cpus.iter().map(|&cpus| Arm { scheme: scheme.clone(), cpus }).collect::<Vec<_>>();
