@@ -1,11 +1,13 @@
 //! Workloads on a simulated machine whose page tables, or pages, lie in high memory.
 //!
 //! # Guarantee
-//! * I1 each look at a leaf table's entries, under its lock or without, is a map and an unmap of that table; each page that
-//!   is cleared, filled, copied or read by a call is one, too, of a copy's source as well. Tables above the leaves have addresses, and a
-//!   CPU's own walk needs none. The clearing of a new table counts as a page's.
-//! * I2 maps, their costs and their counts are those of the workload's window: what sets a virtual memory up maps nothing
-//! * I3 schemes that sleep map tables under the design `mmap-sem` alone, because the others do it inside read-side sections
+//! * I1 each look at a leaf table's entries, under its lock or without, is a map and an unmap of that table; each page
+//!   that is cleared, filled, copied or read by a call is one, too, of a copy's source as well. Tables above the leaves
+//!   have addresses, and a CPU's own walk needs none. The clearing of a new table counts as a page's.
+//! * I2 maps, their costs and their counts are those of the workload's window: what sets a virtual memory up maps
+//!   nothing
+//! * I3 schemes that sleep map tables under the design `mmap-sem` alone, because the others do it inside read-side
+//!   sections
 //!
 //! # Protocol
 //! Maps are made before the virtual memory, and end after it: the machine has one interrupt handler, which serves both.
@@ -243,11 +245,13 @@ std::thread_local! {
     static TASKS: RefCell<HashMap<usize, Rc<Task>>> = RefCell::default();
 }
 
+/// Maps in a box, whose address the interrupt handler has.
+type Kept<S> = Box<KernelMaps<Simulated, S>>;
+
 /// High memory under a scheme.
 struct Under<S: Scheme<Simulated>> {
     lies: Lies,
-    /// In a box, which the interrupt handler knows by its address.
-    maps: Mutex<Option<Arc<Box<KernelMaps<Simulated, S>>>>>,
+    maps: Mutex<Option<Arc<Kept<S>>>>,
     /// Numbers of frames, by address: in the order in which they are first mapped.
     numbers: Mutex<HashMap<usize, u32>>,
     /// Whether the window is open (I2).

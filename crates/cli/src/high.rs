@@ -1,5 +1,5 @@
-//! Workloads whose page tables, or pages, lie in high memory: `faultless bench compile --tables high`, and the same flags
-//! of `stat`.
+//! Workloads whose page tables, or pages, lie in high memory: `faultless bench compile --tables high`, and the same
+//! flags of `stat`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

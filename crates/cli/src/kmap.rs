@@ -32,7 +32,8 @@ const SIMULATED_NS: u64 = 40_000_000;
 /// The flags of the workload kmap alone.
 #[derive(Args, Debug)]
 pub struct KmapArgs {
-    /// Of the workload kmap, and with --tables or --pages: schemes of kernel maps, or all of them. Example: --scheme pool,atomic,local
+    /// Of the workload kmap, and with --tables or --pages: schemes of kernel maps, or all of them. Example: --scheme
+    /// pool,atomic,local
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     scheme: Vec<String>,
 

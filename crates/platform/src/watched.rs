@@ -228,11 +228,9 @@ impl<P: Processor> Processor for Watched<P> {
 unsafe impl<P: Platform> Platform for Watched<P> {
     fn guest_enter() -> bool {
         let is_pending = P::guest_enter();
-        if is_pending {
-            if let Some(high) = high() {
-                // SAFETY: the thread owns its CPU, and has not begun to use translations.
-                unsafe { high.serve(P::cpu()) };
-            }
+        if is_pending && let Some(high) = high() {
+            // SAFETY: the thread owns its CPU, and has not begun to use translations.
+            unsafe { high.serve(P::cpu()) };
         }
         is_pending
     }

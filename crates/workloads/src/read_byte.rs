@@ -1,8 +1,8 @@
 //! read-byte: reads one byte of a cached file and seeks back, again and again.
 //!
-//! Source: A. Arcangeli in *Scalability problem (kmap_lock) with -aa kernels* (linux-kernel, March 2002): "open a file;
-//! while 1: read 1 byte of it, lseek back to the start of the file", 16 copies at once, "no matter if it's the same file
-//! or not". An operation is a read and the way back. The virtual memory's calls move words, so there it is one word.
+//! Source: A. Arcangeli in *Scalability problem (kmap_lock) with -aa kernels* (linux-kernel, March 2002): open a file,
+//! and for ever read one byte of it and seek back to its start, 16 copies at once, "no matter if it's the same file or
+//! not". An operation is a read and the way back. The virtual memory's calls move words, so there it is one word.
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};

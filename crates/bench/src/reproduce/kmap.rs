@@ -2,9 +2,9 @@
 //!
 //! # Guarantee
 //! As of the other tables: a simulated figure comes from the machine's file and the workload alone, and nothing but the
-//! printer reads the thread's. Both sides are compared by their changes from the first run, because the thread compiled a
-//! kernel, and ours is the recorded `gcc -O2 -c many.c`, one on each CPU, with its computing as recorded on a machine of
-//! 2026.
+//! printer reads the thread's. Both sides are compared by their changes from the first run, because the thread compiled
+//! a kernel, and ours is the recorded `gcc -O2 -c many.c`, one on each CPU, with its computing as recorded on a machine
+//! of 2026.
 
 use std::io::{self, Write};
 use std::ops::Range;

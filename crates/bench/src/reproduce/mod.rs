@@ -5,8 +5,8 @@
 //! by the printer in [`write()`] and by nothing else.
 //!
 //! # Rooms
-//! `tables` is what was published, and what to run for it; [`kmap`] has the thread about kernel maps, whose figures are not
-//! rates of two designs.
+//! `tables` is what was published, and what to run for it; [`kmap`] has the thread about kernel maps, whose figures are
+//! not rates of two designs.
 
 pub mod kmap;
 mod tables;
