@@ -8,13 +8,14 @@
 //!
 //! On this machine there is nothing to measure: its kernel has maps of its own, which no program can set.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless_kmap::registry::{SchemeVisitor, with_scheme};
 use faultless_kmap::{Costs, KernelMaps, Mapped, Scheme, Shape, Task};
 use faultless_linux::space::has_interrupt;
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
-use faultless_machine::watch::{self, Simulated};
+use faultless_machine::watch::{self, All, Simulated};
+use faultless_platform::watched::Sink;
 use faultless_platform::{Platform, Threads};
 use faultless_results::stats::Random;
 use faultless_sim::{Machine, isolate};
@@ -81,7 +82,7 @@ pub fn run(
     let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
     let one = |&(arm, seed): &(usize, u64)| match has_interrupt() {
         true => Ok(None),
-        false => once(spec, &arms[arm], load, seed).map(Some),
+        false => once(spec, &arms[arm], load, seed, Vec::new()).map(Some),
     };
     let runs = in_parallel(jobs, &tasks, one, |done, _| ended(done));
     let mut made = vec![Vec::new(); arms.len()];
@@ -91,10 +92,17 @@ pub fn run(
     Ok(made)
 }
 
-fn once(spec: &Spec, arm: &Arm, load: &Load, seed: u64) -> Result<Mapping, MeasureError> {
+/// Makes one run, and tells `sinks` what happens after its warm-up.
+pub fn once(
+    spec: &Spec,
+    arm: &Arm,
+    load: &Load,
+    seed: u64,
+    sinks: Vec<Arc<dyn Sink>>,
+) -> Result<Mapping, MeasureError> {
     let result = isolate(|| {
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
-        let machine = watch::Machine::unwatched(machine);
+        let machine = watch::Machine::new(machine, Arc::new(All(sinks)));
         let visitor = Visitor::<Simulated> { machine: &machine, cpus: arm.cpus, load, seed };
         Ok(with_scheme(&arm.scheme, visitor).unwrap_or_default())
     });
@@ -132,8 +140,15 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
             ready.wait();
             mapper.go_on(P::now() + load.duration_ns);
             ready.wait();
+            if thread == 0 {
+                watch::begin::<P>();
+            }
+            ready.wait();
             let nr_rounds = mapper.go_on(P::now() + load.duration_ns);
             done.wait();
+            if thread == 0 {
+                watch::end::<P>();
+            }
             P::leave();
             lock(&all).ops_per_s += (nr_rounds * load.nest as u64) as f64 * 1e9 / load.duration_ns as f64;
         });

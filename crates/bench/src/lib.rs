@@ -10,12 +10,14 @@
 //! * [`spread`]: simulated results as intervals, over what was guessed of a machine
 //! * [`rwsem`]: semaphores by themselves
 //! * [`kmap`]: kernel maps by themselves
+//! * [`high`]: a compile whose page tables have no address of their own
 //! * [`calibrate`]: a simulated machine with this machine's numbers
 //! * [`report`]: all of it for people and as result sets
 
 #![deny(unsafe_code)]
 
 pub mod calibrate;
+pub mod high;
 pub mod kmap;
 pub mod measure;
 pub mod report;

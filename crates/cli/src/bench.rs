@@ -20,6 +20,7 @@ use faultless_machine::simulated::MachineChoice;
 use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, Variant, WORKLOADS, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::high::{self, HighArgs};
 use crate::kmap::{self, KmapArgs};
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
@@ -40,6 +41,8 @@ use crate::{duration, size};
   faultless bench refpage --variant anon,memset,refpage,pattern --cpus 1
   faultless bench rwsem --machine xeon-40 --cpus 1,2,3,4,5,10,20,40 --readers 10:1 --section 1us
   faultless bench kmap --scheme all --machine numaq-16 --cpus 1,2,4,8,16
+  faultless bench compile --tables high --scheme pool,atomic,local --machine numaq-16 --cpus 16
+  faultless bench 'read-byte --shared' --pages high --scheme all --machine numaq-16 --cpus 16
   faultless bench page_fault1 --processes --machine epyc-384 --cpus 8,96,384 --ceiling
 
 Each workload runs under each design in turn, run by run, in an order that --seed draws. The design linux is the host's \
@@ -67,7 +70,7 @@ pub struct BenchArgs {
 
     /// Designs to compare; all of them and the host's kernel unless named. Example: --design mmap-sem,linux
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    design: Vec<String>,
+    pub(crate) design: Vec<String>,
 
     /// Semaphores beneath the designs; rwsem-v8 unless named, and for the workload rwsem all. Example: --semaphore
     /// rwsem-2012,rwsem-v8
@@ -79,6 +82,9 @@ pub struct BenchArgs {
 
     #[command(flatten)]
     pub(crate) kmap: KmapArgs,
+
+    #[command(flatten)]
+    pub(crate) high: HighArgs,
 
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
@@ -169,9 +175,20 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     if args.workloads == [kmap::NAME] {
         return run_alone(args, (kmap::NAME, "maps frames that have no address, and unmaps them"), kmap::run, color);
     }
+    if args.high.is_any() {
+        let [_] = args.workloads.as_slice() else {
+            return Err(Failure::usage("--tables, --pages and --pace are for one workload: name it"));
+        };
+        if args.kmap.has_own() || args.rwsem.is_any() {
+            return Err(Failure::usage(
+                "of the flags of kmap and rwsem, --scheme and --slots alone go with --tables and --pages",
+            ));
+        }
+        return run_alone(args, (&args.spelled(), "runs with its tables or pages in high memory"), high::run, color);
+    }
     if args.kmap.is_any() {
         return Err(Failure::usage(
-            "--scheme, --frames, --hold, --nest, --reuse and --slots are for the workload kmap, named alone",
+            "--scheme, --frames, --hold, --nest, --reuse and --slots are for the workload kmap, named alone; --scheme and --slots for --tables high and --pages high, too",
         ));
     }
     if args.workloads == [rwsem::NAME] {
@@ -195,6 +212,13 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     let outcome = outcome?;
     print(args, &setup, &outcome, color)?;
     Ok(complain(&outcome, color))
+}
+
+impl BenchArgs {
+    /// Returns the workloads as they were given, with the flags of the last one.
+    pub(crate) fn spelled(&self) -> String {
+        self.workloads.iter().chain(&self.flags).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// Measures something by itself, which is no workload of an address space: its name, and what it does.

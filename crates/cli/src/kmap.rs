@@ -22,13 +22,18 @@ use crate::output::{Table, exit_code};
 /// The workload's name.
 pub const NAME: &str = "kmap";
 
+/// Why it needs a machine.
+pub const NEEDS_MACHINE: &str =
+    "kmap needs a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16";
+
 /// How long a run is, after as long a warm-up, unless told.
 const SIMULATED_NS: u64 = 40_000_000;
 
 /// The flags of the workload kmap alone.
 #[derive(Args, Debug)]
 pub struct KmapArgs {
-    /// Of the workload kmap: schemes of kernel maps, or all of them. Example: --scheme pool,atomic,local
+    /// Of the workload kmap, and with --tables or --pages: schemes of kernel maps, or all of them. Example: --scheme
+    /// pool,atomic,local
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     scheme: Vec<String>,
 
@@ -49,7 +54,7 @@ pub struct KmapArgs {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(0..=100))]
     reuse: Option<u8>,
 
-    /// Of the workload kmap: slots of a pool; 1024 unless said. Example: --slots 128
+    /// With --scheme: slots of a pool; 1024 unless said. Example: --slots 128
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 16))]
     slots: Option<u32>,
 }
@@ -61,7 +66,7 @@ impl KmapArgs {
     }
 
     /// Returns the flags as they were given, without the scheme.
-    fn typed(&self) -> String {
+    pub fn typed(&self) -> String {
         let number =
             |name: &str, value: Option<u64>| value.map_or_else(String::new, |value| format!(" --{name} {value}"));
         [
@@ -74,20 +79,37 @@ impl KmapArgs {
         .concat()
     }
 
-    fn load(&self, args: &BenchArgs) -> Load {
+    /// Returns the schemes as they were given.
+    pub fn named(&self) -> &[String] {
+        &self.scheme
+    }
+
+    /// Returns the slots of a pool.
+    pub fn nr_slots(&self) -> usize {
+        self.slots.unwrap_or(1024) as usize
+    }
+
+    /// Says whether a flag was given that the workload kmap alone has.
+    pub fn has_own(&self) -> bool {
+        self.frames.is_some() || self.hold.is_some() || self.nest.is_some() || self.reuse.is_some()
+    }
+
+    /// Returns what each thread does.
+    pub fn load(&self, processes: bool, duration_ns: Option<u64>) -> Load {
         Load {
             frames: self.frames.unwrap_or(4096) as usize,
             hold_ns: self.hold.unwrap_or(200),
             nest: self.nest.unwrap_or(1).into(),
             reuse_percent: self.reuse.unwrap_or(0).into(),
-            slots: self.slots.unwrap_or(1024) as usize,
-            processes: args.processes,
+            slots: self.nr_slots(),
+            processes,
             costs: Costs::default(),
-            duration_ns: args.duration.unwrap_or(SIMULATED_NS),
+            duration_ns: duration_ns.unwrap_or(SIMULATED_NS),
         }
     }
 
-    fn schemes(&self) -> Result<Vec<String>, Failure> {
+    /// Returns the schemes that were asked for.
+    pub fn schemes(&self) -> Result<Vec<String>, Failure> {
         match self.scheme.as_slice() {
             [all] if all == "all" => known("scheme", &[], SCHEMES.to_vec()),
             named => known("scheme", named, SCHEMES.to_vec()),
@@ -98,11 +120,9 @@ impl KmapArgs {
 /// Runs the workload.
 pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
     let Some(spec) = machine.simulated() else {
-        return Err(Failure::usage(
-            "kmap needs a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16",
-        ));
+        return Err(Failure::usage(NEEDS_MACHINE));
     };
-    let load = args.kmap.load(args);
+    let load = args.kmap.load(args.processes, args.duration);
     let of = |scheme: &String| cpus.iter().map(|&cpus| Arm { scheme: scheme.clone(), cpus }).collect::<Vec<_>>();
     let arms: Vec<Arm> = args.kmap.schemes()?.iter().flat_map(of).collect();
     args.output.prepare()?;

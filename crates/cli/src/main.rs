@@ -12,6 +12,7 @@ mod compare;
 mod date;
 mod duration;
 mod fit;
+mod high;
 mod install;
 mod kmap;
 mod lists;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use faultless_bench::reproduce::{self, Row, TABLES, Table};
+use faultless_bench::reproduce::{self, Row, TABLES, Table, kmap};
 use faultless_bench::spread::Draws;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::host;
@@ -27,6 +27,7 @@ const TICK: Duration = Duration::from_millis(200);
 #[command(after_help = "Examples:
   faultless reproduce --list
   faultless reproduce spf-2018-ebizzy
+  faultless reproduce kmap-2002
   faultless reproduce spf -r 3 --format json
   faultless reproduce rwsem-2013 --spread 32 --sensitivity
 
@@ -78,8 +79,10 @@ pub fn run(args: &ReproduceArgs, color: Color) -> Result<ExitCode, Failure> {
         return list();
     }
     let tables = reproduce::matching(&args.table);
-    if tables.is_empty() {
-        return Err(Failure::usage(unknown("table", &args.table, TABLES.iter().map(|table| table.name))));
+    let has_kmap = kmap::NAME.starts_with(&args.table);
+    if tables.is_empty() && !has_kmap {
+        let names = TABLES.iter().map(|table| table.name).chain([kmap::NAME]);
+        return Err(Failure::usage(unknown("table", &args.table, names)));
     }
     args.output.prepare()?;
     on_interrupt();
@@ -93,24 +96,30 @@ pub fn run(args: &ReproduceArgs, color: Color) -> Result<ExitCode, Failure> {
             break;
         }
     }
-    let set = result_set(args, &tables, &results);
+    let maps = if has_kmap && !has_interrupt() { run_kmap(args)? } else { Vec::new() };
+    let set = result_set(args, &tables, &results, has_kmap.then_some(&maps));
     let table = OutputTable {
         headings: &reproduce::HEADINGS,
-        rows: &results.iter().flat_map(|(table, rows)| rows.iter().map(|row| row.fields(table))).collect::<Vec<_>>(),
+        rows: &results
+            .iter()
+            .flat_map(|(table, rows)| rows.iter().map(|row| row.fields(table)))
+            .chain(maps.iter().map(kmap::Row::fields))
+            .collect::<Vec<_>>(),
     };
-    args.output.hand_out_table(&set, &table, |out| write(&results, args, out), color)?;
+    args.output.hand_out_table(&set, &table, |out| write(&results, &maps, args, out), color)?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
 fn list() -> Result<ExitCode, Failure> {
     let mut out = io::stdout().lock();
     TABLES.iter().try_for_each(|table| writeln!(out, "{:<18} {}", table.name, table.about))?;
+    writeln!(out, "{:<18} {}", kmap::NAME, kmap::ABOUT)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn run_table(table: &'static Table, args: &ReproduceArgs) -> Result<Vec<Row>, Failure> {
     let nr_seeds = nr_seeds(args);
-    let bar = progress_bar(table, 2 * table.cases.len() as u64 * u64::from(nr_seeds));
+    let bar = progress_bar(table.name, 2 * table.cases.len() as u64 * u64::from(nr_seeds));
     let jobs = args.jobs.map_or_else(host::cpus, usize::from);
     let seeds = args.seed..args.seed.saturating_add(u64::from(nr_seeds));
     let draws = draws(table, args);
@@ -145,22 +154,51 @@ fn draws(table: &Table, args: &ReproduceArgs) -> BTreeMap<&'static str, Draws> {
     table.cases.iter().map(|case| case.machine).collect::<BTreeSet<_>>().into_iter().map(of).collect()
 }
 
+/// Runs the table of kernel maps.
+fn run_kmap(args: &ReproduceArgs) -> Result<Vec<kmap::Row>, Failure> {
+    let nr_seeds = nr_seeds(args);
+    let bar = progress_bar(kmap::NAME, kmap::RUNS as u64 * u64::from(nr_seeds));
+    let jobs = args.jobs.map_or_else(host::cpus, usize::from);
+    let seeds = args.seed..args.seed.saturating_add(u64::from(nr_seeds));
+    let ended = |done| bar.set_position(done as u64);
+    let machine = preset(kmap::MACHINE);
+    let rows = match args.spread {
+        Some(nr_draws) => kmap::run_drawn(&Draws::new(&machine, nr_draws as usize, args.seed), seeds, jobs, ended),
+        None => kmap::run(&machine, seeds, jobs, ended),
+    };
+    bar.finish_and_clear();
+    rows.map_err(|error| Failure::new(format_args!("{}: {error}", kmap::NAME)))
+}
+
 /// Returns a bar that is shown on a terminal only, from the first run on: some take seconds.
-fn progress_bar(table: &Table, runs: u64) -> ProgressBar {
+fn progress_bar(name: &'static str, runs: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:40}] run {pos} of {len}, {elapsed}, {eta} left");
-    let bar = ProgressBar::new(runs).with_style(style.unwrap_or(ProgressStyle::default_bar())).with_message(table.name);
+    let bar = ProgressBar::new(runs).with_style(style.unwrap_or(ProgressStyle::default_bar())).with_message(name);
     bar.enable_steady_tick(TICK);
     bar
 }
 
 /// Returns the rows as a result set; one that lacks some that were asked for says so.
-fn result_set(args: &ReproduceArgs, tables: &[&Table], results: &[(&Table, Vec<Row>)]) -> ResultSet {
-    let mut set = ResultSet::new("reproduce", args.seed, machines(results).first().cloned().unwrap_or_default());
+fn result_set(
+    args: &ReproduceArgs,
+    tables: &[&Table],
+    results: &[(&Table, Vec<Row>)],
+    maps: Option<&Vec<kmap::Row>>,
+) -> ResultSet {
+    let machines = machines(results, maps.is_some_and(|maps| !maps.is_empty()));
+    let mut set = ResultSet::new("reproduce", args.seed, machines.first().cloned().unwrap_or_default());
+    if let Some(maps) = maps {
+        set.checks.insert(kmap::NAME.into(), maps.iter().map(kmap::Row::json).collect());
+    }
     for (table, rows) in results {
         set.checks.insert(table.name.into(), rows.iter().map(Row::json).collect());
     }
     let asked = tables.iter().map(|table| table.cases.len()).sum::<usize>() * nr_seeds(args) as usize;
     let done: usize = results.iter().flat_map(|(_, rows)| rows).map(|row| row.base.len()).sum();
+    let lacks_maps = maps.is_some_and(|maps| maps.first().map_or(0, kmap::Row::nr_seeds) < nr_seeds(args) as usize);
+    if done == asked && lacks_maps {
+        set.mark_interrupted("some runs of the kernel maps are missing");
+    }
     if done < asked {
         set.mark_interrupted(format_args!("interrupted after {done} of {asked} pairs of runs"));
     }
@@ -168,22 +206,31 @@ fn result_set(args: &ReproduceArgs, tables: &[&Table], results: &[(&Table, Vec<R
 }
 
 /// Writes the tables, and the machines' parameters behind them.
-fn write(results: &[(&Table, Vec<Row>)], args: &ReproduceArgs, out: &mut dyn Write) -> io::Result<()> {
+fn write(
+    results: &[(&Table, Vec<Row>)],
+    maps: &[kmap::Row],
+    args: &ReproduceArgs,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     for (table, rows) in results {
         reproduce::write(table, rows, out)?;
         if args.sensitivity {
             reproduce::write_sensitivity(rows, out)?;
         }
     }
-    machines(results).iter().try_for_each(|machine| {
+    if !maps.is_empty() {
+        kmap::write(maps, args.sensitivity, out)?;
+    }
+    machines(results, !maps.is_empty()).iter().try_for_each(|machine| {
         writeln!(out, "{machine}")?;
         info::write_parameters(machine, out)
     })
 }
 
 /// Returns the simulated machines, each once.
-fn machines(results: &[(&Table, Vec<Row>)]) -> Vec<MachineInfo> {
+fn machines(results: &[(&Table, Vec<Row>)], has_maps: bool) -> Vec<MachineInfo> {
     let mut names: Vec<&str> = results.iter().flat_map(|(_, rows)| rows).map(|row| row.case.machine).collect();
+    names.extend(has_maps.then_some(kmap::MACHINE));
     names.dedup();
     let specs = names.into_iter().filter_map(Spec::preset);
     let mut machines: Vec<MachineInfo> =

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use faultless_bench::high::Memory;
 use faultless_bench::measure::{self, Mode};
 use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_set};
-use faultless_bench::stat::{self, Arm, Locks, Outcome, Setup, Subject, Tap};
+use faultless_bench::stat::{self, Arm, Locks, NO_DESIGN, Outcome, Setup, Subject, Tap};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
@@ -26,6 +27,8 @@ use faultless_workloads::{Spec, SpecError, WORKLOADS};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::{designs, known};
+use crate::high::HighArgs;
+use crate::kmap::{self, KmapArgs};
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{INTERRUPTED, OutputArgs};
@@ -40,6 +43,8 @@ use crate::{duration, machine, size};
   faultless stat -e faults,spf -r 5 --design spf-v11,linux -- ebizzy -mTt 16
   faultless stat --locks examples/mapper.trace --design mmap-sem
   faultless stat --vmstat page_fault1 --design vma-lock
+  faultless stat --locks kmap --scheme pool --machine numaq-16
+  faultless stat --locks compile --tables high --scheme pool --slots 128 --machine numaq-16 --design mmap-sem
   faultless stat --trace -e 'pagefault:*' malloc1 --design spf-v11 -d 10ms
 
 Events are counted while the workload works: its setting up and its end are left out. On the design linux, the host's own \
@@ -109,6 +114,12 @@ pub struct StatArgs {
     memory: Option<usize>,
 
     #[command(flatten)]
+    kmap: KmapArgs,
+
+    #[command(flatten)]
+    high: HighArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -138,8 +149,12 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
         cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
     };
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
-    let designs = known("design", &args.design, designs())?;
+    let subject = subject(args, &machine)?;
+    let is_maps = matches!(subject, Subject::KernelMaps { .. });
+    let designs = if is_maps { vec![NO_DESIGN.to_owned()] } else { known("design", &args.design, designs())? };
     measure::check_designs(&machine, &designs).map_err(Failure::usage)?;
+    let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
+    let events = if is_maps && !has_choice { Vec::new() } else { events };
     Ok(Setup {
         designs,
         semaphores: known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?,
@@ -149,14 +164,56 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
         seed: args.seed,
         locks: if args.locks { Locks::Watched } else { Locks::Unwatched },
         memory_bytes: args.memory,
-        subject: subject(args, &machine)?,
+        high: high(args, &machine, &subject)?,
+        pace: args.high.pace(),
+        subject,
         machine,
     })
+}
+
+/// Returns the memory without addresses, if the flags ask for some.
+fn high(args: &StatArgs, machine: &MachineChoice, subject: &Subject) -> Result<Option<Memory>, Failure> {
+    let is_maps = matches!(subject, Subject::KernelMaps { .. });
+    if !args.high.is_any() {
+        return match args.kmap.is_any() && !is_maps {
+            true => {
+                Err(Failure::usage("--scheme and its like are for the workload kmap, and for --tables and --pages"))
+            }
+            false => Ok(None),
+        };
+    }
+    if !matches!(subject, Subject::Workload { .. }) || machine.simulated().is_none() || args.kmap.has_own() {
+        return Err(Failure::usage(
+            "--tables, --pages and --pace are for a workload on a simulated machine; of the flags of kmap, --scheme and --slots alone go with them",
+        ));
+    }
+    match <[Memory; 1]>::try_from(args.high.memories(&args.kmap)?) {
+        Ok([memory]) => Ok(Some(memory)),
+        Err(none) if none.is_empty() => Ok(None),
+        Err(_) => Err(Failure::usage("stat takes one scheme: name it with --scheme")),
+    }
+}
+
+/// Understands the workload kmap.
+fn kernel_maps(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Failure> {
+    if machine.simulated().is_none() {
+        return Err(Failure::usage(kmap::NEEDS_MACHINE));
+    }
+    let schemes = args.kmap.schemes()?;
+    let [scheme] = schemes.as_slice() else {
+        return Err(Failure::usage("stat takes one scheme: name it with --scheme"));
+    };
+    let load = args.kmap.load(args.processes, args.duration);
+    let name = format!("{} --scheme {scheme}{}", kmap::NAME, args.kmap.typed());
+    Ok(Subject::KernelMaps { name, scheme: scheme.clone(), load: Box::new(load) })
 }
 
 /// Understands what is to run: a workload if there is one of that name, otherwise a file.
 fn subject(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Failure> {
     let text = args.subject.join(" ");
+    if text == kmap::NAME {
+        return kernel_maps(args, machine);
+    }
     let wrong = match Spec::parse(&text) {
         Ok(spec) => {
             let mode = if args.processes { Mode::Processes } else { Mode::Threads };
@@ -231,7 +288,8 @@ fn progress_bar(runs: usize) -> ProgressBar {
 fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
     let machine = info::of(&setup.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
-    let parts = Parts { has_events: has_choice || !args.vmstat, has_vmstat: args.vmstat };
+    let has_pace = !matches!(setup.subject, Subject::KernelMaps { .. }) || !args.locks;
+    let parts = Parts { has_events: has_pace && (has_choice || !args.vmstat), has_vmstat: args.vmstat };
     let is_watched = args.locks || args.trace;
     let report = StatReport { machine: &machine, setup, outcome, is_watched, parts };
     let human = |out: &mut dyn Write| {

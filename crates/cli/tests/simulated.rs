@@ -244,6 +244,7 @@ fn a_wrong_machine_file_is_told_with_key_and_value() {
 fn published_tables_are_listed_and_found_by_their_beginning() {
     let list = stdout(&output(faultless(&["reproduce", "--list"])));
     assert!(list.contains("spf-2018-lkp-v9") && list.contains("spf-2017-ebizzy"), "{list}");
+    assert!(list.contains("kmap-2002"), "{list}");
     let unknown = output(faultless(&["reproduce", "spf-2019"]));
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("spf-2018-ebizzy"), "{}", stderr(&unknown));
@@ -273,4 +274,55 @@ fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
     );
     let unknown = output(faultless(&["bench", "kmap", "--scheme", "pol", "--machine", "numaq-16"]));
     assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("pool"), "{}", stderr(&unknown));
+}
+
+/// Returns the callers of a lock in a table of lock statistics, each with its attempts.
+fn callers(table: &str, lock: &str) -> Vec<(String, u64)> {
+    let mut lines = table.lines().skip_while(|line| !line.ends_with(&format!("  {lock}"))).skip(1);
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[.., attempts, _, _, _, name] = words.as_slice() else { panic!("no line of a lock: {line}") };
+        (name.to_owned(), attempts.replace(',', "").parse().expect("a number"))
+    };
+    std::iter::from_fn(|| lines.next().filter(|line| line.contains("    "))).take(2).map(of).collect()
+}
+
+#[test]
+fn the_pool_s_lock_is_shown_with_its_two_callers() {
+    for subject in ["kmap --scheme pool -d 1ms", "compile --tables high --scheme pool --design mmap-sem"] {
+        let words = format!("stat --locks {subject} --machine numaq-16 --cpus 2");
+        let table = stdout(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
+        let mut found = callers(&table, "kmap_lock");
+        found.sort();
+        let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["kmap_high", "kunmap_high"], "{table}");
+        let (map, unmap) = (found[0].1, found[1].1);
+        assert!(map > 100 && map.abs_diff(unmap) <= 4, "as many maps as unmaps: {table}");
+    }
+    let several = output(faultless(&["stat", "--locks", "kmap", "--machine", "numaq-16", "--cpus", "2"]));
+    assert!(several.status.code() == Some(2) && stderr(&several).contains("one scheme"), "{}", stderr(&several));
+    let alone = output(faultless(&["stat", "malloc1", "--scheme", "pool", "--machine", "numaq-16", "--cpus", "2"]));
+    assert!(alone.status.code() == Some(2) && stderr(&alone).contains("--tables"), "{}", stderr(&alone));
+}
+
+#[test]
+fn page_tables_in_high_memory_cost_what_their_scheme_costs() {
+    let words =
+        "bench compile --tables high --scheme pool,local --slots 64 --machine numaq-16 --cpus 4 -r 1 --format json";
+    let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
+    let results = set["results"].as_array().expect("results");
+    let rate = |workload: &str| {
+        let found = results.iter().find(|result| result["workload"] == workload);
+        let result = found.unwrap_or_else(|| panic!("no {workload} in {set:#}"));
+        (result["samples"][0].as_f64().expect("a rate"), result["counters"]["maps"].as_u64().expect("a count"))
+    };
+    let (plain, none) = rate("compile");
+    let (pool, pool_maps) = rate("compile --tables high --scheme pool --slots 64");
+    let (local, local_maps) = rate("compile --tables high --scheme local --slots 64");
+    assert!(none == 0 && pool_maps > 10_000 && pool_maps.abs_diff(local_maps) < pool_maps / 50, "{set:#}");
+    assert!(pool < 0.9 * plain && local > 0.9 * plain, "pool {pool}, local {local}, no maps {plain}");
+    let refused = output(faultless(&["bench", "compile", "--tables", "high"]));
+    assert!(refused.status.code() == Some(2) && stderr(&refused).contains("numaq-16"), "{}", stderr(&refused));
+    let unfit = ["bench", "compile", "--tables", "high", "--scheme", "per-process", "--machine", "numaq-16"];
+    assert_eq!(output(faultless(&unfit)).status.code(), Some(2));
 }

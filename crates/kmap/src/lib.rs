@@ -128,7 +128,7 @@ impl Task {
 /// # Safety
 /// Between `map` and the `unmap` of what it returned the slot's entry is the frame's, and no CPU that the task may
 /// run on has another translation of the slot.
-pub unsafe trait Scheme<P: Platform>: Sized + Send + Sync {
+pub unsafe trait Scheme<P: Platform>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
     /// Whether a task may sleep while it holds a map.
@@ -185,6 +185,29 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
         let slot = self.scheme.map(&self.windows, &self.counters, task, pfn);
         task.push(pfn, slot);
         Mapped { maps: self, task, slot, on_thread: PhantomData }
+    }
+
+    /// Maps a frame as [`KernelMaps::map`] does, and looks at it, until [`KernelMaps::release`]: for those who can keep
+    /// no guard.
+    ///
+    /// # Panics
+    /// As [`KernelMaps::map`] does.
+    pub fn hold(&self, task: &Task, pfn: u32) {
+        let page = self.map(task, pfn);
+        assert_eq!(page.touch(), pfn, "{} reached another frame", S::NAME);
+        core::mem::forget(page);
+    }
+
+    /// Releases the task's last map, which is one of that frame.
+    ///
+    /// # Panics
+    /// If it is not, or the task holds none.
+    pub fn release(&self, task: &Task, pfn: u32) {
+        let last = task.depth().checked_sub(1).map(|place| task.held[place].get());
+        let Some((held, slot)) = last else { panic!("frame {pfn} is released by a task that holds nothing") };
+        assert!(held == pfn, "frame {pfn} is released before frame {held}, which was mapped after it");
+        task.pop(slot);
+        self.scheme.unmap(&self.windows, task, slot);
     }
 
     /// Takes the task's maps off its CPU, which it is about to give up: the next one there begins with clean slots.

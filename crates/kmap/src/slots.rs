@@ -42,6 +42,11 @@ pub(crate) enum Reuse {
 /// A count that says: cleared, and remembered by CPUs until a flush that is under way is over.
 const FLUSHING: u32 = u32::MAX;
 
+/// Who takes the lock to map, by Linux's name.
+const KMAP_HIGH: &str = "kmap_high";
+/// Who takes it to unmap.
+const KUNMAP_HIGH: &str = "kunmap_high";
+
 /// The lock's part. Atomics, because each access is one to a line that CPUs take from each other; the lock orders them.
 struct State<P: Platform> {
     /// Where the last search ended.
@@ -173,7 +178,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
     /// Returns the frame's slot, with a holder more; `cpus` are those that may remember slots of this set.
     pub(crate) fn map(&self, windows: &Windows<P>, counters: &Counters<P>, pfn: u32, cpus: impl Fn() -> CpuSet) -> u32 {
         loop {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock_in(KMAP_HIGH);
             let known = get(&state.slot_of[pfn as usize]);
             if let Some(place) = known.checked_sub(1) {
                 let count = &state.counts[place as usize];
@@ -186,7 +191,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
                 Search::Flush(range) => {
                     drop(state);
                     windows.flush(&cpus());
-                    let mut state = self.state.lock();
+                    let mut state = self.state.lock_in(KMAP_HIGH);
                     state.is_flushing = false;
                     range.filter(|&place| get(&state.counts[place]) == FLUSHING).for_each(|place| {
                         set(&state.counts[place], 0);
@@ -196,7 +201,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
                 Search::FlushOne(place) => {
                     drop(state);
                     windows.flush_slot(&cpus(), (self.first + place) as u32);
-                    let mut state = self.state.lock();
+                    let mut state = self.state.lock_in(KMAP_HIGH);
                     set(&state.counts[place], 0);
                     // Somebody may have mapped the frame meanwhile: then the slot is for the next.
                     if get(&state.slot_of[pfn as usize]) == 0 {
@@ -211,7 +216,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
                     drop(state);
                     counters.sleeps.add(1);
                     P::park(&self.released, seen);
-                    self.state.lock().nr_sleepers -= 1;
+                    self.state.lock_in(KMAP_HIGH).nr_sleepers -= 1;
                 }
             }
         }
@@ -228,7 +233,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
 
     /// Takes a holder off a slot.
     pub(crate) fn unmap(&self, slot: u32) {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_in(KUNMAP_HIGH);
         let count = &state.counts[slot as usize - self.first];
         let left = get(count) - 1;
         assert!((1..FLUSHING - 1).contains(&left), "slot {slot} is released by somebody who does not hold it");

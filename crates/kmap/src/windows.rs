@@ -19,7 +19,7 @@
 use crate::broken::{self, Broken};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
-use faultless_platform::{Atomic, AtomicInteger, CpuSet, Ordering, Platform, Processor};
+use faultless_platform::{Atomic, AtomicInteger, CpuSet, IrqOffGuard, Ordering, Platform, Processor};
 use faultless_sync::{PerCpu, PerCpuCounter};
 
 /// What the hardware's part of a map costs, in ns of a simulated machine; a real one takes its own time.
@@ -116,6 +116,8 @@ impl<P: Platform> Windows<P> {
     #[inline]
     pub(crate) fn touch(&self, slot: u32) -> Option<u32> {
         let cpu = P::cpu();
+        // The kernel's own access: nobody else gets the CPU at its end.
+        let _irq = IrqOffGuard::<P>::new();
         if P::guest_enter() {
             self.serve(cpu);
         }
@@ -142,6 +144,7 @@ impl<P: Platform> Windows<P> {
     pub(crate) fn forget(&self, slot: u32) {
         // SAFETY: the thread owns the CPU, and is not inside a look at its TLB.
         unsafe { (&mut *self.cpus.here().tlb.get())[slot as usize] = 0 };
+        let _irq = IrqOffGuard::<P>::new();
         P::work(self.costs.flush_slot_ns);
     }
 
@@ -149,6 +152,7 @@ impl<P: Platform> Windows<P> {
     pub(crate) fn forget_all(&self) {
         // SAFETY: the thread owns the CPU, and is not inside a look at its TLB.
         unsafe { (&mut *self.cpus.here().tlb.get()).fill(0) };
+        let _irq = IrqOffGuard::<P>::new();
         P::work(self.costs.flush_ns);
     }
 

@@ -28,6 +28,15 @@ pub enum Bulk {
     CopyFrom(*const u8),
 }
 
+/// What a frame holds that may have no address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// A leaf table of an address space.
+    Table,
+    /// A page of a file, which a call reads.
+    Page,
+}
+
 /// Whether a plain access reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -94,6 +103,13 @@ pub unsafe trait Platform:
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
     fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}
+    /// Gives a frame an address until [`Platform::unmap_frame`], on a machine where it has none of its own; nothing
+    /// elsewhere. May sleep; what is mapped last is unmapped first.
+    #[inline]
+    fn map_frame(_frame: *const u8, _holds: Holds) {}
+    /// Takes the address of a frame away.
+    #[inline]
+    fn unmap_frame(_frame: *const u8, _holds: Holds) {}
     /// Says that nobody accesses this memory until [`Platform::permit`]: it was freed. Called where frees are poisoned,
     /// for platforms that watch accesses.
     #[inline]

@@ -69,6 +69,8 @@ pub enum Event {
         holding: Holding,
         /// The line of code that wanted it.
         site: &'static Location<'static>,
+        /// The function that it belongs to, where its caller said so; otherwise empty.
+        function: &'static str,
         /// How long it was waited for; nothing if it was free.
         waited_ns: Option<u64>,
     },

@@ -7,12 +7,13 @@
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
 use crate::{
-    Access, Bulk, CpuSet, Entry, Event, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
+    Access, Bulk, CpuSet, Entry, Event, Holds, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
     ThreadToken, Threads,
 };
 use core::marker::PhantomData;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
 
 /// What happened, and where.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,59 @@ pub trait Sink: Send + Sync {
     fn note(&self, happening: &Happening);
 }
 
+/// What gives frames addresses for a moment, on a machine whose memory has none of its own.
+pub trait HighMemory: Send + Sync {
+    /// Maps a frame, for the calling thread.
+    fn map(&self, frame: *const u8, holds: Holds);
+    /// Unmaps what the calling thread mapped last, which is this.
+    fn unmap(&self, frame: *const u8, holds: Holds);
+    /// Called before a frame is written whole, and one is read whole if it is copied.
+    fn begin_bulk(&self, frame: *const u8, source: Option<*const u8>);
+    /// Called when that is done.
+    fn end_bulk(&self, frame: *const u8, source: Option<*const u8>);
+}
+
+/// High memory of a machine, and who serves its interrupts: the maps and the virtual memory, both.
+struct High {
+    maps: Arc<dyn HighMemory>,
+    handlers: Mutex<Vec<(InterruptHandler, Context)>>,
+}
+
+#[derive(Clone, Copy)]
+struct Context(*const ());
+
+// SAFETY: whoever registers a handler vouches that it may run on any CPU (`Platform::set_interrupt_handler`).
+unsafe impl Send for Context {}
+
+impl High {
+    fn handlers(&self) -> MutexGuard<'_, Vec<(InterruptHandler, Context)>> {
+        // Nothing panics while it is locked.
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves all that was published for a CPU.
+    ///
+    /// # Safety
+    /// As of a handler.
+    unsafe fn serve(&self, cpu: usize) {
+        // One by one: a handler may wait, and others come by here meanwhile.
+        for place in 0.. {
+            let Some((handler, context)) = self.handlers().get(place).copied() else { return };
+            // SAFETY: the caller's promise; what is registered is valid.
+            unsafe { handler(context.0, cpu) };
+        }
+    }
+}
+
+/// Serves all that was published for a CPU of a machine with high memory.
+///
+/// # Safety
+/// `context` is the [`High`] of the machine; otherwise as of a handler.
+unsafe fn serve_all(context: *const (), cpu: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { (*context.cast::<High>()).serve(cpu) };
+}
+
 /// The platform `P`, watched.
 #[derive(Debug)]
 pub enum Watched<P> {
@@ -44,17 +98,24 @@ pub enum Watched<P> {
 pub struct Machine<P: Threads> {
     machine: P::Machine,
     sink: Option<Arc<dyn Sink>>,
+    high: Option<Arc<High>>,
 }
 
 impl<P: Threads> Machine<P> {
     /// Lets `sink` be told what happens on `machine`.
     pub fn new(machine: P::Machine, sink: Arc<dyn Sink>) -> Self {
-        Self { machine, sink: Some(sink) }
+        Self { machine, sink: Some(sink), high: None }
     }
 
     /// Lets nobody be told.
     pub fn unwatched(machine: P::Machine) -> Self {
-        Self { machine, sink: None }
+        Self { machine, sink: None, high: None }
+    }
+
+    /// Lets `maps` give addresses to frames that have none.
+    #[must_use]
+    pub fn with_high_memory(self, maps: Arc<dyn HighMemory>) -> Self {
+        Self { high: Some(Arc::new(High { maps, handlers: Mutex::default() })), ..self }
     }
 
     /// Returns the machine itself.
@@ -65,6 +126,13 @@ impl<P: Threads> Machine<P> {
 
 std::thread_local! {
     static SINK: RefCell<Option<Arc<dyn Sink>>> = const { RefCell::new(None) };
+    static HIGH: RefCell<Option<Arc<High>>> = const { RefCell::new(None) };
+}
+
+/// Returns the high memory of the machine that the calling thread runs on.
+#[inline]
+fn high() -> Option<Arc<High>> {
+    HIGH.try_with(|high| high.borrow().clone()).ok().flatten()
 }
 
 /// Lets the calling thread's events go to `sink` from now on.
@@ -159,7 +227,12 @@ impl<P: Processor> Processor for Watched<P> {
 // SAFETY: all promises are those of `P`.
 unsafe impl<P: Platform> Platform for Watched<P> {
     fn guest_enter() -> bool {
-        P::guest_enter()
+        let is_pending = P::guest_enter();
+        if is_pending && let Some(high) = high() {
+            // SAFETY: the thread owns its CPU, and has not begun to use translations.
+            unsafe { high.serve(P::cpu()) };
+        }
+        is_pending
     }
     fn guest_exit() {
         P::guest_exit();
@@ -174,11 +247,34 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         P::shoot_down(targets, is_drained);
     }
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
-        // SAFETY: passed on as promised.
-        unsafe { P::set_interrupt_handler(handler, context) };
+        let Some(high) = high() else {
+            // SAFETY: passed on as promised.
+            return unsafe { P::set_interrupt_handler(handler, context) };
+        };
+        let is_first = high.handlers().is_empty();
+        high.handlers().push((handler, Context(context)));
+        if is_first {
+            // SAFETY: the machine keeps its high memory until its threads have ended.
+            unsafe { P::set_interrupt_handler(serve_all, Arc::as_ptr(&high).cast()) };
+        }
     }
     fn clear_interrupt_handler() {
-        P::clear_interrupt_handler();
+        let Some(high) = high() else { return P::clear_interrupt_handler() };
+        // Who came last goes first.
+        if high.handlers().len() == 1 {
+            P::clear_interrupt_handler();
+        }
+        high.handlers().pop();
+    }
+    fn map_frame(frame: *const u8, holds: Holds) {
+        if let Some(high) = high() {
+            high.maps.map(frame, holds);
+        }
+    }
+    fn unmap_frame(frame: *const u8, holds: Holds) {
+        if let Some(high) = high() {
+            high.maps.unmap(frame, holds);
+        }
     }
     fn work(ns: u64) {
         P::work(ns);
@@ -196,8 +292,16 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         P::touch(address, len_bytes, access);
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
+        let high = high();
+        let source = if let Bulk::CopyFrom(source) = kind { Some(source) } else { None };
+        if let Some(high) = &high {
+            high.maps.begin_bulk(frame, source);
+        }
         // SAFETY: passed on as promised.
         unsafe { P::bulk(frame, kind) };
+        if let Some(high) = &high {
+            high.maps.end_bulk(frame, source);
+        }
     }
 }
 
@@ -210,10 +314,12 @@ where
     fn run(machine: &Self::Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {
         P::run(&machine.machine, first, &|thread| {
             tell(machine.sink.clone());
+            HIGH.with(|high| high.borrow_mut().clone_from(&machine.high));
             body(thread);
         });
         // A simulated machine's threads all run on the calling one.
         tell(None);
+        HIGH.with(|high| high.borrow_mut().take());
     }
 
     fn nodes(machine: &Self::Machine) -> Nodes {
@@ -233,8 +339,6 @@ where
 mod tests {
     use super::*;
     use crate::native::{self, Native};
-    use std::sync::Mutex;
-    use std::vec::Vec;
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<(u64, usize)>>);

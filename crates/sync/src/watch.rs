@@ -5,7 +5,7 @@
 //! nothing is stored, no argument is passed on.
 //!
 //! A lock has a class, by type, whose name is what reports show; a lock without one is not told of. The caller is the
-//! line that calls the first function without `#[track_caller]`.
+//! line that calls the first function without `#[track_caller]`, or the function that it names (`lock_in`).
 
 use core::marker::PhantomData;
 use core::panic::Location;
@@ -64,10 +64,17 @@ impl<P: Processor> Wanted<P> {
     #[inline(always)]
     #[track_caller]
     pub fn taken(self, name: &'static str, address: usize, holding: Holding, wait: Wait) {
+        self.taken_in("", name, address, holding, wait);
+    }
+
+    /// Tells that a function took the lock.
+    #[inline(always)]
+    #[track_caller]
+    pub fn taken_in(self, function: &'static str, name: &'static str, address: usize, holding: Holding, wait: Wait) {
         if P::WATCHED && !name.is_empty() {
             let waited_ns = (wait == Wait::Some).then(|| P::watch_clock().saturating_sub(self.since_ns));
             let lock = LockId { name, address };
-            P::trace(Event::LockTaken { lock, holding, site: Location::caller(), waited_ns });
+            P::trace(Event::LockTaken { lock, holding, site: Location::caller(), function, waited_ns });
         }
     }
 }
@@ -79,7 +86,7 @@ pub fn tried<P: Processor>(is_taken: bool, name: &'static str, address: usize, h
     if P::WATCHED && !name.is_empty() {
         let (lock, site) = (LockId { name, address }, Location::caller());
         P::trace(match is_taken {
-            true => Event::LockTaken { lock, holding, site, waited_ns: None },
+            true => Event::LockTaken { lock, holding, site, function: "", waited_ns: None },
             false => Event::LockRefused { lock, holding, site },
         });
     }

@@ -22,7 +22,7 @@ impl Sink for Heard {
             Holding::Plain => "plain",
         };
         let line = match happening.event {
-            Event::LockTaken { lock, holding, site, waited_ns } => {
+            Event::LockTaken { lock, holding, site, waited_ns, .. } => {
                 let wait = if waited_ns.is_some() { " after a wait" } else { "" };
                 let file = site.file().rsplit('/').next().unwrap_or_default();
                 format!("{} taken {} in {file}{wait}", lock.name, how(holding))

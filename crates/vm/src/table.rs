@@ -20,7 +20,7 @@ use crate::frames;
 use core::marker::PhantomData;
 use core::ops::Range;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, InPlace, Ordering, Platform};
+use faultless_platform::{Atomic, Holds, InPlace, Ordering, Platform};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 512;
@@ -52,10 +52,44 @@ impl<P: Platform> Clone for Leaf<'_, P> {
 impl<P: Platform> Copy for Leaf<'_, P> {}
 
 impl<P: Platform> Leaf<'_, P> {
-    /// Returns the page's entry as it is now.
+    /// Returns the page's entry as it is now; the caller holds the table mapped ([`TableMap`]), or is the hardware.
     #[inline]
     pub fn entry(&self) -> Entry {
         load::<P>(self.slot)
+    }
+
+    /// Maps the table, and returns the page's entry as it is now.
+    #[inline]
+    pub fn read(&self, memory: &Memory<P>) -> Entry {
+        let _map = TableMap::new(memory, self.table);
+        self.entry()
+    }
+}
+
+/// Holds a leaf table's address.
+///
+/// Leaf tables may lie in high memory, where frames have no address of their own: who reads or writes entries of a
+/// space's leaf table maps it for so long, as Linux does with `pte_offset_map`. The tables above have addresses, and a
+/// CPU's own walk needs none. It is taken before the table's lock, because it may sleep. Where all memory has addresses
+/// it is nothing at all.
+pub struct TableMap<'a, P: Platform> {
+    memory: &'a Memory<P>,
+    table: Pfn,
+}
+
+impl<'a, P: Platform> TableMap<'a, P> {
+    /// Maps a leaf table until the guard is dropped.
+    #[inline]
+    pub fn new(memory: &'a Memory<P>, table: Pfn) -> Self {
+        P::map_frame(memory.frame(table), Holds::Table);
+        Self { memory, table }
+    }
+}
+
+impl<P: Platform> Drop for TableMap<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        P::unmap_frame(self.memory.frame(self.table), Holds::Table);
     }
 }
 
@@ -204,14 +238,32 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Visits the leaf entries of `range` that hold a frame, ascending.
     pub fn for_each_mapped(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
         self.for_each_leaf(memory, range, &mut |table, part| {
-            for address in part.step_by(crate::addr::PAGE as usize) {
-                let entry = load::<P>(entry_for(memory, table, 1, address));
-                if !entry.is_empty() {
-                    visit(address, entry);
-                }
-            }
+            Self::visit_entries(memory, table, part, visit);
             true
         });
+    }
+
+    /// Does the same in a space, whose leaf tables are mapped for it.
+    pub(crate) fn for_each_mapped_high(
+        &self,
+        memory: &Memory<P>,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(u64, Entry),
+    ) {
+        self.for_each_leaf(memory, range, &mut |table, part| {
+            let _map = TableMap::new(memory, table);
+            Self::visit_entries(memory, table, part, visit);
+            true
+        });
+    }
+
+    fn visit_entries(memory: &Memory<P>, table: Pfn, part: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
+        for address in part.step_by(crate::addr::PAGE as usize) {
+            let entry = load::<P>(entry_for(memory, table, 1, address));
+            if !entry.is_empty() {
+                visit(address, entry);
+            }
+        }
     }
 
     /// Takes tables that touch `range` and lie wholly inside `hole`, in which nothing is mapped, out of the tree (I1).
@@ -258,7 +310,13 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// frame.
     pub fn free_all(&self, memory: &Memory<P>, drop_entry: &mut dyn FnMut(Entry)) {
         let all = 0..Self::END;
-        self.for_each_mapped(memory, all.clone(), &mut |_, entry| drop_entry(entry));
+        self.for_each_mapped(memory, all, &mut |_, entry| drop_entry(entry));
+        self.free_tables(memory);
+    }
+
+    /// Frees all tables of a tree that nobody else can reach; what their entries hold has another owner now.
+    pub(crate) fn free_tables(&self, memory: &Memory<P>) {
+        let all = 0..Self::END;
         self.free_empty(memory, all.clone(), all, &mut |table| {
             frames::put(memory, table);
         });

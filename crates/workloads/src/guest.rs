@@ -229,7 +229,8 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
         while done < len_bytes {
             let (source, target) = (from + done, to + done);
             let room = (PAGE - source % PAGE).min(PAGE - target % PAGE).min(len_bytes - done);
-            let part = &mut words[..room as usize / 8];
+            // Words are what is moved: of a part of one, the whole.
+            let part = &mut words[..room.div_ceil(8) as usize];
             self.guest.load_words(source, part).map_err(lost(source))?;
             self.guest.store_words(target, part).map_err(lost(target))?;
             done += room;
@@ -261,7 +262,8 @@ impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
         while done < len_bytes {
             let (source, target) = (position + done, into + done);
             let room = (PAGE - source % PAGE).min(PAGE - target % PAGE).min(len_bytes - done);
-            let part = &mut words[..room as usize / 8];
+            // Words are what is moved: of a part of one, the whole.
+            let part = &mut words[..room.div_ceil(8) as usize];
             self.files.vm.read_object(&file.object, source, part).map_err(refused("read"))?;
             self.guest.store_words(target, part).map_err(lost(target))?;
             done += room;

@@ -7,7 +7,7 @@ use crate::spec::{Settings, Spec};
 use crate::{
     PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap_touch, mmap1, mmap2, page_fault1, page_fault2, page_fault3,
 };
-use crate::{read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
+use crate::{read_byte, read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use faultless_platform::Threads;
@@ -46,6 +46,8 @@ pub enum Flags {
     Refpage,
     /// mmap_touch's.
     MmapTouch,
+    /// `--own` and `--shared`.
+    Whose,
 }
 
 impl Flags {
@@ -57,6 +59,7 @@ impl Flags {
             Self::Contention => "--low, --high",
             Self::Refpage => "--variant NAME, --touch one|half|all|N%, --load, --reuse, --region SIZE",
             Self::MmapTouch => "--mutex, --untouched, --region SIZE",
+            Self::Whose => "--own, --shared",
             Self::Ebizzy => "-m -M -t THREADS -n CHUNKS -s SIZE -T -R -p",
         }
     }
@@ -177,6 +180,16 @@ pub const WORKLOADS: &[Workload] = &[
     will_it_scale("read1", "reads a cached file of its own, 4 KiB at a time", "a read", read1::worker),
     will_it_scale("read2", "reads the cached file that all read, 4 KiB at a time", "a read", read2::worker),
     Workload {
+        name: "read-byte",
+        about: "reads one byte of a cached file and seeks back",
+        operation: "a read and the way back",
+        source: "the kmap_lock thread, March 2002",
+        steps_per_timing: SELDOM,
+        flags: Flags::Whose,
+        pages: few_pages,
+        kind: Kind::Alone(read_byte::worker),
+    },
+    Workload {
         name: "ebizzy",
         about: "copies a chunk of memory, searches the copy, and frees it",
         operation: "a record",
@@ -295,7 +308,7 @@ impl Spec {
     pub fn nr_workers(&self, cpus: usize) -> usize {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_threads.unwrap_or(2 * cpus),
-            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch => cpus,
+            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch | Flags::Whose => cpus,
         }
     }
 
@@ -303,7 +316,7 @@ impl Spec {
     pub fn pages_shared(&self) -> u64 {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_chunks * ebizzy_chunk_pages(&self.settings) + FEW_PAGES,
-            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch => 0,
+            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch | Flags::Whose => 0,
         }
     }
 

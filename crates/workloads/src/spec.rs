@@ -5,6 +5,7 @@
 //! is.
 
 use crate::mmap_touch::{self, MmapTouch};
+use crate::read_byte::Whose;
 use crate::refpage::{self, Access, Refpage, Touch, Variant};
 use crate::registry::{self, Flags, Workload};
 use alloc::string::{String, ToString};
@@ -24,6 +25,8 @@ pub struct Settings {
     pub refpage: Refpage,
     /// mmap_touch's flags.
     pub mmap_touch: MmapTouch,
+    /// Whose file read-byte reads (`--own`, `--shared`).
+    pub whose: Whose,
 }
 
 /// Whether the workers of a `corten-*` workload meet in the same page tables.
@@ -80,6 +83,7 @@ impl Default for Settings {
             ebizzy: Ebizzy::default(),
             refpage: Refpage::default(),
             mmap_touch: MmapTouch::default(),
+            whose: Whose::default(),
         }
     }
 }
@@ -163,6 +167,7 @@ impl Spec {
             Flags::Ebizzy => spec.read_ebizzy(rest),
             Flags::Refpage => spec.read_refpage(rest),
             Flags::MmapTouch => spec.read_mmap_touch(rest),
+            Flags::Whose => spec.read_whose(rest),
         }?;
         Ok(spec)
     }
@@ -173,6 +178,17 @@ impl Spec {
 
     fn read_none<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
         words.next().map_or(Ok(()), |flag| Err(self.no_such(flag)))
+    }
+
+    fn read_whose<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        for flag in words {
+            self.settings.whose = match flag {
+                "--own" => Whose::Own,
+                "--shared" => Whose::Shared,
+                _ => return Err(self.no_such(flag)),
+            };
+        }
+        Ok(())
     }
 
     fn read_mmap_touch<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {

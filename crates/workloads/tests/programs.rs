@@ -146,6 +146,20 @@ fn reading_ends_rewinds_and_counts_all_reads() {
 }
 
 #[test]
+fn read_byte_reads_one_byte_and_seeks_back() {
+    for (text, file) in [("read-byte", "Own(0)"), ("read-byte --own", "Own(0)"), ("read-byte --shared", "Common")] {
+        let spec = Spec::parse(text).expect("a workload");
+        let model = Model::new();
+        let program: Box<dyn Program<Native> + '_> = spec.prepare(&model, 1).expect("prepared");
+        let mut worker = program.worker(Seat { worker: 0, team: 1, global: 0 }, &model).expect("a worker");
+        assert!(model.calls.borrow()[0].contains(file), "{text}");
+        (0..10).for_each(|_| assert_eq!(worker.step().expect("a read").ops, 1));
+        assert_eq!((model.count("read"), model.count("lseek")), (10, 10), "{text}");
+    }
+    assert!(Spec::parse("read-byte --both").is_err());
+}
+
+#[test]
 fn ebizzys_flags_choose_where_memory_comes_from() {
     let calls = |text: &str| {
         let model = Model::new();

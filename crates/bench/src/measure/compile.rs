@@ -9,7 +9,7 @@
 use faultless_machine::designs::HOST_DESIGN;
 use std::sync::OnceLock;
 
-use faultless_platform::Threads;
+use faultless_platform::{PAGE_BYTES, Threads};
 use faultless_trace::Trace;
 
 use super::{Job, MeasureError, Run};
@@ -20,7 +20,7 @@ use faultless_replay::{Checking, PassResult, Settings};
 use faultless_results::stats::Histogram;
 
 /// The workload's name.
-pub(super) const NAME: &str = "compile";
+pub(crate) const NAME: &str = "compile";
 
 /// `gcc -O2 -c many.c`, as `examples/README.md` tells.
 const TRACE: &[u8] = include_bytes!("../../../../examples/gcc.trace");
@@ -31,15 +31,16 @@ struct Recorded {
     limits: faultless_trace::Limits,
 }
 
-fn recorded() -> Result<&'static Recorded, MeasureError> {
-    static RECORDED: OnceLock<Result<Recorded, String>> = OnceLock::new();
+fn recorded(pace: Pace) -> Result<&'static Recorded, MeasureError> {
+    static RECORDED: [OnceLock<Result<Recorded, String>>; 2] = [const { OnceLock::new() }; 2];
     let read = || {
         let trace = Trace::read(TRACE).map_err(|error| error.to_string())?;
-        let options = Options { pace: Pace::None, losses: Losses::Refused };
+        let options = Options { pace, losses: Losses::Refused };
         let plan = plan::plan(&trace, options).map_err(|error| error.to_string())?;
         Ok(Recorded { plan, limits: trace.header.limits })
     };
-    RECORDED.get_or_init(read).as_ref().map_err(|why| MeasureError::Message(why.clone()))
+    let place = usize::from(pace == Pace::Recorded);
+    RECORDED[place].get_or_init(read).as_ref().map_err(|why| MeasureError::Message(why.clone()))
 }
 
 /// Runs the job on a virtual memory.
@@ -48,22 +49,42 @@ pub(super) fn once<P: Threads>(
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
-    let recorded = recorded()?;
+    once_at::<P>(machine, job, Pace::None, has_stopped)
+}
+
+/// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults.
+pub(crate) fn once_at<P: Threads>(
+    machine: &P::Machine,
+    job: &Job,
+    pace: Pace,
+    has_stopped: &dyn Fn() -> bool,
+) -> Result<Run, MeasureError> {
+    let recorded = recorded(pace)?;
     let plan = recorded.plan.repeated(job.nr_workers());
     let settings = Settings {
         filling: None,
         design: job.design.clone(),
         semaphore: job.semaphore.clone(),
-        memory_bytes: job.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)),
+        memory_bytes: job.memory_bytes.unwrap_or_else(|| demand_bytes(&plan)),
         limits: recorded.limits,
         checking: Checking::AtEnd,
     };
     repeat(job, has_stopped, &|| replay::pass::<P>(machine, job.cpus, &plan, &settings))
 }
 
+/// Returns how many frames the job has on a virtual memory.
+pub(crate) fn nr_frames(job: &Job) -> Result<usize, MeasureError> {
+    let plan = &recorded(Pace::None)?.plan.repeated(job.nr_workers());
+    Ok(job.memory_bytes.unwrap_or_else(|| demand_bytes(plan)).div_ceil(PAGE_BYTES))
+}
+
+fn demand_bytes(plan: &Plan) -> usize {
+    usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)
+}
+
 /// Runs the job on the host's kernel.
 pub(super) fn once_on_host(job: &Job, has_stopped: &dyn Fn() -> bool) -> Result<Run, MeasureError> {
-    let plan = recorded()?.plan.repeated(job.nr_workers());
+    let plan = recorded(Pace::None)?.plan.repeated(job.nr_workers());
     repeat(job, has_stopped, &|| replay::pass_on_host(&plan, job.cpus))
 }
 

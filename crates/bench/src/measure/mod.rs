@@ -15,7 +15,7 @@
 //! the machine's threads; `session` runs many in turn.
 
 mod ceiling;
-mod compile;
+pub(crate) mod compile;
 mod course;
 mod drive;
 mod host;

@@ -32,12 +32,8 @@ impl Row {
     /// Takes each seed of the row for a draw, in order.
     pub fn judge_by(&mut self, draws: &Draws) {
         let factors: Vec<f64> = self.base.iter().zip(&self.head).map(|(base, head)| head / base).collect();
-        let Some(interval) = Interval::of(&factors) else { return };
         let published = 1.0 + self.case.published_percent / 100.0;
-        let is_reproduced = self.has_converged.then(|| is_reproduced(published, &interval));
-        // A row that was interrupted doesn't say which draws it lacks.
-        let sensitivity = if factors.len() == draws.len() { draws.sensitivity(&factors) } else { Vec::new() };
-        self.drawn = Some(Drawn { published, interval, is_reproduced, sensitivity });
+        self.drawn = Drawn::of(published, &factors, self.has_converged, draws);
     }
 }
 
@@ -49,6 +45,32 @@ fn is_reproduced(published: f64, interval: &Interval) -> bool {
 }
 
 impl Drawn {
+    /// Returns what a factor of each draw says of the published one; nothing if there is none.
+    pub(super) fn of(published: f64, factors: &[f64], has_converged: bool, draws: &Draws) -> Option<Self> {
+        let interval = Interval::of(factors)?;
+        let is_reproduced = has_converged.then(|| is_reproduced(published, &interval));
+        // A row that was interrupted doesn't say which draws it lacks.
+        let sensitivity = if factors.len() == draws.len() { draws.sensitivity(factors) } else { Vec::new() };
+        Some(Self { published, interval, is_reproduced, sensitivity })
+    }
+
+    /// Returns what stands above [`Drawn::cells`].
+    pub(super) fn headings() -> [String; 4] {
+        ["median".into(), format!("{:.0} % of draws", LEVEL * 100.0), "draws".into(), "reproduced".into()]
+    }
+
+    /// Returns a table's cells.
+    pub(super) fn cells(&self) -> [String; 4] {
+        let percent = |factor: f64| (factor - 1.0) * 100.0;
+        let Interval { median, low, high, draws } = self.interval;
+        [
+            format!("{:+.1} %", percent(median)),
+            format!("[{:+.1}, {:+.1}]", percent(low), percent(high)),
+            draws.to_string(),
+            self.verdict(),
+        ]
+    }
+
     /// Returns what stands in a row's last fields.
     pub(super) fn fields(drawn: Option<&Self>) -> [String; 4] {
         drawn.map_or_else(Default::default, |drawn| {
@@ -80,26 +102,16 @@ impl Drawn {
 
 /// Writes the rows that have been judged, and how many are reproduced.
 pub(super) fn write(rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let interval = format!("{:.0} % of draws", LEVEL * 100.0);
-    let headings =
-        ["workload", "CPUs", "machine (simulated)", "designs", "published", "median", &interval, "draws", "reproduced"];
-    let mut cells = vec![headings.map(String::from).to_vec()];
+    let headings = ["workload", "CPUs", "machine (simulated)", "designs", "published"].map(String::from);
+    let mut cells = vec![headings.into_iter().chain(Drawn::headings()).collect::<Vec<String>>()];
     let judged = || rows.iter().filter_map(|row| Some((row, row.drawn.as_ref()?)));
     for (row, drawn) in judged() {
-        let percent = |factor: f64| format!("{:+.1} %", (factor - 1.0) * 100.0);
-        let mode = if row.case.processes { "processes" } else { "threads" };
-        let Interval { median, low, high, draws } = drawn.interval;
-        cells.push(vec![
-            row.case.workload.to_owned(),
-            format!("{} {mode}", row.case.cpus),
-            row.case.machine.to_owned(),
-            sides(row.case),
-            percent(drawn.published),
-            percent(median),
-            format!("[{:+.1}, {:+.1}]", (low - 1.0) * 100.0, (high - 1.0) * 100.0),
-            draws.to_string(),
-            drawn.verdict(),
-        ]);
+        let case = row.case;
+        let mode = if case.processes { "processes" } else { "threads" };
+        let published = format!("{:+.1} %", (drawn.published - 1.0) * 100.0);
+        let of_case =
+            [case.workload.to_owned(), format!("{} {mode}", case.cpus), case.machine.into(), sides(case), published];
+        cells.push(of_case.into_iter().chain(drawn.cells()).collect());
     }
     columns::write(&cells, out)?;
     let large = || judged().filter(|(_, drawn)| (drawn.published - 1.0).abs() >= SMALL);

@@ -5,9 +5,11 @@
 //! by the printer in [`write()`] and by nothing else.
 //!
 //! # Rooms
-//! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say.
+//! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say; [`kmap`]
+//! has the thread about kernel maps, whose figures are not rates of two designs.
 
 mod drawn;
+pub mod kmap;
 mod tables;
 
 use faultless_linux::space::has_interrupt;

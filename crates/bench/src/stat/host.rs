@@ -41,6 +41,7 @@ fn run(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
             let (ops, ops_per_s) = (Some(run.ops), Some(run.ops_per_s));
             Ok(RunCounts { elapsed_ns: run.elapsed_ns, ops, ops_per_s, ..RunCounts::default() })
         }
+        Subject::KernelMaps { .. } => Err("the host's kernel has maps of its own".into()),
         Subject::Trace { plan, .. } => {
             let pass = replay::pass_on_host(plan, arm.cpus).map_err(|error| error.to_string())?;
             Ok(RunCounts { elapsed_ns: pass.elapsed_ns, ..RunCounts::default() })

@@ -20,6 +20,7 @@ use faultless_trace::Trace;
 use faultless_workloads::Spec;
 
 use crate::measure::Mode;
+use crate::{high, kmap};
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::MachineChoice;
 use faultless_machine::watch::LockTable;
@@ -37,6 +38,15 @@ pub enum Subject {
         /// Whether workers share an address space.
         mode: Mode,
     },
+    /// Kernel maps by themselves.
+    KernelMaps {
+        /// The name, with flags.
+        name: String,
+        /// The scheme.
+        scheme: String,
+        /// What each thread does.
+        load: Box<kmap::Load>,
+    },
     /// A recorded program.
     Trace {
         /// Its name.
@@ -53,7 +63,7 @@ impl Subject {
     pub fn name(&self) -> &str {
         match self {
             Self::Workload { spec, .. } => &spec.name,
-            Self::Trace { name, .. } => name,
+            Self::KernelMaps { name, .. } | Self::Trace { name, .. } => name,
         }
     }
 
@@ -62,6 +72,8 @@ impl Subject {
         match self {
             Self::Workload { spec, .. } if spec.workload.is_recorded() => Mode::Processes,
             Self::Workload { mode, .. } => *mode,
+            Self::KernelMaps { load, .. } if load.processes => Mode::Processes,
+            Self::KernelMaps { .. } => Mode::Threads,
             Self::Trace { plan, .. } if plan.has_shared_spaces => Mode::Threads,
             Self::Trace { .. } => Mode::Processes,
         }
@@ -71,7 +83,7 @@ impl Subject {
     pub fn workers(&self, cpus: usize) -> Option<usize> {
         match self {
             Self::Workload { spec, .. } => Some(spec.nr_workers(cpus)).filter(|workers| *workers != cpus),
-            Self::Trace { .. } => None,
+            Self::KernelMaps { .. } | Self::Trace { .. } => None,
         }
     }
 }
@@ -81,6 +93,9 @@ impl fmt::Debug for Subject {
         write!(f, "Subject({})", self.name())
     }
 }
+
+/// What stands for the design where there is no address space.
+pub const NO_DESIGN: &str = "-";
 
 /// Whether locks are watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +130,10 @@ pub struct Setup {
     pub locks: Locks,
     /// Physical memory; as much as the subject needs unless said.
     pub memory_bytes: Option<usize>,
+    /// What of it has no addresses, if anything; of workloads on simulated machines.
+    pub high: Option<high::Memory>,
+    /// Whether compilers compute as recorded, where memory is high.
+    pub pace: faultless_plan::Pace,
 }
 
 /// One way to run the subject.
@@ -130,7 +149,10 @@ pub struct Arm {
 
 impl fmt::Display for Arm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.design)?;
+        match self.design.as_str() {
+            NO_DESIGN => write!(f, "no design")?,
+            design => write!(f, "{design}")?,
+        }
         self.semaphore.iter().try_for_each(|semaphore| write!(f, " over {semaphore}"))?;
         write!(f, " on {} {}", self.cpus, if self.cpus == 1 { "CPU" } else { "CPUs" })
     }
@@ -184,7 +206,7 @@ impl Setup {
         let mut arms = Vec::new();
         for (&cpus, design) in self.cpus.iter().flat_map(|cpus| self.designs.iter().map(move |design| (cpus, design))) {
             let semaphores: Vec<Option<String>> = match design.as_str() {
-                HOST_DESIGN => vec![None],
+                HOST_DESIGN | NO_DESIGN => vec![None],
                 _ => self.semaphores.iter().cloned().map(Some).collect(),
             };
             arms.extend(semaphores.into_iter().map(|semaphore| Arm { design: design.clone(), semaphore, cpus }));

@@ -8,10 +8,11 @@ use faultless_platform::native::{Machine, Native};
 use faultless_platform::watched::Sink;
 use faultless_sim::{Sim, isolate};
 use faultless_vm::Event;
-use faultless_workloads::Spec;
+use faultless_workloads::{Spec, Spec as Workload};
 
 use super::{Arm, Locks, RunCounts, Setup, Subject, Tap};
 use crate::measure::{self, HostSite, Job, Length, Mode, NoSite, Pinning, Site};
+use crate::{high, kmap};
 use faultless_machine::events;
 use faultless_machine::watch::{self, All, LockWatch, Stream, Watched};
 use faultless_replay as replay;
@@ -28,6 +29,25 @@ struct Ran {
 
 /// Runs an arm once; on a simulated machine, the seed decides all chance.
 pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Result<RunCounts, String> {
+    if let Some(spec) = setup.machine.simulated() {
+        match &setup.subject {
+            Subject::KernelMaps { scheme, load, .. } => return maps(setup, spec, (arm, scheme), load, seed, tap),
+            Subject::Workload { spec: workload, duration_ns, mode } if setup.high.is_some() => {
+                let arm = high::Arm {
+                    workload: Workload::clone(workload),
+                    duration_ns: *duration_ns,
+                    mode: *mode,
+                    high: setup.high.clone(),
+                    cpus: arm.cpus,
+                    pace: setup.pace,
+                    design: arm.design.clone(),
+                    semaphore: arm.semaphore.clone().unwrap_or_default(),
+                };
+                return in_high_memory(setup, spec, &arm, seed, tap);
+            }
+            _ => {}
+        }
+    }
     let Some(spec) = setup.machine.simulated() else {
         let site = HostSite::new(Pinning::IfEnough, arm.cpus);
         let machine = Machine::new(arm.cpus);
@@ -43,6 +63,57 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
     result.unwrap_or_else(|failure| Err(faultless_machine::simulated::with_rerun(failure, seed).message))
 }
 
+/// Opens the stream of a run's events, if one is wanted.
+fn stream(setup: &Setup, tap: Option<Tap>) -> Option<Arc<Stream<Tap>>> {
+    tap.map(|tap| Arc::new(Stream::new(streamed(setup), tap)))
+}
+
+/// Maps and unmaps frames once.
+fn maps(
+    setup: &Setup,
+    spec: &faultless_sim::Spec,
+    (arm, scheme): (&Arm, &str),
+    load: &kmap::Load,
+    seed: u64,
+    tap: Option<Tap>,
+) -> Result<RunCounts, String> {
+    let (locks, stream) = (Arc::new(LockWatch::default()), stream(setup, tap));
+    let mut sinks = vec![locks.clone() as Arc<dyn Sink>];
+    sinks.extend(stream.clone().map(|sink| sink as Arc<dyn Sink>));
+    let of = kmap::Arm { scheme: scheme.to_owned(), cpus: arm.cpus };
+    let mapping = kmap::once(spec, &of, load, seed, sinks).map_err(|error| error.to_string())?;
+    // Why a stream broke off is its reader's business.
+    let _ = stream.and_then(|stream| stream.flush());
+    let table = locks.table(arm.cpus);
+    Ok(RunCounts {
+        elapsed_ns: table.elapsed_ns,
+        ops: Some((mapping.ops_per_s * load.duration_ns as f64 / 1e9).round() as u64),
+        ops_per_s: Some(mapping.ops_per_s),
+        counts: vec![None; setup.events.len()],
+        locks: (setup.locks == Locks::Watched).then_some(table),
+        ..RunCounts::default()
+    })
+}
+
+/// Runs a workload once whose tables, or pages, lie in high memory.
+fn in_high_memory(
+    setup: &Setup,
+    spec: &faultless_sim::Spec,
+    of: &high::Arm,
+    seed: u64,
+    tap: Option<Tap>,
+) -> Result<RunCounts, String> {
+    let stream = stream(setup, tap);
+    let sinks = stream.iter().map(|sink| sink.clone() as Arc<dyn Sink>).collect();
+    let made = high::once(spec, of, seed, sinks).map_err(|error| error.to_string())?;
+    // Why a stream broke off is its reader's business.
+    let _ = stream.and_then(|stream| stream.flush());
+    let arm = Arm { design: of.design.clone(), semaphore: Some(of.semaphore.clone()), cpus: of.cpus };
+    let mut counts = counted(setup, &arm, ran(made.run));
+    counts.locks = (setup.locks == Locks::Watched).then_some(made.locks);
+    Ok(counts)
+}
+
 /// Runs an arm once on a machine of the platform `P`, watched by those that were asked for.
 fn observed<P: Threads<Machine: Send>>(
     machine: P::Machine,
@@ -52,7 +123,7 @@ fn observed<P: Threads<Machine: Send>>(
     tap: Option<Tap>,
 ) -> Result<RunCounts, String> {
     let locks = (setup.locks == Locks::Watched).then(|| Arc::new(LockWatch::default()));
-    let stream = tap.map(|tap| Arc::new(Stream::new(streamed(setup), tap)));
+    let stream = stream(setup, tap);
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
     sinks.extend(locks.clone().map(|sink| sink as Arc<dyn Sink>));
     sinks.extend(stream.clone().map(|sink| sink as Arc<dyn Sink>));
@@ -71,6 +142,7 @@ fn streamed(setup: &Setup) -> Vec<String> {
 
 fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
     match &setup.subject {
+        Subject::KernelMaps { .. } => Err("kernel maps need a simulated machine".into()),
         Subject::Workload { spec, duration_ns, mode } => {
             work::<P>(machine, site, &job(setup, arm, spec, *duration_ns, *mode))
         }
@@ -91,14 +163,17 @@ fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &A
 }
 
 fn work<P: Threads>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
-    let run = measure::once::<P>(machine, job, site, &has_interrupt).map_err(|error| error.to_string())?;
-    Ok(Ran {
+    measure::once::<P>(machine, job, site, &has_interrupt).map(ran).map_err(|error| error.to_string())
+}
+
+fn ran(run: measure::Run) -> Ran {
+    Ran {
         elapsed_ns: run.elapsed_ns,
         ops: Some(run.ops),
         ops_per_s: Some(run.ops_per_s),
         counters: run.counters,
         peak_rss_bytes: run.peak_rss_bytes,
-    })
+    }
 }
 
 /// Returns the job of an arm that runs a workload.

@@ -22,8 +22,16 @@ const SHARDS: usize = 64;
 struct Place {
     lock: &'static str,
     holding: Holding,
-    file: &'static str,
-    line: u32,
+    caller: Caller,
+}
+
+/// Who took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Caller {
+    /// A function that names itself.
+    Function(&'static str),
+    /// A line of code, by its file.
+    Line(&'static str, u32),
 }
 
 /// What acquisitions cost.
@@ -89,7 +97,7 @@ pub struct LockRow {
     pub name: String,
     /// All callers together.
     pub figures: Figures,
-    /// Caller by caller, `file:line`, the one who holds longest first.
+    /// Caller by caller, a function or `file:line`, the one who holds longest first.
     pub callers: Vec<(String, Figures)>,
 }
 
@@ -201,13 +209,17 @@ impl Sink for LockWatch {
         }
         let (thread, mut shard) = (happening.thread.bits(), self.shard(happening));
         match happening.event {
-            Event::LockTaken { lock, holding, site, waited_ns } => {
-                let place = Place { lock: lock.name, holding, file: site.file(), line: site.line() };
+            Event::LockTaken { lock, holding, site, function, waited_ns } => {
+                let caller = match function {
+                    "" => Caller::Line(site.file(), site.line()),
+                    function => Caller::Function(function),
+                };
+                let place = Place { lock: lock.name, holding, caller };
                 shard.figures.entry(place).or_default().take(waited_ns);
                 shard.held.insert((thread, lock), Held { place, since_ns: (happening.now)() });
             }
             Event::LockRefused { lock, holding, site } => {
-                let place = Place { lock: lock.name, holding, file: site.file(), line: site.line() };
+                let place = Place { lock: lock.name, holding, caller: Caller::Line(site.file(), site.line()) };
                 shard.figures.entry(place).or_default().refused += 1;
             }
             Event::LockReleased { lock, .. } => {
@@ -263,10 +275,15 @@ fn name(place: &Place) -> String {
     }
 }
 
-/// Returns a line of code as `vm/src/fault/classic.rs:32`.
+/// Returns a function's name, or a line of code as `vm/fault/classic.rs:32`.
 fn caller(place: &Place) -> String {
-    let file = place.file.rsplit_once("crates/").map_or(place.file, |(_, file)| file);
-    format!("{}:{}", file.replacen("/src/", "/", 1), place.line)
+    match place.caller {
+        Caller::Function(name) => name.to_owned(),
+        Caller::Line(file, line) => {
+            let file = file.rsplit_once("crates/").map_or(file, |(_, file)| file);
+            format!("{}:{line}", file.replacen("/src/", "/", 1))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -291,7 +308,13 @@ mod tests {
 
     #[track_caller]
     fn taken(address: usize, waited_ns: Option<u64>) -> Event {
-        Event::LockTaken { lock: lock(address), holding: Holding::Plain, site: Location::caller(), waited_ns }
+        Event::LockTaken {
+            lock: lock(address),
+            holding: Holding::Plain,
+            site: Location::caller(),
+            function: "",
+            waited_ns,
+        }
     }
 
     fn released(address: usize) -> Event {
@@ -338,14 +361,34 @@ mod tests {
     }
 
     #[test]
+    fn a_function_that_names_itself_is_one_caller_whatever_its_line() {
+        let watch = LockWatch::default();
+        at(&watch, 0, 1, point(BEGIN));
+        for (now_ns, site) in [(10, Location::caller()), (30, Location::caller())] {
+            let event = Event::LockTaken {
+                lock: lock(7),
+                holding: Holding::Plain,
+                site,
+                function: "kmap_high",
+                waited_ns: None,
+            };
+            at(&watch, now_ns, 1, event);
+            at(&watch, now_ns + 5, 1, released(7));
+        }
+        at(&watch, 50, 1, point(END));
+        let callers = &watch.table(1).locks[0].callers;
+        assert_eq!((callers.len(), &*callers[0].0, callers[0].1.hold_ns), (1, "kmap_high", 10));
+    }
+
+    #[test]
     fn readers_and_writers_are_told_apart_and_a_downgrade_is_both() {
         let watch = LockWatch::default();
         let lock = LockId { name: "mmap_sem", address: 1 };
         at(&watch, 0, 1, point(BEGIN));
         let site = Location::caller();
-        at(&watch, 10, 1, Event::LockTaken { lock, holding: Holding::Alone, site, waited_ns: None });
+        at(&watch, 10, 1, Event::LockTaken { lock, holding: Holding::Alone, site, function: "", waited_ns: None });
         at(&watch, 30, 1, Event::LockReleased { lock, holding: Holding::Alone });
-        at(&watch, 30, 1, Event::LockTaken { lock, holding: Holding::Shared, site, waited_ns: None });
+        at(&watch, 30, 1, Event::LockTaken { lock, holding: Holding::Shared, site, function: "", waited_ns: None });
         at(&watch, 35, 1, Event::LockReleased { lock, holding: Holding::Shared });
         at(&watch, 40, 1, point(END));
         let shown: Vec<_> = watch.table(1).locks.iter().map(|row| (row.name.clone(), row.figures.hold_ns)).collect();

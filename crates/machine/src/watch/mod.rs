@@ -15,7 +15,7 @@ use std::sync::Arc;
 use faultless_platform::watched::{Happening, Sink};
 use faultless_platform::{Event, Processor};
 
-pub use faultless_platform::watched::{Machine, Watched};
+pub use faultless_platform::watched::{HighMemory, Machine, Watched};
 use faultless_sim::Sim;
 pub use locks::{Figures, LockRow, LockTable, LockWatch, Window};
 pub use stream::Stream;
@@ -38,6 +38,24 @@ pub fn begin<P: Processor>() {
 #[inline]
 pub fn end<P: Processor>() {
     P::trace(Event::Point { name: END, value: 0 });
+}
+
+/// An edge of a run's window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// It begins.
+    Begin,
+    /// It has ended.
+    End,
+}
+
+/// Returns the edge of the window that an event is, if it is one.
+pub fn edge(event: &Event) -> Option<Edge> {
+    match event {
+        Event::Point { name: BEGIN, .. } => Some(Edge::Begin),
+        Event::Point { name: END, .. } => Some(Edge::End),
+        _ => None,
+    }
 }
 
 /// Tells several.

@@ -89,9 +89,9 @@ pub(crate) fn work(ns: u64) {
     }
 }
 
-/// Lets the first in line have the CPU if the slice is over.
+/// Lets the first in line have the CPU if the slice is over, unless the thread holds interrupts off.
 pub(super) fn give_way() {
-    if should_yield() {
+    if should_yield() && step(|engine| engine.thread().irq_depth == 0) {
         leave();
         enter();
     }

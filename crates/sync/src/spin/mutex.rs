@@ -39,6 +39,14 @@ impl<P: Processor, T, C: LockClass> SpinMutex<P, T, C> {
         SpinMutexGuard { mutex: self, is_cpu_bound: PhantomData }
     }
 
+    /// Takes the lock as [`SpinMutex::lock`] does; reports show `function` as the caller.
+    #[inline]
+    #[track_caller]
+    pub fn lock_in(&self, function: &'static str) -> SpinMutexGuard<'_, P, T, C> {
+        self.lock.lock_in(function);
+        SpinMutexGuard { mutex: self, is_cpu_bound: PhantomData }
+    }
+
     /// Takes the lock if it is free.
     #[inline]
     #[track_caller]

@@ -42,12 +42,19 @@ impl<P: Processor, C: LockClass> RawSpinLock<P, C> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) {
+        self.lock_in("");
+    }
+
+    /// Takes the lock as [`RawSpinLock::lock`] does; reports show `function` as the caller.
+    #[inline]
+    #[track_caller]
+    pub fn lock_in(&self, function: &'static str) {
         let (wanted, mut wait) = (Wanted::<P>::begin(C::NAME), Wait::None);
         while !self.try_take() {
             self.wait_until_free();
             wait = Wait::Some;
         }
-        wanted.taken(C::NAME, self.address(), Holding::Plain, wait);
+        wanted.taken_in(function, C::NAME, self.address(), Holding::Plain, wait);
     }
 
     /// Takes the lock if it is free.

@@ -256,7 +256,7 @@ fn walk<'a, P: Platform, D: Design<P>>(
     fault: Fault,
 ) -> Result<(Leaf<'a, P>, Entry), GiveUp> {
     let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
-    let seen = leaf.entry();
+    let seen = leaf.read(space.memory());
     lock.check_unchanged().map(|()| (leaf, seen))
 }
 

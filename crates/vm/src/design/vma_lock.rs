@@ -146,7 +146,7 @@ fn under_area_lock<P: Platform, S: RwSemaphore<P>>(
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
+    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| match stop {
         Stop::GiveUp(reason) => reason.into(),
         Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup.into(),

@@ -116,7 +116,7 @@ fn attempt<P: Platform, D: Design<P>>(
     // For a fetch that is in vain, the page is made as for a load.
     let fault = Fault { access: if is_vain { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.entry() };
+    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
     match resolve(&page, &ClassicLock) {
         // The classic lock never gives up.
         Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(forbidden(view.flags, fault)),
@@ -137,7 +137,7 @@ pub(crate) fn unshare<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fau
     let area = unsafe { entry.area.as_ref() };
     let view = area.view();
     let Some(leaf) = space.tables().walk(space.memory(), fault.address) else { return Ok(()) };
-    let seen = leaf.entry();
+    let seen = leaf.read(space.memory());
     if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {
         return Ok(());
     }

@@ -27,7 +27,7 @@ use crate::object::ObjectRef;
 use crate::space::Space;
 use crate::table::Leaf;
 use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Holds, Ordering, Platform};
 
 /// An access that the page tables did not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(crate) trait EntryLock<P: Platform, D: Design<P>> {
     fn root(&self, page: &PageFault<'_, P, D>) -> u64;
 }
 
-/// Holds a leaf table's lock.
+/// Holds a leaf table's lock, and its address if it has none of its own ([`crate::table::TableMap`]).
 ///
 /// Having it tells you that the entry changes by nobody else, but for accessed and dirty bits.
 pub(crate) struct LeafGuard<'a, P: Platform> {
@@ -107,14 +107,19 @@ pub(crate) struct LeafGuard<'a, P: Platform> {
 impl<'a, P: Platform> LeafGuard<'a, P> {
     #[track_caller]
     pub(crate) fn lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Self {
+        P::map_frame(memory.frame(leaf.table), Holds::Table);
         memory.page(leaf.table).lock().lock();
         Self { memory, leaf }
     }
 
     #[track_caller]
     pub(crate) fn try_lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Option<Self> {
-        // Lazily: a guard made in vain would unlock another one's lock when dropped.
-        memory.page(leaf.table).lock().try_lock().then(|| Self { memory, leaf })
+        P::map_frame(memory.frame(leaf.table), Holds::Table);
+        if memory.page(leaf.table).lock().try_lock() {
+            return Some(Self { memory, leaf });
+        }
+        P::unmap_frame(memory.frame(leaf.table), Holds::Table);
+        None
     }
 
     pub(crate) fn is_locked(memory: &Memory<P>, leaf: Leaf<'_, P>) -> bool {
@@ -150,6 +155,7 @@ impl<P: Platform> Drop for LeafGuard<'_, P> {
     fn drop(&mut self) {
         // SAFETY: this guard locked it.
         unsafe { self.memory.page(self.leaf.table).lock().unlock() };
+        P::unmap_frame(self.memory.frame(self.leaf.table), Holds::Table);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::CallError;
 use crate::frames;
 use crate::guest;
 use crate::instance::Vm;
-use faultless_platform::Platform;
+use faultless_platform::{Holds, Platform};
 
 impl<P: Platform, D: Design<P>> Vm<P, D> {
     /// Reads words of an object from a byte offset on, a multiple of 8; they end within the page. What is not cached is
@@ -26,9 +26,11 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
             match found.map_err(refused)? {
                 None => self.fetch(object, offset / PAGE)?,
                 Some(pfn) => {
+                    P::map_frame(self.memory().frame(pfn), Holds::Page);
                     // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed
                     // atomically.
                     unsafe { guest::load_words::<P>(self.memory().frame(pfn).add(place as usize), words) };
+                    P::unmap_frame(self.memory().frame(pfn), Holds::Page);
                     frames::put(self.memory(), pfn);
                     return Ok(());
                 }

@@ -16,7 +16,7 @@ use crate::gather::Gather;
 use crate::guest::Access;
 use crate::limits::Limits;
 use crate::object::ObjectRef;
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 
 /// What a program says about a range.
@@ -247,6 +247,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let memory = self.memory();
         let mut gather = Gather::new(self, part);
         self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
+            let _map = TableMap::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
                 let used = (EntryFlags::ACCESSED | EntryFlags::DIRTY).bits();

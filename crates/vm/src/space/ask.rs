@@ -61,7 +61,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     fn is_in_memory(&self, view: &AreaView<P>, page: u64) -> bool {
-        let entry = self.tables.walk(self.memory(), page).map_or(Entry::EMPTY, |leaf| leaf.entry());
+        let entry = self.tables.walk(self.memory(), page).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()));
         if !entry.is_empty() && !entry.is_guard() {
             return true;
         }

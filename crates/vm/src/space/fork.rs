@@ -25,7 +25,7 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::frames;
 use crate::index;
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::Pfn;
 use faultless_platform::mutants::{self, Mutant};
@@ -131,6 +131,8 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     fn copy_leaf(&self, child: &Self, from: Pfn, to: Pfn, part: Range<u64>, kept: Kept) -> Result<(), CallError> {
         let memory = self.memory();
         let (mut nr_pages, mut result) = (0, Ok(()));
+        let _to = TableMap::new(memory, to);
+        let _from = TableMap::new(memory, from);
         let _lock = memory.page(from).lock().guard();
         for address in part.step_by(PAGE as usize) {
             let slot = Tables::leaf_slot(memory, from, address);

@@ -18,7 +18,7 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::gather::Gather;
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::Pfn;
 use faultless_platform::{Atomic, Ordering, Platform};
@@ -63,6 +63,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Guards entries of one table until the gather is full; returns where it stopped.
     fn guard_leaf(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P, D>, nr_dropped: &mut u64) -> u64 {
         let memory = self.memory();
+        let _map = TableMap::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::leaf_slot(memory, table, address);
@@ -81,6 +82,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     pub(super) fn remove_guards(&self, part: PageRange) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
+            let _map = TableMap::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
                 let slot = Tables::leaf_slot(memory, table, address);

@@ -183,7 +183,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
             return Entry::EMPTY;
         }
         let _reading = self.memory().rcu().read();
-        self.tables.walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.entry())
+        self.tables.walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()))
     }
 
     /// Returns the number of threads that run in the space.

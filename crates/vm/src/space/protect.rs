@@ -10,7 +10,7 @@ use crate::error::CallError;
 use crate::gather::Gather;
 use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
@@ -239,6 +239,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         };
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+            let _map = TableMap::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
                 if set_rights::<P>(Tables::leaf_slot(memory, table, address), view, upgrade) {

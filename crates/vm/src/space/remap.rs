@@ -27,7 +27,7 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index;
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering, Platform};
@@ -464,6 +464,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     fn move_entries(&self, source: PageRange, target: PageRange) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, source.addresses(), &mut |table, part| {
+            let _map = TableMap::new(memory, table);
             for address in part.step_by(PAGE as usize) {
                 let new_address = address - source.start() + target.start();
                 if target.contains(new_address) {
@@ -491,6 +492,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let leaf = self.tables.walk(memory, new_address);
         debug_assert!(leaf.is_some(), "the target of a move has no table");
         if let Some(leaf) = leaf {
+            let _map = TableMap::new(memory, leaf.table);
             let _lock = memory.page(leaf.table).lock().guard();
             // ORDER: Release pairs with the Acquire in `table::load`.
             leaf.slot.store(entry.bits(), Ordering::Release);

@@ -9,7 +9,7 @@ use crate::addr::{PAGE, PageRange, USER_END};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::gather::Gather;
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{Kind, Pfn};
 use faultless_platform::mutants::{self, Mutant};
@@ -94,6 +94,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
     fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P, D>) -> u64 {
         let memory = self.memory();
+        let _map = TableMap::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::leaf_slot(memory, table, address);

@@ -32,6 +32,9 @@ pub fn result_set(report: &StatReport<'_>) -> ResultSet {
     if let Subject::Workload { duration_ns, .. } = report.setup.subject {
         set.more.insert("duration_ns".into(), duration_ns.into());
     }
+    if let Subject::KernelMaps { load, .. } = &report.setup.subject {
+        set.more.insert("duration_ns".into(), load.duration_ns.into());
+    }
     let with_locks = report.outcome.arms.iter().filter(|arm| !tables(arm).is_empty());
     let locks: Vec<Value> = with_locks.map(|arm| lock_list(report, arm)).collect();
     if !locks.is_empty() {
