@@ -1,4 +1,4 @@
-//! How fast a simulation is: `simulate MACHINE|FILE CPUS DESIGN WORKLOAD [DURATION_US] [SEED]`.
+//! How fast a simulation is: `simulate MACHINE|FILE CPUS DESIGN WORKLOAD [DURATION_US] [SEED] [threads|processes]`.
 
 use faultless_bench::measure::{Job, Length, Mode, once_simulated, shrunk};
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
@@ -21,7 +21,7 @@ fn main() {
         design: word(2, "spf-v11"),
         semaphore: DEFAULT_SEMAPHORE.to_owned(),
         cpus: number(1, "192") as usize,
-        mode: Mode::Threads,
+        mode: if word(6, "threads") == "processes" { Mode::Processes } else { Mode::Threads },
         length: Length::Fixed(number(4, "1000") * 1000),
         memory_bytes: None,
     };
