@@ -243,14 +243,9 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
         });
     }
 
-    /// Does the same in a space, whose leaf tables are mapped for it.
-    pub(crate) fn for_each_mapped_high(
-        &self,
-        memory: &Memory<P>,
-        range: Range<u64>,
-        visit: &mut dyn FnMut(u64, Entry),
-    ) {
-        self.for_each_leaf(memory, range, &mut |table, part| {
+    /// Visits all leaf entries of a space that hold a frame, each leaf table mapped meanwhile.
+    pub(crate) fn for_each_mapped_high(&self, memory: &Memory<P>, visit: &mut dyn FnMut(u64, Entry)) {
+        self.for_each_leaf(memory, 0..Self::END, &mut |table, part| {
             let _map = TableMap::new(memory, table);
             Self::visit_entries(memory, table, part, visit);
             true

@@ -193,7 +193,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         if let Some(all) = PageRange::between(0, USER_END) {
             self.flush(all);
         }
-        self.tables.for_each_mapped_high(memory, 0..USER_END, &mut |_, entry| self.vm().drop_entry(entry));
+        self.tables.for_each_mapped_high(memory, &mut |_, entry| self.vm().drop_entry(entry));
         self.tables.free_tables(memory);
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: nobody looks the index up any more, and its nodes go next.
