@@ -308,7 +308,7 @@ fn the_pool_s_lock_is_shown_with_its_two_callers() {
 #[test]
 fn page_tables_in_high_memory_cost_what_their_scheme_costs() {
     let words =
-        "bench compile --tables high --scheme pool,local --slots 64 --machine numaq-16 --cpus 4 -r 1 --format json";
+        "bench compile --tables high --scheme pool,local --slots 64 --machine numaq-16 --cpus 8 -r 1 --format json";
     let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
     let results = set["results"].as_array().expect("results");
     let rate = |workload: &str| {
@@ -320,7 +320,7 @@ fn page_tables_in_high_memory_cost_what_their_scheme_costs() {
     let (pool, pool_maps) = rate("compile --tables high --scheme pool --slots 64");
     let (local, local_maps) = rate("compile --tables high --scheme local --slots 64");
     assert!(none == 0 && pool_maps > 10_000 && pool_maps.abs_diff(local_maps) < pool_maps / 50, "{set:#}");
-    assert!(pool < 0.9 * plain && local > 0.9 * plain, "pool {pool}, local {local}, no maps {plain}");
+    assert!(pool < 0.5 * plain && local > 0.9 * plain, "pool {pool}, local {local}, no maps {plain}");
     let refused = output(faultless(&["bench", "compile", "--tables", "high"]));
     assert!(refused.status.code() == Some(2) && stderr(&refused).contains("numaq-16"), "{}", stderr(&refused));
     let unfit = ["bench", "compile", "--tables", "high", "--scheme", "per-process", "--machine", "numaq-16"];
