@@ -5,11 +5,12 @@
 //! by the printer in [`write()`] and by nothing else.
 //!
 //! # Rooms
-//! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say; [`kmap`]
-//! has the thread about kernel maps, whose figures are not rates of two designs.
+//! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say;
+//! `levels` the rates themselves; [`kmap`] has the thread about kernel maps, whose figures are not rates of two designs.
 
 mod drawn;
 pub mod kmap;
+mod levels;
 mod tables;
 
 use faultless_linux::space::has_interrupt;
@@ -276,6 +277,7 @@ impl Row {
             "events_per_100_faults": self.events.iter().map(|&(name, share)| (name, share)).collect::<std::collections::BTreeMap<_, _>>(),
         });
         self.drawn.iter().for_each(|drawn| drawn.add_to(&mut value));
+        value["levels"] = levels::json(self).unwrap_or_default();
         value
     }
 }
@@ -285,6 +287,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
     writeln!(out, "{}: {}\nsource    {}\n", table.name, table.about, table.source)?;
     if rows.iter().any(|row| row.drawn.is_some()) {
         drawn::write(rows, out)?;
+        levels::write(rows, out)?;
         return table.left_out.iter().try_for_each(|left_out| writeln!(out, "\nleft out: {left_out}"));
     }
     let headings =
@@ -292,6 +295,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
     let mut cells = vec![headings.map(String::from).to_vec()];
     cells.extend(rows.iter().map(Row::cells));
     columns::write(&cells, out)?;
+    levels::write(rows, out)?;
     for row in rows.iter().filter(|row| !row.case.published_events.is_empty()) {
         writeln!(
             out,

@@ -52,6 +52,8 @@ pub struct Case {
     pub published_percent: f64,
     /// As it was published.
     pub published_as: &'static str,
+    /// The published rates before and after, of all workers together, where the source has them.
+    pub published_rates: Option<[f64; 2]>,
     /// Published events, in a hundred faults.
     pub published_events: &'static [(&'static str, f64)],
 }
@@ -71,8 +73,16 @@ pub struct Table {
     pub left_out: &'static [&'static str],
 }
 
-const fn lkp(workload: &'static str, processes: bool, published_percent: f64, published_as: &'static str) -> Case {
+/// A line of the robot's report: operations in a second of one of 192 workers, before and after.
+const fn lkp(
+    workload: &'static str,
+    processes: bool,
+    published_percent: f64,
+    each: [f64; 2],
+    published_as: &'static str,
+) -> Case {
     Case {
+        published_rates: Some([each[0] * 192.0, each[1] * 192.0]),
         workload,
         head_workload: None,
         machine: "skylake-192",
@@ -100,6 +110,7 @@ const fn ebizzy(
     published_as: &'static str,
 ) -> Case {
     Case {
+        published_rates: None,
         workload,
         head_workload: None,
         machine,
@@ -135,8 +146,8 @@ const fn compile(
 }
 
 /// A file is read a few microseconds at a time: a short run has as many of them as a long one of other lines.
-const fn reading(workload: &'static str, published_percent: f64, published_as: &'static str) -> Case {
-    Case { duration_ns: Some(500_000), ..lkp(workload, false, published_percent, published_as) }
+const fn reading(workload: &'static str, published_percent: f64, each: [f64; 2], published_as: &'static str) -> Case {
+    Case { duration_ns: Some(500_000), ..lkp(workload, false, published_percent, each, published_as) }
 }
 
 /// A row of version 5's table: filled by the program against a reference page, 1000 rounds.
@@ -147,6 +158,7 @@ const fn refpage(
     published_as: &'static str,
 ) -> Case {
     Case {
+        published_rates: None,
         workload,
         head_workload: Some(head_workload),
         machine: "here",
@@ -174,6 +186,7 @@ const fn rwsem(
     column: &'static str,
 ) -> Case {
     Case {
+        published_rates: None,
         workload,
         head_workload,
         machine: "xeon-40",
@@ -202,14 +215,20 @@ pub const TABLES: &[Table] = &[
         about: "will-it-scale on 192 CPUs before and after version 9 of the 2018 series, transparent huge pages off",
         source: "seed 1: the report of the 0-day robot's team on version 9, tables 'THP disabled'",
         cases: &[
-            lkp("page_fault3", false, -19.1, "10107 to 8180 per thread"),
-            lkp("page_fault2", false, -17.8, "8432 to 6931 per thread"),
-            lkp("brk1", false, -6.6, "939.67 to 877.33 per thread"),
-            lkp("page_fault3", true, -4.7, "173145 to 165064 per process"),
-            lkp("malloc1", false, 417.3, "90.33 to 467.33 per thread; with huge pages 66.33 to 383.67, +469.8 %"),
-            reading("read2", 39.2, "58934 to 82060 per thread"),
-            lkp("page_fault1", false, 36.4, "8607 to 11736 per thread"),
-            reading("read1", 12.7, "314063 to 353934 per thread"),
+            lkp("page_fault3", false, -19.1, [10107.0, 8180.0], "10107 to 8180 per thread"),
+            lkp("page_fault2", false, -17.8, [8432.0, 6931.0], "8432 to 6931 per thread"),
+            lkp("brk1", false, -6.6, [939.67, 877.33], "939.67 to 877.33 per thread"),
+            lkp("page_fault3", true, -4.7, [173145.0, 165064.0], "173145 to 165064 per process"),
+            lkp(
+                "malloc1",
+                false,
+                417.3,
+                [90.33, 467.33],
+                "90.33 to 467.33 per thread; with huge pages 66.33 to 383.67, +469.8 %",
+            ),
+            reading("read2", 39.2, [58934.0, 82060.0], "58934 to 82060 per thread"),
+            lkp("page_fault1", false, 36.4, [8607.0, 11736.0], "8607 to 11736 per thread"),
+            reading("read1", 12.7, [314063.0, 353934.0], "314063 to 353934 per thread"),
         ],
         left_out: &["context_switch1, signal1, writeseek3: they are not about the memory map"],
     },
@@ -277,7 +296,8 @@ pub const TABLES: &[Table] = &[
             compile(16, "spf-srcu", Figure::Sleeps, 35.4, "67423.3 to 91316.1 context switches, -j 16"),
             Case {
                 head: "spf-srcu",
-                ..lkp("brk1", false, -20.0, "'hitting the performance by 20 %'; the test is guessed")
+                published_rates: None,
+                ..lkp("brk1", false, -20.0, [0.0; 2], "'hitting the performance by 20 %'; the test is guessed")
             },
         ],
         left_out: &[],
