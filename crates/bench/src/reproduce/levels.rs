@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! Both sides are operations in a second of all workers together. Of drawn machines a level is *reproduced* if the
-//! published one lies in the interval that holds 90 % of them; of one machine, and of rates that have not settled, nothing
-//! is said.
+//! published one lies in the interval that holds 90 % of them; of one machine, and of rates that have not settled,
+//! nothing is said.
 
 use std::io::{self, Write};
 

@@ -6,7 +6,8 @@
 //!
 //! # Rooms
 //! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say;
-//! `levels` the rates themselves; [`kmap`] has the thread about kernel maps, whose figures are not rates of two designs.
+//! `levels` the rates themselves; [`kmap`] has the thread about kernel maps, whose figures are not rates of two
+//! designs.
 
 mod drawn;
 pub mod kmap;
