@@ -59,7 +59,8 @@ pub(crate) struct Story {
     inside: HashMap<u32, RawCall>,
     /// When all events of the threads that were joined were open.
     complete_ns: u64,
-    /// A process made until then may be a copy of memory that changed before it was read; what it does is not told.
+    /// A process made until then may be a copy of memory that changed before it was read; what it does before an exec is
+    /// not told, unless it is a copy of a program that began in the story.
     copies_unknown_until_ns: u64,
     snapshot: Vec<SpaceState>,
     begun_ns: Option<u64>,
@@ -113,6 +114,8 @@ struct State {
 struct Known {
     rights: Rights,
     code: Code,
+    /// Its program began in the story, which so has told all of it: it may be copied at any time.
+    is_told_whole: bool,
 }
 
 /// Whether what happened while processes were being joined is still to be told.
@@ -137,7 +140,7 @@ enum Program {
 enum Following {
     #[default]
     Followed,
-    /// It is a copy of memory that nobody knows: only that it was made, and that it ended.
+    /// It is a copy of memory that nobody knows: only that it was made, that it ended, and what it does after an exec.
     Unknown,
 }
 
@@ -240,7 +243,7 @@ impl Story {
     /// Returns what is known of an address space that was looked at.
     fn seen(&mut self, place: usize) -> Known {
         let space = &self.snapshot[place];
-        let mut known = Known { rights: Rights::of(space), code: Code::default() };
+        let mut known = Known { rights: Rights::of(space), ..Known::default() };
         let Some(keeper) = &mut self.keeper else { return known };
         for area in &space.areas {
             let Area { start, end, file_offset, prot, file, .. } = *area;
@@ -456,7 +459,9 @@ impl Story {
 
     fn act(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
         let is_followed = self.states[thread as usize].following == Following::Followed;
-        if !is_followed && !matches!(record.body, Body::Exited { .. }) {
+        // An exec begins memory that everything is known of.
+        let begins_anew = matches!(record.body, Body::Named { is_exec: true, .. });
+        if !is_followed && !begins_anew && !matches!(record.body, Body::Exited { .. }) {
             return;
         }
         match record.body {
@@ -565,9 +570,10 @@ impl Story {
     }
 
     fn exec(&mut self, thread: ThreadIndex, sink: Sink<'_>) {
-        self.spaces.push(Known::default());
+        self.spaces.push(Known { is_told_whole: true, ..Known::default() });
         let state = &mut self.states[thread as usize];
         state.space = self.spaces.len() - 1;
+        state.following = Following::Followed;
         state.abi = Abi::Native;
         state.open = Openness::Outside;
         state.program = Program::JustBegun;
@@ -622,7 +628,8 @@ impl Story {
         let State { abi, space, owner, following, .. } = self.states[parent as usize];
         let shares_memory = flags & CloneTask::VM != 0;
         let space = if shares_memory { space } else { self.copy_space(space) };
-        let is_unknown = !shares_memory && self.has_joined() && self.time_ns <= self.copies_unknown_until_ns;
+        let is_early = self.has_joined() && self.time_ns <= self.copies_unknown_until_ns;
+        let is_unknown = !shares_memory && is_early && !self.spaces[space].is_told_whole;
         let following = if is_unknown { Following::Unknown } else { following };
         let (pid, tid) = (fork.pid, fork.tid);
         let child = self.add_thread(State { pid, tid, owner, abi, space, following, ..State::default() });

@@ -343,6 +343,32 @@ fn a_copy_of_memory_that_was_not_read_yet_is_not_followed_but_a_later_one_is() {
 }
 
 #[test]
+fn a_copy_of_a_program_that_began_in_the_story_is_followed_at_once() {
+    let flags = |time_ns, pid: u32| of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }));
+    let told = tell_joined(vec![
+        of(1, exec(ROOT, BEGAN_NS + 50)),
+        of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
+        flags(BEGAN_NS + 110, 80),
+        of(1, fault(80, BEGAN_NS + 200)),
+    ]);
+    assert_eq!((faulters(&told), told.cast.lost), (vec![80], 0));
+}
+
+#[test]
+fn a_copy_that_is_not_followed_is_from_its_exec_on() {
+    let flags = |time_ns, pid: u32| of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }));
+    let told = tell_joined(vec![
+        of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
+        flags(BEGAN_NS + 110, 80),
+        of(1, fault(80, BEGAN_NS + 200)),
+        of(1, exec(80, BEGAN_NS + 300)),
+        of(1, fault(80, BEGAN_NS + 400)),
+    ]);
+    assert_eq!((faulters(&told), told.cast.lost), (vec![80], 0), "one fault came before the exec");
+    assert!(told.events.iter().any(|event| event.kind == EventKind::Exec));
+}
+
+#[test]
 fn a_story_begins_with_the_calls_that_its_threads_are_inside_of() {
     let enter = |time_ns, number| of(1, sample(ROOT, time_ns, Sample::Enter { number, args: [7, 8, 9, 0, 0, 0] }));
     let exit = |time_ns, number| of(1, sample(ROOT, time_ns, Sample::Exit { number, result: 0 }));
