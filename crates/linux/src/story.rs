@@ -59,8 +59,8 @@ pub(crate) struct Story {
     inside: HashMap<u32, RawCall>,
     /// When all events of the threads that were joined were open.
     complete_ns: u64,
-    /// A process made until then may be a copy of memory that changed before it was read; what it does before an exec is
-    /// not told, unless it is a copy of a program that began in the story.
+    /// A process made until then may be a copy of memory that changed before it was read; what it does before an exec
+    /// is not told, unless it is a copy of a program that began in the story.
     copies_unknown_until_ns: u64,
     snapshot: Vec<SpaceState>,
     begun_ns: Option<u64>,
