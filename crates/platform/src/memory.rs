@@ -55,6 +55,12 @@ pub enum Entry {
     Call,
 }
 
+/// Names the frames and page tables that come with this library: `phys`' memory and x86-64's tables.
+///
+/// See [`Platform::Embedding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usual;
+
 /// Called on a CPU to serve what was published for it; the arguments are the registered context and the CPU.
 pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 
@@ -65,6 +71,10 @@ pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 pub unsafe trait Platform:
     Processor<AtomicU8: InPlace, AtomicU16: InPlace, AtomicU32: InPlace, AtomicU64: InPlace, AtomicUsize: InPlace>
 {
+    /// Names what address spaces on this platform are made of: where their frames come from and which tables the
+    /// hardware walks. `faultless_vm::Embedding` says what a name means; [`Usual`] is the one that needs nothing else.
+    type Embedding: 'static;
+
     /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before
     /// it uses one.
     #[must_use = "a pending request must be drained before a translation is used"]

@@ -226,6 +226,8 @@ impl<P: Processor> Processor for Watched<P> {
 
 // SAFETY: all promises are those of `P`.
 unsafe impl<P: Platform> Platform for Watched<P> {
+    type Embedding = P::Embedding;
+
     fn guest_enter() -> bool {
         let is_pending = P::guest_enter();
         if is_pending && let Some(high) = high() {

@@ -12,9 +12,11 @@ use crate::error::AccessError;
 use crate::events::Event;
 use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
+use crate::system::System;
 use crate::tlb;
+use faultless_phys::FrameSource;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Entry as KernelEntry, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Entry as KernelEntry, InPlace, Ordering, PAGE_BYTES};
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +67,11 @@ impl FaultsTaken {
 }
 
 /// A thread that runs in an address space; while it lives, it counts among the space's users.
-pub struct Guest<'vm, P: Platform, D: Design<P>> {
+pub struct Guest<'vm, P: System, D: Design<P>> {
     space: SpaceRef<'vm, P, D>,
 }
 
-impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
+impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     /// Makes a thread of `space`. One that finds another there waits for the map operation at work, which may rely on
     /// there being one thread; so the caller owns a CPU.
     pub fn new(space: &SpaceRef<'vm, P, D>) -> Self {
@@ -263,7 +265,7 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Guest<'_, P, D> {
     fn drop(&mut self) {
         // Without a CPU, whoever finds the one that it had idle takes that out of the set.
         if let Some(cpu) = P::owned_cpu() {
@@ -277,7 +279,7 @@ impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
 ///
 /// # Safety
 /// The words from `source` on lie in memory that is accessed atomically by all, and `source` is a multiple of 8.
-pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64]) {
+pub(crate) unsafe fn load_words<P: System>(source: *const u8, words: &mut [u64]) {
     for (place, value) in words.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
         let word = unsafe { P::AtomicU64::view(source.add(place * 8).cast_mut().cast()) };
@@ -290,7 +292,7 @@ pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64
 ///
 /// # Safety
 /// As for [`load_words`], with `target` for `source`.
-pub(crate) unsafe fn store_words<P: Platform>(target: *mut u8, words: &[u64]) {
+pub(crate) unsafe fn store_words<P: System>(target: *mut u8, words: &[u64]) {
     for (place, &value) in words.iter().enumerate() {
         // SAFETY: the caller's promise.
         let word = unsafe { P::AtomicU64::view(target.add(place * 8).cast()) };
@@ -324,7 +326,7 @@ fn byte_offset(address: u64) -> usize {
 
 /// Finds the entry of an address in the TLB or the tables; otherwise says whether one was present.
 #[inline]
-fn translate<P: Platform, D: Design<P>>(
+fn translate<P: System, D: Design<P>>(
     space: &Space<P, D>,
     cpu: usize,
     address: u64,
@@ -345,7 +347,7 @@ fn translate<P: Platform, D: Design<P>>(
 }
 
 /// The hardware's walk: sets the accessed and dirty bits.
-fn walk<P: Platform, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
+fn walk<P: System, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
     space.vm().events().note(Event::TlbMiss, page);
     if page >= crate::addr::USER_END {
         return Err(false);

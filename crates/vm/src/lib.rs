@@ -112,6 +112,7 @@ mod reference;
 pub mod registry;
 mod shootdown;
 mod space;
+mod system;
 mod table;
 mod tags;
 mod tlb;
@@ -136,5 +137,6 @@ pub use space::{
     Advice, AreaLine, AreaList, Backing, LockAll, MapRequest, PageLock, Placement, Populate, RemapPlacement,
     RemapRequest, Space, SpaceRef, SyncFlags,
 };
+pub use system::{Embedding, System};
 pub use tags::{GRANULE_BYTES, GRANULES, MemoryTags, SoftwareTags};
 pub use tlb::{SpaceId, Tlb, Translation};

@@ -33,10 +33,11 @@
 
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
+use crate::system::System;
 use crate::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use faultless_platform::{CpuSet, IrqOffGuard, Ordering, Platform};
+use faultless_platform::{CpuSet, IrqOffGuard, Ordering};
 use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex, SpinMutexGuard, lock_class};
 
 /// Requests that an inbox holds before it asks for everything to be forgotten.
@@ -108,42 +109,42 @@ lock_class! {
     InboxLock = "tlb_inbox"
 }
 
-struct Cpu<P: Platform> {
+struct Cpu<P: System> {
     tlb: UnsafeCell<Tlb>,
     inbox: SpinMutex<P, Inbox, InboxLock>,
 }
 
 /// Holds a CPU's inbox, with interrupts off (I4).
-struct InboxGuard<'a, P: Platform> {
+struct InboxGuard<'a, P: System> {
     // Dropped first: interrupts come on when the lock is free.
     inbox: SpinMutexGuard<'a, P, Inbox, InboxLock>,
     _irq: IrqOffGuard<P>,
 }
 
-impl<P: Platform> Deref for InboxGuard<'_, P> {
+impl<P: System> Deref for InboxGuard<'_, P> {
     type Target = Inbox;
     fn deref(&self) -> &Inbox {
         &self.inbox
     }
 }
 
-impl<P: Platform> DerefMut for InboxGuard<'_, P> {
+impl<P: System> DerefMut for InboxGuard<'_, P> {
     fn deref_mut(&mut self) -> &mut Inbox {
         &mut self.inbox
     }
 }
 
 /// The TLBs and inboxes of all CPUs of an instance.
-pub struct Cpus<P: Platform> {
+pub struct Cpus<P: System> {
     cpus: PerCpu<P, Cpu<P>>,
 }
 
 // SAFETY: a TLB is touched by the slot's owner only (I1), the inbox under its lock.
-unsafe impl<P: Platform> Sync for Cpus<P> {}
+unsafe impl<P: System> Sync for Cpus<P> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform> Send for Cpus<P> {}
+unsafe impl<P: System> Send for Cpus<P> {}
 
-impl<P: Platform> Cpus<P> {
+impl<P: System> Cpus<P> {
     /// Returns empty TLBs for `nr_cpus` CPUs.
     pub fn new(nr_cpus: usize) -> Self {
         let inbox = || SpinMutex::classed(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });

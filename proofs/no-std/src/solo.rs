@@ -132,6 +132,8 @@ impl Processor for Solo {
 
 // SAFETY: there is no other CPU to shoot down, and `bulk` writes the whole page.
 unsafe impl Platform for Solo {
+    type Embedding = faultless_platform::Usual;
+
     fn guest_enter() -> bool {
         false
     }

@@ -179,6 +179,8 @@ impl Processor for Native {
 
 // SAFETY: `shoot_down` and `guest_enter` follow the table of `memory` (see `Machine`); `bulk` writes PAGE_BYTES.
 unsafe impl Platform for Native {
+    type Embedding = crate::Usual;
+
     #[inline]
     fn guest_enter() -> bool {
         let cpu = Self::cpu();

@@ -74,16 +74,17 @@ use crate::error::CallError;
 use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
+use crate::system::System;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use faultless_phys::{Memory, Pfn};
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
+use faultless_phys::{FrameSource, Pfn};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, RwSemaphore};
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
-pub struct Space<P: Platform, D: Design<P>> {
+pub struct Space<P: System, D: Design<P>> {
     vm: NonNull<Vm<P, D>>,
     id: SpaceId,
     limits: Limits,
@@ -121,11 +122,11 @@ pub struct Space<P: Platform, D: Design<P>> {
 }
 
 // SAFETY: shared by design; `listing` is used under the lock of the list.
-unsafe impl<P: Platform, D: Design<P>> Sync for Space<P, D> {}
+unsafe impl<P: System, D: Design<P>> Sync for Space<P, D> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform, D: Design<P>> Send for Space<P, D> {}
+unsafe impl<P: System, D: Design<P>> Send for Space<P, D> {}
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the instance.
     pub fn vm(&self) -> &Vm<P, D> {
         // SAFETY: the instance outlives its spaces (I1 of `Vm`).
@@ -133,7 +134,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the frames.
-    pub fn memory(&self) -> &Memory<P> {
+    pub fn memory(&self) -> &P::Frames {
         self.vm().memory()
     }
 

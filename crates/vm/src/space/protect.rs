@@ -10,10 +10,12 @@ use crate::error::CallError;
 use crate::gather::Gather;
 use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::cell::Cell;
+use faultless_phys::FrameSource;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
 #[derive(Default)]
@@ -59,7 +61,7 @@ enum From {
 const PROMISED: AreaFlags =
     AreaFlags::ACCOUNT.union(AreaFlags::WRITE).union(AreaFlags::SHARED).union(AreaFlags::NORESERVE);
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Gives the pages of a range the rights, and the key, among `rights`. Across a hole, the part before it is
     /// changed.
     pub fn mprotect(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
@@ -239,10 +241,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         };
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
-            let _map = TableMap::new(memory, table);
+            let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                if set_rights::<P>(Tables::leaf_slot(memory, table, address), view, upgrade) {
+                if set_rights::<P>(Tables::<P>::leaf_slot(memory, table, address), view, upgrade) {
                     gather.note_weakened();
                 }
             }
@@ -263,7 +265,7 @@ enum Upgrade {
 }
 
 /// Returns an area's flags with other rights.
-fn with_rights<P: Platform>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
+fn with_rights<P: System>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
     let mut flags = (view.flags - AreaFlags::RIGHTS) | rights;
     if rights == view.flags & AreaFlags::RIGHTS {
         return flags;
@@ -277,7 +279,7 @@ fn with_rights<P: Platform>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags 
 }
 
 /// Gives an entry its area's rights; says whether a translation may be stronger than the entry now is.
-fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upgrade) -> bool {
+fn set_rights<P: System>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upgrade) -> bool {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
         let old = Entry::from_bits(slot.load(Ordering::Acquire));
@@ -292,7 +294,7 @@ fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upg
     }
 }
 
-fn entry_with_rights<P: Platform>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
+fn entry_with_rights<P: System>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
     const RIGHTS: EntryFlags =
         EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE).union(EntryFlags::EXECUTE_ONLY);
     let may_write = match upgrade {

@@ -9,11 +9,12 @@ use crate::addr::{PAGE, PageRange, USER_END};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::gather::Gather;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
-use faultless_phys::{Kind, Pfn};
+use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
 /// Which entries are emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,7 @@ struct Progress {
     is_pause_due: bool,
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range and drops what they held.
     pub(crate) fn zap(&self, range: PageRange, emptied: Emptied) {
         let mut gather = Gather::new(self, range);
@@ -94,10 +95,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
     fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P, D>) -> u64 {
         let memory = self.memory();
-        let _map = TableMap::new(memory, table);
+        let _map = TableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
-            let slot = Tables::leaf_slot(memory, table, address);
+            let slot = Tables::<P>::leaf_slot(memory, table, address);
             // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
             let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
             if !self.is_emptied(seen, progress.emptied) {
