@@ -54,6 +54,7 @@ mod memory;
 pub mod mutants;
 mod nodes;
 mod padded;
+mod plain;
 mod processor;
 mod threads;
 

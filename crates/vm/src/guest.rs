@@ -16,7 +16,7 @@ use crate::system::System;
 use crate::tlb;
 use faultless_phys::FrameSource;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Entry as KernelEntry, InPlace, Ordering, PAGE_BYTES};
+use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Runs `act` with the frame behind `address`, after as many faults as it takes.
-    fn access<R>(
+    pub(crate) fn access<R>(
         &self,
         address: u64,
         access: Access,
@@ -225,7 +225,7 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
             let tried = if is_dropped { Access::Read } else { access };
             match self.try_access(address, tried, &mut act) {
                 Ok(result) => return Ok((result, faults)),
-                Err(fault) => faults.note(fault, self.fault(fault)?),
+                Err(fault) => faults.note(fault, self.space.take_fault(fault)?),
             }
         }
     }
@@ -234,34 +234,11 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     #[inline]
     fn try_access<R>(&self, address: u64, access: Access, act: impl FnOnce(*mut u8) -> R) -> Result<R, Fault> {
         let space: &Space<P, D> = &self.space;
-        let cpu = P::cpu();
-        // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
-        space.users().insert(cpu);
-        if P::guest_enter() {
-            space.vm().cpus().drain(cpu);
-            space.vm().cpus().rejoin(cpu, space.users());
-        }
-        let found = translate(space, cpu, address, access);
+        self.enter();
+        let found = translate(space, P::cpu(), address, access);
         let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
-        P::guest_exit();
+        self.leave();
         result.map_err(|is_present| Fault { address, access, is_present })
-    }
-
-    fn fault(&self, fault: Fault) -> Result<Handled, AccessError> {
-        if !is_canonical(fault.address) {
-            // Not a page fault: the processor refuses the address itself.
-            return Err(AccessError::NotCanonical { address: fault.address });
-        }
-        let events = self.space.vm().events();
-        P::enter_kernel(KernelEntry::Exception);
-        events.note(Event::Faults, fault.address);
-        let handled = D::fault(&self.space, fault);
-        match handled {
-            Ok(Handled::Speculative) => events.note(Event::Spf, fault.address),
-            Ok(Handled::Classic) => {}
-            Err(_) => events.note(Event::Signals, fault.address),
-        }
-        handled
     }
 }
 
@@ -312,7 +289,7 @@ fn words_left(address: u64) -> usize {
 }
 
 /// Says whether bits 47 to 63 are equal, as the processor asks for.
-fn is_canonical(address: u64) -> bool {
+pub(crate) fn is_canonical(address: u64) -> bool {
     matches!(address >> 47, 0 | 0x1_ffff)
 }
 
@@ -365,7 +342,7 @@ fn walk<P: System, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access)
         }
         // ORDER: AcqRel pairs with the stores and swaps under the table's lock: the bits go onto the entry we checked.
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        if entry == with_bits || leaf.slot.compare_exchange(entry.bits(), with_bits.bits(), success, failure).is_ok() {
+        if entry == with_bits || leaf.slot.exchange(entry, with_bits, success, failure).is_ok() {
             return Ok(with_bits);
         }
     }

@@ -53,12 +53,21 @@ struct Request {
 }
 
 impl Request {
-    fn serve(&self, tlb: &mut Tlb) {
+    fn serve<P: System>(&self, tlb: &mut Tlb) {
         match self.range {
             Some(range) => tlb.invalidate(self.space, range),
             None => tlb.invalidate_space(self.space),
         }
+        P::flush(self.space, self.range.map(bounds));
     }
+}
+
+/// The name that stands for all spaces, where a CPU's hardware is to forget everything; no space has it.
+const ALL_SPACES: SpaceId = 0;
+
+/// Returns a range's first address and its length, as a platform takes it.
+fn bounds(range: PageRange) -> (u64, u64) {
+    (range.start(), range.end() - range.start())
 }
 
 /// What others want a CPU to forget.
@@ -78,11 +87,12 @@ impl Inbox {
         }
     }
 
-    fn drain_into(&mut self, tlb: &mut Tlb) {
+    fn drain_into<P: System>(&mut self, tlb: &mut Tlb) {
         if self.is_overflown {
             tlb.invalidate_all();
+            P::flush(ALL_SPACES, None);
         } else {
-            self.requests[..self.len].iter().flatten().for_each(|request| request.serve(tlb));
+            self.requests[..self.len].iter().flatten().for_each(|request| request.serve::<P>(tlb));
         }
         self.len = 0;
         self.is_overflown = false;
@@ -173,7 +183,7 @@ impl<P: System> Cpus<P> {
         let mut inbox = self.inbox(cpu);
         // Under the inbox's lock: whoever sees the inbox empty may rely on the TLB being clean.
         // SAFETY: callers own the CPU (guest entry, waits) and are outside `with_tlb`.
-        unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into(tlb)) };
+        unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into::<P>(tlb)) };
     }
 
     /// Takes the translations of `range` away from the CPUs in `users`; see the module.
@@ -186,10 +196,12 @@ impl<P: System> Cpus<P> {
         targets.remove(me);
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
+        P::flush(space, Some(bounds(range)));
         if !targets.is_empty() {
             events.note(Event::TlbShootdown, range.start());
             self.ask(&targets, Request { space, range: Some(range), asker: me });
-            targets.iter().filter(|&cpu| P::is_idle(cpu)).for_each(|cpu| self.let_go(cpu, users, space, me));
+            let idle = targets.iter().filter(|&cpu| !P::WAITS_FOR_LOADED && P::is_idle(cpu));
+            idle.for_each(|cpu| self.let_go(cpu, users, space, me));
         }
     }
 
@@ -217,6 +229,7 @@ impl<P: System> Cpus<P> {
         if users.contains(cpu) {
             // SAFETY: this thread owns the CPU and is in kernel state.
             unsafe { self.with_tlb(cpu, |tlb| tlb.invalidate_space(space)) };
+            P::flush(space, None);
             users.remove(cpu);
         }
     }

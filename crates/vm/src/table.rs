@@ -1,7 +1,7 @@
-//! Page tables, x86-64's shape: four levels for a space, and for what an object keeps there.
+//! Page tables: the hardware's for a space, and the same shape for what an object keeps there.
 //!
 //! # Guarantee
-//! Tables are frames, entries are the hardware's bits ([`Entry`]), and a walk takes no lock. Missing tables are added
+//! Tables are frames, entries are the hardware's words ([`Slot`]), and a walk takes no lock. Missing tables are added
 //! by compare-and-swap of an empty upper entry, so that two walkers that miss the same table agree on one.
 //!
 //! # Invariants
@@ -15,21 +15,24 @@
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
 //!   away that stand there for nothing, so that the next one needs to look at its own range alone.
 
+use crate::addr::USER_END;
 use crate::entry::Entry;
+use crate::format::TableFormat;
 use crate::frames;
+use crate::slot::Slot;
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Holds, InPlace, Ordering};
+use faultless_platform::{Holds, InPlace, Ordering};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 512;
-/// Levels of a space: 4 is the root, 1 the leaf.
-pub const LEVELS: u32 = 4;
+/// The height of a space's tree: as many levels as the format has, of which user memory takes the lower half.
+const OF_FORMAT: u32 = 0;
 
-/// A tree of tables, by its root; `HEIGHT` is the root's level.
-pub struct Tables<P: System, const HEIGHT: u32 = LEVELS> {
+/// A tree of tables, by its root; `HEIGHT` is the root's level, 1 is the leaves'.
+pub struct Tables<P: System, const HEIGHT: u32 = OF_FORMAT> {
     root: Pfn,
     platform: PhantomData<fn() -> P>,
 }
@@ -39,9 +42,9 @@ pub struct Leaf<'a, P: System> {
     /// The leaf table's frame, whose page lock guards the entries.
     pub table: Pfn,
     /// The page's entry.
-    pub slot: &'a P::AtomicU64,
+    pub slot: Slot<'a, P>,
     /// The upper entry that points to the leaf table (Linux's pmd), and its value at the walk.
-    pub parent: (&'a P::AtomicU64, Entry),
+    pub parent: (Slot<'a, P>, Entry),
 }
 
 impl<P: System> Clone for Leaf<'_, P> {
@@ -114,33 +117,35 @@ fn entries_of(level: u32, range: &Range<u64>) -> impl Iterator<Item = (usize, Ra
 }
 
 /// Returns entry `index` of a table.
-fn entry_at<P: System>(memory: &P::Frames, table: Pfn, index: usize) -> &P::AtomicU64 {
+fn entry_at<P: System>(memory: &P::Frames, table: Pfn, index: usize) -> Slot<'_, P> {
     debug_assert!(index < ENTRIES);
     // SAFETY: a table's frame holds 512 aligned entries, which are accessed atomically only; index < 512.
-    unsafe { P::AtomicU64::view(memory.frame(table).cast::<u64>().add(index)) }
+    Slot::new(unsafe { P::AtomicU64::view(memory.frame(table).cast::<u64>().add(index)) })
 }
 
 /// Returns the entry of a level-`level` table that covers `address`.
-fn entry_for<P: System>(memory: &P::Frames, table: Pfn, level: u32, address: u64) -> &P::AtomicU64 {
+fn entry_for<P: System>(memory: &P::Frames, table: Pfn, level: u32, address: u64) -> Slot<'_, P> {
     entry_at::<P>(memory, table, (address / span(level)) as usize % ENTRIES)
 }
 
-pub(crate) fn load<P: System>(slot: &P::AtomicU64) -> Entry {
+pub(crate) fn load<P: System>(slot: Slot<'_, P>) -> Entry {
     // ORDER: Acquire pairs with the Release that installed a table: its zeroed entries are seen.
-    Entry::from_bits(slot.load(Ordering::Acquire))
+    slot.load(Ordering::Acquire)
 }
 
 impl<P: System> Tables<P> {
     /// Returns the entry of `address` in its leaf table.
     #[inline]
-    pub fn leaf_slot(memory: &P::Frames, table: Pfn, address: u64) -> &P::AtomicU64 {
+    pub fn leaf_slot(memory: &P::Frames, table: Pfn, address: u64) -> Slot<'_, P> {
         entry_for::<P>(memory, table, 1, address)
     }
 }
 
 impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
-    const END: u64 = reach(HEIGHT);
+    const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
+    /// The root's level.
+    const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
 
     /// Returns an empty tree.
     pub fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
@@ -163,7 +168,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     #[inline]
     pub fn walk<'a>(&self, memory: &'a P::Frames, address: u64) -> Option<Leaf<'a, P>> {
         let mut table = self.root;
-        let mut level = HEIGHT;
+        let mut level = Self::TOP;
         loop {
             let slot = entry_for::<P>(memory, table, level, address);
             let entry = load::<P>(slot);
@@ -184,7 +189,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
             return Ok(leaf);
         }
         let mut table = self.root;
-        for level in (2..=HEIGHT).rev() {
+        for level in (2..=Self::TOP).rev() {
             let slot = entry_for::<P>(memory, table, level, address);
             let entry = load::<P>(slot);
             table = if entry.is_present() { entry.pfn() } else { Self::install(memory, slot)? };
@@ -198,22 +203,20 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
     #[cold]
-    pub(crate) fn install(memory: &P::Frames, slot: &P::AtomicU64) -> Result<Pfn, OutOfFrames> {
+    pub(crate) fn install(memory: &P::Frames, slot: Slot<'_, P>) -> Result<Pfn, OutOfFrames> {
         let table = frames::alloc_zeroed(memory, Kind::Table)?;
-        let entry = Entry::table(table).bits();
-        // ORDER: Release pairs with the Acquire in `load`; Acquire on failure, to walk into the winner's table.
-        match slot.compare_exchange(0, entry, Ordering::Release, Ordering::Acquire) {
-            Ok(_) => Ok(table),
+        match slot.install_table(table) {
+            Ok(()) => Ok(table),
             Err(winner) => {
                 frames::put(memory, table);
-                Ok(Entry::from_bits(winner).pfn())
+                Ok(winner.pfn())
             }
         }
     }
 
     /// Visits the leaf tables that cover a part of `range`, with that part; the visit may stop by `false`.
     pub fn for_each_leaf(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
-        Self::descend(memory, self.root, HEIGHT, range, visit);
+        Self::descend(memory, self.root, Self::TOP, range, visit);
     }
 
     fn descend(
@@ -266,7 +269,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     ///
     /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
     pub fn free_empty(&self, memory: &P::Frames, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
-        Self::prune(memory, self.root, HEIGHT, &range, &hole, taken);
+        Self::prune(memory, self.root, Self::TOP, &range, &hole, taken);
     }
 
     fn prune(
@@ -291,7 +294,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 let is_bare = || level == 2 || Self::is_bare(memory, entry.pfn());
                 debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
                 // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
-                slot.store(0, Ordering::Release);
+                slot.store(Entry::EMPTY, Ordering::Release);
                 taken(entry.pfn());
             }
         }
@@ -326,18 +329,22 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Visits all tables: the addresses that each spans, and its frame.
     pub fn for_each_table(&self, memory: &P::Frames, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
-        Self::visit_tables(memory, self.root, HEIGHT, 0, visit);
+        Self::visit_tables(memory, self.root, Self::TOP, 0, visit);
     }
 
     fn visit_tables(memory: &P::Frames, table: Pfn, level: u32, start: u64, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
-        visit(start..if level < HEIGHT { start + span(level + 1) } else { Self::END }, table);
+        visit(start..if level < Self::TOP { start + span(level + 1) } else { Self::END }, table);
         if level == 1 {
             return;
         }
         for index in 0..ENTRIES {
+            let start = start + index as u64 * span(level);
+            // What all spaces share is nobody's in particular.
+            if start >= Self::END {
+                return;
+            }
             let entry = load::<P>(entry_at::<P>(memory, table, index));
             if entry.is_present() {
-                let start = start + index as u64 * span(level);
                 Self::visit_tables(memory, entry.pfn(), level - 1, start, visit);
             }
         }

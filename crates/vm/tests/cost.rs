@@ -170,7 +170,7 @@ fn mmap_sem_costs_what_its_table_says() {
             ("munmap", [46, 6, 1, 10]),
             ("brk up", [48, 3, 2, 9]),
             ("brk down", [52, 6, 1, 11]),
-            ("fork, child ends", [1188 + DEBUG_LOOKS, 8, 8, 8]),
+            ("fork, child ends", [676 + DEBUG_LOOKS, 8, 8, 8]),
         ],
     );
 }
@@ -186,7 +186,7 @@ const SPF_WITH_INDEX_LOCK: &[Row] = &[
     ("munmap", [52, 8, 2, 12]),
     ("brk up", [53, 5, 2, 11]),
     ("brk down", [58, 8, 2, 13]),
-    ("fork, child ends", [1196 + DEBUG_LOOKS, 8, 9, 10]),
+    ("fork, child ends", [684 + DEBUG_LOOKS, 8, 9, 10]),
 ];
 
 #[test]
@@ -252,7 +252,7 @@ fn vma_lock_costs_what_its_table_says() {
             ("munmap", [47, 7, 1, 10]),
             ("brk up", [50, 3, 2, 9]),
             ("brk down", [53, 7, 1, 11]),
-            ("fork, child ends", [1192 + DEBUG_LOOKS, 10, 8, 10]),
+            ("fork, child ends", [680 + DEBUG_LOOKS, 10, 8, 10]),
         ],
     );
 }
@@ -272,7 +272,7 @@ fn spf_srcu_costs_what_its_table_says() {
             ("munmap", [47, 6, 2, 10]),
             ("brk up", [51, 3, 2, 9]),
             ("brk down", [53, 6, 2, 11]),
-            ("fork, child ends", [1193 + DEBUG_LOOKS, 8, 9, 10]),
+            ("fork, child ends", [681 + DEBUG_LOOKS, 8, 9, 10]),
         ],
     );
 }

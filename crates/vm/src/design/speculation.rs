@@ -53,7 +53,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, IrqOffGuard, Ordering};
+use faultless_platform::{IrqOffGuard, Ordering};
 use faultless_sync::{RwSemaphore, Seq, SeqCount};
 
 /// What an attempt does that finds the page-table lock taken.
@@ -284,7 +284,7 @@ impl<P: System> SpeculativeLock<'_, P> {
         self.check_unchanged()?;
         let (parent, walked) = page.leaf.parent;
         // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
-        if parent.load(Ordering::Acquire) != walked.bits() {
+        if parent.load(Ordering::Acquire) != walked {
             return Err(GiveUp::PmdChanged);
         }
         let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };

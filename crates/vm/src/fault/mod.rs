@@ -28,7 +28,7 @@ use crate::space::Space;
 use crate::system::System;
 use crate::table::Leaf;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Holds, Ordering};
+use faultless_platform::{Holds, Ordering};
 
 /// An access that the page tables did not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,20 +135,20 @@ impl<'a, P: System> LeafGuard<'a, P> {
     pub(crate) fn fill(&self, entry: Entry) {
         debug_assert!(!self.entry().is_present(), "a present entry is exchanged, not overwritten (I2 of `table`)");
         // ORDER: Release pairs with the Acquire in `table::load`: the frame's content is seen through the entry.
-        self.leaf.slot.store(entry.bits(), Ordering::Release);
+        self.leaf.slot.store(entry, Ordering::Release);
     }
 
     /// Puts `entry` in place of `seen`; says whether it did, or a walk had set bits in `seen`.
     pub(crate) fn exchange(&self, seen: Entry, entry: Entry) -> bool {
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits, and with the
         // Acquire in `table::load`. Relaxed on failure: the fault starts over.
-        self.leaf.slot.compare_exchange(seen.bits(), entry.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.leaf.slot.exchange(seen, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Empties the entry and returns what it held, with the bits that a CPU's walk set until now.
     pub(crate) fn take(&self) -> Entry {
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-        Entry::from_bits(self.leaf.slot.swap(0, Ordering::AcqRel))
+        self.leaf.slot.swap(Entry::EMPTY, Ordering::AcqRel)
     }
 }
 

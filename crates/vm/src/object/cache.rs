@@ -8,8 +8,9 @@
 //! The others share one of six levels, made when the first of them is needed, and freed with the object.
 
 use crate::entry::Entry;
+use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{self, LEVELS, Leaf, Tables};
+use crate::table::{self, Leaf, Tables};
 use core::ops::Range;
 use faultless_phys::{OutOfFrames, Pfn};
 use faultless_platform::Atomic;
@@ -17,15 +18,18 @@ use faultless_platform::Atomic;
 /// First offset behind those of the longest object: Linux's are of 63 bits.
 pub(super) const END: u64 = table::reach(FAR_LEVELS);
 
+/// Levels of the tree of usual offsets.
+const NEAR_LEVELS: u32 = 4;
+
 /// Levels of the tree of far offsets.
 const FAR_LEVELS: u32 = 6;
 
 /// First offset that four levels don't span.
-const FAR: u64 = table::reach(LEVELS);
+const FAR: u64 = table::reach(NEAR_LEVELS);
 
 /// The cache.
 pub(super) struct Cache<P: System> {
-    near: Tables<P>,
+    near: Tables<P, NEAR_LEVELS>,
     /// An upper entry, empty or for the root of the far tree.
     far: P::AtomicU64,
 }
@@ -37,7 +41,7 @@ impl<P: System> Cache<P> {
     }
 
     fn far(&self) -> Option<Tables<P, FAR_LEVELS>> {
-        let entry = table::load::<P>(&self.far);
+        let entry = table::load::<P>(Slot::new(&self.far));
         entry.is_present().then(|| Tables::at(entry.pfn()))
     }
 
@@ -55,7 +59,7 @@ impl<P: System> Cache<P> {
         }
         let far = match self.far() {
             Some(far) => far,
-            None => Tables::<P, FAR_LEVELS>::at(Tables::<P>::install(memory, &self.far)?),
+            None => Tables::<P, FAR_LEVELS>::at(Tables::<P, FAR_LEVELS>::install(memory, Slot::new(&self.far))?),
         };
         far.walk_or_grow(memory, offset)
     }

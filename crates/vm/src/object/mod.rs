@@ -198,7 +198,7 @@ impl<P: System> Object<P> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };
         // ORDER: Acquire pairs with the Release in `fill`: the frame's content is seen.
-        let entry = Entry::from_bits(leaf.slot.load(Ordering::Acquire));
+        let entry = leaf.slot.load(Ordering::Acquire);
         if !entry.holds_frame() {
             return Ok(None);
         }
@@ -214,7 +214,7 @@ impl<P: System> Object<P> {
         let offset = self.offset_of(page_index)?;
         let slot = self.pages.walk_or_grow(memory, offset)?.slot;
         // Relaxed: holes are made under the lock, and counted there.
-        let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
+        let seen = slot.load(Ordering::Relaxed);
         if seen.holds_frame() {
             return Ok(());
         }
@@ -222,12 +222,11 @@ impl<P: System> Object<P> {
         // SAFETY: the frame is ours alone until it is published.
         let page = unsafe { &mut *memory.frame(fetched.pfn).cast::<[u8; PAGE_BYTES]>() };
         self.fetch(page_index, offset, seen, page).map_err(PageError::Fetch)?;
-        let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT).bits();
+        let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT);
         let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
         let is_in_force = *counted == removals || mutants::is_on(Mutant::FetchedBesideRemoval);
-        let is_ours =
-            is_in_force && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
+        let is_ours = is_in_force && slot.exchange(seen, entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
         if is_ours {
             // The entry has the reference now. Otherwise another thread was faster, or the content changed: the fault

@@ -170,7 +170,7 @@ impl<P: System> Object<P> {
                 let left = if offset < marked_end { Entry::HOLE } else { Entry::EMPTY };
                 // ORDER: AcqRel pairs with the Release in `fill`.
                 let slot = Tables::<P>::leaf_slot(memory, table, offset);
-                let entry = Entry::from_bits(slot.swap(left.bits(), Ordering::AcqRel));
+                let entry = slot.swap(left, Ordering::AcqRel);
                 if entry.holds_frame() {
                     frames::set_link(memory, entry.pfn(), list);
                     list = Some(entry.pfn());

@@ -9,7 +9,6 @@ use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
-use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::events::Event;
 use crate::gather::Gather;
@@ -19,7 +18,7 @@ use crate::object::ObjectRef;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
 use faultless_phys::FrameSource;
-use faultless_platform::{Atomic, AtomicInteger, Ordering};
+use faultless_platform::Ordering;
 
 /// What a program says about a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,11 +251,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                let used = (EntryFlags::ACCESSED | EntryFlags::DIRTY).bits();
                 let slot = Tables::<P>::leaf_slot(memory, table, address);
                 // Relaxed: a peek; entries are filled under the lock that we hold.
-                if Entry::from_bits(slot.load(Ordering::Relaxed)).is_present() {
-                    clear_bits::<P>(slot, used);
+                if slot.load(Ordering::Relaxed).is_present() {
+                    // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets the bits.
+                    slot.clear_used(Ordering::AcqRel);
                     gather.note_weakened();
                 }
             }
@@ -302,9 +301,4 @@ fn flags_after<P: System>(view: &AreaView<P>, advice: Advice, limits: &Limits) -
         Advice::NoHugePage => (flags - AreaFlags::HUGE) | AreaFlags::NO_HUGE,
         _ => flags,
     })
-}
-
-fn clear_bits<P: System>(slot: &P::AtomicU64, bits: u64) {
-    // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets the bits.
-    slot.fetch_and(!bits, Ordering::AcqRel);
 }

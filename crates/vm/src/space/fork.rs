@@ -25,6 +25,7 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::frames;
 use crate::index;
+use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
@@ -138,11 +139,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         for address in part.step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, from, address);
             // Relaxed: guards come and go under the lock that we hold.
-            let is_guard = Entry::from_bits(slot.load(Ordering::Relaxed)).is_guard();
+            let is_guard = slot.load(Ordering::Relaxed).is_guard();
             if kept == Kept::Guards && !is_guard {
                 continue;
             }
-            let entry = if is_guard { Entry::GUARD } else { share::<P>(slot) };
+            let entry = if is_guard { Entry::GUARD } else { share(slot) };
             if entry.is_empty() {
                 continue;
             }
@@ -154,7 +155,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 nr_pages += 1;
             }
             // ORDER: Release pairs with the Acquire in `table::load`.
-            Tables::<P>::leaf_slot(memory, to, address).store(entry.bits(), Ordering::Release);
+            Tables::<P>::leaf_slot(memory, to, address).store(entry, Ordering::Release);
         }
         child.add_resident(nr_pages);
         result
@@ -179,13 +180,13 @@ enum Kept {
 }
 
 /// Takes the right to write from an entry; returns what the child gets.
-fn share<P: System>(slot: &P::AtomicU64) -> Entry {
+fn share<P: System>(slot: Slot<'_, P>) -> Entry {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = Entry::from_bits(slot.load(Ordering::Acquire));
+        let old = slot.load(Ordering::Acquire);
         let new = old.without(EntryFlags::WRITE | EntryFlags::EXCLUSIVE);
         // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if old == new || slot.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if old == new || slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return new;
         }
     }

@@ -22,7 +22,7 @@ use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
-use faultless_platform::{Atomic, Ordering};
+use faultless_platform::Ordering;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Guards the pages of a part of an area, and drops what they held. The caller holds the lock for reading.
@@ -69,7 +69,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, table, address);
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            let entry = Entry::from_bits(slot.swap(Entry::GUARD.bits(), Ordering::AcqRel));
+            let entry = slot.swap(Entry::GUARD, Ordering::AcqRel);
             *nr_dropped += u64::from(entry.holds_frame());
             gather.add(address, entry);
             if gather.is_full() {
@@ -88,8 +88,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
             for address in part.step_by(PAGE as usize) {
                 let slot = Tables::<P>::leaf_slot(memory, table, address);
                 // Relaxed: entries change under the lock that we hold, and no CPU remembers a guard.
-                if Entry::from_bits(slot.load(Ordering::Relaxed)).is_guard() {
-                    slot.store(0, Ordering::Relaxed);
+                if slot.load(Ordering::Relaxed).is_guard() {
+                    slot.store(Entry::EMPTY, Ordering::Relaxed);
                 }
             }
             true

@@ -42,6 +42,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     ) -> Result<Self, CallError> {
         let memory = vm.memory();
         let tables = Tables::new(memory)?;
+        P::share_root(memory, tables.root());
         let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
         let room = slab.alloc().inspect_err(|_| {
             tables.free_root(memory);

@@ -10,12 +10,13 @@ use crate::error::CallError;
 use crate::gather::Gather;
 use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
+use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering};
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
 #[derive(Default)]
@@ -244,7 +245,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                if set_rights::<P>(Tables::<P>::leaf_slot(memory, table, address), view, upgrade) {
+                if set_rights(Tables::<P>::leaf_slot(memory, table, address), view, upgrade) {
                     gather.note_weakened();
                 }
             }
@@ -279,16 +280,16 @@ fn with_rights<P: System>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
 }
 
 /// Gives an entry its area's rights; says whether a translation may be stronger than the entry now is.
-fn set_rights<P: System>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upgrade) -> bool {
+fn set_rights<P: System>(slot: Slot<'_, P>, view: &AreaView<P>, upgrade: Upgrade) -> bool {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = Entry::from_bits(slot.load(Ordering::Acquire));
+        let old = slot.load(Ordering::Acquire);
         if old.is_empty() || old.is_guard() {
             return false;
         }
         let new = entry_with_rights(old, view, upgrade);
         // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if slot.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return is_weaker(old, new);
         }
     }

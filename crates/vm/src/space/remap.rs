@@ -27,12 +27,13 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index;
+use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering};
 
 /// Where a remapped range goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -480,12 +481,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    fn move_entry(&self, slot: &P::AtomicU64, table: faultless_phys::Pfn, new_address: u64) {
+    fn move_entry(&self, slot: Slot<'_, P>, table: faultless_phys::Pfn, new_address: u64) {
         let memory = self.memory();
         let entry = {
             let _lock = (!mutants::is_on(Mutant::MoveUnlocked)).then(|| memory.page(table).lock().guard());
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            Entry::from_bits(slot.swap(0, Ordering::AcqRel))
+            slot.swap(Entry::EMPTY, Ordering::AcqRel)
         };
         if entry.is_empty() {
             return;
@@ -497,7 +498,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             let _map = TableMap::<P>::new(memory, leaf.table);
             let _lock = memory.page(leaf.table).lock().guard();
             // ORDER: Release pairs with the Acquire in `table::load`.
-            leaf.slot.store(entry.bits(), Ordering::Release);
+            leaf.slot.store(entry, Ordering::Release);
         }
     }
 }
