@@ -60,6 +60,6 @@ pub use advice::{advice_of, number_of};
 pub use calls::{Answer, Calls};
 pub use errno::Errno;
 pub use file::{File, FileMode};
-pub use x86::page_fault;
 pub use flags::{MapFlags, Prot, RemapFlags};
 pub use refpage::{refpage_create, refpage_create_sized};
+pub use x86::page_fault;

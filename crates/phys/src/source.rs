@@ -123,6 +123,13 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
         nr_frames
     }
 
+    /// Returns the first number behind those of all frames.
+    fn end(&self) -> u32 {
+        let mut end = 0;
+        self.for_each_range(&mut |range, _| end = end.max(range.end));
+        end
+    }
+
     /// Returns a frame's metadata.
     ///
     /// # Panics

@@ -93,10 +93,7 @@ enum Uncounted {
 
 impl Census {
     fn new<P: System>(memory: &P::Frames) -> Self {
-        let mut end = memory.nr_frames();
-        while memory.contains(Pfn::new(end as u32)) {
-            end += 1;
-        }
+        let end = memory.end() as usize;
         Self {
             holds: alloc::vec![0; end],
             pins: alloc::vec![0; end],
@@ -208,7 +205,7 @@ fn check_entries<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
     let memory = space.memory();
     let mut result = Ok(());
     let mut resident = 0;
-    space.tables().for_each_mapped(memory, 0..1 << 48, &mut |address, entry| {
+    space.tables().for_each_mapped(memory, 0..USER_END, &mut |address, entry| {
         resident += u64::from(entry.holds_frame());
         if result.is_ok() {
             result = check_entry(space, address, entry, census);

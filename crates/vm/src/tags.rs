@@ -62,11 +62,7 @@ pub struct SoftwareTags<P: System> {
 impl<P: System> SoftwareTags<P> {
     /// Returns tags for the frames of `memory`, all 0; takes a sixteenth of its size from the global allocator.
     pub fn new(memory: &P::Frames) -> Self {
-        let mut nr_frames = memory.nr_frames();
-        while memory.contains(Pfn::new(nr_frames as u32)) {
-            nr_frames += 1;
-        }
-        let tags = (0..nr_frames * GRANULES).map(|_| P::AtomicU8::new(0)).collect();
+        let tags = (0..memory.end() as usize * GRANULES).map(|_| P::AtomicU8::new(0)).collect();
         Self { tags, nr_fills: P::AtomicU64::new(0), nr_copies: P::AtomicU64::new(0), platform: PhantomData }
     }
 

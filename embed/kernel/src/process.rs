@@ -32,6 +32,8 @@ pub enum Fate {
     Ended(Option<OutOfFrames>),
 }
 
+/// Where a program's heap begins; an ELF loader puts it behind the program.
+const HEAP: u64 = 0x5555_0000_0000;
 const SIGBUS: u32 = 7;
 const SIGSEGV: u32 = 11;
 /// EFAULT, as a call returns it.
@@ -46,7 +48,9 @@ impl<H: Hardware> Kernel<H> {
 
     /// Makes a process with nothing mapped.
     pub fn spawn(&self) -> Result<Process<'_, H>, CallError> {
-        Ok(Process::of(&self.vm.create_space(Limits::default())?))
+        let space = self.vm.create_space(Limits::default())?;
+        space.set_heap_start(HEAP);
+        Ok(Process::of(&space))
     }
 
     /// Returns the instance, for checks.
@@ -123,7 +127,7 @@ impl<'k, H: Hardware> Process<'k, H> {
             }
         };
         self.guest.enter();
-        answer.map_or_else(|errno| -i64::from(errno.number()), |value| value as i64)
+        answer.map_or_else(|errno| errno.raw(), |value| value as i64)
     }
 
     /// fork(2): a copy of the process. From user mode.

@@ -56,7 +56,6 @@ struct Core<H: Hardware> {
     window: Window,
     usable: Vec<Range<u32>>,
     base: u32,
-    end: u32,
     /// Pages of metadata: in each, a line with the address of this, and lines of frames from `base` on.
     metadata: *mut u8,
     free: SpinMutex<Cpu<H>, Bitmap>,
@@ -91,7 +90,8 @@ impl<H: Hardware> Ram<H> {
         let page = PAGE_BYTES as u64;
         let mut last = page.max(window.first);
         for range in map {
-            let is_good = last <= range.start && range.start < range.end && (range.start | range.end).is_multiple_of(page);
+            let is_good =
+                last <= range.start && range.start < range.end && (range.start | range.end).is_multiple_of(page);
             if !is_good || range.end / page >= Pfn::LIMIT as u64 {
                 return Err(BootError::BadRange { start: range.start });
             }
@@ -112,7 +112,6 @@ impl<H: Hardware> Ram<H> {
         let core = Box::leak(Box::new(Core {
             window,
             base,
-            end,
             metadata,
             free: SpinMutex::new(Bitmap::new(&usable, base, end)),
             usable,
