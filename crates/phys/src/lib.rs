@@ -60,7 +60,8 @@
 //! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
 //! joins them; `lists` and `zones` are those of all NUMA nodes, among which
 //! a `policy` chooses; `memory` is what callers see; `source` is what memory of
-//! an embedder's own implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for tests.
+//! an embedder's own implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for
+//! tests.
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The atomics of `core` under the platform's traits: what a platform that runs on the hardware itself names as its own.
+//! The atomics of `core` under the platform's traits: what a platform on the hardware itself takes.
 
 use crate::{Atomic, AtomicInteger, InPlace};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -256,6 +256,8 @@ fn check_entry<P: System, D: Design<P>>(
         entry.bits(),
         view.flags
     );
+    let is_settled = !(entry.is_writable() && entry.has(EntryFlags::COLLECTED));
+    ensure!(2, is_settled, "{address:#x}: a writable entry says that nothing was stored since the last look");
     if entry.is_special() {
         let own = untouched_page(space, &view);
         ensure!(3, !entry.is_writable(), "{address:#x}: {}, which nobody owns, is writable", entry.pfn());

@@ -29,7 +29,7 @@ pub(super) fn allow<P: System, D: Design<P>>(
     }
     if page.is_shared() {
         reference::check_unshared(page)?;
-        page.install(lock, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY))?;
+        page.install(lock, page.seen.written())?;
         return Ok(());
     }
     match reuse_or_hold(page, lock)? {
@@ -50,7 +50,7 @@ fn reuse_or_hold<P: System, D: Design<P>>(
     }
     let old = page.seen.pfn();
     if page.seen.is_special() && mutants::is_on(writable_mutant(page)) {
-        guard.exchange(page.seen, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY));
+        guard.exchange(page.seen, page.seen.written());
         return Ok(None);
     }
     if page.seen.is_special() {
@@ -60,7 +60,7 @@ fn reuse_or_hold<P: System, D: Design<P>>(
     let is_alone = metadata.kind() == Kind::Anonymous
         && (metadata.nr_references() == 1 || mutants::is_on(Mutant::ReuseByMapcount));
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
-        let own = page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE);
+        let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {
             page.space.vm().events().note(Event::Reuse, page.fault.address);
         }

@@ -54,6 +54,7 @@ mod seal;
 mod spaces;
 mod stack;
 mod truncate;
+mod written;
 mod zap;
 
 pub use advise::Advice;

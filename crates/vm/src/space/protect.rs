@@ -305,7 +305,9 @@ fn entry_with_rights<P: System>(old: Entry, view: &AreaView<P>, upgrade: Upgrade
     };
     let mut flags = view.read_only_entry() & RIGHTS;
     flags.set(EntryFlags::WRITE, view.flags.contains(AreaFlags::WRITE) && may_write);
-    old.without(RIGHTS).with(flags)
+    // A page that may be stored to without a fault counts as stored to.
+    let kept = if flags.contains(EntryFlags::WRITE) { old.without(EntryFlags::COLLECTED) } else { old };
+    kept.without(RIGHTS).with(flags)
 }
 
 fn is_weaker(old: Entry, new: Entry) -> bool {
