@@ -1,9 +1,9 @@
 //! Which pages were stored to since the last look: for migration, snapshots and incremental checkpoints.
 //!
 //! # Guarantee
-//! A page that is stored to between two calls of [`Space::collect_written`], and still mapped, is reported by the second
-//! of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the next. More
-//! pages may be reported than were stored to: those that a map call made writable meanwhile.
+//! A page that is stored to between two calls of [`Space::collect_written`], and still mapped, is reported by the
+//! second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the next
+//! reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
 //!
 //! # How
 //! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
