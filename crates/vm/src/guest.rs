@@ -234,8 +234,9 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     #[inline]
     fn try_access<R>(&self, address: u64, access: Access, act: impl FnOnce(*mut u8) -> R) -> Result<R, Fault> {
         let space: &Space<P, D> = &self.space;
-        self.enter();
-        let found = translate(space, P::cpu(), address, access);
+        let cpu = P::cpu();
+        self.enter_as(cpu);
+        let found = translate(space, cpu, address, access);
         let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
         self.leave();
         result.map_err(|is_present| Fault { address, access, is_present })

@@ -121,6 +121,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Takes a fault and counts it.
+    #[inline(always)]
     pub(crate) fn take_fault(&self, fault: Fault) -> Result<Handled, AccessError> {
         if !is_canonical(fault.address) {
             // Not a page fault: the processor refuses the address itself.
@@ -168,7 +169,13 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
     /// by this CPU before [`Guest::leave`].
     #[inline]
     pub fn enter(&self) {
-        let (space, cpu) = (self.space(), P::cpu());
+        self.enter_as(P::cpu());
+    }
+
+    /// As [`Guest::enter`], on the CPU that the caller knows to be its own.
+    #[inline(always)]
+    pub(crate) fn enter_as(&self, cpu: usize) {
+        let space: &Space<P, D> = self.space();
         // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
         space.users().insert(cpu);
         if P::guest_enter() {
