@@ -6,7 +6,7 @@
 //! misses one.
 
 use crate::addr::page_floor;
-use crate::design::Design;
+use crate::design::{DefaultDesign, Design};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
@@ -67,7 +67,7 @@ impl FaultsTaken {
 }
 
 /// A thread that runs in an address space; while it lives, it counts among the space's users.
-pub struct Guest<'vm, P: System, D: Design<P>> {
+pub struct Guest<'vm, P: System, D: Design<P> = DefaultDesign<P>> {
     space: SpaceRef<'vm, P, D>,
 }
 
