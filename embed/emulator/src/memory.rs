@@ -4,8 +4,8 @@
 //! A translation is used only while the hart's CPU is in guest state, and forgotten when the library says so: in
 //! [`Embedding::flush`], which runs on the hart's own thread, in its calls and whenever it enters guest state again.
 //!
-//! A hit masks and compares one word and adds another. The three kinds of access have tables of their own, so that a hit asks for
-//! no rights.
+//! A hit masks and compares one word and adds another. The three kinds of access have tables of their own, so that a
+//! hit asks for no rights.
 
 use faultless_phys::Memory as Frames;
 use faultless_platform::native::NativeOf;

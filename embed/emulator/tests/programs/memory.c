@@ -20,7 +20,7 @@ int main(void) {
     enum { SLOTS = 512 };
     static unsigned char *slots[SLOTS];
     static size_t sizes[SLOTS];
-    for (int turn = 0; turn < 3000; turn++) {
+    for (int turn = 0; turn < 1500; turn++) {
         int i = next() % SLOTS;
         if (slots[i]) {
             for (size_t k = 0; k < sizes[i]; k += 61)
