@@ -38,6 +38,7 @@ use crate::{duration, size};
   faultless bench 'ebizzy -mTt 16' 'corten-pf --high' --processes
   faultless bench --filter 'mmap*' --design vma-lock,linux -r 10 -d 500ms
   faultless bench page_fault1 malloc1 --machine skylake-192 --cpus 1,2,4,8,16,32,64,96,192 --design mmap-sem,vma-lock
+  faultless bench pagefaults --pattern sequential,random,stride=64K --access read,write --mapping private,shared
   faultless bench refpage --variant anon,memset,refpage,pattern --cpus 1
   faultless bench rwsem --machine xeon-40 --cpus 1,2,3,4,5,10,20,40 --readers 10:1 --section 1us
   faultless bench kmap --scheme all --machine numaq-16 --cpus 1,2,4,8,16
@@ -67,6 +68,18 @@ pub struct BenchArgs {
     /// anon,memset,refpage,pattern
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     variant: Vec<String>,
+
+    /// Orders in which the workload `pagefaults` accesses memory: sequential, random, stride=SIZE.
+    #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
+    pattern: Vec<String>,
+
+    /// How the workload `pagefaults` accesses memory: read, write.
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    access: Vec<String>,
+
+    /// What the workload `pagefaults` maps: private (anonymous memory), shared (a file).
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    mapping: Vec<String>,
 
     /// Designs to compare; all of them and the host's kernel unless named. Example: --design mmap-sem,linux
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -251,6 +264,9 @@ fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
         None => {}
     }
     let texts = with_variants(texts, &args.variant)?;
+    let texts = [("--pattern", &args.pattern), ("--access", &args.access), ("--mapping", &args.mapping)]
+        .into_iter()
+        .try_fold(texts, |texts, (flag, values)| with_each(texts, "pagefaults", flag, values))?;
     let named = texts.iter().map(|text| Spec::parse(text).map_err(|error| misnamed(&error)));
     let mut specs: Vec<Spec> = Vec::new();
     for spec in named {
@@ -300,6 +316,24 @@ fn with_variants(texts: Vec<String>, variants: &[String]) -> Result<Vec<String>,
         let touches: &[&str] = if text.contains("--touch") { &[""] } else { &TOUCHES };
         let of = |touch: &&str| variants.iter().map(|variant| format!("{text} --variant {variant}{touch}")).collect();
         touches.iter().flat_map::<Vec<String>, _>(of).collect()
+    };
+    Ok(texts.into_iter().flat_map(all).collect())
+}
+
+/// Returns the texts with every value of a flag in place of a workload.
+fn with_each(texts: Vec<String>, workload: &str, flag: &str, values: &[String]) -> Result<Vec<String>, Failure> {
+    let is_meant = |text: &String| text.split_whitespace().next() == Some(workload);
+    if values.is_empty() {
+        return Ok(texts);
+    }
+    if !texts.iter().any(is_meant) {
+        return Err(Failure::usage(format!("{flag} is for the workload {workload}: name it")));
+    }
+    let all = |text: String| -> Vec<String> {
+        match is_meant(&text) {
+            true => values.iter().map(|value| format!("{text} {flag} {value}")).collect(),
+            false => vec![text],
+        }
     };
     Ok(texts.into_iter().flat_map(all).collect())
 }

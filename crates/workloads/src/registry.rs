@@ -7,7 +7,7 @@ use crate::spec::{Settings, Spec};
 use crate::{
     PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap_touch, mmap1, mmap2, page_fault1, page_fault2, page_fault3,
 };
-use crate::{read_byte, read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
+use crate::{pagefaults, read_byte, read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use faultless_platform::Threads;
@@ -48,6 +48,8 @@ pub enum Flags {
     MmapTouch,
     /// `--own` and `--shared`.
     Whose,
+    /// pagefaults'.
+    PageFaults,
 }
 
 impl Flags {
@@ -60,6 +62,9 @@ impl Flags {
             Self::Refpage => "--variant NAME, --touch one|half|all|N%, --load, --reuse, --region SIZE",
             Self::MmapTouch => "--mutex, --untouched, --region SIZE",
             Self::Whose => "--own, --shared",
+            Self::PageFaults => {
+                "--pattern sequential|random|stride=SIZE, --access read|write, --mapping private|shared, --region SIZE"
+            }
             Self::Ebizzy => "-m -M -t THREADS -n CHUNKS -s SIZE -T -R -p",
         }
     }
@@ -137,6 +142,16 @@ pub const WORKLOADS: &[Workload] = &[
         page_fault3::worker,
     )
     .in_region(region_pages),
+    Workload {
+        name: "pagefaults",
+        about: "accesses each page of 128 MiB of fresh memory in a pattern, unmaps it, and again",
+        operation: "an access",
+        source: "the rwsem series' review, October 2013",
+        steps_per_timing: SELDOM,
+        flags: Flags::PageFaults,
+        pages: region_pages,
+        kind: Kind::Alone(pagefaults::worker),
+    },
     will_it_scale("malloc1", "allocates 128 MiB and frees it", "an allocation and its end", malloc1::worker)
         .in_region(few_pages),
     will_it_scale("malloc2", "allocates 1 KiB and frees it", "an allocation and its end", malloc2::worker)
@@ -308,7 +323,13 @@ impl Spec {
     pub fn nr_workers(&self, cpus: usize) -> usize {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_threads.unwrap_or(2 * cpus),
-            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch | Flags::Whose => cpus,
+            Flags::None
+            | Flags::Region
+            | Flags::Contention
+            | Flags::Refpage
+            | Flags::MmapTouch
+            | Flags::Whose
+            | Flags::PageFaults => cpus,
         }
     }
 
@@ -316,7 +337,13 @@ impl Spec {
     pub fn pages_shared(&self) -> u64 {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_chunks * ebizzy_chunk_pages(&self.settings) + FEW_PAGES,
-            Flags::None | Flags::Region | Flags::Contention | Flags::Refpage | Flags::MmapTouch | Flags::Whose => 0,
+            Flags::None
+            | Flags::Region
+            | Flags::Contention
+            | Flags::Refpage
+            | Flags::MmapTouch
+            | Flags::Whose
+            | Flags::PageFaults => 0,
         }
     }
 

@@ -5,6 +5,7 @@
 //! is.
 
 use crate::mmap_touch::{self, MmapTouch};
+use crate::pagefaults::{AccessKind, Mapping, PageFaults, Pattern};
 use crate::read_byte::Whose;
 use crate::refpage::{self, Access, Refpage, Touch, Variant};
 use crate::registry::{self, Flags, Workload};
@@ -27,6 +28,8 @@ pub struct Settings {
     pub mmap_touch: MmapTouch,
     /// Whose file read-byte reads (`--own`, `--shared`).
     pub whose: Whose,
+    /// pagefaults' flags.
+    pub pagefaults: PageFaults,
 }
 
 /// Whether the workers of a `corten-*` workload meet in the same page tables.
@@ -84,6 +87,7 @@ impl Default for Settings {
             refpage: Refpage::default(),
             mmap_touch: MmapTouch::default(),
             whose: Whose::default(),
+            pagefaults: PageFaults::default(),
         }
     }
 }
@@ -146,6 +150,10 @@ const COUNT_MOST: u64 = 1_000_000;
 /// What sizes may be.
 const SIZE: &str = "a size from 4K on, a multiple of 4K, such as 16M";
 const CHUNK: &str = "a size of at least 8 bytes, such as 512K";
+/// What pagefaults' flags take.
+const PATTERN: &str = "sequential, random, or stride=SIZE with a multiple of 8 bytes";
+const ACCESS: &str = "read or write";
+const MAPPING: &str = "private or shared";
 /// What refpage's flags take.
 const VARIANT: &str = "anon, memset, refpage or pattern";
 const TOUCH: &str = "one, half, all, or 1% to 100%";
@@ -168,6 +176,7 @@ impl Spec {
             Flags::Refpage => spec.read_refpage(rest),
             Flags::MmapTouch => spec.read_mmap_touch(rest),
             Flags::Whose => spec.read_whose(rest),
+            Flags::PageFaults => spec.read_pagefaults(rest),
         }?;
         Ok(spec)
     }
@@ -243,6 +252,40 @@ impl Spec {
         Ok(())
     }
 
+    fn read_pagefaults<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        while let Some(word) = words.next() {
+            // A stride has an equals sign of its own.
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) if flag.starts_with("--") => (flag, value),
+                _ => (word, words.next().unwrap_or_default()),
+            };
+            let told = &mut self.settings.pagefaults;
+            match flag {
+                "--pattern" => told.pattern = pattern(value).ok_or_else(|| wrong(flag, value, PATTERN))?,
+                "--access" => {
+                    told.access = match value {
+                        "read" => AccessKind::Read,
+                        "write" => AccessKind::Write,
+                        _ => return Err(wrong(flag, value, ACCESS)),
+                    }
+                }
+                "--mapping" => {
+                    told.mapping = match value {
+                        "private" => Mapping::Private,
+                        "shared" => Mapping::Shared,
+                        _ => return Err(wrong(flag, value, MAPPING)),
+                    }
+                }
+                "--region" => {
+                    let is_good = |&bytes: &u64| bytes >= crate::PAGE && bytes.is_multiple_of(crate::PAGE);
+                    self.settings.region_bytes = size(value).filter(is_good).ok_or_else(|| wrong(flag, value, SIZE))?;
+                }
+                _ => return Err(self.no_such(word)),
+            }
+        }
+        Ok(())
+    }
+
     fn read_contention<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
         for flag in words {
             self.settings.contention = match flag {
@@ -303,6 +346,18 @@ impl Spec {
             }
         }
         Ok(())
+    }
+}
+
+/// Reads in which order memory is accessed.
+fn pattern(text: &str) -> Option<Pattern> {
+    match text {
+        "sequential" => Some(Pattern::Sequential),
+        "random" => Some(Pattern::Random),
+        _ => {
+            let is_good = |&bytes: &u64| bytes > 0 && bytes.is_multiple_of(8);
+            size(text.strip_prefix("stride=")?).filter(is_good).map(Pattern::Stride)
+        }
     }
 }
 
@@ -371,6 +426,12 @@ mod tests {
             ("refpage --variant calloc", "anon"),
             ("refpage --touch 0%", "half"),
             ("refpage --store", "--touch"),
+            ("pagefaults --pattern zigzag", "stride=SIZE"),
+            ("pagefaults --pattern stride=12", "multiple of 8"),
+            ("pagefaults --pattern stride=0", "multiple of 8"),
+            ("pagefaults --access execute", "read or write"),
+            ("pagefaults --mapping", "private or shared"),
+            ("pagefaults --stride 8", "--pattern"),
         ] {
             let said = Spec::parse(text).expect_err(text).to_string();
             assert!(said.contains(word), "{text}: {said}");
@@ -387,6 +448,18 @@ mod tests {
             Refpage { variant: Variant::Pattern, touch: Touch::Percent(50), access: Access::Load, is_reused: true };
         assert_eq!((told(text).refpage, told(text).region_bytes), (expected, 1 << 20));
         assert_eq!(told("refpage --touch 7%").refpage.touch, Touch::Percent(7));
+    }
+
+    #[test]
+    fn patterns_of_page_faults_are_read() {
+        let told = |text| Spec::parse(text).expect("understood").settings;
+        assert_eq!(told("pagefaults").pagefaults, PageFaults::default());
+        let text = "pagefaults --pattern stride=64K --access=read --mapping shared --region 1M";
+        let (pattern, access, mapping) = (Pattern::Stride(64 << 10), AccessKind::Read, Mapping::Shared);
+        assert_eq!(told(text).pagefaults, PageFaults { pattern, access, mapping });
+        assert_eq!(told(text).region_bytes, 1 << 20);
+        assert_eq!(told("pagefaults --pattern=stride=8").pagefaults.pattern, Pattern::Stride(8));
+        assert_eq!(told("pagefaults --pattern random").pagefaults.pattern, Pattern::Random);
     }
 
     #[test]

@@ -160,6 +160,32 @@ fn read_byte_reads_one_byte_and_seeks_back() {
 }
 
 #[test]
+fn pagefaults_accesses_memory_in_a_pattern() {
+    // Pages that are accessed, and maps and unmaps, in two rounds and a step more over 16 pages.
+    for (flags, each_round, pages) in [
+        ("", 16, 16),
+        ("--pattern random", 16, 16),
+        ("--pattern stride=2K --access write", 32, 16),
+        ("--pattern stride=12K", 6, 6),
+    ] {
+        let (model, text) = (Model::new(), format!("pagefaults --region 64K {flags}"));
+        assert_eq!(
+            steps(&text, &model, 2 * each_round + 1),
+            Ok(2 * u64::try_from(each_round).expect("small") + 1),
+            "{text}"
+        );
+        assert_eq!((model.count("mmap"), model.count("munmap")), (3, 2), "{text}");
+        assert_eq!(model.faults.get(), 2 * pages + 1, "{text}");
+    }
+    let spec = Spec::parse("pagefaults --region 64K --mapping shared --access read").expect("a workload");
+    let model = Model::new();
+    let program: Box<dyn Program<Native> + '_> = spec.prepare(&model, 1).expect("prepared");
+    let mut worker = program.worker(Seat { worker: 0, team: 1, global: 0 }, &model).expect("a worker");
+    assert!(model.calls.borrow()[0].contains("Own(0)"), "{:?}", model.calls.borrow());
+    assert_eq!(worker.step().map(|step| step.ops), Ok(1));
+}
+
+#[test]
 fn ebizzys_flags_choose_where_memory_comes_from() {
     let calls = |text: &str| {
         let model = Model::new();
