@@ -119,7 +119,7 @@ struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>> {
 impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
-        let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
+        let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.look());
         let version = space.index().version();
         let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.

@@ -248,7 +248,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// semaphore, so that it may be taken by now.
     pub fn search_unlocked(&self, len_bytes: u64) -> Option<u64> {
         let room = self.limits.mmap_min_addr..self.limits.mmap_base;
-        let _reading = self.memory().rcu().read();
+        let _reading = self.look();
         self.index.highest_gap(page_ceil(len_bytes)?, room)
     }
 
