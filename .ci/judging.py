@@ -14,7 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = ["platform", "sync", "phys", "vm"]
-COPIED = ["Cargo.toml", "Cargo.lock", ".cargo", "crates", "examples"]
+COPIED = ["Cargo.toml", "Cargo.lock", ".cargo", "crates", "embed", "examples"]
 # Whether models miss an ordering is another judge's question (`platform::loom::judge`), and the slowest one.
 TEST_ARGUMENTS = ["--skip", "orders::"]
 # What a program may take beyond its time on the unchanged code: the machine may be busy.

@@ -8,17 +8,17 @@ use crate::errno::Errno;
 use crate::file::File;
 use crate::flags::{MapFlags, Prot, RemapFlags};
 use core::ops::ControlFlow;
-use faultless_platform::Platform;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    CallError, LockAll, PAGE, PageLock, Populate, RemapPlacement, RemapRequest, Space, SyncFlags, USER_END, page_ceil,
+    CallError, LockAll, PAGE, PageLock, Populate, RemapPlacement, RemapRequest, Space, SyncFlags, System, USER_END,
+    page_ceil,
 };
 
 /// What a call returns: a value, mostly 0, or an error.
 pub type Answer = Result<u64, Errno>;
 
 /// The memory calls of one space.
-pub struct Calls<'a, P: Platform, D: Design<P>> {
+pub struct Calls<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
 }
 
@@ -31,7 +31,7 @@ const fn int(register: u64) -> u32 {
     register as u32
 }
 
-impl<'a, P: Platform, D: Design<P>> Calls<'a, P, D> {
+impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
     /// Returns the calls of `space`.
     pub fn new(space: &'a Space<P, D>) -> Self {
         Self { space }

@@ -1,8 +1,7 @@
 //! What mmap looks at in a file descriptor.
 
 use bitflags::bitflags;
-use faultless_platform::Platform;
-use faultless_vm::{MAX_OBJECT_BYTES, ObjectHandle, ReferenceHandle};
+use faultless_vm::{MAX_OBJECT_BYTES, ObjectHandle, ReferenceHandle, System};
 
 bitflags! {
     /// What an open file description allows.
@@ -19,7 +18,7 @@ bitflags! {
 
 /// Where a file's pages come from.
 #[derive(Clone, Copy)]
-pub(crate) enum Pages<'a, P: Platform> {
+pub(crate) enum Pages<'a, P: System> {
     /// An object.
     Object(&'a ObjectHandle<'a, P>),
     /// A reference page.
@@ -28,13 +27,13 @@ pub(crate) enum Pages<'a, P: Platform> {
 
 /// An open file, as mmap sees it.
 #[derive(Clone, Copy)]
-pub struct File<'a, P: Platform> {
+pub struct File<'a, P: System> {
     pub(crate) pages: Option<Pages<'a, P>>,
     pub(crate) mode: FileMode,
     pub(crate) max_bytes: u64,
 }
 
-impl<'a, P: Platform> File<'a, P> {
+impl<'a, P: System> File<'a, P> {
     /// Returns a file whose pages are `object`'s.
     pub fn new(object: &'a ObjectHandle<'a, P>, mode: FileMode) -> Self {
         Self { pages: Some(Pages::Object(object)), mode, max_bytes: MAX_OBJECT_BYTES }

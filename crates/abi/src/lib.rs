@@ -8,6 +8,7 @@
 //! * `errno`: the error numbers
 //! * `flags`: `PROT_*`, `MAP_*`, `MREMAP_*`
 //! * `advice`: `MADV_*`
+//! * `x86`: what the processor says of a page fault
 //! * `file`: what mmap looks at in a file descriptor
 //! * `calls`: the calls; `map` has mmap, the longest of them; `refpage` one that Linux has not got
 //!
@@ -53,6 +54,7 @@ mod file;
 mod flags;
 mod map;
 mod refpage;
+mod x86;
 
 pub use advice::{advice_of, number_of};
 pub use calls::{Answer, Calls};
@@ -60,3 +62,4 @@ pub use errno::Errno;
 pub use file::{File, FileMode};
 pub use flags::{MapFlags, Prot, RemapFlags};
 pub use refpage::{refpage_create, refpage_create_sized};
+pub use x86::page_fault;

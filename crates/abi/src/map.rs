@@ -4,12 +4,13 @@ use crate::calls::Answer;
 use crate::errno::Errno;
 use crate::file::{File, FileMode, Pages};
 use crate::flags::{MapFlags, Prot};
-use faultless_platform::Platform;
 use faultless_vm::design::Design;
-use faultless_vm::{AreaFlags, Backing, CallError, MapRequest, PAGE, Placement, Populate, Space, USER_END, page_ceil};
+use faultless_vm::{
+    AreaFlags, Backing, CallError, MapRequest, PAGE, Placement, Populate, Space, System, USER_END, page_ceil,
+};
 
 /// Makes a mapping; `file` is what stands behind the descriptor, nothing if there is no such descriptor.
-pub(crate) fn mmap<P: Platform, D: Design<P>>(
+pub(crate) fn mmap<P: System, D: Design<P>>(
     space: &Space<P, D>,
     [start, len, prot, flags, _, offset]: [u64; 6],
     file: Option<File<'_, P>>,
@@ -61,7 +62,7 @@ fn placement(start: u64, flags: MapFlags) -> Placement {
     }
 }
 
-fn backing<'a, P: Platform>(
+fn backing<'a, P: System>(
     kind: Result<AreaFlags, CallError>,
     file: Option<File<'a, P>>,
     offset: u64,
@@ -109,7 +110,7 @@ const UNDROPPABLE: MapFlags = MapFlags::LOCKED.union(MapFlags::HUGETLB).union(Ma
 const DROPPED: CallError = CallError::Invalid("memory that may be dropped can't be locked, huge or a stack");
 
 /// Checks offset, type and descriptor in Linux's order.
-fn of_file<P: Platform>(
+fn of_file<P: System>(
     file: &File<'_, P>,
     len: u64,
     prot: Prot,

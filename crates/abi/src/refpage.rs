@@ -5,9 +5,8 @@
 //! EMFILE or ENFILE, and nothing is left of the page.
 
 use crate::calls::Answer;
-use faultless_platform::Platform;
 use faultless_vm::design::Design;
-use faultless_vm::{ReferenceHandle, SpaceRef};
+use faultless_vm::{ReferenceHandle, SpaceRef, System};
 
 /// `refpage_create(content, flags)`: makes a reference page of the page at `content`.
 ///
@@ -44,7 +43,7 @@ use faultless_vm::{ReferenceHandle, SpaceRef};
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn refpage_create<'vm, P: Platform, D: Design<P>>(
+pub fn refpage_create<'vm, P: System, D: Design<P>>(
     space: &SpaceRef<'vm, P, D>,
     [content, flags]: [u64; 2],
     install: impl FnOnce(ReferenceHandle<'vm, P>) -> Answer,
@@ -55,7 +54,7 @@ pub fn refpage_create<'vm, P: Platform, D: Design<P>>(
 /// `refpage_create(content, size, flags)` of version 5: makes a reference page that repeats `size` bytes.
 ///
 /// As [`refpage_create`]; a size or an address that does not fit is EINVAL here, and comes before EFAULT and ENOMEM.
-pub fn refpage_create_sized<'vm, P: Platform, D: Design<P>>(
+pub fn refpage_create_sized<'vm, P: System, D: Design<P>>(
     space: &SpaceRef<'vm, P, D>,
     [content, size, flags]: [u64; 3],
     install: impl FnOnce(ReferenceHandle<'vm, P>) -> Answer,

@@ -162,6 +162,8 @@ impl Processor for Explore {
 
 // SAFETY: `shoot_down` waits for every target that is in guest and has not drained; `bulk` writes PAGE_BYTES.
 unsafe impl Platform for Explore {
+    type Embedding = faultless_platform::Usual;
+
     fn guest_enter() -> bool {
         engine::inside(|engine| {
             let cpu = engine.own_cpu();

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use crate::kernel::{Call, File, Op, Outcome, PIPE_BYTES, Seen, USER_END, byte, fold, sum_of};
 use faultless_abi::{Calls, Errno, FileMode};
-use faultless_platform::Platform;
+use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, Signal};
 
@@ -36,7 +36,7 @@ pub(super) fn signal(error: &AccessError) -> Outcome {
     Outcome::Signal(seen(error))
 }
 
-fn calls<'a, P: Platform, D: Design<P>>(process: &'a Process<'_, '_, P, D>) -> Calls<'a, P, D> {
+fn calls<'a, P: Platform<Embedding = Usual>, D: Design<P>>(process: &'a Process<'_, '_, P, D>) -> Calls<'a, P, D> {
     Calls::new(process.guest.space())
 }
 
@@ -45,7 +45,7 @@ fn plain(answer: faultless_abi::Answer) -> Answer {
 }
 
 /// Runs a call.
-pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+pub(super) fn call<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
     let calls = calls(process);
     let [a, b, c, d, e, _] = op.args;
     plain(match op.call {
@@ -74,7 +74,7 @@ pub(super) fn call<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, o
 }
 
 /// mincore(2): the vector is folded into the answer, and may be one that can't be written.
-fn mincore<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+fn mincore<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
     let [start, len, is_bad, ..] = op.args;
     let vector = if is_bad == 1 { USER_END } else { 0 };
     let mut bits = Vec::new();
@@ -86,12 +86,12 @@ fn mincore<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) 
 }
 
 /// mmap(2), with the file that stands behind the descriptor.
-fn mmap<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+fn mmap<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
     let file = File::from_argument(op.args[4]);
     plain(calls(process).mmap(op.args, open_file(process, file)))
 }
 
-fn open_file<'a, P: Platform, D: Design<P>>(
+fn open_file<'a, P: Platform<Embedding = Usual>, D: Design<P>>(
     process: &'a Process<'_, '_, P, D>,
     file: File,
 ) -> Option<faultless_abi::File<'a, P>> {
@@ -113,7 +113,11 @@ fn is_user_range(start: u64, len: u64) -> bool {
 }
 
 /// write(2) to a pipe that has room: all or nothing, as it is a page at most.
-fn output<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64, len: u64) -> Answer {
+fn output<P: Platform<Embedding = Usual>, D: Design<P>>(
+    process: &Process<'_, '_, P, D>,
+    start: u64,
+    len: u64,
+) -> Answer {
     let len = len.min(PIPE_BYTES);
     if !is_user_range(start, len) {
         return Err(libc::EFAULT);
@@ -126,7 +130,12 @@ fn output<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64
 }
 
 /// read(2) from a pipe that holds enough; what lies before the first bad page is written.
-fn input<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, start: u64, len: u64, number: u64) -> Answer {
+fn input<P: Platform<Embedding = Usual>, D: Design<P>>(
+    process: &Process<'_, '_, P, D>,
+    start: u64,
+    len: u64,
+    number: u64,
+) -> Answer {
     let len = len.min(PIPE_BYTES);
     if !is_user_range(start, len) {
         return Err(libc::EFAULT);
@@ -147,7 +156,11 @@ fn discard(start: u64, len: u64) -> Answer {
     }
 }
 
-fn truncate<P: Platform, D: Design<P>>(process: &Process<'_, '_, P, D>, file: File, len: u64) -> Answer {
+fn truncate<P: Platform<Embedding = Usual>, D: Design<P>>(
+    process: &Process<'_, '_, P, D>,
+    file: File,
+    len: u64,
+) -> Answer {
     if len > i64::MAX as u64 {
         return Err(libc::EINVAL);
     }

@@ -11,7 +11,7 @@ use crate::kernel::{
     REFERENCE_BYTE, Sequence, USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
 };
 use faultless_phys::{Failing, OutOfFrames};
-use faultless_platform::Platform;
+use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
     AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Pattern, Placement,
@@ -48,7 +48,7 @@ pub struct Conditions {
 }
 
 /// The files of a run: open file descriptions.
-pub(super) struct Files<'vm, P: Platform> {
+pub(super) struct Files<'vm, P: Platform<Embedding = Usual>> {
     read_write: ObjectHandle<'vm, P>,
     read_only: ObjectHandle<'vm, P>,
     write_only: ObjectHandle<'vm, P>,
@@ -56,7 +56,7 @@ pub(super) struct Files<'vm, P: Platform> {
     reference: ReferenceHandle<'vm, P>,
 }
 
-impl<'vm, P: Platform> Files<'vm, P> {
+impl<'vm, P: Platform<Embedding = Usual>> Files<'vm, P> {
     fn new<D: Design<P>>(vm: &'vm Vm<P, D>) -> Result<Self, OutOfFrames> {
         let read_write = object(vm, identity::READ_WRITE, FILE_BYTES)?;
         let (read_only, write_only) = (read_write.reopen(), read_write.reopen());
@@ -76,7 +76,7 @@ impl<'vm, P: Platform> Files<'vm, P> {
     }
 }
 
-impl<P: Platform> Files<'_, P> {
+impl<P: Platform<Embedding = Usual>> Files<'_, P> {
     /// Returns the file of the reference page.
     pub(super) fn reference(&self) -> faultless_abi::File<'_, P> {
         faultless_abi::File::reference(&self.reference)
@@ -87,7 +87,7 @@ impl<P: Platform> Files<'_, P> {
 pub(super) type Told<'a> = &'a (dyn Fn() + Sync);
 
 /// A process of a run: a space, and a thread in it.
-pub(super) struct Process<'a, 'vm, P: Platform, D: Design<P>> {
+pub(super) struct Process<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
     pub(super) vm: &'vm Vm<P, D>,
     pub(super) files: &'a Files<'vm, P>,
     pub(super) guest: Guest<'vm, P, D>,
@@ -115,7 +115,7 @@ impl From<OutOfFrames> for Unfit {
 ///
 /// With `shortages`, each operation is tried with its first allocation failing, then with the second, and so on, until
 /// it finds all the memory that it needs.
-pub(super) fn run<P: Platform, D: Design<P>>(
+pub(super) fn run<P: Platform<Embedding = Usual>, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
     conditions: &Conditions,
@@ -153,7 +153,7 @@ fn is_all_or_nothing(op: &Op) -> bool {
 }
 
 /// Makes the files and the empty space of a run.
-pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
+pub(super) fn prepare<'vm, P: Platform<Embedding = Usual>, D: Design<P>>(
     vm: &'vm Vm<P, D>,
     sequence: &Sequence,
     conditions: &Conditions,
@@ -169,7 +169,7 @@ pub(super) fn prepare<'vm, P: Platform, D: Design<P>>(
     Ok((files, space))
 }
 
-fn object<'vm, P: Platform, D: Design<P>>(
+fn object<'vm, P: Platform<Embedding = Usual>, D: Design<P>>(
     vm: &'vm Vm<P, D>,
     identity: u64,
     size_bytes: u64,
@@ -178,7 +178,10 @@ fn object<'vm, P: Platform, D: Design<P>>(
 }
 
 /// Stores a file's first content, as a program of another process would.
-fn write_content<P: Platform, D: Design<P>>(vm: &Vm<P, D>, file: &ObjectHandle<'_, P>) -> Result<(), Unfit> {
+fn write_content<P: Platform<Embedding = Usual>, D: Design<P>>(
+    vm: &Vm<P, D>,
+    file: &ObjectHandle<'_, P>,
+) -> Result<(), Unfit> {
     let space = vm.create_space(Limits::default())?;
     let guest = Guest::new(&space);
     let flags = AreaFlags::READ | AreaFlags::WRITE | AreaFlags::SHARED;
@@ -223,7 +226,7 @@ const DATA_FILLER: u64 = 0x3a5c_0000_0000;
 const FILLED_BYTES: u64 = USER_END - LOW_END - WINDOW_BYTES;
 
 /// Fills all but the zones with inaccessible mappings, as the kernel's side does.
-fn fill_around<P: Platform, D: Design<P>>(
+fn fill_around<P: Platform<Embedding = Usual>, D: Design<P>>(
     vm: &Vm<P, D>,
     space: &SpaceRef<'_, P, D>,
     data_bytes: u64,
@@ -245,11 +248,16 @@ fn fill_around<P: Platform, D: Design<P>>(
     Ok(())
 }
 
-fn filler<'a, P: Platform>(start: u64, len_bytes: u64, flags: AreaFlags, backing: Backing<'a, P>) -> MapRequest<'a, P> {
+fn filler<'a, P: Platform<Embedding = Usual>>(
+    start: u64,
+    len_bytes: u64,
+    flags: AreaFlags,
+    backing: Backing<'a, P>,
+) -> MapRequest<'a, P> {
     MapRequest { placement: Placement::Fixed(start), len_bytes, flags, backing, populate: Populate::OnFault }
 }
 
-impl<'a, 'vm, P: Platform, D: Design<P>> Process<'a, 'vm, P, D> {
+impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, D> {
     /// Runs operations; `first` is the place of the first one in the sequence. Says whether the run goes on.
     pub(super) fn run(&self, ops: &[Op], first: usize, watch: &mut dyn FnMut(usize, &Outcome) -> bool) -> bool {
         let mut at = 0;

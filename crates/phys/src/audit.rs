@@ -3,8 +3,10 @@
 //! # Guarantee
 //! While nobody allocates or frees, the counts are exact: every frame is seen once.
 
-use crate::memory::{Core, Memory};
+use crate::memory::Memory;
+use crate::page::Page;
 use crate::pfn::Pfn;
+use crate::source::FrameSource;
 use crate::state::{Kind, State};
 use core::fmt;
 use core::ops::Range;
@@ -64,6 +66,16 @@ impl Audit {
         self.nr_lost == 0 && self.nr_of(Kind::Free) == self.nr_free
     }
 
+    /// Returns the count of no frame yet, of a source that can give `nr_free` out.
+    pub(crate) fn of_free(nr_free: usize) -> Self {
+        Self { nr_free, ..Self::default() }
+    }
+
+    /// Counts frames that were never given out.
+    pub(crate) fn add_untouched(&mut self, nr_frames: usize) {
+        self.by_kind[Kind::Free as usize] += nr_frames;
+    }
+
     fn add(&mut self, info: &FrameInfo) {
         let nr_frames = 1 << info.order;
         self.by_kind[info.kind as usize] += nr_frames;
@@ -93,40 +105,39 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Counts all frames, and shows those in use to `visit`, ascending.
-    pub fn audit_with(&self, mut visit: impl FnMut(FrameInfo)) -> Audit {
-        let (core, mut audit) = (self.core(), Audit { nr_free: self.nr_free(), ..Audit::default() });
-        for (range, fresh) in core.used_ranges() {
-            core.audit_frames(range.start..fresh, &mut audit, &mut visit);
-            audit.by_kind[Kind::Free as usize] += (range.end - fresh) as usize;
-        }
-        audit
+    pub fn audit_with(&self, visit: impl FnMut(FrameInfo)) -> Audit {
+        FrameSource::audit_with(self, visit)
     }
 }
 
-impl<P: Platform> Core<P> {
-    fn audit_frames(&self, mut numbers: Range<u32>, audit: &mut Audit, visit: &mut impl FnMut(FrameInfo)) {
-        while !numbers.is_empty() {
-            let pfn = Pfn::new(numbers.start);
-            let state = self.frames.page(pfn).state();
-            if state.is_free() {
-                audit.by_kind[Kind::Free as usize] += 1 << state.order();
-            } else {
-                let info = self.info(pfn, state);
-                audit.add(&info);
-                visit(info);
-            }
-            numbers.start += 1 << state.order();
+/// Counts the frames of a range by their metadata, and shows those in use to `visit`.
+pub(crate) fn look<'a, P: Platform>(
+    page: impl Fn(Pfn) -> &'a Page<P>,
+    mut numbers: Range<u32>,
+    audit: &mut Audit,
+    visit: &mut impl FnMut(FrameInfo),
+) {
+    while !numbers.is_empty() {
+        let pfn = Pfn::new(numbers.start);
+        let state = page(pfn).state();
+        if state.is_free() {
+            audit.by_kind[Kind::Free as usize] += 1 << state.order();
+        } else {
+            let info = info(page(pfn), pfn, state);
+            audit.add(&info);
+            visit(info);
         }
+        numbers.start += 1 << state.order();
     }
+}
 
-    fn info(&self, pfn: Pfn, state: State) -> FrameInfo {
-        FrameInfo {
-            pfn,
-            order: state.order(),
-            kind: state.kind(),
-            nr_references: self.frames.page(pfn).nr_references(),
-            is_counted: !state.is_uncounted(),
-            is_deferred: state.is_deferred(),
-        }
+fn info<P: Platform>(page: &Page<P>, pfn: Pfn, state: State) -> FrameInfo {
+    FrameInfo {
+        pfn,
+        order: state.order(),
+        kind: state.kind(),
+        nr_references: page.nr_references(),
+        is_counted: !state.is_uncounted(),
+        is_deferred: state.is_deferred(),
     }
 }

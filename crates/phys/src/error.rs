@@ -42,6 +42,11 @@ pub enum Cause {
 }
 
 impl OutOfFrames {
+    /// Returns the refusal of a source with `nr_frames` frames in all that was asked for a block of `order`.
+    pub fn new(nr_frames: usize, order: u8, cause: Cause) -> Self {
+        Self { zone: ZoneKind::Normal, nr_frames, order, cause }
+    }
+
     /// Returns the zone that was asked.
     pub fn zone(&self) -> ZoneKind {
         self.zone

@@ -59,8 +59,9 @@
 //! is a
 //! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
 //! joins them; `lists` and `zones` are those of all NUMA nodes, among which
-//! a `policy` chooses; `memory` is what callers see; `deferral` frees after a grace period; `slab` cuts
-//! frames up; `poison`, `inject` and `audit` are for tests.
+//! a `policy` chooses; `memory` is what callers see; `source` is what memory of
+//! an embedder's own implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for
+//! tests.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -71,7 +72,7 @@ extern crate std;
 mod audit;
 mod buddy;
 mod chain;
-mod deferral;
+mod checked;
 mod error;
 mod frames;
 mod inject;
@@ -86,12 +87,14 @@ mod policy;
 mod reclaim;
 mod reserve;
 mod slab;
+mod source;
 mod stash;
 mod state;
 mod zone;
 mod zones;
 
 pub use audit::{Audit, FrameInfo};
+pub use checked::CheckedSource;
 pub use error::{Cause, OutOfFrames, SetupError, ZoneKind};
 pub use inject::Failing;
 pub use memory::Memory;
@@ -101,6 +104,7 @@ pub use pfn::Pfn;
 pub use policy::{NodeStats, Policy};
 pub use reclaim::{NoReclaim, Reclaim, Wanted};
 pub use slab::Slab;
+pub use source::FrameSource;
 pub use state::Kind;
 
 /// The largest order: blocks of 1024 frames, 4 MiB.

@@ -16,10 +16,12 @@ use crate::page::Page;
 use crate::pfn::Pfn;
 use crate::policy::{NodeStats, Policy};
 use crate::reclaim::{NoReclaim, Reclaim, Wanted};
+use crate::source::FrameSource;
 use crate::state::State;
 use crate::zones::Zones;
 use crate::{MAX_ORDER, poison};
 use alloc::sync::Arc;
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::{Bulk, MAX_CPUS, NodeSet, Nodes, PAGE_BYTES, Platform};
@@ -188,7 +190,8 @@ impl<P: Platform> Memory<P> {
     /// address or by a translation on any CPU.
     #[inline]
     pub unsafe fn free(&self, pfn: Pfn) {
-        self.core.free(pfn);
+        // SAFETY: passed on.
+        unsafe { FrameSource::free(self, pfn) }
     }
 
     /// Frees a row of frames, with the order that it was allocated with. Never sleeps.
@@ -196,7 +199,8 @@ impl<P: Platform> Memory<P> {
     /// # Safety
     /// As for [`Memory::free`], for the row.
     pub unsafe fn free_order(&self, pfn: Pfn, order: u8) {
-        self.core.free_order(pfn, order);
+        // SAFETY: passed on.
+        unsafe { FrameSource::free_order(self, pfn, order) }
     }
 
     /// Gives a reference back and frees the frame if it was the last; says whether it did. Never sleeps.
@@ -205,11 +209,21 @@ impl<P: Platform> Memory<P> {
     /// The caller has a reference to a single frame and gives it up. Should it be the last, nobody uses the frame.
     #[inline]
     pub unsafe fn put(&self, pfn: Pfn) -> bool {
-        let is_last = self.page(pfn).put();
-        if is_last {
-            self.core.free(pfn);
-        }
-        is_last
+        // SAFETY: passed on.
+        unsafe { FrameSource::put(self, pfn) }
+    }
+
+    /// Frees a frame once every RCU section that runs now has ended. Never sleeps, never allocates. Readers may read
+    /// it, and its metadata's lock, links, owner and index, until then.
+    ///
+    /// The freeing is done by [`Rcu::poll`], which the embedder calls now and then where it holds no lock, or by an
+    /// allocation that finds nothing else.
+    ///
+    /// # Safety
+    /// As for [`Memory::free`], but readers inside RCU sections that have begun already may go on using the frame.
+    pub unsafe fn free_deferred(&self, pfn: Pfn) {
+        // SAFETY: passed on.
+        unsafe { FrameSource::free_deferred(self, pfn) }
     }
 
     /// Returns a frame's first byte, aligned to a page; valid for reads and writes of a page by whoever owns the frame.
@@ -309,10 +323,6 @@ impl<P: Platform> Memory<P> {
         self.core.injector.get()
     }
 
-    pub(crate) fn core(&self) -> &Core<P> {
-        &self.core
-    }
-
     #[inline]
     fn zero(&self, pfn: Pfn) {
         // SAFETY: the frame was just given out to us, and `frame` is page-aligned.
@@ -356,11 +366,6 @@ impl<P: Platform> Core<P> {
         let pfn = self.zones.take()?;
         self.hand_out(pfn, 0);
         Some(pfn)
-    }
-
-    /// Takes a frame that does not count as an allocation, without sleeping.
-    pub(crate) fn try_take_uncounted(&self) -> Result<Pfn, OutOfFrames> {
-        self.take().ok_or_else(|| self.refusal(0, Policy::Local, Cause::Exhausted))
     }
 
     fn try_alloc_order(&self, order: u8, policy: Policy) -> Result<Pfn, OutOfFrames> {
@@ -417,26 +422,6 @@ impl<P: Platform> Core<P> {
         self.frames.page(pfn).start_counting(State::given(order, self.options.refcount_bits));
     }
 
-    #[inline(always)]
-    pub(crate) fn free(&self, pfn: Pfn) {
-        self.retire(pfn, 0);
-        self.zones.put(pfn);
-    }
-
-    /// Frees a frame without the CPU's list: for callers that own no slot.
-    pub(crate) fn free_past_list(&self, pfn: Pfn) {
-        self.retire(pfn, 0);
-        self.zones.put_past_list(pfn, 0);
-    }
-
-    fn free_order(&self, pfn: Pfn, order: u8) {
-        if order == 0 {
-            return self.free(pfn);
-        }
-        self.retire(pfn, order);
-        self.zones.put_block(pfn, order);
-    }
-
     /// Ends the life of a block that is about to be free.
     #[inline(always)]
     fn retire(&self, pfn: Pfn, order: u8) {
@@ -474,9 +459,115 @@ impl<P: Platform> Core<P> {
             }
         }
     }
+}
 
-    /// Visits the nodes' frames, ascending, and the first of each that was never given out.
-    pub(crate) fn used_ranges(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
-        self.zones.used_ranges()
+// SAFETY: F1: the zones hand out each frame once, rows as the buddy allocator makes them. F2 to F5: the region's frames
+// and metadata stand at fixed places, numbers and addresses differ by a constant; frame 0 holds metadata. F6: handles
+// count. F7: the anchor leads to the core. F8: the core's own.
+unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
+    #[inline(always)]
+    fn take(&self, order: u8) -> Result<Pfn, Cause> {
+        match order {
+            0 => self.core.zones.take().ok_or(Cause::Exhausted),
+            1..=MAX_ORDER => self.core.zones.take_block(order, Policy::Local).ok_or(Cause::Exhausted),
+            _ => Err(Cause::OrderTooHigh),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn give(&self, first: Pfn, order: u8) {
+        match order {
+            0 => self.core.zones.put(first),
+            _ => self.core.zones.put_block(first, order),
+        }
+    }
+
+    unsafe fn give_without_cpu(&self, first: Pfn, order: u8) {
+        self.core.zones.put_past_list(first, order);
+    }
+
+    unsafe fn release(page: NonNull<Page<P>>, pfn: Pfn) {
+        // SAFETY: the metadata stands behind the region's anchor.
+        let core = unsafe { Frames::memory_of(page, pfn.get()) }.cast::<Core<P>>();
+        // SAFETY: callbacks run from the core's own RCU, so that a handle is alive (I2), whose count stays as it is.
+        let memory = ManuallyDrop::new(Self { core: unsafe { Arc::from_raw(core) } });
+        // SAFETY: as promised.
+        unsafe { memory.finish_deferral(pfn) };
+    }
+
+    #[inline(always)]
+    fn page_pointer(&self, pfn: Pfn) -> NonNull<Page<P>> {
+        self.core.frames.page_pointer(pfn)
+    }
+
+    #[inline(always)]
+    fn frame(&self, pfn: Pfn) -> *mut u8 {
+        self.core.frames.frame(pfn)
+    }
+
+    #[inline]
+    fn pfn_of(&self, address: *const u8) -> Option<Pfn> {
+        self.core.frames.pfn_of(address)
+    }
+
+    #[inline(always)]
+    fn pointer(&self, address: usize) -> NonNull<u8> {
+        self.core.frames.pointer(address)
+    }
+
+    #[inline]
+    fn contains(&self, pfn: Pfn) -> bool {
+        self.core.frames.contains(pfn)
+    }
+
+    fn for_each_range(&self, visit: &mut dyn FnMut(Range<u32>, u32)) {
+        self.core.zones.used_ranges().for_each(|(range, fresh)| visit(range, fresh));
+    }
+
+    fn nr_free(&self) -> usize {
+        self.core.zones.nr_free()
+    }
+
+    fn nr_frames(&self) -> usize {
+        self.core.zones.nr_frames()
+    }
+
+    fn nr_cpus(&self) -> usize {
+        self.core.nr_cpus
+    }
+
+    #[inline(always)]
+    fn rcu(&self) -> &Rcu<P> {
+        &self.core.rcu
+    }
+
+    #[inline(always)]
+    fn options(&self) -> &Options {
+        &self.core.options
+    }
+
+    #[inline(always)]
+    fn strikes(&self) -> bool {
+        self.core.strikes()
+    }
+
+    #[inline(always)]
+    fn begin_life(&self, first: Pfn, order: u8) {
+        self.core.hand_out(first, order);
+    }
+
+    #[inline(always)]
+    fn end_life(&self, first: Pfn, order: u8) {
+        self.core.retire(first, order);
+    }
+
+    #[inline]
+    fn alloc(&self) -> Result<Pfn, OutOfFrames> {
+        Self::alloc(self)
+    }
+
+    #[inline(always)]
+    fn try_alloc(&self) -> Result<Pfn, OutOfFrames> {
+        self.core.try_alloc()
     }
 }

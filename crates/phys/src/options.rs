@@ -26,11 +26,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { poison: false, refcount_bits: 31, list_high: 128, list_batch: 32 }
+        Self::DEFAULT
     }
 }
 
 impl Options {
+    /// What serves most machines: no poison, counts of 31 bits, lists of 128 frames that move 32 at once.
+    pub const DEFAULT: Self = Self { poison: false, refcount_bits: 31, list_high: 128, list_batch: 32 };
+
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         within("refcount_bits", self.refcount_bits as usize, 2, 31)?;
         within("list_high", self.list_high, 2, stash::HIGH_MAX)?;

@@ -21,6 +21,7 @@
 //! Either A's step comes before B's put, and B isn't the last, or A sees 0, or A holds the frame's next life, which the
 //! second look tells.
 
+use crate::pfn::Pfn;
 use crate::state::{Kind, State};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
@@ -177,6 +178,18 @@ impl<P: Platform> Page<P> {
         self.set_state(state);
         // ORDER: Release pairs with the Acquire in `try_get`.
         self.references.store(1, Ordering::Release);
+    }
+
+    /// Marks a frame as deferred: nobody can take a reference to it from now on.
+    ///
+    /// `deferred` and `number` are touched by the one who defers the frame, then by RCU, then by what frees it.
+    pub(crate) fn begin_deferral(&self, pfn: Pfn) {
+        let state = self.state();
+        assert!(state.is_in_use(0), "I1: {pfn} is deferred, but is no single frame in use");
+        self.stop_life();
+        self.set_state(state.with_deferral());
+        // Relaxed: handed over by RCU.
+        self.number.store(pfn.get(), Ordering::Relaxed);
     }
 
     /// Ends a frame's life (I1); its sole owner calls it.

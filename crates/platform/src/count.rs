@@ -321,6 +321,8 @@ impl Processor for Count {
 
 // SAFETY: all promises are Native's.
 unsafe impl Platform for Count {
+    type Embedding = crate::Usual;
+
     fn guest_enter() -> bool {
         with_machine(|machine| machine.lock().figures[Native::cpu()].fences += 1);
         Native::guest_enter()

@@ -54,6 +54,7 @@ mod memory;
 pub mod mutants;
 mod nodes;
 mod padded;
+mod plain;
 mod processor;
 mod threads;
 
@@ -70,7 +71,7 @@ pub use atomic::{Atomic, AtomicInteger, InPlace};
 pub use core::sync::atomic::Ordering;
 pub use cpu_set::{CpuSet, GROUP_BITS, MAX_CPUS};
 pub use irq::IrqOffGuard;
-pub use memory::{Access, Bulk, Entry, Holds, InterruptHandler, PAGE_BYTES, Platform};
+pub use memory::{Access, Bulk, Entry, Holds, InterruptHandler, PAGE_BYTES, Platform, Usual};
 pub use nodes::{DISTANCE_LOCAL, NODES_MAX, NodeSet, Nodes};
 pub use padded::CachePadded;
 pub use processor::{Event, Holding, LockId, Processor, ThreadToken};

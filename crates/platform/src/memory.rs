@@ -55,6 +55,12 @@ pub enum Entry {
     Call,
 }
 
+/// Names the frames and page tables that come with this library: `phys`' memory and x86-64's tables.
+///
+/// See [`Platform::Embedding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usual;
+
 /// Called on a CPU to serve what was published for it; the arguments are the registered context and the CPU.
 pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 
@@ -65,6 +71,20 @@ pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 pub unsafe trait Platform:
     Processor<AtomicU8: InPlace, AtomicU16: InPlace, AtomicU32: InPlace, AtomicU64: InPlace, AtomicUsize: InPlace>
 {
+    /// Names what address spaces on this platform are made of: where their frames come from and which tables the
+    /// hardware walks. `faultless_vm::Embedding` says what a name means; [`Usual`] is the one that needs nothing else.
+    type Embedding: 'static;
+
+    /// Whether a shootdown must reach every CPU that has a space's tables loaded, in whatever state it is: hardware
+    /// walks them at any time. Such a platform's `shoot_down` waits for all targets, and no CPU is taken out of the
+    /// set of a space but by itself.
+    const WAITS_FOR_LOADED: bool = false;
+
+    /// Makes this CPU's hardware forget translations of a space: those of `len_bytes` from `start` on, or all. Nothing
+    /// where the only TLB is the library's. Called with interrupts off, or in a wait.
+    #[inline]
+    fn flush(_space: u64, _range: Option<(u64, u64)>) {}
+
     /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before
     /// it uses one.
     #[must_use = "a pending request must be drained before a translation is used"]
@@ -122,5 +142,32 @@ pub unsafe trait Platform:
     /// # Safety
     /// `frame` is valid for writes of a page, page-aligned, and nobody else accesses it; so is a copy's source, for
     /// reads.
-    unsafe fn bulk(frame: *mut u8, kind: Bulk);
+    #[inline]
+    unsafe fn bulk(frame: *mut u8, kind: Bulk) {
+        match kind {
+            // SAFETY: the caller owns the frame.
+            Bulk::Zero => unsafe { core::ptr::write_bytes(frame, 0, PAGE_BYTES) },
+            // SAFETY: the caller owns the frame, which is aligned to its size.
+            Bulk::Fill(word) => unsafe { fill(frame, word) },
+            // SAFETY: the caller owns the frame and vouches for the source.
+            Bulk::CopyFrom(source) => unsafe { core::ptr::copy_nonoverlapping(source, frame, PAGE_BYTES) },
+        }
+    }
+}
+
+/// Fills a frame with a word; one repeated byte as fast as zeros.
+///
+/// # Safety
+/// The frame is the caller's.
+unsafe fn fill(frame: *mut u8, word: u64) {
+    let byte = word as u8;
+    if word == u64::from_ne_bytes([byte; 8]) {
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::write_bytes(frame, byte, PAGE_BYTES) };
+        return;
+    }
+    for place in 0..PAGE_BYTES / 8 {
+        // SAFETY: the caller's promise, and the word lies inside the frame.
+        unsafe { frame.cast::<u64>().add(place).write(word) };
+    }
 }

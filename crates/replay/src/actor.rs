@@ -5,7 +5,7 @@
 //! early, because memory ran out somewhere, leaves its space as any thread does.
 
 use faultless_phys::OutOfFrames;
-use faultless_platform::{Entry, Threads};
+use faultless_platform::{Entry, Threads, Usual};
 use faultless_trace::{Access, ThreadIndex};
 use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef};
@@ -30,14 +30,14 @@ type Going = Result<(), ReplayError>;
 type Ended = Result<(Option<u64>, FaultsTaken), AccessError>;
 
 /// A thread of the plan.
-pub(super) struct Actor<'a, 'vm, P: Threads, D: Design<P>> {
+pub(super) struct Actor<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     pass: &'a Pass<'vm, P, D>,
     thread: ThreadIndex,
     guest: Option<Guest<'vm, P, D>>,
     tally: Tally,
 }
 
-impl<'a, 'vm, P: Threads, D: Design<P>> Actor<'a, 'vm, P, D> {
+impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> {
     /// Makes the thread, in the space that its maker gave it.
     pub(super) fn new(pass: &'a Pass<'vm, P, D>, thread: ThreadIndex) -> Self {
         let guest = pass.take_guest(thread);

@@ -4,7 +4,7 @@
 //! The result is the raw system call's: an address, 0, or a negated error number; only a lack of frames is told apart.
 
 use faultless_phys::OutOfFrames;
-use faultless_platform::Platform;
+use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PageLock, Placement, Populate,
@@ -22,13 +22,13 @@ use faultless_plan::regions::{self, PAGE, Prot, Sharing, page_ceil};
 pub(super) type Answer = Result<i64, OutOfFrames>;
 
 /// A space and the objects that can be mapped into it.
-pub(super) struct Hand<'a, 'vm, P: Platform, D: Design<P>> {
+pub(super) struct Hand<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
     pub(super) guest: &'a Guest<'vm, P, D>,
     pub(super) space: &'a Space<P, D>,
     pub(super) objects: &'a Objects<'vm, P, D>,
 }
 
-impl<P: Platform, D: Design<P>> Hand<'_, '_, P, D> {
+impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
     /// Does a deed.
     pub(super) fn perform(&self, deed: &Deed) -> Answer {
         match *deed {

@@ -35,7 +35,7 @@ use std::fmt;
 
 use faultless_phys::SetupError;
 use faultless_platform::native::{self, Native, ReserveError};
-use faultless_platform::{StartError, Threads};
+use faultless_platform::{StartError, Threads, Usual};
 use faultless_sim::{Failure, Machine, Spec, TooManyCpus, isolate};
 use faultless_vm::check::Broken;
 use faultless_vm::registry::{Unknown, with_design};
@@ -178,7 +178,7 @@ pub fn pass_natively(nr_cpus: usize, plan: &Plan, settings: &Settings) -> Result
 }
 
 /// Replays a plan once, on a machine of the platform `P`.
-pub fn pass<P: Threads>(
+pub fn pass<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     nr_cpus: usize,
     plan: &Plan,

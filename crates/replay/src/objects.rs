@@ -5,7 +5,7 @@
 //! last mapping, as unnamed memory does.
 
 use faultless_phys::OutOfFrames;
-use faultless_platform::Platform;
+use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{Backing, ObjectHandle, ObjectSpec, Pattern, ReferenceHandle, Vm, WriteNotice, ZeroSource};
 
@@ -15,7 +15,7 @@ use faultless_plan::ObjectPlan;
 use faultless_plan::ids::ObjectIndex;
 
 /// The objects of a pass.
-pub(super) struct Objects<'vm, P: Platform, D: Design<P>> {
+pub(super) struct Objects<'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
     vm: &'vm Vm<P, D>,
     plans: &'vm [ObjectPlan],
     kept: Vec<Option<ObjectHandle<'vm, P>>>,
@@ -25,14 +25,14 @@ pub(super) struct Objects<'vm, P: Platform, D: Design<P>> {
 }
 
 /// An object for one call.
-pub(super) enum Lent<'a, 'vm, P: Platform> {
+pub(super) enum Lent<'a, 'vm, P: Platform<Embedding = Usual>> {
     /// One that is kept.
     Kept(&'a ObjectHandle<'vm, P>),
     /// One that was made for this call, and lives on in its mapping.
     Fresh(ObjectHandle<'vm, P>),
 }
 
-impl<'vm, P: Platform> Lent<'_, 'vm, P> {
+impl<'vm, P: Platform<Embedding = Usual>> Lent<'_, 'vm, P> {
     /// Returns the object.
     pub(super) fn handle(&self) -> &ObjectHandle<'vm, P> {
         match self {
@@ -42,7 +42,7 @@ impl<'vm, P: Platform> Lent<'_, 'vm, P> {
     }
 }
 
-impl<'vm, P: Platform, D: Design<P>> Objects<'vm, P, D> {
+impl<'vm, P: Platform<Embedding = Usual>, D: Design<P>> Objects<'vm, P, D> {
     /// Makes the objects that are kept.
     pub(super) fn new(
         vm: &'vm Vm<P, D>,

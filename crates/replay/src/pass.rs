@@ -7,7 +7,7 @@
 //! `Threads::run` is called three times: to set up, to replay, to check and tear down. So nothing but the recorded
 //! threads owns a slot while they run.
 
-use faultless_platform::{Atomic, Ordering, Threads};
+use faultless_platform::{Atomic, Ordering, Threads, Usual};
 use faultless_sync::{Event, Generation, RwSemaphore, Rwsem, Side, SpinMutex};
 use faultless_trace::ThreadIndex;
 use faultless_vm::check::invariants;
@@ -42,14 +42,14 @@ pub struct PassResult {
 }
 
 /// Runs a pass under the design that it is shown.
-pub(super) struct Visitor<'a, P: Threads> {
+pub(super) struct Visitor<'a, P: Threads<Embedding = Usual>> {
     pub(super) machine: &'a P::Machine,
     pub(super) nr_cpus: usize,
     pub(super) plan: &'a Plan,
     pub(super) settings: &'a Settings,
 }
 
-impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
+impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
     type Output = Result<PassResult, ReplayError>;
 
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
@@ -71,7 +71,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
     }
 }
 
-impl<'a, P: Threads> Visitor<'a, P> {
+impl<'a, P: Threads<Embedding = Usual>> Visitor<'a, P> {
     /// Runs `act` on a slot of the machine, by itself.
     fn alone<R: Send>(&self, act: impl FnOnce() -> R + Send) -> R {
         ground::alone::<P, R>(self.machine, act)
@@ -94,7 +94,7 @@ impl<'a, P: Threads> Visitor<'a, P> {
 }
 
 /// What the threads of a pass share.
-pub(super) struct Pass<'vm, P: Threads, D: Design<P>> {
+pub(super) struct Pass<'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     pub(super) plan: &'vm Plan,
     pub(super) gates: Vec<Event<P>>,
     pub(super) objects: Objects<'vm, P, D>,
@@ -111,7 +111,7 @@ pub(super) struct Pass<'vm, P: Threads, D: Design<P>> {
     turn: Rwsem<P>,
 }
 
-impl<'vm, P: Threads, D: Design<P>> Pass<'vm, P, D> {
+impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
     fn new(vm: &'vm Vm<P, D>, plan: &'vm Plan, settings: &'vm Settings, objects: Objects<'vm, P, D>) -> Self {
         Self {
             gates: (0..plan.nr_gates).map(|_| Event::new()).collect(),

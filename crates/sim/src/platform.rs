@@ -82,6 +82,8 @@ impl Processor for Sim {
 // SAFETY: `shoot_down` and `guest_enter` follow the table of `faultless_platform::Platform` (see `engine::interrupts`);
 // `bulk` passes the whole frame on to Native.
 unsafe impl Platform for Sim {
+    type Embedding = faultless_platform::Usual;
+
     #[inline]
     fn guest_enter() -> bool {
         engine::guest_enter()

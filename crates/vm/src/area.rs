@@ -16,12 +16,13 @@ use crate::design::Design;
 use crate::entry::EntryFlags;
 use crate::guest::Access;
 use crate::object::{Object, ObjectRef};
+use crate::system::System;
 use bitflags::bitflags;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::RcuHead;
 
 bitflags! {
@@ -101,7 +102,7 @@ impl AreaFlags {
 
 /// An area as it was at one instant.
 #[derive(Debug)]
-pub struct AreaView<P: Platform> {
+pub struct AreaView<P: System> {
     /// First byte.
     pub start: u64,
     /// First byte behind.
@@ -120,15 +121,15 @@ pub struct AreaView<P: Platform> {
     pub root: u64,
 }
 
-impl<P: Platform> Clone for AreaView<P> {
+impl<P: System> Clone for AreaView<P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Platform> Copy for AreaView<P> {}
+impl<P: System> Copy for AreaView<P> {}
 
-impl<P: Platform> AreaView<P> {
+impl<P: System> AreaView<P> {
     /// Returns the page offset of `address`.
     pub fn page_offset_of(&self, address: u64) -> u64 {
         self.page_offset.wrapping_add(address.wrapping_sub(self.start) / PAGE)
@@ -187,7 +188,7 @@ impl<P: Platform> AreaView<P> {
 }
 
 /// An area; see the module.
-pub struct Area<P: Platform, D: Design<P>> {
+pub struct Area<P: System, D: Design<P>> {
     start: P::AtomicU64,
     end: P::AtomicU64,
     page_offset: P::AtomicU64,
@@ -207,9 +208,9 @@ pub struct Area<P: Platform, D: Design<P>> {
 
 // SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer, `head` to the
 // one who frees.
-unsafe impl<P: Platform, D: Design<P>> Sync for Area<P, D> {}
+unsafe impl<P: System, D: Design<P>> Sync for Area<P, D> {}
 
-impl<P: Platform, D: Design<P>> Area<P, D> {
+impl<P: System, D: Design<P>> Area<P, D> {
     /// Returns an area as `view` describes it, which owns what stands behind it; under a change, as if announced by
     /// `begin_change`.
     pub(crate) fn new(view: &AreaView<P>, behind: Behind<P>) -> Self {
@@ -357,9 +358,9 @@ impl<P: Platform, D: Design<P>> Area<P, D> {
 
 /// A change that was announced; ends when dropped.
 #[must_use = "the change ends as soon as the guard is dropped"]
-pub(crate) struct ChangeGuard<'a, P: Platform, D: Design<P>>(&'a Area<P, D>);
+pub(crate) struct ChangeGuard<'a, P: System, D: Design<P>>(&'a Area<P, D>);
 
-impl<P: Platform, D: Design<P>> Drop for ChangeGuard<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for ChangeGuard<'_, P, D> {
     fn drop(&mut self) {
         self.0.end_change();
     }

@@ -31,12 +31,13 @@ use crate::entry::{Entry, EntryFlags};
 use crate::instance::Vm;
 use crate::limits::Privileges;
 use crate::space::Space;
+use crate::system::System;
 use crate::tlb::Translation;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use faultless_phys::{Kind, Memory, Pfn};
-use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
+use faultless_phys::{FrameSource, Kind, Pfn};
+use faultless_platform::{Atomic, Ordering, PAGE_BYTES};
 
 /// An invariant that doesn't hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,11 +92,8 @@ enum Uncounted {
 }
 
 impl Census {
-    fn new<P: Platform>(memory: &Memory<P>) -> Self {
-        let mut end = memory.nr_frames();
-        while memory.contains(Pfn::new(end as u32)) {
-            end += 1;
-        }
+    fn new<P: System>(memory: &P::Frames) -> Self {
+        let end = memory.end() as usize;
         Self {
             holds: alloc::vec![0; end],
             pins: alloc::vec![0; end],
@@ -137,10 +135,10 @@ impl Census {
 ///
 /// # Safety
 /// No other thread uses the instance, its spaces or objects meanwhile.
-pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
     vm.end_orphans();
     vm.memory().rcu().flush();
-    let mut census = Census::new(vm.memory());
+    let mut census = Census::new::<P>(vm.memory());
     let mut result = Ok(());
     vm.for_each_space(|space| {
         if result.is_ok() {
@@ -166,7 +164,7 @@ pub unsafe fn invariants<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(),
     unsafe { check_tlbs(vm) }
 }
 
-fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
+fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
     let (mut position, mut nr_areas) = (0, 0);
     let [mut bytes, mut data, mut locked] = [0; 3];
     let mut has_sealed = false;
@@ -203,11 +201,11 @@ fn check_space<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
     check_entries(space, census)
 }
 
-fn check_entries<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
+fn check_entries<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
     let memory = space.memory();
     let mut result = Ok(());
     let mut resident = 0;
-    space.tables().for_each_mapped(memory, 0..1 << 48, &mut |address, entry| {
+    space.tables().for_each_mapped(memory, 0..USER_END, &mut |address, entry| {
         resident += u64::from(entry.holds_frame());
         if result.is_ok() {
             result = check_entry(space, address, entry, census);
@@ -230,7 +228,7 @@ fn check_entries<P: Platform, D: Design<P>>(space: &Space<P, D>, census: &mut Ce
     Ok(())
 }
 
-fn check_entry<P: Platform, D: Design<P>>(
+fn check_entry<P: System, D: Design<P>>(
     space: &Space<P, D>,
     address: u64,
     entry: Entry,
@@ -258,6 +256,8 @@ fn check_entry<P: Platform, D: Design<P>>(
         entry.bits(),
         view.flags
     );
+    let is_settled = !(entry.is_writable() && entry.has(EntryFlags::COLLECTED));
+    ensure!(2, is_settled, "{address:#x}: a writable entry says that nothing was stored since the last look");
     if entry.is_special() {
         let own = untouched_page(space, &view);
         ensure!(3, !entry.is_writable(), "{address:#x}: {}, which nobody owns, is writable", entry.pfn());
@@ -272,7 +272,7 @@ fn check_entry<P: Platform, D: Design<P>>(
 }
 
 /// Returns the page that untouched pages of an area show, if they show one.
-fn untouched_page<P: Platform, D: Design<P>>(space: &Space<P, D>, view: &AreaView<P>) -> Option<Pfn> {
+fn untouched_page<P: System, D: Design<P>>(space: &Space<P, D>, view: &AreaView<P>) -> Option<Pfn> {
     match view.content {
         Content::Zeros => Some(space.vm().zero_page()),
         // SAFETY: the area, which nobody changes meanwhile, holds a reference to it.
@@ -282,7 +282,7 @@ fn untouched_page<P: Platform, D: Design<P>>(space: &Space<P, D>, view: &AreaVie
 }
 
 /// Collects the reference pages and pins; a reference page that is not one any more is found by `check_frames`.
-fn check_references<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
+fn check_references<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
     let mut written = None;
     vm.for_each_reference(|reference| {
         census.uncounted.push((reference.page(), Uncounted::Reference));
@@ -297,7 +297,7 @@ fn check_references<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &mut Censu
 }
 
 /// Checks that a mapped frame is what belongs there.
-fn check_owner<P: Platform, D: Design<P>>(
+fn check_owner<P: System, D: Design<P>>(
     space: &Space<P, D>,
     view: &AreaView<P>,
     address: u64,
@@ -334,7 +334,7 @@ fn check_owner<P: Platform, D: Design<P>>(
     Ok(())
 }
 
-fn is_within_rights<P: Platform>(entry: Entry, view: &AreaView<P>) -> bool {
+fn is_within_rights<P: System>(entry: Entry, view: &AreaView<P>) -> bool {
     let may = |flag, right| !entry.has(flag) || view.flags.intersects(right);
     let may_execute = entry.has(EntryFlags::NO_EXECUTE) || view.flags.contains(AreaFlags::EXEC);
     let is_keyed = view.flags.contains(AreaFlags::EXECUTE_ONLY);
@@ -344,7 +344,7 @@ fn is_within_rights<P: Platform>(entry: Entry, view: &AreaView<P>) -> bool {
         && (may_execute || !entry.is_present())
 }
 
-fn check_frames<P: Platform, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
+fn check_frames<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
     let memory = vm.memory();
     let mut result = Ok(());
     let audit = memory.audit_with(|frame| {
@@ -398,7 +398,7 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
 
 /// # Safety
 /// As for [`invariants`].
-unsafe fn check_tlbs<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+unsafe fn check_tlbs<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
     let mut result = Ok(());
     // SAFETY: the caller's promise.
     unsafe {
@@ -413,7 +413,7 @@ unsafe fn check_tlbs<P: Platform, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Bro
     result
 }
 
-fn check_translation<P: Platform, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: &Translation) -> Result<(), Broken> {
+fn check_translation<P: System, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: &Translation) -> Result<(), Broken> {
     let mut entry = None;
     vm.for_each_space(|space| {
         if space.id() == known.space {

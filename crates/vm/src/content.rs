@@ -8,8 +8,8 @@
 
 use crate::object::ObjectRef;
 use crate::reference::{Reference, ReferenceRef};
+use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
 
 /// What fills a page without a page to copy: 1, 2, 4 or 8 bytes, again and again, as the machine stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Pattern {
 
 /// What an untouched page of an area without an object reads as.
 #[derive(Debug)]
-pub enum Content<P: Platform> {
+pub enum Content<P: System> {
     /// Zeros.
     Zeros,
     /// What a reference page holds.
@@ -47,15 +47,15 @@ pub enum Content<P: Platform> {
     Pattern(Pattern),
 }
 
-impl<P: Platform> Clone for Content<P> {
+impl<P: System> Clone for Content<P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Platform> Copy for Content<P> {}
+impl<P: System> Copy for Content<P> {}
 
-impl<P: Platform> PartialEq for Content<P> {
+impl<P: System> PartialEq for Content<P> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Zeros, Self::Zeros) => true,
@@ -66,10 +66,10 @@ impl<P: Platform> PartialEq for Content<P> {
     }
 }
 
-impl<P: Platform> Eq for Content<P> {}
+impl<P: System> Eq for Content<P> {}
 
 /// What stands behind an area, with the reference to it that the area owns.
-pub(crate) enum Behind<P: Platform> {
+pub(crate) enum Behind<P: System> {
     /// Zeros of its own.
     Zeros,
     /// An object.
@@ -80,7 +80,7 @@ pub(crate) enum Behind<P: Platform> {
     Pattern(Pattern),
 }
 
-impl<P: Platform> Behind<P> {
+impl<P: System> Behind<P> {
     /// Returns the object, if one stands there.
     pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
         if let Self::Object(object) = self { Some(object) } else { None }
@@ -96,7 +96,7 @@ impl<P: Platform> Behind<P> {
     }
 }
 
-impl<P: Platform> Clone for Behind<P> {
+impl<P: System> Clone for Behind<P> {
     fn clone(&self) -> Self {
         match self {
             Self::Zeros => Self::Zeros,

@@ -28,6 +28,9 @@ bitflags! {
         /// Software (bit 11), of entries that are not present and hold no frame: an access is a bad one
         /// (`MADV_GUARD_INSTALL`).
         const GUARD = 1 << 11;
+        /// Software (bit 52): not stored to since [`Space::collect_written`](crate::Space::collect_written) looked; never
+        /// with WRITE.
+        const COLLECTED = 1 << 52;
         /// The protection key in bits 59 to 62 is 1, the one whose loads and stores are forbidden; else it is 0.
         const EXECUTE_ONLY = 1 << 59;
         /// XD: fetches are forbidden.
@@ -138,6 +141,12 @@ impl Entry {
     #[inline]
     pub const fn with(self, flags: EntryFlags) -> Self {
         Self(self.0 | flags.bits())
+    }
+
+    /// Returns the entry of a page that stores may reach, and that holds data.
+    #[inline]
+    pub const fn written(self) -> Self {
+        self.with(EntryFlags::WRITE.union(EntryFlags::DIRTY)).without(EntryFlags::COLLECTED)
     }
 
     /// Returns the entry with `flags` cleared.

@@ -7,7 +7,8 @@
 //! * I1 `faults` = speculative + classic; every fault is counted in one of them.
 //! * I2 every give-up of a speculative attempt has exactly one [`GiveUp`] reason, so `spf-failed` is their sum.
 
-use faultless_platform::{Atomic, Ordering, Platform, Processor};
+use crate::system::System;
+use faultless_platform::{Atomic, Ordering, Processor};
 use faultless_sync::PerCpu;
 
 macro_rules! events {
@@ -101,11 +102,11 @@ impl GiveUp {
 }
 
 /// The counters of one instance.
-pub struct Events<P: Platform> {
+pub struct Events<P: System> {
     cells: PerCpu<P, [P::AtomicU64; NR_EVENTS]>,
 }
 
-impl<P: Platform> Events<P> {
+impl<P: System> Events<P> {
     /// Returns counters at zero for `nr_cpus` CPUs.
     pub fn new(nr_cpus: usize) -> Self {
         Self { cells: PerCpu::new(nr_cpus, |_| core::array::from_fn(|_| P::AtomicU64::new(0))) }

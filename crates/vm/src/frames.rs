@@ -4,7 +4,7 @@
 //! These are the only places where `vm` gives references back. [`put`] is called by whoever owns the reference and
 //! has, for mapped frames, shot the translations down; see `gather`.
 
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Bulk, Ordering, PAGE_BYTES, Platform};
 
@@ -14,7 +14,7 @@ pub(crate) struct Saturated;
 
 /// Takes a frame; its content is anything.
 #[inline]
-pub(crate) fn alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+pub(crate) fn alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc()?;
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
@@ -23,7 +23,7 @@ pub(crate) fn alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, 
 
 /// Takes a frame without sleeping; its content is anything.
 #[inline]
-pub(crate) fn try_alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+pub(crate) fn try_alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.try_alloc()?;
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
@@ -32,7 +32,7 @@ pub(crate) fn try_alloc<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<P
 
 /// Takes a frame filled with zeros.
 #[inline]
-pub(crate) fn alloc_zeroed<P: Platform>(memory: &Memory<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+pub(crate) fn alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc_zeroed()?;
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
@@ -40,7 +40,7 @@ pub(crate) fn alloc_zeroed<P: Platform>(memory: &Memory<P>, kind: Kind) -> Resul
 }
 
 /// Takes `1 << order` frames in a row, filled with zeros.
-pub(crate) fn alloc_row_zeroed<P: Platform>(memory: &Memory<P>, order: u8) -> Result<Pfn, OutOfFrames> {
+pub(crate) fn alloc_row_zeroed<P: Platform>(memory: &impl FrameSource<P>, order: u8) -> Result<Pfn, OutOfFrames> {
     let first = memory.alloc_order(order)?;
     // SAFETY: just given to us.
     unsafe { memory.page(first).owned() }.set_kind(Kind::Reserved);
@@ -53,19 +53,19 @@ pub(crate) fn alloc_row_zeroed<P: Platform>(memory: &Memory<P>, order: u8) -> Re
 
 /// Takes a reference to a frame that somebody holds.
 #[inline]
-pub(crate) fn get<P: Platform>(memory: &Memory<P>, pfn: Pfn) -> Result<(), Saturated> {
+pub(crate) fn get<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) -> Result<(), Saturated> {
     if memory.page(pfn).try_get() { Ok(()) } else { Err(Saturated) }
 }
 
 /// Gives a reference back.
 #[inline]
-pub(crate) fn put<P: Platform>(memory: &Memory<P>, pfn: Pfn) {
+pub(crate) fn put<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     // SAFETY: the caller owns the reference, and no translation is left (see the module).
     unsafe { memory.put(pfn) };
 }
 
 /// Frees a page table after a grace period.
-pub(crate) fn put_table_deferred<P: Platform>(memory: &Memory<P>, table: Pfn) {
+pub(crate) fn put_table_deferred<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {
     if mutants::is_on(Mutant::TablesFreedAtOnce) {
         return put(memory, table);
     }
@@ -75,7 +75,7 @@ pub(crate) fn put_table_deferred<P: Platform>(memory: &Memory<P>, table: Pfn) {
 
 /// Says whose anonymous page this is: its reverse-map root and page offset.
 #[inline]
-pub(crate) fn set_owner<P: Platform>(memory: &Memory<P>, pfn: Pfn, root: u64, page_offset: u64) {
+pub(crate) fn set_owner<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn, root: u64, page_offset: u64) {
     // SAFETY: the caller has the frame alone.
     let page = unsafe { memory.page(pfn).owned() };
     // Relaxed: published with the entry that maps the frame.
@@ -84,7 +84,7 @@ pub(crate) fn set_owner<P: Platform>(memory: &Memory<P>, pfn: Pfn, root: u64, pa
 }
 
 /// Links a table that was taken out of the tree to the next.
-pub(crate) fn set_link<P: Platform>(memory: &Memory<P>, table: Pfn, next: Option<Pfn>) {
+pub(crate) fn set_link<P: Platform>(memory: &impl FrameSource<P>, table: Pfn, next: Option<Pfn>) {
     // SAFETY: who took the frame out of its tree has it alone.
     let page = unsafe { memory.page(table).owned() };
     // Relaxed: one thread's list. 0 is no frame that was given out: metadata lies there.
@@ -92,7 +92,7 @@ pub(crate) fn set_link<P: Platform>(memory: &Memory<P>, table: Pfn, next: Option
 }
 
 /// Returns the next table of a list.
-pub(crate) fn link<P: Platform>(memory: &Memory<P>, table: Pfn) -> Option<Pfn> {
+pub(crate) fn link<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) -> Option<Pfn> {
     // SAFETY: as in `set_link`.
     let page = unsafe { memory.page(table).owned() };
     // Relaxed: one thread's list.

@@ -15,16 +15,17 @@ use crate::entry::Entry;
 use crate::events::Event;
 use crate::frames;
 use crate::space::Space;
+use crate::system::System;
 use faultless_phys::Pfn;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, Ordering};
 
 /// Frames that are collected before they must be flushed.
 const CAPACITY: usize = 256;
 
 /// See the module.
 #[must_use = "a gather flushes when it is dropped"]
-pub struct Gather<'a, P: Platform, D: Design<P>> {
+pub struct Gather<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     range: PageRange,
     frames: [Pfn; CAPACITY],
@@ -37,7 +38,7 @@ pub struct Gather<'a, P: Platform, D: Design<P>> {
     needs_flush: bool,
 }
 
-impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
+impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     /// Begins to collect what is taken out of `range`.
     pub fn new(space: &'a Space<P, D>, range: PageRange) -> Self {
         // ORDER: AcqRel pairs with the other zapper's: see `drop`.
@@ -94,7 +95,7 @@ impl<'a, P: Platform, D: Design<P>> Gather<'a, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Gather<'_, P, D> {
+impl<P: System, D: Design<P>> Gather<'_, P, D> {
     #[cold]
     fn put_tables(&mut self) {
         let memory = self.space.memory();
@@ -118,7 +119,7 @@ impl<P: Platform, D: Design<P>> Gather<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Gather<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Gather<'_, P, D> {
     fn drop(&mut self) {
         // ORDER: Acquire pairs with the AcqRel in `new`: a zapper that began before us and has not ended is seen.
         let is_alone = self.space.nr_gathers.load(Ordering::Acquire) <= 1 || mutants::is_on(Mutant::GathersIgnored);

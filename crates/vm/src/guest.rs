@@ -12,9 +12,11 @@ use crate::error::AccessError;
 use crate::events::Event;
 use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
+use crate::system::System;
 use crate::tlb;
+use faultless_phys::FrameSource;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Entry as KernelEntry, InPlace, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +67,11 @@ impl FaultsTaken {
 }
 
 /// A thread that runs in an address space; while it lives, it counts among the space's users.
-pub struct Guest<'vm, P: Platform, D: Design<P>> {
+pub struct Guest<'vm, P: System, D: Design<P>> {
     space: SpaceRef<'vm, P, D>,
 }
 
-impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
+impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     /// Makes a thread of `space`. One that finds another there waits for the map operation at work, which may rely on
     /// there being one thread; so the caller owns a CPU.
     pub fn new(space: &SpaceRef<'vm, P, D>) -> Self {
@@ -210,7 +212,7 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Runs `act` with the frame behind `address`, after as many faults as it takes.
-    fn access<R>(
+    pub(crate) fn access<R>(
         &self,
         address: u64,
         access: Access,
@@ -223,7 +225,7 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
             let tried = if is_dropped { Access::Read } else { access };
             match self.try_access(address, tried, &mut act) {
                 Ok(result) => return Ok((result, faults)),
-                Err(fault) => faults.note(fault, self.fault(fault)?),
+                Err(fault) => faults.note(fault, self.space.take_fault(fault)?),
             }
         }
     }
@@ -233,37 +235,15 @@ impl<'vm, P: Platform, D: Design<P>> Guest<'vm, P, D> {
     fn try_access<R>(&self, address: u64, access: Access, act: impl FnOnce(*mut u8) -> R) -> Result<R, Fault> {
         let space: &Space<P, D> = &self.space;
         let cpu = P::cpu();
-        // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
-        space.users().insert(cpu);
-        if P::guest_enter() {
-            space.vm().cpus().drain(cpu);
-            space.vm().cpus().rejoin(cpu, space.users());
-        }
+        self.enter_as(cpu);
         let found = translate(space, cpu, address, access);
         let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
-        P::guest_exit();
+        self.leave();
         result.map_err(|is_present| Fault { address, access, is_present })
-    }
-
-    fn fault(&self, fault: Fault) -> Result<Handled, AccessError> {
-        if !is_canonical(fault.address) {
-            // Not a page fault: the processor refuses the address itself.
-            return Err(AccessError::NotCanonical { address: fault.address });
-        }
-        let events = self.space.vm().events();
-        P::enter_kernel(KernelEntry::Exception);
-        events.note(Event::Faults, fault.address);
-        let handled = D::fault(&self.space, fault);
-        match handled {
-            Ok(Handled::Speculative) => events.note(Event::Spf, fault.address),
-            Ok(Handled::Classic) => {}
-            Err(_) => events.note(Event::Signals, fault.address),
-        }
-        handled
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Guest<'_, P, D> {
     fn drop(&mut self) {
         // Without a CPU, whoever finds the one that it had idle takes that out of the set.
         if let Some(cpu) = P::owned_cpu() {
@@ -277,7 +257,7 @@ impl<P: Platform, D: Design<P>> Drop for Guest<'_, P, D> {
 ///
 /// # Safety
 /// The words from `source` on lie in memory that is accessed atomically by all, and `source` is a multiple of 8.
-pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64]) {
+pub(crate) unsafe fn load_words<P: System>(source: *const u8, words: &mut [u64]) {
     for (place, value) in words.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
         let word = unsafe { P::AtomicU64::view(source.add(place * 8).cast_mut().cast()) };
@@ -290,7 +270,7 @@ pub(crate) unsafe fn load_words<P: Platform>(source: *const u8, words: &mut [u64
 ///
 /// # Safety
 /// As for [`load_words`], with `target` for `source`.
-pub(crate) unsafe fn store_words<P: Platform>(target: *mut u8, words: &[u64]) {
+pub(crate) unsafe fn store_words<P: System>(target: *mut u8, words: &[u64]) {
     for (place, &value) in words.iter().enumerate() {
         // SAFETY: the caller's promise.
         let word = unsafe { P::AtomicU64::view(target.add(place * 8).cast()) };
@@ -310,7 +290,7 @@ fn words_left(address: u64) -> usize {
 }
 
 /// Says whether bits 47 to 63 are equal, as the processor asks for.
-fn is_canonical(address: u64) -> bool {
+pub(crate) fn is_canonical(address: u64) -> bool {
     matches!(address >> 47, 0 | 0x1_ffff)
 }
 
@@ -324,7 +304,7 @@ fn byte_offset(address: u64) -> usize {
 
 /// Finds the entry of an address in the TLB or the tables; otherwise says whether one was present.
 #[inline]
-fn translate<P: Platform, D: Design<P>>(
+fn translate<P: System, D: Design<P>>(
     space: &Space<P, D>,
     cpu: usize,
     address: u64,
@@ -345,7 +325,7 @@ fn translate<P: Platform, D: Design<P>>(
 }
 
 /// The hardware's walk: sets the accessed and dirty bits.
-fn walk<P: Platform, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
+fn walk<P: System, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
     space.vm().events().note(Event::TlbMiss, page);
     if page >= crate::addr::USER_END {
         return Err(false);
@@ -363,7 +343,7 @@ fn walk<P: Platform, D: Design<P>>(space: &Space<P, D>, page: u64, access: Acces
         }
         // ORDER: AcqRel pairs with the stores and swaps under the table's lock: the bits go onto the entry we checked.
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        if entry == with_bits || leaf.slot.compare_exchange(entry.bits(), with_bits.bits(), success, failure).is_ok() {
+        if entry == with_bits || leaf.slot.exchange(entry, with_bits, success, failure).is_ok() {
             return Ok(with_bits);
         }
     }

@@ -15,6 +15,7 @@ use crate::pool::Pool;
 use crate::reference::{Reference, ReferenceRef};
 use crate::shootdown::Cpus;
 use crate::space::{Space, SpaceRef, Spaces};
+use crate::system::System;
 use crate::tags::{MemoryTags, TagSource};
 use crate::unique::Unique;
 use alloc::boxed::Box;
@@ -22,9 +23,9 @@ use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
-use faultless_phys::{Cause, Kind, Memory, OutOfFrames, Pfn, Slab};
+use faultless_phys::{Cause, FrameSource, Kind, OutOfFrames, Pfn, Slab};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Bulk, CachePadded, Platform};
+use faultless_platform::{Bulk, CachePadded};
 use faultless_sync::{LockStats, Parts, RwSemaphore};
 
 /// How many places the table of readers has for each CPU: enough that two faults seldom want the same one.
@@ -35,11 +36,11 @@ const PLACES_PER_CPU: usize = 4;
 /// # Invariants
 /// * I1 it stays where it was made (it is boxed), and outlives its spaces and objects, which borrow it.
 /// * I2 the zero page is never written, never counted, never freed.
-pub struct Vm<P: Platform, D: Design<P>> {
-    memory: Memory<P>,
-    pub(crate) areas: Slab<P, Area<P, D>>,
-    pub(crate) nodes: Slab<P, Node<P>>,
-    spaces: Slab<P, Space<P, D>>,
+pub struct Vm<P: System, D: Design<P>> {
+    memory: P::Frames,
+    pub(crate) areas: Slab<P, Area<P, D>, P::Frames>,
+    pub(crate) nodes: Slab<P, Node<P>, P::Frames>,
+    spaces: Slab<P, Space<P, D>, P::Frames>,
     objects: Pool<P, Object<P>>,
     references: Pool<P, Reference<P>>,
     pins: Pool<P, Pinned<P>>,
@@ -58,21 +59,21 @@ pub struct Vm<P: Platform, D: Design<P>> {
 }
 
 // SAFETY: the list's and the orphans' pointers are followed as their files say; everything else is shared by design.
-unsafe impl<P: Platform, D: Design<P>> Sync for Vm<P, D> {}
+unsafe impl<P: System, D: Design<P>> Sync for Vm<P, D> {}
 // SAFETY: as above.
-unsafe impl<P: Platform, D: Design<P>> Send for Vm<P, D> {}
+unsafe impl<P: System, D: Design<P>> Send for Vm<P, D> {}
 
-impl<P: Platform, D: Design<P>> Vm<P, D> {
+impl<P: System, D: Design<P>> Vm<P, D> {
     /// Makes an instance over `memory`, for the calling thread's machine.
     ///
     /// A machine serves one instance at a time: it registers its interrupt handler. The calling thread owns a slot.
     /// The spaces' semaphores are of their family's default generation.
-    pub fn new(memory: Memory<P>) -> Result<Box<Self>, OutOfFrames> {
+    pub fn new(memory: P::Frames) -> Result<Box<Self>, OutOfFrames> {
         Self::with_semaphore(memory, GenerationOf::<P, D>::default())
     }
 
     /// As [`Vm::new`], with semaphores of the generation `semaphore`.
-    pub fn with_semaphore(memory: Memory<P>, semaphore: GenerationOf<P, D>) -> Result<Box<Self>, OutOfFrames> {
+    pub fn with_semaphore(memory: P::Frames, semaphore: GenerationOf<P, D>) -> Result<Box<Self>, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
         if !mutants::is_on(Mutant::ZeroPageCounted) {
@@ -109,7 +110,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 
     /// Returns the frames.
-    pub fn memory(&self) -> &Memory<P> {
+    pub fn memory(&self) -> &P::Frames {
         &self.memory
     }
 
@@ -333,7 +334,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         self.next_root.draw()
     }
 
-    pub(crate) fn space_slab(&self) -> &Slab<P, Space<P, D>> {
+    pub(crate) fn space_slab(&self) -> &Slab<P, Space<P, D>, P::Frames> {
         &self.spaces
     }
 
@@ -345,7 +346,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Vm<P, D> {
+impl<P: System, D: Design<P>> Drop for Vm<P, D> {
     fn drop(&mut self) {
         P::clear_interrupt_handler();
         self.flush();
@@ -358,7 +359,7 @@ impl<P: Platform, D: Design<P>> Drop for Vm<P, D> {
 ///
 /// # Safety
 /// `context` is the `Cpus<P>` that was registered, and the calling thread owns `cpu` in kernel state.
-unsafe fn drain<P: Platform>(context: *const (), cpu: usize) {
+unsafe fn drain<P: System>(context: *const (), cpu: usize) {
     // SAFETY: the caller's promise.
     unsafe { &*context.cast::<Cpus<P>>() }.drain(cpu);
 }

@@ -13,7 +13,8 @@
 //! * `area`, `index`: ranges of one kind of memory, and the ordered index that RCU readers walk
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
-//! * `space`: the calls; `guest`: loads, stores and fetches
+//! * `space`: the calls; `guest`: loads, stores and fetches; `hardware`: what whoever has real tables calls instead
+//! * `system`: what a space is made of; `format`, `slot`: how the hardware writes entries
 //! * [`check`]: the invariants, as a function that any test can call
 //!
 //! # Which calls may be made from where
@@ -98,9 +99,11 @@ mod entry;
 mod error;
 mod events;
 mod fault;
+mod format;
 mod frames;
 mod gather;
 mod guest;
+mod hardware;
 mod index;
 mod instance;
 mod limits;
@@ -111,7 +114,9 @@ mod pool;
 mod reference;
 pub mod registry;
 mod shootdown;
+mod slot;
 mod space;
+mod system;
 mod table;
 mod tags;
 mod tlb;
@@ -124,7 +129,9 @@ pub use entry::{Entry, EntryFlags};
 pub use error::{AccessError, CallError, Signal};
 pub use events::{Event, Events, GiveUp};
 pub use fault::{Fault, Handled};
+pub use format::{Ept, TableFormat, X86_64, check_format};
 pub use guest::{Access, FaultsTaken, Guest};
+pub use hardware::{FutexKey, Mode, Reason, Resolution};
 pub use instance::Vm;
 pub use limits::{Limits, LinuxVersion, Privileges, STACK_GUARD_PAGES};
 pub use object::{
@@ -136,5 +143,6 @@ pub use space::{
     Advice, AreaLine, AreaList, Backing, LockAll, MapRequest, PageLock, Placement, Populate, RemapPlacement,
     RemapRequest, Space, SpaceRef, SyncFlags,
 };
+pub use system::{Embedding, System};
 pub use tags::{GRANULE_BYTES, GRANULES, MemoryTags, SoftwareTags};
 pub use tlb::{SpaceId, Tlb, Translation};

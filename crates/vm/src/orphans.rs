@@ -16,23 +16,24 @@
 //! the compare-and-swap: what it compares is what it has just written to the link. Forbidden: two end one thing, or a
 //! thing is lost.
 
+use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
 /// A thing that can be left behind.
-pub trait Orphan<P: Platform>: Sized {
+pub trait Orphan<P: System>: Sized {
     /// Returns the place that links it to the next one.
     fn link(&self) -> &P::AtomicPtr<Self>;
 }
 
 /// Things without a reference, which wait to be ended.
-pub(crate) struct Orphans<P: Platform, T: Orphan<P>> {
+pub(crate) struct Orphans<P: System, T: Orphan<P>> {
     first: P::AtomicPtr<T>,
     things: PhantomData<NonNull<T>>,
 }
 
-impl<P: Platform, T: Orphan<P>> Orphans<P, T> {
+impl<P: System, T: Orphan<P>> Orphans<P, T> {
     /// Returns none.
     pub(crate) fn new() -> Self {
         Self { first: P::AtomicPtr::new(core::ptr::null_mut()), things: PhantomData }

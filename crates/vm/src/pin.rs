@@ -28,10 +28,11 @@ use crate::orphans::Orphan;
 use crate::pool::{Membership, PoolRef, Pooled};
 use crate::reference::ReferenceRef;
 use crate::space::{Space, SpaceRef};
+use crate::system::System;
 use core::marker::PhantomData;
-use faultless_phys::{Memory, Pfn};
+use faultless_phys::{FrameSource, Pfn};
+use faultless_platform::PAGE_BYTES;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{PAGE_BYTES, Platform};
 
 /// What a page is pinned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl PinKind {
 }
 
 /// What holds the frame of a pin.
-enum Hold<P: Platform> {
+enum Hold<P: System> {
     /// One of its references.
     Counted,
     /// It is a reference page.
@@ -62,7 +63,7 @@ enum Hold<P: Platform> {
 }
 
 /// A frame that is held; see the module.
-pub struct Pinned<P: Platform> {
+pub struct Pinned<P: System> {
     membership: Membership<P, Self>,
     frame: Pfn,
     hold: Hold<P>,
@@ -70,11 +71,11 @@ pub struct Pinned<P: Platform> {
 }
 
 // SAFETY: immutable but for its membership, which the pool uses as it says.
-unsafe impl<P: Platform> Sync for Pinned<P> {}
+unsafe impl<P: System> Sync for Pinned<P> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform> Send for Pinned<P> {}
+unsafe impl<P: System> Send for Pinned<P> {}
 
-impl<P: Platform> Pinned<P> {
+impl<P: System> Pinned<P> {
     /// Returns the frame.
     pub fn frame(&self) -> Pfn {
         self.frame
@@ -91,18 +92,18 @@ impl<P: Platform> Pinned<P> {
     }
 }
 
-impl<P: Platform> Orphan<P> for Pinned<P> {
+impl<P: System> Orphan<P> for Pinned<P> {
     fn link(&self) -> &P::AtomicPtr<Self> {
         self.membership.orphan_link()
     }
 }
 
-impl<P: Platform> Pooled<P> for Pinned<P> {
+impl<P: System> Pooled<P> for Pinned<P> {
     fn membership(&self) -> &Membership<P, Self> {
         &self.membership
     }
 
-    fn end(&self, memory: &Memory<P>) {
+    fn end(&self, memory: &P::Frames) {
         if self.is_counted() {
             frames::put(memory, self.frame);
         }
@@ -110,19 +111,19 @@ impl<P: Platform> Pooled<P> for Pinned<P> {
 }
 
 /// A page that is held until this is dropped, on any thread.
-pub struct Pin<'vm, P: Platform> {
+pub struct Pin<'vm, P: System> {
     pinned: PoolRef<P, Pinned<P>>,
     instance: PhantomData<&'vm ()>,
 }
 
-impl<P: Platform> core::ops::Deref for Pin<'_, P> {
+impl<P: System> core::ops::Deref for Pin<'_, P> {
     type Target = Pinned<P>;
     fn deref(&self) -> &Pinned<P> {
         &self.pinned
     }
 }
 
-impl<P: Platform> Pin<'_, P> {
+impl<P: System> Pin<'_, P> {
     /// Reads words of the page, from byte `offset` on, a multiple of 8; those behind the page's end are left as they
     /// are.
     pub fn read(&self, offset: usize, words: &mut [u64]) {
@@ -147,7 +148,7 @@ impl<P: Platform> Pin<'_, P> {
     }
 }
 
-impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
+impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Pins the page of `address`, made as an access makes it; EFAULT if there is none to be had.
     pub fn pin(&self, address: u64, kind: PinKind) -> Result<Pin<'vm, P>, CallError> {
         let pinned = self.try_again(|| self.pinned(address, kind))?;
@@ -155,7 +156,7 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`SpaceRef::pin`], for the crate.
     pub(crate) fn pinned(&self, address: u64, kind: PinKind) -> Result<PoolRef<P, Pinned<P>>, CallError> {
         let fault = Fault { address, access: kind.access(), is_present: false };

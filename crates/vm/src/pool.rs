@@ -11,10 +11,11 @@
 //! * I2 the list's links are used under its lock.
 
 use crate::orphans::{Orphan, Orphans};
+use crate::system::System;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use faultless_phys::{Memory, OutOfFrames, Slab};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_phys::{OutOfFrames, Slab};
+use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{SpinMutex, lock_class};
 
 lock_class! {
@@ -23,13 +24,13 @@ lock_class! {
 }
 
 /// What a pool keeps in each of its things.
-pub struct Membership<P: Platform, T> {
+pub struct Membership<P: System, T> {
     references: P::AtomicU32,
     next_in_pool: UnsafeCell<Option<NonNull<T>>>,
     next_orphan: P::AtomicPtr<T>,
 }
 
-impl<P: Platform, T> Membership<P, T> {
+impl<P: System, T> Membership<P, T> {
     /// Returns that of a new thing: one reference.
     pub(crate) fn new() -> Self {
         Self {
@@ -46,23 +47,23 @@ impl<P: Platform, T> Membership<P, T> {
 }
 
 /// A thing that a pool can keep; it is shared by threads, but for what its membership says.
-pub trait Pooled<P: Platform>: Orphan<P> {
+pub trait Pooled<P: System>: Orphan<P> {
     /// Returns what the pool keeps in it.
     fn membership(&self) -> &Membership<P, Self>;
     /// Gives back what it holds of `memory`; the last reference is gone, and the caller owns a CPU.
-    fn end(&self, memory: &Memory<P>);
+    fn end(&self, memory: &P::Frames);
 }
 
 /// The things of one kind of an instance.
-pub(crate) struct Pool<P: Platform, T: Pooled<P>> {
-    memory: Memory<P>,
-    slab: Slab<P, T>,
+pub(crate) struct Pool<P: System, T: Pooled<P>> {
+    memory: P::Frames,
+    slab: Slab<P, T, P::Frames>,
     first: SpinMutex<P, Option<NonNull<T>>, PoolLock>,
     orphans: Orphans<P, T>,
 }
 
-impl<P: Platform, T: Pooled<P>> Pool<P, T> {
-    pub(crate) fn new(memory: &Memory<P>) -> Self {
+impl<P: System, T: Pooled<P>> Pool<P, T> {
+    pub(crate) fn new(memory: &P::Frames) -> Self {
         Self {
             memory: memory.clone(),
             slab: Slab::new(memory),
@@ -150,29 +151,29 @@ impl<P: Platform, T: Pooled<P>> Pool<P, T> {
 }
 
 /// A counted reference to a thing of a pool.
-pub struct PoolRef<P: Platform, T: Pooled<P>> {
+pub struct PoolRef<P: System, T: Pooled<P>> {
     thing: NonNull<T>,
     pool: NonNull<Pool<P, T>>,
 }
 
 // SAFETY: things are shared by design, and their pool is.
-unsafe impl<P: Platform, T: Pooled<P> + Send + Sync> Send for PoolRef<P, T> {}
+unsafe impl<P: System, T: Pooled<P> + Send + Sync> Send for PoolRef<P, T> {}
 // SAFETY: as above.
-unsafe impl<P: Platform, T: Pooled<P> + Send + Sync> Sync for PoolRef<P, T> {}
+unsafe impl<P: System, T: Pooled<P> + Send + Sync> Sync for PoolRef<P, T> {}
 
-impl<P: Platform, T: Pooled<P>> PoolRef<P, T> {
+impl<P: System, T: Pooled<P>> PoolRef<P, T> {
     pub(crate) fn as_ptr(&self) -> NonNull<T> {
         self.thing
     }
 
     /// Returns the frames of the instance.
-    pub(crate) fn memory(&self) -> &Memory<P> {
+    pub(crate) fn memory(&self) -> &P::Frames {
         // SAFETY: I1.
         &unsafe { self.pool.as_ref() }.memory
     }
 }
 
-impl<P: Platform, T: Pooled<P>> core::ops::Deref for PoolRef<P, T> {
+impl<P: System, T: Pooled<P>> core::ops::Deref for PoolRef<P, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: a reference keeps the thing alive.
@@ -180,7 +181,7 @@ impl<P: Platform, T: Pooled<P>> core::ops::Deref for PoolRef<P, T> {
     }
 }
 
-impl<P: Platform, T: Pooled<P>> Clone for PoolRef<P, T> {
+impl<P: System, T: Pooled<P>> Clone for PoolRef<P, T> {
     fn clone(&self) -> Self {
         // Relaxed: we hold a reference already, so the thing can't go away meanwhile.
         self.membership().references.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl<P: Platform, T: Pooled<P>> Clone for PoolRef<P, T> {
     }
 }
 
-impl<P: Platform, T: Pooled<P>> Drop for PoolRef<P, T> {
+impl<P: System, T: Pooled<P>> Drop for PoolRef<P, T> {
     fn drop(&mut self) {
         // ORDER: AcqRel pairs with the other references' drops: all uses come before the end.
         if self.membership().references.fetch_sub(1, Ordering::AcqRel) == 1 {

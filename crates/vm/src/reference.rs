@@ -36,14 +36,15 @@ use crate::orphans::Orphan;
 use crate::pin::PinKind;
 use crate::pool::{Membership, PoolRef, Pooled};
 use crate::space::{Space, SpaceRef};
+use crate::system::System;
 use crate::tags::{self, GRANULE_BYTES, GRANULES, TagSource};
 use core::marker::PhantomData;
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Bulk, PAGE_BYTES, Platform};
+use faultless_platform::{Bulk, PAGE_BYTES};
 
 /// A reference page; see the module.
-pub struct Reference<P: Platform> {
+pub struct Reference<P: System> {
     membership: Membership<P, Self>,
     page: Pfn,
     /// What the page repeats, if it repeats 8 bytes.
@@ -54,21 +55,21 @@ pub struct Reference<P: Platform> {
 }
 
 // SAFETY: immutable but for its membership, which the pool uses as it says.
-unsafe impl<P: Platform> Sync for Reference<P> {}
+unsafe impl<P: System> Sync for Reference<P> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform> Send for Reference<P> {}
+unsafe impl<P: System> Send for Reference<P> {}
 
 /// A counted reference to a reference page, for areas and pins.
 pub(crate) type ReferenceRef<P> = PoolRef<P, Reference<P>>;
 
-impl<P: Platform> Reference<P> {
+impl<P: System> Reference<P> {
     /// Returns the frame.
     pub fn page(&self) -> Pfn {
         self.page
     }
 
     /// Returns what a new page is filled with.
-    pub(crate) fn filling(&self, memory: &Memory<P>) -> Bulk {
+    pub(crate) fn filling(&self, memory: &P::Frames) -> Bulk {
         self.word.map_or(Bulk::CopyFrom(memory.frame(self.page)), Bulk::Fill)
     }
 
@@ -78,23 +79,23 @@ impl<P: Platform> Reference<P> {
     }
 
     /// Says whether the page holds what it was made with (I3); a caller that finds false has found a bug.
-    pub fn is_intact(&self, memory: &Memory<P>) -> bool {
-        checksum(words_of(memory, self.page)) == self.checksum
+    pub fn is_intact(&self, memory: &P::Frames) -> bool {
+        checksum(words_of::<P>(memory, self.page)) == self.checksum
     }
 }
 
-impl<P: Platform> Orphan<P> for Reference<P> {
+impl<P: System> Orphan<P> for Reference<P> {
     fn link(&self) -> &P::AtomicPtr<Self> {
         self.membership.orphan_link()
     }
 }
 
-impl<P: Platform> Pooled<P> for Reference<P> {
+impl<P: System> Pooled<P> for Reference<P> {
     fn membership(&self) -> &Membership<P, Self> {
         &self.membership
     }
 
-    fn end(&self, memory: &Memory<P>) {
+    fn end(&self, memory: &P::Frames) {
         // SAFETY: no translation is left (I2), and nobody refers to the page.
         unsafe { memory.free(self.page) };
     }
@@ -103,25 +104,25 @@ impl<P: Platform> Pooled<P> for Reference<P> {
 /// A user's reference to a reference page, which mmap takes; the page lives on while areas show it or pins hold it.
 ///
 /// Clones are one handle, as descriptors are that dup made.
-pub struct ReferenceHandle<'vm, P: Platform> {
+pub struct ReferenceHandle<'vm, P: System> {
     pub(crate) reference: ReferenceRef<P>,
     instance: PhantomData<&'vm ()>,
 }
 
-impl<P: Platform> Clone for ReferenceHandle<'_, P> {
+impl<P: System> Clone for ReferenceHandle<'_, P> {
     fn clone(&self) -> Self {
         Self { reference: self.reference.clone(), instance: PhantomData }
     }
 }
 
-impl<P: Platform> core::ops::Deref for ReferenceHandle<'_, P> {
+impl<P: System> core::ops::Deref for ReferenceHandle<'_, P> {
     type Target = Reference<P>;
     fn deref(&self) -> &Reference<P> {
         &self.reference
     }
 }
 
-impl<P: Platform> Drop for ReferenceHandle<'_, P> {
+impl<P: System> Drop for ReferenceHandle<'_, P> {
     fn drop(&mut self) {
         if mutants::is_on(Mutant::ReferenceFreedWhileMapped) {
             let memory = self.reference.memory();
@@ -133,19 +134,19 @@ impl<P: Platform> Drop for ReferenceHandle<'_, P> {
 }
 
 /// A frame that is becoming a reference page; freed if it does not.
-struct Draft<'a, P: Platform> {
-    memory: &'a Memory<P>,
+struct Draft<'a, P: System> {
+    memory: &'a P::Frames,
     page: Pfn,
 }
 
-impl<P: Platform> Drop for Draft<'_, P> {
+impl<P: System> Drop for Draft<'_, P> {
     fn drop(&mut self) {
         // SAFETY: the frame is the draft's alone.
         unsafe { self.memory.free(self.page) };
     }
 }
 
-impl<P: Platform, D: Design<P>> Vm<P, D> {
+impl<P: System, D: Design<P>> Vm<P, D> {
     /// Makes a reference page that holds `content`.
     pub fn create_reference(&self, content: &[u64; PAGE_BYTES / 8]) -> Result<ReferenceHandle<'_, P>, OutOfFrames> {
         let reference = self.try_again(|| {
@@ -201,7 +202,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
         let page = draft.page;
         // The reference has the frame now, also if it finds no room.
         core::mem::forget(draft);
-        let words = words_of(self.memory(), page);
+        let words = words_of::<P>(self.memory(), page);
         let word = words[0];
         let reference = Reference {
             membership: Membership::new(),
@@ -215,7 +216,7 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 }
 
-impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
+impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes a reference page of the page at `content`, which is read as a load does (version 3 of the series).
     ///
     /// `flags` are 0, else EINVAL. EFAULT if `content` is not the first byte of a page that may be read, and ENOMEM.
@@ -239,7 +240,7 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// In the posted order: flags, memory, address.
     fn reference_of_page(&self, content: u64, flags: u64) -> Result<ReferenceRef<P>, CallError> {
         if flags != 0 {
@@ -297,7 +298,7 @@ fn repeated(word: u64, offset: usize, size: usize) -> u64 {
 }
 
 /// Returns the words of a reference page.
-fn words_of<P: Platform>(memory: &Memory<P>, page: Pfn) -> &[u64] {
+fn words_of<P: System>(memory: &P::Frames, page: Pfn) -> &[u64] {
     // SAFETY: a frame is aligned and large enough; once it is a reference page nobody writes it.
     unsafe { core::slice::from_raw_parts(memory.frame(page).cast(), PAGE_BYTES / 8) }
 }

@@ -1,12 +1,12 @@
 //! The designs by name; the command, the oracle and the tests take them all from here.
 
 use crate::design::{Design, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use crate::system::System;
 use core::marker::PhantomData;
-use faultless_platform::Platform;
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
 
 /// What is done with a design chosen by name.
-pub trait DesignVisitor<P: Platform> {
+pub trait DesignVisitor<P: System> {
     /// What comes out.
     type Output;
     /// Gets the design's type, and the generation of its semaphore, for
@@ -30,7 +30,7 @@ macro_rules! designs {
 
         struct WithSemaphore<'a, P, V>(&'a str, V, PhantomData<fn() -> P>);
 
-        impl<P: Platform, V: DesignVisitor<P>> SemaphoreVisitor<P> for WithSemaphore<'_, P, V> {
+        impl<P: System, V: DesignVisitor<P>> SemaphoreVisitor<P> for WithSemaphore<'_, P, V> {
             type Output = Result<V::Output, Unknown>;
             fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Self::Output {
                 match self.0 {
@@ -53,7 +53,7 @@ designs! {
 /// Shows `visitor` the design of that name over the semaphore of that name.
 ///
 /// The visitor is compiled once for each design: semaphores of one family differ by a value.
-pub fn with_design<P: Platform, V: DesignVisitor<P>>(
+pub fn with_design<P: System, V: DesignVisitor<P>>(
     design: &str,
     semaphore: &str,
     visitor: V,

@@ -33,10 +33,11 @@
 
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
+use crate::system::System;
 use crate::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use faultless_platform::{CpuSet, IrqOffGuard, Ordering, Platform};
+use faultless_platform::{CpuSet, IrqOffGuard, Ordering};
 use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex, SpinMutexGuard, lock_class};
 
 /// Requests that an inbox holds before it asks for everything to be forgotten.
@@ -52,12 +53,21 @@ struct Request {
 }
 
 impl Request {
-    fn serve(&self, tlb: &mut Tlb) {
+    fn serve<P: System>(&self, tlb: &mut Tlb) {
         match self.range {
             Some(range) => tlb.invalidate(self.space, range),
             None => tlb.invalidate_space(self.space),
         }
+        P::flush(self.space, self.range.map(bounds));
     }
+}
+
+/// The name that stands for all spaces, where a CPU's hardware is to forget everything; no space has it.
+const ALL_SPACES: SpaceId = 0;
+
+/// Returns a range's first address and its length, as a platform takes it.
+fn bounds(range: PageRange) -> (u64, u64) {
+    (range.start(), range.end() - range.start())
 }
 
 /// What others want a CPU to forget.
@@ -77,11 +87,12 @@ impl Inbox {
         }
     }
 
-    fn drain_into(&mut self, tlb: &mut Tlb) {
+    fn drain_into<P: System>(&mut self, tlb: &mut Tlb) {
         if self.is_overflown {
             tlb.invalidate_all();
+            P::flush(ALL_SPACES, None);
         } else {
-            self.requests[..self.len].iter().flatten().for_each(|request| request.serve(tlb));
+            self.requests[..self.len].iter().flatten().for_each(|request| request.serve::<P>(tlb));
         }
         self.len = 0;
         self.is_overflown = false;
@@ -108,42 +119,42 @@ lock_class! {
     InboxLock = "tlb_inbox"
 }
 
-struct Cpu<P: Platform> {
+struct Cpu<P: System> {
     tlb: UnsafeCell<Tlb>,
     inbox: SpinMutex<P, Inbox, InboxLock>,
 }
 
 /// Holds a CPU's inbox, with interrupts off (I4).
-struct InboxGuard<'a, P: Platform> {
+struct InboxGuard<'a, P: System> {
     // Dropped first: interrupts come on when the lock is free.
     inbox: SpinMutexGuard<'a, P, Inbox, InboxLock>,
     _irq: IrqOffGuard<P>,
 }
 
-impl<P: Platform> Deref for InboxGuard<'_, P> {
+impl<P: System> Deref for InboxGuard<'_, P> {
     type Target = Inbox;
     fn deref(&self) -> &Inbox {
         &self.inbox
     }
 }
 
-impl<P: Platform> DerefMut for InboxGuard<'_, P> {
+impl<P: System> DerefMut for InboxGuard<'_, P> {
     fn deref_mut(&mut self) -> &mut Inbox {
         &mut self.inbox
     }
 }
 
 /// The TLBs and inboxes of all CPUs of an instance.
-pub struct Cpus<P: Platform> {
+pub struct Cpus<P: System> {
     cpus: PerCpu<P, Cpu<P>>,
 }
 
 // SAFETY: a TLB is touched by the slot's owner only (I1), the inbox under its lock.
-unsafe impl<P: Platform> Sync for Cpus<P> {}
+unsafe impl<P: System> Sync for Cpus<P> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform> Send for Cpus<P> {}
+unsafe impl<P: System> Send for Cpus<P> {}
 
-impl<P: Platform> Cpus<P> {
+impl<P: System> Cpus<P> {
     /// Returns empty TLBs for `nr_cpus` CPUs.
     pub fn new(nr_cpus: usize) -> Self {
         let inbox = || SpinMutex::classed(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });
@@ -172,7 +183,7 @@ impl<P: Platform> Cpus<P> {
         let mut inbox = self.inbox(cpu);
         // Under the inbox's lock: whoever sees the inbox empty may rely on the TLB being clean.
         // SAFETY: callers own the CPU (guest entry, waits) and are outside `with_tlb`.
-        unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into(tlb)) };
+        unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into::<P>(tlb)) };
     }
 
     /// Takes the translations of `range` away from the CPUs in `users`; see the module.
@@ -185,10 +196,12 @@ impl<P: Platform> Cpus<P> {
         targets.remove(me);
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
+        P::flush(space, Some(bounds(range)));
         if !targets.is_empty() {
             events.note(Event::TlbShootdown, range.start());
             self.ask(&targets, Request { space, range: Some(range), asker: me });
-            targets.iter().filter(|&cpu| P::is_idle(cpu)).for_each(|cpu| self.let_go(cpu, users, space, me));
+            let idle = targets.iter().filter(|&cpu| !P::WAITS_FOR_LOADED && P::is_idle(cpu));
+            idle.for_each(|cpu| self.let_go(cpu, users, space, me));
         }
     }
 
@@ -216,6 +229,7 @@ impl<P: Platform> Cpus<P> {
         if users.contains(cpu) {
             // SAFETY: this thread owns the CPU and is in kernel state.
             unsafe { self.with_tlb(cpu, |tlb| tlb.invalidate_space(space)) };
+            P::flush(space, None);
             users.remove(cpu);
         }
     }

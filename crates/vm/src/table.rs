@@ -1,7 +1,7 @@
-//! Page tables, x86-64's shape: four levels for a space, and for what an object keeps there.
+//! Page tables: the hardware's for a space, and the same shape for what an object keeps there.
 //!
 //! # Guarantee
-//! Tables are frames, entries are the hardware's bits ([`Entry`]), and a walk takes no lock. Missing tables are added
+//! Tables are frames, entries are the hardware's words ([`Slot`]), and a walk takes no lock. Missing tables are added
 //! by compare-and-swap of an empty upper entry, so that two walkers that miss the same table agree on one.
 //!
 //! # Invariants
@@ -11,47 +11,51 @@
 //!   changes a present entry does it by compare-and-swap against the entry that it judged, or by a swap whose result
 //!   it uses. A plain store may only fill an entry that is not present.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
-//!   after a grace period for those that walk it inside an RCU section.
+//!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
 //!   away that stand there for nothing, so that the next one needs to look at its own range alone.
 
+use crate::addr::USER_END;
 use crate::entry::Entry;
+use crate::format::TableFormat;
 use crate::frames;
+use crate::slot::Slot;
+use crate::system::System;
 use core::marker::PhantomData;
 use core::ops::Range;
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Holds, InPlace, Ordering, Platform};
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
+use faultless_platform::{Holds, InPlace, Ordering};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 512;
-/// Levels of a space: 4 is the root, 1 the leaf.
-pub const LEVELS: u32 = 4;
+/// The height of a space's tree: as many levels as the format has, of which user memory takes the lower half.
+const OF_FORMAT: u32 = 0;
 
-/// A tree of tables, by its root; `HEIGHT` is the root's level.
-pub struct Tables<P: Platform, const HEIGHT: u32 = LEVELS> {
+/// A tree of tables, by its root; `HEIGHT` is the root's level, 1 is the leaves'.
+pub struct Tables<P: System, const HEIGHT: u32 = OF_FORMAT> {
     root: Pfn,
     platform: PhantomData<fn() -> P>,
 }
 
 /// Where a walk ended: a leaf entry and the way to it.
-pub struct Leaf<'a, P: Platform> {
+pub struct Leaf<'a, P: System> {
     /// The leaf table's frame, whose page lock guards the entries.
     pub table: Pfn,
     /// The page's entry.
-    pub slot: &'a P::AtomicU64,
+    pub slot: Slot<'a, P>,
     /// The upper entry that points to the leaf table (Linux's pmd), and its value at the walk.
-    pub parent: (&'a P::AtomicU64, Entry),
+    pub parent: (Slot<'a, P>, Entry),
 }
 
-impl<P: Platform> Clone for Leaf<'_, P> {
+impl<P: System> Clone for Leaf<'_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Platform> Copy for Leaf<'_, P> {}
+impl<P: System> Copy for Leaf<'_, P> {}
 
-impl<P: Platform> Leaf<'_, P> {
+impl<P: System> Leaf<'_, P> {
     /// Returns the page's entry as it is now; the caller holds the table mapped ([`TableMap`]), or is the hardware.
     #[inline]
     pub fn entry(&self) -> Entry {
@@ -60,8 +64,8 @@ impl<P: Platform> Leaf<'_, P> {
 
     /// Maps the table, and returns the page's entry as it is now.
     #[inline]
-    pub fn read(&self, memory: &Memory<P>) -> Entry {
-        let _map = TableMap::new(memory, self.table);
+    pub fn read(&self, memory: &P::Frames) -> Entry {
+        let _map = TableMap::<P>::new(memory, self.table);
         self.entry()
     }
 }
@@ -72,21 +76,21 @@ impl<P: Platform> Leaf<'_, P> {
 /// space's leaf table maps it for so long, as Linux does with `pte_offset_map`. The tables above have addresses, and a
 /// CPU's own walk needs none. It is taken before the table's lock, because it may sleep. Where all memory has addresses
 /// it is nothing at all.
-pub struct TableMap<'a, P: Platform> {
-    memory: &'a Memory<P>,
+pub struct TableMap<'a, P: System> {
+    memory: &'a P::Frames,
     table: Pfn,
 }
 
-impl<'a, P: Platform> TableMap<'a, P> {
+impl<'a, P: System> TableMap<'a, P> {
     /// Maps a leaf table until the guard is dropped.
     #[inline]
-    pub fn new(memory: &'a Memory<P>, table: Pfn) -> Self {
+    pub fn new(memory: &'a P::Frames, table: Pfn) -> Self {
         P::map_frame(memory.frame(table), Holds::Table);
         Self { memory, table }
     }
 }
 
-impl<P: Platform> Drop for TableMap<'_, P> {
+impl<P: System> Drop for TableMap<'_, P> {
     #[inline]
     fn drop(&mut self) {
         P::unmap_frame(self.memory.frame(self.table), Holds::Table);
@@ -113,36 +117,38 @@ fn entries_of(level: u32, range: &Range<u64>) -> impl Iterator<Item = (usize, Ra
 }
 
 /// Returns entry `index` of a table.
-fn entry_at<P: Platform>(memory: &Memory<P>, table: Pfn, index: usize) -> &P::AtomicU64 {
+fn entry_at<P: System>(memory: &P::Frames, table: Pfn, index: usize) -> Slot<'_, P> {
     debug_assert!(index < ENTRIES);
     // SAFETY: a table's frame holds 512 aligned entries, which are accessed atomically only; index < 512.
-    unsafe { P::AtomicU64::view(memory.frame(table).cast::<u64>().add(index)) }
+    Slot::new(unsafe { P::AtomicU64::view(memory.frame(table).cast::<u64>().add(index)) })
 }
 
 /// Returns the entry of a level-`level` table that covers `address`.
-fn entry_for<P: Platform>(memory: &Memory<P>, table: Pfn, level: u32, address: u64) -> &P::AtomicU64 {
-    entry_at(memory, table, (address / span(level)) as usize % ENTRIES)
+fn entry_for<P: System>(memory: &P::Frames, table: Pfn, level: u32, address: u64) -> Slot<'_, P> {
+    entry_at::<P>(memory, table, (address / span(level)) as usize % ENTRIES)
 }
 
-pub(crate) fn load<P: Platform>(slot: &P::AtomicU64) -> Entry {
+pub(crate) fn load<P: System>(slot: Slot<'_, P>) -> Entry {
     // ORDER: Acquire pairs with the Release that installed a table: its zeroed entries are seen.
-    Entry::from_bits(slot.load(Ordering::Acquire))
+    slot.load(Ordering::Acquire)
 }
 
-impl<P: Platform> Tables<P> {
+impl<P: System> Tables<P> {
     /// Returns the entry of `address` in its leaf table.
     #[inline]
-    pub fn leaf_slot(memory: &Memory<P>, table: Pfn, address: u64) -> &P::AtomicU64 {
-        entry_for(memory, table, 1, address)
+    pub fn leaf_slot(memory: &P::Frames, table: Pfn, address: u64) -> Slot<'_, P> {
+        entry_for::<P>(memory, table, 1, address)
     }
 }
 
-impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
+impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
-    const END: u64 = reach(HEIGHT);
+    const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
+    /// The root's level.
+    const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
 
     /// Returns an empty tree.
-    pub fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
+    pub fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
         Ok(Self::at(frames::alloc_zeroed(memory, Kind::Table)?))
     }
 
@@ -160,11 +166,11 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     ///
     /// The caller is in guest state, in an RCU section, or holds the space's lock (I3).
     #[inline]
-    pub fn walk<'a>(&self, memory: &'a Memory<P>, address: u64) -> Option<Leaf<'a, P>> {
+    pub fn walk<'a>(&self, memory: &'a P::Frames, address: u64) -> Option<Leaf<'a, P>> {
         let mut table = self.root;
-        let mut level = HEIGHT;
+        let mut level = Self::TOP;
         loop {
-            let slot = entry_for(memory, table, level, address);
+            let slot = entry_for::<P>(memory, table, level, address);
             let entry = load::<P>(slot);
             if !entry.is_present() {
                 return None;
@@ -172,24 +178,24 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
             table = entry.pfn();
             level -= 1;
             if level == 1 {
-                return Some(Leaf { table, slot: entry_for(memory, table, 1, address), parent: (slot, entry) });
+                return Some(Leaf { table, slot: entry_for::<P>(memory, table, 1, address), parent: (slot, entry) });
             }
         }
     }
 
     /// Walks to the leaf entry of `address` and adds the tables that are missing.
-    pub fn walk_or_grow<'a>(&self, memory: &'a Memory<P>, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
+    pub fn walk_or_grow<'a>(&self, memory: &'a P::Frames, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
         if let Some(leaf) = self.walk(memory, address) {
             return Ok(leaf);
         }
         let mut table = self.root;
-        for level in (2..=HEIGHT).rev() {
-            let slot = entry_for(memory, table, level, address);
+        for level in (2..=Self::TOP).rev() {
+            let slot = entry_for::<P>(memory, table, level, address);
             let entry = load::<P>(slot);
             table = if entry.is_present() { entry.pfn() } else { Self::install(memory, slot)? };
             if level == 2 {
                 let parent = (slot, Entry::table(table));
-                return Ok(Leaf { table, slot: entry_for(memory, table, 1, address), parent });
+                return Ok(Leaf { table, slot: entry_for::<P>(memory, table, 1, address), parent });
             }
         }
         unreachable!("level 2 returns")
@@ -197,26 +203,24 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
     #[cold]
-    pub(crate) fn install(memory: &Memory<P>, slot: &P::AtomicU64) -> Result<Pfn, OutOfFrames> {
+    pub(crate) fn install(memory: &P::Frames, slot: Slot<'_, P>) -> Result<Pfn, OutOfFrames> {
         let table = frames::alloc_zeroed(memory, Kind::Table)?;
-        let entry = Entry::table(table).bits();
-        // ORDER: Release pairs with the Acquire in `load`; Acquire on failure, to walk into the winner's table.
-        match slot.compare_exchange(0, entry, Ordering::Release, Ordering::Acquire) {
-            Ok(_) => Ok(table),
+        match slot.install_table(table) {
+            Ok(()) => Ok(table),
             Err(winner) => {
                 frames::put(memory, table);
-                Ok(Entry::from_bits(winner).pfn())
+                Ok(winner.pfn())
             }
         }
     }
 
     /// Visits the leaf tables that cover a part of `range`, with that part; the visit may stop by `false`.
-    pub fn for_each_leaf(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
-        Self::descend(memory, self.root, HEIGHT, range, visit);
+    pub fn for_each_leaf(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
+        Self::descend(memory, self.root, Self::TOP, range, visit);
     }
 
     fn descend(
-        memory: &Memory<P>,
+        memory: &P::Frames,
         table: Pfn,
         level: u32,
         range: Range<u64>,
@@ -226,7 +230,7 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
             return visit(table, range);
         }
         for (index, covered) in entries_of(level, &range) {
-            let entry = load::<P>(entry_at(memory, table, index));
+            let entry = load::<P>(entry_at::<P>(memory, table, index));
             let part = || covered.start.max(range.start)..covered.end.min(range.end);
             if entry.is_present() && !Self::descend(memory, entry.pfn(), level - 1, part(), visit) {
                 return false;
@@ -236,7 +240,7 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     }
 
     /// Visits the leaf entries of `range` that hold a frame, ascending.
-    pub fn for_each_mapped(&self, memory: &Memory<P>, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
+    pub fn for_each_mapped(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
         self.for_each_leaf(memory, range, &mut |table, part| {
             Self::visit_entries(memory, table, part, visit);
             true
@@ -244,17 +248,17 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     }
 
     /// Visits all leaf entries of a space that hold a frame, each leaf table mapped meanwhile.
-    pub(crate) fn for_each_mapped_high(&self, memory: &Memory<P>, visit: &mut dyn FnMut(u64, Entry)) {
+    pub(crate) fn for_each_mapped_high(&self, memory: &P::Frames, visit: &mut dyn FnMut(u64, Entry)) {
         self.for_each_leaf(memory, 0..Self::END, &mut |table, part| {
-            let _map = TableMap::new(memory, table);
+            let _map = TableMap::<P>::new(memory, table);
             Self::visit_entries(memory, table, part, visit);
             true
         });
     }
 
-    fn visit_entries(memory: &Memory<P>, table: Pfn, part: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
+    fn visit_entries(memory: &P::Frames, table: Pfn, part: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
         for address in part.step_by(crate::addr::PAGE as usize) {
-            let entry = load::<P>(entry_for(memory, table, 1, address));
+            let entry = load::<P>(entry_for::<P>(memory, table, 1, address));
             if !entry.is_empty() {
                 visit(address, entry);
             }
@@ -264,12 +268,12 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Takes tables that touch `range` and lie wholly inside `hole`, in which nothing is mapped, out of the tree (I1).
     ///
     /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
-    pub fn free_empty(&self, memory: &Memory<P>, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
-        Self::prune(memory, self.root, HEIGHT, &range, &hole, taken);
+    pub fn free_empty(&self, memory: &P::Frames, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
+        Self::prune(memory, self.root, Self::TOP, &range, &hole, taken);
     }
 
     fn prune(
-        memory: &Memory<P>,
+        memory: &P::Frames,
         table: Pfn,
         level: u32,
         range: &Range<u64>,
@@ -277,7 +281,7 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
         taken: &mut dyn FnMut(Pfn),
     ) {
         for (index, covered) in entries_of(level, range) {
-            let slot = entry_at(memory, table, index);
+            let slot = entry_at::<P>(memory, table, index);
             let entry = load::<P>(slot);
             if !entry.is_present() {
                 continue;
@@ -290,27 +294,27 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
                 let is_bare = || level == 2 || Self::is_bare(memory, entry.pfn());
                 debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
                 // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
-                slot.store(0, Ordering::Release);
+                slot.store(Entry::EMPTY, Ordering::Release);
                 taken(entry.pfn());
             }
         }
     }
 
     /// Says whether a table has no entry.
-    fn is_bare(memory: &Memory<P>, table: Pfn) -> bool {
-        (0..ENTRIES).all(|index| load::<P>(entry_at(memory, table, index)).is_empty())
+    fn is_bare(memory: &P::Frames, table: Pfn) -> bool {
+        (0..ENTRIES).all(|index| load::<P>(entry_at::<P>(memory, table, index)).is_empty())
     }
 
     /// Frees all tables of a tree that nobody else can reach, after `drop_entry` for each leaf entry that holds a
     /// frame.
-    pub fn free_all(&self, memory: &Memory<P>, drop_entry: &mut dyn FnMut(Entry)) {
+    pub fn free_all(&self, memory: &P::Frames, drop_entry: &mut dyn FnMut(Entry)) {
         let all = 0..Self::END;
         self.for_each_mapped(memory, all, &mut |_, entry| drop_entry(entry));
         self.free_tables(memory);
     }
 
     /// Frees all tables of a tree that nobody else can reach; what their entries hold has another owner now.
-    pub(crate) fn free_tables(&self, memory: &Memory<P>) {
+    pub(crate) fn free_tables(&self, memory: &P::Frames) {
         let all = 0..Self::END;
         self.free_empty(memory, all.clone(), all, &mut |table| {
             frames::put(memory, table);
@@ -319,24 +323,28 @@ impl<P: Platform, const HEIGHT: u32> Tables<P, HEIGHT> {
     }
 
     /// Frees the root of a tree that has no other table.
-    pub fn free_root(&self, memory: &Memory<P>) {
+    pub fn free_root(&self, memory: &P::Frames) {
         frames::put(memory, self.root);
     }
 
     /// Visits all tables: the addresses that each spans, and its frame.
-    pub fn for_each_table(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
-        Self::visit_tables(memory, self.root, HEIGHT, 0, visit);
+    pub fn for_each_table(&self, memory: &P::Frames, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
+        Self::visit_tables(memory, self.root, Self::TOP, 0, visit);
     }
 
-    fn visit_tables(memory: &Memory<P>, table: Pfn, level: u32, start: u64, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
-        visit(start..if level < HEIGHT { start + span(level + 1) } else { Self::END }, table);
+    fn visit_tables(memory: &P::Frames, table: Pfn, level: u32, start: u64, visit: &mut dyn FnMut(Range<u64>, Pfn)) {
+        visit(start..if level < Self::TOP { start + span(level + 1) } else { Self::END }, table);
         if level == 1 {
             return;
         }
         for index in 0..ENTRIES {
-            let entry = load::<P>(entry_at(memory, table, index));
+            let start = start + index as u64 * span(level);
+            // What all spaces share is nobody's in particular.
+            if start >= Self::END {
+                return;
+            }
+            let entry = load::<P>(entry_at::<P>(memory, table, index));
             if entry.is_present() {
-                let start = start + index as u64 * span(level);
                 Self::visit_tables(memory, entry.pfn(), level - 1, start, visit);
             }
         }

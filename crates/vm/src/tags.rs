@@ -8,10 +8,11 @@
 //! Arm's Memory Tagging Extension: 4 bits for 16 bytes. Reference pages were to give memory tags as they give it
 //! content (versions 3 to 5 of the series of 2020 and 2021).
 
+use crate::system::System;
 use alloc::boxed::Box;
 use core::marker::PhantomData;
-use faultless_phys::{Memory, Pfn};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
+use faultless_phys::{FrameSource, Pfn};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES};
 
 /// Bytes that have one tag.
 pub const GRANULE_BYTES: usize = 16;
@@ -51,21 +52,17 @@ pub(crate) fn uniform(tags: &dyn MemoryTags, frame: Pfn) -> Option<u8> {
 }
 
 /// Tags in software, a byte each: what a machine with tags would keep beside its memory.
-pub struct SoftwareTags<P: Platform> {
+pub struct SoftwareTags<P: System> {
     tags: Box<[P::AtomicU8]>,
     nr_fills: P::AtomicU64,
     nr_copies: P::AtomicU64,
     platform: PhantomData<fn() -> P>,
 }
 
-impl<P: Platform> SoftwareTags<P> {
+impl<P: System> SoftwareTags<P> {
     /// Returns tags for the frames of `memory`, all 0; takes a sixteenth of its size from the global allocator.
-    pub fn new(memory: &Memory<P>) -> Self {
-        let mut nr_frames = memory.nr_frames();
-        while memory.contains(Pfn::new(nr_frames as u32)) {
-            nr_frames += 1;
-        }
-        let tags = (0..nr_frames * GRANULES).map(|_| P::AtomicU8::new(0)).collect();
+    pub fn new(memory: &P::Frames) -> Self {
+        let tags = (0..memory.end() as usize * GRANULES).map(|_| P::AtomicU8::new(0)).collect();
         Self { tags, nr_fills: P::AtomicU64::new(0), nr_copies: P::AtomicU64::new(0), platform: PhantomData }
     }
 
@@ -87,7 +84,7 @@ impl<P: Platform> SoftwareTags<P> {
     }
 }
 
-impl<P: Platform> MemoryTags for SoftwareTags<P> {
+impl<P: System> MemoryTags for SoftwareTags<P> {
     fn tag(&self, frame: Pfn, granule: usize) -> u8 {
         // Relaxed: like the content, tags are published with the entry that maps the frame.
         self.of(frame)[granule].load(Ordering::Relaxed)

@@ -6,15 +6,16 @@
 //! # How
 //! On a machine of `n` CPUs, CPU `c` draws `c + 1`, `c + 1 + n`, `c + 1 + 2 n` and so on.
 
-use faultless_platform::{Atomic, Ordering, Platform};
+use crate::system::System;
+use faultless_platform::{Atomic, Ordering};
 use faultless_sync::PerCpu;
 
 /// A source of numbers.
-pub(crate) struct Unique<P: Platform> {
+pub(crate) struct Unique<P: System> {
     next: PerCpu<P, P::AtomicU64>,
 }
 
-impl<P: Platform> Unique<P> {
+impl<P: System> Unique<P> {
     /// Returns a source for a machine of `nr_cpus` CPUs.
     pub(crate) fn new(nr_cpus: usize) -> Self {
         Self { next: PerCpu::new(nr_cpus, |cpu| P::AtomicU64::new(cpu as u64 + 1)) }

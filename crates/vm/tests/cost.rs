@@ -104,8 +104,8 @@ fn measure<D: Design<Count>>(steps: fn() -> Vec<Step<D>>) -> Vec<(&'static str, 
         assert_eq!(Count::cpu(), thread);
         let guest = Guest::new(&space);
         let own = BASE + 0x4000_0000 * (thread as u64 + 1);
-        // Five or seven times each, so that the next page's entry shares a line (8 entries) with one that CPU 1 used, and no
-        // call that counts runs the callbacks of a batch.
+        // Five or seven times each, so that the next page's entry shares a line (8 entries) with one that CPU 1 used,
+        // and no call that counts runs the callbacks of a batch.
         // Both warm up, CPU 1 last, so that every line that both use was used by CPU 1 before CPU 0 is counted.
         for turn in [0, 1, 0, 1] {
             if turn == thread {
@@ -176,7 +176,7 @@ fn mmap_sem_costs_what_its_table_says() {
             ("munmap", [48, 6, 1, 10]),
             ("brk up", [49, 3, 2, 9]),
             ("brk down", [54, 6, 1, 11]),
-            ("fork, child ends", [1199 + DEBUG_LOOKS, 6, 9, 8]),
+            ("fork, child ends", [687 + DEBUG_LOOKS, 6, 9, 8]),
         ],
     );
 }
@@ -192,7 +192,7 @@ const SPF_WITH_INDEX_LOCK: &[Row] = &[
     ("munmap", [54, 8, 2, 12]),
     ("brk up", [54, 5, 2, 11]),
     ("brk down", [60, 8, 2, 13]),
-    ("fork, child ends", [1207 + DEBUG_LOOKS, 6, 10, 10]),
+    ("fork, child ends", [695 + DEBUG_LOOKS, 6, 10, 10]),
 ];
 
 #[test]
@@ -259,7 +259,7 @@ fn vma_lock_costs_what_its_table_says() {
             ("munmap", [49, 7, 1, 10]),
             ("brk up", [51, 3, 2, 9]),
             ("brk down", [55, 7, 1, 11]),
-            ("fork, child ends", [1203 + DEBUG_LOOKS, 8, 9, 10]),
+            ("fork, child ends", [691 + DEBUG_LOOKS, 8, 9, 10]),
         ],
     );
 }
@@ -275,11 +275,11 @@ fn spf_srcu_costs_what_its_table_says() {
             ("mprotect back", [67, 6, 3, 9]),
             ("madvise dontneed", [14, 4, 0, 4]),
             // A refill of the areas' magazine falls to this call.
-            ("mremap move", [364, 11, 14, 32]),
-            ("munmap", [49, 6, 2, 11]),
-            ("brk up", [52, 3, 2, 10]),
-            ("brk down", [55, 6, 2, 12]),
-            ("fork, child ends", [1206 + DEBUG_LOOKS, 6, 10, 11]),
+            ("mremap move", [364, 11, 14, 27]),
+            ("munmap", [49, 6, 2, 10]),
+            ("brk up", [52, 3, 2, 9]),
+            ("brk down", [55, 6, 2, 11]),
+            ("fork, child ends", [694 + DEBUG_LOOKS, 6, 10, 10]),
         ],
     );
 }

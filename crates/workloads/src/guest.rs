@@ -10,7 +10,7 @@ use crate::space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Re
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
-use faultless_platform::{Entry, Platform};
+use faultless_platform::{Entry, Platform, Usual};
 use faultless_sync::SpinMutex;
 use faultless_vm::design::Design;
 use faultless_vm::{
@@ -19,7 +19,7 @@ use faultless_vm::{
 };
 
 /// What the views of an instance share: files, by name, and what they did aside.
-pub struct Files<'vm, P: Platform, D: Design<P>> {
+pub struct Files<'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
     vm: &'vm Vm<P, D>,
     made: SpinMutex<P, Vec<(FileName, ObjectHandle<'vm, P>)>>,
     /// What happened aside, by event.
@@ -29,7 +29,7 @@ pub struct Files<'vm, P: Platform, D: Design<P>> {
 /// How often each event happened.
 pub type Counts = [u64; Event::ALL.len()];
 
-impl<'vm, P: Platform, D: Design<P>> Files<'vm, P, D> {
+impl<'vm, P: Platform<Embedding = Usual>, D: Design<P>> Files<'vm, P, D> {
     /// Returns no files, with room for the names of `nr_workers` workers.
     pub fn new(vm: &'vm Vm<P, D>, nr_workers: usize) -> Self {
         let made = SpinMutex::new(Vec::with_capacity(nr_workers + 1));
@@ -58,13 +58,13 @@ impl<'vm, P: Platform, D: Design<P>> Files<'vm, P, D> {
     }
 }
 
-struct OpenFile<'vm, P: Platform> {
+struct OpenFile<'vm, P: Platform<Embedding = Usual>> {
     object: ObjectHandle<'vm, P>,
     position: Cell<u64>,
 }
 
 /// A thread's view of a space.
-pub struct VmSpace<'f, 'vm, P: Platform, D: Design<P>> {
+pub struct VmSpace<'f, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
     guest: Guest<'vm, P, D>,
     files: &'f Files<'vm, P, D>,
     open: RefCell<Vec<OpenFile<'vm, P>>>,
@@ -76,7 +76,7 @@ pub struct VmSpace<'f, 'vm, P: Platform, D: Design<P>> {
 /// Files that a program of this crate opens at once, at most.
 const OPEN_FILES: usize = 4;
 
-impl<'f, 'vm, P: Platform, D: Design<P>> VmSpace<'f, 'vm, P, D> {
+impl<'f, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> VmSpace<'f, 'vm, P, D> {
     /// Returns a thread's view of `space`.
     pub fn new(space: &SpaceRef<'vm, P, D>, files: &'f Files<'vm, P, D>) -> Self {
         let open = RefCell::new(Vec::with_capacity(OPEN_FILES));
@@ -130,7 +130,7 @@ fn len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-impl<P: Platform, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
+impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, '_, P, D> {
     fn aside(&self, act: &mut dyn FnMut() -> Result<(), Refused>) -> Result<(), Refused> {
         let counts = || -> Counts { core::array::from_fn(|place| self.files.vm.events().own(Event::ALL[place])) };
         let (cpu, before) = (P::cpu(), counts());

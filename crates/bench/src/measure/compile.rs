@@ -9,7 +9,7 @@
 use faultless_machine::designs::HOST_DESIGN;
 use std::sync::OnceLock;
 
-use faultless_platform::{PAGE_BYTES, Threads};
+use faultless_platform::{PAGE_BYTES, Threads, Usual};
 use faultless_trace::Trace;
 
 use super::{Job, MeasureError, Run};
@@ -44,7 +44,7 @@ fn recorded(pace: Pace) -> Result<&'static Recorded, MeasureError> {
 }
 
 /// Runs the job on a virtual memory.
-pub(super) fn once<P: Threads>(
+pub(super) fn once<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
@@ -53,7 +53,7 @@ pub(super) fn once<P: Threads>(
 }
 
 /// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults.
-pub(crate) fn once_at<P: Threads>(
+pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     job: &Job,
     pace: Pace,

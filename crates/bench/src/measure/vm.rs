@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use faultless_platform::{Atomic, Nodes, Ordering, Threads};
+use faultless_platform::{Atomic, Nodes, Ordering, Threads, Usual};
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -41,7 +41,7 @@ const START_NS_LEAST: u64 = 50_000;
 ///
 /// The run ends early once `has_stopped` says so: with what was done, or with [`MeasureError::Interrupted`] if that is
 /// nothing.
-pub fn once<P: Threads>(
+pub fn once<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     job: &Job,
     site: &dyn Site,
@@ -59,7 +59,7 @@ pub fn once<P: Threads>(
 /// Servers have more; but here each 4 MiB that nobody touches still take a page of the host's for their metadata.
 const SIMULATED_BYTES_EACH_CPU: usize = 64 << 20;
 
-struct Visitor<'a, P: Threads> {
+struct Visitor<'a, P: Threads<Embedding = Usual>> {
     machine: &'a P::Machine,
     job: &'a Job,
     site: &'a dyn Site,
@@ -99,7 +99,7 @@ impl Job {
     }
 }
 
-impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
+impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
     type Output = Result<Run, MeasureError>;
 
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
@@ -127,7 +127,7 @@ impl<P: Threads> DesignVisitor<P> for Visitor<'_, P> {
     }
 }
 
-impl<P: Threads> Visitor<'_, P> {
+impl<P: Threads<Embedding = Usual>> Visitor<'_, P> {
     fn run<D: Design<P>>(&self, vm: &Vm<P, D>) -> Result<Run, MeasureError> {
         let files = Files::new(vm, self.job.nr_workers());
         let teams = alone::<P, _>(self.machine, || self.teams(vm, &files)).map_err(|cause| self.job.refused(cause))?;
@@ -164,13 +164,13 @@ impl<P: Threads> Visitor<'_, P> {
 }
 
 /// An address space and the program in it.
-struct Team<'vm, 's, P: Threads, D: Design<P>> {
+struct Team<'vm, 's, P: Threads<Embedding = Usual>, D: Design<P>> {
     program: Box<dyn Program<P> + 's>,
     space: SpaceRef<'vm, P, D>,
 }
 
 /// What the workers of a run share.
-struct Field<'a, 'vm, P: Threads, D: Design<P>> {
+struct Field<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     vm: &'vm Vm<P, D>,
     files: &'a Files<'vm, P, D>,
     teams: &'a [Team<'vm, 'a, P, D>],
@@ -192,7 +192,7 @@ struct Figures {
     lock_wait_ns: u64,
 }
 
-impl<'a, 'vm, P: Threads, D: Design<P>> Field<'a, 'vm, P, D> {
+impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Field<'a, 'vm, P, D> {
     fn new(
         vm: &'vm Vm<P, D>,
         files: &'a Files<'vm, P, D>,

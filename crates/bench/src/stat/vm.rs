@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use faultless_linux::space::has_interrupt;
-use faultless_platform::Threads;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::watched::Sink;
+use faultless_platform::{Threads, Usual};
 use faultless_sim::{Sim, isolate};
 use faultless_vm::Event;
 use faultless_workloads::{Spec, Spec as Workload};
@@ -115,7 +115,7 @@ fn in_high_memory(
 }
 
 /// Runs an arm once on a machine of the platform `P`, watched by those that were asked for.
-fn observed<P: Threads<Machine: Send>>(
+fn observed<P: Threads<Machine: Send, Embedding = Usual>>(
     machine: P::Machine,
     site: &dyn Site,
     setup: &Setup,
@@ -140,7 +140,12 @@ fn streamed(setup: &Setup) -> Vec<String> {
     setup.events.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
+fn run<P: Threads<Embedding = Usual>>(
+    machine: &P::Machine,
+    site: &dyn Site,
+    setup: &Setup,
+    arm: &Arm,
+) -> Result<Ran, String> {
     match &setup.subject {
         Subject::KernelMaps { .. } => Err("kernel maps need a simulated machine".into()),
         Subject::Workload { spec, duration_ns, mode } => {
@@ -162,7 +167,7 @@ fn run<P: Threads>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &A
     }
 }
 
-fn work<P: Threads>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
+fn work<P: Threads<Embedding = Usual>>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
     measure::once::<P>(machine, job, site, &has_interrupt).map(ran).map_err(|error| error.to_string())
 }
 

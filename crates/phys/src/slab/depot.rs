@@ -10,31 +10,33 @@
 //! full map is no longer the slab's.
 
 use super::geometry::{Geometry, SLAB_OFFSET};
-use crate::frames::Frames;
 use crate::page::Page;
 use crate::pfn::Pfn;
+use crate::source::FrameSource;
 use crate::state::Kind;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES, Platform};
 
-/// No frame: frame 0 holds metadata.
+/// No frame: number 0 is never handed out.
 const NONE: u64 = 0;
 const PREVIOUS: usize = 0;
 const NEXT: usize = 1;
 
 /// The partly used frames of some CPUs. All words of the metadata but `owner` are read and written relaxed under its
 /// lock.
-pub(super) struct Depot<P: Platform> {
-    frames: Frames<P>,
+pub(super) struct Depot<P: Platform, F: FrameSource<P>> {
+    frames: F,
     geometry: Geometry,
     place: usize,
     first: u64,
     nr_frames: usize,
+    platform: PhantomData<fn() -> P>,
 }
 
-impl<P: Platform> Depot<P> {
-    pub(super) fn new(frames: Frames<P>, geometry: Geometry, place: usize) -> Self {
-        Self { frames, geometry, place, first: NONE, nr_frames: 0 }
+impl<P: Platform, F: FrameSource<P>> Depot<P, F> {
+    pub(super) fn new(frames: F, geometry: Geometry, place: usize) -> Self {
+        Self { frames, geometry, place, first: NONE, nr_frames: 0, platform: PhantomData }
     }
 
     pub(super) fn nr_frames(&self) -> usize {
@@ -75,14 +77,14 @@ impl<P: Platform> Depot<P> {
     /// # Panics
     /// If the object is free already, or is none of this slab's: memory would be given out twice.
     pub(super) fn give(&mut self, object: usize) -> Option<Pfn> {
-        let (frames, (pfn, bit)) = (self.frames, self.place(object));
-        let page = frames.page(pfn);
+        let (pfn, bit) = self.place(object);
+        let page = self.frames.page(pfn);
         let before = map(page);
         assert!(before & bit == 0 && page.kind() == Kind::Slab, "I1: the object at {object:#x} is freed twice");
+        set_map(page, before | bit);
         if before == 0 {
             self.link(pfn);
         }
-        set_map(page, before | bit);
         if before | bit != self.geometry.full_map() {
             return None;
         }
@@ -126,7 +128,7 @@ impl<P: Platform> Depot<P> {
 }
 
 /// Returns which depot an object's frame is of; the caller has the object.
-pub(super) fn place_of<P: Platform>(frames: Frames<P>, object: usize) -> usize {
+pub(super) fn place_of<P: Platform>(frames: &impl FrameSource<P>, object: usize) -> usize {
     let pfn = frames.pfn_of(core::ptr::without_provenance(object));
     // Relaxed: see `adopt`.
     pfn.map_or(0, |pfn| frames.page(pfn).owner().load(Ordering::Relaxed) as usize)

@@ -35,8 +35,8 @@ use crate::list::SHORT_LISTS;
 use crate::memory::Memory;
 use crate::pfn::Pfn;
 use crate::poison;
-use crate::policy::Policy;
 use crate::reclaim::{NoReclaim, Reclaim, Wanted};
+use crate::source::FrameSource;
 use crate::stash::{self, Batch, Stash};
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -85,23 +85,23 @@ const MAGAZINE_BATCH: usize = 24;
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Slab<P: Platform, T> {
-    core: ManuallyDrop<Box<Core<P>>>,
+pub struct Slab<P: Platform, T, F: FrameSource<P> = Memory<P>> {
+    core: ManuallyDrop<Box<Core<P, F>>>,
     objects: PhantomData<fn() -> T>,
 }
 
 /// What a slab is, whatever its objects are.
-struct Core<P: Platform> {
-    memory: Memory<P>,
+struct Core<P: Platform, F: FrameSource<P>> {
+    memory: F,
     magazines: PerCpu<P, Magazine<P>>,
-    depots: Box<[CachePadded<LockedDepot<P>>]>,
+    depots: Box<[CachePadded<LockedDepot<P, F>>]>,
     depot_bits: u32,
     geometry: Geometry,
     magazine_high: usize,
     magazine_batch: usize,
 }
 
-type LockedDepot<P> = SpinMutex<P, Depot<P>, DepotLock>;
+type LockedDepot<P, F> = SpinMutex<P, Depot<P, F>, DepotLock>;
 
 /// A CPU's own objects.
 struct Magazine<P: Platform> {
@@ -111,14 +111,14 @@ struct Magazine<P: Platform> {
     nr_deferred: CounterCell<P>,
 }
 
-impl<P: Platform, T> Slab<P, T> {
+impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
     /// The largest object that fits a frame.
     pub const OBJECT_BYTES_MAX: usize = geometry::object_bytes_max::<P>();
 
     /// Returns an empty cache, fed by `memory`. Allocates magazines from the global allocator, so it is for set-up.
     ///
     /// Compiles only for a `T` that fits.
-    pub fn new(memory: &Memory<P>) -> Self {
+    pub fn new(memory: &F) -> Self {
         Self::with_geometry(memory, const { Geometry::of::<P, T>() })
     }
 
@@ -130,17 +130,17 @@ impl<P: Platform, T> Slab<P, T> {
     ///
     /// # Panics
     /// If the place is not aligned, or not inside a frame.
-    pub unsafe fn with_head_inside(memory: &Memory<P>, head_offset: usize) -> Self {
+    pub unsafe fn with_head_inside(memory: &F, head_offset: usize) -> Self {
         Self::with_geometry(memory, Geometry::with_head_at::<P, T>(head_offset))
     }
 
-    fn with_geometry(memory: &Memory<P>, geometry: Geometry) -> Self {
+    fn with_geometry(memory: &F, geometry: Geometry) -> Self {
         let by_size = (MAGAZINE_BYTES / geometry.object_bytes.max(1)).clamp(MAGAZINE_LEAST, MAGAZINE_HIGH);
         let magazine_high = by_size.min(memory.options().list_high * MAGAZINE_LISTS);
         // Where page lists are short, as in tests, each CPU has a depot of its own; else each group of CPUs.
         let depot_bits = if memory.options().list_high < SHORT_LISTS { 0 } else { GROUP_BITS };
-        let nr_cpus = memory.core().nr_cpus;
-        let depot = |place| CachePadded::new(SpinMutex::classed(Depot::new(memory.core().frames, geometry, place)));
+        let nr_cpus = memory.nr_cpus();
+        let depot = |place| CachePadded::new(SpinMutex::classed(Depot::new(memory.clone(), geometry, place)));
         let core = Core {
             magazines: PerCpu::new(nr_cpus, |_| Magazine::new(magazine_high)),
             depots: (0..nr_cpus.div_ceil(1 << depot_bits)).map(depot).collect(),
@@ -156,7 +156,7 @@ impl<P: Platform, T> Slab<P, T> {
     /// Takes an object. May sleep, to wait for frames and objects that are freed after a grace period.
     #[inline]
     pub fn alloc(&self) -> Result<NonNull<T>, OutOfFrames> {
-        self.core.memory.core().may_sleep();
+        self.core.memory.may_sleep();
         let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, &NoReclaim));
         object.map(|object| self.core.pointer(object))
     }
@@ -169,7 +169,7 @@ impl<P: Platform, T> Slab<P, T> {
 
     /// Takes an object; asks `reclaim` for more frames as long as there are none. May sleep.
     pub fn alloc_or_reclaim(&self, reclaim: &dyn Reclaim) -> Result<NonNull<T>, OutOfFrames> {
-        self.core.memory.core().may_sleep();
+        self.core.memory.may_sleep();
         let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, reclaim));
         object.map(|object| self.core.pointer(object))
     }
@@ -198,13 +198,14 @@ impl<P: Platform, T> Slab<P, T> {
         self.core.magazines.here().nr_deferred.add(1);
         // SAFETY: the slot stays in place and isn't given out before `release` frees it, taking the depot's and the
         // zone's lock alone.
-        unsafe { self.core.memory.rcu().defer(head, release::<P>) };
+        unsafe { self.core.memory.rcu().defer(head, release::<P, F>) };
     }
 
     /// Gives all CPUs' free objects back to their frames, and the empty frames to the memory. Never sleeps.
     pub fn drain(&self) {
         let _moving = self.core.magazines.here().objects.begin_move();
-        self.core.drain(|pfn| self.core.memory.core().free(pfn));
+        // SAFETY: a frame that a depot gives up is nobody's any more.
+        self.core.drain(|pfn| unsafe { self.core.memory.free(pfn) });
     }
 
     /// Returns how many objects are given out, deferred ones included; exact while nobody allocates or frees.
@@ -230,12 +231,13 @@ impl<P: Platform, T> Slab<P, T> {
 
 /// Dropping a slab returns the frames without objects in use; needs no CPU slot. Flush the [`Rcu`](faultless_sync::Rcu)
 /// before: while deferred objects wait, the slab's frames and magazines are left as they are, for good.
-impl<P: Platform, T> Drop for Slab<P, T> {
+impl<P: Platform, T, F: FrameSource<P>> Drop for Slab<P, T, F> {
     fn drop(&mut self) {
         if self.nr_deferred() != 0 {
             return;
         }
-        self.core.drain(|pfn| self.core.memory.core().free_past_list(pfn));
+        // SAFETY: as in `drain`.
+        self.core.drain(|pfn| unsafe { self.core.memory.free_without_cpu(pfn) });
         // SAFETY: not used again; nothing points to the core but frames whose objects nobody will free (I3).
         unsafe { ManuallyDrop::drop(&mut self.core) };
     }
@@ -247,17 +249,17 @@ impl<P: Platform> Magazine<P> {
     }
 }
 
-impl<P: Platform> Core<P> {
+impl<P: Platform, F: FrameSource<P>> Core<P, F> {
     /// Returns the object at an address, as a pointer that may reach its frame.
     #[inline(always)]
     fn pointer<T>(&self, object: usize) -> NonNull<T> {
-        self.memory.core().frames.pointer(object).cast()
+        self.memory.pointer(object).cast()
     }
 
     #[inline(always)]
     fn try_alloc(&self) -> Result<usize, OutOfFrames> {
-        if self.memory.core().strikes() {
-            return Err(self.memory.core().refusal(0, Policy::Local, Cause::Injected));
+        if self.memory.strikes() {
+            return Err(self.memory.refusal(0, Cause::Injected));
         }
         self.take()
     }
@@ -280,7 +282,7 @@ impl<P: Platform> Core<P> {
     #[cold]
     fn take_slow(&self, magazine: &Magazine<P>) -> Result<usize, OutOfFrames> {
         let object = self.refill(magazine).or_else(|| self.search());
-        object.ok_or(self.memory.core().refusal(0, Policy::Local, Cause::Exhausted))
+        object.ok_or(self.memory.refusal(0, Cause::Exhausted))
     }
 
     /// Fills the magazine up from the depot, and takes one.
@@ -304,9 +306,9 @@ impl<P: Platform> Core<P> {
     }
 
     /// Adds a frame to a depot, if there is one. Inside a move, or a search.
-    fn add_frame(&self, depot: &mut Depot<P>) -> bool {
+    fn add_frame(&self, depot: &mut Depot<P, F>) -> bool {
         // Never sleeps, and takes zones' locks alone.
-        let Ok(pfn) = self.memory.core().try_take_uncounted() else { return false };
+        let Ok(pfn) = self.memory.take_alive(0) else { return false };
         if self.memory.options().poison {
             // SAFETY: the frame was just given out to us.
             unsafe { poison::fill::<P>(self.memory.frame(pfn), PAGE_BYTES) };
@@ -362,14 +364,15 @@ impl<P: Platform> Core<P> {
         while let Some(&(place, _)) = objects.peek() {
             let mut depot = self.depots[place].lock();
             while let Some((_, object)) = objects.next_if(|&(other, _)| other == place) {
-                depot.give(object).into_iter().for_each(|pfn| self.memory.core().free(pfn));
+                // SAFETY: as in `drain`.
+                depot.give(object).into_iter().for_each(|pfn| unsafe { self.memory.free(pfn) });
             }
         }
     }
 
     /// Returns the depot of an object's frame.
     fn depot_of(&self, object: usize) -> usize {
-        depot::place_of(self.memory.core().frames, object).min(self.depots.len() - 1)
+        depot::place_of(&self.memory, object).min(self.depots.len() - 1)
     }
 
     /// Takes the objects out of all magazines. Inside a move, or alone.
@@ -407,9 +410,9 @@ impl<P: Platform> Core<P> {
 ///
 /// # Safety
 /// `head` stands in the slot of a deferred object of a slab of `T`.
-unsafe fn release<P: Platform>(head: NonNull<RcuHead<P>>) {
+unsafe fn release<P: Platform, F: FrameSource<P>>(head: NonNull<RcuHead<P>>) {
     // SAFETY: the head was made from a pointer to the object's frame, which has its slab's place at its end.
-    let core = unsafe { depot::slab_of(head.cast()) }.cast::<Core<P>>();
+    let core = unsafe { depot::slab_of(head.cast()) }.cast::<Core<P, F>>();
     // SAFETY: a slab with deferred objects keeps its core (I3).
     let core = unsafe { &*core };
     core.magazines.here().nr_deferred.sub(1);

@@ -149,6 +149,8 @@ impl Processor for Shaky {
 
 // SAFETY: all promises are Native's.
 unsafe impl Platform for Shaky {
+    type Embedding = faultless_platform::Usual;
+
     fn guest_enter() -> bool {
         Native::guest_enter()
     }

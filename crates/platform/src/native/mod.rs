@@ -13,7 +13,6 @@
 //! `slots` hands CPU slots to threads; `machine` owns slots and threads; `context` is the thread's view of both;
 //! `futex` sleeps and wakes; `atomics` names std's, `fence` orders; `region` reserves host memory for frames.
 
-pub(crate) mod atomics;
 mod context;
 mod fence;
 mod futex;
@@ -24,7 +23,7 @@ mod runner;
 mod slots;
 
 pub use machine::Machine;
-pub use platform::Native;
+pub use platform::{Native, NativeOf};
 pub use region::{HostRegion, ReserveError};
 
 /// Says whether the calling thread holds interrupts off: for tests of who does.

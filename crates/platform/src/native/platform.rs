@@ -4,12 +4,17 @@ use super::context::{self, bound_machine, machine};
 use super::fence::fence;
 use super::machine::Machine;
 use super::{futex, runner};
-use crate::{Bulk, CpuSet, InterruptHandler, Nodes, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads};
+use crate::{CpuSet, InterruptHandler, Nodes, Platform, Processor, StartError, ThreadToken, Threads, Usual};
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// OS threads and std atomics.
+/// OS threads and std atomics, with what address spaces are made of by the name `E`
+/// ([`Platform::Embedding`]): an embedder's own, on this platform.
 #[derive(Debug, Clone, Copy)]
-pub enum Native {}
+pub struct NativeOf<E>(PhantomData<fn() -> E>);
+
+/// OS threads and std atomics, with `phys`' memory and x86-64's tables.
+pub type Native = NativeOf<Usual>;
 
 /// Rounds of waiting, after which the OS may run somebody else: the one we wait for may share our core.
 const SPINS_PER_YIELD: u32 = 128;
@@ -66,7 +71,7 @@ fn sleep(word: &AtomicU32, expected: u32, limit_ns: u64) {
     });
 }
 
-impl Processor for Native {
+impl<E: 'static> Processor for NativeOf<E> {
     type AtomicBool = AtomicBool;
     type AtomicU8 = AtomicU8;
     type AtomicU16 = AtomicU16;
@@ -178,7 +183,9 @@ impl Processor for Native {
 }
 
 // SAFETY: `shoot_down` and `guest_enter` follow the table of `memory` (see `Machine`); `bulk` writes PAGE_BYTES.
-unsafe impl Platform for Native {
+unsafe impl<E: 'static> Platform for NativeOf<E> {
+    type Embedding = E;
+
     #[inline]
     fn guest_enter() -> bool {
         let cpu = Self::cpu();
@@ -219,38 +226,9 @@ unsafe impl Platform for Native {
         let deadline_ns = Self::now() + ns;
         Self::spin_until_deadline(deadline_ns, || false);
     }
-
-    #[inline]
-    unsafe fn bulk(frame: *mut u8, kind: Bulk) {
-        match kind {
-            // SAFETY: the caller owns the frame.
-            Bulk::Zero => unsafe { core::ptr::write_bytes(frame, 0, PAGE_BYTES) },
-            // SAFETY: the caller owns the frame, which is aligned to its size.
-            Bulk::Fill(word) => unsafe { fill(frame, word) },
-            // SAFETY: the caller owns the frame and vouches for the source.
-            Bulk::CopyFrom(source) => unsafe { core::ptr::copy_nonoverlapping(source, frame, PAGE_BYTES) },
-        }
-    }
 }
 
-/// Fills a frame with a word; one repeated byte as fast as zeros.
-///
-/// # Safety
-/// The frame is the caller's.
-unsafe fn fill(frame: *mut u8, word: u64) {
-    let byte = word as u8;
-    if word == u64::from_ne_bytes([byte; 8]) {
-        // SAFETY: the caller's promise.
-        unsafe { core::ptr::write_bytes(frame, byte, PAGE_BYTES) };
-        return;
-    }
-    for place in 0..PAGE_BYTES / 8 {
-        // SAFETY: the caller's promise, and the word lies inside the frame.
-        unsafe { frame.cast::<u64>().add(place).write(word) };
-    }
-}
-
-impl Threads for Native {
+impl<E: 'static> Threads for NativeOf<E> {
     type Machine = Machine;
 
     fn run(machine: &Machine, first: usize, body: &(dyn Fn(usize) + Sync)) {

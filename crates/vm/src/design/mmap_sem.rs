@@ -16,16 +16,16 @@ use crate::area::Area;
 use crate::error::AccessError;
 use crate::fault::{Fault, Handled, classic};
 use crate::space::Space;
+use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
 use faultless_sync::RwSemaphore;
 
 /// See the module.
 pub struct MmapSem<S>(PhantomData<fn() -> S>);
 
 // SAFETY: faults share the semaphore, which changes have alone.
-unsafe impl<P: Platform, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
+unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     const NAME: &'static str = "mmap-sem";
     type Semaphore = S;
     type InstanceState = ();

@@ -26,8 +26,8 @@ use crate::error::AccessError;
 use crate::fault::{Fault, Handled};
 use crate::instance::Vm;
 use crate::space::Space;
+use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
 use faultless_sync::{RwSemaphore, lock_class};
 
 lock_class! {
@@ -44,7 +44,7 @@ pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::G
 /// * `update_index` runs `update` once.
 /// * Between `begin_change` and `end_change` no fault uses what it found in the area before.
 /// * `release_area` frees the area once, after every fault that may use it.
-pub unsafe trait Design<P: Platform>: Sized + Send + Sync + 'static {
+pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
     /// The semaphore that map operations write and classic faults read; the instance says of which generation.

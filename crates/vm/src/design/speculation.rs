@@ -47,12 +47,13 @@ use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permit
 use crate::frames;
 use crate::instance::Vm;
 use crate::space::Space;
+use crate::system::System;
 use crate::table::Leaf;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, IrqOffGuard, Ordering, Platform};
+use faultless_platform::{IrqOffGuard, Ordering};
 use faultless_sync::{RwSemaphore, Seq, SeqCount};
 
 /// What an attempt does that finds the page-table lock taken.
@@ -68,7 +69,7 @@ pub enum WhenBusy {
 ///
 /// # Safety
 /// As for [`Design`]; and what `with_area` gives to `act` is not freed before `act` returns.
-pub unsafe trait Version<P: Platform>: Sized + Send + Sync + 'static {
+pub unsafe trait Version<P: System>: Sized + Send + Sync + 'static {
     /// The design's name.
     const NAME: &'static str;
     /// What it does when the page-table lock is taken.
@@ -125,7 +126,7 @@ pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 
 // SAFETY: changes are announced by the sequence count, which faults check under the table's lock; the rest is the
 // version's.
-unsafe impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
+unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
     type Semaphore = S;
     type InstanceState = V::InstanceState;
@@ -193,14 +194,14 @@ unsafe impl<P: Platform, S: RwSemaphore<P>, V: Version<P>> Design<P> for Specula
 }
 
 /// Tries to handle a fault without the semaphore.
-fn speculate<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
+fn speculate<P: System, S: RwSemaphore<P>, V: Version<P>>(
     space: &SpeculativeSpace<P, S, V>,
     fault: Fault,
 ) -> Result<(), SpeculativeMissed<'_, P, S, V>> {
     V::with_area(space, fault, |area| attempt(space, area, fault))
 }
 
-fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
+fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
     space: &SpeculativeSpace<P, S, V>,
     area: &Area<P, Speculation<S, V>>,
     fault: Fault,
@@ -224,7 +225,7 @@ fn attempt<P: Platform, S: RwSemaphore<P>, V: Version<P>>(
 }
 
 /// Checks what the series checks before it walks, in its order.
-fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
+fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
     if view.object.is_some() {
         return Err(GiveUp::VmaNotsup);
     }
@@ -244,13 +245,13 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
 }
 
 /// Says whether a fault needs the reverse-map root that the area has not got yet.
-pub(super) fn lacks_root<P: Platform>(view: &AreaView<P>, fault: Fault) -> bool {
+pub(super) fn lacks_root<P: System>(view: &AreaView<P>, fault: Fault) -> bool {
     let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
     !may_lack && view.root == 0 && view.makes_page(fault.access)
 }
 
 /// Walks to the page's entry, in the caller's RCU section; a missing level is not supported.
-fn walk<'a, P: Platform, D: Design<P>>(
+fn walk<'a, P: System, D: Design<P>>(
     space: &'a Space<P, D>,
     lock: &SpeculativeLock<'_, P>,
     fault: Fault,
@@ -261,18 +262,18 @@ fn walk<'a, P: Platform, D: Design<P>>(
 }
 
 /// Locks the entry as the series' `pte_map_lock` does.
-struct SpeculativeLock<'a, P: Platform> {
+struct SpeculativeLock<'a, P: System> {
     sequence: &'a SeqCount<P>,
     seen: Seq,
     when_busy: WhenBusy,
 }
 
-enum Attempt<'a, P: Platform> {
+enum Attempt<'a, P: System> {
     Locked(LeafGuard<'a, P>),
     Busy,
 }
 
-impl<P: Platform> SpeculativeLock<'_, P> {
+impl<P: System> SpeculativeLock<'_, P> {
     fn check_unchanged(&self) -> Result<(), GiveUp> {
         if self.sequence.is_unchanged(self.seen) { Ok(()) } else { Err(GiveUp::VmaChanged) }
     }
@@ -283,7 +284,7 @@ impl<P: Platform> SpeculativeLock<'_, P> {
         self.check_unchanged()?;
         let (parent, walked) = page.leaf.parent;
         // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
-        if parent.load(Ordering::Acquire) != walked.bits() {
+        if parent.load(Ordering::Acquire) != walked {
             return Err(GiveUp::PmdChanged);
         }
         let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };
@@ -294,7 +295,7 @@ impl<P: Platform> SpeculativeLock<'_, P> {
     }
 }
 
-impl<P: Platform, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
+impl<P: System, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
         loop {
             match self.attempt(page)? {
@@ -309,7 +310,7 @@ impl<P: Platform, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
 
     /// Without sleeping, inside the RCU section: frames that wait for a grace period are the classic path's.
     #[inline]
-    fn alloc(&self, memory: &Memory<P>) -> Result<Pfn, OutOfFrames> {
+    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::try_alloc(memory, Kind::Anonymous)
     }
 

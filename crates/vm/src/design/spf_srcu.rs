@@ -29,10 +29,11 @@ use crate::events::GiveUp;
 use crate::fault::Fault;
 use crate::fault::classic::{Found, Missed};
 use crate::instance::Vm;
+use crate::system::System;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
+use faultless_phys::FrameSource;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::{RcuHead, RwSemaphore, SeqCount, Srcu};
 
@@ -43,19 +44,19 @@ pub type SpfSrcu<S> = Speculation<S, V2017>;
 pub enum V2017 {}
 
 /// What an area needs to be freed late.
-pub struct DeferredArea<P: Platform> {
+pub struct DeferredArea<P: System> {
     sequence: SeqCount<P>,
     /// The instance, once the area is on its way out.
     vm: UnsafeCell<*const ()>,
 }
 
 // SAFETY: `vm` is written once, by the writer that lets go of the area, and read by the callback afterwards.
-unsafe impl<P: Platform> Sync for DeferredArea<P> {}
+unsafe impl<P: System> Sync for DeferredArea<P> {}
 // SAFETY: the instance is shared by its threads and outlives its areas.
-unsafe impl<P: Platform> Send for DeferredArea<P> {}
+unsafe impl<P: System> Send for DeferredArea<P> {}
 
 // SAFETY: SRCU's readers keep the area, which is freed once, after their sections.
-unsafe impl<P: Platform> Version<P> for V2017 {
+unsafe impl<P: System> Version<P> for V2017 {
     const NAME: &'static str = "spf-srcu";
     const WHEN_BUSY: WhenBusy = WhenBusy::GiveUp;
     type InstanceState = Srcu<P>;
@@ -131,7 +132,7 @@ unsafe impl<P: Platform> Version<P> for V2017 {
     }
 }
 
-const fn head_offset<P: Platform, S: RwSemaphore<P>>() -> usize {
+const fn head_offset<P: System, S: RwSemaphore<P>>() -> usize {
     offset_of!(Area<P, SpfSrcu<S>>, head)
 }
 
@@ -139,7 +140,7 @@ const fn head_offset<P: Platform, S: RwSemaphore<P>>() -> usize {
 ///
 /// # Safety
 /// The head is that of a removed area, whose SRCU grace period has passed.
-unsafe fn free<P: Platform, S: RwSemaphore<P>>(head: NonNull<RcuHead<P>>) {
+unsafe fn free<P: System, S: RwSemaphore<P>>(head: NonNull<RcuHead<P>>) {
     // SAFETY: the caller's promise; the instance outlives its areas.
     unsafe {
         let area: SpeculativeArea<P, S, V2017> = head.byte_sub(head_offset::<P, S>()).cast();

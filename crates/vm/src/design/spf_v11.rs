@@ -19,9 +19,10 @@ use crate::area::Area;
 use crate::events::GiveUp;
 use crate::fault::Fault;
 use crate::fault::classic::{Found, Missed};
+use crate::system::System;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
 /// See the module.
@@ -31,20 +32,20 @@ pub type SpfV11<S> = Speculation<S, V11>;
 pub enum V11 {}
 
 /// What an area counts.
-pub struct CountedArea<P: Platform> {
+pub struct CountedArea<P: System> {
     pub(super) sequence: SeqCount<P>,
     /// One for the index, one for each fault that uses the area: not beside what faults only read.
     references: CachePadded<P::AtomicU32>,
 }
 
-impl<P: Platform> CountedArea<P> {
+impl<P: System> CountedArea<P> {
     pub(super) fn new() -> Self {
         Self { sequence: SeqCount::new_in_write(), references: CachePadded::new(P::AtomicU32::new(1)) }
     }
 }
 
 // SAFETY: faults count themselves in under the index lock; the last reference to go frees the area.
-unsafe impl<P: Platform> Version<P> for V11 {
+unsafe impl<P: System> Version<P> for V11 {
     const NAME: &'static str = "spf-v11";
     const WHEN_BUSY: WhenBusy = WhenBusy::Wait;
     type InstanceState = ();
@@ -90,7 +91,7 @@ unsafe impl<P: Platform> Version<P> for V11 {
 #[inline]
 pub(super) fn update_locked<P, S, V>(space: &SpeculativeSpace<P, S, V>, update: impl FnOnce())
 where
-    P: Platform,
+    P: System,
     S: RwSemaphore<P>,
     V: Version<P, SpaceState = RwSpinLock<P, IndexLock>>,
 {
@@ -103,7 +104,7 @@ where
 #[inline]
 pub(super) fn put<P, S, V>(space: &SpeculativeSpace<P, S, V>, area: SpeculativeArea<P, S, V>)
 where
-    P: Platform,
+    P: System,
     S: RwSemaphore<P>,
     V: Version<P, AreaState = CountedArea<P>>,
 {
@@ -122,7 +123,7 @@ where
 #[inline]
 fn put_beside_others<P, S, V>(space: &SpeculativeSpace<P, S, V>, area: SpeculativeArea<P, S, V>)
 where
-    P: Platform,
+    P: System,
     S: RwSemaphore<P>,
     V: Version<P, AreaState = CountedArea<P>>,
 {
@@ -142,7 +143,7 @@ pub(super) fn with_counted_area<P, S, V, R>(
     act: impl FnOnce(&Area<P, Speculation<S, V>>) -> Result<R, GiveUp>,
 ) -> Result<R, SpeculativeMissed<'_, P, S, V>>
 where
-    P: Platform,
+    P: System,
     S: RwSemaphore<P>,
     V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
@@ -152,14 +153,14 @@ where
 }
 
 /// A reference to an area, taken without the semaphore.
-struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> {
+struct AreaGuard<'a, P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> {
     space: &'a SpeculativeSpace<P, S, V>,
     area: NonNull<Area<P, Speculation<S, V>>>,
 }
 
 impl<'a, P, S, V> AreaGuard<'a, P, S, V>
 where
-    P: Platform,
+    P: System,
     S: RwSemaphore<P>,
     V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
@@ -182,7 +183,7 @@ where
     }
 }
 
-impl<P: Platform, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> Drop for AreaGuard<'_, P, S, V> {
+impl<P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> Drop for AreaGuard<'_, P, S, V> {
     #[inline]
     fn drop(&mut self) {
         if !mutants::is_on(Mutant::AreaReused) {

@@ -19,7 +19,7 @@ use super::spf_v11::{CountedArea, put, update_locked, with_counted_area};
 use crate::area::Area;
 use crate::events::GiveUp;
 use crate::fault::Fault;
-use faultless_platform::Platform;
+use crate::system::System;
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
 /// See the module.
@@ -29,7 +29,7 @@ pub type SpfV9<S> = Speculation<S, V9>;
 pub enum V9 {}
 
 // SAFETY: as for `V11`.
-unsafe impl<P: Platform> Version<P> for V9 {
+unsafe impl<P: System> Version<P> for V9 {
     const NAME: &'static str = "spf-v9";
     const WHEN_BUSY: WhenBusy = WhenBusy::GiveUp;
     type InstanceState = ();

@@ -49,17 +49,18 @@ use crate::events::{Event, GiveUp};
 use crate::fault::classic::{self, Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
 use crate::space::Space;
+use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use faultless_platform::CachePadded;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{CachePadded, Platform};
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 
 /// See the module.
 pub struct VmaLock<S>(PhantomData<fn() -> S>);
 
 // SAFETY: a change locks the area for writing, which waits for its faults; it is freed when locked for good.
-unsafe impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
+unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     const NAME: &'static str = "vma-lock";
     type Semaphore = S;
     type InstanceState = ();
@@ -111,12 +112,12 @@ unsafe impl<P: Platform, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
 }
 
 /// An area that the fault has locked.
-struct AreaGuard<'a, P: Platform, S: RwSemaphore<P>> {
+struct AreaGuard<'a, P: System, S: RwSemaphore<P>> {
     area: &'a Area<P, VmaLock<S>>,
     _read: PerVmaReadGuard<'a, P>,
 }
 
-impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
+impl<'a, P: System, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
         let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.look());
@@ -136,7 +137,7 @@ impl<'a, P: Platform, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
 }
 
 /// Tries to handle a fault under the area's lock.
-fn under_area_lock<P: Platform, S: RwSemaphore<P>>(
+fn under_area_lock<P: System, S: RwSemaphore<P>>(
     space: &Space<P, VmaLock<S>>,
     fault: Fault,
 ) -> Result<(), Missed<'_, P, VmaLock<S>>> {
@@ -153,7 +154,7 @@ fn under_area_lock<P: Platform, S: RwSemaphore<P>>(
     })
 }
 
-fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
+fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
     if !(view.start..view.end).contains(&fault.address) {
         return Err(GiveUp::VmaChanged);
     }
@@ -169,7 +170,7 @@ fn check<P: Platform>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
 /// Locks the page table and nothing else: the area's lock keeps it as it is.
 struct TableLock;
 
-impl<P: Platform, D: Design<P>> EntryLock<P, D> for TableLock {
+impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
     #[inline]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.space.memory(), page.leaf))

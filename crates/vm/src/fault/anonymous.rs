@@ -5,11 +5,11 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::frames;
-use faultless_platform::Platform;
+use crate::system::System;
 use faultless_platform::mutants::{self, Mutant};
 
 #[inline]
-pub(super) fn fill<P: Platform, D: Design<P>>(
+pub(super) fn fill<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
@@ -26,7 +26,7 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
 
 /// Maps a frame of the page's own, with what an untouched page holds.
 #[inline]
-pub(super) fn make_private<P: Platform, D: Design<P>>(
+pub(super) fn make_private<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
@@ -48,7 +48,7 @@ pub(super) fn make_private<P: Platform, D: Design<P>>(
 
 /// A known bug: a page that nobody owns is mapped like any other, with a reference.
 #[cold]
-pub(super) fn map_counted<P: Platform, D: Design<P>>(
+pub(super) fn map_counted<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     special: Entry,

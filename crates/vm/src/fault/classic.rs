@@ -9,18 +9,18 @@ use crate::guest::Access;
 use crate::index::Version;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::Space;
+use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::Platform;
 use faultless_sync::{ReadGuard, RwSemaphore};
 
 /// An area that an attempt without the semaphore found before it was given up, and the share of the semaphore that
 /// keeps it as it is: the classic fault need not look it up again.
-pub struct Found<'a, P: Platform, D: Design<P>> {
+pub struct Found<'a, P: System, D: Design<P>> {
     read: ReadGuard<'a, P, D::Semaphore>,
     area: NonNull<Area<P, D>>,
 }
 
-impl<'a, P: Platform, D: Design<P>> Found<'a, P, D> {
+impl<'a, P: System, D: Design<P>> Found<'a, P, D> {
     /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `area` was found in.
     /// The caller keeps that version's nodes from being freed.
     #[inline]
@@ -32,21 +32,21 @@ impl<'a, P: Platform, D: Design<P>> Found<'a, P, D> {
 }
 
 /// An attempt without the semaphore that was given up.
-pub struct Missed<'a, P: Platform, D: Design<P>> {
+pub struct Missed<'a, P: System, D: Design<P>> {
     /// Why.
     pub(crate) reason: GiveUp,
     /// What it found on the way.
     pub(crate) found: Option<Found<'a, P, D>>,
 }
 
-impl<P: Platform, D: Design<P>> From<GiveUp> for Missed<'_, P, D> {
+impl<P: System, D: Design<P>> From<GiveUp> for Missed<'_, P, D> {
     fn from(reason: GiveUp) -> Self {
         Self { reason, found: None }
     }
 }
 
 /// What must happen without the semaphore before the fault is tried again.
-enum Again<P: Platform> {
+enum Again<P: System> {
     Fetch(ObjectRef<P>, u64),
     GrowStack,
     /// Something is being unmapped: maybe what is missing.
@@ -55,13 +55,13 @@ enum Again<P: Platform> {
 
 /// Handles a fault under the semaphore; if there is no frame and some wait for the design's readers, frees those first.
 #[inline]
-pub(crate) fn handle<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+pub(crate) fn handle<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
     handle_found(space, fault, None)
 }
 
 /// As [`handle`], after an attempt that may have found the area.
 #[inline]
-pub(crate) fn handle_found<P: Platform, D: Design<P>>(
+pub(crate) fn handle_found<P: System, D: Design<P>>(
     space: &Space<P, D>,
     fault: Fault,
     found: Option<Found<'_, P, D>>,
@@ -73,7 +73,7 @@ pub(crate) fn handle_found<P: Platform, D: Design<P>>(
 }
 
 /// Handles a fault under the semaphore, as often as it takes.
-fn try_handle<P: Platform, D: Design<P>>(
+fn try_handle<P: System, D: Design<P>>(
     space: &Space<P, D>,
     fault: Fault,
     mut found: Option<Found<'_, P, D>>,
@@ -89,7 +89,7 @@ fn try_handle<P: Platform, D: Design<P>>(
 }
 
 #[inline]
-fn attempt<P: Platform, D: Design<P>>(
+fn attempt<P: System, D: Design<P>>(
     space: &Space<P, D>,
     fault: Fault,
     found: Option<Found<'_, P, D>>,
@@ -128,7 +128,7 @@ fn attempt<P: Platform, D: Design<P>>(
 
 /// Makes a page of a private area its own, although it is to be read alone; one that it is already, or that an object
 /// has, is made as for a load.
-pub(crate) fn unshare<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
     handle(space, fault)?;
     let _read = space.semaphore().read();
     // What is gone by now, or forbidden, the caller's next look finds out.
@@ -151,7 +151,7 @@ pub(crate) fn unshare<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fau
 
 /// No area holds the address; under the semaphore.
 #[cold]
-fn missed<P: Platform, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {
+fn missed<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<Option<Again<P>>, AccessError> {
     match space.is_removing() {
         true => Ok(Some(Again::AwaitRemoval)),
         false => Err(AccessError::NotMapped { address: fault.address }),
@@ -175,7 +175,7 @@ fn makes_page(flags: AreaFlags, fault: Fault) -> bool {
 }
 
 #[cold]
-fn fetch<P: Platform, D: Design<P>>(
+fn fetch<P: System, D: Design<P>>(
     space: &Space<P, D>,
     fault: Fault,
     object: &ObjectRef<P>,
@@ -194,7 +194,7 @@ fn fetch<P: Platform, D: Design<P>>(
 /// Locks the page table and nothing else: the semaphore keeps the area as it is.
 struct ClassicLock;
 
-impl<P: Platform, D: Design<P>> EntryLock<P, D> for ClassicLock {
+impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock {
     #[inline]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.space.memory(), page.leaf))

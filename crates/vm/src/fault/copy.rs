@@ -12,13 +12,14 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::frames;
+use crate::system::System;
 use crate::tags::TagSource;
-use faultless_phys::{Kind, Pfn};
+use faultless_phys::{FrameSource, Kind, Pfn};
+use faultless_platform::Bulk;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Bulk, Platform};
 
 /// Answers a fault on a mapped page.
-pub(super) fn allow<P: Platform, D: Design<P>>(
+pub(super) fn allow<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
@@ -28,7 +29,7 @@ pub(super) fn allow<P: Platform, D: Design<P>>(
     }
     if page.is_shared() {
         reference::check_unshared(page)?;
-        page.install(lock, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY))?;
+        page.install(lock, page.seen.written())?;
         return Ok(());
     }
     match reuse_or_hold(page, lock)? {
@@ -38,7 +39,7 @@ pub(super) fn allow<P: Platform, D: Design<P>>(
 }
 
 /// Makes the page writable if it is ours alone; otherwise returns the frame to copy, with a reference to it.
-fn reuse_or_hold<P: Platform, D: Design<P>>(
+fn reuse_or_hold<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<Option<Pfn>, Stop<P>> {
@@ -49,7 +50,7 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
     }
     let old = page.seen.pfn();
     if page.seen.is_special() && mutants::is_on(writable_mutant(page)) {
-        guard.exchange(page.seen, page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY));
+        guard.exchange(page.seen, page.seen.written());
         return Ok(None);
     }
     if page.seen.is_special() {
@@ -59,7 +60,7 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
     let is_alone = metadata.kind() == Kind::Anonymous
         && (metadata.nr_references() == 1 || mutants::is_on(Mutant::ReuseByMapcount));
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
-        let own = page.seen.with(EntryFlags::WRITE | EntryFlags::DIRTY | EntryFlags::EXCLUSIVE);
+        let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {
             page.space.vm().events().note(Event::Reuse, page.fault.address);
         }
@@ -70,11 +71,11 @@ fn reuse_or_hold<P: Platform, D: Design<P>>(
 }
 
 /// Returns the known bug that makes such a page writable.
-fn writable_mutant<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> Mutant {
+fn writable_mutant<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Mutant {
     if page.view.is_reference() { Mutant::ReferencePageWritable } else { Mutant::ZeroPageWritable }
 }
 
-fn copy<P: Platform, D: Design<P>>(
+fn copy<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     old: Pfn,
@@ -89,7 +90,7 @@ fn copy<P: Platform, D: Design<P>>(
     result
 }
 
-fn make_copy<P: Platform, D: Design<P>>(
+fn make_copy<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     old: Pfn,
@@ -130,7 +131,7 @@ fn make_copy<P: Platform, D: Design<P>>(
 }
 
 /// Swaps the page under the table's lock; see the guarantee.
-fn replace<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
+fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
     let old = guard.take();
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
@@ -141,7 +142,7 @@ fn replace<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGu
 
 /// A known bug: the entry is cleared under the lock, and shot down after it. Says whether the new page is in place.
 #[cold]
-fn replace_unlocked<P: Platform, D: Design<P>>(
+fn replace_unlocked<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     guard: LeafGuard<'_, P>,
@@ -161,7 +162,7 @@ fn replace_unlocked<P: Platform, D: Design<P>>(
 }
 
 /// Accounts for a copy that is in place, and drops the entry's reference to the old page.
-fn finish<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_special: bool) {
+fn finish<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_special: bool) {
     if was_special {
         page.space.add_resident(1);
     } else {

@@ -25,9 +25,10 @@ use crate::frames;
 use crate::guest::Access;
 use crate::object::ObjectRef;
 use crate::space::Space;
+use crate::system::System;
 use crate::table::Leaf;
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Holds, Ordering, Platform};
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
+use faultless_platform::{Holds, Ordering};
 
 /// An access that the page tables did not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub enum Handled {
 }
 
 /// Why [`resolve`] did not map the page.
-pub(crate) enum Stop<P: Platform> {
+pub(crate) enum Stop<P: System> {
     /// The design's lock found a change.
     GiveUp(GiveUp),
     /// The object must fetch this page, with no lock held.
@@ -59,20 +60,20 @@ pub(crate) enum Stop<P: Platform> {
     Failed(AccessError),
 }
 
-impl<P: Platform> From<GiveUp> for Stop<P> {
+impl<P: System> From<GiveUp> for Stop<P> {
     fn from(reason: GiveUp) -> Self {
         Self::GiveUp(reason)
     }
 }
 
-impl<P: Platform> From<OutOfFrames> for Stop<P> {
+impl<P: System> From<OutOfFrames> for Stop<P> {
     fn from(cause: OutOfFrames) -> Self {
         Self::Failed(AccessError::OutOfFrames(cause))
     }
 }
 
 /// A fault whose area and entry are found.
-pub(crate) struct PageFault<'a, P: Platform, D: Design<P>> {
+pub(crate) struct PageFault<'a, P: System, D: Design<P>> {
     pub(crate) space: &'a Space<P, D>,
     pub(crate) area: &'a Area<P, D>,
     pub(crate) view: AreaView<P>,
@@ -83,13 +84,13 @@ pub(crate) struct PageFault<'a, P: Platform, D: Design<P>> {
 }
 
 /// How a design locks a page's entry for the commit.
-pub(crate) trait EntryLock<P: Platform, D: Design<P>> {
+pub(crate) trait EntryLock<P: System, D: Design<P>> {
     /// Locks the entry, after all that the design checks.
     #[track_caller]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp>;
     /// Takes a frame for the page that is about to be made; its content is anything.
     #[inline]
-    fn alloc(&self, memory: &Memory<P>) -> Result<Pfn, OutOfFrames> {
+    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::alloc(memory, Kind::Anonymous)
     }
     /// Returns the area's reverse-map root for a page that is about to be made.
@@ -99,21 +100,21 @@ pub(crate) trait EntryLock<P: Platform, D: Design<P>> {
 /// Holds a leaf table's lock, and its address if it has none of its own ([`crate::table::TableMap`]).
 ///
 /// Having it tells you that the entry changes by nobody else, but for accessed and dirty bits.
-pub(crate) struct LeafGuard<'a, P: Platform> {
-    memory: &'a Memory<P>,
+pub(crate) struct LeafGuard<'a, P: System> {
+    memory: &'a P::Frames,
     leaf: Leaf<'a, P>,
 }
 
-impl<'a, P: Platform> LeafGuard<'a, P> {
+impl<'a, P: System> LeafGuard<'a, P> {
     #[track_caller]
-    pub(crate) fn lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Self {
+    pub(crate) fn lock(memory: &'a P::Frames, leaf: Leaf<'a, P>) -> Self {
         P::map_frame(memory.frame(leaf.table), Holds::Table);
         memory.page(leaf.table).lock().lock();
         Self { memory, leaf }
     }
 
     #[track_caller]
-    pub(crate) fn try_lock(memory: &'a Memory<P>, leaf: Leaf<'a, P>) -> Option<Self> {
+    pub(crate) fn try_lock(memory: &'a P::Frames, leaf: Leaf<'a, P>) -> Option<Self> {
         P::map_frame(memory.frame(leaf.table), Holds::Table);
         if memory.page(leaf.table).lock().try_lock() {
             return Some(Self { memory, leaf });
@@ -122,7 +123,7 @@ impl<'a, P: Platform> LeafGuard<'a, P> {
         None
     }
 
-    pub(crate) fn is_locked(memory: &Memory<P>, leaf: Leaf<'_, P>) -> bool {
+    pub(crate) fn is_locked(memory: &P::Frames, leaf: Leaf<'_, P>) -> bool {
         memory.page(leaf.table).lock().is_locked()
     }
 
@@ -134,24 +135,24 @@ impl<'a, P: Platform> LeafGuard<'a, P> {
     pub(crate) fn fill(&self, entry: Entry) {
         debug_assert!(!self.entry().is_present(), "a present entry is exchanged, not overwritten (I2 of `table`)");
         // ORDER: Release pairs with the Acquire in `table::load`: the frame's content is seen through the entry.
-        self.leaf.slot.store(entry.bits(), Ordering::Release);
+        self.leaf.slot.store(entry, Ordering::Release);
     }
 
     /// Puts `entry` in place of `seen`; says whether it did, or a walk had set bits in `seen`.
     pub(crate) fn exchange(&self, seen: Entry, entry: Entry) -> bool {
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits, and with the
         // Acquire in `table::load`. Relaxed on failure: the fault starts over.
-        self.leaf.slot.compare_exchange(seen.bits(), entry.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.leaf.slot.exchange(seen, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Empties the entry and returns what it held, with the bits that a CPU's walk set until now.
     pub(crate) fn take(&self) -> Entry {
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-        Entry::from_bits(self.leaf.slot.swap(0, Ordering::AcqRel))
+        self.leaf.slot.swap(Entry::EMPTY, Ordering::AcqRel)
     }
 }
 
-impl<P: Platform> Drop for LeafGuard<'_, P> {
+impl<P: System> Drop for LeafGuard<'_, P> {
     fn drop(&mut self) {
         // SAFETY: this guard locked it.
         unsafe { self.memory.page(self.leaf.table).lock().unlock() };
@@ -171,7 +172,7 @@ pub(crate) fn permits(flags: AreaFlags, access: Access) -> bool {
 
 /// Maps what the area promises at the fault's address.
 #[inline]
-pub(crate) fn resolve<P: Platform, D: Design<P>>(
+pub(crate) fn resolve<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
@@ -189,7 +190,7 @@ pub(crate) fn resolve<P: Platform, D: Design<P>>(
     }
 }
 
-impl<P: Platform, D: Design<P>> PageFault<'_, P, D> {
+impl<P: System, D: Design<P>> PageFault<'_, P, D> {
     pub(crate) fn is_shared(&self) -> bool {
         self.view.flags.contains(AreaFlags::SHARED)
     }

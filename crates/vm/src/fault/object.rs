@@ -15,11 +15,12 @@ use crate::error::AccessError;
 use crate::events::Event;
 use crate::frames;
 use crate::object::{ObjectRef, PageError, WriteNotice};
+use crate::system::System;
 use crate::tags::TagSource;
-use faultless_phys::Pfn;
-use faultless_platform::{Bulk, Platform};
+use faultless_phys::{FrameSource, Pfn};
+use faultless_platform::Bulk;
 
-pub(super) fn fill<P: Platform, D: Design<P>>(
+pub(super) fn fill<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     object: &ObjectRef<P>,
@@ -52,7 +53,7 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
     Ok(())
 }
 
-fn entry_flags<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, object: &ObjectRef<P>) -> EntryFlags {
+fn entry_flags<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, object: &ObjectRef<P>) -> EntryFlags {
     let mut flags = page.view.read_only_entry();
     if page.fault.access.is_write() {
         flags |= EntryFlags::WRITE | EntryFlags::DIRTY;
@@ -65,7 +66,7 @@ fn entry_flags<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, object: &O
     flags
 }
 
-fn fill_copy<P: Platform, D: Design<P>>(
+fn fill_copy<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     source: Pfn,

@@ -17,13 +17,14 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::reference::ReferenceRef;
+use crate::system::System;
 use crate::tags::TagSource;
 use faultless_phys::Pfn;
+use faultless_platform::Bulk;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Bulk, Platform};
 
 /// Fills an empty entry of a reference area.
-pub(super) fn fill<P: Platform, D: Design<P>>(
+pub(super) fn fill<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
     reference: &ReferenceRef<P>,
@@ -48,22 +49,22 @@ pub(super) fn fill<P: Platform, D: Design<P>>(
 }
 
 /// Says whether the page is one of a shared writable reference area.
-fn is_forced<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
+fn is_forced<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
     page.view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED
 }
 
-fn no_page<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> Stop<P> {
+fn no_page<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Stop<P> {
     Stop::Failed(AccessError::NoPage { address: page.fault.address })
 }
 
 /// Refuses a store to a page that nobody owns, where it would reach others.
-pub(super) fn check_unshared<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
+pub(super) fn check_unshared<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
     if page.seen.is_special() { Err(no_page(page)) } else { Ok(()) }
 }
 
 /// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
 #[inline]
-pub(super) fn write_untouched<P: Platform, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
+pub(super) fn write_untouched<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
     let (content, tags) = match page.area.behind() {
         Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
         Behind::Reference(reference) => (reference.filling(page.space.memory()), reference.tag_source()),

@@ -7,11 +7,12 @@
 use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots};
 use super::search::child;
 use super::{Entry, Index};
+use crate::system::System;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use faultless_phys::{OutOfFrames, Slab};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
 /// Most entries that one edit adds.
 pub const MAX_ADDED: usize = 3;
@@ -20,12 +21,12 @@ pub const MAX_ADDED: usize = 3;
 const NODES_PER_LEVEL: usize = Slots::CAPACITY.div_ceil(FANOUT) + 1;
 
 /// Nodes set aside.
-pub struct Spare<'a, P: Platform> {
+pub struct Spare<'a, P: System> {
     head: *mut Node<P>,
-    nodes: &'a Slab<P, Node<P>>,
+    nodes: &'a Slab<P, Node<P>, P::Frames>,
 }
 
-impl<P: Platform> Spare<'_, P> {
+impl<P: System> Spare<'_, P> {
     fn pop(&mut self) -> Option<NonNull<Node<P>>> {
         let node = NonNull::new(self.head)?;
         // SAFETY: nodes in the list are ours.
@@ -34,7 +35,7 @@ impl<P: Platform> Spare<'_, P> {
     }
 }
 
-impl<P: Platform> Drop for Spare<'_, P> {
+impl<P: System> Drop for Spare<'_, P> {
     fn drop(&mut self) {
         while let Some(node) = self.pop() {
             // SAFETY: nobody else has seen it.
@@ -45,9 +46,9 @@ impl<P: Platform> Drop for Spare<'_, P> {
 
 /// A prepared change; see the module.
 #[must_use = "an edit that is dropped changes nothing"]
-pub struct Edit<'a, P: Platform, T> {
+pub struct Edit<'a, P: System, T> {
     index: &'a Index<P, T>,
-    nodes: &'a Slab<P, Node<P>>,
+    nodes: &'a Slab<P, Node<P>, P::Frames>,
     spare: Option<Spare<'a, P>>,
     new_root: *mut Node<P>,
     /// Nodes made by this edit.
@@ -58,11 +59,11 @@ pub struct Edit<'a, P: Platform, T> {
     dropped: *mut Node<P>,
 }
 
-impl<P: Platform, T> Index<P, T> {
+impl<P: System, T> Index<P, T> {
     /// Prepares to remove every area that starts inside `range` and to add `added` (sorted, inside `range`).
     pub fn prepare<'a>(
         &'a self,
-        nodes: &'a Slab<P, Node<P>>,
+        nodes: &'a Slab<P, Node<P>, P::Frames>,
         range: Range<u64>,
         added: &[Option<Entry<T>>; MAX_ADDED],
         spare: Option<Spare<'a, P>>,
@@ -77,7 +78,7 @@ impl<P: Platform, T> Index<P, T> {
     }
 
     /// Sets aside the nodes that one edit without additions needs at most.
-    pub fn reserve<'a>(&self, nodes: &'a Slab<P, Node<P>>) -> Result<Spare<'a, P>, OutOfFrames> {
+    pub fn reserve<'a>(&self, nodes: &'a Slab<P, Node<P>, P::Frames>) -> Result<Spare<'a, P>, OutOfFrames> {
         let height = self.root().map_or(0, |root| usize::from(root.height) + 1);
         let mut spare = Spare { head: ptr::null_mut(), nodes };
         for _ in 0..(height + 1) * NODES_PER_LEVEL {
@@ -90,7 +91,7 @@ impl<P: Platform, T> Index<P, T> {
     }
 }
 
-impl<P: Platform, T> Edit<'_, P, T> {
+impl<P: System, T> Edit<'_, P, T> {
     /// Puts the change in force. The nodes that it replaces are freed after a grace period if `is_looked_at`, asked
     /// then, says that somebody may be reading them, else at once.
     pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) {
@@ -248,13 +249,13 @@ impl<P: Platform, T> Edit<'_, P, T> {
     }
 }
 
-fn push<P: Platform>(list: &mut *mut Node<P>, node: *mut Node<P>) {
+fn push<P: System>(list: &mut *mut Node<P>, node: *mut Node<P>) {
     // SAFETY: the link is the editing writer's alone (I4), and the node outlives the edit. Readers never read it.
     unsafe { (*node).next_in_edit.get().write(*list) };
     *list = node;
 }
 
-impl<P: Platform, T> Drop for Edit<'_, P, T> {
+impl<P: System, T> Drop for Edit<'_, P, T> {
     fn drop(&mut self) {
         let fresh = core::mem::replace(&mut self.fresh, ptr::null_mut());
         // SAFETY: nobody else has seen these nodes.

@@ -1,8 +1,9 @@
 //! The ordered index of an address space's areas.
 //!
 //! # Guarantee
-//! A reader in an RCU section that the writer is told of sees one consistent version of the index, also while a writer changes it: an edit that
-//! removes several areas and adds others appears as one step. An edit that finds no memory changes nothing.
+//! A reader in an RCU section that writers know of sees one consistent version of the index, also while a writer
+//! changes it: an edit that removes several areas and adds others appears as one step. An edit that finds no memory
+//! changes nothing.
 //!
 //! # Shape
 //! A B+tree of 512-byte nodes out of the frame source. An edit copies the nodes on its way and publishes a new root.
@@ -38,8 +39,9 @@ mod tests;
 pub use edit::{Edit, Spare};
 pub use node::Node;
 
+use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 use node::Slot;
 
 /// One area as the index knows it.
@@ -77,17 +79,17 @@ impl<T> Entry<T> {
 pub struct Version(usize);
 
 /// The index; see the module.
-pub struct Index<P: Platform, T> {
+pub struct Index<P: System, T> {
     root: P::AtomicPtr<Node<P>>,
     areas: core::marker::PhantomData<NonNull<T>>,
 }
 
 // SAFETY: the index only hands out pointers to areas; it never follows them.
-unsafe impl<P: Platform, T> Send for Index<P, T> {}
+unsafe impl<P: System, T> Send for Index<P, T> {}
 // SAFETY: readers follow immutable nodes under RCU (I2, I3); writers are serialised by the caller (I4).
-unsafe impl<P: Platform, T> Sync for Index<P, T> {}
+unsafe impl<P: System, T> Sync for Index<P, T> {}
 
-impl<P: Platform, T> Index<P, T> {
+impl<P: System, T> Index<P, T> {
     /// Returns an empty index.
     pub fn new() -> Self {
         Self { root: P::AtomicPtr::new(core::ptr::null_mut()), areas: core::marker::PhantomData }
@@ -112,7 +114,7 @@ impl<P: Platform, T> Index<P, T> {
     }
 }
 
-impl<P: Platform, T> Default for Index<P, T> {
+impl<P: System, T> Default for Index<P, T> {
     fn default() -> Self {
         Self::new()
     }

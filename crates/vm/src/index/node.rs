@@ -1,10 +1,11 @@
 //! A node of the area index and its slots.
 
+use crate::system::System;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::mem::offset_of;
 use core::ptr::NonNull;
-use faultless_platform::{Access, Platform};
+use faultless_platform::Access;
 
 /// Slots of a node: with the header and the slab's RCU head they fill 512 bytes.
 pub(super) const FANOUT: usize = 15;
@@ -25,7 +26,7 @@ pub(super) struct Slot {
 }
 
 /// A node: immutable once it is published (I2 of the index).
-pub struct Node<P: Platform> {
+pub struct Node<P: System> {
     /// Links the nodes of one edit; the editing writer's alone.
     pub(super) next_in_edit: UnsafeCell<*mut Node<P>>,
     pub(super) height: u16,
@@ -34,7 +35,7 @@ pub struct Node<P: Platform> {
     slots: [MaybeUninit<Slot>; FANOUT],
 }
 
-impl<P: Platform> Node<P> {
+impl<P: System> Node<P> {
     /// Makes a node of those slots in place.
     ///
     /// # Safety
@@ -101,14 +102,14 @@ impl Slots {
         Self { slots: [const { MaybeUninit::uninit() }; Self::CAPACITY], len: 0 }
     }
 
-    pub(super) fn extend<P: Platform>(&mut self, more: &[Slot]) {
+    pub(super) fn extend<P: System>(&mut self, more: &[Slot]) {
         let place = &mut self.slots[self.len..self.len + more.len()];
         place.write_copy_of_slice(more);
         P::touch(place.as_ptr().cast(), size_of_val(place), Access::Write);
         self.len += more.len();
     }
 
-    pub(super) fn prepend<P: Platform>(&mut self, more: &[Slot]) {
+    pub(super) fn prepend<P: System>(&mut self, more: &[Slot]) {
         self.slots.copy_within(..self.len, more.len());
         self.slots[..more.len()].write_copy_of_slice(more);
         self.len += more.len();

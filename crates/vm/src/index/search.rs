@@ -2,11 +2,11 @@
 
 use super::node::{Node, Slot};
 use super::{Entry, Index};
+use crate::system::System;
 use core::ops::Range;
-use faultless_platform::Platform;
 
 /// Returns the child that an inner slot stands for.
-pub(super) fn child<P: Platform>(slot: &Slot) -> &Node<P> {
+pub(super) fn child<P: System>(slot: &Slot) -> &Node<P> {
     // SAFETY: an inner slot's target is a node that lives as long as its parent's version (I2, I3).
     let node = unsafe { &*core::ptr::with_exposed_provenance::<Node<P>>(slot.target) };
     node.touch();
@@ -14,7 +14,7 @@ pub(super) fn child<P: Platform>(slot: &Slot) -> &Node<P> {
 }
 
 /// All lookups are made inside an RCU section or under the writers' lock, and so are the uses of what they return.
-impl<P: Platform, T> Index<P, T> {
+impl<P: System, T> Index<P, T> {
     /// Returns the area that contains `address`.
     #[inline]
     pub fn containing(&self, address: u64) -> Option<Entry<T>> {
@@ -76,7 +76,7 @@ impl<P: Platform, T> Index<P, T> {
 }
 
 /// Searches the holes between the areas of a subtree, from above.
-fn highest_in<P: Platform>(node: &Node<P>, len_bytes: u64, found: &dyn Fn(u64, u64) -> Option<u64>) -> Option<u64> {
+fn highest_in<P: System>(node: &Node<P>, len_bytes: u64, found: &dyn Fn(u64, u64) -> Option<u64>) -> Option<u64> {
     let mut upper = None;
     for slot in node.slots().iter().rev() {
         if let Some(place) = upper.and_then(|upper| found(slot.end, upper)) {

@@ -4,25 +4,25 @@ use super::{Cache, Object, ObjectSpec};
 use crate::frames;
 use crate::orphans::Orphan;
 use crate::pool::{Membership, Pool, PoolRef, Pooled};
+use crate::system::System;
 use core::marker::PhantomData;
-use faultless_phys::{Memory, OutOfFrames};
-use faultless_platform::Platform;
+use faultless_phys::OutOfFrames;
 
 /// A counted reference to an object, for areas.
 pub type ObjectRef<P> = PoolRef<P, Object<P>>;
 
-impl<P: Platform> Orphan<P> for Object<P> {
+impl<P: System> Orphan<P> for Object<P> {
     fn link(&self) -> &P::AtomicPtr<Self> {
         self.membership.orphan_link()
     }
 }
 
-impl<P: Platform> Pooled<P> for Object<P> {
+impl<P: System> Pooled<P> for Object<P> {
     fn membership(&self) -> &Membership<P, Self> {
         &self.membership
     }
 
-    fn end(&self, memory: &Memory<P>) {
+    fn end(&self, memory: &P::Frames) {
         self.pages.free(memory, &mut |entry| {
             if entry.holds_frame() {
                 frames::put(memory, entry.pfn());
@@ -31,12 +31,12 @@ impl<P: Platform> Pooled<P> for Object<P> {
     }
 }
 
-impl<P: Platform> Pool<P, Object<P>> {
+impl<P: System> Pool<P, Object<P>> {
     /// Makes an object.
     ///
     /// # Safety
     /// As for [`Pool::add`].
-    pub(crate) unsafe fn create(&self, memory: &Memory<P>, spec: &ObjectSpec) -> Result<ObjectRef<P>, OutOfFrames> {
+    pub(crate) unsafe fn create(&self, memory: &P::Frames, spec: &ObjectSpec) -> Result<ObjectRef<P>, OutOfFrames> {
         let pages = Cache::new(memory)?;
         // SAFETY: the caller's promise.
         unsafe { self.add(Object::new(spec, pages)) }
@@ -47,26 +47,26 @@ impl<P: Platform> Pool<P, Object<P>> {
 ///
 /// It is an opening of the object, as a file descriptor is one of a file: clones are the same opening, mappings of
 /// different openings are never joined.
-pub struct ObjectHandle<'vm, P: Platform> {
+pub struct ObjectHandle<'vm, P: System> {
     pub(crate) object: ObjectRef<P>,
     pub(crate) opening: u64,
     pub(crate) instance: PhantomData<&'vm ()>,
 }
 
-impl<P: Platform> Clone for ObjectHandle<'_, P> {
+impl<P: System> Clone for ObjectHandle<'_, P> {
     fn clone(&self) -> Self {
         Self { object: self.object.clone(), opening: self.opening, instance: PhantomData }
     }
 }
 
-impl<P: Platform> ObjectHandle<'_, P> {
+impl<P: System> ObjectHandle<'_, P> {
     /// Opens the object once more.
     pub fn reopen(&self) -> Self {
         Self { object: self.object.clone(), opening: self.object.next_opening(), instance: PhantomData }
     }
 }
 
-impl<P: Platform> core::ops::Deref for ObjectHandle<'_, P> {
+impl<P: System> core::ops::Deref for ObjectHandle<'_, P> {
     type Target = Object<P>;
     fn deref(&self) -> &Object<P> {
         &self.object

@@ -19,6 +19,7 @@ mod handle;
 mod read;
 mod removal;
 
+use crate::system::System;
 use cache::Cache;
 pub use handle::{ObjectHandle, ObjectRef};
 
@@ -27,9 +28,9 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::Shortage;
 use crate::frames;
 use crate::pool::Membership;
-use faultless_phys::{Kind, Memory, OutOfFrames, Pfn};
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES};
 use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
 /// Length of the longest object, in bytes: the largest that a file of Linux has (tmpfs; `loff_t`).
@@ -94,19 +95,19 @@ pub enum WriteNotice {
 }
 
 /// A frame on its way into the cache; dropped if it does not get there, also when the source panics.
-struct Fetched<'a, P: Platform> {
-    memory: &'a Memory<P>,
+struct Fetched<'a, P: System> {
+    memory: &'a P::Frames,
     pfn: Pfn,
 }
 
-impl<P: Platform> Drop for Fetched<'_, P> {
+impl<P: System> Drop for Fetched<'_, P> {
     fn drop(&mut self) {
         frames::put(self.memory, self.pfn);
     }
 }
 
 /// A memory object; see the module.
-pub struct Object<P: Platform> {
+pub struct Object<P: System> {
     membership: Membership<P, Self>,
     size_bytes: P::AtomicU64,
     /// See I3; at most what the size was when the object was made.
@@ -123,9 +124,9 @@ pub struct Object<P: Platform> {
 }
 
 // SAFETY: shared by design; the pool uses its membership as it says.
-unsafe impl<P: Platform> Sync for Object<P> {}
+unsafe impl<P: System> Sync for Object<P> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform> Send for Object<P> {}
+unsafe impl<P: System> Send for Object<P> {}
 
 /// Why an object gave no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +153,7 @@ impl From<OutOfFrames> for PageError {
     }
 }
 
-impl<P: Platform> Object<P> {
+impl<P: System> Object<P> {
     fn new(spec: &ObjectSpec, pages: Cache<P>) -> Self {
         Self {
             membership: Membership::new(),
@@ -193,11 +194,11 @@ impl<P: Platform> Object<P> {
     /// Returns the frame of a cached page, with one reference for the caller; `None` if [`Object::fill`] must fetch it.
     ///
     /// The caller handles a fault of a space that maps the object, or is in an RCU section.
-    pub(crate) fn cached(&self, memory: &Memory<P>, page_index: u64) -> Result<Option<Pfn>, PageError> {
+    pub(crate) fn cached(&self, memory: &P::Frames, page_index: u64) -> Result<Option<Pfn>, PageError> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };
         // ORDER: Acquire pairs with the Release in `fill`: the frame's content is seen.
-        let entry = Entry::from_bits(leaf.slot.load(Ordering::Acquire));
+        let entry = leaf.slot.load(Ordering::Acquire);
         if !entry.holds_frame() {
             return Ok(None);
         }
@@ -207,26 +208,25 @@ impl<P: Platform> Object<P> {
     }
 
     /// Fetches a page into the cache; called with no lock held.
-    pub(crate) fn fill(&self, memory: &Memory<P>, page_index: u64) -> Result<(), PageError> {
+    pub(crate) fn fill(&self, memory: &P::Frames, page_index: u64) -> Result<(), PageError> {
         // Before the length is looked at: what a truncation cuts off after that is counted, and not cached.
         let removals = *self.removals.lock();
         let offset = self.offset_of(page_index)?;
         let slot = self.pages.walk_or_grow(memory, offset)?.slot;
         // Relaxed: holes are made under the lock, and counted there.
-        let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
+        let seen = slot.load(Ordering::Relaxed);
         if seen.holds_frame() {
             return Ok(());
         }
-        let fetched = Fetched { memory, pfn: frames::alloc_zeroed(memory, Kind::Object)? };
+        let fetched = Fetched::<P> { memory, pfn: frames::alloc_zeroed(memory, Kind::Object)? };
         // SAFETY: the frame is ours alone until it is published.
         let page = unsafe { &mut *memory.frame(fetched.pfn).cast::<[u8; PAGE_BYTES]>() };
         self.fetch(page_index, offset, seen, page).map_err(PageError::Fetch)?;
-        let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT).bits();
+        let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT);
         let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
         let is_in_force = *counted == removals || mutants::is_on(Mutant::FetchedBesideRemoval);
-        let is_ours =
-            is_in_force && slot.compare_exchange(seen.bits(), entry, Ordering::Release, Ordering::Relaxed).is_ok();
+        let is_ours = is_in_force && slot.exchange(seen, entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
         if is_ours {
             // The entry has the reference now. Otherwise another thread was faster, or the content changed: the fault
@@ -251,7 +251,7 @@ impl<P: Platform> Object<P> {
     }
 
     /// Says whether a page is in memory.
-    pub(crate) fn has_page(&self, memory: &Memory<P>, page_index: u64) -> bool {
+    pub(crate) fn has_page(&self, memory: &P::Frames, page_index: u64) -> bool {
         let Ok(offset) = self.offset_of(page_index) else { return false };
         self.pages.walk(memory, offset).is_some_and(|leaf| leaf.entry().holds_frame())
     }
@@ -261,7 +261,7 @@ impl<P: Platform> Object<P> {
     }
 
     /// Visits the cached frames.
-    pub(crate) fn for_each_frame(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
+    pub(crate) fn for_each_frame(&self, memory: &P::Frames, visit: &mut dyn FnMut(Pfn)) {
         self.pages.for_each_entry(memory, &mut |_, entry| {
             if entry.holds_frame() {
                 visit(entry.pfn());
@@ -275,7 +275,7 @@ impl<P: Platform> Object<P> {
     }
 
     /// Returns where a page is cached that begins behind the end, if one is, while nobody changes the cache.
-    pub(crate) fn page_behind_end(&self, memory: &Memory<P>) -> Option<u64> {
+    pub(crate) fn page_behind_end(&self, memory: &P::Frames) -> Option<u64> {
         let mut behind = None;
         self.pages.for_each_entry(memory, &mut |offset, entry| {
             let is_behind = entry.holds_frame() && offset >= self.size_bytes();
@@ -285,12 +285,12 @@ impl<P: Platform> Object<P> {
     }
 
     /// Visits the frames of the cache's tables.
-    pub(crate) fn for_each_table(&self, memory: &Memory<P>, visit: &mut dyn FnMut(Pfn)) {
+    pub(crate) fn for_each_table(&self, memory: &P::Frames, visit: &mut dyn FnMut(Pfn)) {
         self.pages.for_each_table(memory, visit);
     }
 
     /// Returns the frame that is cached for a page, if it is, while nobody changes the cache.
-    pub(crate) fn frame_of(&self, memory: &Memory<P>, page_index: u64) -> Option<Pfn> {
+    pub(crate) fn frame_of(&self, memory: &P::Frames, page_index: u64) -> Option<Pfn> {
         let offset = page_index.checked_mul(PAGE).filter(|&offset| offset < cache::END)?;
         let entry = self.pages.walk(memory, offset)?.entry();
         entry.holds_frame().then(|| entry.pfn())

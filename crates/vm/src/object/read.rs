@@ -7,9 +7,11 @@ use crate::error::CallError;
 use crate::frames;
 use crate::guest;
 use crate::instance::Vm;
-use faultless_platform::{Holds, Platform};
+use crate::system::System;
+use faultless_phys::FrameSource;
+use faultless_platform::Holds;
 
-impl<P: Platform, D: Design<P>> Vm<P, D> {
+impl<P: System, D: Design<P>> Vm<P, D> {
     /// Reads words of an object from a byte offset on, a multiple of 8; they end within the page. What is not cached is
     /// fetched.
     pub fn read_object(&self, object: &ObjectHandle<'_, P>, offset: u64, words: &mut [u64]) -> Result<(), CallError> {

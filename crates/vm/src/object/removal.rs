@@ -43,14 +43,15 @@ use crate::error::CallError;
 use crate::frames;
 use crate::instance::Vm;
 use crate::space::Emptied;
+use crate::system::System;
 use crate::table::Tables;
 use core::ops::Range;
-use faultless_phys::{Memory, OutOfFrames, Pfn};
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, InPlace, Ordering, Platform};
+use faultless_platform::{Atomic, InPlace, Ordering};
 use faultless_sync::RwSemaphore;
 
-impl<P: Platform, D: Design<P>> Vm<P, D> {
+impl<P: System, D: Design<P>> Vm<P, D> {
     /// Makes an object shorter or longer (ftruncate). What is cut off is gone, also from private copies of it; what is
     /// added is zeros.
     pub fn truncate(&self, object: &ObjectHandle<'_, P>, size_bytes: u64) -> Result<(), CallError> {
@@ -124,7 +125,7 @@ enum Removal {
     Hole,
 }
 
-impl<P: Platform> Object<P> {
+impl<P: System> Object<P> {
     /// Keeps others who truncate or punch out (I4); always something, but for a mutant.
     #[track_caller]
     fn change(&self) -> Option<impl Sized + '_> {
@@ -143,7 +144,7 @@ impl<P: Platform> Object<P> {
     }
 
     /// Makes the tables that hold the marks of holes.
-    fn prepare_holes(&self, memory: &Memory<P>, bytes: Range<u64>) -> Result<(), OutOfFrames> {
+    fn prepare_holes(&self, memory: &P::Frames, bytes: Range<u64>) -> Result<(), OutOfFrames> {
         const TABLE_BYTES: u64 = 512 * PAGE;
         let mut offset = bytes.start;
         let end = bytes.end.min(self.marked_end());
@@ -161,7 +162,7 @@ impl<P: Platform> Object<P> {
     }
 
     /// Takes the pages of a range out of the tree; returns them as a list.
-    fn detach(&self, memory: &Memory<P>, bytes: Range<u64>, removal: Removal) -> Option<Pfn> {
+    fn detach(&self, memory: &P::Frames, bytes: Range<u64>, removal: Removal) -> Option<Pfn> {
         let mut list = None;
         let marked_end = if removal == Removal::Hole { self.marked_end() } else { 0 };
         self.pages.for_each_leaf(memory, bytes, &mut |table, part| {
@@ -169,7 +170,7 @@ impl<P: Platform> Object<P> {
                 let left = if offset < marked_end { Entry::HOLE } else { Entry::EMPTY };
                 // ORDER: AcqRel pairs with the Release in `fill`.
                 let slot = Tables::<P>::leaf_slot(memory, table, offset);
-                let entry = Entry::from_bits(slot.swap(left.bits(), Ordering::AcqRel));
+                let entry = slot.swap(left, Ordering::AcqRel);
                 if entry.holds_frame() {
                     frames::set_link(memory, entry.pfn(), list);
                     list = Some(entry.pfn());
@@ -180,7 +181,7 @@ impl<P: Platform> Object<P> {
     }
 
     /// Fills the last page's bytes behind the end with zeros, if it is in memory. The caller has `changes`.
-    fn zero_tail(&self, memory: &Memory<P>, size_bytes: u64) {
+    fn zero_tail(&self, memory: &P::Frames, size_bytes: u64) {
         let used = (size_bytes % PAGE) as usize;
         if used == 0 {
             return;
@@ -197,7 +198,7 @@ impl<P: Platform> Object<P> {
 ///
 /// # Safety
 /// The page is a frame that somebody holds, and that all access atomically.
-unsafe fn zero_from<P: Platform>(page: *mut u8, used: usize) {
+unsafe fn zero_from<P: System>(page: *mut u8, used: usize) {
     let first_word = used.next_multiple_of(8);
     for offset in used..first_word {
         // SAFETY: the caller's promise. Relaxed: like a program's store.

@@ -9,15 +9,16 @@ use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
-use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::events::Event;
 use crate::gather::Gather;
 use crate::guest::Access;
 use crate::limits::Limits;
 use crate::object::ObjectRef;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
+use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
 
 /// What a program says about a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ fn advised_range(start: u64, len_bytes: u64) -> Result<PageRange, CallError> {
     PageRange::between(start, end.min(crate::addr::USER_END)).ok_or(CallError::Unmapped { address: start })
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes advice about a range; see the module.
     pub fn madvise(&self, start: u64, len_bytes: u64, advice: Advice) -> Result<(), CallError> {
         if !is_page_aligned(start) {
@@ -247,14 +248,14 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let memory = self.memory();
         let mut gather = Gather::new(self, part);
         self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
-            let _map = TableMap::new(memory, table);
+            let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                let used = (EntryFlags::ACCESSED | EntryFlags::DIRTY).bits();
-                let slot = Tables::leaf_slot(memory, table, address);
+                let slot = Tables::<P>::leaf_slot(memory, table, address);
                 // Relaxed: a peek; entries are filled under the lock that we hold.
-                if Entry::from_bits(slot.load(Ordering::Relaxed)).is_present() {
-                    clear_bits::<P>(slot, used);
+                if slot.load(Ordering::Relaxed).is_present() {
+                    // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets the bits.
+                    slot.clear_used(Ordering::AcqRel);
                     gather.note_weakened();
                 }
             }
@@ -264,7 +265,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 /// Checks that a sealed area keeps its content: one that nobody could write anyway loses none.
-fn check_seal<P: Platform>(view: &AreaView<P>, part: PageRange, advice: Advice) -> Result<(), CallError> {
+fn check_seal<P: System>(view: &AreaView<P>, part: PageRange, advice: Advice) -> Result<(), CallError> {
     let is_protected = view.flags.contains(AreaFlags::SEALED)
         && advice.discards()
         && view.object.is_none()
@@ -273,7 +274,7 @@ fn check_seal<P: Platform>(view: &AreaView<P>, part: PageRange, advice: Advice) 
 }
 
 /// Returns an area's flags after advice that changes them.
-fn flags_after<P: Platform>(view: &AreaView<P>, advice: Advice, limits: &Limits) -> Result<AreaFlags, CallError> {
+fn flags_after<P: System>(view: &AreaView<P>, advice: Advice, limits: &Limits) -> Result<AreaFlags, CallError> {
     let flags = view.flags;
     let is_droppable = flags.contains(AreaFlags::DROPPABLE);
     Ok(match advice {
@@ -300,9 +301,4 @@ fn flags_after<P: Platform>(view: &AreaView<P>, advice: Advice, limits: &Limits)
         Advice::NoHugePage => (flags - AreaFlags::HUGE) | AreaFlags::NO_HUGE,
         _ => flags,
     })
-}
-
-fn clear_bits<P: Platform>(slot: &P::AtomicU64, bits: u64) {
-    // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets the bits.
-    slot.fetch_and(!bits, Ordering::AcqRel);
 }

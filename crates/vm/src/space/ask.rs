@@ -6,9 +6,9 @@ use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
+use crate::system::System;
 use bitflags::bitflags;
 use core::ops::ControlFlow;
-use faultless_platform::Platform;
 
 bitflags! {
     /// What msync is asked for.
@@ -23,7 +23,7 @@ bitflags! {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Tells of each page of a range, ascending, whether it is in memory; stops at a hole, or when told
     /// to.
     ///

@@ -20,34 +20,35 @@ use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::index::{Edit, Entry, Spare};
+use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Access, Atomic, Ordering, Platform};
+use faultless_platform::{Access, Atomic, Ordering};
 
 /// An area that stays or comes, with what it shall be.
-struct Piece<P: Platform, D: Design<P>> {
+struct Piece<P: System, D: Design<P>> {
     area: NonNull<Area<P, D>>,
     view: AreaView<P>,
     is_fresh: bool,
 }
 
-impl<P: Platform, D: Design<P>> Clone for Piece<P, D> {
+impl<P: System, D: Design<P>> Clone for Piece<P, D> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Platform, D: Design<P>> Copy for Piece<P, D> {}
+impl<P: System, D: Design<P>> Copy for Piece<P, D> {}
 
-impl<P: Platform, D: Design<P>> Piece<P, D> {
+impl<P: System, D: Design<P>> Piece<P, D> {
     fn entry(&self) -> Entry<Area<P, D>> {
         Entry { start: self.view.start, end: self.view.end, area: self.area }
     }
 }
 
 /// A new area, before it is one.
-pub(super) struct NewArea<P: Platform> {
+pub(super) struct NewArea<P: System> {
     pub(super) view: AreaView<P>,
     pub(super) behind: Behind<P>,
     pub(super) join: Join,
@@ -94,7 +95,7 @@ pub(super) enum Announced {
 }
 
 /// Memory set aside, so that a later change that removes one range can't fail.
-pub(super) struct Reserve<'a, P: Platform, D: Design<P>> {
+pub(super) struct Reserve<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     nodes: Option<Spare<'a, P>>,
     area: Option<NonNull<Area<P, D>>>,
@@ -102,7 +103,7 @@ pub(super) struct Reserve<'a, P: Platform, D: Design<P>> {
 
 /// A prepared change; see the module.
 #[must_use = "a change that is dropped changes nothing"]
-pub(super) struct Change<'a, P: Platform, D: Design<P>> {
+pub(super) struct Change<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     /// `All`, but where a known bug is put back.
     pub(super) announced: Announced,
@@ -115,7 +116,7 @@ pub(super) struct Change<'a, P: Platform, D: Design<P>> {
     before: Sizes,
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Sets aside what [`Space::prepare_removal`] needs at most. The caller holds the write lock.
     pub(super) fn reserve_removal(&self) -> Result<Reserve<'_, P, D>, OutOfFrames> {
         let nodes = self.index.reserve(&self.vm().nodes)?;
@@ -182,7 +183,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 }
 
-impl<'a, P: Platform, D: Design<P>> Change<'a, P, D> {
+impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn plan(&mut self, range: PageRange, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
         let index = &self.space.index;
         let left = index.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
@@ -401,14 +402,14 @@ fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
 ///
 /// Of two that overlap the one that came first ends first: the second may let go of an area that the first one holds.
 #[must_use = "faults stay out of the areas until the change ends"]
-pub(super) struct Held<'a, P: Platform, D: Design<P>> {
+pub(super) struct Held<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     announced: Announced,
     pieces: [Option<Piece<P, D>>; 3],
     removed: Option<NonNull<Area<P, D>>>,
 }
 
-impl<P: Platform, D: Design<P>> Held<'_, P, D> {
+impl<P: System, D: Design<P>> Held<'_, P, D> {
     /// Lets faults in again, and the removed areas go.
     pub(super) fn end(self) {}
 
@@ -423,7 +424,7 @@ impl<P: Platform, D: Design<P>> Held<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Held<'_, P, D> {
     fn drop(&mut self) {
         self.let_in();
         let mut removed = self.removed;
@@ -438,7 +439,7 @@ impl<P: Platform, D: Design<P>> Drop for Held<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Reserve<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Reserve<'_, P, D> {
     fn drop(&mut self) {
         if let Some(area) = self.area.take() {
             // SAFETY: never written, never published.
@@ -447,7 +448,7 @@ impl<P: Platform, D: Design<P>> Drop for Reserve<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Change<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Change<'_, P, D> {
     fn drop(&mut self) {
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             self.space.discard(piece.area);
@@ -455,14 +456,14 @@ impl<P: Platform, D: Design<P>> Drop for Change<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Piece<P, D> {
+impl<P: System, D: Design<P>> Piece<P, D> {
     fn area(&self) -> &Area<P, D> {
         // SAFETY: the write lock, or the change that made it, keeps the area.
         unsafe { self.area.as_ref() }
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Frees an area that was never published.
     fn discard(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: nobody else knows it.
@@ -474,7 +475,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 /// Returns two neighbours as one.
-fn joined<P: Platform>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
+fn joined<P: System>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
     let (root, inherited) = if left.root == 0 { (right.root, right.flags) } else { (left.root, left.flags) };
     let guards = right.flags & AreaFlags::MAYBE_GUARD;
     let flags = (left.flags - AreaFlags::INHERITED) | (inherited & AreaFlags::INHERITED) | guards;

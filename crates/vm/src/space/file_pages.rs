@@ -8,13 +8,13 @@ use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::object::ObjectHandle;
+use crate::system::System;
 use core::marker::PhantomData;
-use faultless_platform::Platform;
 
 const NOT_SHARED: CallError = CallError::Invalid("not a shared mapping that may be written");
 const NOT_ALIKE: CallError = CallError::Invalid("the range is not of one kind of mapping");
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Lets a range of a shared mapping show the object from `page_offset` on; Linux makes its pages unless it is told
     /// not to (`MAP_NONBLOCK`). `start` and `len_bytes` are rounded down to pages.
     pub fn remap_file_pages(

@@ -25,13 +25,15 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::frames;
 use crate::index;
+use crate::slot::Slot;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
-use faultless_phys::Pfn;
+use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
-impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
+impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes a copy of the space; nothing is left of it if memory runs out.
     pub fn fork(&self) -> Result<Self, CallError> {
         self.vm().try_again(|| self.try_fork())
@@ -81,7 +83,7 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     fn for_each_locked(&self, act: fn(&Area<P, D>)) {
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: the write lock keeps the area.
@@ -131,17 +133,17 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     fn copy_leaf(&self, child: &Self, from: Pfn, to: Pfn, part: Range<u64>, kept: Kept) -> Result<(), CallError> {
         let memory = self.memory();
         let (mut nr_pages, mut result) = (0, Ok(()));
-        let _to = TableMap::new(memory, to);
-        let _from = TableMap::new(memory, from);
+        let _to = TableMap::<P>::new(memory, to);
+        let _from = TableMap::<P>::new(memory, from);
         let _lock = memory.page(from).lock().guard();
         for address in part.step_by(PAGE as usize) {
-            let slot = Tables::leaf_slot(memory, from, address);
+            let slot = Tables::<P>::leaf_slot(memory, from, address);
             // Relaxed: guards come and go under the lock that we hold.
-            let is_guard = Entry::from_bits(slot.load(Ordering::Relaxed)).is_guard();
+            let is_guard = slot.load(Ordering::Relaxed).is_guard();
             if kept == Kept::Guards && !is_guard {
                 continue;
             }
-            let entry = if is_guard { Entry::GUARD } else { share::<P>(slot) };
+            let entry = if is_guard { Entry::GUARD } else { share(slot) };
             if entry.is_empty() {
                 continue;
             }
@@ -153,7 +155,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
                 nr_pages += 1;
             }
             // ORDER: Release pairs with the Acquire in `table::load`.
-            Tables::<P>::leaf_slot(memory, to, address).store(entry.bits(), Ordering::Release);
+            Tables::<P>::leaf_slot(memory, to, address).store(entry, Ordering::Release);
         }
         child.add_resident(nr_pages);
         result
@@ -161,7 +163,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 /// Returns what stands behind a child's area.
-fn inherited<P: Platform>(behind: &Behind<P>) -> Behind<P> {
+fn inherited<P: System>(behind: &Behind<P>) -> Behind<P> {
     match behind {
         Behind::Reference(_) if mutants::is_on(Mutant::ReferenceLostAtFork) => Behind::Zeros,
         _ => behind.clone(),
@@ -178,13 +180,13 @@ enum Kept {
 }
 
 /// Takes the right to write from an entry; returns what the child gets.
-fn share<P: Platform>(slot: &P::AtomicU64) -> Entry {
+fn share<P: System>(slot: Slot<'_, P>) -> Entry {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = Entry::from_bits(slot.load(Ordering::Acquire));
+        let old = slot.load(Ordering::Acquire);
         let new = old.without(EntryFlags::WRITE | EntryFlags::EXCLUSIVE);
         // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if old == new || slot.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if old == new || slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return new;
         }
     }

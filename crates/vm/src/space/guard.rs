@@ -18,12 +18,13 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::gather::Gather;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
-use faultless_phys::Pfn;
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_phys::{FrameSource, Pfn};
+use faultless_platform::Ordering;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Guards the pages of a part of an area, and drops what they held. The caller holds the lock for reading.
     pub(super) fn install_guards(&self, area: &Area<P, D>, part: PageRange) -> Result<(), CallError> {
         area.note_guards();
@@ -63,12 +64,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Guards entries of one table until the gather is full; returns where it stopped.
     fn guard_leaf(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P, D>, nr_dropped: &mut u64) -> u64 {
         let memory = self.memory();
-        let _map = TableMap::new(memory, table);
+        let _map = TableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
-            let slot = Tables::leaf_slot(memory, table, address);
+            let slot = Tables::<P>::leaf_slot(memory, table, address);
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            let entry = Entry::from_bits(slot.swap(Entry::GUARD.bits(), Ordering::AcqRel));
+            let entry = slot.swap(Entry::GUARD, Ordering::AcqRel);
             *nr_dropped += u64::from(entry.holds_frame());
             gather.add(address, entry);
             if gather.is_full() {
@@ -82,13 +83,13 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     pub(super) fn remove_guards(&self, part: PageRange) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
-            let _map = TableMap::new(memory, table);
+            let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                let slot = Tables::leaf_slot(memory, table, address);
+                let slot = Tables::<P>::leaf_slot(memory, table, address);
                 // Relaxed: entries change under the lock that we hold, and no CPU remembers a guard.
-                if Entry::from_bits(slot.load(Ordering::Relaxed)).is_guard() {
-                    slot.store(0, Ordering::Relaxed);
+                if slot.load(Ordering::Relaxed).is_guard() {
+                    slot.store(Entry::EMPTY, Ordering::Relaxed);
                 }
             }
             true

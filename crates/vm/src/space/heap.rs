@@ -7,13 +7,14 @@ use crate::addr::{PAGE, PageRange, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
-use faultless_platform::{Atomic, Ordering, Platform};
+use crate::system::System;
+use faultless_platform::{Atomic, Ordering};
 use faultless_sync::RwSemaphore;
 
 /// What moving the heap's end did to its pages: those that came, and the removal of those that go.
 type Moved<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Says where the heap begins; a program's loader calls it once.
     pub fn set_heap_start(&self, address: u64) {
         let _write = self.semaphore.write();

@@ -10,6 +10,7 @@ use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::orphans::Orphan;
+use crate::system::System;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
@@ -17,30 +18,31 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::Slab;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
-pub struct SpaceRef<'vm, P: Platform, D: Design<P>> {
+pub struct SpaceRef<'vm, P: System, D: Design<P>> {
     space: NonNull<Space<P, D>>,
     vm: PhantomData<&'vm Vm<P, D>>,
 }
 
 // SAFETY: a space is shared by design, and the instance outlives `'vm`.
-unsafe impl<P: Platform, D: Design<P>> Send for SpaceRef<'_, P, D> {}
+unsafe impl<P: System, D: Design<P>> Send for SpaceRef<'_, P, D> {}
 // SAFETY: as above.
-unsafe impl<P: Platform, D: Design<P>> Sync for SpaceRef<'_, P, D> {}
+unsafe impl<P: System, D: Design<P>> Sync for SpaceRef<'_, P, D> {}
 
-impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
+impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes an empty space, which is not listed yet.
     pub(crate) fn create(
         vm: &'vm Vm<P, D>,
-        slab: &Slab<P, Space<P, D>>,
+        slab: &Slab<P, Space<P, D>, P::Frames>,
         id: SpaceId,
         limits: Limits,
     ) -> Result<Self, CallError> {
         let memory = vm.memory();
         let tables = Tables::new(memory)?;
+        P::share_root(memory, tables.root());
         let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
         let room = slab.alloc().inspect_err(|_| {
             tables.free_root(memory);
@@ -76,7 +78,7 @@ impl<'vm, P: Platform, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> core::ops::Deref for SpaceRef<'_, P, D> {
+impl<P: System, D: Design<P>> core::ops::Deref for SpaceRef<'_, P, D> {
     type Target = Space<P, D>;
     fn deref(&self) -> &Space<P, D> {
         // SAFETY: the reference keeps it.
@@ -84,7 +86,7 @@ impl<P: Platform, D: Design<P>> core::ops::Deref for SpaceRef<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Clone for SpaceRef<'_, P, D> {
+impl<P: System, D: Design<P>> Clone for SpaceRef<'_, P, D> {
     fn clone(&self) -> Self {
         // Relaxed: we hold a reference, so the count is not 0.
         self.references.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +94,7 @@ impl<P: Platform, D: Design<P>> Clone for SpaceRef<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> SpaceRef<'_, P, D> {
+impl<P: System, D: Design<P>> SpaceRef<'_, P, D> {
     /// Gives the reference back; says whether it was the last.
     fn put(&self) -> bool {
         // ORDER: AcqRel pairs with the other references' drops: the last one sees all that was done to the space.
@@ -105,7 +107,7 @@ impl<P: Platform, D: Design<P>> SpaceRef<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for SpaceRef<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for SpaceRef<'_, P, D> {
     fn drop(&mut self) {
         if self.put() {
             // SAFETY: the last reference is gone.
@@ -114,7 +116,7 @@ impl<P: Platform, D: Design<P>> Drop for SpaceRef<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Vm<P, D> {
+impl<P: System, D: Design<P>> Vm<P, D> {
     /// Ends a space, now or when somebody has a CPU for it; see `orphans`.
     ///
     /// # Safety
@@ -150,13 +152,13 @@ impl<P: Platform, D: Design<P>> Vm<P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Orphan<P> for Space<P, D> {
+impl<P: System, D: Design<P>> Orphan<P> for Space<P, D> {
     fn link(&self) -> &P::AtomicPtr<Self> {
         &self.next_orphan
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     fn new(vm: &Vm<P, D>, id: SpaceId, limits: Limits, tables: Tables<P>, resident: Resident<P>) -> Self {
         Self {
             vm: NonNull::from(vm),

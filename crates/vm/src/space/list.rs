@@ -8,8 +8,9 @@
 use super::Space;
 use crate::area::AreaFlags;
 use crate::design::Design;
+use crate::system::System;
 use core::fmt::{self, Write as _};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
 /// One line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +80,9 @@ impl fmt::Display for AreaLine {
 }
 
 /// A space's whole list, a line for each area; see [`Space::list`].
-pub struct AreaList<'a, P: Platform, D: Design<P>>(&'a Space<P, D>);
+pub struct AreaList<'a, P: System, D: Design<P>>(&'a Space<P, D>);
 
-impl<P: Platform, D: Design<P>> fmt::Display for AreaList<'_, P, D> {
+impl<P: System, D: Design<P>> fmt::Display for AreaList<'_, P, D> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut result = Ok(());
         self.0.for_each_area(|line| result = result.and_then(|()| writeln!(out, "{line}")));
@@ -89,7 +90,7 @@ impl<P: Platform, D: Design<P>> fmt::Display for AreaList<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the area list, to be printed.
     pub fn list(&self) -> AreaList<'_, P, D> {
         AreaList(self)

@@ -8,8 +8,9 @@ use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::limits::Privileges;
+use crate::system::System;
 use bitflags::bitflags;
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 
 /// What mlock and munlock do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ bitflags! {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks or unlocks the pages of a range, in whole pages; locking makes them. Across a hole, what is before it is
     /// changed.
     pub fn mlock(&self, start: u64, len_bytes: u64, lock: PageLock) -> Result<(), CallError> {
@@ -156,6 +157,6 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 /// Returns an area's flags with other locks; memory that may be dropped can't be locked.
-fn relocked<P: Platform>(view: &AreaView<P>, locks: AreaFlags) -> AreaFlags {
+fn relocked<P: System>(view: &AreaView<P>, locks: AreaFlags) -> AreaFlags {
     if view.flags.contains(AreaFlags::DROPPABLE) { view.flags } else { (view.flags - AreaFlags::LOCKS) | locks }
 }

@@ -13,8 +13,8 @@ use crate::error::CallError;
 use crate::limits::Limits;
 use crate::object::{ObjectHandle, ObjectRef};
 use crate::reference::ReferenceHandle;
+use crate::system::System;
 use core::ops::Range;
-use faultless_platform::Platform;
 
 /// Large mappings of anonymous memory begin at a multiple of this, so that huge pages would fit.
 const HUGE_BYTES: u64 = 2 << 20;
@@ -24,7 +24,7 @@ const LOW_2G: Range<u64> = 0x4000_0000..0x8000_0000;
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// What stands behind a mapping.
-pub enum Backing<'a, P: Platform> {
+pub enum Backing<'a, P: System> {
     /// Zeros of the mapping's own.
     Anonymous,
     /// Zeros of a new object of the mapping's length; the area is shared with forked children.
@@ -41,7 +41,7 @@ pub enum Backing<'a, P: Platform> {
     Refused(CallError),
 }
 
-impl<P: Platform> Backing<'_, P> {
+impl<P: System> Backing<'_, P> {
     fn alignment(&self, len: u64) -> Alignment {
         match self {
             Self::Anonymous | Self::Pattern(_) => Alignment::of_private(len),
@@ -86,7 +86,7 @@ pub enum Placement {
 }
 
 /// What mmap is asked for.
-pub struct MapRequest<'a, P: Platform> {
+pub struct MapRequest<'a, P: System> {
     /// Where.
     pub placement: Placement,
     /// Length in bytes, rounded up to pages.
@@ -108,7 +108,7 @@ pub enum Populate {
     OnFault,
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
     pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<u64, CallError> {
         let len = check_shape(request)?;
@@ -412,7 +412,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 const GROWS: CallError = CallError::Invalid("only private anonymous memory grows downwards");
 
 /// Checks what needs no look at the space, in Linux's order; returns the length in whole pages.
-fn check_shape<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, CallError> {
+fn check_shape<P: System>(request: &MapRequest<'_, P>) -> Result<u64, CallError> {
     let offset = match request.backing {
         Backing::Object(_, offset) | Backing::Reference(_, offset) => offset,
         _ => 0,

@@ -26,6 +26,10 @@
 //! Forbidden: a fault looks up beside a writer that saw nobody shared. `is_shared` stays: who saw two users may be at
 //! work still when one has left.
 //!
+//! Nodes, areas and tables are freed at once where nobody but the calling CPU looks without the semaphore
+//! (`sync::Lookers`). Those who do: faults of the designs that speculate, of spaces with two users; faults of
+//! `vma-lock` by `look`, also of one; `entry_at` and `search_unlocked` by `look`.
+//!
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
 //! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`,
@@ -54,6 +58,7 @@ mod seal;
 mod spaces;
 mod stack;
 mod truncate;
+mod written;
 mod zap;
 
 pub use advise::Advice;
@@ -74,17 +79,18 @@ use crate::error::CallError;
 use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
+use crate::system::System;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use faultless_phys::{Memory, Pfn};
+use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Platform};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard, RwSemaphore};
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
-pub struct Space<P: Platform, D: Design<P>> {
+pub struct Space<P: System, D: Design<P>> {
     vm: NonNull<Vm<P, D>>,
     id: SpaceId,
     limits: Limits,
@@ -124,11 +130,11 @@ pub struct Space<P: Platform, D: Design<P>> {
 }
 
 // SAFETY: shared by design; `listing` is used under the lock of the list.
-unsafe impl<P: Platform, D: Design<P>> Sync for Space<P, D> {}
+unsafe impl<P: System, D: Design<P>> Sync for Space<P, D> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<P: Platform, D: Design<P>> Send for Space<P, D> {}
+unsafe impl<P: System, D: Design<P>> Send for Space<P, D> {}
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the instance.
     pub fn vm(&self) -> &Vm<P, D> {
         // SAFETY: the instance outlives its spaces (I1 of `Vm`).
@@ -136,7 +142,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the frames.
-    pub fn memory(&self) -> &Memory<P> {
+    pub fn memory(&self) -> &P::Frames {
         self.vm().memory()
     }
 

@@ -11,9 +11,9 @@ use crate::design::Design;
 use crate::error::{AccessError, CallError};
 use crate::fault::{Fault, classic};
 use crate::guest::Access;
-use faultless_platform::Platform;
+use crate::system::System;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes the pages of a range that was mapped to be locked or populated. The call succeeds even if not all can be
     /// had: an area whose page fails is left there.
     pub(super) fn populate_what_can_be(&self, range: PageRange) {

@@ -10,10 +10,13 @@ use crate::error::CallError;
 use crate::gather::Gather;
 use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
+use crate::slot::Slot;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::cell::Cell;
+use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
 #[derive(Default)]
@@ -59,7 +62,7 @@ enum From {
 const PROMISED: AreaFlags =
     AreaFlags::ACCOUNT.union(AreaFlags::WRITE).union(AreaFlags::SHARED).union(AreaFlags::NORESERVE);
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Gives the pages of a range the rights, and the key, among `rights`. Across a hole, the part before it is
     /// changed.
     pub fn mprotect(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
@@ -239,10 +242,10 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         };
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
-            let _map = TableMap::new(memory, table);
+            let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                if set_rights::<P>(Tables::leaf_slot(memory, table, address), view, upgrade) {
+                if set_rights(Tables::<P>::leaf_slot(memory, table, address), view, upgrade) {
                     gather.note_weakened();
                 }
             }
@@ -263,7 +266,7 @@ enum Upgrade {
 }
 
 /// Returns an area's flags with other rights.
-fn with_rights<P: Platform>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
+fn with_rights<P: System>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
     let mut flags = (view.flags - AreaFlags::RIGHTS) | rights;
     if rights == view.flags & AreaFlags::RIGHTS {
         return flags;
@@ -277,22 +280,22 @@ fn with_rights<P: Platform>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags 
 }
 
 /// Gives an entry its area's rights; says whether a translation may be stronger than the entry now is.
-fn set_rights<P: Platform>(slot: &P::AtomicU64, view: &AreaView<P>, upgrade: Upgrade) -> bool {
+fn set_rights<P: System>(slot: Slot<'_, P>, view: &AreaView<P>, upgrade: Upgrade) -> bool {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = Entry::from_bits(slot.load(Ordering::Acquire));
+        let old = slot.load(Ordering::Acquire);
         if old.is_empty() || old.is_guard() {
             return false;
         }
         let new = entry_with_rights(old, view, upgrade);
         // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if slot.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return is_weaker(old, new);
         }
     }
 }
 
-fn entry_with_rights<P: Platform>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
+fn entry_with_rights<P: System>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
     const RIGHTS: EntryFlags =
         EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE).union(EntryFlags::EXECUTE_ONLY);
     let may_write = match upgrade {
@@ -302,7 +305,9 @@ fn entry_with_rights<P: Platform>(old: Entry, view: &AreaView<P>, upgrade: Upgra
     };
     let mut flags = view.read_only_entry() & RIGHTS;
     flags.set(EntryFlags::WRITE, view.flags.contains(AreaFlags::WRITE) && may_write);
-    old.without(RIGHTS).with(flags)
+    // A page that may be stored to without a fault counts as stored to.
+    let kept = if flags.contains(EntryFlags::WRITE) { old.without(EntryFlags::COLLECTED) } else { old };
+    kept.without(RIGHTS).with(flags)
 }
 
 fn is_weaker(old: Entry, new: Entry) -> bool {

@@ -10,7 +10,8 @@ use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::limits::Privileges;
-use faultless_platform::{Atomic, Ordering, Platform};
+use crate::system::System;
+use faultless_platform::{Atomic, Ordering};
 
 /// What a range holds.
 #[derive(Clone, Copy, Default)]
@@ -30,7 +31,7 @@ pub(super) struct Removed {
     pub(super) data_bytes: u64,
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that `added` bytes more of an area with `flags` may be mapped, after `removed` ones have gone
     /// (RLIMIT_AS, RLIMIT_DATA).
     pub(super) fn check_expansion(&self, flags: AreaFlags, added: u64, removed: u64) -> Result<(), CallError> {

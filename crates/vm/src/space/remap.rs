@@ -27,10 +27,13 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index;
+use crate::slot::Slot;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::cell::Cell;
+use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
 
 /// Where a remapped range goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +109,7 @@ impl Progress {
 
 type AreaEntry<P, D> = index::Entry<Area<P, D>>;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
     pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
         let request = check(request)?;
@@ -464,11 +467,11 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     fn move_entries(&self, source: PageRange, target: PageRange) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, source.addresses(), &mut |table, part| {
-            let _map = TableMap::new(memory, table);
+            let _map = TableMap::<P>::new(memory, table);
             for address in part.step_by(PAGE as usize) {
                 let new_address = address - source.start() + target.start();
                 if target.contains(new_address) {
-                    self.move_entry(Tables::leaf_slot(memory, table, address), table, new_address);
+                    self.move_entry(Tables::<P>::leaf_slot(memory, table, address), table, new_address);
                 }
             }
             true
@@ -478,12 +481,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         }
     }
 
-    fn move_entry(&self, slot: &P::AtomicU64, table: faultless_phys::Pfn, new_address: u64) {
+    fn move_entry(&self, slot: Slot<'_, P>, table: faultless_phys::Pfn, new_address: u64) {
         let memory = self.memory();
         let entry = {
             let _lock = (!mutants::is_on(Mutant::MoveUnlocked)).then(|| memory.page(table).lock().guard());
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            Entry::from_bits(slot.swap(0, Ordering::AcqRel))
+            slot.swap(Entry::EMPTY, Ordering::AcqRel)
         };
         if entry.is_empty() {
             return;
@@ -492,16 +495,16 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
         let leaf = self.tables.walk(memory, new_address);
         debug_assert!(leaf.is_some(), "the target of a move has no table");
         if let Some(leaf) = leaf {
-            let _map = TableMap::new(memory, leaf.table);
+            let _map = TableMap::<P>::new(memory, leaf.table);
             let _lock = memory.page(leaf.table).lock().guard();
             // ORDER: Release pairs with the Acquire in `table::load`.
-            leaf.slot.store(entry.bits(), Ordering::Release);
+            leaf.slot.store(entry, Ordering::Release);
         }
     }
 }
 
 /// Returns what the target's area shall be.
-fn moved<P: Platform>(old: AreaView<P>, request: &RemapRequest, target: PageRange) -> AreaView<P> {
+fn moved<P: System>(old: AreaView<P>, request: &RemapRequest, target: PageRange) -> AreaView<P> {
     // As Linux: anonymous memory that was never written takes the offset of its new place, and may join there.
     let is_untouched = !old.has_file() && old.root == 0;
     let page_offset = if is_untouched { target.start() / PAGE } else { old.page_offset_of(request.old_start) };

@@ -31,18 +31,19 @@ use super::Space;
 use super::change::Held;
 use crate::addr::PageRange;
 use crate::design::Design;
+use crate::system::System;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
+use faultless_platform::{Atomic, Ordering};
 use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
 
 /// What is left to do when areas have left the index: their translations, and they themselves.
 #[must_use = "what a range held stays until the removal is finished"]
-pub(super) struct Removal<'a, P: Platform, D: Design<P>> {
+pub(super) struct Removal<'a, P: System, D: Design<P>> {
     held: Held<'a, P, D>,
     range: PageRange,
 }
 
-impl<'a, P: Platform, D: Design<P>> Removal<'a, P, D> {
+impl<'a, P: System, D: Design<P>> Removal<'a, P, D> {
     /// Returns the removal of what `range` held; `held` has it.
     pub(super) fn new(held: Held<'a, P, D>, range: PageRange) -> Self {
         Self { held, range }
@@ -56,13 +57,13 @@ impl<'a, P: Platform, D: Design<P>> Removal<'a, P, D> {
 }
 
 /// The space's semaphore, in the hands of a remover.
-struct Lock<'a, P: Platform, D: Design<P>> {
+struct Lock<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     alone: Option<WriteGuard<'a, P, D::Semaphore>>,
     shared: Option<ReadGuard<'a, P, D::Semaphore>>,
 }
 
-impl<P: Platform, D: Design<P>> Lock<'_, P, D> {
+impl<P: System, D: Design<P>> Lock<'_, P, D> {
     /// Lets readers in if somebody sleeps in line.
     fn share(&mut self) {
         if self.space.semaphore.is_contended()
@@ -75,7 +76,7 @@ impl<P: Platform, D: Design<P>> Lock<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Drop for Lock<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Lock<'_, P, D> {
     fn drop(&mut self) {
         if self.shared.is_some() {
             // ORDER: Release pairs with the Acquire in `is_removing`: who sees no removal sees all that it did.
@@ -84,7 +85,7 @@ impl<P: Platform, D: Design<P>> Drop for Lock<'_, P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`Space::with_write`], for a call that may end with a removal.
     #[track_caller]
     pub(super) fn with_write_to_remove<'a, R>(&'a self, act: impl FnOnce() -> (R, Option<Removal<'a, P, D>>)) -> R {

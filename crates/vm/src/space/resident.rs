@@ -12,8 +12,9 @@
 //! last look. So whatever a CPU takes away unseen, it takes within `SLACK` of what it last saw.
 
 use crate::frames;
-use faultless_phys::{Memory, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES, Platform};
+use crate::system::System;
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 use faultless_sync::AtomicCpuSet;
 
 /// So many CPUs' counts are summed up each time.
@@ -25,7 +26,7 @@ const CELL_BYTES: usize = 128;
 const SEEN_OFFSET: usize = size_of::<u64>();
 
 /// Resident pages, counted by each CPU.
-pub(super) struct Resident<P: Platform> {
+pub(super) struct Resident<P: System> {
     cells: Pfn,
     order: u8,
     nr_cpus: usize,
@@ -34,27 +35,27 @@ pub(super) struct Resident<P: Platform> {
 }
 
 /// What one CPU keeps.
-struct Cell<'a, P: Platform> {
+struct Cell<'a, P: System> {
     /// Added less taken away here.
     count: &'a P::AtomicU64,
     /// What `count` was at this CPU's last look at the sum.
     seen: &'a P::AtomicU64,
 }
 
-impl<P: Platform> Resident<P> {
-    pub(super) fn new(memory: &Memory<P>) -> Result<Self, OutOfFrames> {
+impl<P: System> Resident<P> {
+    pub(super) fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let order = (nr_cpus * CELL_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
         let cells = frames::alloc_row_zeroed(memory, order)?;
         Ok(Self { cells, order, nr_cpus, peak: P::AtomicU64::new(0), counted: AtomicCpuSet::new() })
     }
 
-    pub(super) fn free(&self, memory: &Memory<P>) {
+    pub(super) fn free(&self, memory: &P::Frames) {
         // SAFETY: the space that counted here has ended.
         unsafe { memory.free_order(self.cells, self.order) };
     }
 
-    fn cell<'a>(&self, memory: &'a Memory<P>, cpu: usize) -> Cell<'a, P> {
+    fn cell<'a>(&self, memory: &'a P::Frames, cpu: usize) -> Cell<'a, P> {
         debug_assert!(cpu < self.nr_cpus);
         // SAFETY: the frames hold two lines for each CPU, of which words are accessed atomically only.
         let word = |offset| unsafe {
@@ -65,7 +66,7 @@ impl<P: Platform> Resident<P> {
     }
 
     #[inline]
-    pub(super) fn add(&self, memory: &Memory<P>, nr_pages: u64) {
+    pub(super) fn add(&self, memory: &P::Frames, nr_pages: u64) {
         let cpu = P::cpu();
         let count = self.cell(memory, cpu).count;
         // Relaxed, and no read-modify-write: the cell has one owner.
@@ -77,12 +78,12 @@ impl<P: Platform> Resident<P> {
     }
 
     /// Takes pages away that are not in the tables any more.
-    pub(super) fn remove(&self, memory: &Memory<P>, nr_pages: u64) {
+    pub(super) fn remove(&self, memory: &P::Frames, nr_pages: u64) {
         self.add(memory, nr_pages.wrapping_neg());
     }
 
     /// As [`Resident::remove`], and notes how many there were, as far as the module says.
-    pub(super) fn shrink(&self, memory: &Memory<P>, nr_pages: u64) {
+    pub(super) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
         if self.is_few() || self.has_moved(memory, nr_pages) {
             self.note_peak(memory);
         }
@@ -95,7 +96,7 @@ impl<P: Platform> Resident<P> {
     }
 
     /// Says whether this CPU's count will have moved far since its last look, or has; if so, this is a look.
-    fn has_moved(&self, memory: &Memory<P>, nr_pages: u64) -> bool {
+    fn has_moved(&self, memory: &P::Frames, nr_pages: u64) -> bool {
         let Cell { count, seen } = self.cell(memory, P::cpu());
         // Relaxed: the CPU's own.
         let (count, last) = (count.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
@@ -107,7 +108,7 @@ impl<P: Platform> Resident<P> {
         has_moved
     }
 
-    pub(super) fn pages(&self, memory: &Memory<P>) -> u64 {
+    pub(super) fn pages(&self, memory: &P::Frames) -> u64 {
         // Relaxed: a sum of single cells; a passing negative sum reads as 0.
         let sum = self.members().map(|cpu| self.cell(memory, cpu).count.load(Ordering::Relaxed));
         u64::try_from(sum.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
@@ -117,7 +118,7 @@ impl<P: Platform> Resident<P> {
         self.counted.members_below(self.nr_cpus)
     }
 
-    pub(super) fn note_peak(&self, memory: &Memory<P>) {
+    pub(super) fn note_peak(&self, memory: &P::Frames) {
         let pages = self.pages(memory);
         // Relaxed: a statistic; the loop keeps the largest.
         let mut peak = self.peak.load(Ordering::Relaxed);
@@ -138,7 +139,7 @@ impl<P: Platform> Resident<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_phys::Options;
+    use faultless_phys::{Memory, Options};
     use faultless_platform::native::{HostRegion, Machine, Native};
     use std::sync::Barrier;
 

@@ -8,9 +8,9 @@
 use super::Space;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
-use faultless_platform::Platform;
+use crate::system::System;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns an area's root, made if it has none. The caller holds the semaphore, at least for reading.
     pub(crate) fn root_of(&self, area: &Area<P, D>) -> u64 {
         area.root_or_set(|| self.neighbours_root(&area.view()).unwrap_or_else(|| self.vm().fresh_root()))
@@ -34,12 +34,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 /// Returns the root that an area lends; one that a fork gave it is its alone.
-fn lent_root<P: Platform>(view: &AreaView<P>) -> Option<u64> {
+fn lent_root<P: System>(view: &AreaView<P>) -> Option<u64> {
     (view.root != 0 && !view.flags.contains(AreaFlags::INHERITED)).then_some(view.root)
 }
 
 /// Says whether two areas are neighbours that differ in rights at most.
-fn may_share<P: Platform>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
+fn may_share<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
     let ignored = AreaFlags::RIGHTS | AreaFlags::IGNORED_BY_JOINS;
     below.end == above.start
         && below.is_of_one_content(above)

@@ -5,9 +5,9 @@ use crate::addr::{PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
-use faultless_platform::Platform;
+use crate::system::System;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Seals a range; nothing of one that has a hole.
     pub fn mseal(&self, start: u64, len_bytes: u64) -> Result<(), CallError> {
         if !is_page_aligned(start) {

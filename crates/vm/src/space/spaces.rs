@@ -49,10 +49,11 @@
 use super::{Space, SpaceRef};
 use crate::design::Design;
 use crate::instance::Vm;
+use crate::system::System;
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, CachePadded, GROUP_BITS, MAX_CPUS, Ordering, Platform};
+use faultless_platform::{Atomic, CachePadded, GROUP_BITS, MAX_CPUS, Ordering};
 use faultless_sync::{SpinMutex, lock_class};
 
 lock_class! {
@@ -67,7 +68,7 @@ const LISTS_MAX: usize = MAX_CPUS.div_ceil(1 << GROUP_BITS);
 type Link<P, D> = Option<NonNull<Space<P, D>>>;
 
 /// Where a space is listed; all but `list` is used under that list's lock.
-pub(super) struct Listing<P: Platform, D: Design<P>> {
+pub(super) struct Listing<P: System, D: Design<P>> {
     before: Link<P, D>,
     behind: Link<P, D>,
     /// Counts what was ever appended to the list; 0 of a space that is not listed.
@@ -75,7 +76,7 @@ pub(super) struct Listing<P: Platform, D: Design<P>> {
     list: usize,
 }
 
-impl<P: Platform, D: Design<P>> Listing<P, D> {
+impl<P: System, D: Design<P>> Listing<P, D> {
     /// Returns that of a space that is not listed.
     pub(super) const fn none() -> Self {
         Self { before: None, behind: None, number: 0, list: 0 }
@@ -86,11 +87,11 @@ impl<P: Platform, D: Design<P>> Listing<P, D> {
 type GroupList<P, D> = CachePadded<SpinMutex<P, List<P, D>, ListLock>>;
 
 /// The lists.
-pub(crate) struct Spaces<P: Platform, D: Design<P>> {
+pub(crate) struct Spaces<P: System, D: Design<P>> {
     lists: Box<[GroupList<P, D>]>,
 }
 
-struct List<P: Platform, D: Design<P>> {
+struct List<P: System, D: Design<P>> {
     first: Link<P, D>,
     last: Link<P, D>,
     nr_appended: u64,
@@ -104,7 +105,7 @@ struct Tour {
     has_met_new: bool,
 }
 
-impl<P: Platform, D: Design<P>> Spaces<P, D> {
+impl<P: System, D: Design<P>> Spaces<P, D> {
     /// Returns empty lists for a machine of `nr_cpus` CPUs.
     pub(crate) fn new(nr_cpus: usize) -> Self {
         let list = |_| CachePadded::new(SpinMutex::classed(List { first: None, last: None, nr_appended: 0 }));
@@ -175,12 +176,12 @@ impl<P: Platform, D: Design<P>> Spaces<P, D> {
 ///
 /// # Safety
 /// The space is listed, and the caller holds its list's lock.
-unsafe fn behind<P: Platform, D: Design<P>>(space: NonNull<Space<P, D>>) -> Link<P, D> {
+unsafe fn behind<P: System, D: Design<P>>(space: NonNull<Space<P, D>>) -> Link<P, D> {
     // SAFETY: the caller's promise.
     unsafe { (*space.as_ref().listing.get()).behind }
 }
 
-impl<P: Platform, D: Design<P>> List<P, D> {
+impl<P: System, D: Design<P>> List<P, D> {
     /// Returns the place that links to what stands behind a space, or to the first.
     ///
     /// # Safety
@@ -227,7 +228,7 @@ impl Tour {
     }
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes a reference unless the last one is gone.
     fn try_reference(&self) -> bool {
         let takes_any = mutants::is_on(Mutant::SpaceResurrected) || mutants::is_on(Mutant::SpaceUnlinkedLate);
@@ -243,7 +244,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     }
 }
 
-impl<P: Platform, D: Design<P>> Vm<P, D> {
+impl<P: System, D: Design<P>> Vm<P, D> {
     /// Visits the spaces that exist; those that are made meanwhile last. Each is kept alive while it is visited, and no
     /// lock is held: the visit may make spaces, drop them, and go along them itself.
     ///

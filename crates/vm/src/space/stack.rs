@@ -8,11 +8,11 @@ use crate::design::Design;
 use crate::error::{AccessError, CallError};
 use crate::events::Event;
 use crate::limits::Limits;
-use faultless_platform::Platform;
+use crate::system::System;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::RwSemaphore;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Grows the stack above `address` down to it, if the gap to the next lower area and the limit allow.
     #[cold]
     pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {

@@ -6,10 +6,10 @@ use crate::addr::{PAGE, PageRange};
 use crate::area::AreaView;
 use crate::design::Design;
 use crate::object::Object;
+use crate::system::System;
 use core::ops::Range;
-use faultless_platform::Platform;
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries that map `pages` of an object, faults kept out.
     pub(crate) fn unmap_object(&self, object: &Object<P>, pages: Range<u64>, emptied: Emptied) {
         if !self.maps(object) {
@@ -40,7 +40,7 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 }
 
 /// Returns the part of an area that maps some of `pages`.
-fn mapped_part<P: Platform>(view: &AreaView<P>, object: &Object<P>, pages: &Range<u64>) -> Option<PageRange> {
+fn mapped_part<P: System>(view: &AreaView<P>, object: &Object<P>, pages: &Range<u64>) -> Option<PageRange> {
     view.object.filter(|mapped| core::ptr::eq(mapped.as_ptr(), object))?;
     let nr_pages = (view.end - view.start) / PAGE;
     let first = pages.start.saturating_sub(view.page_offset).min(nr_pages);

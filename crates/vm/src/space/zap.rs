@@ -9,11 +9,13 @@ use crate::addr::{PAGE, PageRange, USER_END};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::gather::Gather;
+use crate::slot::Slot;
+use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
-use faultless_phys::{Kind, Pfn};
+use faultless_phys::{FrameSource, Kind, Pfn};
+use faultless_platform::Ordering;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Ordering, Platform};
 
 /// Which entries are emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +39,7 @@ struct Progress {
     is_pause_due: bool,
 }
 
-impl<P: Platform, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range and drops what they held.
     pub(crate) fn zap(&self, range: PageRange, emptied: Emptied) {
         let mut gather = Gather::new(self, range);
@@ -94,12 +96,12 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
     /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
     fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P, D>) -> u64 {
         let memory = self.memory();
-        let _map = TableMap::new(memory, table);
+        let _map = TableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
-            let slot = Tables::leaf_slot(memory, table, address);
+            let slot = Tables::<P>::leaf_slot(memory, table, address);
             // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
-            let seen = Entry::from_bits(slot.load(Ordering::Relaxed));
+            let seen = slot.load(Ordering::Relaxed);
             if !self.is_emptied(seen, progress.emptied) {
                 continue;
             }
@@ -118,13 +120,13 @@ impl<P: Platform, D: Design<P>> Space<P, D> {
 
     /// Empties an entry that was `seen` to belong to what is emptied, and returns what it held; `None` if a walk has
     /// set bits since that save the page: a page given up stays once it is dirty.
-    fn take_entry(&self, slot: &P::AtomicU64, mut seen: Entry, emptied: Emptied) -> Option<Entry> {
+    fn take_entry(&self, slot: Slot<'_, P>, mut seen: Entry, emptied: Emptied) -> Option<Entry> {
         loop {
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits. Relaxed on
             // failure: the bits are looked at, and nothing behind the entry.
-            match slot.compare_exchange(seen.bits(), 0, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(seen),
-                Err(now) => seen = Entry::from_bits(now),
+            match slot.exchange(seen, Entry::EMPTY, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(()) => return Some(seen),
+                Err(now) => seen = now,
             }
             if !self.is_emptied(seen, emptied) && !mutants::is_on(Mutant::GivenUpUnchecked) {
                 return None;

@@ -6,7 +6,7 @@ use crate::drawing::{Scene, at};
 use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
 use faultless_vm::{
-    Advice, AreaFlags, CallError, EntryFlags, Event, Guest, LockAll, PAGE, PageLock, Placement, Populate,
+    Advice, AreaFlags, CallError, EntryFlags, Event, Guest, LockAll, PAGE, PageLock, PageRange, Placement, Populate,
 };
 
 const READ: AreaFlags = AreaFlags::READ;
@@ -243,5 +243,40 @@ for_each_design!(faults_are_counted_as_what_they_were, D, {
         assert!(scene.guest.load(at(9)).is_err(), "a hole");
         let after = (total(Event::Faults), total(Event::Cow), total(Event::Reuse), total(Event::Signals));
         assert_eq!(after, (before.0 + 4, before.1 + 1, before.2 + 1, before.3 + 2));
+    });
+});
+
+/// Returns the pages that were stored to since the last look.
+fn written<D: Tested>(scene: &Scene<'_, D>) -> Vec<u64> {
+    let mut pages = Vec::new();
+    let all = PageRange::between(at(0), at(40)).expect("a range");
+    scene.space.collect_written(all, &mut |address| pages.push((address - at(0)) / PAGE));
+    pages
+}
+
+for_each_design!(every_store_since_the_last_look_is_reported, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("wwww.rr", "12z");
+        assert_eq!(written(&scene), [0, 1]);
+        assert_eq!(written(&scene), []);
+        scene.store(1, 3).expect("mapped");
+        scene.store(2, 4).expect("a page of zeros is replaced");
+        assert_eq!(written(&scene), [1, 2]);
+        assert_eq!(scene.load(0), 1);
+        assert_eq!(written(&scene), [], "a load is no store");
+        // Map calls that take the right to write, or move the page, forget nothing.
+        scene.store(0, 5).expect("mapped");
+        let scene = scene.call(|s| s.protect(0..1, READ));
+        assert_eq!(written(&scene), [0]);
+        scene.store(1, 6).expect("mapped");
+        let scene = scene.call(|s| s.move_to(1..2, 20));
+        assert_eq!(written(&scene), [20]);
+        scene.store(2, 7).expect("mapped");
+        let child = scene.fork();
+        assert_eq!((written(&scene), written(&child)), (vec![2], vec![2]), "of both, since neither looked");
+        child.store(2, 8).expect("a copy");
+        assert_eq!((written(&scene), written(&child)), (vec![], vec![2]));
+        scene.store(2, 9).expect("its own again");
+        assert_eq!((written(&scene), written(&child)), (vec![2], vec![]));
     });
 });

@@ -1,4 +1,4 @@
-//! Std's atomics under the platform's traits.
+//! The atomics of `core` under the platform's traits: what a platform on the hardware itself takes.
 
 use crate::{Atomic, AtomicInteger, InPlace};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};

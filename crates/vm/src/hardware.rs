@@ -1,0 +1,221 @@
+//! What a kernel or a hypervisor calls, whose hardware walks the tables: faults, and which CPU uses which space.
+//!
+//! # Guarantee
+//! [`Space::handle_fault`] does what a page fault asks for, whoever walked the tables. Between [`Guest::enter`] and
+//! [`Guest::leave`] a CPU may use the space's translations, and a shootdown waits for it; outside it uses none, or
+//! waits until [`Guest::enter`] has made it forget what others took away.
+//!
+//! # On the way of a thread, on one CPU
+//! ```text
+//! activate     the CPU joins the space's set; load the root that it returns
+//!   enter      back to user mode: what others took away is forgotten (Platform::flush)
+//!   leave      a trap, an interrupt, a call
+//!   handle_fault, calls of the space ...
+//!   enter      ...
+//! deactivate   another space's turn: the CPU forgets this one and leaves its set
+//! ```
+//! Hardware may walk the loaded tables at any time, also in kernel mode: such a platform sets
+//! [`Platform::WAITS_FOR_LOADED`](faultless_platform::Platform::WAITS_FOR_LOADED), and its `shoot_down` interrupts and
+//! awaits every target.
+
+use crate::addr::{USER_END, page_floor};
+use crate::area::AreaFlags;
+use crate::design::Design;
+use crate::error::AccessError;
+use crate::events::Event;
+use crate::fault::{Fault, Handled};
+use crate::guest::{Access, Guest, is_canonical};
+use crate::space::Space;
+use crate::system::System;
+use crate::tlb::{self, SpaceId};
+use faultless_phys::{OutOfFrames, Pfn};
+use faultless_platform::Entry as KernelEntry;
+
+/// Whose code made an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The program's.
+    User,
+    /// The kernel's, on behalf of the program: it copies to or from user memory.
+    Kernel,
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// The tables allow the access now.
+    Resolved,
+    /// They did already: the CPU knew an old entry, and may forget it (`invlpg`) before it tries again.
+    Spurious,
+    /// Another thread took the page away meanwhile: the access is simply made again.
+    Retry,
+    /// The access can't be made.
+    Killed(Reason),
+}
+
+/// Why an access can't be made; all but the last are signals to the program, or an error of the call that copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// SIGSEGV, SEGV_MAPERR: nothing is mapped there.
+    MapErr,
+    /// SIGSEGV, SEGV_ACCERR: the mapping's rights forbid it.
+    AccErr,
+    /// SIGSEGV, SEGV_PKUERR: a protection key forbids it.
+    PkuErr,
+    /// SIGBUS, BUS_ADRERR: the mapping has no page there.
+    BusAdrErr,
+    /// No frame, or no more references to one, can be had.
+    OutOfMemory(Option<OutOfFrames>),
+}
+
+/// Names a word that threads wait on (futex(2)): two addresses with the same key are the same word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FutexKey {
+    /// Private memory, of one space alone.
+    Private {
+        /// The space.
+        space: SpaceId,
+        /// The word's address.
+        address: u64,
+    },
+    /// Shared memory, wherever it is mapped.
+    Shared {
+        /// Names the memory object, as long as it is mapped.
+        object: usize,
+        /// The word's offset in it.
+        offset: u64,
+    },
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Handles a fault that the hardware found at `address`.
+    ///
+    /// Called as the calls are (see the crate): with nothing held, outside [`Guest::enter`]; it may sleep. An address
+    /// above user memory is [`Reason::MapErr`], in either mode: what a kernel has there is its own.
+    pub fn handle_fault(&self, address: u64, access: Access, mode: Mode) -> Resolution {
+        // A kernel never fetches from user memory (SMEP).
+        if mode == Mode::Kernel && access == Access::Fetch {
+            return Resolution::Killed(Reason::AccErr);
+        }
+        if address >= USER_END {
+            return Resolution::Killed(Reason::MapErr);
+        }
+        let entry = self.entry_at(address);
+        if tlb::allows(entry, access) {
+            return Resolution::Spurious;
+        }
+        match self.take_fault(Fault { address, access, is_present: entry.is_present() }) {
+            Ok(_) if self.may_be_made(address, access) => Resolution::Resolved,
+            Ok(_) => Resolution::Retry,
+            Err(error) => Resolution::Killed(error.into()),
+        }
+    }
+
+    /// Says whether the tables allow an access, up to the bits that the hardware sets itself.
+    fn may_be_made(&self, address: u64, access: Access) -> bool {
+        let entry = self.entry_at(address);
+        match access {
+            Access::Write => entry.is_present() && entry.is_writable(),
+            Access::Read | Access::Fetch => tlb::allows(entry, access),
+        }
+    }
+
+    /// Takes a fault and counts it.
+    #[inline(always)]
+    pub(crate) fn take_fault(&self, fault: Fault) -> Result<Handled, AccessError> {
+        if !is_canonical(fault.address) {
+            // Not a page fault: the processor refuses the address itself.
+            return Err(AccessError::NotCanonical { address: fault.address });
+        }
+        let events = self.vm().events();
+        P::enter_kernel(KernelEntry::Exception);
+        events.note(Event::Faults, fault.address);
+        let handled = D::fault(self, fault);
+        match handled {
+            Ok(Handled::Speculative) => events.note(Event::Spf, fault.address),
+            Ok(Handled::Classic) => {}
+            Err(_) => events.note(Event::Signals, fault.address),
+        }
+        handled
+    }
+
+    /// Returns the key of the word at an address; an error if nothing is mapped there.
+    ///
+    /// A private mapping's word belongs to the space, also if it is of a file. Called as the calls are.
+    pub fn futex_key(&self, address: u64) -> Result<FutexKey, AccessError> {
+        let _read = self.read_settled();
+        let found = self.index().containing(address).ok_or(AccessError::NotMapped { address })?;
+        // SAFETY: the semaphore keeps the area.
+        let view = unsafe { found.area.as_ref() }.view();
+        Ok(match view.object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
+            Some(object) => {
+                let offset =
+                    view.page_offset_of(page_floor(address)) * crate::addr::PAGE + (address - page_floor(address));
+                FutexKey::Shared { object: object.as_ptr().addr(), offset }
+            }
+            None => FutexKey::Private { space: self.id(), address },
+        })
+    }
+}
+
+impl<P: System, D: Design<P>> Guest<'_, P, D> {
+    /// Makes the calling CPU one that may use the space's tables; returns their root, to be loaded after this.
+    pub fn activate(&self) -> Pfn {
+        self.space().users().insert(P::cpu());
+        self.space().tables().root()
+    }
+
+    /// Lets the calling CPU use translations, after it forgot what others took away. Nothing of the library is called
+    /// by this CPU before [`Guest::leave`].
+    #[inline]
+    pub fn enter(&self) {
+        self.enter_as(P::cpu());
+    }
+
+    /// As [`Guest::enter`], on the CPU that the caller knows to be its own.
+    #[inline(always)]
+    pub(crate) fn enter_as(&self, cpu: usize) {
+        let space: &Space<P, D> = self.space();
+        // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
+        space.users().insert(cpu);
+        if P::guest_enter() {
+            space.vm().cpus().drain(cpu);
+            space.vm().cpus().rejoin(cpu, space.users());
+        }
+    }
+
+    /// Ends the use of translations.
+    #[inline]
+    pub fn leave(&self) {
+        P::guest_exit();
+    }
+
+    /// Takes the calling CPU out of those that may use the space's tables: it forgets them. Called outside
+    /// [`Guest::enter`], when another root is loaded, or none.
+    pub fn deactivate(&self) {
+        let space = self.space();
+        space.vm().cpus().leave(P::cpu(), space.users(), space.id());
+    }
+
+    /// Runs `act` with the page behind `address`, by its first byte, after as many faults as it takes: how a kernel
+    /// copies to and from user memory.
+    ///
+    /// `act` must not sleep or call the library: the page stays only as long as it runs. Other CPUs may use the page
+    /// meanwhile, so it is accessed atomically.
+    pub fn with_frame<R>(&self, address: u64, access: Access, act: impl FnMut(*mut u8) -> R) -> Result<R, AccessError> {
+        self.access(address, access, act).map(|(result, _)| result)
+    }
+}
+
+impl From<AccessError> for Reason {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::NotMapped { .. } | AccessError::NotCanonical { .. } => Self::MapErr,
+            AccessError::Forbidden { .. } => Self::AccErr,
+            AccessError::ForbiddenByKey { .. } => Self::PkuErr,
+            AccessError::NoPage { .. } => Self::BusAdrErr,
+            AccessError::TooManyReferences => Self::OutOfMemory(None),
+            AccessError::OutOfFrames(cause) => Self::OutOfMemory(Some(cause)),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which pages were stored to since the last look: for migration, snapshots and incremental checkpoints.
+//!
+//! # Guarantee
+//! A page that is stored to between two calls of [`Space::collect_written`], and still mapped, is reported by the
+//! second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the next
+//! reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
+//!
+//! # How
+//! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
+//! write-protecting userfaultfd do the same). The next store faults, finds the page its own, gives the right back and
+//! takes the mark away. Map calls that take the right leave the mark as it is, so that nothing is forgotten.
+//!
+//! # Race: a store beside a look
+//! ```text
+//! looker                                      storer
+//! locks the leaf table                        its TLB has the page writable and dirty
+//! takes the right to write from the entry     stores by its TLB: the page is reported anyway, and still there
+//! reports the page, shoots the range down     has forgotten it, or waits; the next store faults and gives the right back
+//! returns: the caller copies the page         the next look reports it again
+//! ```
+//! The caller copies after the return, so that a store by a stale translation comes before the copy.
+
+use super::Space;
+use crate::addr::{PAGE, PageRange};
+use crate::design::Design;
+use crate::entry::EntryFlags;
+use crate::gather::Gather;
+use crate::slot::Slot;
+use crate::system::System;
+use crate::table::{TableMap, Tables};
+use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Visits the pages of a range that were stored to since the last call, ascending; their first bytes' addresses.
+    ///
+    /// `visit` is called under the lock of a page table: it notes the page and looks at it later. Called as the calls
+    /// are.
+    pub fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(u64)) {
+        let _read = self.read_settled();
+        let memory = self.memory();
+        let mut gather = Gather::new(self, range);
+        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+            let _map = TableMap::<P>::new(memory, table);
+            let _lock = memory.page(table).lock().guard();
+            for address in part.step_by(PAGE as usize) {
+                if take_right(Tables::<P>::leaf_slot(memory, table, address)) {
+                    gather.note_weakened();
+                    visit(address);
+                }
+            }
+            true
+        });
+    }
+}
+
+/// Marks an entry whose page was stored to as looked at; says whether it was.
+fn take_right<P: System>(slot: Slot<'_, P>) -> bool {
+    loop {
+        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
+        let old = slot.load(Ordering::Acquire);
+        if !old.holds_frame() || !old.has(EntryFlags::DIRTY) || old.has(EntryFlags::COLLECTED) {
+            return false;
+        }
+        let new = old.without(EntryFlags::WRITE).with(EntryFlags::COLLECTED);
+        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
+        if slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What an address space is made of: a platform, with its frames and its page tables.
+//!
+//! # Guarantee
+//! [`System`] is all that this crate asks of its embedder, as a type: everything that depends on it is compiled for it.
+//! A platform names its [`Embedding`]; [`Usual`] takes [`phys`' memory](faultless_phys::Memory) and x86-64's tables.
+
+use crate::format::{TableFormat, X86_64};
+use faultless_phys::{FrameSource, Memory, Pfn};
+use faultless_platform::{Platform, Usual};
+
+/// What a name for [`Platform::Embedding`] means on a platform.
+///
+/// An embedder with frames or tables of its own writes a type, implements this for it, and names it in its platform:
+/// ```
+/// use faultless_phys::Memory;
+/// use faultless_platform::Platform;
+/// use faultless_vm::{Embedding, X86_64};
+///
+/// struct Mine;
+///
+/// impl<P: Platform> Embedding<P> for Mine {
+///     type Frames = Memory<P>;
+///     type Format = X86_64;
+/// }
+/// ```
+pub trait Embedding<P: Platform>: 'static {
+    /// Where frames come from.
+    type Frames: FrameSource<P>;
+    /// How the hardware writes entries.
+    type Format: TableFormat;
+
+    /// Fills what all spaces share into a new root, before anybody walks it: a kernel's half. The root's frame is all
+    /// zeros; entries of user memory, below [`USER_END`](crate::USER_END), stay so. Nobody touches the others later.
+    fn share_root(_frames: &Self::Frames, _root: Pfn) {}
+}
+
+impl<P: Platform> Embedding<P> for Usual {
+    type Frames = Memory<P>;
+    type Format = X86_64;
+}
+
+/// A platform whose frames and page tables this crate knows; never implemented by hand.
+pub trait System: Platform {
+    /// Where frames come from.
+    type Frames: FrameSource<Self>;
+    /// How the hardware writes entries.
+    type Format: TableFormat;
+
+    /// See [`Embedding::share_root`].
+    fn share_root(frames: &Self::Frames, root: Pfn);
+}
+
+impl<P: Platform<Embedding: Embedding<P>>> System for P {
+    type Frames = <P::Embedding as Embedding<P>>::Frames;
+    type Format = <P::Embedding as Embedding<P>>::Format;
+
+    fn share_root(frames: &Self::Frames, root: Pfn) {
+        <P::Embedding as Embedding<P>>::share_root(frames, root);
+    }
+}
