@@ -62,6 +62,12 @@ fn look_among_many(shared: &Shared) {
     }
 }
 
+/// The section has begun, with its fence, before many were let in.
+fn look_among_many_inside_another_section(shared: &Shared) {
+    let _section = shared.rcu.read();
+    look_among_many(shared);
+}
+
 fn free(shared: &Shared) {
     shared.is_linked.store(false, Ordering::Relaxed);
     if shared.lookers.may_be_elsewhere() {
@@ -97,7 +103,8 @@ pub fn one_who_finds_another_has_a_fence_of_its_own() {
 
 #[test]
 pub fn many_that_were_let_in_need_no_more_than_a_section() {
-    race(Some(4), shared::<3>, [free, let_many_in, look_among_many], |_| ());
+    race(Some(3), shared::<3>, [free, let_many_in, look_among_many], |_| ());
+    race(Some(3), shared::<3>, [free, let_many_in, look_among_many_inside_another_section], |_| ());
 }
 
 #[test]
