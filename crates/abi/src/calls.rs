@@ -8,7 +8,7 @@ use crate::errno::Errno;
 use crate::file::File;
 use crate::flags::{MapFlags, Prot, RemapFlags};
 use core::ops::ControlFlow;
-use faultless_vm::design::Design;
+use faultless_vm::design::{DefaultDesign, Design};
 use faultless_vm::{
     CallError, LockAll, PAGE, PageLock, Populate, RemapPlacement, RemapRequest, Space, SyncFlags, System, USER_END,
     page_ceil,
@@ -18,7 +18,7 @@ use faultless_vm::{
 pub type Answer = Result<u64, Errno>;
 
 /// The memory calls of one space.
-pub struct Calls<'a, P: System, D: Design<P>> {
+pub struct Calls<'a, P: System, D: Design<P> = DefaultDesign<P>> {
     space: &'a Space<P, D>,
 }
 

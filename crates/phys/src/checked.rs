@@ -223,12 +223,14 @@ unsafe impl<P: Platform, F: FrameSource<P>> FrameSource<P> for CheckedSource<P, 
         self.source.strikes()
     }
 
-    fn begin_life(&self, first: Pfn, order: u8) {
-        self.source.begin_life(first, order);
+    unsafe fn begin_life(&self, first: Pfn, order: u8) {
+        // SAFETY: passed on.
+        unsafe { self.source.begin_life(first, order) }
     }
 
-    fn end_life(&self, first: Pfn, order: u8) {
-        self.source.end_life(first, order);
+    unsafe fn end_life(&self, first: Pfn, order: u8) {
+        // SAFETY: passed on.
+        unsafe { self.source.end_life(first, order) }
     }
 
     fn audit_with(&self, visit: impl FnMut(FrameInfo)) -> Audit {

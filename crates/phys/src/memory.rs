@@ -552,12 +552,12 @@ unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
     }
 
     #[inline(always)]
-    fn begin_life(&self, first: Pfn, order: u8) {
+    unsafe fn begin_life(&self, first: Pfn, order: u8) {
         self.core.hand_out(first, order);
     }
 
     #[inline(always)]
-    fn end_life(&self, first: Pfn, order: u8) {
+    unsafe fn end_life(&self, first: Pfn, order: u8) {
         self.core.retire(first, order);
     }
 

@@ -100,16 +100,22 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
         false
     }
     /// Begins the life of a block that `take` handed out.
+    ///
+    /// # Safety
+    /// The block was just taken, and is the caller's.
     #[inline(always)]
-    fn begin_life(&self, first: Pfn, order: u8) {
+    unsafe fn begin_life(&self, first: Pfn, order: u8) {
         self.page(first).start_counting(State::given(order, self.options().refcount_bits));
     }
     /// Ends the life of a block that is about to be given back.
     ///
     /// # Panics
     /// If it is no block of this order in use: it would be handed out twice.
+    ///
+    /// # Safety
+    /// As for [`FrameSource::give`], which comes next.
     #[inline(always)]
-    fn end_life(&self, first: Pfn, order: u8) {
+    unsafe fn end_life(&self, first: Pfn, order: u8) {
         let page = self.page(first);
         assert!(page.state().is_in_use(order), "I1: {first} is freed, but is no block of order {order} in use");
         page.clear();
@@ -192,7 +198,8 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
     #[inline(always)]
     fn take_alive(&self, order: u8) -> Result<Pfn, OutOfFrames> {
         let first = self.take(order).map_err(|cause| self.refusal(order, cause))?;
-        self.begin_life(first, order);
+        // SAFETY: just taken.
+        unsafe { self.begin_life(first, order) };
         Ok(first)
     }
 
@@ -230,9 +237,11 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
     /// As for [`FrameSource::free`], for the row.
     #[inline(always)]
     unsafe fn free_order(&self, first: Pfn, order: u8) {
-        self.end_life(first, order);
         // SAFETY: the caller had it from `take`, by way of an allocation.
-        unsafe { self.give(first, order) };
+        unsafe {
+            self.end_life(first, order);
+            self.give(first, order);
+        }
     }
 
     /// As [`FrameSource::free`], for a caller that owns no CPU slot.
@@ -240,9 +249,11 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
     /// # Safety
     /// As for [`FrameSource::free`].
     unsafe fn free_without_cpu(&self, pfn: Pfn) {
-        self.end_life(pfn, 0);
         // SAFETY: as in `free_order`.
-        unsafe { self.give_without_cpu(pfn, 0) };
+        unsafe {
+            self.end_life(pfn, 0);
+            self.give_without_cpu(pfn, 0);
+        }
     }
 
     /// Gives a reference back and frees the frame if it was the last; says whether it did. Never sleeps.

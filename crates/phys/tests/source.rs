@@ -52,7 +52,8 @@ unsafe impl FrameSource<Native> for Bad {
             Wrong::Misaligned if self.is_due(Wrong::Misaligned) => Pfn::new(first.get() | 1),
             Wrong::OutsideItsRanges if self.is_due(Wrong::OutsideItsRanges) => Pfn::new(0x7fff_0000),
             Wrong::MetadataInUse if self.is_due(Wrong::MetadataInUse) => {
-                self.memory.begin_life(first, order);
+                // SAFETY: just taken.
+                unsafe { self.memory.begin_life(first, order) };
                 first
             }
             _ => first,

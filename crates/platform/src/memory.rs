@@ -75,16 +75,6 @@ pub unsafe trait Platform:
     /// hardware walks. `faultless_vm::Embedding` says what a name means; [`Usual`] is the one that needs nothing else.
     type Embedding: 'static;
 
-    /// Whether a shootdown must reach every CPU that has a space's tables loaded, in whatever state it is: hardware
-    /// walks them at any time. Such a platform's `shoot_down` waits for all targets, and no CPU is taken out of the
-    /// set of a space but by itself.
-    const WAITS_FOR_LOADED: bool = false;
-
-    /// Makes this CPU's hardware forget translations of a space: those of `len_bytes` from `start` on, or all. Nothing
-    /// where the only TLB is the library's. Called with interrupts off, or in a wait.
-    #[inline]
-    fn flush(_space: u64, _range: Option<(u64, u64)>) {}
-
     /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before
     /// it uses one.
     #[must_use = "a pending request must be drained before a translation is used"]

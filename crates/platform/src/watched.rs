@@ -227,12 +227,6 @@ impl<P: Processor> Processor for Watched<P> {
 // SAFETY: all promises are those of `P`.
 unsafe impl<P: Platform> Platform for Watched<P> {
     type Embedding = P::Embedding;
-    const WAITS_FOR_LOADED: bool = P::WAITS_FOR_LOADED;
-
-    #[inline]
-    fn flush(space: u64, range: Option<(u64, u64)>) {
-        P::flush(space, range);
-    }
 
     fn guest_enter() -> bool {
         let is_pending = P::guest_enter();

@@ -6,13 +6,14 @@
 //! misses one.
 
 use crate::addr::page_floor;
-use crate::design::Design;
+use crate::design::{DefaultDesign, Design};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
 use crate::system::System;
+use crate::table::Leaf;
 use crate::tlb;
 use faultless_phys::FrameSource;
 use faultless_platform::mutants::{self, Mutant};
@@ -67,7 +68,7 @@ impl FaultsTaken {
 }
 
 /// A thread that runs in an address space; while it lives, it counts among the space's users.
-pub struct Guest<'vm, P: System, D: Design<P>> {
+pub struct Guest<'vm, P: System, D: Design<P> = DefaultDesign<P>> {
     space: SpaceRef<'vm, P, D>,
 }
 
@@ -330,7 +331,12 @@ fn walk<P: System, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access)
     if page >= crate::addr::USER_END {
         return Err(false);
     }
-    let leaf = space.tables().walk(space.memory(), page).ok_or(false)?;
+    use_entry(space.tables().walk(space.memory(), page).ok_or(false)?, access)
+}
+
+/// Sets an entry's accessed and dirty bits as an access does; if the entry forbids it, says whether one was present.
+#[inline(always)]
+pub(crate) fn use_entry<P: System>(leaf: Leaf<'_, P>, access: Access) -> Result<Entry, bool> {
     let wanted = match access {
         Access::Write => EntryFlags::ACCESSED | EntryFlags::DIRTY,
         Access::Read | Access::Fetch => EntryFlags::ACCESSED,

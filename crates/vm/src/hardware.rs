@@ -8,15 +8,16 @@
 //! # On the way of a thread, on one CPU
 //! ```text
 //! activate     the CPU joins the space's set; load the root that it returns
-//!   enter      back to user mode: what others took away is forgotten (Platform::flush)
+//!   enter      back to user mode: what others took away is forgotten (Embedding::flush)
 //!   leave      a trap, an interrupt, a call
 //!   handle_fault, calls of the space ...
 //!   enter      ...
 //! deactivate   another space's turn: the CPU forgets this one and leaves its set
 //! ```
 //! Hardware may walk the loaded tables at any time, also in kernel mode: such a platform sets
-//! [`Platform::WAITS_FOR_LOADED`](faultless_platform::Platform::WAITS_FOR_LOADED), and its `shoot_down` interrupts and
-//! awaits every target.
+//! [`Embedding::WAITS_FOR_LOADED`](crate::Embedding::WAITS_FOR_LOADED), and its `shoot_down` interrupts and awaits
+//! every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its format lets a
+//! store to a page fault that is not dirty.
 
 use crate::addr::{USER_END, page_floor};
 use crate::area::AreaFlags;
@@ -24,11 +25,12 @@ use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::fault::{Fault, Handled};
-use crate::guest::{Access, Guest, is_canonical};
+use crate::guest::{self, Access, Guest, is_canonical};
 use crate::space::Space;
 use crate::system::System;
-use crate::tlb::{self, SpaceId};
-use faultless_phys::{OutOfFrames, Pfn};
+use crate::table::TableMap;
+use crate::tlb::SpaceId;
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::Entry as KernelEntry;
 
 /// Whose code made an access.
@@ -87,6 +89,14 @@ pub enum FutexKey {
     },
 }
 
+/// What a walk found to do.
+enum Touch {
+    /// Nothing.
+    Already,
+    /// The accessed and dirty bits.
+    BitsSet,
+}
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Handles a fault that the hardware found at `address`.
     ///
@@ -100,24 +110,27 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if address >= USER_END {
             return Resolution::Killed(Reason::MapErr);
         }
-        let entry = self.entry_at(address);
-        if tlb::allows(entry, access) {
-            return Resolution::Spurious;
-        }
-        match self.take_fault(Fault { address, access, is_present: entry.is_present() }) {
-            Ok(_) if self.may_be_made(address, access) => Resolution::Resolved,
+        let is_present = match self.touch(address, access) {
+            Ok(Touch::Already) => return Resolution::Spurious,
+            Ok(Touch::BitsSet) => return Resolution::Resolved,
+            Err(is_present) => is_present,
+        };
+        match self.take_fault(Fault { address, access, is_present }) {
+            Ok(_) if self.touch(address, access).is_ok() => Resolution::Resolved,
             Ok(_) => Resolution::Retry,
             Err(error) => Resolution::Killed(error.into()),
         }
     }
 
-    /// Says whether the tables allow an access, up to the bits that the hardware sets itself.
-    fn may_be_made(&self, address: u64, access: Access) -> bool {
-        let entry = self.entry_at(address);
-        match access {
-            Access::Write => entry.is_present() && entry.is_writable(),
-            Access::Read | Access::Fetch => tlb::allows(entry, access),
-        }
+    /// Walks as the hardware does, and sets the bits that it would; if the entry forbids the access, says whether one
+    /// was present.
+    fn touch(&self, address: u64, access: Access) -> Result<Touch, bool> {
+        let _reading = self.memory().rcu().read();
+        let leaf = self.tables().walk(self.memory(), address).ok_or(false)?;
+        let _map = TableMap::<P>::new(self.memory(), leaf.table);
+        let before = leaf.entry();
+        let after = guest::use_entry(leaf, access)?;
+        Ok(if before == after { Touch::Already } else { Touch::BitsSet })
     }
 
     /// Takes a fault and counts it.

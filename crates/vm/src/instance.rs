@@ -1,7 +1,7 @@
 //! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
 
 use crate::area::Area;
-use crate::design::{Design, GenerationOf};
+use crate::design::{DefaultDesign, Design, GenerationOf};
 use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
@@ -36,7 +36,7 @@ const PLACES_PER_CPU: usize = 4;
 /// # Invariants
 /// * I1 it stays where it was made (it is boxed), and outlives its spaces and objects, which borrow it.
 /// * I2 the zero page is never written, never counted, never freed.
-pub struct Vm<P: System, D: Design<P>> {
+pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
     memory: P::Frames,
     pub(crate) areas: Slab<P, Area<P, D>, P::Frames>,
     pub(crate) nodes: Slab<P, Node<P>, P::Frames>,

@@ -24,14 +24,13 @@
 //! ```
 //! use faultless_phys::{Memory, Options};
 //! use faultless_platform::native::{HostRegion, Machine, Native};
-//! use faultless_sync::Rwsem;
-//! use faultless_vm::{design::SpfV11, AreaFlags, Backing, Guest, Limits, MapRequest, Placement, Populate, Vm};
+//! use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, Placement, Populate, Vm};
 //!
 //! let region = HostRegion::reserve(64 << 20)?;
 //! Machine::new(2).attach(|| {
 //!     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
 //!     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
-//!     let vm = Vm::<Native, SpfV11<Rwsem<Native>>>::new(memory)?;
+//!     let vm: Box<Vm<Native>> = Vm::new(memory)?;
 //!     let space = vm.create_space(Limits::default())?;
 //!     let address = space.mmap(&MapRequest {
 //!         placement: Placement::Anywhere,

@@ -58,17 +58,12 @@ impl Request {
             Some(range) => tlb.invalidate(self.space, range),
             None => tlb.invalidate_space(self.space),
         }
-        P::flush(self.space, self.range.map(bounds));
+        P::flush(self.space, self.range);
     }
 }
 
 /// The name that stands for all spaces, where a CPU's hardware is to forget everything; no space has it.
 const ALL_SPACES: SpaceId = 0;
-
-/// Returns a range's first address and its length, as a platform takes it.
-fn bounds(range: PageRange) -> (u64, u64) {
-    (range.start(), range.end() - range.start())
-}
 
 /// What others want a CPU to forget.
 struct Inbox {
@@ -196,7 +191,7 @@ impl<P: System> Cpus<P> {
         targets.remove(me);
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
-        P::flush(space, Some(bounds(range)));
+        P::flush(space, Some(range));
         if !targets.is_empty() {
             events.note(Event::TlbShootdown, range.start());
             self.ask(&targets, Request { space, range: Some(range), asker: me });

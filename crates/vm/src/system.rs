@@ -4,7 +4,9 @@
 //! [`System`] is all that this crate asks of its embedder, as a type: everything that depends on it is compiled for it.
 //! A platform names its [`Embedding`]; [`Usual`] takes [`phys`' memory](faultless_phys::Memory) and x86-64's tables.
 
+use crate::addr::PageRange;
 use crate::format::{TableFormat, X86_64};
+use crate::tlb::SpaceId;
 use faultless_phys::{FrameSource, Memory, Pfn};
 use faultless_platform::{Platform, Usual};
 
@@ -32,6 +34,16 @@ pub trait Embedding<P: Platform>: 'static {
     /// Fills what all spaces share into a new root, before anybody walks it: a kernel's half. The root's frame is all
     /// zeros; entries of user memory, below [`USER_END`](crate::USER_END), stay so. Nobody touches the others later.
     fn share_root(_frames: &Self::Frames, _root: Pfn) {}
+
+    /// Whether a shootdown must reach every CPU that has a space's tables loaded, in whatever state it is: hardware
+    /// walks them at any time. Then the platform's `shoot_down` waits for all targets, and no CPU is taken out of a
+    /// space's set but by itself.
+    const WAITS_FOR_LOADED: bool = false;
+
+    /// Makes the calling CPU's hardware forget translations of a space: those of a range, or all; of all spaces, if
+    /// `space` is 0. Nothing where the only TLB is the library's. Called with interrupts off, or in a wait.
+    #[inline(always)]
+    fn flush(_space: SpaceId, _range: Option<PageRange>) {}
 }
 
 impl<P: Platform> Embedding<P> for Usual {
@@ -46,13 +58,24 @@ pub trait System: Platform {
     /// How the hardware writes entries.
     type Format: TableFormat;
 
+    /// See [`Embedding::WAITS_FOR_LOADED`].
+    const WAITS_FOR_LOADED: bool;
+
     /// See [`Embedding::share_root`].
     fn share_root(frames: &Self::Frames, root: Pfn);
+    /// See [`Embedding::flush`].
+    fn flush(space: SpaceId, range: Option<PageRange>);
 }
 
 impl<P: Platform<Embedding: Embedding<P>>> System for P {
     type Frames = <P::Embedding as Embedding<P>>::Frames;
     type Format = <P::Embedding as Embedding<P>>::Format;
+    const WAITS_FOR_LOADED: bool = <P::Embedding as Embedding<P>>::WAITS_FOR_LOADED;
+
+    #[inline(always)]
+    fn flush(space: SpaceId, range: Option<PageRange>) {
+        <P::Embedding as Embedding<P>>::flush(space, range);
+    }
 
     fn share_root(frames: &Self::Frames, root: Pfn) {
         <P::Embedding as Embedding<P>>::share_root(frames, root);

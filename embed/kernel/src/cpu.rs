@@ -1,13 +1,13 @@
 //! The processor as the library sees it: one CPU, which nothing but its own traps interrupts.
 //!
 //! # Guarantee
-//! The CPU's TLB forgets what the library says ([`Platform::flush`]), before the call that changed the tables returns.
+//! The CPU's TLB forgets what the library says ([`Embedding::flush`]), before the call that changed the tables returns.
 
 use crate::ram::Ram;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
-use faultless_platform::{CpuSet, InterruptHandler, Ordering, Platform, Processor, ThreadToken};
-use faultless_vm::{Embedding, X86_64};
+use faultless_platform::{CpuSet, InterruptHandler, Ordering, PAGE_BYTES, Platform, Processor, ThreadToken};
+use faultless_vm::{Embedding, PageRange, SpaceId, X86_64};
 
 /// What only hardware can do.
 pub trait Hardware: 'static {
@@ -92,6 +92,16 @@ pub struct Own<H>(PhantomData<fn() -> H>);
 impl<H: Hardware> Embedding<Cpu<H>> for Own<H> {
     type Frames = Ram<H>;
     type Format = X86_64;
+    const WAITS_FOR_LOADED: bool = true;
+
+    fn flush(_: SpaceId, range: Option<PageRange>) {
+        match range {
+            Some(range) if range.nr_pages() <= PAGES_ONE_BY_ONE => {
+                range.addresses().step_by(PAGE_BYTES).for_each(H::forget_page);
+            }
+            _ => H::forget_all(),
+        }
+    }
 
     fn share_root(frames: &Ram<H>, root: faultless_phys::Pfn) {
         frames.share_kernel_half(root);
@@ -101,16 +111,7 @@ impl<H: Hardware> Embedding<Cpu<H>> for Own<H> {
 // SAFETY: there is no other CPU to shoot down.
 unsafe impl<H: Hardware> Platform for Cpu<H> {
     type Embedding = Own<H>;
-    const WAITS_FOR_LOADED: bool = true;
 
-    fn flush(_space: u64, range: Option<(u64, u64)>) {
-        match range {
-            Some((start, len)) if len >> 12 <= PAGES_ONE_BY_ONE => {
-                (0..len >> 12).for_each(|page| H::forget_page(start + (page << 12)));
-            }
-            _ => H::forget_all(),
-        }
-    }
     fn guest_enter() -> bool {
         false
     }

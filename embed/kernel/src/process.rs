@@ -10,15 +10,11 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use faultless_abi::{Calls, page_fault};
 use faultless_phys::OutOfFrames;
 use faultless_platform::PAGE_BYTES;
-use faultless_sync::Rwsem;
-use faultless_vm::design::VmaLock;
 use faultless_vm::{Access, AccessError, CallError, Guest, Limits, Reason, Resolution, SpaceRef, Vm};
-
-type Design<H> = VmaLock<Rwsem<Cpu<H>>>;
 
 /// All processes' memory.
 pub struct Kernel<H: Hardware> {
-    vm: Box<Vm<Cpu<H>, Design<H>>>,
+    vm: Box<Vm<Cpu<H>>>,
 }
 
 /// What becomes of a process after a fault.
@@ -54,23 +50,23 @@ impl<H: Hardware> Kernel<H> {
     }
 
     /// Returns the instance, for checks.
-    pub fn vm(&self) -> &Vm<Cpu<H>, Design<H>> {
+    pub fn vm(&self) -> &Vm<Cpu<H>> {
         &self.vm
     }
 }
 
 /// A process of one thread.
 pub struct Process<'k, H: Hardware> {
-    guest: Guest<'k, Cpu<H>, Design<H>>,
+    guest: Guest<'k, Cpu<H>>,
 }
 
 impl<'k, H: Hardware> Process<'k, H> {
-    fn of(space: &SpaceRef<'k, Cpu<H>, Design<H>>) -> Self {
+    fn of(space: &SpaceRef<'k, Cpu<H>>) -> Self {
         Self { guest: Guest::new(space) }
     }
 
     /// Returns the space.
-    pub fn space(&self) -> &SpaceRef<'k, Cpu<H>, Design<H>> {
+    pub fn space(&self) -> &SpaceRef<'k, Cpu<H>> {
         self.guest.space()
     }
 

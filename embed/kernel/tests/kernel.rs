@@ -180,11 +180,14 @@ fn the_frame_source_keeps_its_obligations() {
 fn a_bad_map_is_refused() {
     let region = HostRegion::reserve(1 << 20).expect("the host has room");
     let window = Window { pointer: region.base().as_ptr(), first: 0x1000 };
-    // SAFETY: the region is new; nothing is written where the map is refused.
-    let boot = |map: &[std::ops::Range<u64>]| unsafe { Ram::<Pc>::boot(window, map) }.err();
-    assert_eq!(boot(&[0..0x8000]), Some(BootError::BadRange { start: 0 }));
-    assert_eq!(boot(&[0x2000..0x3800]), Some(BootError::BadRange { start: 0x2000 }));
-    assert_eq!(boot(&[0x4000..0x6000, 0x5000..0x8000]), Some(BootError::BadRange { start: 0x5000 }));
-    assert!(matches!(boot(&[0x2000..0x4000]), Some(BootError::NoRoom { .. })));
+    let boot = |map: &[(u64, u64)]| {
+        let map: Vec<_> = map.iter().map(|&(start, end)| start..end).collect();
+        // SAFETY: the region is new; nothing is written where the map is refused.
+        unsafe { Ram::<Pc>::boot(window, &map) }.err()
+    };
+    assert_eq!(boot(&[(0, 0x8000)]), Some(BootError::BadRange { start: 0 }));
+    assert_eq!(boot(&[(0x2000, 0x3800)]), Some(BootError::BadRange { start: 0x2000 }));
+    assert_eq!(boot(&[(0x4000, 0x6000), (0x5000, 0x8000)]), Some(BootError::BadRange { start: 0x5000 }));
+    assert!(matches!(boot(&[(0x2000, 0x4000)]), Some(BootError::NoRoom { .. })));
     assert!(matches!(boot(&[]), Some(BootError::NoRoom { .. })));
 }

@@ -28,12 +28,15 @@ use crate::instance::Vm;
 use crate::space::Space;
 use crate::system::System;
 use core::ptr::NonNull;
-use faultless_sync::{RwSemaphore, lock_class};
+use faultless_sync::{RwSemaphore, Rwsem, lock_class};
 
 lock_class! {
     /// The locks around area indexes, by the name that the series gave them.
     pub IndexLock = "mm_rb_lock"
 }
+
+/// The design of a [`Vm`] that says nothing else: a lock for each area, as Linux has since 6.4.
+pub type DefaultDesign<P> = VmaLock<Rwsem<P>>;
 
 /// What tells the members of a design's family of semaphores apart.
 pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::Generation;

@@ -4,7 +4,7 @@ use super::Space;
 use super::resident::Resident;
 use super::spaces::Listing;
 use crate::addr::{PageRange, USER_END};
-use crate::design::Design;
+use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
 use crate::index::Index;
 use crate::instance::Vm;
@@ -22,7 +22,7 @@ use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
-pub struct SpaceRef<'vm, P: System, D: Design<P>> {
+pub struct SpaceRef<'vm, P: System, D: Design<P> = DefaultDesign<P>> {
     space: NonNull<Space<P, D>>,
     vm: PhantomData<&'vm Vm<P, D>>,
 }

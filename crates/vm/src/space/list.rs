@@ -7,7 +7,7 @@
 
 use super::Space;
 use crate::area::AreaFlags;
-use crate::design::Design;
+use crate::design::{DefaultDesign, Design};
 use crate::system::System;
 use core::fmt::{self, Write as _};
 use faultless_platform::{Atomic, Ordering};
@@ -80,7 +80,7 @@ impl fmt::Display for AreaLine {
 }
 
 /// A space's whole list, a line for each area; see [`Space::list`].
-pub struct AreaList<'a, P: System, D: Design<P>>(&'a Space<P, D>);
+pub struct AreaList<'a, P: System, D: Design<P> = DefaultDesign<P>>(&'a Space<P, D>);
 
 impl<P: System, D: Design<P>> fmt::Display for AreaList<'_, P, D> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -73,7 +73,7 @@ pub(crate) use zap::Emptied;
 
 use crate::addr::{PageRange, USER_END};
 use crate::area::Area;
-use crate::design::Design;
+use crate::design::{DefaultDesign, Design};
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index::Index;
@@ -90,7 +90,7 @@ use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard, RwSemaphore};
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
-pub struct Space<P: System, D: Design<P>> {
+pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     vm: NonNull<Vm<P, D>>,
     id: SpaceId,
     limits: Limits,

@@ -268,6 +268,9 @@ for_each_design!(every_store_since_the_last_look_is_reported, D, {
         scene.store(0, 5).expect("mapped");
         let scene = scene.call(|s| s.protect(0..1, READ));
         assert_eq!(written(&scene), [0]);
+        let scene = scene.call(|s| s.protect(0..1, READ | AreaFlags::WRITE));
+        assert_eq!(scene.store(0, 5).map(|taken| taken.count), Ok(0), "its own page is writable at once");
+        assert_eq!(written(&scene), [0], "a store without a fault");
         scene.store(1, 6).expect("mapped");
         let scene = scene.call(|s| s.move_to(1..2, 20));
         assert_eq!(written(&scene), [20]);
