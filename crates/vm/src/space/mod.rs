@@ -28,7 +28,7 @@
 //!
 //! Nodes, areas and tables are freed at once where nobody but the calling CPU looks without the semaphore
 //! (`sync::Lookers`). Those who do: faults of the designs that speculate, of spaces with two users; faults of
-//! `vma-lock` by `look`, also of one; `entry_at` and `search_unlocked` by `look`.
+//! `vma-lock` by `look`, also of one; `entry_at`, `search_unlocked` and `handle_fault`'s walk by `look`.
 //!
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
