@@ -16,8 +16,8 @@
 //! ```
 //! Hardware may walk the loaded tables at any time, also in kernel mode: such a platform sets
 //! [`Embedding::WAITS_FOR_LOADED`](crate::Embedding::WAITS_FOR_LOADED), and its `shoot_down` interrupts and awaits
-//! every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its format lets a
-//! store to a page fault that is not dirty.
+//! every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its format lets
+//! a store to a page fault that is not dirty.
 
 use crate::addr::{USER_END, page_floor};
 use crate::area::AreaFlags;
@@ -30,7 +30,7 @@ use crate::space::Space;
 use crate::system::System;
 use crate::table::TableMap;
 use crate::tlb::SpaceId;
-use faultless_phys::{FrameSource, OutOfFrames, Pfn};
+use faultless_phys::{OutOfFrames, Pfn};
 use faultless_platform::Entry as KernelEntry;
 
 /// Whose code made an access.
