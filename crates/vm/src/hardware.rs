@@ -16,8 +16,8 @@
 //! ```
 //! Hardware may walk the loaded tables at any time, also in kernel mode: such a platform sets
 //! [`Embedding::WAITS_FOR_LOADED`](crate::Embedding::WAITS_FOR_LOADED), and its `shoot_down` interrupts and awaits
-//! every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its format lets
-//! a store to a page fault that is not dirty.
+//! every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its format
+//! lets a store to a page fault that is not dirty.
 
 use crate::addr::{USER_END, page_floor};
 use crate::area::AreaFlags;
