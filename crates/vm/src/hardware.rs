@@ -14,10 +14,10 @@
 //!   enter      ...
 //! deactivate   another space's turn: the CPU forgets this one and leaves its set
 //! ```
-//! Hardware may walk the loaded tables at any time, also in kernel mode: such a platform sets
-//! [`Embedding::WAITS_FOR_LOADED`](crate::Embedding::WAITS_FOR_LOADED), and its `shoot_down` interrupts and awaits
-//! every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its format
-//! lets a store to a page fault that is not dirty.
+//! Hardware may walk the loaded tables at any time, also in kernel mode: such an embedding sets
+//! [`Embedding::WAITS_FOR_LOADED`](crate::Embedding::WAITS_FOR_LOADED), and its platform's `shoot_down` interrupts and
+//! awaits every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its
+//! format makes a store to a page that is not dirty fault.
 
 use crate::addr::{USER_END, page_floor};
 use crate::area::AreaFlags;
