@@ -146,6 +146,7 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("removed areas are not told", PutBack(M::RemovedUnannounced, "space::change")),
     reviewed("tables without an RCU section", PutBack(M::TablesUnheld, "design::speculation")),
     reviewed("index nodes without an RCU section", PutBack(M::NodesUnheld, "design::spf_srcu, design::vma_lock")),
+    reviewed("lookers on other CPUs are not waited for", PutBack(M::LookersIgnored, "space: no grace period")),
     reviewed("lookup without the index lock", PutBack(M::IndexReadUnlocked, "design::spf_v11")),
     reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
     reviewed("a move without the source's table lock", PutBack(M::MoveUnlocked, "space::remap")),

@@ -13,6 +13,7 @@
 //! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`] | a few hundred instructions | spinning |
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
+//! | [`Lookers`] | freeing at once what one CPU alone looks at | not at all |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
 //! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`]; [`RwLock`], a value behind one | an address space, or anything | sleeping |
 //! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
@@ -117,6 +118,7 @@ mod counter;
 mod cpu_set;
 mod event;
 mod give_way;
+mod lookers;
 mod mcs;
 mod per_cpu;
 mod per_vma_lock;
@@ -133,6 +135,7 @@ pub use barrier::Barrier;
 pub use counter::{CounterCell, PerCpuCounter};
 pub use cpu_set::AtomicCpuSet;
 pub use event::Event;
+pub use lookers::Lookers;
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};

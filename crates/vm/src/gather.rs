@@ -69,7 +69,8 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
         self.needs_flush = true;
     }
 
-    /// Takes over a page table that was taken out of the tree: freed after the flush and a grace period.
+    /// Takes over a page table that was taken out of the tree: freed after the flush and, if somebody
+    /// may walk it without the semaphore, a grace period.
     pub fn add_table(&mut self, table: Pfn) {
         frames::set_link(self.space.memory(), table, self.tables);
         self.tables = Some(table);
@@ -88,16 +89,27 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
             self.space.flush(cleared);
         }
         self.put_frames();
-        let memory = self.space.memory();
-        while let Some(table) = self.tables {
-            self.tables = frames::link(memory, table);
-            self.space.vm().events().note(Event::TablesFreed, 0);
-            frames::put_table_deferred(memory, table);
+        if self.tables.is_some() {
+            self.put_tables();
         }
     }
 }
 
 impl<P: System, D: Design<P>> Gather<'_, P, D> {
+    #[cold]
+    fn put_tables(&mut self) {
+        let memory = self.space.memory();
+        let is_looked_at = self.space.is_looked_at();
+        while let Some(table) = self.tables {
+            self.tables = frames::link(memory, table);
+            self.space.vm().events().note(Event::TablesFreed, 0);
+            match is_looked_at {
+                true => frames::put_table_deferred(memory, table),
+                false => frames::put(memory, table),
+            }
+        }
+    }
+
     fn put_frames(&mut self) {
         let memory = self.space.memory();
         for &frame in &self.frames[..self.len] {

@@ -30,7 +30,7 @@ use crate::space::Space;
 use crate::system::System;
 use crate::table::TableMap;
 use crate::tlb::SpaceId;
-use faultless_phys::{FrameSource, OutOfFrames, Pfn};
+use faultless_phys::{OutOfFrames, Pfn};
 use faultless_platform::Entry as KernelEntry;
 
 /// Whose code made an access.
@@ -125,7 +125,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Walks as the hardware does, and sets the bits that it would; if the entry forbids the access, says whether one
     /// was present.
     fn touch(&self, address: u64, access: Access) -> Result<Touch, bool> {
-        let _reading = self.memory().rcu().read();
+        let _reading = self.look();
         let leaf = self.tables().walk(self.memory(), address).ok_or(false)?;
         let _map = TableMap::<P>::new(self.memory(), leaf.table);
         let before = leaf.entry();

@@ -11,7 +11,7 @@
 //!   changes a present entry does it by compare-and-swap against the entry that it judged, or by a swap whose result
 //!   it uses. A plain store may only fill an entry that is not present.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
-//!   after a grace period for those that walk it inside an RCU section.
+//!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
 //!   away that stand there for nothing, so that the next one needs to look at its own range alone.
 

@@ -67,6 +67,8 @@ pub enum Mutant {
     TablesUnheld,
     /// A fault looks the index up outside an RCU section, where nothing else keeps its nodes.
     NodesUnheld,
+    /// Nodes, areas and tables are freed at once also where other CPUs look without the semaphore.
+    LookersIgnored,
     /// A speculative fault looks the index up without its lock.
     IndexReadUnlocked,
     /// The index is changed without its lock.
@@ -116,7 +118,7 @@ impl Mutant {
     pub const MODELLED: [Self; 2] = [Self::McsUnordered, Self::OwnerStale];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -143,6 +145,7 @@ impl Mutant {
         Self::RemovedUnannounced,
         Self::TablesUnheld,
         Self::NodesUnheld,
+        Self::LookersIgnored,
         Self::IndexReadUnlocked,
         Self::IndexWrittenUnlocked,
         Self::MoveUnlocked,
@@ -193,6 +196,7 @@ impl Mutant {
             Self::RemovedUnannounced => "removed-unannounced",
             Self::TablesUnheld => "tables-unheld",
             Self::NodesUnheld => "nodes-unheld",
+            Self::LookersIgnored => "lookers-ignored",
             Self::IndexReadUnlocked => "index-read-unlocked",
             Self::IndexWrittenUnlocked => "index-written-unlocked",
             Self::MoveUnlocked => "move-unlocked",

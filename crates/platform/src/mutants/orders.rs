@@ -81,6 +81,14 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "sync/event.rs: Event::is_set: load without Acquire",
         "parking::event_wakes_all_who_wait_and_shows_what_came_before",
     ),
+    row(
+        "sync/lookers.rs: Lookers::let_many_in: fence without SeqCst",
+        "lookers::many_that_were_let_in_need_no_more_than_a_section",
+    ),
+    row(
+        "sync/lookers.rs: Lookers::may_be_elsewhere: fence without SeqCst",
+        "lookers::nothing_is_freed_under_one_who_looks",
+    ),
     row("sync/mcs.rs: Node::is_head: load without Acquire", "mcs::the_head_takes_over_from_one_who_leaves"),
     row("sync/mcs.rs: Turn::join: swap without Acquire", "mcs::neighbours_leave_at_the_same_time"),
     row("sync/mcs.rs: Turn::join: swap without Release", "mcs::neighbours_leave_at_the_same_time"),
@@ -149,8 +157,12 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "sync/rcu/numbers.rs: Numbers::end: store without Release",
         "rcu::a_grace_period_that_began_too_early_does_not_count",
     ),
-    row("sync/rcu/reader.rs: Reader::enter: store without Release", "rcu::synchronize_waits_for_readers"),
     row("sync/rcu/reader.rs: Reader::enter: fence without SeqCst", "rcu::deferred_callbacks_run_after_a_grace_period"),
+    row(
+        "sync/rcu/reader.rs: Reader::enter_fenced: fence without SeqCst",
+        "lookers::nothing_is_freed_under_one_who_looks",
+    ),
+    row("sync/rcu/reader.rs: Reader::note_inside: store without Release", "rcu::synchronize_waits_for_readers"),
     row("sync/rcu/reader.rs: Reader::leave: store without Release", "rcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/rcu/reader.rs: Reader::look: load without Acquire", "rcu::deferred_callbacks_run_after_a_grace_period"),
     row(

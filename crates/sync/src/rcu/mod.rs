@@ -75,6 +75,12 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
         self.domain.periods.readers.here().enter()
     }
 
+    /// As [`Rcu::read`], where a section that nests in another one sees what was done before it, too.
+    #[inline]
+    pub(crate) fn read_fenced(&self) -> RcuGuard<'_, P> {
+        self.domain.periods.readers.here().enter_fenced()
+    }
+
     /// Says whether the calling CPU is inside a read section.
     #[inline]
     pub fn is_reading(&self) -> bool {

@@ -36,17 +36,32 @@ impl<P: Processor> Reader<P> {
 
     #[inline]
     pub(super) fn enter(&self) -> RcuGuard<'_, P> {
+        let before = self.note_inside();
+        if before & NESTING == 0 {
+            // ORDER: pairs with the fence in `Grace::start`; forbids found and freed (table of the module above).
+            P::fence(Ordering::SeqCst);
+        }
+        RcuGuard { reader: self, is_cpu_bound: PhantomData }
+    }
+
+    #[inline]
+    pub(super) fn enter_fenced(&self) -> RcuGuard<'_, P> {
+        self.note_inside();
+        // ORDER: as in `enter`, and pairs with the fence in `Lookers::may_be_elsewhere`.
+        P::fence(Ordering::SeqCst);
+        RcuGuard { reader: self, is_cpu_bound: PhantomData }
+    }
+
+    /// Counts a section in; returns the word before.
+    #[inline]
+    fn note_inside(&self) -> u64 {
         // Relaxed: only this CPU writes (I2).
         let before = self.word.load(Ordering::Relaxed);
         debug_assert_ne!(before & NESTING, NESTING, "RCU read sections nest too deep");
         // ORDER: Release pairs with the Acquire in `look`: a scanner that sees this section sees that the last one is
         // over.
         self.word.store(before.wrapping_add(1), Ordering::Release);
-        if before & NESTING == 0 {
-            // ORDER: pairs with the fence in `Grace::start`; forbids found and freed (table of the module above).
-            P::fence(Ordering::SeqCst);
-        }
-        RcuGuard { reader: self, is_cpu_bound: PhantomData }
+        before
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 //! notice their use after their drop. A lost wake-up shows as a deadlock.
 
 mod cpu_set;
+mod lookers;
 mod mcs;
 #[cfg(feature = "mutants")]
 mod mutants;

@@ -10,6 +10,7 @@ macro_rules! models {
 }
 models! {
     cpu_set: nobody_uses_an_entry_unseen a_cpu_that_was_let_go_comes_back_seen;
+    lookers: nothing_is_freed_under_one_who_looks one_who_finds_another_has_a_fence_of_its_own many_that_were_let_in_need_no_more_than_a_section;
     mcs: one_head_at_a_time whoever_leaves_loses_nobody the_head_takes_over_from_one_who_leaves neighbours_leave_at_the_same_time;
     parking: park_compares_and_sleeps_in_one_step event_wakes_all_who_wait_and_shows_what_came_before barrier_holds_all_back_and_has_one_leader_a_round;
     per_vma_lock: no_reader_is_inside_beside_the_writer a_writer_that_sleeps_is_woken a_writer_sees_what_readers_did_and_none_comes_after an_area_that_is_opened_before_it_is_published_is_open_and_whole;

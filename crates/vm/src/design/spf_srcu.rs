@@ -84,6 +84,10 @@ unsafe impl<P: System> Version<P> for V2017 {
     }
 
     unsafe fn release_area<S: RwSemaphore<P>>(space: &SpeculativeSpace<P, S, Self>, area: SpeculativeArea<P, S, Self>) {
+        if !space.is_looked_at() {
+            // SAFETY: no SRCU section has found it, since there were no two users.
+            return unsafe { space.vm().free_area_at_once(area) };
+        }
         // SAFETY: the area is alive until its callback runs; whoever may still find it reads neither of the two.
         unsafe {
             let state = &area.as_ref().state;

@@ -52,7 +52,6 @@ use crate::space::Space;
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use faultless_phys::FrameSource;
 use faultless_platform::CachePadded;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
@@ -121,7 +120,7 @@ struct AreaGuard<'a, P: System, S: RwSemaphore<P>> {
 impl<'a, P: System, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
-        let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
+        let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.look());
         let version = space.index().version();
         let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.

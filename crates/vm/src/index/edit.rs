@@ -92,15 +92,20 @@ impl<P: System, T> Index<P, T> {
 }
 
 impl<P: System, T> Edit<'_, P, T> {
-    /// Puts the change in force.
-    pub fn commit(mut self) {
+    /// Puts the change in force. The nodes that it replaces are freed after a grace period if `is_looked_at`, asked
+    /// then, says that somebody may be reading them, else at once.
+    pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) {
         // ORDER: Release pairs with the Acquire in `Index::root`: readers see the nodes' contents.
         self.index.root.store(self.new_root, Ordering::Release);
         self.fresh = ptr::null_mut();
         let replaced = core::mem::replace(&mut self.replaced, ptr::null_mut());
         let dropped = core::mem::replace(&mut self.dropped, ptr::null_mut());
-        Self::for_each(replaced, |node| self.retire(node));
-        Self::for_each(dropped, |node| self.retire_tree(node));
+        if replaced.is_null() && dropped.is_null() {
+            return;
+        }
+        let is_looked_at = is_looked_at();
+        Self::for_each(replaced, |node| self.retire(node, is_looked_at));
+        Self::for_each(dropped, |node| self.retire_tree(node, is_looked_at));
     }
 
     fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), OutOfFrames> {
@@ -224,23 +229,23 @@ impl<P: System, T> Edit<'_, P, T> {
         }
     }
 
-    fn retire(&self, node: NonNull<Node<P>>) {
+    fn retire(&self, node: NonNull<Node<P>>, is_looked_at: bool) {
         // SAFETY: the node came from this slab and is no longer reachable from a published root (I3).
         unsafe {
-            match mutants::is_on(Mutant::StackGrowthUnderRead) {
-                true => self.nodes.free(node),
-                false => self.nodes.free_deferred(node),
+            match is_looked_at && !mutants::is_on(Mutant::StackGrowthUnderRead) {
+                true => self.nodes.free_deferred(node),
+                false => self.nodes.free(node),
             }
         }
     }
 
-    fn retire_tree(&self, node: NonNull<Node<P>>) {
-        // SAFETY: not yet freed: deferral comes after the descent.
+    fn retire_tree(&self, node: NonNull<Node<P>>, is_looked_at: bool) {
+        // SAFETY: not yet freed: that comes after the descent.
         let slots = unsafe { node.as_ref() };
         if !slots.is_leaf() {
-            slots.slots().iter().for_each(|slot| self.retire_tree(NonNull::from(child::<P>(slot))));
+            slots.slots().iter().for_each(|slot| self.retire_tree(NonNull::from(child::<P>(slot)), is_looked_at));
         }
-        self.retire(node);
+        self.retire(node, is_looked_at);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The ordered index of an address space's areas.
 //!
 //! # Guarantee
-//! A reader in an RCU section sees one consistent version of the index, also while a writer changes it: an edit that
-//! removes several areas and adds others appears as one step. An edit that finds no memory changes nothing.
+//! A reader in an RCU section that writers know of sees one consistent version of the index, also while a writer
+//! changes it: an edit that removes several areas and adds others appears as one step. An edit that finds no memory
+//! changes nothing.
 //!
 //! # Shape
 //! A B+tree of 512-byte nodes out of the frame source. An edit copies the nodes on its way and publishes a new root.
@@ -16,7 +17,7 @@
 //! # Invariants
 //! * I1 slots are sorted and disjoint; an inner slot's bounds are those of its first and last area.
 //! * I2 a node does not change once it can be reached from a published root.
-//! * I3 a replaced node is freed after a grace period.
+//! * I3 a replaced node is freed after a grace period, or at once where nobody looks beside the writer.
 //! * I4 writers are serialised by the caller (the address space's lock).
 //!
 //! # Race table (model: the property test with readers in `tests`)

@@ -35,7 +35,7 @@ impl<'a> Fixture<'a> {
         for (place, &(start, end, number)) in entries.iter_mut().zip(added) {
             *place = Some(Entry { start, end, area: area(number) });
         }
-        self.index.prepare(&self.nodes, range, &entries, None).expect("room").commit();
+        self.index.prepare(&self.nodes, range, &entries, None).expect("room").commit(|| true);
     }
 }
 

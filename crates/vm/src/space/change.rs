@@ -341,7 +341,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let edit = self.edit.take();
         D::update_index(self.space, || {
             if let Some(edit) = edit {
-                edit.commit();
+                edit.commit(|| self.space.is_looked_at());
             }
         });
     }

@@ -19,7 +19,7 @@ use core::ptr::NonNull;
 use faultless_phys::Slab;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
-use faultless_sync::AtomicCpuSet;
+use faultless_sync::{AtomicCpuSet, Lookers};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
 pub struct SpaceRef<'vm, P: System, D: Design<P> = DefaultDesign<P>> {
@@ -172,6 +172,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             references: P::AtomicU32::new(1),
             nr_users: P::AtomicU32::new(0),
             is_shared: P::AtomicBool::new(false),
+            lookers: Lookers::new(),
             nr_gathers: P::AtomicU32::new(0),
             nr_areas: P::AtomicU64::new(0),
             mapped_bytes: P::AtomicU64::new(0),
@@ -192,6 +193,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Unmaps everything, for the last user.
     fn end(&self) {
         let memory = self.memory();
+        self.lookers.forget();
         if let Some(all) = PageRange::between(0, USER_END) {
             self.flush(all);
         }
@@ -203,7 +205,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         // An edit that leaves nothing needs no memory.
         if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {
-            edit.commit();
+            edit.commit(|| false);
         }
         self.resident.free(memory);
     }

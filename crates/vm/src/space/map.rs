@@ -15,7 +15,6 @@ use crate::object::{ObjectHandle, ObjectRef};
 use crate::reference::ReferenceHandle;
 use crate::system::System;
 use core::ops::Range;
-use faultless_phys::FrameSource;
 
 /// Large mappings of anonymous memory begin at a multiple of this, so that huge pages would fit.
 const HUGE_BYTES: u64 = 2 << 20;
@@ -249,7 +248,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// semaphore, so that it may be taken by now.
     pub fn search_unlocked(&self, len_bytes: u64) -> Option<u64> {
         let room = self.limits.mmap_min_addr..self.limits.mmap_base;
-        let _reading = self.memory().rcu().read();
+        let _reading = self.look();
         self.index.highest_gap(page_ceil(len_bytes)?, room)
     }
 

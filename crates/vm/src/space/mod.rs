@@ -26,6 +26,10 @@
 //! Forbidden: a fault looks up beside a writer that saw nobody shared. `is_shared` stays: who saw two users may be at
 //! work still when one has left.
 //!
+//! Nodes, areas and tables are freed at once where nobody but the calling CPU looks without the semaphore
+//! (`sync::Lookers`). Those who do: faults of the designs that speculate, of spaces with two users; faults of
+//! `vma-lock` by `look`, also of one; `entry_at`, `search_unlocked` and `handle_fault`'s walk by `look`.
+//!
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
 //! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`,
@@ -81,8 +85,9 @@ use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Pfn};
+use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
-use faultless_sync::{AtomicCpuSet, RwSemaphore};
+use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard, RwSemaphore};
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
 pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
@@ -100,6 +105,8 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     nr_users: P::AtomicU32,
     /// Whether there were ever two users at once.
     is_shared: P::AtomicBool,
+    /// Who looks areas, the index and tables up without the semaphore.
+    lookers: Lookers<P>,
     /// See `gather`.
     pub(crate) nr_gathers: P::AtomicU32,
     /// Changed under the semaphore's write side.
@@ -184,7 +191,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if address >= USER_END {
             return Entry::EMPTY;
         }
-        let _reading = self.memory().rcu().read();
+        let _reading = self.look();
         self.tables.walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()))
     }
 
@@ -211,6 +218,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let _read = self.semaphore.read();
         // Relaxed: writers read it under the semaphore.
         self.is_shared.store(true, Ordering::Relaxed);
+        self.lookers.let_many_in();
         // ORDER: Release pairs with the Acquire in `nr_users`.
         self.nr_users.fetch_add(1, Ordering::Release);
     }
@@ -218,6 +226,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(crate) fn remove_user(&self) {
         // Relaxed: fewer users are no reason to speculate.
         self.nr_users.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Begins an RCU section in which a CPU looks something up without the semaphore, in a space of one user or more;
+    /// where there are two users, any section does.
+    #[inline]
+    pub(crate) fn look(&self) -> RcuGuard<'_, P> {
+        self.lookers.read(self.memory().rcu())
+    }
+
+    /// Says whether somebody may look, without the semaphore, at an area, a node or a table that the caller took away;
+    /// then it is freed after a grace period, else at once.
+    #[inline]
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.lookers.may_be_elsewhere() && !mutants::is_on(Mutant::LookersIgnored)
     }
 
     /// Returns the number of areas (map_count).
@@ -280,10 +302,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.vm().cpus().shoot_down(self.vm().events(), &self.users, self.id, range);
     }
 
-    /// Frees an area that nobody holds any more, after a grace period.
+    /// Frees an area that nobody holds any more, after a grace period if somebody may look at it.
     pub(crate) fn free_area(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: passed on: the last holder calls.
-        unsafe { self.vm().free_area(area) };
+        unsafe {
+            match self.is_looked_at() {
+                true => self.vm().free_area(area),
+                false => self.vm().free_area_at_once(area),
+            }
+        }
     }
 
     /// Adds pages to the resident size.

@@ -60,3 +60,39 @@ for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
     machine.attach(|| drop(space));
     machine.attach(|| drop(world));
 });
+
+for_each_design!(what_another_cpu_looks_at_waits_for_a_grace_period, D, {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(2);
+    let world = machine.attach(|| World::<D>::new(&region, 2));
+    let space = machine.attach(|| world.vm.create_space(Limits::default()).expect("room"));
+    let (is_alone_over, has_looked) = (AtomicBool::new(false), AtomicBool::new(false));
+    Native::run(&machine, 2, &|thread| {
+        Native::enter();
+        if thread == 0 {
+            let guest = Guest::new(&space);
+            let rcu = world.vm.memory().rcu();
+            let come_and_go = || {
+                for _ in 0..4 {
+                    space.mmap(&anonymous(Some(REMOVED), PAGE)).expect("room");
+                    guest.store(REMOVED, 1).expect("mapped");
+                    space.munmap(REMOVED, PAGE).expect("valid");
+                }
+            };
+            come_and_go();
+            assert_eq!(rcu.nr_deferred(), 0, "nobody else looks");
+            is_alone_over.store(true, Ordering::SeqCst);
+            Native::spin_until(|| has_looked.load(Ordering::SeqCst));
+            come_and_go();
+            assert!(rcu.nr_deferred() > 0, "another CPU may look");
+        } else {
+            Native::spin_until(|| is_alone_over.load(Ordering::SeqCst));
+            assert!(space.entry_at(REMOVED).is_empty());
+            has_looked.store(true, Ordering::SeqCst);
+        }
+        Native::leave();
+    });
+    machine.attach(|| world.check("invariants"));
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(world));
+});

@@ -1,0 +1,100 @@
+//! Who looks something up without its lock: nobody, one CPU, or perhaps any.
+//!
+//! # Guarantee
+//! Who has made something unreachable, and is told by [`Lookers::may_be_elsewhere`] that nobody looks elsewhere, may
+//! free it at once: no section of [`Lookers::read`] finds it, or has found it and goes on. So what one CPU alone uses
+//! needs no grace period.
+//!
+//! # Word first
+//! 0: nobody has looked. `n + 1`: the one CPU that has. [`MANY`]: any may look; this stays until [`Lookers::forget`].
+//!
+//! # Race: a CPU looks for the first time
+//! ```text
+//! looker on CPU c                       remover on CPU r
+//! word = c + 1, or many                 make it unreachable     (any)
+//! fence SeqCst (RCU section begins)     fence SeqCst
+//! look it up, use it                    word = 0, or r + 1? free it
+//! ```
+//! Of the two fences one comes first. The looker's: the remover reads `c + 1`, which is its own only if both are on one
+//! CPU, and there the section is over, or many. The remover's: the lookup sees the removal. A looker who reads that
+//! another one has written `many` has a fence of its own behind that. Forbidden: found and freed. Model:
+//! `tests/models/lookers.rs`.
+
+use crate::{Rcu, RcuGuard};
+use faultless_platform::{Atomic, Ordering, Processor};
+
+const NOBODY: u32 = 0;
+const MANY: u32 = u32::MAX;
+
+/// See the module.
+pub struct Lookers<P: Processor> {
+    word: P::AtomicU32,
+}
+
+impl<P: Processor> Lookers<P> {
+    /// Returns the word of what nobody has looked at.
+    pub fn new() -> Self {
+        Self { word: P::AtomicU32::new(NOBODY) }
+    }
+
+    /// Begins a section in which the caller, who owns a CPU, looks things up.
+    #[inline]
+    pub fn read<'a, const BATCH: usize>(&self, rcu: &'a Rcu<P, BATCH>) -> RcuGuard<'a, P> {
+        let own = own::<P>();
+        // Relaxed: the fence that begins the section orders it.
+        let seen = self.word.load(Ordering::Relaxed);
+        if seen != own && seen != MANY {
+            self.join(own);
+        }
+        rcu.read_fenced()
+    }
+
+    #[cold]
+    fn join(&self, own: u32) {
+        // Relaxed: as in `read`.
+        if self.word.compare_exchange(NOBODY, own, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            self.word.store(MANY, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets any CPU look, in plain RCU sections, from now on.
+    pub fn let_many_in(&self) {
+        // Relaxed: the fence orders it.
+        self.word.store(MANY, Ordering::Relaxed);
+        // ORDER: pairs with the fence in `may_be_elsewhere`; forbids found and freed (module table).
+        P::fence(Ordering::SeqCst);
+    }
+
+    /// Says whether a CPU other than the caller's may look, or have looked, at what the caller has made unreachable.
+    #[inline]
+    pub fn may_be_elsewhere(&self) -> bool {
+        // Relaxed: many stay.
+        if self.word.load(Ordering::Relaxed) == MANY {
+            return true;
+        }
+        // ORDER: pairs with the fence that begins a section, and with that in `let_many_in`; forbids found and freed
+        // (module table).
+        P::fence(Ordering::SeqCst);
+        // Relaxed: the fence orders it.
+        let seen = self.word.load(Ordering::Relaxed);
+        seen != NOBODY && seen != own::<P>()
+    }
+
+    /// Forgets who has looked; the caller alone reaches it from now on.
+    pub fn forget(&self) {
+        // Relaxed: the caller's alone.
+        self.word.store(NOBODY, Ordering::Relaxed);
+    }
+}
+
+impl<P: Processor> Default for Lookers<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the calling CPU's word.
+#[inline]
+fn own<P: Processor>() -> u32 {
+    P::cpu() as u32 + 1
+}

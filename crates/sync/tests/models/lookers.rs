@@ -1,0 +1,116 @@
+//! Lookers: what nobody looks at elsewhere is freed at once, and never under one who does.
+
+use crate::object::Object;
+use crate::race;
+use faultless_platform::loom::Loom;
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+use faultless_sync::{Lookers, Rcu};
+
+struct Shared {
+    lookers: Lookers<Loom>,
+    rcu: Rcu<Loom, 1>,
+    is_linked: <Loom as Processor>::AtomicBool,
+    are_many: <Loom as Processor>::AtomicBool,
+    object: Object,
+    nr_at_once: <Loom as Processor>::AtomicU32,
+}
+
+fn shared<const N: usize>() -> Shared {
+    Shared {
+        lookers: Lookers::new(),
+        rcu: Rcu::with_batch(N),
+        is_linked: Atomic::new(true),
+        are_many: Atomic::new(false),
+        object: Object::new(),
+        nr_at_once: Atomic::new(0),
+    }
+}
+
+fn find(shared: &Shared) {
+    if shared.is_linked.load(Ordering::Relaxed) {
+        assert!(!shared.object.is_freed(), "freed under a looker");
+    }
+}
+
+fn look(shared: &Shared) {
+    let _section = shared.lookers.read(&shared.rcu);
+    find(shared);
+}
+
+fn look_twice(shared: &Shared) {
+    look(shared);
+    look(shared);
+}
+
+/// The outer section, of which the lookers know nothing, has its fence too early.
+fn look_inside_another_section(shared: &Shared) {
+    let _section = shared.rcu.read();
+    look(shared);
+}
+
+fn let_many_in(shared: &Shared) {
+    shared.lookers.let_many_in();
+    // ORDER: hands on that any section does.
+    shared.are_many.store(true, Ordering::Release);
+}
+
+/// One of many needs no more than a section.
+fn look_among_many(shared: &Shared) {
+    if shared.are_many.load(Ordering::Acquire) {
+        let _section = shared.rcu.read();
+        find(shared);
+    }
+}
+
+/// The section has begun, with its fence, before many were let in.
+fn look_among_many_inside_another_section(shared: &Shared) {
+    let _section = shared.rcu.read();
+    look_among_many(shared);
+}
+
+fn free(shared: &Shared) {
+    shared.is_linked.store(false, Ordering::Relaxed);
+    if shared.lookers.may_be_elsewhere() {
+        shared.rcu.synchronize();
+    } else {
+        shared.nr_at_once.fetch_add(1, Ordering::Relaxed);
+    }
+    shared.object.end();
+}
+
+/// The remover's own looks don't count.
+fn look_and_free(shared: &Shared) {
+    look(shared);
+    free(shared);
+}
+
+/// Has nothing to do with what is looked at.
+fn wait_for_sections(shared: &Shared) {
+    shared.rcu.synchronize();
+}
+
+#[test]
+pub fn nothing_is_freed_under_one_who_looks() {
+    race(None, shared::<2>, [free, look], |_| ());
+    race(Some(4), shared::<2>, [free, look_twice], |_| ());
+    race(Some(4), shared::<2>, [look_and_free, look], |_| ());
+}
+
+#[test]
+pub fn one_who_finds_another_has_a_fence_of_its_own() {
+    race(Some(3), shared::<3>, [free, look, look], |_| ());
+    race(Some(3), shared::<3>, [free, look, look_inside_another_section], |_| ());
+}
+
+#[test]
+pub fn many_that_were_let_in_need_no_more_than_a_section() {
+    race(Some(3), shared::<3>, [free, let_many_in, look_among_many], |_| ());
+    race(Some(3), shared::<3>, [free, let_many_in, look_among_many_inside_another_section], |_| ());
+}
+
+#[test]
+fn alone_means_at_once() {
+    race(None, shared::<2>, [look_and_free, wait_for_sections], |shared| {
+        assert_eq!(shared.nr_at_once.load(Ordering::Relaxed), 1);
+    });
+}
