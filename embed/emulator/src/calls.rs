@@ -93,18 +93,20 @@ impl<'o> Host<'o> {
             }
             62 => self.seek(a as i64, b as i64, c),
             63 => self.read(memory, a as i64, b, c),
+            65 => self.read_vector(memory, a as i64, b, c),
             64 => self.write(memory, a as i64, b, c),
             66 => self.write_vector(memory, a as i64, b, c),
             29 => ENOTTY,
             80 => self.status(memory, a as i64, b),
             79 if d & 0x1000 != 0 && a as i32 >= 0 => self.status(memory, a as i64, c),
-            48 | 78 | 79 => ENOENT,
             // set_tid_address, gettid, getpid; getppid; users and groups.
             96 | 178 | 172 => 1000,
             173 => 1,
             174..=177 => 1000,
-            // set_robust_list, rt_sigaction, rt_sigprocmask: nobody sends signals but the program to itself.
-            99 | 134 | 135 => 0,
+            // Signals have their default action alone.
+            134 if b == 0 || memory.load::<u64>(b) == Ok(0) => 0,
+            // set_robust_list, rt_sigprocmask.
+            99 | 135 => 0,
             113 => self.clock(memory, a, b),
             169 => self.time_of_day(memory, a),
             160 => self.name(memory, a),
@@ -182,11 +184,35 @@ impl<'o> Host<'o> {
         }
         let written = match (number, self.files.get_mut(&number)) {
             (_, Some(file)) => file.write(&bytes),
-            (1, None) => self.output.write_all(&bytes).map(|()| bytes.len()),
+            (1, None) => self.output.write_all(&bytes).and_then(|()| self.output.flush()).map(|()| bytes.len()),
             (2, None) => self.error.write_all(&bytes).map(|()| bytes.len()),
             _ => return EBADF,
         };
         written.map_or_else(|error| errno_of(&error), |len| len as i64)
+    }
+
+    fn read_vector(&mut self, memory: &mut Memory<'_>, number: i64, vector: u64, len: u64) -> i64 {
+        if len > 1024 {
+            return EINVAL;
+        }
+        let mut total = 0;
+        for place in 0..len {
+            let entry = vector.wrapping_add(place * 16);
+            let (Ok(address), Ok(len)) = (memory.load::<u64>(entry), memory.load::<u64>(entry.wrapping_add(8))) else {
+                return EFAULT;
+            };
+            match self.read(memory, number, address, len) {
+                count if count < 0 => return if total > 0 { total } else { count },
+                count => {
+                    total += count;
+                    // The end of the file, or all that is there now.
+                    if (count as u64) < len {
+                        return total;
+                    }
+                }
+            }
+        }
+        total
     }
 
     fn write_vector(&mut self, memory: &mut Memory<'_>, number: i64, vector: u64, len: u64) -> i64 {

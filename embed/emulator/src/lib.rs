@@ -20,5 +20,5 @@ mod memory;
 mod program;
 
 pub use load::LoadError;
-pub use memory::{Cpu, Fault, Memory, Own};
+pub use memory::{Cpu, Fault, Memory, Number, Own};
 pub use program::{Ended, Options, RunError, run};

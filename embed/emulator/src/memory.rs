@@ -73,6 +73,22 @@ impl Tlb {
     }
 }
 
+/// What is loaded and stored: a number, of which any bytes are one.
+pub trait Number: Copy + sealed::Sealed {}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! numbers {
+    ($($name:ty),*) => {
+        $(impl sealed::Sealed for $name {}
+        impl Number for $name {})*
+    };
+}
+
+numbers!(i8, i16, i32, u8, u16, u32, u64);
+
 /// An access that can't be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -91,7 +107,11 @@ pub struct Memory<'vm> {
 
 impl<'vm> Memory<'vm> {
     /// Makes the memory of the thread's hart.
+    ///
+    /// # Panics
+    /// If the thread has one already: it has one TLB that is told what to forget.
     pub fn new(space: &SpaceRef<'vm, Cpu>) -> Self {
+        assert!(TLB.get().is_null(), "a thread has one hart, and so one memory");
         let mut tlb = Box::new(Tlb([[Way { page: NOWHERE, addend: 0 }; WAYS]; 3]));
         TLB.set(&raw mut *tlb);
         let guest = Guest::new(space);
@@ -139,7 +159,7 @@ impl<'vm> Memory<'vm> {
 
     /// Loads a value.
     #[inline(always)]
-    pub fn load<T: Copy>(&mut self, address: u64) -> Result<T, Fault> {
+    pub fn load<T: Number>(&mut self, address: u64) -> Result<T, Fault> {
         match self.hit(address, size_of::<T>(), 0) {
             // SAFETY: the bytes are in a page that the tables allow to be read, and the thread is in guest state.
             Some(place) => Ok(unsafe { place.cast::<T>().read_unaligned() }),
@@ -149,7 +169,7 @@ impl<'vm> Memory<'vm> {
 
     /// Stores a value.
     #[inline(always)]
-    pub fn store<T: Copy>(&mut self, address: u64, value: T) -> Result<(), Fault> {
+    pub fn store<T: Number>(&mut self, address: u64, value: T) -> Result<(), Fault> {
         match self.hit(address, size_of::<T>(), 1) {
             // SAFETY: as in `load`, to be written.
             Some(place) => unsafe { place.cast::<T>().write_unaligned(value) },
@@ -173,7 +193,7 @@ impl<'vm> Memory<'vm> {
     }
 
     #[cold]
-    fn load_slowly<T: Copy>(&mut self, address: u64, access: Access) -> Result<T, Fault> {
+    fn load_slowly<T: Number>(&mut self, address: u64, access: Access) -> Result<T, Fault> {
         let mut value = std::mem::MaybeUninit::<T>::uninit();
         // SAFETY: room for a `T`, all of it written below; `T` is a number.
         let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };

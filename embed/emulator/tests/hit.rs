@@ -82,3 +82,19 @@ fn a_hit_takes_at_most_twelve_instructions() {
     // A few instructions are the loop's own beginning.
     assert!(loads - nothing <= 12 * NR_LOADS + 20, "{each} instructions a load");
 }
+
+#[test]
+fn a_thread_has_one_memory() {
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    Machine::new(1).attach(|| {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let frames = unsafe { Frames::<Cpu>::new(region.base(), region.len_bytes(), 1, Options::default()) };
+        let vm: Box<Vm<Cpu>> = Vm::new(frames.expect("large enough")).expect("a zero page");
+        let space = vm.create_space(Limits::default()).expect("room");
+        let first = Memory::new(&space);
+        let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(Memory::new(&space))));
+        assert!(second.is_err(), "the first one would not be told what to forget");
+        drop(first);
+        drop(Memory::new(&space));
+    });
+}
