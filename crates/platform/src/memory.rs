@@ -130,8 +130,8 @@ pub unsafe trait Platform:
     /// Fills or copies a frame of [`PAGE_BYTES`].
     ///
     /// # Safety
-    /// `frame` is valid for writes of a page, page-aligned, and nobody else accesses it; so is a copy's source, for
-    /// reads.
+    /// `frame` is valid for writes of a page, page-aligned, and nobody else accesses it. A copy's source is valid for
+    /// reads of a page, page-aligned, and another one; programs may store to it meanwhile, by atomic accesses.
     #[inline]
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
         match kind {
@@ -140,7 +140,35 @@ pub unsafe trait Platform:
             // SAFETY: the caller owns the frame, which is aligned to its size.
             Bulk::Fill(word) => unsafe { fill(frame, word) },
             // SAFETY: the caller owns the frame and vouches for the source.
-            Bulk::CopyFrom(source) => unsafe { core::ptr::copy_nonoverlapping(source, frame, PAGE_BYTES) },
+            Bulk::CopyFrom(source) => unsafe { copy(frame, source) },
+        }
+    }
+}
+
+/// Copies a frame as by relaxed loads: a page that several programs have mapped may be stored to while it is copied, and
+/// what a copy then holds of such a store is old or new. A plain copy would be a data race.
+///
+/// # Safety
+/// As [`Platform::bulk`] has it.
+unsafe fn copy(frame: *mut u8, source: *const u8) {
+    // SAFETY: both frames are valid and apart; the direction flag is clear, as the ABI has it. What one string
+    // instruction reads is what relaxed loads may read.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        core::arch::asm!(
+            "rep movsq",
+            inout("rcx") PAGE_BYTES / 8 => _,
+            inout("rsi") source => _,
+            inout("rdi") frame => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    for place in 0..PAGE_BYTES / 8 {
+        // SAFETY: the caller's promise, and the word lies inside both frames.
+        unsafe {
+            let word = &*source.cast::<core::sync::atomic::AtomicU64>().add(place);
+            frame.cast::<u64>().add(place).write(word.load(core::sync::atomic::Ordering::Relaxed));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! # What is one step
 //! Every operation is one, but for those that Linux does not promise to be:
 //! * MADV_DONTNEED drops page by page; from then until it returns some CPUs may go on using the old content while
-//!   others use the new.
+//!   others use the new. The old one may be a file's, and the new one a copy that a store made since.
 //! * A moved page can be reached at its new place before the old one is gone.
 //! * What a truncation or a hole takes away can be used until the call returns, and a private store meanwhile may copy
 //!   it. Two of them come one after the other.
@@ -101,8 +101,17 @@ impl Mapped {
 /// Content that some CPU may still use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Leaving {
-    cell: usize,
+    content: Content,
     way: Way,
+}
+
+/// Where content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Content {
+    /// In a cell: a mapping's own, or what an object had.
+    Cell(usize),
+    /// In that page of the object, which a private mapping showed: nobody can store to it there.
+    Object(usize),
 }
 
 /// How content was taken away.
@@ -432,9 +441,12 @@ impl State {
         let Some(mapped) = &mut self.pages[page] else { return };
         mapped.given_up = GivenUp::No;
         let untouched = mapped.untouched();
-        if let Some(cell) = mapped.own.take() {
-            mapped.leaving.push(Leaving { cell, way });
-        }
+        let content = match (mapped.own.take(), mapped.backing) {
+            (Some(cell), _) => Some(Content::Cell(cell)),
+            (None, Backing::Private(page)) => Some(Content::Object(page)),
+            (None, _) => None,
+        };
+        mapped.leaving.extend(content.map(|content| Leaving { content, way }));
         if let Some(word) = untouched {
             self.copy_to(page, [word; WORDS]);
         }
@@ -471,20 +483,23 @@ impl State {
     }
 
     /// Returns what a program may find at a page although it was taken away: its own, then the object's.
-    fn leaving(&self, page: usize) -> Vec<(Option<Way>, usize)> {
+    fn leaving(&self, page: usize) -> Vec<(Option<Way>, Content)> {
         let Some(mapped) = &self.pages[page] else { return Vec::new() };
-        let own = mapped.leaving.iter().map(|leaving| (Some(leaving.way), leaving.cell));
+        let own = mapped.leaving.iter().map(|leaving| (Some(leaving.way), leaving.content));
         let object_page = mapped.backing.object_page().filter(|_| mapped.own.is_none());
         let is_there = |&&(leaving, _): &&(usize, usize)| Some(leaving) == object_page;
-        own.chain(self.object_leaving.iter().filter(is_there).map(|&(_, cell)| (None, cell))).collect()
+        own.chain(self.object_leaving.iter().filter(is_there).map(|&(_, cell)| (None, Content::Cell(cell)))).collect()
     }
 
     /// An access by a CPU that still uses what was taken away; nothing if there is no such thing.
     fn on_leaving(&mut self, op: Op, number: usize, value: u64) -> Option<Answer> {
         match op {
             Op::Load(page, word) => {
-                let (_, cell) = *self.leaving(page).get(number)?;
-                Some(Answer::Value(self.cells[cell][word]))
+                let words = match self.leaving(page).get(number)?.1 {
+                    Content::Cell(cell) => self.cells[cell],
+                    Content::Object(page) => self.object_content(page).ok()?,
+                };
+                Some(Answer::Value(words[word]))
             }
             Op::Read(page, word) => {
                 let mut there = self.object_leaving.iter().filter(|&&(leaving, _)| leaving == page);
@@ -496,7 +511,7 @@ impl State {
     }
 
     fn store_to_leaving(&mut self, page: usize, word: usize, number: usize, value: u64) -> Option<Answer> {
-        let (way, cell) = *self.leaving(page).get(number)?;
+        let &(way, Content::Cell(cell)) = self.leaving(page).get(number)? else { return None };
         let mapped = self.pages[page].as_ref()?;
         match (way, mapped.backing) {
             (Some(Way::PagedOut), _) => return None,
@@ -529,14 +544,19 @@ impl State {
             let is_there = page < old_end && !self.object[page].is_broken;
             if is_there {
                 self.cells.push(self.object[page].words);
-                self.object_leaving.push((page, self.cells.len() - 1));
+                let cell = self.cells.len() - 1;
+                self.object_leaving.push((page, cell));
+                let leaving = self.pages.iter_mut().flatten().flat_map(|mapped| &mut mapped.leaving);
+                leaving
+                    .filter(|leaving| leaving.content == Content::Object(page))
+                    .for_each(|leaving| leaving.content = Content::Cell(cell));
             }
             self.object[page] = ZEROS;
         }
         if matches!(op, Op::Resize(..)) {
             self.for_each_mapping(op, |mapped| {
                 let own = mapped.own.take();
-                mapped.leaving.extend(own.map(|cell| Leaving { cell, way: Way::CutOff }));
+                mapped.leaving.extend(own.map(|cell| Leaving { content: Content::Cell(cell), way: Way::CutOff }));
             });
         }
     }
@@ -626,7 +646,11 @@ impl State {
         };
         for mapped in self.pages.iter_mut().flatten() {
             mapped.own = mapped.own.map(&mut place);
-            mapped.leaving.iter_mut().for_each(|leaving| leaving.cell = place(leaving.cell));
+            for leaving in &mut mapped.leaving {
+                if let Content::Cell(cell) = &mut leaving.content {
+                    *cell = place(*cell);
+                }
+            }
         }
         self.object_leaving.iter_mut().for_each(|(_, cell)| *cell = place(*cell));
         self.cells = cells;

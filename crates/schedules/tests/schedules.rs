@@ -61,6 +61,14 @@ fn a_program_that_makes_no_sense_is_run_all_the_same() {
     }
 }
 
+/// A thread reads a file's page that another one is dropping, while a third has stored to its own copy already.
+#[test]
+fn what_advice_drops_may_be_a_file_s() {
+    let line = "schedule-1:spf-srcu:rwsem-v8+bravo:object:-:d0+w0_W+s0+l1+s0_W+l0+l0:2:2@4-0,0@84-1";
+    let line = line::parse(line).expect("a line");
+    assert!(explore::replay_line(&line).expect("room").is_none());
+}
+
 #[cfg(feature = "mutants")]
 mod with_mutants {
     use super::*;

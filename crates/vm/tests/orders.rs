@@ -357,6 +357,31 @@ for_each_design!(a_fault_finds_nothing_where_an_area_was_cut_or_went_meanwhile, 
     assert!((1..nr_runs).contains(&nr_found), "the page was there in {nr_found} of {nr_runs} orders");
 });
 
+// What is left of the area stays unlocked: its bounds alone tell.
+for_each_design!(a_fault_finds_nothing_in_the_part_of_an_area_that_was_cut_off_meanwhile, D, {
+    let nr_found = AtomicU64::new(0);
+    let nr_runs = in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                // In memory before, so that the second fault needs no fetch.
+                let _ = stage.look(0, 1);
+                let _ = stage.space.madvise(OBJECT + PAGE, PAGE, Advice::DontNeed);
+                let is_found = stage.look(0, 1).is_ok();
+                nr_found.fetch_add(u64::from(is_found), Ordering::Relaxed);
+            }
+            1 => stage.space.munmap(OBJECT + PAGE, PAGE).expect("a range"),
+            _ => {}
+        },
+        |stage| match stage.look(0, 1) {
+            Err(AccessError::NotMapped { .. }) => Ok(()),
+            other => Err(format!("a load behind the area returned {other:?}")),
+        },
+    );
+    let nr_found = nr_found.into_inner() as usize;
+    assert!((1..nr_runs).contains(&nr_found), "the page was there in {nr_found} of {nr_runs} orders");
+});
+
 for_each_design!(a_page_that_is_fetched_beside_a_truncation_comes_back_as_zeros, D, {
     in_every_order::<D>(
         Sharers::Nobody,

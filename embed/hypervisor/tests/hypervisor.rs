@@ -123,7 +123,15 @@ on_both!(virtio_queues_run_over_it, vm, _host, {
         let text: Vec<u8> = (0..6000_u32).map(|place| (place % 251) as u8).collect();
         std::io::Write::write_all(&mut writer, &text).expect("6000 bytes");
         queue.add_used(&window, head, 6000).expect("room in the ring");
+        let (used, nr_used) = (driver.used_addr(), driver.used().idx().load());
         drop(window);
+        // The driver's view of the used ring: flags and index, then the chain's head and how much was written.
+        assert_eq!(nr_used, 1);
+        assert_eq!(core.load(used.0 & !7).map(|word| word >> (used.0 % 8 * 8) >> 16 & 0xffff), Ok(1));
+        let element =
+            (used.0 + 4..used.0 + 12).map(|place| (core.load(place & !7).expect("memory") >> (place % 8 * 8)) as u8);
+        let element: Vec<u8> = element.collect();
+        assert_eq!(element, [u32::from(head).to_le_bytes(), 6000_u32.to_le_bytes()].concat());
         let byte = |place: u64| (core.load((answer + place) & !7).expect("memory") >> ((answer + place) % 8 * 8)) as u8;
         assert!((0..6000).all(|place| byte(place) == text[place as usize]));
     }
@@ -140,6 +148,49 @@ on_both!(devices_are_kept_inside_ram, vm, _host, {
     machine.protect(0..PAGE, Rights { read: true, write: false, execute: false }).expect("memory");
     assert!(window.write_obj(1_u64, GuestAddress(0)).is_err(), "memory that may not be written");
     assert_eq!(window.read_obj::<u64>(GuestAddress(0)).ok(), Some(0));
+});
+
+on_both!(a_chain_that_leaves_ram_is_refused, vm, _host, {
+    let machine = Machine::new(vm, &[LOW]).expect("room");
+    let window = Window::new(&machine);
+    for answer in [LOW.end - 100, LOW.end, 0xfee0_0000, u64::MAX - 100] {
+        for is_indirect in [false, true] {
+            let driver = MockSplitQueue::create(&window, GuestAddress(0x1000), 16);
+            driver.build_desc_chain(&request(&window, is_indirect, 0x20_0ff8, answer)).expect("room in the queue");
+            let mut queue: Queue = driver.create_queue().expect("a good queue");
+            let found = queue.pop_descriptor_chain(&window).expect("one request");
+            assert!(found.clone().writer(&window).is_err(), "{answer:#x}, indirect: {is_indirect}");
+        }
+    }
+    // An indirect table outside RAM has no descriptors.
+    let driver = MockSplitQueue::create(&window, GuestAddress(0x1000), 16);
+    driver.build_desc_chain(&[Descriptor::new(LOW.end, 32, 4, 0).into()]).expect("room in the queue");
+    let mut queue: Queue = driver.create_queue().expect("a good queue");
+    assert_eq!(queue.pop_descriptor_chain(&window).expect("one request").count(), 0);
+});
+
+on_both!(a_store_to_a_page_that_a_device_has_read_is_copied, vm, _host, {
+    let machine = Machine::new(vm, &[LOW]).expect("room");
+    let core = Core::new(&machine);
+    let window = Window::new(&machine);
+    // The page becomes the machine's own without a store, while none is allowed: then it is writable, and clean.
+    let rights = |write| Rights { read: true, write, execute: false };
+    machine.protect(LOW, rights(false)).expect("memory");
+    assert_eq!(window.read_obj::<u64>(GuestAddress(0x5000)).ok(), Some(0));
+    machine.protect(LOW, rights(true)).expect("memory");
+    let migration = Migration::begin(&machine);
+    let mut image: BTreeMap<u64, Page> = BTreeMap::new();
+    for value in 1..=3 {
+        migration.round(&mut |_, _| ()).expect("memory");
+        core.store(0x5008, value).expect("memory");
+        assert_eq!(window.read_obj::<u64>(GuestAddress(0x5008)).ok(), Some(value), "the frame that the device sees");
+        migration
+            .round(&mut |address, page| {
+                image.insert(address, *page);
+            })
+            .expect("memory");
+        assert_eq!(image.get(&0x5000).map(|page| page[1]), Some(value));
+    }
 });
 
 /// Numbers that look random (splitmix64).

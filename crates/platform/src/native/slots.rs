@@ -233,6 +233,42 @@ mod tests {
         assert_eq!(slots.take(0, &|| panic!("the slot is lost")), 0);
     }
 
+    /// One thread gives the only slot up at the moment at which the other begins to wait for it, and never comes back.
+    #[test]
+    fn a_slot_that_is_given_up_beside_a_new_waiter_is_found() {
+        const ROUNDS: usize = if cfg!(miri) { 50 } else { 10_000 };
+        let slots = Slots::new(1);
+        let (round, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let until = |word: &AtomicUsize, value: usize| {
+            let begin = std::time::Instant::now();
+            while word.load(Ordering::Acquire) != value {
+                assert!(begin.elapsed().as_secs() < 30, "round {value}: the other thread waits for the slot");
+                // It may need this CPU.
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=ROUNDS {
+                    until(&round, number);
+                    (0..number % 64).for_each(|_| core::hint::spin_loop());
+                    let begin = std::time::Instant::now();
+                    let keep_waiting = || assert!(begin.elapsed().as_secs() < 20, "round {number}: the slot is lost");
+                    assert_eq!(slots.take(0, &keep_waiting), 0);
+                    slots.give(0);
+                    taken.store(number, Ordering::Release);
+                }
+            });
+            for number in 1..=ROUNDS {
+                let cpu = slots.take(0, &|| ());
+                round.store(number, Ordering::Release);
+                (0..number / 64 % 64).for_each(|_| core::hint::spin_loop());
+                slots.give(cpu);
+                until(&taken, number);
+            }
+        });
+    }
+
     #[test]
     fn never_more_owners_than_slots_and_everyone_gets_a_turn() {
         const TURNS: usize = if cfg!(miri) { 100 } else { 2000 };
