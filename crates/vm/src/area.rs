@@ -16,6 +16,7 @@ use crate::design::Design;
 use crate::entry::EntryFlags;
 use crate::guest::Access;
 use crate::object::{Object, ObjectRef};
+use crate::space::Space;
 use crate::system::System;
 use bitflags::bitflags;
 use core::cell::UnsafeCell;
@@ -303,9 +304,10 @@ impl<P: System, D: Design<P>> Area<P, D> {
         }
     }
 
-    /// As [`Area::begin_change`], until the guard is dropped; the area outlives it.
-    pub(crate) fn announce_change(&self) -> ChangeGuard<'_, P, D> {
+    /// As [`Area::begin_change`], until the guard is dropped, with the wait for faults; the area outlives it.
+    pub(crate) fn announce_change(&self, space: &Space<P, D>) -> ChangeGuard<'_, P, D> {
         self.begin_change();
+        D::await_faults(space);
         ChangeGuard(self)
     }
 

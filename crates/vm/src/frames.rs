@@ -39,6 +39,14 @@ pub(crate) fn alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind
     Ok(pfn)
 }
 
+/// Takes a frame filled with zeros, without sleeping.
+pub(crate) fn try_alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
+    let pfn = try_alloc(memory, kind)?;
+    // SAFETY: just given to us.
+    unsafe { P::bulk(memory.frame(pfn), Bulk::Zero) };
+    Ok(pfn)
+}
+
 /// Takes `1 << order` frames in a row, filled with zeros.
 pub(crate) fn alloc_row_zeroed<P: Platform>(memory: &impl FrameSource<P>, order: u8) -> Result<Pfn, OutOfFrames> {
     let first = memory.alloc_order(order)?;

@@ -9,7 +9,8 @@
 //! * I2 a present leaf entry changes only under the lock of its leaf table (its frame's page lock), but for the
 //!   accessed and dirty bits, which a CPU's walk sets by compare-and-swap at any time. So even under the lock, whoever
 //!   changes a present entry does it by compare-and-swap against the entry that it judged, or by a swap whose result
-//!   it uses. A plain store may only fill an entry that is not present.
+//!   it uses. A plain store may only fill an entry that is not present. Under a design that fills empty entries
+//!   freely (`Design::FILLS_FREELY`), an empty one is filled by compare-and-swap, by whoever has the lock too.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
@@ -60,6 +61,16 @@ impl<P: System> Leaf<'_, P> {
     #[inline]
     pub fn entry(&self) -> Entry {
         load::<P>(self.slot)
+    }
+
+    /// Fills the page's entry if it is empty, without its table's lock; says whether it was. The caller knows that what
+    /// the entry stands for does not change meanwhile.
+    #[inline]
+    pub(crate) fn fill(&self, memory: &P::Frames, entry: Entry) -> bool {
+        let _map = TableMap::<P>::new(memory, self.table);
+        // ORDER: Release pairs with the Acquire in `load`: the frame's content is seen through the entry. Relaxed on
+        // failure: the fault starts over.
+        self.slot.exchange(Entry::EMPTY, entry, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Maps the table, and returns the page's entry as it is now.
@@ -141,6 +152,9 @@ impl<P: System> Tables<P> {
     }
 }
 
+/// A way to take a frame filled with zeros.
+type Take<P> = fn(&<P as System>::Frames, Kind) -> Result<Pfn, OutOfFrames>;
+
 impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
     const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
@@ -183,8 +197,19 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         }
     }
 
-    /// Walks to the leaf entry of `address` and adds the tables that are missing.
+    /// Walks to the leaf entry of `address` and adds the tables that are missing; may sleep.
     pub fn walk_or_grow<'a>(&self, memory: &'a P::Frames, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
+        self.walk_or_add(memory, address, frames::alloc_zeroed)
+    }
+
+    /// As [`Tables::walk_or_grow`], without sleeping.
+    #[inline]
+    pub(crate) fn walk_or_try_grow<'a>(&self, memory: &'a P::Frames, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
+        self.walk_or_add(memory, address, frames::try_alloc_zeroed)
+    }
+
+    #[inline]
+    fn walk_or_add<'a>(&self, memory: &'a P::Frames, address: u64, take: Take<P>) -> Result<Leaf<'a, P>, OutOfFrames> {
         if let Some(leaf) = self.walk(memory, address) {
             return Ok(leaf);
         }
@@ -192,7 +217,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         for level in (2..=Self::TOP).rev() {
             let slot = entry_for::<P>(memory, table, level, address);
             let entry = load::<P>(slot);
-            table = if entry.is_present() { entry.pfn() } else { Self::install(memory, slot)? };
+            table = if entry.is_present() { entry.pfn() } else { Self::add(memory, slot, take)? };
             if level == 2 {
                 let parent = (slot, Entry::table(table));
                 return Ok(Leaf { table, slot: entry_for::<P>(memory, table, 1, address), parent });
@@ -202,9 +227,13 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     }
 
     /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
-    #[cold]
     pub(crate) fn install(memory: &P::Frames, slot: Slot<'_, P>) -> Result<Pfn, OutOfFrames> {
-        let table = frames::alloc_zeroed(memory, Kind::Table)?;
+        Self::add(memory, slot, frames::alloc_zeroed)
+    }
+
+    #[cold]
+    fn add(memory: &P::Frames, slot: Slot<'_, P>, take: Take<P>) -> Result<Pfn, OutOfFrames> {
+        let table = take(memory, Kind::Table)?;
         match slot.install_table(table) {
             Ok(()) => Ok(table),
             Err(winner) => {

@@ -8,7 +8,7 @@ use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Rwsem;
-use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Pattern, Placement, Populate, RemapPlacement,
     RemapRequest, Vm,
@@ -245,6 +245,7 @@ fn a_space_of_one_thread_locks_no_index_until_a_second_one_has_come() {
     assert_eq!(writes_of_mmap::<SpfV11<Rwsem<Count>>>(), locked);
     assert_eq!(writes_of_mmap::<SpfV9<Rwsem<Count>>>(), locked);
     assert_eq!(writes_of_mmap::<VmaLock<Rwsem<Count>>>(), [alone, beside, beside]);
+    assert_eq!(writes_of_mmap::<Faultless<Rwsem<Count>>>(), [alone, beside, beside]);
 }
 
 #[test]
@@ -262,6 +263,25 @@ fn vma_lock_costs_what_its_table_says() {
             ("brk up", [51, 3, 2, 9]),
             ("brk down", [55, 7, 1, 11]),
             ("fork, child ends", [691 + DEBUG_LOOKS, 8, 9, 10]),
+        ],
+    );
+}
+
+#[test]
+fn faultless_costs_what_its_table_says() {
+    check::<Faultless<Rwsem<Count>>>(
+        include_str!("../src/design/faultless.rs"),
+        &[
+            ("fault", [53, 1, 4, 1]),
+            ("mmap", [44, 3, 2, 8]),
+            ("mprotect", [78, 5, 4, 9]),
+            ("mprotect back", [70, 6, 4, 9]),
+            ("madvise dontneed", [14, 4, 0, 4]),
+            ("mremap move", [298, 9, 18, 16]),
+            ("munmap", [52, 6, 3, 10]),
+            ("brk up", [51, 3, 2, 9]),
+            ("brk down", [58, 6, 3, 11]),
+            ("fork, child ends", [695 + DEBUG_LOOKS, 6, 11, 10]),
         ],
     );
 }
@@ -363,4 +383,5 @@ fn the_first_access_to_a_reference_page_costs_what_one_to_plain_memory_does() {
     untouched_pages_cost_what_those_of_zeros_do::<SpfV9<Rwsem<Count>>>();
     untouched_pages_cost_what_those_of_zeros_do::<SpfV11<Rwsem<Count>>>();
     untouched_pages_cost_what_those_of_zeros_do::<VmaLock<Rwsem<Count>>>();
+    untouched_pages_cost_what_those_of_zeros_do::<Faultless<Rwsem<Count>>>();
 }

@@ -6,7 +6,7 @@
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rwsem;
-use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Pattern, Placement, Populate, Vm};
 use std::process::Command;
 
@@ -15,7 +15,7 @@ const BASE: u64 = 0x10_0000_0000;
 const NR_STORES: u64 = 128;
 /// Says in a child what to run.
 const CASE: &str = "FAULTLESS_INSTRUCTIONS_OF";
-const DESIGNS: [&str; 5] = ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11", "vma-lock"];
+const DESIGNS: [&str; 6] = ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11", "vma-lock", "faultless"];
 
 /// The part that is counted.
 #[inline(never)]
@@ -68,6 +68,7 @@ fn run_under(design: &str, case: &str) {
         "spf-v9" => run::<SpfV9<Rwsem<Native>>>(case),
         "spf-v11" => run::<SpfV11<Rwsem<Native>>>(case),
         "vma-lock" => run::<VmaLock<Rwsem<Native>>>(case),
+        "faultless" => run::<Faultless<Rwsem<Native>>>(case),
         other => panic!("no design {other}"),
     }
 }

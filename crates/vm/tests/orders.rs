@@ -10,7 +10,7 @@ use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
     PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, Vm, WriteNotice, check,
@@ -255,6 +255,11 @@ macro_rules! for_each_design {
             #[test]
             fn vma_lock() {
                 run::<VmaLock<Rwsem<Explore>>>();
+            }
+
+            #[test]
+            fn faultless() {
+                run::<Faultless<Rwsem<Explore>>>();
             }
         }
     };

@@ -49,3 +49,8 @@ fn spf_v11() {
 fn vma_lock() {
     soak("vma-lock");
 }
+
+#[test]
+fn faultless() {
+    soak("faultless");
+}

@@ -71,6 +71,16 @@ pub enum Mutant {
     LookersIgnored,
     /// A speculative fault looks the index up without its lock.
     IndexReadUnlocked,
+    /// A change does not wait for the faults that began before it was announced.
+    FaultsUnawaited,
+    /// A fault does not look whether a change was announced.
+    AnnouncementIgnored,
+    /// A fault does not look whether the area that it found still holds the address.
+    BoundsIgnored,
+    /// A copy on write leaves an empty entry for the time of its shootdown, although faults fill such without a lock.
+    CopyLeavesEmpty,
+    /// A fault under the semaphore fills an entry by a store, although others do so without a lock.
+    FilledByStore,
     /// The index is changed without its lock.
     IndexWrittenUnlocked,
     /// A move takes entries out of a table without the table's lock.
@@ -118,7 +128,7 @@ impl Mutant {
     pub const MODELLED: [Self; 2] = [Self::McsUnordered, Self::OwnerStale];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 51] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -147,6 +157,11 @@ impl Mutant {
         Self::NodesUnheld,
         Self::LookersIgnored,
         Self::IndexReadUnlocked,
+        Self::FaultsUnawaited,
+        Self::AnnouncementIgnored,
+        Self::BoundsIgnored,
+        Self::CopyLeavesEmpty,
+        Self::FilledByStore,
         Self::IndexWrittenUnlocked,
         Self::MoveUnlocked,
         Self::KeptSourceUnannounced,
@@ -198,6 +213,11 @@ impl Mutant {
             Self::NodesUnheld => "nodes-unheld",
             Self::LookersIgnored => "lookers-ignored",
             Self::IndexReadUnlocked => "index-read-unlocked",
+            Self::FaultsUnawaited => "faults-unawaited",
+            Self::AnnouncementIgnored => "announcement-ignored",
+            Self::BoundsIgnored => "bounds-ignored",
+            Self::CopyLeavesEmpty => "copy-leaves-empty",
+            Self::FilledByStore => "filled-by-store",
             Self::IndexWrittenUnlocked => "index-written-unlocked",
             Self::MoveUnlocked => "move-unlocked",
             Self::KeptSourceUnannounced => "kept-source-unannounced",

@@ -25,6 +25,7 @@
 use super::domain::{Driven, Periods, Urgency};
 use super::numbers::Numbers;
 use super::reader::{Reader, ReaderWord};
+use crate::give_way::{SLICE_NS, give_way};
 use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -102,6 +103,20 @@ impl<P: Processor> Grace<P> {
             help: CachePadded::new(SpinMutex::classed(())),
             nr_groups_left: CachePadded::new(P::AtomicUsize::new(0)),
             numbers,
+        }
+    }
+
+    /// Waits until the sections that these CPUs are in are over.
+    pub(super) fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
+        // ORDER: pairs with the fence in `Reader::enter`; forbids that a section misses what the caller did before, and
+        // is missed here.
+        P::fence(Ordering::SeqCst);
+        for cpu in cpus {
+            let reader = self.readers.get(cpu);
+            let seen = reader.look();
+            while !reader.has_passed(seen) && !P::spin_until_deadline(P::now() + SLICE_NS, || reader.has_passed(seen)) {
+                give_way::<P>();
+            }
         }
     }
 

@@ -22,7 +22,7 @@
 //! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it inside, and waits; its
 //! accesses happen before the free by the Release of its exit. The scanner's: the remover's fence came before that one,
 //! or it would have read the larger number, so the reader's lookups see the removal. Forbidden: found and freed.
-//! Models: `tests/models/rcu.rs`.
+//! Models: `tests/models/rcu.rs`. [`Rcu::await_sections_of`] is the scanner's column alone, done by the remover.
 //!
 //! # Rooms
 //! `reader` is the word of a CPU; `numbers` numbers grace periods, `grace` drives RCU's, without a thread of its own;
@@ -95,6 +95,19 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     pub fn synchronize(&self) {
         self.check_outside();
         self.domain.synchronize();
+    }
+
+    /// Waits until the sections that these CPUs are in now are over, and no longer: who begins one meanwhile sees what
+    /// the caller did before. A grace period for few readers, of which no number is kept. May give the slot up, as
+    /// [`Rcu::synchronize`].
+    ///
+    /// A CPU that the caller does not name must have no section that began before, or none that matters.
+    ///
+    /// # Panics
+    /// Inside a read section (I1).
+    pub fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
+        self.check_outside();
+        self.domain.periods.await_sections_of(cpus);
     }
 
     /// Lets `callback` run with `head` after a grace period: by a later [`Rcu::poll`] on this CPU, or by a

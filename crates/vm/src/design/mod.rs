@@ -7,6 +7,7 @@
 //! # How to add one
 //! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry).
 
+mod faultless;
 mod mmap_sem;
 mod speculation;
 mod spf_srcu;
@@ -14,6 +15,7 @@ mod spf_v11;
 mod spf_v9;
 mod vma_lock;
 
+pub use faultless::Faultless;
 pub use mmap_sem::MmapSem;
 pub use speculation::{Speculation, Version, WhenBusy};
 pub use spf_srcu::{DeferredArea, SpfSrcu, V2017};
@@ -45,11 +47,15 @@ pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::G
 ///
 /// # Safety
 /// * `update_index` runs `update` once.
-/// * Between `begin_change` and `end_change` no fault uses what it found in the area before.
+/// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault uses what it found in the area
+///   before.
 /// * `release_area` frees the area once, after every fault that may use it.
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
+    /// Whether faults fill empty entries without their table's lock, so that whoever has the lock fills them by
+    /// compare-and-swap too, and nobody empties one for a moment.
+    const FILLS_FREELY: bool = false;
     /// The semaphore that map operations write and classic faults read; the instance says of which generation.
     type Semaphore: RwSemaphore<P>;
     /// What the design keeps for the instance.
@@ -68,6 +74,10 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
 
     /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.
     fn begin_change(area: &Self::AreaState);
+    /// Called under the write lock when all areas of a change are announced, and before anything changes: waits for the
+    /// faults that found one of them before, if [`Design::begin_change`] has not.
+    #[inline]
+    fn await_faults(_space: &Space<P, Self>) {}
     /// Called under the write lock when they have changed. A removed area gets no such call, and calls don't nest.
     fn end_change(area: &Self::AreaState);
     /// As [`Design::end_change`], for an area that is about to be published and that nobody has reached yet.

@@ -4,6 +4,9 @@
 //! A private page becomes writable in place only if nobody shares it; else the store gets a copy. Before the copy can
 //! be reached, no CPU has a translation to the old page (entry cleared, shot down, then set: as Linux does it), so
 //! that all threads see the change at once.
+//!
+//! Under a design that fills empty entries without the table's lock, a guard stands there meanwhile: an empty entry
+//! would be filled with a page that lacks what the old one holds. Who meets a guard waits for the lock, and looks again.
 
 use super::{EntryLock, LeafGuard, PageFault, Stop, reference};
 use crate::addr::{PAGE, PageRange, page_floor};
@@ -132,12 +135,19 @@ fn make_copy<P: System, D: Design<P>>(
 
 /// Swaps the page under the table's lock; see the guarantee.
 fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
-    let old = guard.take();
+    let old = guard.take_for_a_moment(D::FILLS_FREELY && !mutants::is_on(Mutant::CopyLeavesEmpty));
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
         page.space.flush(range);
     }
     guard.fill(entry);
+}
+
+/// Says whether the guard that was seen is one that a copy leaves for a moment, or was one: then the access is tried
+/// again. Waits for that copy.
+#[cold]
+pub(super) fn is_under_way<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
+    D::FILLS_FREELY && LeafGuard::lock(page.space.memory(), page.leaf).entry() != page.seen
 }
 
 /// A known bug: the entry is cleared under the lock, and shot down after it. Says whether the new page is in place.

@@ -80,7 +80,7 @@ fn repeating(pattern: Pattern) -> Bulk {
 
 #[cfg(test)]
 mod tests {
-    use crate::design::{Design, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+    use crate::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
     use crate::{
         AccessError, Advice, AreaFlags, AreaView, Backing, CallError, Guest, Limits, MapRequest, PAGE, Pattern,
         Placement, Populate, Signal, Vm,
@@ -99,6 +99,7 @@ mod tests {
         let view = area.view();
         let flags = (view.flags | AreaFlags::WRITE) - AreaFlags::DENY_WRITE;
         area.begin_change();
+        D::await_faults(guest.space());
         area.set(&AreaView { flags, ..view });
         area.end_change();
     }
@@ -142,5 +143,6 @@ mod tests {
         bus_errors::<SpfV9<Rwsem<Native>>>();
         bus_errors::<SpfV11<Rwsem<Native>>>();
         bus_errors::<VmaLock<Rwsem<Native>>>();
+        bus_errors::<Faultless<Rwsem<Native>>>();
     }
 }

@@ -373,6 +373,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 removed = Some(entry.area);
             }
         }
+        D::await_faults(self.space);
         removed
     }
 

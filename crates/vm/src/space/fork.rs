@@ -63,6 +63,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
             }
         };
         announce(Area::begin_change);
+        D::await_faults(self);
         let result = self.copy_into(child);
         if let Some(all) = PageRange::between(0, USER_END) {
             self.flush(all);

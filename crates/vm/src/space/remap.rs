@@ -392,7 +392,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let change = self.prepare_change(target, Some(new))?;
         // From here on no fault adds tables to the source: the target shall have one for each.
         let is_told = !(request.keeps_source && mutants::is_on(Mutant::KeptSourceUnannounced));
-        let announced = is_told.then(|| area.announce_change());
+        let announced = is_told.then(|| area.announce_change(self));
         if let Some(source) = source {
             self.make_tables(source, target)?;
         }
@@ -428,7 +428,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
         // SAFETY: the write lock keeps the area.
         let area = unsafe { entry.area.as_ref() };
-        let announced = (!mutants::is_on(Mutant::KeptSourceUnannounced)).then(|| area.announce_change());
+        let announced = (!mutants::is_on(Mutant::KeptSourceUnannounced)).then(|| area.announce_change(self));
         self.move_entries(source, target);
         let mut view = area.view();
         if view.flags.contains(AreaFlags::LOCKED) {

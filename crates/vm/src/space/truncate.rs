@@ -22,6 +22,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 let view = area.view();
                 if let Some(range) = mapped_part(&view, object, &pages) {
                     area.begin_change();
+                    D::await_faults(self);
                     self.zap(range, emptied);
                     area.end_change();
                 }

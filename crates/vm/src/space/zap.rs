@@ -100,7 +100,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, table, address);
-            // Relaxed: a peek; only faults fill entries, and they hold the lock that we hold.
+            // Relaxed: a peek; only faults fill entries. Those that do so without the lock that we hold come after us.
             let seen = slot.load(Ordering::Relaxed);
             if !self.is_emptied(seen, progress.emptied) {
                 continue;

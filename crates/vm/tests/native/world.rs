@@ -114,7 +114,7 @@ macro_rules! for_each_design {
             #[allow(unused_imports, reason = "what a body needs differs")]
             use super::*;
             use faultless_sync::Rwsem;
-            use faultless_vm::design::{MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+            use faultless_vm::design::{Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 
             fn run<$design: Tested>() $body
 
@@ -141,6 +141,11 @@ macro_rules! for_each_design {
             #[test]
             fn vma_lock() {
                 run::<VmaLock<Rwsem<Native>>>();
+            }
+
+            #[test]
+            fn faultless() {
+                run::<Faultless<Rwsem<Native>>>();
             }
         }
     };

@@ -1,0 +1,186 @@
+//! `faultless`: a fault writes its entry, its frame's metadata and its own CPU's lines, and nothing else.
+//!
+//! # Guarantee
+//! While a fault is at work on an area, nobody changes that area, its translations or its tables: a writer announces the
+//! change, and then waits for the faults that are at work on CPUs that use the space. So a fault looks once whether a
+//! change was announced, and then fills an empty entry by one compare-and-swap, without a lock.
+//!
+//! # Protocol
+//! ```text
+//! fault on CPU c, which uses the space            writer (holds the semaphore)
+//! RCU section begins (own line); fence            each area that takes part: sequence = odd
+//! look the area up                                fence
+//! its sequence is odd? give up                    each CPU that uses the space: in a section? wait for its end
+//! check bounds, kind, rights; walk, add tables    publish the index, change the areas and their translations
+//! entry empty -> page (compare-and-swap)          sequence = even, of areas that stay
+//! RCU section ends
+//! ```
+//! | who | does | writes to shared lines |
+//! |---|---|---|
+//! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry; of a file also the page's references |
+//! | store to a page that is shared, or was clean | the above, under the leaf table's lock | 3: the page-table lock 2, the entry 1 |
+//! | classic fault | as `mmap-sem` | as `mmap-sem` |
+//! | writer | as `mmap-sem`, plus the areas' sequences | 8: as `mmap-sem`; the sequence of each area that faults elsewhere 2, of a removed one 1; it reads a line of each CPU that uses the space |
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | a fault begins beside an announcement | of its fence and the writer's one comes first: the fault sees the odd sequence, or the writer sees the section and waits |
+//! | a fault finds an area that was cut, moved or removed since | its bounds are looked at again; a removed one stays odd, and is not freed before the section ends |
+//! | MADV_DONTNEED, which announces nothing, beside a fault | it takes entries by compare-and-swap: a page that comes later stays, as if the fault had begun later |
+//! | a copy takes the old page out for the time of a shootdown | it leaves a guard, which is no empty entry (`fault::copy`) |
+//! | a guard is set (MADV_GUARD_INSTALL) beside a fault | it is swapped in: what the fault put there is found and dropped |
+//! | a fault under the semaphore fills the same entry | it does so by compare-and-swap, too ([`Design::FILLS_FREELY`]) |
+//! | a CPU that the space does not know as its user | it faults under the semaphore |
+//! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
+//!
+//! # Give-ups
+//! As `vma-lock`: `spf_vma_changed`: no area there, a change is announced, or its bounds are others. `spf_vma_noanon`: the
+//! first store to private memory, whose reverse-map root is given under the semaphore. `spf_vma_access`: the rights
+//! forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
+//!
+//! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
+//! has the figures, and what was tried and lost.
+
+use super::Design;
+use super::speculation::lacks_root;
+use crate::area::{Area, AreaView};
+use crate::error::AccessError;
+use crate::events::{Event, GiveUp};
+use crate::fault::classic::{self, Found, Missed};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::frames;
+use crate::space::Space;
+use crate::system::System;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
+use faultless_platform::mutants::{self, Mutant};
+use faultless_sync::{RwSemaphore, SeqCount};
+
+/// See the module.
+pub struct Faultless<S>(PhantomData<fn() -> S>);
+
+// SAFETY: a change is announced and then waits for the faults of all CPUs that use the space; those that begin later see
+// the announcement. A removed area is freed after the sections that found it.
+unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
+    const NAME: &'static str = "faultless";
+    const FILLS_FREELY: bool = true;
+    type Semaphore = S;
+    type InstanceState = ();
+    type SpaceState = ();
+    /// Odd while a change is announced. Beside what faults only read: both are written by changes alone.
+    type AreaState = SeqCount<P>;
+
+    fn new_instance_state(_: usize) {}
+    fn new_space_state() {}
+
+    fn new_area_state() -> SeqCount<P> {
+        SeqCount::new_in_write()
+    }
+
+    #[inline]
+    fn begin_change(area: &SeqCount<P>) {
+        area.begin_write();
+    }
+
+    #[inline]
+    fn await_faults(space: &Space<P, Self>) {
+        if !mutants::is_on(Mutant::FaultsUnawaited) {
+            let cpus = space.users().members_below(P::nr_cpus());
+            space.memory().rcu().await_sections_of(cpus);
+        }
+    }
+
+    #[inline]
+    fn end_change(area: &SeqCount<P>) {
+        area.end_write();
+    }
+
+    #[inline]
+    fn update_index(_: &Space<P, Self>, update: impl FnOnce()) {
+        update();
+    }
+
+    #[inline]
+    unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>) {
+        // Out of the index, and odd for good.
+        space.free_area(area);
+    }
+
+    #[inline]
+    fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
+        let Err(missed) = in_a_section(space, fault) else { return Ok(Handled::Speculative) };
+        space.vm().events().note(Event::SpfFailed, fault.address);
+        space.vm().events().note(missed.reason.event(), fault.address);
+        classic::handle_found(space, fault, missed.found)?;
+        Ok(Handled::Classic)
+    }
+}
+
+/// Tries to handle a fault inside an RCU section.
+fn in_a_section<P: System, S: RwSemaphore<P>>(
+    space: &Space<P, Faultless<S>>,
+    fault: Fault,
+) -> Result<(), Missed<'_, P, Faultless<S>>> {
+    if !space.is_used_by(P::cpu()) {
+        return Err(GiveUp::VmaNotsup.into());
+    }
+    let _section = space.look();
+    let version = space.index().version();
+    let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
+    // SAFETY: found in this RCU section, so not freed before it ends.
+    let area = unsafe { entry.area.as_ref() };
+    if fault.access.is_write() && area.lacks_root() {
+        // The commonest reason, at every area's first store.
+        return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry.area) });
+    }
+    if area.state.read().is_write_in_progress() && !mutants::is_on(Mutant::AnnouncementIgnored) {
+        return Err(GiveUp::VmaChanged.into());
+    }
+    // From here on nobody changes the area: whoever wants to waits for the section.
+    let view = area.view();
+    check(&view, fault)?;
+    let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
+    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
+    resolve(&page, &FreeFill).map_err(|stop| match stop {
+        Stop::GiveUp(reason) => reason.into(),
+        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup.into(),
+    })
+}
+
+fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
+    if !(view.start..view.end).contains(&fault.address) && !mutants::is_on(Mutant::BoundsIgnored) {
+        return Err(GiveUp::VmaChanged);
+    }
+    if !permits(view.flags, fault.access) {
+        return Err(GiveUp::VmaAccess);
+    }
+    if lacks_root(view, fault) {
+        return Err(GiveUp::VmaNoanon);
+    }
+    Ok(())
+}
+
+/// Fills empty entries freely, and replaces others under the page table's lock.
+struct FreeFill;
+
+impl<P: System, S: RwSemaphore<P>> EntryLock<P, Faultless<S>> for FreeFill {
+    const FILLS_FREELY: bool = true;
+
+    #[inline]
+    fn lock<'a>(&self, page: &PageFault<'a, P, Faultless<S>>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    }
+
+    /// Without sleeping, inside the RCU section: frames that wait for a grace period are the classic path's.
+    #[inline]
+    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
+        frames::try_alloc(memory, Kind::Anonymous)
+    }
+
+    #[inline]
+    fn root(&self, page: &PageFault<'_, P, Faultless<S>>) -> u64 {
+        page.view.root
+    }
+}
