@@ -6,7 +6,7 @@
 //!   others use the new. The old one may be a file's, and the new one a copy that a store made since.
 //! * A moved page can be reached at its new place before the old one is gone.
 //! * What a truncation or a hole takes away can be used until the call returns, and a private store meanwhile may copy
-//!   it. Two of them come one after the other.
+//!   it; a page that the source refuses may be refused until then. Two of them come one after the other.
 //! * A store beside MADV_FREE may be part of what is given up; one behind it saves the page. MADV_PAGEOUT need not drop
 //!   what was given up, and until it returns some CPUs may go on reading it.
 
@@ -112,6 +112,8 @@ enum Content {
     Cell(usize),
     /// In that page of the object, which a private mapping showed: nobody can store to it there.
     Object(usize),
+    /// Nowhere: the object's source refuses it.
+    Refused,
 }
 
 /// How content was taken away.
@@ -216,8 +218,8 @@ pub struct State {
     /// The object's length, in pages and words.
     size: (usize, usize),
     change: Option<Change>,
-    /// Pages of the object that are going, and their content.
-    object_leaving: Vec<(usize, usize)>,
+    /// Pages of the object that are going, and the cell of their content; none if their source refuses them.
+    object_leaving: Vec<(usize, Option<usize>)>,
     /// Whether children are as they were when they were made.
     has_still_children: bool,
     /// How far the stack reaches below its first page.
@@ -487,8 +489,9 @@ impl State {
         let Some(mapped) = &self.pages[page] else { return Vec::new() };
         let own = mapped.leaving.iter().map(|leaving| (Some(leaving.way), leaving.content));
         let object_page = mapped.backing.object_page().filter(|_| mapped.own.is_none());
-        let is_there = |&&(leaving, _): &&(usize, usize)| Some(leaving) == object_page;
-        own.chain(self.object_leaving.iter().filter(is_there).map(|&(_, cell)| (None, Content::Cell(cell)))).collect()
+        let is_there = |&&(leaving, _): &&(usize, Option<usize>)| Some(leaving) == object_page;
+        let content = |&(_, cell): &(usize, Option<usize>)| (None, cell.map_or(Content::Refused, Content::Cell));
+        own.chain(self.object_leaving.iter().filter(is_there).map(content)).collect()
     }
 
     /// An access by a CPU that still uses what was taken away; nothing if there is no such thing.
@@ -498,12 +501,16 @@ impl State {
                 let words = match self.leaving(page).get(number)?.1 {
                     Content::Cell(cell) => self.cells[cell],
                     Content::Object(page) => self.object_content(page).ok()?,
+                    Content::Refused => return Some(Answer::Refused(Refusal::NoPage)),
                 };
                 Some(Answer::Value(words[word]))
             }
             Op::Read(page, word) => {
                 let mut there = self.object_leaving.iter().filter(|&&(leaving, _)| leaving == page);
-                there.nth(number).map(|&(_, cell)| Answer::Value(self.cells[cell][word]))
+                there.nth(number).map(|&(_, cell)| match cell {
+                    Some(cell) => Answer::Value(self.cells[cell][word]),
+                    None => Answer::Refused(Refusal::Errno(5)),
+                })
             }
             Op::Store(page, word) => self.store_to_leaving(page, word, number, value),
             _ => None,
@@ -511,7 +518,11 @@ impl State {
     }
 
     fn store_to_leaving(&mut self, page: usize, word: usize, number: usize, value: u64) -> Option<Answer> {
-        let &(way, Content::Cell(cell)) = self.leaving(page).get(number)? else { return None };
+        let (way, cell) = match *self.leaving(page).get(number)? {
+            (way, Content::Cell(cell)) => (way, cell),
+            (_, Content::Refused) => return Some(Answer::Refused(Refusal::NoPage)),
+            (_, Content::Object(_)) => return None,
+        };
         let mapped = self.pages[page].as_ref()?;
         match (way, mapped.backing) {
             (Some(Way::PagedOut), _) => return None,
@@ -541,11 +552,12 @@ impl State {
         let nr_left = if matches!(op, Op::Resize(..)) { 2 } else { 1 };
         self.change = Some(Change { nr_left, zeroes_tail });
         for page in self.covered(op) {
-            let is_there = page < old_end && !self.object[page].is_broken;
-            if is_there {
+            if page < old_end && self.object[page].is_broken {
+                self.object_leaving.push((page, None));
+            } else if page < old_end {
                 self.cells.push(self.object[page].words);
                 let cell = self.cells.len() - 1;
-                self.object_leaving.push((page, cell));
+                self.object_leaving.push((page, Some(cell)));
                 let leaving = self.pages.iter_mut().flatten().flat_map(|mapped| &mut mapped.leaving);
                 leaving
                     .filter(|leaving| leaving.content == Content::Object(page))
@@ -652,7 +664,7 @@ impl State {
                 }
             }
         }
-        self.object_leaving.iter_mut().for_each(|(_, cell)| *cell = place(*cell));
+        self.object_leaving.iter_mut().for_each(|(_, cell)| *cell = cell.map(&mut place));
         self.cells = cells;
     }
 }

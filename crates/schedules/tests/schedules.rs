@@ -69,6 +69,18 @@ fn what_advice_drops_may_be_a_file_s() {
     assert!(explore::replay_line(&line).expect("room").is_none());
 }
 
+/// A hole swallows one page after the other: one that the source refuses may be refused while others are zero.
+#[test]
+fn a_hole_takes_a_refused_page_away_when_it_ends() {
+    for line in [
+        "schedule-1:vma-lock:rwsem-v8-p9:fetch:-:p0-2_l1+s2_R1:0:0@212-2,2@64-1",
+        "schedule-1:faultless:rwsem-steal+p9:fetch:-:p0-2_l2_R0+R2:1:1@655-0,0@28-2",
+    ] {
+        let line = line::parse(line).expect("a line");
+        assert!(explore::replay_line(&line).expect("room").is_none());
+    }
+}
+
 #[cfg(feature = "mutants")]
 mod with_mutants {
     use super::*;
