@@ -145,8 +145,8 @@ pub unsafe trait Platform:
     }
 }
 
-/// Copies a frame as by relaxed loads: a page that several programs have mapped may be stored to while it is copied, and
-/// what a copy then holds of such a store is old or new. A plain copy would be a data race.
+/// Copies a frame as by relaxed loads: a page that several programs have mapped may be stored to while it is copied,
+/// and what a copy then holds of such a store is old or new. A plain copy would be a data race.
 ///
 /// # Safety
 /// As [`Platform::bulk`] has it.

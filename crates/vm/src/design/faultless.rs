@@ -1,9 +1,9 @@
 //! `faultless`: a fault writes its entry, its frame's metadata and its own CPU's lines, and nothing else.
 //!
 //! # Guarantee
-//! While a fault is at work on an area, nobody changes that area, its translations or its tables: a writer announces the
-//! change, and then waits for the faults that are at work on CPUs that use the space. So a fault looks once whether a
-//! change was announced, and then fills an empty entry by one compare-and-swap, without a lock.
+//! While a fault is at work on an area, nobody changes that area, its translations or its tables: a writer announces
+//! the change, and then waits for the faults that are at work on CPUs that use the space. So a fault looks once whether
+//! a change was announced, and then fills an empty entry by one compare-and-swap, without a lock.
 //!
 //! # Protocol
 //! ```text
@@ -35,8 +35,8 @@
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
 //!
 //! # Give-ups
-//! As `vma-lock`: `spf_vma_changed`: no area there, a change is announced, or its bounds are others. `spf_vma_noanon`: the
-//! first store to private memory, whose reverse-map root is given under the semaphore. `spf_vma_access`: the rights
+//! As `vma-lock`: `spf_vma_changed`: no area there, a change is announced, or its bounds are others. `spf_vma_noanon`:
+//! the first store to private memory, whose reverse-map root is given under the semaphore. `spf_vma_access`: the rights
 //! forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
 //!
 //! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
@@ -61,8 +61,8 @@ use faultless_sync::{RwSemaphore, SeqCount};
 /// See the module.
 pub struct Faultless<S>(PhantomData<fn() -> S>);
 
-// SAFETY: a change is announced and then waits for the faults of all CPUs that use the space; those that begin later see
-// the announcement. A removed area is freed after the sections that found it.
+// SAFETY: a change is announced and then waits for the faults of all CPUs that use the space; those that begin later
+// see the announcement. A removed area is freed after the sections that found it.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
     const FILLS_FREELY: bool = true;

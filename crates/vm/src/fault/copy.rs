@@ -6,7 +6,8 @@
 //! that all threads see the change at once.
 //!
 //! Under a design that fills empty entries without the table's lock, a guard stands there meanwhile: an empty entry
-//! would be filled with a page that lacks what the old one holds. Who meets a guard waits for the lock, and looks again.
+//! would be filled with a page that lacks what the old one holds. Who meets a guard waits for the lock, and looks
+//! again.
 
 use super::{EntryLock, LeafGuard, PageFault, Stop, reference};
 use crate::addr::{PAGE, PageRange, page_floor};
