@@ -134,6 +134,10 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     ),
     row("sync/rcu/deferred.rs: Running::drop: fetch_sub without Release", "rcu::flush_waits_for_what_another_cpu_runs"),
     row(
+        "sync/rcu/grace.rs: Grace::await_sections_of: fence without SeqCst",
+        "rcu::sections_of_named_cpus_are_waited_for",
+    ),
+    row(
         "sync/rcu/grace.rs: Grace::count_down: fetch_sub without Acquire",
         "rcu::whoever_ends_a_grace_period_has_what_others_saw",
     ),

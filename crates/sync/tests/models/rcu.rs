@@ -65,6 +65,19 @@ pub fn synchronize_waits_for_readers() {
     race(Some(3), shared::<3>, [free_after_synchronize, reader, reader], |_| ());
 }
 
+fn free_after_sections_of_all(shared: &Shared) {
+    shared.is_linked.store(false, Ordering::Relaxed);
+    shared.rcu.await_sections_of(0..Loom::nr_cpus());
+    shared.object.end();
+}
+
+#[test]
+pub fn sections_of_named_cpus_are_waited_for() {
+    race(None, shared::<2>, [free_after_sections_of_all, reader], |_| ());
+    race(None, shared::<2>, [free_after_sections_of_all, reader_twice], |_| ());
+    race(Some(3), shared::<3>, [free_after_sections_of_all, reader, reader], |_| ());
+}
+
 #[test]
 pub fn a_grace_period_that_began_too_early_does_not_count() {
     race(Some(3), shared::<3>, [free_after_synchronize, reader, synchronize], |_| ());
