@@ -20,7 +20,7 @@ fn report(output: &Output) -> serde_json::Value {
 fn soak_reports_each_design_with_and_without_shortages() {
     let report = report(&faultless(&["check", "soak", "--duration", "300ms", "--format", "json"]));
     let runs = report["checks"]["soak"]["runs"].as_array().expect("runs");
-    assert_eq!(runs.len(), 10, "five designs, each twice");
+    assert_eq!(runs.len(), 12, "six designs, each twice");
     for run in runs {
         assert!(run["report"]["rounds"].as_u64() > Some(0), "{run}");
         let is_injected = run["shortages"] == "injected";
