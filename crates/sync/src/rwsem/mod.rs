@@ -16,7 +16,7 @@
 //!
 //! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what
 //! each is worth measuring between. A generation is a value and
-//! not a type: what is built over a semaphore (an address space under five designs, on as many platforms) is then
+//! not a type: what is built over a semaphore (an address space under six designs, on as many platforms) is then
 //! compiled once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of
 //! another family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
 //!
