@@ -324,8 +324,12 @@ fn inboxes_are_locked_with_interrupts_off() {
         space.mmap(&request).expect("room");
     };
     let (stage, is_inside) = (AtomicU64::new(0), AtomicBool::new(false));
+    let nr_entered = AtomicU64::new(0);
     Told::run(&machine, 3, &|thread| {
         Told::enter();
+        // One that came late would take the CPU that another leaves, and with it the request that nobody picks up.
+        nr_entered.fetch_add(1, Ordering::SeqCst);
+        Told::spin_until(|| nr_entered.load(Ordering::SeqCst) == 3);
         let guest = Guest::new(&space);
         let reach = |wanted| Told::spin_until(|| stage.load(Ordering::SeqCst) >= wanted);
         match thread {
