@@ -153,7 +153,6 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("an announced change is not noticed", PutBack(M::AnnouncementIgnored, "design::faultless")),
     reviewed("an area's bounds are not looked at again", PutBack(M::BoundsIgnored, "design::faultless")),
     reviewed("a copy leaves an entry that others fill", PutBack(M::CopyLeavesEmpty, "fault::copy")),
-    reviewed("an entry that others fill is stored to", PutBack(M::FilledByStore, "fault")),
     reviewed("a move without the source's table lock", PutBack(M::MoveUnlocked, "space::remap")),
     reviewed("a kept source is not told", PutBack(M::KeptSourceUnannounced, "space::remap")),
     reviewed("a fault beside a removal does not wait", PutBack(M::RemovalUnawaited, "space::removal")),

@@ -10,7 +10,7 @@
 //!   accessed and dirty bits, which a CPU's walk sets by compare-and-swap at any time. So even under the lock, whoever
 //!   changes a present entry does it by compare-and-swap against the entry that it judged, or by a swap whose result
 //!   it uses. A plain store may only fill an entry that is not present. Under a design that fills empty entries
-//!   freely (`Design::FILLS_FREELY`), an empty one is filled by compare-and-swap, by whoever has the lock too.
+//!   freely (`Design::FILLS_FREELY`), an empty one is filled by compare-and-swap and needs no lock.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those

@@ -46,6 +46,12 @@ pub(crate) struct Host<'o> {
     random: u64,
 }
 
+/// Reads a `struct iovec` of a vector: an address and a length in bytes.
+fn vector_entry(memory: &mut Memory<'_>, vector: u64, place: u64) -> Option<(u64, u64)> {
+    let entry = vector.wrapping_add(place * 16);
+    Some((memory.load(entry).ok()?, memory.load(entry.wrapping_add(8)).ok()?))
+}
+
 /// What went wrong with the host's file.
 fn errno_of(error: &std::io::Error) -> i64 {
     match error.kind() {
@@ -197,10 +203,7 @@ impl<'o> Host<'o> {
         }
         let mut total = 0;
         for place in 0..len {
-            let entry = vector.wrapping_add(place * 16);
-            let (Ok(address), Ok(len)) = (memory.load::<u64>(entry), memory.load::<u64>(entry.wrapping_add(8))) else {
-                return EFAULT;
-            };
+            let Some((address, len)) = vector_entry(memory, vector, place) else { return EFAULT };
             match self.read(memory, number, address, len) {
                 count if count < 0 => return if total > 0 { total } else { count },
                 count => {
@@ -221,10 +224,7 @@ impl<'o> Host<'o> {
         }
         let mut total = 0;
         for place in 0..len {
-            let entry = vector.wrapping_add(place * 16);
-            let (Ok(address), Ok(len)) = (memory.load::<u64>(entry), memory.load::<u64>(entry.wrapping_add(8))) else {
-                return EFAULT;
-            };
+            let Some((address, len)) = vector_entry(memory, vector, place) else { return EFAULT };
             let mut done = 0;
             while done < len {
                 match self.write(memory, number, address.wrapping_add(done), len - done) {

@@ -79,8 +79,6 @@ pub enum Mutant {
     BoundsIgnored,
     /// A copy on write leaves an empty entry for the time of its shootdown, although faults fill such without a lock.
     CopyLeavesEmpty,
-    /// A fault under the semaphore fills an entry by a store, although others do so without a lock.
-    FilledByStore,
     /// The index is changed without its lock.
     IndexWrittenUnlocked,
     /// A move takes entries out of a table without the table's lock.
@@ -128,7 +126,7 @@ impl Mutant {
     pub const MODELLED: [Self; 2] = [Self::McsUnordered, Self::OwnerStale];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 50] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -161,7 +159,6 @@ impl Mutant {
         Self::AnnouncementIgnored,
         Self::BoundsIgnored,
         Self::CopyLeavesEmpty,
-        Self::FilledByStore,
         Self::IndexWrittenUnlocked,
         Self::MoveUnlocked,
         Self::KeptSourceUnannounced,
@@ -217,7 +214,6 @@ impl Mutant {
             Self::AnnouncementIgnored => "announcement-ignored",
             Self::BoundsIgnored => "bounds-ignored",
             Self::CopyLeavesEmpty => "copy-leaves-empty",
-            Self::FilledByStore => "filled-by-store",
             Self::IndexWrittenUnlocked => "index-written-unlocked",
             Self::MoveUnlocked => "move-unlocked",
             Self::KeptSourceUnannounced => "kept-source-unannounced",

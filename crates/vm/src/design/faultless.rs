@@ -30,7 +30,7 @@
 //! | MADV_DONTNEED, which announces nothing, beside a fault | it takes entries by compare-and-swap: a page that comes later stays, as if the fault had begun later |
 //! | a copy takes the old page out for the time of a shootdown | it leaves a guard, which is no empty entry (`fault::copy`) |
 //! | a guard is set (MADV_GUARD_INSTALL) beside a fault | it is swapped in: what the fault put there is found and dropped |
-//! | a fault under the semaphore fills the same entry | it does so by compare-and-swap, too ([`Design::FILLS_FREELY`]) |
+//! | a fault under the semaphore fills the same entry | it does so by the same compare-and-swap ([`Design::FILLS_FREELY`]) |
 //! | a CPU that the space does not know as its user | it faults under the semaphore |
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
 //!
@@ -42,13 +42,12 @@
 //! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
 //! has the figures, and what was tried and lost.
 
-use super::Design;
-use super::speculation::lacks_root;
-use crate::area::{Area, AreaView};
+use super::{Design, attempt};
+use crate::area::Area;
 use crate::error::AccessError;
-use crate::events::{Event, GiveUp};
-use crate::fault::classic::{self, Found, Missed};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::events::GiveUp;
+use crate::fault::classic::{Found, Missed};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
 use crate::frames;
 use crate::space::Space;
 use crate::system::System;
@@ -110,11 +109,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
-        let Err(missed) = in_a_section(space, fault) else { return Ok(Handled::Speculative) };
-        space.vm().events().note(Event::SpfFailed, fault.address);
-        space.vm().events().note(missed.reason.event(), fault.address);
-        classic::handle_found(space, fault, missed.found)?;
-        Ok(Handled::Classic)
+        match in_a_section(space, fault) {
+            Ok(()) => Ok(Handled::Speculative),
+            Err(missed) => attempt::handle_missed(space, fault, missed),
+        }
     }
 }
 
@@ -140,34 +138,16 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     }
     // From here on nobody changes the area: whoever wants to waits for the section.
     let view = area.view();
-    check(&view, fault)?;
+    attempt::check(&view, fault)?;
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
-    resolve(&page, &FreeFill).map_err(|stop| match stop {
-        Stop::GiveUp(reason) => reason.into(),
-        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup.into(),
-    })
+    resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
-fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
-    if !(view.start..view.end).contains(&fault.address) && !mutants::is_on(Mutant::BoundsIgnored) {
-        return Err(GiveUp::VmaChanged);
-    }
-    if !permits(view.flags, fault.access) {
-        return Err(GiveUp::VmaAccess);
-    }
-    if lacks_root(view, fault) {
-        return Err(GiveUp::VmaNoanon);
-    }
-    Ok(())
-}
+/// Replaces entries under the page table's lock; the announcement keeps the area as it is.
+struct TableLock;
 
-/// Fills empty entries freely, and replaces others under the page table's lock.
-struct FreeFill;
-
-impl<P: System, S: RwSemaphore<P>> EntryLock<P, Faultless<S>> for FreeFill {
-    const FILLS_FREELY: bool = true;
-
+impl<P: System, S: RwSemaphore<P>> EntryLock<P, Faultless<S>> for TableLock {
     #[inline]
     fn lock<'a>(&self, page: &PageFault<'a, P, Faultless<S>>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.space.memory(), page.leaf))

@@ -7,6 +7,7 @@
 //! # How to add one
 //! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry).
 
+mod attempt;
 mod faultless;
 mod mmap_sem;
 mod speculation;
@@ -53,8 +54,8 @@ pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::G
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
-    /// Whether faults fill empty entries without their table's lock, so that whoever has the lock fills them by
-    /// compare-and-swap too, and nobody empties one for a moment.
+    /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
+    /// moment.
     const FILLS_FREELY: bool = false;
     /// The semaphore that map operations write and classic faults read; the instance says of which generation.
     type Semaphore: RwSemaphore<P>;

@@ -38,12 +38,13 @@
 //! * An attempt that finds no frame is given up as `spf_vma_notsup`; the classic path reports the shortage.
 
 use super::Design;
+use super::attempt::{handle_missed, lacks_root};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::entry::Entry;
 use crate::error::AccessError;
-use crate::events::{Event, GiveUp};
+use crate::events::GiveUp;
 use crate::fault::classic::{self, Missed};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, permits, resolve};
 use crate::frames;
 use crate::instance::Vm;
 use crate::space::Space;
@@ -181,15 +182,14 @@ unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculati
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
-        let mut found = None;
-        if space.nr_users() > 1 {
-            let Err(missed) = speculate(space, fault) else { return Ok(Handled::Speculative) };
-            space.vm().events().note(Event::SpfFailed, fault.address);
-            space.vm().events().note(missed.reason.event(), fault.address);
-            found = missed.found;
+        if space.nr_users() == 1 {
+            classic::handle(space, fault)?;
+            return Ok(Handled::Classic);
         }
-        classic::handle_found(space, fault, found)?;
-        Ok(Handled::Classic)
+        match speculate(space, fault) {
+            Ok(()) => Ok(Handled::Speculative),
+            Err(missed) => handle_missed(space, fault, missed),
+        }
     }
 }
 
@@ -218,10 +218,7 @@ fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
     let _tables = (!mutants::is_on(Mutant::TablesUnheld)).then(|| space.memory().rcu().read());
     let (leaf, seen) = walk(space, &lock, fault)?;
     let page = PageFault { space, area, view, fault, leaf, seen };
-    resolve(&page, &lock).map_err(|stop| match stop {
-        Stop::GiveUp(reason) => reason,
-        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup,
-    })
+    resolve(&page, &lock).map_err(GiveUp::from)
 }
 
 /// Checks what the series checks before it walks, in its order.
@@ -242,12 +239,6 @@ fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
         return Err(GiveUp::VmaAccess);
     }
     Ok(())
-}
-
-/// Says whether a fault needs the reverse-map root that the area has not got yet.
-pub(super) fn lacks_root<P: System>(view: &AreaView<P>, fault: Fault) -> bool {
-    let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
-    !may_lack && view.root == 0 && view.makes_page(fault.access)
 }
 
 /// Walks to the page's entry, in the caller's RCU section; a missing level is not supported.

@@ -41,13 +41,12 @@
 //!
 //! A fault under the area's lock counts as `spf`, also in a space that one thread uses.
 
-use super::Design;
-use super::speculation::lacks_root;
-use crate::area::{Area, AreaView};
+use super::{Design, attempt};
+use crate::area::Area;
 use crate::error::AccessError;
-use crate::events::{Event, GiveUp};
-use crate::fault::classic::{self, Found, Missed};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::events::GiveUp;
+use crate::fault::classic::{Found, Missed};
+use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
 use crate::space::Space;
 use crate::system::System;
 use core::marker::PhantomData;
@@ -103,11 +102,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
-        let Err(missed) = under_area_lock(space, fault) else { return Ok(Handled::Speculative) };
-        space.vm().events().note(Event::SpfFailed, fault.address);
-        space.vm().events().note(missed.reason.event(), fault.address);
-        classic::handle_found(space, fault, missed.found)?;
-        Ok(Handled::Classic)
+        match under_area_lock(space, fault) {
+            Ok(()) => Ok(Handled::Speculative),
+            Err(missed) => attempt::handle_missed(space, fault, missed),
+        }
     }
 }
 
@@ -143,28 +141,12 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
 ) -> Result<(), Missed<'_, P, VmaLock<S>>> {
     let held = AreaGuard::lookup(space, fault)?;
     let (area, view) = (held.area, held.area.view());
-    check(&view, fault)?;
+    attempt::check(&view, fault)?;
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
-    resolve(&page, &TableLock).map_err(|stop| match stop {
-        Stop::GiveUp(reason) => reason.into(),
-        Stop::Fetch(_) | Stop::Failed(_) => GiveUp::VmaNotsup.into(),
-    })
-}
-
-fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
-    if !(view.start..view.end).contains(&fault.address) {
-        return Err(GiveUp::VmaChanged);
-    }
-    if !permits(view.flags, fault.access) {
-        return Err(GiveUp::VmaAccess);
-    }
-    if lacks_root(view, fault) {
-        return Err(GiveUp::VmaNoanon);
-    }
-    Ok(())
+    resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
 /// Locks the page table and nothing else: the area's lock keeps it as it is.

@@ -136,7 +136,8 @@ fn make_copy<P: System, D: Design<P>>(
 
 /// Swaps the page under the table's lock; see the guarantee.
 fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
-    let old = guard.take_for_a_moment(D::FILLS_FREELY && !mutants::is_on(Mutant::CopyLeavesEmpty));
+    let leaves_guard = D::FILLS_FREELY && !mutants::is_on(Mutant::CopyLeavesEmpty);
+    let old = guard.take(if leaves_guard { Entry::GUARD } else { Entry::EMPTY });
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
         page.space.flush(range);
@@ -159,7 +160,7 @@ fn replace_unlocked<P: System, D: Design<P>>(
     guard: LeafGuard<'_, P>,
     new: Pfn,
 ) -> bool {
-    guard.take();
+    guard.take(Entry::EMPTY);
     drop(guard);
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
         page.space.flush(range);

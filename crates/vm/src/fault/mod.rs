@@ -28,7 +28,6 @@ use crate::space::Space;
 use crate::system::System;
 use crate::table::Leaf;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Holds, Ordering};
 
 /// An access that the page tables did not allow.
@@ -86,8 +85,6 @@ pub(crate) struct PageFault<'a, P: System, D: Design<P>> {
 
 /// How a design locks a page's entry for the commit.
 pub(crate) trait EntryLock<P: System, D: Design<P>> {
-    /// Whether empty entries are filled without the lock, which [`Design::FILLS_FREELY`] allows.
-    const FILLS_FREELY: bool = false;
     /// Locks the entry, after all that the design checks.
     #[track_caller]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp>;
@@ -134,7 +131,7 @@ impl<'a, P: System> LeafGuard<'a, P> {
         self.leaf.entry()
     }
 
-    /// Fills an entry that is not present, so that nobody else changes it: no walk, and no fault that fills freely.
+    /// Fills an entry that is not present and, under a design that fills empty entries freely, not empty either.
     pub(crate) fn fill(&self, entry: Entry) {
         debug_assert!(!self.entry().is_present(), "a present entry is exchanged, not overwritten (I2 of `table`)");
         // ORDER: Release pairs with the Acquire in `table::load`: the frame's content is seen through the entry.
@@ -148,18 +145,11 @@ impl<'a, P: System> LeafGuard<'a, P> {
         self.leaf.slot.exchange(seen, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Empties the entry until it is filled again, and returns what it held, with the bits that a CPU's walk set until
-    /// now. Nobody who fills entries freely takes it for an empty one.
-    pub(crate) fn take_for_a_moment(&self, is_filled_freely: bool) -> Entry {
-        let left = if is_filled_freely { Entry::GUARD } else { Entry::EMPTY };
+    /// Leaves `left`, which is not present, and returns what was there, with the bits that a CPU's walk set until now.
+    pub(crate) fn take(&self, left: Entry) -> Entry {
+        debug_assert!(!left.is_present(), "the entry is to be out of the walks' reach");
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
         self.leaf.slot.swap(left, Ordering::AcqRel)
-    }
-
-    /// Empties the entry and returns what it held, with the bits that a CPU's walk set until now.
-    pub(crate) fn take(&self) -> Entry {
-        // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-        self.leaf.slot.swap(Entry::EMPTY, Ordering::AcqRel)
     }
 }
 
@@ -188,16 +178,22 @@ pub(crate) fn resolve<P: System, D: Design<P>>(
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
     if !page.seen.is_empty() {
-        if page.seen.is_guard() && !copy::is_under_way(page) {
-            return Err(Stop::Failed(AccessError::NotMapped { address: page.fault.address }));
-        }
-        return if page.seen.is_guard() { Ok(()) } else { copy::allow(page, lock) };
+        return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
     }
     match page.area.behind() {
         Behind::Zeros => anonymous::fill(page, lock),
         Behind::Object(object) => object::fill(page, lock, object),
         Behind::Reference(reference) => reference::fill(page, lock, reference),
         Behind::Pattern(_) => anonymous::make_private(page, lock),
+    }
+}
+
+/// A guard fails the access, but for one that a copy leaves for a moment.
+#[cold]
+fn at_guard<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
+    match copy::is_under_way(page) {
+        true => Ok(()),
+        false => Err(Stop::Failed(AccessError::NotMapped { address: page.fault.address })),
     }
 }
 
@@ -218,11 +214,11 @@ impl<P: System, D: Design<P>> PageFault<'_, P, D> {
     /// Puts `entry` in place of what was seen; says whether it did, or another thread was faster.
     #[track_caller]
     pub(crate) fn install<L: EntryLock<P, D>>(&self, lock: &L, entry: Entry) -> Result<bool, GiveUp> {
-        if L::FILLS_FREELY && self.seen.is_empty() {
+        if D::FILLS_FREELY && self.seen.is_empty() {
             return Ok(self.leaf.fill(self.space.memory(), entry));
         }
         let guard = lock.lock(self)?;
-        if self.seen.is_present() || D::FILLS_FREELY && !mutants::is_on(Mutant::FilledByStore) {
+        if self.seen.is_present() {
             return Ok(guard.exchange(self.seen, entry));
         }
         let is_unchanged = guard.entry() == self.seen;

@@ -98,10 +98,8 @@ mod tests {
         let area = unsafe { found.area.as_ref() };
         let view = area.view();
         let flags = (view.flags | AreaFlags::WRITE) - AreaFlags::DENY_WRITE;
-        area.begin_change();
-        D::await_faults(guest.space());
+        let _announced = area.announce_change(guest.space());
         area.set(&AreaView { flags, ..view });
-        area.end_change();
     }
 
     fn bus_errors<D: Design<Native>>() {

@@ -21,10 +21,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 let area = unsafe { entry.area.as_ref() };
                 let view = area.view();
                 if let Some(range) = mapped_part(&view, object, &pages) {
-                    area.begin_change();
-                    D::await_faults(self);
+                    let _announced = area.announce_change(self);
                     self.zap(range, emptied);
-                    area.end_change();
                 }
             }
         });
