@@ -44,7 +44,7 @@ pub use faultless_results::Mode;
 pub use host::once as once_on_host;
 pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, check_designs, run};
 pub use simulated::{SETTLED_AT_MOST_NS, SIMULATED_NS, once_simulated, shrunk};
-pub use site::{HostSite, NoSite, Pinning, Site};
+pub use site::{HostSite, NoSite, Pinning, SimulatedSite, Site};
 pub use vm::once;
 
 /// How long a run is.
