@@ -150,7 +150,7 @@ impl Sum {
             peak_rss_bytes: (!is_host).then_some(self.peak_rss_bytes),
             run_delay_ns: None,
             settled: None,
-            pages_moved: None,
+            pages: None,
         }
     }
 }

@@ -352,7 +352,7 @@ pub(super) fn sum_up(tallies: &[Tally], job: &Job) -> Result<Run, Refused> {
         peak_rss_bytes: None,
         run_delay_ns: tallies.iter().map(|tally| tally.run_delay_ns).sum(),
         settled: None,
-        pages_moved: None,
+        pages: None,
     })
 }
 

@@ -16,8 +16,7 @@ use faultless_results::{NOT_CONVERGED, columns};
 use faultless_workloads::{Settings, Spec};
 
 /// What the table of ceilings shows.
-pub(super) const LINEAR: &str =
-    "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it";
+pub(super) const LINEAR: &str = "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it; pages that missed the caches";
 
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The tables' cells: a row for each workload and number of CPUs, a column for each design.
 
 use super::BenchReport;
-use crate::measure::{self, Arm, ArmResult, Run, Setup};
+use crate::measure::{self, Arm, ArmResult, Pages, Run, Setup};
 use crate::spread::{Interval, strongest};
 use faultless_results::NOT_CONVERGED;
 use faultless_results::Unit;
@@ -87,7 +87,15 @@ pub(super) fn moved_by(report: &BenchReport<'_>, arm: &ArmResult) -> String {
 pub(super) fn ceiling(report: &BenchReport<'_>, arm: &ArmResult) -> String {
     let Some(ceiling) = measure::ceiling(report.setup, report.outcome, arm) else { return "<not known>".into() };
     let reached = arm.reached(&ceiling).map_or(NOT_CONVERGED.into(), |share| format!("reached {share:.2}"));
-    format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name())
+    let of = format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name());
+    missed(arm).map_or(of.clone(), |share| format!("{of}, {:.0} % missed", share * 100.0))
+}
+
+/// The share of pages zeroed or copied that missed the caches; nothing where there were none.
+fn missed(arm: &ArmResult) -> Option<f64> {
+    let sum = |of: fn(Pages) -> u64| arm.runs.iter().filter_map(|run| run.pages).map(of).sum::<u64>() as f64;
+    let filled = sum(|pages| pages.filled);
+    (filled > 0.0).then(|| sum(|pages| pages.missed) / filled)
 }
 
 /// Returns the middle of sorted samples.
