@@ -2,8 +2,8 @@
 //!
 //! Source: version 5 of the series that introduces reference pages (P. Collingbourne, 2021), whose program does so 1000
 //! times with 4 MiB and touches one page, half of them, or all. An operation is such a round. The variants are those of
-//! version 3, and the one that a reviewer of version 5 asked for. Version 3's program is a PDF renderer: an operation of
-//! `--touch renderer` is all that a recorded one does with its large blocks (`renderer`).
+//! version 3, and the one that a reviewer of version 5 asked for. Version 3's program is a PDF renderer: an operation
+//! of `--touch renderer` is all that a recorded one does with its large blocks (`renderer`).
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};

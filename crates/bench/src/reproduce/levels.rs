@@ -1,9 +1,9 @@
 //! Figures themselves, where a source prints them: a change that starts from another level is another thing.
 //!
 //! # Guarantee
-//! Both sides are rates of all workers together, or what the line's figure is. Of drawn machines a level is *reproduced* if the
-//! published one lies in the interval that holds 90 % of them; of one machine, and of rates that have not settled,
-//! nothing is said.
+//! Both sides are rates of all workers together, or what the line's figure is. Of drawn machines a level is
+//! *reproduced* if the published one lies in the interval that holds 90 % of them; of one machine, and of rates that
+//! have not settled, nothing is said.
 
 use std::io::{self, Write};
 

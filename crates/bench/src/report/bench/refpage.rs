@@ -8,8 +8,9 @@
 //!
 //! # Tables
 //! `times`: each variant's rounds and resident size. `renderer`: what each costs over plain memory where a recorded
-//! renderer asks, and of what memset costs there. `savings`: gains over memset, expected and found. `break_evens`: from
-//! which share of touched pages on memset is no dearer.
+//! renderer asks, and of what memset costs there. `savings`: gains over memset, expected and found. `break_evens`:
+//! from which share of touched pages on memset is no dearer. `read_first`: from which share of loaded pages, stored to
+//! later, on a pattern is no dearer than a reference page.
 
 use faultless_results::columns;
 use faultless_results::stats::{Interval, median, median_ratio};
@@ -48,7 +49,13 @@ pub(super) fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result
         &savings(&arms),
         out,
     )?;
-    section("the share of pages touched from which on memset is no dearer", &break_evens(&arms), out)
+    section("the share of pages touched from which on memset is no dearer", &break_evens(&arms), out)?;
+    section(
+        "programs that load first: the share of loaded pages, stored to later, from which on a pattern is no dearer than a \
+         reference page",
+        &read_first(&arms),
+        out,
+    )
 }
 
 /// Writes a table under its heading, if it has rows.
@@ -99,6 +106,15 @@ fn seconds(result: &ArmResult) -> Vec<f64> {
 
 fn of<'a>(arms: &[&'a ArmResult], like: &ArmResult, variant: Variant) -> Option<&'a ArmResult> {
     arms.iter().copied().find(|arm| place(arm) == place(like) && told(arm).variant == variant && !arm.runs.is_empty())
+}
+
+/// Returns the arm that was told so, beside one in all else.
+fn told_so<'a>(arms: &[&'a ArmResult], like: &ArmResult, wanted: Refpage) -> Option<&'a ArmResult> {
+    let around = |arm: &ArmResult| {
+        let (design, semaphore, cpus, _, region_bytes) = place(arm);
+        (design, semaphore, cpus, region_bytes)
+    };
+    arms.iter().copied().find(|arm| told(arm) == wanted && around(arm) == around(like) && !arm.runs.is_empty())
 }
 
 /// Returns one arm for each place.
@@ -204,14 +220,7 @@ struct Costs {
 fn costs(arms: &[&ArmResult], like: &ArmResult) -> Option<Costs> {
     let time = |variant, touch, is_reused| {
         let wanted = Refpage { variant, touch, is_reused, access: Access::Store };
-        let (design, semaphore, cpus, _, region) = place(like);
-        let found = arms.iter().find(|arm| {
-            let (other, other_semaphore, other_cpus, _, other_region) = place(arm);
-            told(arm) == wanted
-                && (other, other_semaphore, other_cpus, other_region)
-                    == (design.clone(), semaphore.clone(), cpus, region)
-        });
-        found.and_then(|arm| median(&seconds(arm)))
+        told_so(arms, like, wanted).and_then(|arm| median(&seconds(arm)))
     };
     let nr_pages = nr_pages(like);
     let all = time(Variant::Anon, Touch::Percent(100), false)?;
@@ -332,6 +341,25 @@ fn break_even(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option
         slope.is_finite().then_some((at_least - slope * least, slope))
     };
     Some(BreakEven::of(line(Variant::Memset)?, line(variant)?))
+}
+
+fn read_first(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![["design", "CPUs", "touched", "pattern no dearer from"].map(String::from).to_vec()];
+    for like in places(arms).into_iter().filter(|arm| told(arm).access == Access::Load) {
+        let line = |variant| {
+            let of_access = |access| {
+                let wanted = Refpage { access, variant, ..told(like) };
+                told_so(arms, like, wanted).and_then(|arm| median(&seconds(arm)))
+            };
+            let (loaded, updated) = (of_access(Access::Load)?, of_access(Access::Update)?);
+            Some((loaded, updated - loaded))
+        };
+        if let (Some(refpage), Some(pattern)) = (line(Variant::Refpage), line(Variant::Pattern)) {
+            let even = BreakEven::of(pattern, refpage).to_string();
+            rows.push(vec![like.arm.design.clone(), like.arm.cpus.to_string(), name_of(told(like)), even]);
+        }
+    }
+    rows
 }
 
 /// Says whether two arms differ in variant and the number of touched pages alone.
