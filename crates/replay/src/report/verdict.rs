@@ -207,7 +207,9 @@ fn faith(report: &Report<'_>) -> String {
 
 fn shares(report: &Report<'_>) -> Vec<String> {
     let checks = &report.outcome.checks;
-    let noted = Class::ALL.into_iter().filter(|&class| checks.share(class) > NOTED_SHARE);
+    // Pages that --pattern makes earlier than the program did are what was asked for.
+    let is_asked_for = |class| class == Class::Populated && report.setup.pattern.is_some();
+    let noted = Class::ALL.into_iter().filter(|&class| checks.share(class) > NOTED_SHARE && !is_asked_for(class));
     noted
         .map(|class| {
             let (name, percent) = (class.name(), checks.share(class) * 100.0);

@@ -264,11 +264,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-/// Checks that a sealed area keeps its content: one that nobody could write anyway loses none.
+/// Checks that a sealed area which nobody may write keeps its content. Linux leaves that to files, and a reference area
+/// is one to it.
 fn check_seal<P: System>(view: &AreaView<P>, part: PageRange, advice: Advice) -> Result<(), CallError> {
     let is_protected = view.flags.contains(AreaFlags::SEALED)
         && advice.discards()
-        && view.object.is_none()
+        && !view.has_file()
         && !view.flags.contains(AreaFlags::WRITE);
     if is_protected { Err(CallError::Sealed { address: part.start() }) } else { Ok(()) }
 }
