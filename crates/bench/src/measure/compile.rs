@@ -23,7 +23,7 @@ use faultless_results::stats::Histogram;
 pub(crate) const NAME: &str = "compile";
 
 /// `gcc -O2 -c many.c`, as `examples/README.md` tells.
-const TRACE: &[u8] = include_bytes!("../../../../examples/gcc.trace");
+const TRACE: &[u8] = include_bytes!("../../data/gcc.trace");
 
 /// The recording, planned once.
 struct Recorded {
