@@ -9,12 +9,16 @@ use super::verdict;
 use crate::experiment::{ArmResult, Checks};
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
-use faultless_results::{columns, markdown::spread};
+use faultless_results::{Unit, columns, markdown::spread};
 
 /// Writes the report.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_head(report, out)?;
-    columns::write(&rows(report), out)?;
+    let (shown, folded) = folded(report);
+    columns::write_designs(&shown, 1, out)?;
+    if !folded.is_empty() {
+        writeln!(out, "{folded}")?;
+    }
     super::patterned::write(report, out)?;
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
@@ -28,8 +32,9 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
     writeln!(out, "machine   {}", report.machine)?;
     writeln!(
         out,
-        "runs      {runs} of each design, in turn, seed {}; mean ± standard deviation, n {runs}",
-        report.setup.seed
+        "runs      {runs} of each design, in turn, seed {}{}",
+        report.setup.seed,
+        if runs > 1 { format!("; mean ± standard deviation, n {runs}") } else { String::new() }
     )?;
     if report.setup.pace == Pace::None {
         writeln!(out, "pace      none: upper bound on contention: blocking not replayed")?;
@@ -55,6 +60,28 @@ pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
         rows.push(heading(metric.title, arms, |arm| cell(metric, arm)));
     }
     rows
+}
+
+/// Returns the table without what is 0 under all designs or has none of them, and a line that names that.
+fn folded(report: &Report<'_>) -> (Vec<Vec<String>>, String) {
+    let arms = &report.outcome.arms;
+    let is_told = |metric: &Metric| {
+        let all: Vec<Vec<f64>> = arms.iter().filter_map(|arm| metric.samples(arm)).collect();
+        let is_nothing = all.iter().flatten().all(|sample| *sample == 0.0);
+        !(is_nothing && (metric.unit == Unit::Count || all.is_empty()))
+    };
+    let shown = rows(report);
+    let nr_heads = shown.len() - Metric::ALL.len();
+    let (heads, figures) = shown.split_at(nr_heads);
+    let told = figures.iter().zip(Metric::ALL).filter(|(_, metric)| is_told(metric)).map(|(row, _)| row);
+    let untold = |has_none: bool| {
+        let is_one =
+            |metric: &&Metric| !is_told(metric) && arms.iter().all(|arm| metric.samples(arm).is_none()) == has_none;
+        Metric::ALL.iter().filter(is_one).map(|metric| metric.name).collect::<Vec<_>>().join(", ")
+    };
+    let lines = [("0 under all designs", untold(false)), ("not counted", untold(true))];
+    let lines = lines.iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| format!("{what}: {names}"));
+    (heads.iter().chain(told).cloned().collect(), lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String) -> Vec<String> {

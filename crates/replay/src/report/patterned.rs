@@ -22,7 +22,7 @@ pub(super) fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io:
         return Ok(());
     }
     writeln!(out, "\nmemory that starts as a byte: time over plain memory, and over stores; largest resident size")?;
-    columns::write(&rows(arms), out)
+    columns::write_designs(&rows(arms), 1, out)
 }
 
 fn rows(arms: &[ArmResult]) -> Vec<Vec<String>> {

@@ -12,10 +12,14 @@ use crate::experiment::ArmResult;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
+use faultless_results::screen::{Tone, toned};
 use faultless_results::stats::{Interval, LEAST_PAIRS, median_ratio, p_value, within};
 
 /// The fewest samples a side that show a difference.
 const LEAST_SAMPLES: usize = 5;
+
+/// What fewer are told.
+const TOO_FEW: &str = "undecided: it takes 5 runs to tell a winner (-r 5)";
 
 /// What a difference may owe to chance.
 const CHANCE: f64 = 0.05;
@@ -141,10 +145,10 @@ fn rank(group: &[Pair<'_>]) -> String {
         names => Some(format!("{} {many} {base}", listed(names))),
     };
     let said = [
-        of(on(Side::Faster), "is faster than", "are faster than"),
-        of(on(Side::Slower), "is slower than", "are slower than"),
+        of(on(Side::Faster), "is faster than", "are faster than").map(|said| toned(Tone::Better, &said)),
+        of(on(Side::Slower), "is slower than", "are slower than").map(|said| toned(Tone::Worse, &said)),
         of(ties, "ties with", "tie with"),
-        (!unknown.is_empty()).then(|| format!("fewer than {LEAST_SAMPLES} runs of each design tell no winner")),
+        (!unknown.is_empty()).then(|| toned(Tone::Undecided, TOO_FEW)),
     ];
     said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -268,6 +272,6 @@ mod tests {
         let said =
             "spf-v11 and vma-lock are faster than mmap-sem, linux is slower than mmap-sem, spf-v9 ties with mmap-sem";
         assert_eq!(ranked(&mixed), said);
-        assert_eq!(ranked(&[("linux", Side::Unknown)]), "fewer than 5 runs of each design tell no winner");
+        assert_eq!(ranked(&[("linux", Side::Unknown)]), "undecided: it takes 5 runs to tell a winner (-r 5)");
     }
 }
