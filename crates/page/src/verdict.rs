@@ -361,8 +361,9 @@ mod tests {
         assert!(
             said.starts_with("On 2 CPUs faultless wins malloc1, 1.9") && said.contains("; faultless wins mmap1, 1.9")
         );
-        let many =
-            |place: usize| two.results[..2].iter().map(move |one| Measured { workload: format!("w{place}"), ..one.clone() });
+        let many = |place: usize| {
+            two.results[..2].iter().map(move |one| Measured { workload: format!("w{place}"), ..one.clone() })
+        };
         let four = ResultSet { results: (0..4).flat_map(many).collect(), ..set(&[]) };
         let all: Vec<Ranking> = groups(&four, "ops_per_s").iter().flat_map(|group| rankings(&four, group)).collect();
         assert_eq!(headline(&all), "On 2 CPUs faultless wins 4 of 4 workloads");
