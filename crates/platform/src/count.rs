@@ -346,6 +346,9 @@ unsafe impl Platform for Count {
     fn clear_interrupt_handler() {
         Native::clear_interrupt_handler();
     }
+    fn clear_interrupt_handler_of(context: *const ()) {
+        Native::clear_interrupt_handler_of(context);
+    }
     fn work(ns: u64) {
         Native::work(ns);
     }

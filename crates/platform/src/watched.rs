@@ -268,6 +268,12 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         }
         high.handlers().pop();
     }
+    fn clear_interrupt_handler_of(context: *const ()) {
+        match high() {
+            None => P::clear_interrupt_handler_of(context),
+            Some(_) => Self::clear_interrupt_handler(),
+        }
+    }
     fn map_frame(frame: *const u8, holds: Holds) {
         if let Some(high) = high() {
             high.maps.map(frame, holds);

@@ -3,7 +3,7 @@
 use super::context::{self, bound_machine, machine};
 use super::fence::fence;
 use super::machine::Machine;
-use super::{futex, runner};
+use super::{futex, handler, runner};
 use crate::{CpuSet, InterruptHandler, Nodes, Platform, Processor, StartError, ThreadToken, Threads, Usual};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -220,6 +220,10 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
 
     fn clear_interrupt_handler() {
         machine().clear_handler();
+    }
+
+    fn clear_interrupt_handler_of(context: *const ()) {
+        handler::clear(context);
     }
 
     fn work(ns: u64) {
