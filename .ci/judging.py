@@ -19,6 +19,8 @@ COPIED = ["Cargo.toml", "Cargo.lock", ".cargo", "crates", "embed", "examples"]
 TEST_ARGUMENTS = ["--skip", "orders::"]
 # What a program may take beyond its time on the unchanged code: the machine may be busy.
 PATIENCE, LEAST_SECONDS = 5, 60
+# Limits count the CPUs' time; on a busy machine that takes longer. And what a program may have of memory.
+BUSY, MOST_MEMORY = 20, 4 << 30
 
 # What is run: the arguments, the folder, and the crate whose tests it holds, if it does.
 Program = collections.namedtuple("Program", "arguments folder crate")
@@ -60,9 +62,9 @@ def bring_up_to_date(tree, fresh):
         path.unlink()
 
 
-def cargo(tree, arguments):
+def cargo(tree, arguments, **more):
     """Runs cargo in a copy; returns the executables that it made, with the folders of their packages, or none if it fails."""
-    environment = dict(os.environ, CARGO_TARGET_DIR=str(tree.parent / "build"), CARGO_TERM_PROGRESS_WHEN="never")
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(tree.parent / "build"), CARGO_TERM_PROGRESS_WHEN="never", **more)
     # FAULTLESS_BUILD may name a command that takes turns with other builds of this machine.
     command = os.environ.get("FAULTLESS_BUILD", "").split() + ["cargo", *arguments, "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
@@ -73,10 +75,10 @@ def cargo(tree, arguments):
     return [(message["executable"], os.path.dirname(message["manifest_path"])) for message in made]
 
 
-def build_tests(tree, crates):
+def build_tests(tree, crates, **more):
     """Builds the tests of crates of the core; returns their programs, or none if they don't build."""
     packages = [part for name in crates for part in ("-p", f"faultless-{name}")]
-    made = cargo(tree, ["test", "--release", "--lib", "--tests", "--no-run", *packages])
+    made = cargo(tree, ["test", "--release", "--lib", "--tests", "--no-run", *packages], **more)
     return made and [Program([path, *TEST_ARGUMENTS], folder, pathlib.Path(folder).name) for path, folder in made]
 
 
@@ -86,24 +88,66 @@ def key(program):
 
 
 def run(program, limit, **more):
-    """Runs a program; returns (exit code, or none after `limit` seconds; what it printed; seconds)."""
+    """Runs a program until it ends or one of its tests fails; returns (exit code, or none after `limit` seconds; what it printed;
+    seconds). A program that sleeps for a third of the limit has come to a standstill."""
     environment = dict(os.environ, RUST_BACKTRACE="0", **more)
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
-            program.arguments, cwd=program.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            program.arguments,
+            cwd=program.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         try:
-            code = child.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            code = None
+            code = wait(child, output, begin, limit)
         finally:
             # Its own children too, and also when we are interrupted.
             kill_group(child)
-        output.seek(0)
         # A failing program may print without end.
-        printed = output.read(4 << 20).decode(errors="replace")
+        printed = os.pread(output.fileno(), 4 << 20, 0).decode(errors="replace")
     return code, printed, time.monotonic() - begin
+
+
+def wait(child, output, begin, limit):
+    """Waits until a child ends (its exit code), one of its tests fails (1), it has taken too much memory (as if killed), or too
+    long (none)."""
+    used, since, pause, read = cpu_seconds(child), begin, 0.002, 0
+    while True:
+        try:
+            return child.wait(timeout=pause)
+        except subprocess.TimeoutExpired:
+            pass
+        pause, now, more = min(2 * pause, 0.2), time.monotonic(), cpu_seconds(child)
+        if more > used:
+            used, since = more, now
+        if resident_bytes(child) > MOST_MEMORY:
+            return -signal.SIGKILL
+        if more > limit or now - since > limit / 3 or now - begin > BUSY * limit:
+            return None
+        printed = os.pread(output.fileno(), 1 << 20, read)
+        if re.search(rb"^test \S+(?: - should panic)? \.\.\. FAILED", printed, re.M):
+            return 1
+        read += printed.rfind(b"\n") + 1
+
+
+def resident_bytes(child):
+    try:
+        return int(pathlib.Path(f"/proc/{child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def cpu_seconds(child):
+    """Returns the time that a child has had CPUs for: a machine that is busy does not make it hang."""
+    try:
+        fields = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def kill_group(child):
@@ -114,13 +158,17 @@ def kill_group(child):
     child.wait()
 
 
+def failed_tests(printed):
+    return re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED", printed, re.M)
+
+
 def cause(program, code, printed):
     """Says in a few words what failed."""
     where = key(program).split()[0]
     if code is None:
         stuck = re.findall(r"^test (\S+) has been running", printed, re.M)
         return f"{where}: {stuck[0] if stuck else 'hang'}"
-    failed = re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED", printed, re.M)
+    failed = failed_tests(printed)
     if failed:
         return f"{where}: {failed[0]}"
     return f"{where}: signal {-code}" if code < 0 else f"{where}: exit code {code}"
