@@ -1,8 +1,8 @@
 //! Mutants by number, one of which may be on: for the copy that `.ci/mutation` makes of the tree, and only there.
 //!
-//! The number comes from the environment variable `FAULTLESS_MUTANT`, read once; a mutant that is off costs a load and a
-//! comparison. If `FAULTLESS_REACHED` names a file, the number of each mutant whose function is called is written there,
-//! once a process: who never calls it can't notice it. What the compiler computes is computed without mutants.
+//! The number comes from the environment variable `FAULTLESS_MUTANT`, read once; a mutant that is off costs a load and
+//! a comparison. If `FAULTLESS_REACHED` names a file, the number of each mutant whose function is called is written
+//! there, once a process: who never calls it can't notice it. What the compiler computes is computed without mutants.
 
 extern crate std;
 

@@ -314,24 +314,24 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         }
     }
 
-    /// Visits the reference pages that exist; those that are made meanwhile are left out. Each is kept alive while it is visited,
-    /// and no lock is held: the visit may make some, and drop them.
+    /// Visits the reference pages that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
     ///
     /// Called as the other calls are; see the crate.
     pub fn for_each_reference(&self, visit: impl FnMut(&Reference<P>)) {
         self.references.for_each(visit);
     }
 
-    /// Visits the pins that exist; those that are made meanwhile are left out. Each is kept alive while it is visited,
-    /// and no lock is held: the visit may make some, and drop them.
+    /// Visits the pins that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
     ///
     /// Called as the other calls are; see the crate.
     pub fn for_each_pin(&self, visit: impl FnMut(&Pinned<P>)) {
         self.pins.for_each(visit);
     }
 
-    /// Visits the memory objects that exist; those that are made meanwhile are left out. Each is kept alive while it is visited,
-    /// and no lock is held: the visit may make some, and drop them.
+    /// Visits the memory objects that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
     ///
     /// Called as the other calls are; see the crate.
     pub fn for_each_object(&self, visit: impl FnMut(&Object<P>)) {
@@ -355,7 +355,8 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 }
 
-/// Needs no CPU. A thread that has none leaves as it is what still waits for readers or for a CPU: it goes with the frames.
+/// Needs no CPU. A thread that has none leaves as it is what still waits for readers or for a CPU: it goes with the
+/// frames.
 impl<P: System, D: Design<P>> Drop for Vm<P, D> {
     fn drop(&mut self) {
         P::clear_interrupt_handler_of(core::ptr::from_ref(&self.cpus).cast());

@@ -382,6 +382,63 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_runs_while_it_has_a_slot() {
+        let machine = Machine::new(2);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let is_seen = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                machine.attach(|| {
+                    sender.send(Native::current()).expect("somebody listens");
+                    while !is_seen.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                });
+            });
+            machine.attach(|| {
+                let token = receiver.recv().expect("a token");
+                assert!(Native::is_running(token) && Native::is_running(Native::current()));
+                is_seen.store(true, Ordering::Release);
+                other.join().expect("no panic");
+                assert!(!Native::is_running(token), "it has ended");
+            });
+        });
+    }
+
+    #[test]
+    fn a_handler_that_was_cleared_makes_room_for_another() {
+        let (machine, nr_served) = (Machine::new(2), [const { AtomicUsize::new(0) }; 3]);
+        let context = |place: usize| (&raw const nr_served[place]).cast::<()>();
+        let serve = || {
+            machine.attach(|| {
+                let mut here = CpuSet::new();
+                here.insert(Native::cpu());
+                let ask = || machine.attach(|| Native::shoot_down(&here, |_| true));
+                std::thread::scope(|scope| scope.spawn(ask).join()).expect("no panic");
+                Native::spin_until_deadline(Native::now() + 1_000_000, || false);
+            });
+            nr_served.each_ref().map(|served| served.load(Ordering::Relaxed))
+        };
+        // SAFETY: the counters live until the handlers are cleared, and may be changed by any CPU.
+        let set = |place| machine.attach(|| unsafe { Native::set_interrupt_handler(count, context(place)) });
+        set(0);
+        assert_eq!(serve(), [1, 0, 0]);
+        machine.attach(Native::clear_interrupt_handler);
+        assert_eq!(serve(), [1, 0, 0]);
+        set(1);
+        assert_eq!(serve(), [1, 1, 0]);
+        // By its context, on a thread that runs on no machine; another one's stays.
+        Native::clear_interrupt_handler_of(context(0));
+        assert_eq!(serve(), [1, 2, 0]);
+        Native::clear_interrupt_handler_of(context(1));
+        assert_eq!(serve(), [1, 2, 0]);
+        set(2);
+        assert_eq!(serve(), [1, 2, 1]);
+        drop(machine);
+        Native::clear_interrupt_handler_of(context(2));
+    }
+
+    #[test]
     fn shootdown_waits_for_a_cpu_in_guest_until_it_leaves_or_drains() {
         let (machine, stage) = (Machine::new(2), AtomicU32::new(0));
         Native::run(&machine, 2, &|thread| {
