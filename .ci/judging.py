@@ -235,7 +235,8 @@ class Tests:
                 if code == 0:
                     break
             else:
-                fail(f"fails on the unchanged code: {cause(program, code, printed)}\n{printed[-2000:]}")
+                print(f"{cause(program, code, printed)}: fails on the unchanged code: left out", file=sys.stderr, flush=True)
+                return
             lines = {line.lstrip(b"0").decode() or "0" for line in reached.read().split()}
         with LOCK:
             self.known[name][test] = {"seconds": round(seconds, 3), "reached": sorted(names[line] for line in lines)}
