@@ -314,17 +314,26 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         }
     }
 
-    /// Visits the reference pages that exist; none is made or ended meanwhile.
+    /// Visits the reference pages that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
+    ///
+    /// Called as the other calls are; see the crate.
     pub fn for_each_reference(&self, visit: impl FnMut(&Reference<P>)) {
         self.references.for_each(visit);
     }
 
-    /// Visits the pins that exist; none is made or ended meanwhile.
+    /// Visits the pins that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
+    ///
+    /// Called as the other calls are; see the crate.
     pub fn for_each_pin(&self, visit: impl FnMut(&Pinned<P>)) {
         self.pins.for_each(visit);
     }
 
-    /// Visits the memory objects that exist; none is made or ended meanwhile.
+    /// Visits the memory objects that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
+    ///
+    /// Called as the other calls are; see the crate.
     pub fn for_each_object(&self, visit: impl FnMut(&Object<P>)) {
         self.objects.for_each(visit);
     }
@@ -346,12 +355,16 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 }
 
+/// Needs no CPU. A thread that has none leaves as it is what still waits for readers or for a CPU: it goes with the
+/// frames.
 impl<P: System, D: Design<P>> Drop for Vm<P, D> {
     fn drop(&mut self) {
-        P::clear_interrupt_handler();
-        self.flush();
+        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.cpus).cast());
+        if P::owned_cpu().is_some() {
+            self.flush();
+        }
         // SAFETY: no space is left that could map it (I1).
-        unsafe { self.memory.free(self.zero_page) };
+        unsafe { self.memory.free_without_cpu(self.zero_page) };
     }
 }
 

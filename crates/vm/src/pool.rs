@@ -40,6 +40,20 @@ impl<P: System, T> Membership<P, T> {
         }
     }
 
+    /// Adds a reference, unless the last one is gone already: then the thing is ending.
+    fn try_refer(&self) -> bool {
+        // Relaxed: compared again before it counts.
+        let mut count = self.references.load(Ordering::Relaxed);
+        while count != 0 {
+            // Relaxed: the thing was found under the lock under which it was added.
+            match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => count = now,
+            }
+        }
+        false
+    }
+
     /// Returns the place that links orphans.
     pub(crate) fn orphan_link(&self) -> &P::AtomicPtr<T> {
         &self.next_orphan
@@ -87,17 +101,32 @@ impl<P: System, T: Pooled<P>> Pool<P, T> {
         Ok(PoolRef { thing: room, pool: NonNull::from(self) })
     }
 
-    /// Visits the things; none is added or ended meanwhile.
+    /// Visits the things; those that are made meanwhile are left out. Each is kept alive while it is visited, and no
+    /// lock is held.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&T)) {
+        let mut before = None;
+        while let Some(thing) = self.after(before.as_ref()) {
+            visit(&thing);
+            before = Some(thing);
+        }
+    }
+
+    /// Refers to what follows a thing in the list: the first one, if that is none. What lost its last reference is
+    /// passed over.
+    fn after(&self, before: Option<&PoolRef<P, T>>) -> Option<PoolRef<P, T>> {
         let first = self.first.lock();
-        let mut next = *first;
+        // SAFETY: I2; a thing that is referred to is listed.
+        let mut next = before.map_or(*first, |before| unsafe { *before.membership().next_in_pool.get() });
         while let Some(thing) = next {
             // SAFETY: listed things are alive, and the list is locked (I2).
-            let thing = unsafe { thing.as_ref() };
-            visit(thing);
+            let membership = unsafe { thing.as_ref() }.membership();
+            if membership.try_refer() {
+                return Some(PoolRef { thing, pool: NonNull::from(self) });
+            }
             // SAFETY: I2.
-            next = unsafe { *thing.membership().next_in_pool.get() };
+            next = unsafe { *membership.next_in_pool.get() };
         }
+        None
     }
 
     /// Says whether a thing is one of this pool's.

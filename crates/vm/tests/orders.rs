@@ -426,6 +426,23 @@ for_each_design!(the_end_of_a_page_is_zeroed_while_others_take_the_page_away, D,
     );
 });
 
+for_each_design!(a_page_that_is_made_for_stores_is_writable_whoever_loads_meanwhile, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                stage.advise(Advice::DontNeed);
+                stage.advise(Advice::PopulateWrite);
+            }
+            _ => assert!(stage.guests[cpu].load(BASE).is_ok()),
+        },
+        |stage| match stage.guests[0].store(BASE, 1) {
+            Ok(taken) if taken.count == 0 => Ok(()),
+            other => Err(format!("a store to it: {other:?}")),
+        },
+    );
+});
+
 for_each_design!(a_child_is_whole_when_others_find_it_and_has_nothing_that_was_cut_off, D, {
     in_every_order::<D>(
         Sharers::Nobody,
