@@ -7,8 +7,8 @@ use super::Report;
 use super::metrics::Metric;
 use super::verdict;
 use crate::experiment::{ArmResult, Checks};
-use faultless_plan::Pace;
 use faultless_plan::classes::Class;
+use faultless_plan::{Pace, Totals};
 use faultless_results::{Unit, columns, markdown::spread};
 
 /// Writes the report.
@@ -22,6 +22,7 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
     super::patterned::write(report, out)?;
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
+    write_refused(&report.outcome.totals, out)?;
     writeln!(out, "{}", verdict::text(report))?;
     info::write_parameters(report.machine, out)
 }
@@ -119,6 +120,19 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
         writeln!(out, "lost      {} records of the recording", checks.lost)?;
     }
     Ok(())
+}
+
+/// Says how many accesses Linux must have answered with a signal or EFAULT. Few programs do that on purpose, so more
+/// than a few betray a recording that is not what happened.
+fn write_refused(totals: &Totals, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let Totals { outside, forbidden, .. } = totals;
+    if outside + forbidden == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "refused   {outside} accesses outside all areas, {forbidden} that an area forbids: a signal or EFAULT each"
+    )
 }
 
 fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
