@@ -1,7 +1,8 @@
 //! Text for people fits what it is printed on.
 //!
 //! # Guarantee
-//! * I1 tables are as wide as the terminal at most, or 120 columns in a pipe or a file (`results::columns` does it)
+//! * I1 tables are as wide as the terminal at most (`results::columns` does it); in a pipe or a file they have the columns
+//!   that they have, so that scripts find them where they were
 //! * I2 sentences are broken between words on a terminal; in pipes and files each stays one line, so that it is found
 //! * I3 without UTF-8 (LC_ALL, LC_CTYPE, LANG, the first that is set) a terminal gets ASCII alone
 //! * I4 machine formats are what they are
@@ -17,7 +18,7 @@ use crate::message::Color;
 const NARROWEST: usize = 40;
 
 /// What is printed into a file or a pipe.
-pub const PAPER: Screen = Screen { columns: 120, has_color: false, has_symbols: true };
+pub const PAPER: Screen = Screen::WIDE;
 
 /// Says what standard output is (I1, I3).
 pub fn look(color: Color) {

@@ -21,8 +21,8 @@ use crate::table::{Format, csv_row, markdown_head, markdown_row};
 /// How a command that measures hands out what it found.
 #[derive(Args, Debug)]
 pub struct OutputArgs {
-    /// How to print the result. Text for people is as wide as the terminal; in a pipe or a file its tables have 120
-    /// columns at most. Example: --format json
+    /// How to print the result. Text for people is as wide as the terminal at most; in a pipe or a file tables
+    /// are as wide as they are. Example: --format json
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
 

@@ -47,7 +47,7 @@ fn write_events(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write 
     let faults = spread(arm.runs.iter().map(|run| run.faults)).map(|summary| summary.mean);
     let mut never = Vec::new();
     for (place, name) in report.setup.events.iter().enumerate() {
-        if is_never(report, place) {
+        if report.parts.folds_zeros && is_never(report, place) {
             never.push(&**name);
             continue;
         }
