@@ -1,8 +1,8 @@
 //! Text for people fits what it is printed on.
 //!
 //! # Guarantee
-//! * I1 tables are as wide as the terminal at most (`results::columns` does it); in a pipe or a file they have the columns
-//!   that they have, so that scripts find them where they were
+//! * I1 tables are as wide as the terminal at most (`results::columns` does it); in pipes and files they are as wide as
+//!   they are, so that scripts find what they found
 //! * I2 sentences are broken between words on a terminal; in pipes and files each stays one line, so that it is found
 //! * I3 without UTF-8 (LC_ALL, LC_CTYPE, LANG, the first that is set) a terminal gets ASCII alone
 //! * I4 machine formats are what they are
