@@ -1,7 +1,7 @@
 //! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
 
 use crate::area::Area;
-use crate::design::{DefaultDesign, Design, GenerationOf};
+use crate::design::{DefaultDesign, Design, GenerationOf, SemaphoreOf};
 use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
@@ -81,7 +81,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
             unsafe { memory.page(zero_page).owned() }.stop_counting();
         }
         let lock_stats = Arc::new(LockStats::new(nr_cpus));
-        let readers = D::Semaphore::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
+        let readers = SemaphoreOf::<P, D>::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
         let vm = Box::new(Self {
             // SAFETY: the place is for this: an area that is freed is no writer's any more.
             areas: unsafe { Slab::with_head_inside(&memory, offset_of!(Area<P, D>, head)) },
@@ -125,8 +125,8 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 
     /// Makes the semaphore of a new space.
-    pub(crate) fn new_semaphore(&self) -> D::Semaphore {
-        D::Semaphore::with_parts(self.semaphore, self.semaphore_parts.clone())
+    pub(crate) fn new_semaphore(&self) -> SemaphoreOf<P, D> {
+        SemaphoreOf::<P, D>::with_parts(self.semaphore, self.semaphore_parts.clone())
     }
 
     /// Returns what the design keeps for the instance.

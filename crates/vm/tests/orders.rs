@@ -10,7 +10,7 @@ use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
     PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, Vm, WriteNotice, check,
@@ -24,9 +24,9 @@ const ELSEWHERE: u64 = 0x2000_0000;
 const OBJECT: u64 = 0x3000_0000;
 const SHORT: u64 = PAGE - 64;
 
-trait Tested: Design<Explore, Semaphore = Rwsem<Explore>> {}
+trait Tested: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>> {}
 
-impl<D: Design<Explore, Semaphore = Rwsem<Explore>>> Tested for D {}
+impl<D: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>>> Tested for D {}
 
 /// One page of private memory, and a thread for each CPU.
 struct Stage<'vm, D: Tested> {
