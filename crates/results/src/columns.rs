@@ -1,7 +1,7 @@
 //! Text in columns, for people.
 //!
 //! # Guarantee
-//! A table is as wide as the [screen](crate::screen) at most, unless two columns beside each other are wider already:
+//! A table is as wide as the [screen] at most, unless two columns beside each other are wider already:
 //! what does not fit is turned (its columns become rows) where that helps, then cut into blocks of whole columns, each
 //! with the names in front. No cell is cut, and none is left out.
 

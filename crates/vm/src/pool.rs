@@ -111,6 +111,20 @@ impl<P: System, T: Pooled<P>> Pool<P, T> {
         }
     }
 
+    /// Visits the things, those too that nobody refers to any more and that have not been ended yet; none is added or
+    /// ended meanwhile. For the checker.
+    pub(crate) fn for_each_listed(&self, mut visit: impl FnMut(&T)) {
+        let first = self.first.lock();
+        let mut next = *first;
+        while let Some(thing) = next {
+            // SAFETY: listed things are alive, and the list is locked (I2).
+            let thing = unsafe { thing.as_ref() };
+            visit(thing);
+            // SAFETY: I2.
+            next = unsafe { *thing.membership().next_in_pool.get() };
+        }
+    }
+
     /// Refers to what follows a thing in the list: the first one, if that is none. What lost its last reference is
     /// passed over.
     fn after(&self, before: Option<&PoolRef<P, T>>) -> Option<PoolRef<P, T>> {

@@ -11,7 +11,7 @@ use super::Random;
 pub const ORDERS: usize = 9_999;
 /// What a change may owe to chance.
 pub const CHANCE: f64 = 0.05;
-/// The shortest series that can show a change below [`CHANCE`]: four figures before it and four after.
+/// The shortest series that can show a change below 0.05: four figures before it and four after.
 pub const LEAST_POINTS: usize = 8;
 
 const SEED: u64 = 1;

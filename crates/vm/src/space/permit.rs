@@ -27,9 +27,10 @@ pub(crate) const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// How the calls of a space exclude each other, and the faults that lock as they do.
 ///
-/// A range says what the caller is about. What it does reaches farther: it joins and cuts the areas that meet the range,
-/// frees tables that span more of the hole around it, and edits the space's one index and its counters. A lock that lets
-/// two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
+/// A range says what the caller is about. What it does reaches farther: it joins and cuts the areas that meet the
+/// range, frees tables that span more of the hole around it, and edits the space's one index and its counters. A lock
+/// that
+/// lets two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
 ///
 /// # Safety
 /// While a guard for writing lives, there is no other guard that permits to look at, or change, what its holder does.
@@ -208,8 +209,8 @@ impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
     /// Returns the area.
     #[inline]
     pub(crate) fn area(&self) -> &'g Area<P, D> {
-        // SAFETY: found with a permit that lives for `'g`: the lock keeps what is in the index, but from its own writer,
-        // who does not use what he has let go of.
+        // SAFETY: found with a permit that lives for `'g`: the lock keeps what is in the index, but from its own
+        // writer, who does not use what he has let go of.
         unsafe { self.area.as_ref() }
     }
 
