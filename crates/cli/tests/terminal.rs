@@ -18,8 +18,10 @@ fn example(name: &str) -> String {
 
 /// Runs the command on a terminal of so many columns (`script` makes one); nothing if there is no such program.
 fn on_terminal(columns: usize, locale: &str, color: &str, arguments: &str) -> Option<String> {
-    let line =
-        format!("stty cols {columns}; {} --color {color} {arguments} 2>/dev/null", env!("CARGO_BIN_EXE_faultless"));
+    let line = format!(
+        "stty rows 24 cols {columns}; {} --color {color} {arguments} 2>/dev/null",
+        env!("CARGO_BIN_EXE_faultless")
+    );
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).env("LC_ALL", locale).env("TERM", "xterm").env("SHELL", "/bin/sh");
     match script.output() {

@@ -338,9 +338,9 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         self.objects.for_each(visit);
     }
 
-    /// Returns the reference pages, the pins and the memory objects.
-    pub(crate) fn pools(&self) -> (&Pool<P, Reference<P>>, &Pool<P, Pinned<P>>, &Pool<P, Object<P>>) {
-        (&self.references, &self.pins, &self.objects)
+    /// Returns the memory objects.
+    pub(crate) fn objects(&self) -> &Pool<P, Object<P>> {
+        &self.objects
     }
 
     /// Returns a reverse-map root that nobody has.
