@@ -4,7 +4,7 @@
 //! * I1 tables are as wide as the terminal at most (`results::columns` does it); in pipes and files they are as wide as
 //!   they are, so that scripts find what they found
 //! * I2 sentences are broken between words on a terminal; in pipes and files each stays one line, so that it is found
-//! * I3 without UTF-8 (LC_ALL, LC_CTYPE, LANG, the first that is set) a terminal gets ASCII alone
+//! * I3 without UTF-8 (LC_ALL, LC_CTYPE, LANG, the first that is set) text for people is ASCII alone
 //! * I4 machine formats are what they are
 
 use std::io::{self, IsTerminal, Write};

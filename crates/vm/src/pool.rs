@@ -23,6 +23,21 @@ lock_class! {
     PoolLock = "objects"
 }
 
+/// Adds a reference to a listed thing, unless the last one is gone: then it is ending. The caller holds its list's
+/// lock, under which the thing stays in place, and which orders what its users did before.
+pub(crate) fn refer_unless_gone<P: System>(references: &P::AtomicU32) -> bool {
+    // Relaxed: compared again before it counts.
+    let mut count = references.load(Ordering::Relaxed);
+    while count != 0 {
+        // Relaxed: the lock orders.
+        match references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => count = now,
+        }
+    }
+    false
+}
+
 /// What a pool keeps in each of its things.
 pub struct Membership<P: System, T> {
     references: P::AtomicU32,
@@ -38,20 +53,6 @@ impl<P: System, T> Membership<P, T> {
             next_in_pool: UnsafeCell::new(None),
             next_orphan: P::AtomicPtr::new(core::ptr::null_mut()),
         }
-    }
-
-    /// Adds a reference, unless the last one is gone already: then the thing is ending.
-    fn try_refer(&self) -> bool {
-        // Relaxed: compared again before it counts.
-        let mut count = self.references.load(Ordering::Relaxed);
-        while count != 0 {
-            // Relaxed: the thing was found under the lock under which it was added.
-            match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
-        }
-        false
     }
 
     /// Returns the place that links orphans.
@@ -134,7 +135,7 @@ impl<P: System, T: Pooled<P>> Pool<P, T> {
         while let Some(thing) = next {
             // SAFETY: listed things are alive, and the list is locked (I2).
             let membership = unsafe { thing.as_ref() }.membership();
-            if membership.try_refer() {
+            if refer_unless_gone::<P>(&membership.references) {
                 return Some(PoolRef { thing, pool: NonNull::from(self) });
             }
             // SAFETY: I2.

@@ -2,14 +2,18 @@
 
 use faultless_linux::space::{Affinity, RunDelay};
 
-/// The machine beneath a run's threads.
+/// The machine beneath a run's threads. What it says unless it knows better is true where time is virtual.
 pub trait Site: Sync {
-    /// Readies the calling thread, the worker of that number of so many.
-    fn settle(&self, worker: usize, nr_workers: usize);
+    /// Readies the calling thread, worker `worker` of `nr_workers`.
+    fn settle(&self, _worker: usize, _nr_workers: usize) {}
     /// Begins to count what the calling thread waits for a CPU.
-    fn begin(&self) -> Option<RunDelay>;
+    fn begin(&self) -> Option<RunDelay> {
+        None
+    }
     /// Returns whether frames are to be touched beforehand, because touching host memory first takes the host's time.
-    fn has_cold_memory(&self) -> bool;
+    fn has_cold_memory(&self) -> bool {
+        false
+    }
     /// Returns the bytes of memory that the machine has at least, whatever the workload needs.
     fn memory_bytes(&self) -> usize {
         0
@@ -20,17 +24,7 @@ pub trait Site: Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct NoSite;
 
-impl Site for NoSite {
-    fn settle(&self, _worker: usize, _nr_workers: usize) {}
-
-    fn begin(&self) -> Option<RunDelay> {
-        None
-    }
-
-    fn has_cold_memory(&self) -> bool {
-        false
-    }
-}
+impl Site for NoSite {}
 
 /// Bytes of memory for each CPU that a simulated machine has. How much a CPU may keep of free frames follows from all
 /// memory (docs/scaling.md): in one that is as small as the workload it would be far less than on a real machine.
@@ -51,16 +45,6 @@ impl SimulatedSite {
 }
 
 impl Site for SimulatedSite {
-    fn settle(&self, _worker: usize, _nr_workers: usize) {}
-
-    fn begin(&self) -> Option<RunDelay> {
-        None
-    }
-
-    fn has_cold_memory(&self) -> bool {
-        false
-    }
-
     fn memory_bytes(&self) -> usize {
         self.nr_cpus * SIMULATED_BYTES_EACH_CPU
     }

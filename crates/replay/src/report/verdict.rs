@@ -18,9 +18,6 @@ use faultless_results::stats::{Interval, LEAST_PAIRS, median_ratio, p_value, wit
 /// The fewest samples a side that show a difference.
 const LEAST_SAMPLES: usize = 5;
 
-/// What fewer are told.
-const TOO_FEW: &str = "undecided: it takes 5 runs to tell a winner (-r 5)";
-
 /// What a difference may owe to chance.
 const CHANCE: f64 = 0.05;
 
@@ -148,7 +145,7 @@ fn rank(group: &[Pair<'_>]) -> String {
         of(on(Side::Faster), "is faster than", "are faster than").map(|said| toned(Tone::Better, &said)),
         of(on(Side::Slower), "is slower than", "are slower than").map(|said| toned(Tone::Worse, &said)),
         of(ties, "ties with", "tie with"),
-        (!unknown.is_empty()).then(|| toned(Tone::Undecided, TOO_FEW)),
+        (!unknown.is_empty()).then(|| toned(Tone::Undecided, &too_few())),
     ];
     said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -207,6 +204,11 @@ fn faith(report: &Report<'_>) -> String {
         [] => "the replay is faithful: 0 mismatches".into(),
         doubts => format!("the replay is not the recorded program: {}", doubts.join(", ")),
     }
+}
+
+/// Returns what is said where there are fewer samples.
+fn too_few() -> String {
+    format!("undecided: it takes {LEAST_SAMPLES} runs to tell a winner (-r {LEAST_SAMPLES})")
 }
 
 fn shares(report: &Report<'_>) -> Vec<String> {

@@ -29,8 +29,7 @@ pub(crate) const EVERYTHING: Range<u64> = 0..u64::MAX;
 ///
 /// A range says what the caller is about. What it does reaches farther: it joins and cuts the areas that meet the
 /// range, frees tables that span more of the hole around it, and edits the space's one index and its counters. A lock
-/// that
-/// lets two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
+/// that lets two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
 ///
 /// # Safety
 /// While a guard for writing lives, there is no other guard that permits to look at, or change, what its holder does.

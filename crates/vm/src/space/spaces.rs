@@ -52,6 +52,7 @@
 use super::{Space, SpaceRef};
 use crate::design::Design;
 use crate::instance::Vm;
+use crate::pool::refer_unless_gone;
 use crate::system::System;
 use alloc::boxed::Box;
 use core::ptr::NonNull;
@@ -260,15 +261,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes a reference unless the last one is gone.
     fn try_reference(&self) -> bool {
         let takes_any = mutants::is_on(Mutant::SpaceResurrected) || mutants::is_on(Mutant::SpaceUnlinkedLate);
-        // Relaxed: the list's lock keeps the space in place, and orders what its users did before.
-        let mut count = self.references.load(Ordering::Relaxed);
-        while count != 0 || takes_any {
-            match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
-        }
-        false
+        // Relaxed: a known bug, put back.
+        refer_unless_gone::<P>(&self.references)
+            || (takes_any && self.references.fetch_add(1, Ordering::Relaxed) < u32::MAX)
     }
 }
 
