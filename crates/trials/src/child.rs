@@ -16,12 +16,15 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long an interrupted process may take to end by itself.
 const GRACE: Duration = Duration::from_secs(20);
 
+/// So many times its patience a process may take while others keep it from CPUs.
+const MOST_PATIENT: u32 = 10;
+
 /// What a trial's process is started with.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The arguments of this same program.
     pub arguments: Vec<String>,
-    /// A process that takes longer hangs.
+    /// A process that takes longer hangs, unless it goes on and has not had CPUs for as long.
     pub patience: Duration,
 }
 
@@ -79,8 +82,9 @@ impl Trial {
 
     /// Waits until the process has ended, or ends it; says whether it had to be ended although nobody asked it to stop.
     fn awaited(&self, child: &mut Child) -> io::Result<(ExitStatus, bool)> {
-        let mut until = Instant::now() + self.patience;
-        let mut is_told = false;
+        let begun = Instant::now();
+        let mut until = begun + self.patience;
+        let (mut is_told, mut used) = (false, Duration::ZERO);
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok((status, false));
@@ -91,12 +95,29 @@ impl Trial {
                 until = until.min(Instant::now() + GRACE);
             }
             if Instant::now() >= until {
+                let before = std::mem::replace(&mut used, cpu_time(child.id()));
+                let is_starved =
+                    used > before && used < self.patience && begun.elapsed() < self.patience * MOST_PATIENT;
+                if is_starved && !is_told {
+                    until = Instant::now() + GRACE;
+                    continue;
+                }
                 child.kill()?;
                 return Ok((child.wait()?, !is_told));
             }
             thread::sleep(LOOK);
         }
     }
+}
+
+/// Returns how long the threads that a process has were on CPUs.
+fn cpu_time(process: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let on_cpu = |thread: std::fs::DirEntry| {
+        let words = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        words.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(threads.filter_map(on_cpu).sum())
 }
 
 /// Returns the arguments of `check JUDGE` with these options.
