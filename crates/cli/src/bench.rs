@@ -17,7 +17,7 @@ use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
-use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, Variant, WORKLOADS, Workload};
+use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::high::{self, HighArgs};
@@ -389,8 +389,7 @@ fn list(specs: &[Spec]) -> Result<ExitCode, Failure> {
 fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<Setup, Failure> {
     let is_simulated = machine.simulated().is_some();
     let mut designs = known("design", &args.design, designs())?;
-    let is_known_here = |spec: &Spec| matches!(spec.settings.refpage.variant, Variant::Anon | Variant::Memset);
-    if (is_simulated || !specs.iter().all(is_known_here)) && args.design.is_empty() {
+    if is_simulated && args.design.is_empty() {
         designs.retain(|design| design != HOST_DESIGN);
     }
     let semaphores = match args.semaphore.as_slice() {

@@ -47,6 +47,11 @@ impl Variant {
         }
     }
 
+    /// Says whether the host's kernel has it, too: stock Linux has no call for the others.
+    pub const fn is_known_to_host(self) -> bool {
+        matches!(self, Self::Anon | Self::Memset)
+    }
+
     /// Returns the variant of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|variant| variant.name() == name)

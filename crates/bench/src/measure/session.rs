@@ -132,7 +132,10 @@ pub enum SessionError {
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => write!(f, "there is nothing to run"),
+            Self::Nothing => write!(
+                f,
+                "there is nothing to run: no runs were asked for, or the host's kernel alone has no such call"
+            ),
             Self::Machine(error) => write!(f, "{error}"),
             Self::HostOnSimulated { machine } => {
                 write!(
@@ -158,11 +161,12 @@ pub fn check_designs(machine: &MachineChoice, designs: &[String]) -> Result<(), 
 }
 
 impl Setup {
-    /// Returns the arms, in the order in which they are reported.
+    /// Returns the arms, in the order in which they are reported; none of what the host's kernel doesn't have.
     pub fn arms(&self) -> Vec<Arm> {
         let mut arms = Vec::new();
         for (spec, &cpus) in self.specs.iter().flat_map(|spec| self.cpus.iter().map(move |cpus| (spec, cpus))) {
-            for design in &self.designs {
+            let can_run = |design: &&String| *design != HOST_DESIGN || spec.settings.refpage.variant.is_known_to_host();
+            for design in self.designs.iter().filter(can_run) {
                 let semaphores: Vec<Option<String>> = match design.as_str() {
                     HOST_DESIGN => vec![None],
                     _ => self.semaphores.iter().cloned().map(Some).collect(),

@@ -99,9 +99,9 @@ fn how(told: Refpage) -> &'static str {
     }
 }
 
-/// Returns the seconds of a round, run by run.
+/// Returns the seconds that a worker's round takes, run by run.
 fn seconds(result: &ArmResult) -> Vec<f64> {
-    result.runs.iter().map(|run| 1.0 / run.ops_per_s).collect()
+    result.runs.iter().map(|run| run.workers as f64 / run.ops_per_s).collect()
 }
 
 fn of<'a>(arms: &[&'a ArmResult], like: &ArmResult, variant: Variant) -> Option<&'a ArmResult> {
@@ -158,7 +158,11 @@ fn cell(result: &ArmResult, anon: Option<&[f64]>) -> String {
 
 fn overhead(ratio: Interval) -> String {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    format!(" {:+.1} % [{:+.1}, {:+.1}]", percent(ratio.middle), percent(ratio.low), percent(ratio.high))
+    let middle = percent(ratio.middle);
+    match ratio.n {
+        1 => format!(" {middle:+.1} %"),
+        _ => format!(" {middle:+.1} % [{:+.1}, {:+.1}]", percent(ratio.low), percent(ratio.high)),
+    }
 }
 
 /// Returns the interval of the median of figures that runs made in turn gave.
@@ -166,9 +170,12 @@ fn interval(figures: &[f64]) -> Option<Interval> {
     median_ratio(&vec![1.0; figures.len()], figures, SEED)
 }
 
-/// Returns an interval as a cell.
+/// Returns an interval as a cell; of a single run there is none.
 fn cell_of(interval: Option<Interval>, show: impl Fn(f64) -> String) -> String {
-    let shown = |Interval { low, middle, high, .. }| format!("{} [{}, {}]", show(middle), show(low), show(high));
+    let shown = |Interval { low, middle, high, n }| match n {
+        1 => show(middle),
+        _ => format!("{} [{}, {}]", show(middle), show(low), show(high)),
+    };
     interval.map_or_else(|| "-".to_owned(), shown)
 }
 
