@@ -59,7 +59,7 @@
 //! is a
 //! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
 //! joins them; `lists` and `zones` are those of all NUMA nodes, among which
-//! a `policy` chooses; `memory` is what callers see; `source` is what memory of
+//! a `policy` chooses; `high` keeps what needs an address out of frames without one; `memory` is what callers see; `source` is what memory of
 //! an embedder's own implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for
 //! tests.
 #![no_std]
@@ -75,6 +75,7 @@ mod chain;
 mod checked;
 mod error;
 mod frames;
+mod high;
 mod inject;
 mod list;
 mod lists;

@@ -105,7 +105,9 @@ impl Engine {
     fn work_part(&mut self, left: u64) -> u64 {
         let slice_end = if self.cpu == NO_CPU { u64::MAX } else { self.here().slice_end };
         let part = left.min(slice_end.saturating_sub(self.clock).max(self.costs.slice / 8).max(1));
-        let clock = self.clock + part;
+        // Computing is instructions: busy threads of the same core make it take longer.
+        self.pace = self.pace_of(self.cpu);
+        let clock = self.clock + part * self.pace / 1024;
         self.make_ready(self.current, clock);
         part
     }
