@@ -1,18 +1,22 @@
 //! Workloads on a simulated machine whose page tables, or pages, lie in high memory.
 //!
 //! # Guarantee
-//! * I1 what may lie in high memory is told apart by what a frame holds: leaf tables, tables above them, pages of files,
+//! * I1 what may lie in high memory is told apart by what a frame holds: leaf tables, tables above them, pages of
+//!   files,
 //!   pages of programs' own. Each look at a table's entries, under its lock or without, is a map and an unmap of that
-//!   table, and so is its clearing; each page that is cleared, filled, copied or read by a call is one, of a copy's source
+//!   table, and so is its clearing; each page that is cleared, filled, copied or read by a call is one, of a copy's
+//!   source
 //!   as well. A CPU's own walk needs no address.
 //! * I2 maps, their costs and their counts are those of the workload's window: what sets a virtual memory up maps
 //!   nothing
 //! * I3 schemes that sleep map tables under the design `mmap-sem` alone, because the others do it inside read-side
 //!   sections, where nobody may sleep
-//! * I4 with a boundary, frames from there on have no address, those below have one, and what may not lie in high memory
+//! * I4 with a boundary, frames from there on have no address, those below have one, and what may not lie in high
+//!   memory
 //!   is never there (`faultless_phys`). Without one, the frames without an address are those that hold such things, as
 //!   secret memory is taken from the kernel's own map when it is handed out.
-//! * I5 a task is of a process, whose maps `per-process` keeps: the recorded programs' threads are processes, and so are
+//! * I5 a task is of a process, whose maps `per-process` keeps: the recorded programs' threads are processes, and so
+//!   are
 //!   the workers of a workload of processes. Whose table a thread maps does not matter, because it maps it into its own
 //!   process's range.
 //!
@@ -63,11 +67,6 @@ impl Lies {
     /// In the order of [`Holds::ALL`].
     fn may_hold(self) -> [bool; Holds::ALL.len()] {
         [self.tables, self.upper_tables, self.files, self.anonymous]
-    }
-
-    /// Says whether only tables do.
-    fn is_tables_alone(self) -> bool {
-        !self.files && !self.anonymous
     }
 
     fn has_tables(self) -> bool {
@@ -167,7 +166,7 @@ pub fn once(spec: &Spec, arm: &Arm, seed: u64, sinks: Vec<Arc<dyn Sink>>) -> Res
     let all = MEMORY_BYTES / PAGE_BYTES;
     let needs = match arm.workload.workload.is_recorded() {
         true => compile::needs(&job)?,
-        false => Needs { frames: all, tables: all, processes: if arm.mode == Mode::Processes { arm.cpus } else { 1 } },
+        false => Needs { frames: all, processes: if arm.mode == Mode::Processes { arm.cpus } else { 1 } },
     };
     let result = isolate(|| {
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
@@ -233,7 +232,7 @@ impl SchemeVisitor<Simulated> for Visitor<'_> {
         }
         let shape = Shape {
             nr_cpus: self.arm.cpus,
-            nr_frames: if high.lies.is_tables_alone() { self.needs.tables } else { self.needs.frames },
+            nr_frames: self.needs.frames,
             nr_slots: high.slots,
             nr_processes: self.needs.processes,
             costs: high.costs,
@@ -483,7 +482,8 @@ mod tests {
         let all = counted(Lies { upper_tables: true, ..TABLES });
         assert!(all.table_maps > 2 * leaves.table_maps, "three tables above each leaf: {leaves:?} {all:?}");
         let files = counted(Lies { files: true, ..NOTHING });
-        assert!(files.table_maps == 0 && (345..1000).contains(&files.maps), "345 pages are read or written: {files:?}");
+        // 345 by calls; the others are cleared for what is mapped.
+        assert!(files.table_maps == 0 && (345..2000).contains(&files.maps), "{files:?}");
     }
 
     #[test]
@@ -496,8 +496,8 @@ mod tests {
         let without = made(&arm(Some("local"), TABLES, 1), 1).counted;
         // Nothing lies behind the last frame.
         assert_eq!(counted(usize::MAX), Counted::default());
-        let half = counted(64 << 20);
-        assert_eq!(half.table_maps, without.table_maps, "there is room for all tables in high memory");
+        let most = counted(128 << 20);
+        assert_eq!(most.table_maps, without.table_maps, "there is room for all tables in high memory");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, Simulated};
 use faultless_platform::native::{HostRegion, ReserveError};
 use faultless_platform::watched::Sink;
-use faultless_platform::{Atomic, Bulk, PAGE_BYTES, Platform, Threads};
+use faultless_platform::{Bulk, PAGE_BYTES, Platform, Threads};
 use faultless_results::stats::Random;
 use faultless_sim::{Machine, isolate};
 use faultless_sync::Barrier;
@@ -43,7 +43,7 @@ pub struct Load {
     pub copies: bool,
     /// Threads beside those that are measured, which hold as many maps while they sleep.
     pub sleepers: usize,
-    /// How long they sleep.
+    /// How long they sleep, each time with maps and then without.
     pub sleep_ns: u64,
     /// Whether each thread is a process of its own.
     pub processes: bool,
@@ -270,7 +270,7 @@ fn nest<P: Platform, S: Scheme<P>>(maps: &KernelMaps<P, S>, task: &Task, frames:
     nest(maps, task, inner, act);
 }
 
-/// Sleeps again and again until the end, each time with maps of frames that no other sleeper has.
+/// Sleeps again and again until the end: with maps of frames that no other sleeper has, and as long without.
 fn sleep_with_maps<P: Platform, S: Scheme<P>>(
     maps: &KernelMaps<P, S>,
     task: &Task,
@@ -279,11 +279,23 @@ fn sleep_with_maps<P: Platform, S: Scheme<P>>(
     end_ns: &AtomicU64,
 ) {
     let frames: Vec<u32> = (0..load.nest).map(|depth| ((number * load.nest + depth) % load.frames) as u32).collect();
-    let word = P::AtomicU32::new(0);
     // Relaxed: a hint; whoever sleeps looks again.
     while P::now() < end_ns.load(Ordering::Relaxed) {
-        nest(maps, task, &frames, &mut || P::park_until(&word, 0, P::now() + load.sleep_ns));
+        nest(maps, task, &frames, &mut || {
+            maps.suspend(task);
+            sleep::<P>(load.sleep_ns);
+            maps.resume(task);
+        });
+        // Who maps the same frame again at once finds its slot before anybody wakes up that waits for one, for ever.
+        sleep::<P>(load.sleep_ns);
     }
+}
+
+/// Gives the CPU up for so long. (A wait with a deadline may spin.)
+fn sleep<P: Platform>(ns: u64) {
+    P::leave();
+    P::work(ns);
+    P::enter();
 }
 
 /// The frames' own memory, for those who copy.
@@ -370,9 +382,9 @@ mod tests {
             let load = Load { nest: 1, slots: 64, sleepers, sleep_ns: 100_000, ..LOAD };
             once(&spec, &Arm { scheme: scheme.into(), cpus: 2 }, &load, 1, Vec::new())
         };
-        let (few, full) = (made("pool", 2).expect("it runs"), made("pool", 64).expect("it runs"));
+        let (few, full) = (made("pool", 2).expect("it runs"), made("pool", 192).expect("it runs"));
         assert!(few.sleeps == 0 && full.sleeps > 0, "{few:?} {full:?}");
-        assert!(full.ops_per_s < few.ops_per_s / 2.0, "{few:?} {full:?}");
+        assert!(full.ops_per_s < few.ops_per_s, "{few:?} {full:?}");
         assert!(matches!(made("local", 2), Err(MeasureError::Message(why)) if why.contains("local")));
     }
 

@@ -66,7 +66,8 @@ pub struct KmapArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 12))]
     sleepers: Option<u32>,
 
-    /// Of the workload kmap: how long each of the --sleepers sleeps with its maps; 1ms unless said. Example: --sleep 5ms
+    /// Of the workload kmap: how long each of the --sleepers sleeps with its maps, and then without; 1ms unless said.
+    /// Example: --sleep 5ms
     #[arg(long, value_name = "TIME", value_parser = duration::parse_written, requires = "sleepers")]
     sleep: Option<Written>,
 
@@ -245,7 +246,7 @@ fn write(
     if *sleepers > 0 {
         writeln!(
             out,
-            "sleepers  {sleepers} threads more hold {nest} maps each and sleep for {sleep_ns} ns, again and again"
+            "sleepers  {sleepers} threads more hold {nest} maps each while they sleep for {sleep_ns} ns, and none for as long"
         )?;
     }
     writeln!(out)?;

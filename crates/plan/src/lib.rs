@@ -12,7 +12,8 @@
 //! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
 //! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold;
 //! [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
-//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that a recording lacks.
+//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that
+//! a recording lacks.
 
 #![deny(unsafe_code)]
 

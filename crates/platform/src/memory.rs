@@ -44,7 +44,8 @@ pub enum Holds {
 /// Which frames have no address of their own, and what may lie in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighZone {
-    /// The first address, in whatever window the frames are numbered by, of a frame without an address of its own; those
+    /// The first address, in whatever window the frames are numbered by, of a frame without an address of its own;
+    /// those
     /// above have none either.
     pub begin: usize,
     /// What may lie there; everything else lies below.

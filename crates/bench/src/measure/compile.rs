@@ -113,8 +113,6 @@ pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
 pub(crate) struct Needs {
     /// Frames of its memory.
     pub(crate) frames: usize,
-    /// Of these, those that can be tables at a time.
-    pub(crate) tables: usize,
     /// Threads, each a process of its own.
     pub(crate) processes: usize,
 }
@@ -124,7 +122,6 @@ pub(crate) fn needs(job: &Job) -> Result<Needs, MeasureError> {
     let plan = &recorded(Pace::None, Files::Moved)?.plan.repeated(job.nr_workers());
     Ok(Needs {
         frames: job.memory_bytes.unwrap_or_else(|| demand_bytes(plan)).div_ceil(PAGE_BYTES),
-        tables: usize::try_from(plan.demand.table_pages).unwrap_or(usize::MAX),
         processes: plan.programs.len(),
     })
 }
