@@ -1,6 +1,7 @@
 """What .ci/bugs and .ci/mutation share: a copy of the tree, its programs, and the tests of the core as a judge of the copy."""
 
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -19,6 +21,13 @@ COPIED = ["Cargo.toml", "Cargo.lock", ".cargo", "crates", "embed", "examples"]
 TEST_ARGUMENTS = ["--skip", "orders::"]
 # What a program may take beyond its time on the unchanged code: the machine may be busy.
 PATIENCE, LEAST_SECONDS = 5, 60
+# A test is slow above so many seconds; tests run together until they take so many; what those may take beyond that.
+SLOW, BATCH, TEST_PATIENCE, LEAST_TEST_SECONDS = 1, 5, 10, 20
+# Limits count the CPUs' time; on a busy machine that takes longer. And what a program may have of memory.
+BUSY, MOST_MEMORY = 20, 4 << 30
+
+# Held by whoever changes results beside others.
+LOCK = threading.RLock()
 
 # What is run: the arguments, the folder, and the crate whose tests it holds, if it does.
 Program = collections.namedtuple("Program", "arguments folder crate")
@@ -60,9 +69,9 @@ def bring_up_to_date(tree, fresh):
         path.unlink()
 
 
-def cargo(tree, arguments):
+def cargo(tree, arguments, **more):
     """Runs cargo in a copy; returns the executables that it made, with the folders of their packages, or none if it fails."""
-    environment = dict(os.environ, CARGO_TARGET_DIR=str(tree.parent / "build"), CARGO_TERM_PROGRESS_WHEN="never")
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(tree.parent / "build"), CARGO_TERM_PROGRESS_WHEN="never", **more)
     # FAULTLESS_BUILD may name a command that takes turns with other builds of this machine.
     command = os.environ.get("FAULTLESS_BUILD", "").split() + ["cargo", *arguments, "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
@@ -73,37 +82,80 @@ def cargo(tree, arguments):
     return [(message["executable"], os.path.dirname(message["manifest_path"])) for message in made]
 
 
-def build_tests(tree, crates):
+def build_tests(tree, crates, **more):
     """Builds the tests of crates of the core; returns their programs, or none if they don't build."""
     packages = [part for name in crates for part in ("-p", f"faultless-{name}")]
-    made = cargo(tree, ["test", "--release", "--lib", "--tests", "--no-run", *packages])
+    made = cargo(tree, ["test", "--release", "--lib", "--tests", "--no-run", *packages], **more)
     return made and [Program([path, *TEST_ARGUMENTS], folder, pathlib.Path(folder).name) for path, folder in made]
 
 
 def key(program):
-    """Names a program in results."""
-    return " ".join(re.sub(r"-[0-9a-f]{16}$", "", pathlib.Path(part).name) for part in program.arguments)
+    """Names a program in results; programs of tests by their crate, too, because two may have one name."""
+    name = " ".join(re.sub(r"-[0-9a-f]{16}$", "", pathlib.Path(part).name) for part in program.arguments)
+    return f"{program.crate}/{name}" if program.crate else name
 
 
 def run(program, limit, **more):
-    """Runs a program; returns (exit code, or none after `limit` seconds; what it printed; seconds)."""
+    """Runs a program until it ends or one of its tests fails; returns (exit code, or none after `limit` seconds; what it printed;
+    seconds). A program that sleeps for a third of the limit has come to a standstill."""
     environment = dict(os.environ, RUST_BACKTRACE="0", **more)
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
-            program.arguments, cwd=program.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            program.arguments,
+            cwd=program.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         try:
-            code = child.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            code = None
+            code = wait(child, output, begin, limit)
         finally:
             # Its own children too, and also when we are interrupted.
             kill_group(child)
-        output.seek(0)
         # A failing program may print without end.
-        printed = output.read(4 << 20).decode(errors="replace")
+        printed = os.pread(output.fileno(), 4 << 20, 0).decode(errors="replace")
     return code, printed, time.monotonic() - begin
+
+
+def wait(child, output, begin, limit):
+    """Waits until a child ends (its exit code), one of its tests fails (1), it has taken too much memory (as if killed), or too
+    long (none)."""
+    used, since, pause, read = cpu_seconds(child), begin, 0.002, 0
+    while True:
+        try:
+            return child.wait(timeout=pause)
+        except subprocess.TimeoutExpired:
+            pass
+        pause, now, more = min(2 * pause, 0.2), time.monotonic(), cpu_seconds(child)
+        if more > used:
+            used, since = more, now
+        if resident_bytes(child) > MOST_MEMORY:
+            return -signal.SIGKILL
+        if more > limit or now - since > limit / 3 or now - begin > BUSY * limit:
+            return None
+        printed = os.pread(output.fileno(), 1 << 20, read)
+        if re.search(rb"^test \S+(?: - should panic)? \.\.\. FAILED", printed, re.M):
+            return 1
+        read += printed.rfind(b"\n") + 1
+
+
+def resident_bytes(child):
+    try:
+        return int(pathlib.Path(f"/proc/{child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def cpu_seconds(child):
+    """Returns the time that a child has had CPUs for: a machine that is busy does not make it hang."""
+    try:
+        fields = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def kill_group(child):
@@ -114,13 +166,17 @@ def kill_group(child):
     child.wait()
 
 
+def failed_tests(printed):
+    return re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED", printed, re.M)
+
+
 def cause(program, code, printed):
     """Says in a few words what failed."""
     where = key(program).split()[0]
     if code is None:
         stuck = re.findall(r"^test (\S+) has been running", printed, re.M)
         return f"{where}: {stuck[0] if stuck else 'hang'}"
-    failed = re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED", printed, re.M)
+    failed = failed_tests(printed)
     if failed:
         return f"{where}: {failed[0]}"
     return f"{where}: signal {-code}" if code < 0 else f"{where}: exit code {code}"
@@ -130,7 +186,7 @@ def test_order(programs, crate, times):
     """Returns the test programs that hold a crate's code: its own first, the quickest first, but that on costs last, which notices
     a missing store without knowing what it was for."""
     above = [program for program in programs if CORE.index(program.crate) >= CORE.index(crate)]
-    is_cost = lambda program: key(program).startswith("cost ")
+    is_cost = lambda program: key(program).startswith("vm/cost ")
     return sorted(above, key=lambda program: (program.crate != crate, is_cost(program), times[key(program)]))
 
 
@@ -152,6 +208,108 @@ def judge(programs, times, is_unchanged_fine, **environment):
     return {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begin, 1)}
 
 
+class Tests:
+    """The tests of the core in one copy, one by one: how long each takes, and by which switches it comes. A test that does not come
+    by a switch can't notice what is behind it."""
+
+    def __init__(self, programs, known, jobs, save):
+        """Goes on with what is `known` of tests, by program, which `save` keeps."""
+        self.programs = {key(program): program for program in programs}
+        self.known, self.jobs, self.save = known, jobs, save
+        for name in self.programs:
+            known.setdefault(name, {})
+
+    def measure(self, names, **environment):
+        """Runs the tests that are not known on the unchanged code; `names` has the switches' by what they report."""
+        asked = [(name, test) for name, program in self.programs.items() for test in tests_of(program)]
+        new = [(name, test) for name, test in asked if test not in self.known[name]]
+        side_by_side(self.jobs, lambda each: self.measure_one(*each, names, environment), new)
+        self.seconds = {name: sum(test["seconds"] for test in self.known[name].values()) for name in self.programs}
+        print(f"{len(asked)} tests take {sum(self.seconds.values()):.0f} s one by one", file=sys.stderr, flush=True)
+
+    def measure_one(self, name, test, names, environment):
+        with tempfile.NamedTemporaryFile() as reached:
+            for _ in range(3):
+                program = only(self.programs[name], [test])
+                code, printed, seconds = run(program, 3600, FAULTLESS_REACHED=reached.name, **environment)
+                if code == 0:
+                    break
+            else:
+                print(f"{cause(program, code, printed)}: fails on the unchanged code: left out", file=sys.stderr, flush=True)
+                return
+            lines = {line.lstrip(b"0").decode() or "0" for line in reached.read().split()}
+        with LOCK:
+            self.known[name][test] = {"seconds": round(seconds, 3), "reached": sorted(names[line] for line in lines)}
+        self.save()
+
+    def batches(self, name, crate):
+        """Returns which tests of which programs come by a switch: the quick ones first."""
+        quick, slow = [], []
+        for program in test_order(self.programs.values(), crate, self.seconds):
+            known = self.known[key(program)]
+            tests = sorted((known[test]["seconds"], test) for test in known if name in known[test]["reached"])
+            quick += batches_of(program, [test for test in tests if test[0] <= SLOW])
+            slow += batches_of(program, [test for test in tests if test[0] > SLOW])
+        return quick + slow
+
+    def ask(self, name, crate, **on):
+        """Asks the tests that come by a switch, with that on. A failure counts if the same tests pass on the unchanged code."""
+        batches, begin = self.batches(name, crate), time.monotonic()
+        verdict = {"verdict": "survived", "by": "" if batches else "no test calls its function"}
+        while batches:
+            program, tests, seconds = batches.pop(0)
+            limit = max(LEAST_TEST_SECONDS, TEST_PATIENCE * seconds)
+            code, printed, _ = run(only(program, tests), limit, **on)
+            if code == 0:
+                continue
+            by, failed = cause(program, code, printed), failed_tests(printed) or tests
+            if run(only(program, failed), limit, **{variable: "" for variable in on})[0] == 0:
+                verdict = {"verdict": "hang" if code is None else "found", "by": by}
+                break
+            print(f"{by}: fails now and then on the unchanged code, too: not counted", file=sys.stderr, flush=True)
+            # The others once more: each by itself if nobody knows which one failed.
+            rest = [test for test in tests if test not in failed] or (tests if len(tests) > 1 else [])
+            batches[:0] = [(program, [test], seconds) for test in rest]
+        return {**verdict, "seconds": round(time.monotonic() - begin, 1)}
+
+
+def batches_of(program, tests):
+    """Cuts tests, with their seconds, into parts that run together: (program, names, seconds)."""
+    batches = []
+    for seconds, test in tests:
+        if not batches or batches[-1][2] + seconds > BATCH:
+            batches.append((program, [], 0))
+        batches[-1] = (program, batches[-1][1] + [test], batches[-1][2] + seconds)
+    return batches
+
+
+def only(program, tests):
+    """Returns a program of tests that runs those alone."""
+    return program._replace(arguments=[program.arguments[0], "--exact", *tests])
+
+
+def tests_of(program):
+    """Returns the names of the tests that a program runs if it is not told which."""
+    listed = []
+    for more in ([], ["--ignored"]):
+        command = [*program.arguments, "--list", "--format", "terse", *more]
+        done = subprocess.run(command, cwd=program.folder, stdout=subprocess.PIPE, text=True, check=True)
+        listed.append(re.findall(r"^(.*): test$", done.stdout, re.M))
+    return [test for test in listed[0] if test not in listed[1]]
+
+
+def side_by_side(jobs, work, items):
+    """Runs `work` on all items, so many at a time; what one raises ends all."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 def measure(programs, times, save, **environment):
     """Runs every program on the unchanged code: each must pass, and its time is the measure of a hang."""
     for program in [program for program in programs if key(program) not in times]:
@@ -163,9 +321,11 @@ def measure(programs, times, save, **environment):
 
 
 def save(path, results):
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(results, indent=1, sort_keys=True))
-    partial.replace(path)
+    """Writes results down; those who change them meanwhile hold the lock."""
+    with LOCK:
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(results, indent=1, sort_keys=True))
+        partial.replace(path)
 
 
 def load(path, fingerprint, empty):

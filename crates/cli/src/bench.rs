@@ -63,9 +63,9 @@ pub struct BenchArgs {
     #[arg(last = true, value_name = "FLAGS", allow_hyphen_values = true, hide = true)]
     flags: Vec<String>,
 
-    /// Variants of the workload `refpage`, each with one page, half of them and all of them stored to, half of them
-    /// loaded, and again in memory that is used anew; the host's kernel has none but the first two. Example: --variant
-    /// anon,memset,refpage,pattern
+    /// Variants of the workload `refpage`, each with few and with all pages stored to, loaded, and loaded and then
+    /// stored to, again in memory that is used anew, and for a recorded PDF renderer's blocks; the host's kernel has
+    /// none but the first two. Example: --variant anon,memset,refpage,pattern
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     variant: Vec<String>,
 
@@ -290,15 +290,30 @@ fn chosen(args: &BenchArgs) -> Result<Vec<Spec>, Failure> {
     }
 }
 
-/// What `--variant` measures of each variant, unless the workload's own flags say.
-const TOUCHES: [&str; 6] = [
+/// What `--variant` measures of each variant, unless the workload's own flags say: pages written first, read, read
+/// first and written then, few and all of them; memory used again; and a recorded PDF renderer's blocks.
+const TOUCHES: [&str; 10] = [
     " --touch one",
     " --touch half",
     " --touch all",
-    " --touch half --load",
+    " --touch 10% --load",
+    " --touch all --load",
+    " --touch 10% --update",
+    " --touch all --update",
     " --touch one --reuse",
     " --touch all --reuse",
+    " --touch renderer",
 ];
+
+/// Returns those of them that the flags of a workload leave open.
+fn touches(text: &str) -> &'static [&'static str] {
+    let has = |flags: &[&str]| text.split([' ', '=']).any(|word| flags.contains(&word));
+    match (has(&["--touch"]), has(&["--load", "--update", "--reuse", "--region"])) {
+        (true, _) => &[""],
+        (false, true) => &TOUCHES[..TOUCHES.len() - 1],
+        (false, false) => &TOUCHES,
+    }
+}
 
 /// Returns the texts with every variant in place of the workload `refpage`.
 fn with_variants(texts: Vec<String>, variants: &[String]) -> Result<Vec<String>, Failure> {
@@ -313,9 +328,8 @@ fn with_variants(texts: Vec<String>, variants: &[String]) -> Result<Vec<String>,
         if !is_refpage(&text) {
             return vec![text];
         }
-        let touches: &[&str] = if text.contains("--touch") { &[""] } else { &TOUCHES };
         let of = |touch: &&str| variants.iter().map(|variant| format!("{text} --variant {variant}{touch}")).collect();
-        touches.iter().flat_map::<Vec<String>, _>(of).collect()
+        touches(&text).iter().flat_map::<Vec<String>, _>(of).collect()
     };
     Ok(texts.into_iter().flat_map(all).collect())
 }

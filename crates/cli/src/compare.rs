@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use faultless_results::compare::{self, Comparison, Source, benchstat, csv, json, lkp, markdown, some};
-use faultless_results::{Unit, saved::Store};
+use faultless_results::{Unit, saved::Store, summary};
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::nearest;
-use crate::output::{print, write_page};
+use crate::output::{print, print_as, write_page};
 use crate::table::Format;
 
 /// The exit code of a regression.
@@ -25,6 +25,7 @@ const REGRESSED: u8 = 3;
   faultless bench malloc1 --design mmap-sem --save before; faultless bench malloc1 --design spf-v11 --save after
   faultless compare before after --style benchstat
   faultless compare base.json head.json --fail-on-regression 5
+  faultless compare base.json head.json --summary summary.md; gh pr comment --body-file summary.md
 
 Figures of the same workload, mode, design, semaphore, CPUs and metric are compared. If each file has one design (one \
 semaphore, one number of CPUs) and they are not the same, that is what is compared. A change is printed only where there \
@@ -63,6 +64,11 @@ pub struct CompareArgs {
     /// Example: --html diff.html
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// Also writes a summary for a pull request, in GitHub's Markdown: the verdict, what got worse, what got better,
+    /// and all figures folded away. Example: --summary summary.md
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
 }
 
 /// How the table looks.
@@ -86,13 +92,16 @@ pub fn run(args: &CompareArgs, color: Color) -> Result<ExitCode, Failure> {
     let paths = std::iter::once(&args.base).chain(&args.heads);
     let sources = paths.map(|path| open(path)).collect::<Result<Vec<Source>, Failure>>()?;
     let comparison = compare::compare(sources).map_err(Failure::new)?;
-    print(args.out.as_deref(), |out| match (args.format, args.style) {
+    print_as(args.format, args.out.as_deref(), |out| match (args.format, args.style) {
         (Format::Human, Style::Lkp) => lkp::write(&comparison, out),
         (Format::Human, Style::Benchstat) => benchstat::write(&comparison, out),
         (Format::Json, _) => json::write(&comparison, out),
         (Format::Csv, _) => csv::write(&comparison, out),
         (Format::Markdown, _) => markdown::write(&comparison, out),
     })?;
+    if let Some(path) = &args.summary {
+        print(Some(path), |out| summary::write(&comparison, out))?;
+    }
     if let Some(path) = &args.html {
         write_page(path, || faultless_page::of_comparison(&comparison), color)?;
     }

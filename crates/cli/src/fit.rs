@@ -1,24 +1,62 @@
-//! Sentences as wide as the terminal.
+//! Text for people fits what it is printed on.
 //!
 //! # Guarantee
-//! Only what a person sees on a terminal is changed, and only between words: files, pipes and machine formats get their
-//! lines as they were written. Tables, whose columns stand two spaces or more apart, are left as they are.
+//! * I1 tables are as wide as the terminal at most (`results::columns` does it); in pipes and files they are as wide as
+//!   they are, so that scripts find what they found
+//! * I2 sentences are broken between words on a terminal; in pipes and files each stays one line, so that it is found
+//! * I3 without UTF-8 (LC_ALL, LC_CTYPE, LANG, the first that is set) text for people is ASCII alone
+//! * I4 machine formats are what they are
 
 use std::io::{self, IsTerminal, Write};
 
 use faultless_results::columns::width;
+use faultless_results::screen::{self, Screen, plain};
+
+use crate::message::Color;
 
 /// The narrowest terminal that is believed.
 const NARROWEST: usize = 40;
 
+/// What is printed into a file or a pipe.
+pub const PAPER: Screen = Screen::WIDE;
+
+/// Says what standard output is (I1, I3).
+pub fn look(color: Color) {
+    let has_color = color.on(&io::stdout());
+    let terminal = columns().map(|columns| Screen { columns, has_color, has_symbols: has_symbols() });
+    screen::set(terminal.unwrap_or(Screen { has_color, has_symbols: has_symbols(), ..PAPER }));
+}
+
 /// Returns the terminal's width, if standard output is one.
-pub fn columns() -> Option<usize> {
+fn columns() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
     io::stdout().is_terminal().then_some(usize::from(width.0).max(NARROWEST))
 }
 
+/// Returns whether the locale has symbols; one that nobody has set has.
+fn has_symbols() -> bool {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let locale = set.into_iter().find(|locale| !locale.is_empty());
+    locale.is_none_or(|locale| is_utf8(&locale))
+}
+
+fn is_utf8(locale: &str) -> bool {
+    let locale = locale.to_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// Writes text as the screen shows it (I2, I3).
+pub fn write(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    let plain = if screen::get().has_symbols { None } else { Some(plain(text)) };
+    let text = plain.as_deref().unwrap_or(text);
+    match columns().filter(|&columns| screen::get().columns == columns) {
+        Some(columns) => wrapped(text, columns, out),
+        None => out.write_all(text.as_bytes()),
+    }
+}
+
 /// Writes text with its sentences broken between words, at so many columns at most.
-pub fn write(text: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
+fn wrapped(text: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
     text.split_inclusive('\n').try_for_each(|line| {
         if width(line.trim_end()) <= columns || is_of_table(line) {
             return out.write_all(line.as_bytes());
@@ -61,7 +99,7 @@ mod tests {
 
     fn fitted(text: &str, columns: usize) -> String {
         let mut out = Vec::new();
-        write(text, columns, &mut out).expect("written");
+        wrapped(text, columns, &mut out).expect("written");
         String::from_utf8(out).expect("text")
     }
 
@@ -79,6 +117,11 @@ mod tests {
     fn text_behind_a_name_stays_behind_it() {
         let text = "runs      5 of each design, in turn, seed 1; mean and deviation\n";
         assert_eq!(fitted(text, 40), "runs      5 of each design, in turn,\n          seed 1; mean and deviation\n");
+    }
+
+    #[test]
+    fn locales_say_whether_there_are_symbols() {
+        assert_eq!(["C", "POSIX", "de_DE", "C.UTF-8", "en_US.utf8"].map(is_utf8), [false, false, false, true, true]);
     }
 
     #[test]

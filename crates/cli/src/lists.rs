@@ -11,7 +11,7 @@ use faultless_results::columns;
 use faultless_workloads::WORKLOADS;
 
 use crate::message::Failure;
-use crate::output::print;
+use crate::output::print_as;
 use crate::table::{self, Format};
 
 /// The arguments of the lists.
@@ -56,7 +56,7 @@ pub fn designs(args: &ListArgs) -> Result<ExitCode, Failure> {
 
 impl<const N: usize> List<N> {
     fn print(&self, args: &ListArgs) -> Result<ExitCode, Failure> {
-        print(args.out.as_deref(), |out| self.write(args.format, out))?;
+        print_as(args.format, args.out.as_deref(), |out| self.write(args.format, out))?;
         Ok(ExitCode::SUCCESS)
     }
 

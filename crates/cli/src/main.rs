@@ -92,6 +92,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
     };
+    fit::look(cli.color);
     let result = match cli.command {
         Command::Reproduce(args) => reproduce::run(&args, cli.color),
         Command::Check(args) => check::run(&args, cli.color),

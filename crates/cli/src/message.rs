@@ -23,12 +23,15 @@ pub enum Color {
 impl Color {
     /// Returns whether stderr is to be coloured.
     pub fn on_stderr(self) -> bool {
+        self.on(&io::stderr())
+    }
+
+    /// Returns whether what is written there is to be coloured.
+    pub fn on(self, stream: &impl IsTerminal) -> bool {
         match self {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => {
-                std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stderr().is_terminal()
-            }
+            Color::Auto => std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stream.is_terminal(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::Args;
 use faultless_linux::output::Output;
 use faultless_results::compare::Source;
-use faultless_results::{ResultSet, csv, json, saved};
+use faultless_results::{ResultSet, csv, json, saved, screen};
 
 use crate::fit;
 use crate::message::{Color, Failure, Tone, say};
@@ -21,7 +21,8 @@ use crate::table::{Format, csv_row, markdown_head, markdown_row};
 /// How a command that measures hands out what it found.
 #[derive(Args, Debug)]
 pub struct OutputArgs {
-    /// How to print the result. Example: --format json
+    /// How to print the result. Text for people is as wide as the terminal at most; in a pipe or a file tables
+    /// are as wide as they are. Example: --format json
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
 
@@ -65,15 +66,8 @@ impl OutputArgs {
         color: Color,
     ) -> Result<(), Failure> {
         let note = |out: &mut dyn Write| set.partial().map_or(Ok(()), |what| writeln!(out, "\nPartial: {what}."));
-        let printed = print(self.out.as_deref(), |out| match self.format {
-            Format::Human => match fit::columns().filter(|_| self.out.is_none()) {
-                None => human(out).and_then(|()| note(out)),
-                Some(columns) => {
-                    let mut text = Vec::new();
-                    human(&mut text).and_then(|()| note(&mut text))?;
-                    fit::write(&String::from_utf8_lossy(&text), columns, out)
-                }
-            },
+        let printed = print_as(self.format, self.out.as_deref(), |out| match self.format {
+            Format::Human => human(out).and_then(|()| note(out)),
             Format::Json => json::write(set, out),
             Format::Csv => csv::write(set, out),
             Format::Markdown => markdown(out).and_then(|()| note(out)),
@@ -150,6 +144,27 @@ pub const INTERRUPTED: u8 = 130;
 /// Returns the exit code: [`INTERRUPTED`] if an interrupt left something out.
 pub fn exit_code(set: &ResultSet, otherwise: ExitCode) -> ExitCode {
     if set.is_interrupted() { ExitCode::from(INTERRUPTED) } else { otherwise }
+}
+
+/// Prints in a format: text for people fits what it is printed on, everything else is as it was written.
+pub fn print_as(
+    format: Format,
+    path: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    if format != Format::Human {
+        return print(path, write);
+    }
+    let before = path.map(|_| screen::set(fit::PAPER));
+    let printed = print(path, |out| {
+        let mut text = Vec::new();
+        write(&mut text)?;
+        fit::write(&String::from_utf8_lossy(&text), out)
+    });
+    before.into_iter().for_each(|before| {
+        screen::set(before);
+    });
+    printed
 }
 
 /// Prints on standard output, or into a file.

@@ -101,7 +101,8 @@ pub struct ReplayArgs {
 
     /// Replay the program four times under each design: as recorded, and as if its allocator asked for memory that
     /// starts as this byte, for mappings from a threshold on (64K unless said): by stores (+memset), by a reference
-    /// page (+refpage), and by a pattern without a page (+pattern). Example: --pattern 0xAA,128K
+    /// page (+refpage), and by a pattern without a page (+pattern). The design linux is replayed as recorded alone.
+    /// Example: --pattern 0xAA,128K
     #[arg(long, value_name = "BYTE[,THRESHOLD]", value_parser = pattern)]
     pattern: Option<Patterned>,
 
@@ -194,6 +195,10 @@ fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
         cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
     };
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
+    if args.pattern.is_some() && args.design.iter().all(|design| design == HOST_DESIGN) {
+        let told = format!("--pattern needs a design of ours: {HOST_DESIGN} has no memory that starts as a byte");
+        return Err(Failure::usage(told));
+    }
     Ok(Setup {
         machine,
         jobs: args.machine.jobs(),

@@ -289,7 +289,8 @@ fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Res
     let machine = info::of(&setup.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let has_pace = !matches!(setup.subject, Subject::KernelMaps { .. }) || !args.locks;
-    let parts = Parts { has_events: has_pace && (has_choice || !args.vmstat), has_vmstat: args.vmstat };
+    let has_events = has_pace && (has_choice || !args.vmstat);
+    let parts = Parts { has_events, folds_zeros: !has_choice, has_vmstat: args.vmstat };
     let is_watched = args.locks || args.trace;
     let report = StatReport { machine: &machine, setup, outcome, is_watched, parts };
     let human = |out: &mut dyn Write| {

@@ -136,3 +136,32 @@ fn what_nobody_records_replays_and_says_what_it_lacks() {
     let missing = report["trace"]["missing"].as_array().expect("a list");
     assert!(missing.iter().any(|what| what == "write-bit"), "{missing:?}");
 }
+
+#[test]
+fn a_program_is_replayed_as_if_its_memory_started_as_a_byte() {
+    let renderer = example("renderer.trace");
+    let words = ["--pattern", "0xAA,128K", "--machine", "here", "--cpus", "1", "-r", "2", "--design", "faultless"];
+    let json = replay(&renderer, &[&words[..], &["--format", "json"]].concat());
+    assert_eq!(json.status.code(), Some(0), "{}", err(&json));
+    let report: serde_json::Value = serde_json::from_str(&out(&json)).expect("JSON");
+    assert_eq!((&report["checks"]["mismatches"], &report["checks"]["skipped"]), (&0.into(), &serde_json::json!({})));
+    let human = out(&replay(&renderer, &words));
+    let row = |arm: &str| human.lines().find(|line| line.starts_with(&format!("faultless+{arm} "))).map(str::to_owned);
+    let percent = |arm: &str| {
+        let row = row(arm).unwrap_or_else(|| panic!("no {arm} in {human}"));
+        row.split_whitespace().nth(2).and_then(|number| number.parse::<f64>().ok()).expect("a change in percent")
+    };
+    // In virtual time: stores cost, and neither a reference page nor a pattern costs half of that.
+    assert!(percent("memset") > 10.0, "{human}");
+    assert!(percent("refpage") < percent("memset") / 2.0 && percent("pattern") < percent("memset") / 2.0, "{human}");
+    assert!(row("refpage").is_some_and(|row| row.contains(" +0 ")), "no page more than plain memory: {human}");
+    assert!(!human.contains("populated explains"), "{human}");
+    for (pattern, word) in [("0x1AA", "no byte"), ("0xAA,", "not a size"), ("", "no byte"), ("AA", "no byte")] {
+        let refused = replay(&renderer, &["--pattern", pattern]);
+        assert_eq!(refused.status.code(), Some(2), "{pattern}: {}", err(&refused));
+        assert!(err(&refused).contains(word), "{pattern}: {}", err(&refused));
+    }
+    let host = replay(&renderer, &["--pattern", "0xAA", "--design", "linux"]);
+    assert_eq!(host.status.code(), Some(2), "{}", err(&host));
+    assert!(err(&host).contains("design of ours"), "{}", err(&host));
+}

@@ -326,3 +326,34 @@ fn page_tables_in_high_memory_cost_what_their_scheme_costs() {
     let unfit = ["bench", "compile", "--tables", "high", "--scheme", "per-process", "--machine", "numaq-16"];
     assert_eq!(output(faultless(&unfit)).status.code(), Some(2));
 }
+
+#[test]
+fn reference_pages_keep_their_promises_in_virtual_time() {
+    let variants = ["bench", "refpage", "--variant", "anon,memset,refpage,pattern", "--machine", "here", "--cpus", "1"];
+    let human = stdout(&output(faultless(&[&variants[..], &["-r", "1", "--design", "faultless"]].concat())));
+    let section = |heading: &str| {
+        let text = human.split_once(heading).unwrap_or_else(|| panic!("no '{heading}' in {human}")).1;
+        text.split("\n\n").next().unwrap_or_default().lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let gains = section("against memset, a round");
+    assert_eq!(gains.len(), 6, "three rows of version 5, for a reference page and for a pattern: {human}");
+    for row in gains {
+        let found = row.split_once("us  ").and_then(|(_, rest)| rest.rsplit_once("us  ")).expect("a row").1;
+        let share: f64 = found.trim().split(' ').next().and_then(|share| share.parse().ok()).expect("a share");
+        assert!(share >= 0.9, "{row}");
+    }
+    let renderer = section("the recorded renderer, a pass");
+    for row in renderer.iter().filter(|row| !row.contains("memset")) {
+        let share = row.split_whitespace().rev().nth(5).and_then(|share| share.parse::<f64>().ok());
+        assert!(share.is_some_and(|share| share < 50.0), "half of memset's overhead: {row}");
+    }
+    assert_eq!((renderer.len(), section("the share of pages touched").len()), (3, 8), "{human}");
+    assert_eq!(section("programs that load first").len(), 2, "{human}");
+    // Sizes: anon / memset / refpage / pattern of the renderer.
+    let times = section("reference pages: 1000 rounds");
+    let sizes = times.iter().find(|row| row.contains(" renderer ")).expect("a row of times");
+    let kib: Vec<u64> = sizes.split(" / ").skip(1).filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
+    assert!(kib[2] == kib[0] && kib[1] > kib[0], "{sizes}");
+    let table = stdout(&output(faultless(&["reproduce", "refpage-v3", "-r", "1"])));
+    assert!(table.contains("44 % published") && table.contains("107128 KiB"), "{table}");
+}

@@ -6,6 +6,9 @@
 
 use crate::markup::Markup;
 
+/// Longer texts are broken between words, so that the columns behind them stay on the page.
+const LONG: usize = 36;
+
 /// A cell: what is read, and what it is sorted by if that is a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
@@ -22,6 +25,11 @@ impl Cell {
     /// Returns a cell of a figure, as people read it.
     pub fn figure(figure: f64, text: impl Into<String>) -> Self {
         Self { text: text.into(), figure: Some(figure) }
+    }
+
+    /// Returns what is read.
+    pub fn as_text(&self) -> &str {
+        &self.text
     }
 
     /// Returns a cell of a number.
@@ -63,7 +71,10 @@ fn write_row(out: &mut Markup, row: &[Cell]) {
                 Some(figure) => {
                     out.line("td", &[("class", "figure"), ("data-figure", &figure.to_string())], &cell.text);
                 }
-                None => out.line("td", &[], &cell.text),
+                None => {
+                    let class = if cell.text.len() > LONG { "long" } else { "" };
+                    out.line("td", &[("class", class)], &cell.text);
+                }
             }
         }
     });

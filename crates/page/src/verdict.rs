@@ -130,11 +130,11 @@ impl Ranking {
             Finding::Wins { lead, .. } => {
                 let next = self.designs.get(1).map_or("", |(name, _)| name);
                 format!(
-                    "{} wins {place}: {:.2} times as fast as {next}, the next (95 % interval {:.2} to {:.2}, n {}){}",
+                    "{} wins {place}: {} times as fast as {next}, the next (95 % interval {} to {}, n {}){}",
                     self.best(),
-                    lead.middle,
-                    lead.low,
-                    lead.high,
+                    factor(lead.middle),
+                    factor(lead.low),
+                    factor(lead.high),
                     lead.n,
                     self.why()
                 )
@@ -152,9 +152,31 @@ impl Ranking {
             Finding::Alone => format!("{place} ran under {} alone: {}", self.best(), self.best_figure()),
             Finding::TooFew(least) => {
                 let runs = if *least == 1 { "1 run".to_owned() } else { format!("{least} runs") };
-                format!("undecided in {place}: {runs} a design can't tell a winner; five are the fewest")
+                format!(
+                    "undecided in {place}: {} is ahead, but {runs} a design can't tell a winner; five are the fewest",
+                    self.best()
+                )
             }
-            Finding::NotConverged => format!("undecided in {place}: the rates had not settled"),
+            Finding::NotConverged => {
+                format!("undecided in {place}: {} is ahead, but the rates had not settled", self.best())
+            }
+        }
+    }
+
+    /// Says it in a few words, behind the number of CPUs.
+    fn brief(&self) -> String {
+        let workload = &self.workload;
+        match &self.finding {
+            Finding::Wins { lead, .. } => {
+                let next = self.designs.get(1).map_or("", |(name, _)| name);
+                format!("{} wins {workload}, {} times as fast as {next}", self.best(), factor(lead.middle))
+            }
+            Finding::Ties(many) if *many == self.designs.len() => format!("all {many} designs tie in {workload}"),
+            Finding::Ties(_) => format!("{} tie in {workload}", listed(&self.leaders())),
+            Finding::Alone => format!("{workload} ran under {} alone", self.best()),
+            Finding::TooFew(_) | Finding::NotConverged => {
+                format!("{workload} is undecided, with {} ahead", self.best())
+            }
         }
     }
 
@@ -203,7 +225,22 @@ pub fn headline(rankings: &[Ranking]) -> String {
     }
 }
 
+/// The most workloads that the headline names.
+const NAMED: usize = 3;
+
+/// Returns a factor with as many digits as tell it from 1.
+pub fn factor(factor: f64) -> String {
+    if (factor - 1.0).abs() < 0.095 { format!("{factor:.3}") } else { format!("{factor:.2}") }
+}
+
 fn summed(last: &[&Ranking]) -> String {
+    let is_alone = last.iter().all(|one| matches!(one.finding, Finding::Alone));
+    let cpus = last.iter().map(|one| one.cpus).max().unwrap_or(0);
+    if last.len() <= NAMED && !is_alone && last.iter().all(|one| one.cpus == cpus) {
+        let said: Vec<String> = last.iter().map(|one| one.brief()).collect();
+        let plural = if cpus == 1 { "" } else { "s" };
+        return format!("On {cpus} CPU{plural} {}", said.join("; "));
+    }
     let total = last.len();
     let mut wins: Vec<(&str, usize)> = Vec::new();
     for ranking in last.iter().filter(|one| matches!(one.finding, Finding::Wins { .. })) {
@@ -227,7 +264,6 @@ fn summed(last: &[&Ranking]) -> String {
     if said.is_empty() {
         return format!("{total} workloads ran under one design: there is nothing to compare");
     }
-    let cpus = last.iter().map(|one| one.cpus).max().unwrap_or(0);
     upper(&format!("on {cpus} CPUs {}", listed(&said)))
 }
 
@@ -300,7 +336,8 @@ mod tests {
         let near: Vec<f64> = SLOW.iter().rev().copied().collect();
         assert!(said(&set(&[("a", &SLOW), ("b", &near)])).starts_with("All 2 designs tie"));
         assert!(said(&set(&[("a", &SLOW), ("b", &near), ("c", &[1.0; 6])])).contains("a and b tie"));
-        assert!(said(&set(&[("a", &SLOW[..1]), ("b", &FAST)])).contains("1 run a design can't tell"));
+        let few = said(&set(&[("a", &SLOW[..1]), ("b", &FAST)]));
+        assert!(few.contains("b is ahead, but 1 run a design can't tell"), "{few}");
         let mut moving = set(&[("a", &SLOW), ("b", &FAST)]);
         moving.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
         assert!(said(&moving).contains("had not settled"));
@@ -320,6 +357,15 @@ mod tests {
         let other = two.results.clone().into_iter().map(|result| Measured { workload: "mmap1".into(), ..result });
         two.results.extend(other.collect::<Vec<_>>());
         let all: Vec<Ranking> = groups(&two, "ops_per_s").iter().flat_map(|group| rankings(&two, group)).collect();
-        assert_eq!(headline(&all), "On 2 CPUs faultless wins 2 of 2 workloads");
+        let said = headline(&all);
+        assert!(
+            said.starts_with("On 2 CPUs faultless wins malloc1, 1.9") && said.contains("; faultless wins mmap1, 1.9")
+        );
+        let many = |place: usize| {
+            two.results[..2].iter().map(move |one| Measured { workload: format!("w{place}"), ..one.clone() })
+        };
+        let four = ResultSet { results: (0..4).flat_map(many).collect(), ..set(&[]) };
+        let all: Vec<Ranking> = groups(&four, "ops_per_s").iter().flat_map(|group| rankings(&four, group)).collect();
+        assert_eq!(headline(&all), "On 2 CPUs faultless wins 4 of 4 workloads");
     }
 }

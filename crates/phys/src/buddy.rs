@@ -23,11 +23,14 @@
 use crate::MAX_ORDER;
 use crate::frames::Frames;
 use crate::pfn::Pfn;
+use crate::reserve::Span;
 use crate::state::State;
 use core::ops::Range;
 use faultless_platform::{Atomic, Ordering, Platform};
 
 const NR_ORDERS: usize = MAX_ORDER as usize + 1;
+/// Frames of the largest block.
+const BLOCK_MAX: u32 = 1 << MAX_ORDER;
 
 /// No block: frame 0 holds metadata and is never listed.
 const NONE: u32 = 0;
@@ -78,6 +81,26 @@ impl<P: Platform> Buddy<P> {
     /// Takes a block of at most `order`, the largest that there is; returns its order too.
     pub(crate) fn take_at_most(&mut self, order: u8) -> Option<(Pfn, u8)> {
         (0..=order.min(MAX_ORDER)).rev().find_map(|order| Some((self.take(order)?, order)))
+    }
+
+    /// Takes frames in a row, at most `most` of them: the largest block that there is, and untouched blocks behind it.
+    /// Takes as long for many as for few.
+    pub(crate) fn take_row(&mut self, most: usize) -> Option<Span> {
+        let (first, order) = self.take_at_most(most.ilog2() as u8)?;
+        let row = Span { first: first.get(), len: 1 << order };
+        let more = if row.first + row.len == self.fresh { self.cut_more(most as u32 - row.len) } else { 0 };
+        Some(Span { len: row.len + more, ..row })
+    }
+
+    /// Cuts whole blocks of the largest order from the beginning of the untouched frames; returns how many frames.
+    fn cut_more(&mut self, most: u32) -> u32 {
+        if !self.fresh.is_multiple_of(BLOCK_MAX) {
+            return 0;
+        }
+        let cut = most.min(self.range.end - self.fresh) / BLOCK_MAX * BLOCK_MAX;
+        self.fresh += cut;
+        self.nr_free -= cut as usize;
+        cut
     }
 
     /// Gives a block back.

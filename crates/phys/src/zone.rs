@@ -146,11 +146,10 @@ impl<P: Platform> Zone<P> {
         Some(first)
     }
 
-    /// Takes a block of at most `most` frames off the buddy allocator, or as many small ones as make a batch, in a
+    /// Takes at most `most` frames in a row off the buddy allocator, or as many small blocks as make a batch, in a
     /// chain.
     fn cut(&self, buddy: &mut Buddy<P>, most: usize, batch: usize) -> Option<Supply> {
-        let (first, order) = buddy.take_at_most(most.ilog2() as u8)?;
-        let row = Span { first: first.get(), len: 1 << order };
+        let row = buddy.take_row(most)?;
         let is_long = row.len as usize * 2 > batch;
         let supply = if is_long { Supply::Row(row) } else { Supply::Chain(self.gather(buddy, row, batch)?) };
         self.publish(buddy);

@@ -32,6 +32,18 @@ fn a_write_to_the_last_byte_of_a_freed_frame_is_found() {
 }
 
 #[test]
+#[should_panic(expected = "an allocation that may sleep is made inside an RCU section")]
+fn an_allocation_that_may_sleep_is_found_inside_a_section_though_it_need_not() {
+    let (world, machine) = (World::<Native>::new(50, 1, narrow()), Machine::new(1));
+    machine.attach(|| {
+        let _section = world.memory.rcu().read();
+        let pfn = world.memory.try_alloc().expect("plenty");
+        world.free_all([pfn]);
+        let _ = world.memory.alloc();
+    });
+}
+
+#[test]
 fn without_poison_nobody_looks() {
     write_after_free(0, Options::default());
 }

@@ -113,6 +113,7 @@ fn use_it(wrong: Wrong) -> Audit {
         for turn in 0..40 {
             let order = if turn < 20 { 0 } else { turn % 3 };
             let first = source.take(order).expect("plenty");
+            assert_eq!(source.nr_out(), 1 + (1 << order), "in frames");
             // SAFETY: ours alone.
             unsafe { source.give(first, order) };
         }

@@ -17,6 +17,9 @@ use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
 use super::windows::span;
 use super::{Action, CallPlan, ObjectPlan};
 
+/// Linux's `max_map_count`, where the trace does not tell.
+const USUAL_AREAS: u64 = 65_530;
+
 impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
@@ -46,9 +49,21 @@ impl Builder<'_> {
         let state = &self.spaces[space as usize];
         let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
         let is_break_rounded = state.is_break_rounded;
+        let max_areas = self.trace.header.limits.max_map_count.unwrap_or(USUAL_AREAS);
         let result = window.result;
-        let recorded =
-            Recorded { enter, result, mapped, object, regions, locks_future, program_break, is_break_rounded };
+        let is_whole = !self.is_blind && self.windows.orphans.is_empty();
+        let recorded = Recorded {
+            enter,
+            result,
+            mapped,
+            object,
+            regions,
+            locks_future,
+            program_break,
+            is_break_rounded,
+            max_areas,
+            is_whole,
+        };
         let decoded = recorded.decode();
         self.note_locks(space, &enter, result);
         self.note_tracing(place, &enter, result);

@@ -8,7 +8,7 @@ use faultless_trace::{Call, CallEnter, Mapped};
 
 use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
 use super::ids::ObjectIndex;
-use super::regions::{Backing, PAGE, Regions, Sharing, page_ceil};
+use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil};
 use super::windows::{drops, span};
 
 /// Linux's numbers for the flags that matter here.
@@ -120,10 +120,16 @@ pub struct Recorded<'a> {
     pub program_break: Option<u64>,
     /// Whether it is the page boundary at or behind the true one.
     pub is_break_rounded: bool,
+    /// The areas that Linux allows a process.
+    pub max_areas: u64,
+    /// Whether all calls were seen, so that `regions` is all that is mapped and nothing else.
+    pub is_whole: bool,
 }
 
 /// A deed and the verdict on its result.
 pub type Decoded = (Deed, Verdict);
+
+const PROT_WRITE: u64 = 2;
 
 const fn imposed(reason: Reason) -> Decoded {
     (Deed::Nothing, Verdict::Imposed(reason))
@@ -172,7 +178,7 @@ impl Recorded<'_> {
             _ if is_error(result) => Place::Refused { hint },
             _ if flags & flags::MAP_FIXED != 0 => Place::Fixed(hint),
             _ if flags & flags::MAP_FIXED_NOREPLACE != 0 => Place::FixedIfFree(hint),
-            _ => Place::Searched { hint, placed: result as u64 },
+            _ => self.found(hint, result as u64, len),
         };
         if let Some(reason) = is_error(result).then(|| mmap_refusal(-result, len, is_anonymous)).flatten() {
             return imposed(reason);
@@ -183,6 +189,14 @@ impl Recorded<'_> {
         let backing = self.backing(flags, offset);
         let flags = if self.locks_future { flags | flags::MAP_LOCKED } else { flags };
         (Deed::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
+    }
+
+    /// Returns where Linux's search put a mapping. What is there already is an unseen call's doing, if there was one.
+    fn found(&self, hint: u64, placed: u64, len: u64) -> Place {
+        match self.is_whole || self.regions.overlapping(span(placed, len)).next().is_none() {
+            true => Place::Searched { hint, placed },
+            false => Place::Fixed(placed),
+        }
     }
 
     /// Returns what stands behind a new mapping.
@@ -200,7 +214,9 @@ impl Recorded<'_> {
     fn munmap(&self, result: i64) -> Decoded {
         let [start, len, ..] = self.enter.args;
         match -result {
-            errno::ENOMEM | errno::EPERM => imposed(Reason::Limit),
+            errno::EPERM => imposed(Reason::Limit),
+            // Cutting an area in two needs one more.
+            errno::ENOMEM if self.is_crowded() => imposed(Reason::Limit),
             _ => (Deed::Unmap { start, len }, Verdict::Compared(result)),
         }
     }
@@ -210,10 +226,19 @@ impl Recorded<'_> {
         match -result {
             errno::EACCES => imposed(Reason::Descriptor),
             errno::EPERM => imposed(Reason::Limit),
-            errno::ENOMEM if !self.has_hole(start, len) => imposed(Reason::Limit),
+            errno::ENOMEM if !self.has_hole(start, len) && (self.is_crowded() || prot & PROT_WRITE != 0) => {
+                imposed(Reason::Limit)
+            }
             errno::EINVAL if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
             _ => (Deed::Protect { start, len, prot }, Verdict::Compared(result)),
         }
+    }
+
+    /// Returns whether the process may have as many areas as it is allowed. Linux merges fewer of them than the plan:
+    /// those with names, with pages of different parents.
+    fn is_crowded(&self) -> bool {
+        const AREAS_A_REGION: u64 = 4;
+        self.regions.count() as u64 * AREAS_A_REGION >= self.max_areas
     }
 
     fn has_hole(&self, start: u64, len: u64) -> bool {
@@ -254,7 +279,7 @@ impl Recorded<'_> {
         }
     }
 
-    /// A refused growth is the limit's doing, unless something is in the way.
+    /// A refused growth is the limit's doing, unless something is in the way; the break stays where it was then.
     fn brk(&self, result: i64) -> Decoded {
         let [requested, ..] = self.enter.args;
         let before = self.program_break.unwrap_or(result as u64);
@@ -263,7 +288,8 @@ impl Recorded<'_> {
         let requested = if is_told { result as u64 } else { requested };
         let is_refused = requested > before && result as u64 != requested;
         let grown = page_ceil(before)..page_ceil(requested).max(page_ceil(before));
-        if is_refused && self.regions.overlapping(grown).next().is_none() {
+        let is_kept = result as u64 == before || self.is_break_rounded && page_ceil(result as u64) == before;
+        if is_refused && is_kept && self.regions.overlapping(grown).next().is_none() {
             return imposed(Reason::Limit);
         }
         (Deed::Break { requested, before, is_first: self.program_break.is_none() }, Verdict::Compared(result))
@@ -295,43 +321,49 @@ impl Recorded<'_> {
 
     fn attach(&self, result: i64) -> Decoded {
         const SHM_RDONLY: u64 = 0o10000;
+        const SHM_REMAP: u64 = 0o40000;
         const SHM_EXEC: u64 = 0o100000;
         let flags = self.enter.args[2];
         let write = if flags & SHM_RDONLY == 0 { 2 } else { 0 };
         let exec = if flags & SHM_EXEC != 0 { 4 } else { 0 };
-        self.told_mapping(Some(result as u64), 1 | write | exec)
+        let replaces = flags & SHM_REMAP != 0;
+        self.told_mapping(Some(result as u64), 1 | write | exec, replaces)
     }
 
     fn ring(&self) -> Decoded {
-        self.told_mapping(None, 3)
+        self.told_mapping(None, 3, false)
     }
 
     /// Maps shared memory of which only the kernel's own record tells the size.
-    fn told_mapping(&self, result: Option<u64>, prot: u64) -> Decoded {
+    fn told_mapping(&self, result: Option<u64>, prot: u64, replaces: bool) -> Decoded {
         let Some((mapped, object)) = self.mapped.zip(self.object) else {
             return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
         };
         let placed = result.unwrap_or(mapped.start);
         let (place, backing) = (
-            Place::Searched { hint: 0, placed },
+            if replaces { Place::Fixed(placed) } else { self.found(0, placed, mapped.len_bytes) },
             Backing::Object { object, offset: mapped.file_offset, sharing: Sharing::Shared },
         );
         let mapping = Mapping { place, len: mapped.len_bytes, prot, flags: flags::MAP_SHARED, backing };
         (Deed::Map(mapping), Verdict::Compared(placed as i64))
     }
 
-    /// Takes away the whole region that begins at the first argument.
+    /// Takes away what begins at the first argument, and what was cut off from it.
     fn detach(&self) -> Decoded {
         let start = self.enter.args[0];
-        match self.regions.find(start) {
-            Some(region) => (Deed::Unmap { start, len: region.end - start }, Verdict::Compared(0)),
-            None => (Deed::Nothing, Verdict::NotModelled(self.enter.call.name())),
-        }
+        let Some(first) = self.regions.find(start) else {
+            return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
+        };
+        let whole = first.backing;
+        let is_part = |region: &&Region| region.backing == whole.advanced(region.start - first.start);
+        let parts = self.regions.overlapping(start..u64::MAX).take_while(is_part);
+        let end = parts.last().map_or(first.end, |region| region.end);
+        (Deed::Unmap { start, len: end - start }, Verdict::Compared(0))
     }
 
     fn shadow_stack(&self, result: i64) -> Decoded {
         let [hint, len, ..] = self.enter.args;
-        let place = Place::Searched { hint, placed: result as u64 };
+        let place = self.found(hint, result as u64, len);
         let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS;
         let mapping = Mapping { place, len, prot: 3, flags, backing: Backing::Anonymous };
         (Deed::Map(mapping), Verdict::Compared(result))

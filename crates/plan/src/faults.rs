@@ -232,11 +232,13 @@ impl Builder<'_> {
         scene.has_trait(Traits::HUGE) || is_allowed && fits && region.is_private_anonymous()
     }
 
-    /// The page is an object's, and a fault beside it may have mapped it.
+    /// The page is an object's, and a fault beside it may have mapped it. A load that is allowed would not have faulted
+    /// then.
     fn is_around_another(&self, scene: &Scene) -> bool {
         let Some(region) = scene.region.filter(|_| scene.object_sharing().is_some()) else { return false };
         let is_covered = self.spaces[scene.space as usize].around.covers(scene.fault.address / PAGE, &region);
-        scene.page.content == Content::Absent && scene.fault.is_present() && is_covered
+        let faults_though_mapped = scene.is_write() || !scene.is_allowed();
+        scene.page.content == Content::Absent && scene.fault.is_present() && faults_though_mapped && is_covered
     }
 
     /// Lets the fault that must have mapped the page with its own map it in the replay too, if there is one of this

@@ -191,6 +191,11 @@ impl Regions {
         self.by_start.range(first..range.end.max(first)).map(|(_, region)| region)
     }
 
+    /// Returns how many there are.
+    pub fn count(&self) -> usize {
+        self.by_start.len()
+    }
+
     /// Visits all regions, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &Region> {
         self.by_start.values()

@@ -244,6 +244,17 @@ fn a_files_page_is_mapped_around_a_neighbour_in_its_window_only() {
 }
 
 #[test]
+fn a_neighbour_explains_no_load_of_a_page_that_is_there() {
+    let mut story = Story::new(1);
+    let file = story.file("/lib/x.so");
+    story.map_file(0, HEAP, 64, 3, file);
+    story.fault(0, HEAP + PAGE, READ);
+    let load = story.fault(0, HEAP, READ | Fault::PRESENT);
+    assert_eq!(class(&story, load).0, None);
+    assert_eq!(planned(&story.done()).surprises, [load]);
+}
+
+#[test]
 fn a_window_begins_with_its_area_and_stays_what_it_was_when_the_area_is_cut() {
     let mut story = Story::new(1);
     let file = story.file("/lib/x.so");

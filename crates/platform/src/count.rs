@@ -346,6 +346,9 @@ unsafe impl Platform for Count {
     fn clear_interrupt_handler() {
         Native::clear_interrupt_handler();
     }
+    fn clear_interrupt_handler_of(context: *const ()) {
+        Native::clear_interrupt_handler_of(context);
+    }
     fn work(ns: u64) {
         Native::work(ns);
     }
@@ -375,6 +378,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn threads_are_known_as_their_machine_knows_them() {
+        let unbound = Count::current();
+        Machine::new(1).attach(|| {
+            assert!(Count::is_known(Count::current()) && Count::is_running(Count::current()));
+            assert!(!Count::is_known(unbound), "a thread of no machine");
+        });
+    }
+
+    #[test]
+    fn figures_add_up_one_by_one() {
+        let figures = |first: u64| Figures {
+            atomics: first,
+            read_modify_writes: first + 1,
+            fences: first + 2,
+            shared_writes: first + 3,
+            taken_lines: first + 4,
+        };
+        let sum = figures(10) + figures(20);
+        assert_eq!(
+            sum,
+            Figures { atomics: 30, read_modify_writes: 32, fences: 34, shared_writes: 36, taken_lines: 38 }
+        );
+        assert_eq!(sum - figures(20), figures(10));
+    }
+
+    #[test]
     fn a_write_is_shared_once_another_cpu_used_the_line() {
         let machine = Machine::new(2);
         let word = <Count as Processor>::AtomicU64::new(0);
@@ -397,6 +426,7 @@ mod tests {
         assert_eq!(write(), 0);
         let taken = machine.figures(0);
         assert_eq!(((taken - before).shared_writes, (taken - before).taken_lines), (1, 1));
+        assert_eq!(before + (taken - before), taken);
         assert_eq!(write(), 0);
         let kept = machine.figures(0) - taken;
         assert_eq!((kept.shared_writes, kept.taken_lines), (1, 0), "the line is shared still, and was its own last");

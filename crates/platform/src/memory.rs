@@ -130,6 +130,11 @@ pub unsafe trait Platform:
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ());
     /// Takes the handler away; no CPU runs it after the return.
     fn clear_interrupt_handler();
+    /// As [`Platform::clear_interrupt_handler`], for the handler with that context, on any thread: one of another
+    /// machine, or of none, where threads can be that.
+    fn clear_interrupt_handler_of(_context: *const ()) {
+        Self::clear_interrupt_handler();
+    }
 
     /// Computes for `ns`, outside guest and kernel.
     fn work(ns: u64);

@@ -270,6 +270,12 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         high.handlers().pop();
     }
     const HAS_HIGH_MEMORY: bool = true;
+    fn clear_interrupt_handler_of(context: *const ()) {
+        match high() {
+            None => P::clear_interrupt_handler_of(context),
+            Some(_) => Self::clear_interrupt_handler(),
+        }
+    }
     fn map_frame(frame: *const u8, holds: Holds) {
         if let Some(high) = high() {
             high.maps.map(frame, holds);
@@ -349,6 +355,39 @@ mod tests {
             assert!((happening.now)() > 0 && happening.thread != ThreadToken::NONE);
             self.0.lock().expect("no panic").push((value, happening.cpu));
         }
+    }
+
+    #[test]
+    fn what_is_watched_is_the_platform_beneath() {
+        type Seen = Watched<Native>;
+        let machine = Machine::<Native>::new(native::Machine::new(2), Arc::new(Heard::default()));
+        let stage = std::sync::atomic::AtomicUsize::new(0);
+        Seen::run(&machine, 2, &|thread| {
+            Seen::enter();
+            if thread == 0 {
+                let now = Seen::now();
+                assert!(!Seen::spin_until_deadline(now + 1_000_000, || false) && Seen::now() >= now + 1_000_000);
+                assert!(Seen::spin_until_deadline(Seen::now() + 10_000_000_000, || true));
+                assert_eq!((Seen::cpu(), Seen::nr_cpus()), (Native::cpu(), Native::nr_cpus()));
+                assert!(Seen::is_known(Seen::current()) && Seen::is_running(Seen::current()));
+                assert!(!Seen::guest_enter(), "nothing was asked");
+                Seen::guest_exit();
+                stage.store(Seen::cpu() + 1, Ordering::Release);
+                // Not in guest, so nobody waits for us, though we wait for them.
+                while stage.load(Ordering::Acquire) != 10 {
+                    std::thread::yield_now();
+                }
+            } else {
+                Seen::spin_until(|| stage.load(Ordering::Acquire) != 0);
+                let mut targets = CpuSet::new();
+                targets.insert(stage.load(Ordering::Relaxed) - 1);
+                Seen::shoot_down(&targets, |_| false);
+                stage.store(10, Ordering::Release);
+            }
+            Seen::leave();
+        });
+        let unbound = std::thread::spawn(Native::current).join().expect("no panic");
+        Seen::run(&machine, 1, &|_| assert!(!Seen::is_known(unbound), "a thread of no machine"));
     }
 
     #[test]

@@ -206,8 +206,9 @@ const SHARED_VALIDATE: u64 = 3;
 
 fn placement(mapping: &Mapping) -> Placement {
     match mapping.place {
-        Place::Fixed(start) | Place::Searched { placed: start, .. } => Placement::Fixed(start),
-        Place::FixedIfFree(start) => Placement::FixedNoReplace(start),
+        Place::Fixed(start) => Placement::Fixed(start),
+        // A search finds what is free.
+        Place::FixedIfFree(start) | Place::Searched { placed: start, .. } => Placement::FixedNoReplace(start),
         Place::Refused { hint } if mapping.flags & flags::MAP_FIXED_NOREPLACE != 0 => Placement::FixedNoReplace(hint),
         Place::Refused { hint } if mapping.flags & flags::MAP_FIXED != 0 => Placement::Fixed(hint),
         Place::Refused { hint } if hint >= PAGE => Placement::Hint(hint),

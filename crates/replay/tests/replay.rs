@@ -173,6 +173,64 @@ fn wrong_results_are_mismatches_at_their_call() {
 }
 
 #[test]
+fn what_linux_found_free_must_be_free() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    // Between the two the recording should have a munmap.
+    let over = story.map(0, HEAP + 3 * PAGE, 4);
+    assert_mismatch(&story.done(), over, "mmap");
+}
+
+#[test]
+fn results_that_no_limit_explains_are_mismatches() {
+    let cases: [(Call, [u64; 6], i64); 3] = [
+        (Call::Munmap, [HEAP, PAGE, 0, 0, 0, 0], -12),
+        (Call::Mprotect, [HEAP, PAGE, 1, 0, 0, 0], -12),
+        (Call::Brk, [0x1000_2000, 0, 0, 0, 0, 0], 0x1000_3000),
+    ];
+    for (call, args, result) in cases {
+        let mut story = Story::new(1);
+        story.call(0, Call::Brk, [0; 6], 0x1000_0000);
+        story.map(0, HEAP, 4);
+        let wrong = story.call(0, call, args, result);
+        assert_mismatch(&story.done(), wrong, call.name());
+    }
+}
+
+#[test]
+fn results_that_a_limit_explains_are_imposed() {
+    let mut story = Story::new(1);
+    story.trace.header.limits.max_map_count = Some(4);
+    story.call(0, Call::Brk, [0; 6], 0x1000_0000);
+    story.call(0, Call::Brk, [0x1000_2000, 0, 0, 0, 0, 0], 0x1000_0000);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Munmap, [HEAP + PAGE, PAGE, 0, 0, 0, 0], -12);
+    story.call(0, Call::Mprotect, [HEAP + PAGE, PAGE, 1, 0, 0, 0], -12);
+    let trace = story.done();
+    let imposed: Vec<(&str, u64)> =
+        planned(&trace).totals.imposed.iter().map(|(reason, &count)| (reason.name(), count)).collect();
+    assert_eq!(imposed, [("limit", 3)]);
+    assert_clean(&trace);
+}
+
+#[test]
+fn shared_memory_that_was_cut_is_detached_whole() {
+    let mut story = Story::new(1);
+    let file = story.file("/SYSV00000000");
+    let mapped = Mapped { start: HEAP, len_bytes: 4 * PAGE, file_offset: 0, prot: 3, flags: 1, file: Some(file) };
+    let attach = |story: &mut Story| {
+        story.enter(0, Call::Shmat, [7, 0, 0, 0, 0, 0]);
+        story.push(0, EventKind::Mapped(mapped));
+        story.exit(0, Call::Shmat, HEAP as i64);
+    };
+    attach(&mut story);
+    story.protect(0, HEAP + PAGE, 1, 1);
+    story.call(0, Call::Shmdt, [HEAP, 0, 0, 0, 0, 0], 0);
+    attach(&mut story);
+    assert_clean(&story.done());
+}
+
+#[test]
 fn errors_that_the_map_determines_are_compared_and_others_imposed() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);

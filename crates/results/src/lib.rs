@@ -5,8 +5,9 @@
 //!
 //! # Rooms
 //! [`ResultSet`] is what every command that measures found out: [`set`] has its types, [`read()`] takes it from a file,
-//! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`]; [`columns`] for people.
-//! [`stats`] says how sure a figure is; [`compare`] sets what was kept against each other.
+//! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`]; [`columns`] for people,
+//! as wide as their [`screen`]. [`stats`] says how sure a figure is; [`compare`] sets what was kept against each other,
+//! [`summary`] says it in a pull request, [`trend`] follows one figure over commits.
 
 #![deny(unsafe_code)]
 
@@ -17,8 +18,11 @@ pub mod json;
 pub mod markdown;
 mod read;
 pub mod saved;
+pub mod screen;
 pub mod set;
 pub mod stats;
+pub mod summary;
+pub mod trend;
 mod unit;
 
 pub use read::{ReadError, parse, read};

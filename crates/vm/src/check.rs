@@ -147,7 +147,7 @@ pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), B
     });
     result?;
     let mut behind = None;
-    vm.for_each_object(|object| {
+    vm.objects().for_each_listed(|object| {
         object.for_each_table(vm.memory(), &mut |table| {
             census.note_table(table);
         });
@@ -284,11 +284,11 @@ fn untouched_page<P: System, D: Design<P>>(space: &Space<P, D>, view: &AreaView<
 /// Collects the reference pages and pins; a reference page that is not one any more is found by `check_frames`.
 fn check_references<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
     let mut written = None;
-    vm.for_each_reference(|reference| {
+    vm.references().for_each_listed(|reference| {
         census.uncounted.push((reference.page(), Uncounted::Reference));
         written = written.or((!reference.is_intact(vm.memory())).then(|| reference.page()));
     });
-    vm.for_each_pin(|pin| match pin.is_counted() {
+    vm.pins().for_each_listed(|pin| match pin.is_counted() {
         true => census.pin(pin.frame()),
         false => census.uncounted.push((pin.frame(), Uncounted::Pinned)),
     });

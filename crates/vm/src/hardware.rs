@@ -156,10 +156,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ///
     /// A private mapping's word belongs to the space, also if it is of a file. Called as the calls are.
     pub fn futex_key(&self, address: u64) -> Result<FutexKey, AccessError> {
-        let _read = self.read_settled();
-        let found = self.index().containing(address).ok_or(AccessError::NotMapped { address })?;
-        // SAFETY: the semaphore keeps the area.
-        let view = unsafe { found.area.as_ref() }.view();
+        let read = self.read_settled(address..address + 1);
+        let found = read.permit().containing(address).ok_or(AccessError::NotMapped { address })?;
+        let view = found.area().view();
         Ok(match view.object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
             Some(object) => {
                 let offset =

@@ -1,7 +1,7 @@
 //! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
 
 use crate::area::Area;
-use crate::design::{DefaultDesign, Design, GenerationOf};
+use crate::design::{DefaultDesign, Design, GenerationOf, SemaphoreOf};
 use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
@@ -81,7 +81,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
             unsafe { memory.page(zero_page).owned() }.stop_counting();
         }
         let lock_stats = Arc::new(LockStats::new(nr_cpus));
-        let readers = D::Semaphore::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
+        let readers = SemaphoreOf::<P, D>::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
         let vm = Box::new(Self {
             // SAFETY: the place is for this: an area that is freed is no writer's any more.
             areas: unsafe { Slab::with_head_inside(&memory, offset_of!(Area<P, D>, head)) },
@@ -125,8 +125,8 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 
     /// Makes the semaphore of a new space.
-    pub(crate) fn new_semaphore(&self) -> D::Semaphore {
-        D::Semaphore::with_parts(self.semaphore, self.semaphore_parts.clone())
+    pub(crate) fn new_semaphore(&self) -> SemaphoreOf<P, D> {
+        SemaphoreOf::<P, D>::with_parts(self.semaphore, self.semaphore_parts.clone())
     }
 
     /// Returns what the design keeps for the instance.
@@ -320,19 +320,33 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         }
     }
 
-    /// Visits the reference pages that exist; none is made or ended meanwhile.
+    /// Visits the reference pages that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
+    ///
+    /// Called as the other calls are; see the crate.
     pub fn for_each_reference(&self, visit: impl FnMut(&Reference<P>)) {
         self.references.for_each(visit);
     }
 
-    /// Visits the pins that exist; none is made or ended meanwhile.
+    /// Visits the pins that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
+    ///
+    /// Called as the other calls are; see the crate.
     pub fn for_each_pin(&self, visit: impl FnMut(&Pinned<P>)) {
         self.pins.for_each(visit);
     }
 
-    /// Visits the memory objects that exist; none is made or ended meanwhile.
+    /// Visits the memory objects that exist; those that are made meanwhile are left out. Each is kept alive while it
+    /// is visited, and no lock is held: the visit may make some, and drop them.
+    ///
+    /// Called as the other calls are; see the crate.
     pub fn for_each_object(&self, visit: impl FnMut(&Object<P>)) {
         self.objects.for_each(visit);
+    }
+
+    /// Returns the memory objects.
+    pub(crate) fn objects(&self) -> &Pool<P, Object<P>> {
+        &self.objects
     }
 
     /// Returns a reverse-map root that nobody has.
@@ -352,12 +366,16 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 }
 
+/// Needs no CPU. A thread that has none leaves as it is what still waits for readers or for a CPU: it goes with the
+/// frames.
 impl<P: System, D: Design<P>> Drop for Vm<P, D> {
     fn drop(&mut self) {
-        P::clear_interrupt_handler();
-        self.flush();
+        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.cpus).cast());
+        if P::owned_cpu().is_some() {
+            self.flush();
+        }
         // SAFETY: no space is left that could map it (I1).
-        unsafe { self.memory.free(self.zero_page) };
+        unsafe { self.memory.free_without_cpu(self.zero_page) };
     }
 }
 

@@ -176,10 +176,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Holds the page that is mapped at an address, if it is one for that kind of pin.
     fn take_hold(&self, address: u64, kind: PinKind) -> Result<Option<(Pfn, Hold<P>)>, CallError> {
-        let _read = self.read_settled();
-        let Some(found) = self.index().containing(address) else { return Ok(None) };
-        // SAFETY: the semaphore keeps the area.
-        let area = unsafe { found.area.as_ref() };
+        let read = self.read_settled(address..address + 1);
+        let Some(found) = read.permit().containing(address) else { return Ok(None) };
+        let area = found.area();
         let Some(leaf) = self.tables().walk(self.memory(), address) else { return Ok(None) };
         let guard = LeafGuard::lock(self.memory(), leaf);
         let entry = guard.entry();

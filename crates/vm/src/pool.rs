@@ -23,6 +23,21 @@ lock_class! {
     PoolLock = "objects"
 }
 
+/// Adds a reference to a listed thing, unless the last one is gone: then it is ending. The caller holds its list's
+/// lock, under which the thing stays in place, and which orders what its users did before.
+pub(crate) fn refer_unless_gone<P: System>(references: &P::AtomicU32) -> bool {
+    // Relaxed: compared again before it counts.
+    let mut count = references.load(Ordering::Relaxed);
+    while count != 0 {
+        // Relaxed: the lock orders.
+        match references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => count = now,
+        }
+    }
+    false
+}
+
 /// What a pool keeps in each of its things.
 pub struct Membership<P: System, T> {
     references: P::AtomicU32,
@@ -87,8 +102,19 @@ impl<P: System, T: Pooled<P>> Pool<P, T> {
         Ok(PoolRef { thing: room, pool: NonNull::from(self) })
     }
 
-    /// Visits the things; none is added or ended meanwhile.
+    /// Visits the things; those that are made meanwhile are left out. Each is kept alive while it is visited, and no
+    /// lock is held.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&T)) {
+        let mut before = None;
+        while let Some(thing) = self.after(before.as_ref()) {
+            visit(&thing);
+            before = Some(thing);
+        }
+    }
+
+    /// Visits the things, those too that nobody refers to any more and that have not been ended yet; none is added or
+    /// ended meanwhile. For the checker.
+    pub(crate) fn for_each_listed(&self, mut visit: impl FnMut(&T)) {
         let first = self.first.lock();
         let mut next = *first;
         while let Some(thing) = next {
@@ -98,6 +124,24 @@ impl<P: System, T: Pooled<P>> Pool<P, T> {
             // SAFETY: I2.
             next = unsafe { *thing.membership().next_in_pool.get() };
         }
+    }
+
+    /// Refers to what follows a thing in the list: the first one, if that is none. What lost its last reference is
+    /// passed over.
+    fn after(&self, before: Option<&PoolRef<P, T>>) -> Option<PoolRef<P, T>> {
+        let first = self.first.lock();
+        // SAFETY: I2; a thing that is referred to is listed.
+        let mut next = before.map_or(*first, |before| unsafe { *before.membership().next_in_pool.get() });
+        while let Some(thing) = next {
+            // SAFETY: listed things are alive, and the list is locked (I2).
+            let membership = unsafe { thing.as_ref() }.membership();
+            if refer_unless_gone::<P>(&membership.references) {
+                return Some(PoolRef { thing, pool: NonNull::from(self) });
+            }
+            // SAFETY: I2.
+            next = unsafe { *membership.next_in_pool.get() };
+        }
+        None
     }
 
     /// Says whether a thing is one of this pool's.

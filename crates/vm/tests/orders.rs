@@ -10,7 +10,7 @@ use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
     PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, Vm, WriteNotice, check,
@@ -24,9 +24,9 @@ const ELSEWHERE: u64 = 0x2000_0000;
 const OBJECT: u64 = 0x3000_0000;
 const SHORT: u64 = PAGE - 64;
 
-trait Tested: Design<Explore, Semaphore = Rwsem<Explore>> {}
+trait Tested: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>> {}
 
-impl<D: Design<Explore, Semaphore = Rwsem<Explore>>> Tested for D {}
+impl<D: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>>> Tested for D {}
 
 /// One page of private memory, and a thread for each CPU.
 struct Stage<'vm, D: Tested> {
@@ -422,6 +422,23 @@ for_each_design!(the_end_of_a_page_is_zeroed_while_others_take_the_page_away, D,
             stage.truncate(PAGE);
             let last = stage.guests[0].load(OBJECT + SHORT).map(|(word, _)| word);
             if last == Ok(0) { Ok(()) } else { Err(format!("what was cut off is {last:x?}")) }
+        },
+    );
+});
+
+for_each_design!(a_page_that_is_made_for_stores_is_writable_whoever_loads_meanwhile, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                stage.advise(Advice::DontNeed);
+                stage.advise(Advice::PopulateWrite);
+            }
+            _ => assert!(stage.guests[cpu].load(BASE).is_ok()),
+        },
+        |stage| match stage.guests[0].store(BASE, 1) {
+            Ok(taken) if taken.count == 0 => Ok(()),
+            other => Err(format!("a store to it: {other:?}")),
         },
     );
 });

@@ -47,6 +47,7 @@ mod read_byte;
 mod reading;
 mod refpage;
 mod registry;
+mod renderer;
 mod rounds;
 mod space;
 mod spec;
@@ -64,6 +65,7 @@ pub use program::{Program, Seat, Step, Worker};
 pub use read_byte::Whose;
 pub use refpage::{Access, Refpage, Touch, Variant};
 pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};
+pub use renderer::{RENDERER, renderer_cpu_ns};
 pub use space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights, Start};
 pub use spec::{Contention, Ebizzy, Settings, Spec, SpecError};
 

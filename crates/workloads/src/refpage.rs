@@ -2,13 +2,16 @@
 //!
 //! Source: version 5 of the series that introduces reference pages (P. Collingbourne, 2021), whose program does so 1000
 //! times with 4 MiB and touches one page, half of them, or all. An operation is such a round. The variants are those of
-//! version 3, and the one that a reviewer of version 5 asked for.
+//! version 3, and the one that a reviewer of version 5 asked for. Version 3's program is a PDF renderer: an operation
+//! of `--touch renderer` is all that a recorded one does with its large blocks (`renderer`).
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
+use crate::renderer::{self, Act};
 use crate::space::{AddressSpace, Refused, Start};
 use crate::spec::Settings;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// The byte: the one of the series' examples.
@@ -65,8 +68,21 @@ pub enum Touch {
     /// The first one.
     #[default]
     One,
-    /// So many of a hundred, evenly spread.
+    /// So many of a hundred, evenly spread; one at least.
     Percent(u64),
+    /// Those of a recorded renderer's large blocks.
+    Renderer,
+}
+
+impl Touch {
+    /// Returns how many of so many pages that is; of a renderer's blocks, the recording says.
+    pub fn of(self, nr_pages: u64) -> u64 {
+        match self {
+            Self::One => 1,
+            Self::Percent(percent) => (nr_pages * percent / 100).max(1),
+            Self::Renderer => nr_pages,
+        }
+    }
 }
 
 /// How they are touched.
@@ -77,6 +93,8 @@ pub enum Access {
     Store,
     /// By a load, whose result is compared with what must be there.
     Load,
+    /// By such a load, and a store that follows at once.
+    Update,
 }
 
 /// What the workload is told.
@@ -86,7 +104,7 @@ pub struct Refpage {
     pub variant: Variant,
     /// `--touch`.
     pub touch: Touch,
-    /// `--load`.
+    /// `--load`, `--update`.
     pub access: Access,
     /// `--reuse`: the memory is mapped once; later rounds drop its pages, or fill it again.
     pub is_reused: bool,
@@ -106,48 +124,62 @@ pub(crate) fn worker<'a>(
     _seat: Seat,
     space: &'a dyn AddressSpace,
 ) -> Result<Box<dyn Worker + 'a>, Refused> {
-    Ok(Box::new(Rounds { space, told: settings.refpage, len_bytes: settings.region_bytes, mapped: None }))
+    let told = settings.refpage;
+    if told.touch == Touch::Renderer {
+        let acts = renderer::acts();
+        let blocks = Vec::with_capacity(acts.iter().filter(|act| matches!(act, Act::Map { .. })).count());
+        return Ok(Box::new(Renderer { space, variant: told.variant, acts, blocks }));
+    }
+    Ok(Box::new(Rounds { space, told, len_bytes: settings.region_bytes, mapped: None }))
+}
+
+/// Maps memory that holds what the variant promises.
+fn map(space: &dyn AddressSpace, variant: Variant, len_bytes: u64) -> Result<Range<u64>, Refused> {
+    let first = space.map_starting_as(variant.start(), len_bytes)?;
+    let range = first..first + len_bytes;
+    if variant == Variant::Memset {
+        space.fill(range.clone(), BYTE)?;
+    }
+    Ok(range)
+}
+
+/// Loads a word that was not stored to, and compares it with what must be there.
+fn check(space: &dyn AddressSpace, variant: Variant, address: u64) -> Result<(), Refused> {
+    let expected = if variant == Variant::Anon { 0 } else { u64::from_ne_bytes([BYTE; 8]) };
+    match space.load(address)? {
+        found if found == expected => Ok(()),
+        found => Err(Refused::Wrong { address, found, expected }),
+    }
 }
 
 impl Rounds<'_> {
     /// Returns memory that holds what the variant promises.
     fn fresh(&mut self) -> Result<Range<u64>, Refused> {
         let variant = self.told.variant;
-        let first = match self.mapped {
-            None => self.space.map_starting_as(variant.start(), self.len_bytes)?,
-            Some(first) => {
-                // An allocator that fills memory needs no fresh pages; the others give the old ones back.
-                if variant != Variant::Memset {
-                    self.space.discard(first..first + self.len_bytes)?;
-                }
-                first
-            }
-        };
+        let Some(first) = self.mapped else { return map(self.space, variant, self.len_bytes) };
         let range = first..first + self.len_bytes;
-        if variant == Variant::Memset {
-            self.space.fill(range.clone(), BYTE)?;
+        // An allocator that fills memory needs no fresh pages; the others give the old ones back.
+        match variant {
+            Variant::Memset => self.space.fill(range.clone(), BYTE)?,
+            Variant::Anon | Variant::Refpage | Variant::Pattern => self.space.discard(range.clone())?,
         }
         Ok(range)
     }
 
     fn touch(&self, range: &Range<u64>) -> Result<(), Refused> {
         let nr_pages = self.len_bytes / PAGE;
-        let nr_touched = match self.told.touch {
-            Touch::One => 1,
-            Touch::Percent(percent) => nr_pages * percent / 100,
-        };
+        let nr_touched = self.told.touch.of(nr_pages);
         (0..nr_touched).try_for_each(|number| self.touch_page(range.start + number * nr_pages / nr_touched * PAGE))
     }
 
     fn touch_page(&self, address: u64) -> Result<(), Refused> {
-        if self.told.access == Access::Store {
-            return self.space.store(address, 1);
+        if self.told.access != Access::Store {
+            check(self.space, self.told.variant, address)?;
         }
-        let expected = if self.told.variant == Variant::Anon { 0 } else { u64::from_ne_bytes([BYTE; 8]) };
-        match self.space.load(address)? {
-            found if found == expected => Ok(()),
-            found => Err(Refused::Wrong { address, found, expected }),
+        if self.told.access != Access::Load {
+            self.space.store(address, 1)?;
         }
+        Ok(())
     }
 }
 
@@ -158,6 +190,36 @@ impl Worker for Rounds<'_> {
         match self.told.is_reused {
             true => self.mapped = Some(range.start),
             false => self.space.unmap(range)?,
+        }
+        Ok(Step::of(1))
+    }
+}
+
+/// A recorded renderer's blocks.
+struct Renderer<'a> {
+    space: &'a dyn AddressSpace,
+    variant: Variant,
+    acts: Vec<Act>,
+    /// Where the blocks of this round are, or were.
+    blocks: Vec<Range<u64>>,
+}
+
+impl Worker for Renderer<'_> {
+    fn step(&mut self) -> Result<Step, Refused> {
+        self.blocks.clear();
+        for act in &self.acts {
+            match act {
+                Act::Map { nr_pages } => self.blocks.push(map(self.space, self.variant, nr_pages * PAGE)?),
+                Act::Unmap { block } => self.space.unmap(self.blocks[*block].clone())?,
+                Act::Store { block, pages } => {
+                    let first = self.blocks[*block].start;
+                    pages.clone().try_for_each(|page| self.space.store(first + page * PAGE, 1))?;
+                }
+                Act::Load { block, pages } => {
+                    let first = self.blocks[*block].start;
+                    pages.clone().try_for_each(|page| check(self.space, self.variant, first + page * PAGE))?;
+                }
+            }
         }
         Ok(Step::of(1))
     }

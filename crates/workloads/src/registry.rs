@@ -2,12 +2,13 @@
 
 use crate::corten::{self, Act};
 use crate::program::{Program, Seat, Worker};
+use crate::refpage::Touch;
 use crate::space::{AddressSpace, Refused};
 use crate::spec::{Settings, Spec};
 use crate::{
     PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap_touch, mmap1, mmap2, page_fault1, page_fault2, page_fault3,
 };
-use crate::{pagefaults, read_byte, read1, read2, refpage, tlb_flush1, tlb_flush2, tlb_flush3};
+use crate::{pagefaults, read_byte, read1, read2, refpage, renderer, tlb_flush1, tlb_flush2, tlb_flush3};
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use faultless_platform::Threads;
@@ -59,7 +60,9 @@ impl Flags {
             Self::None => "",
             Self::Region => "--region SIZE",
             Self::Contention => "--low, --high",
-            Self::Refpage => "--variant NAME, --touch one|half|all|N%, --load, --reuse, --region SIZE",
+            Self::Refpage => {
+                "--variant NAME, --touch one|half|all|N%|renderer, --load, --update, --reuse, --region SIZE"
+            }
             Self::MmapTouch => "--mutex, --untouched, --region SIZE",
             Self::Whose => "--own, --shared",
             Self::PageFaults => {
@@ -231,12 +234,12 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "refpage",
-        about: "maps 4 MiB that start as a byte, touches some pages, unmaps it",
+        about: "maps 4 MiB that start as a byte, touches some pages, unmaps it; or a renderer's blocks",
         operation: "a mapping, its touches and its end",
         source: "reference pages v5, 2021",
         steps_per_timing: 1,
         flags: Flags::Refpage,
-        pages: region_pages,
+        pages: refpage_pages,
         kind: Kind::Alone(refpage::worker),
     },
     Workload {
@@ -262,6 +265,14 @@ fn few_pages(_settings: &Settings) -> u64 {
 fn region_pages(settings: &Settings) -> u64 {
     let pages = settings.region_bytes / PAGE;
     pages + pages / 256 + FEW_PAGES
+}
+
+/// A region, or what a recorded renderer has mapped at once.
+fn refpage_pages(settings: &Settings) -> u64 {
+    match settings.refpage.touch {
+        Touch::Renderer => renderer::pages_at_once() + FEW_PAGES,
+        Touch::One | Touch::Percent(_) => region_pages(settings),
+    }
 }
 
 fn region_and_file_pages(settings: &Settings) -> u64 {

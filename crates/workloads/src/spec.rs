@@ -156,7 +156,7 @@ const ACCESS: &str = "read or write";
 const MAPPING: &str = "private or shared";
 /// What refpage's flags take.
 const VARIANT: &str = "anon, memset, refpage or pattern";
-const TOUCH: &str = "one, half, all, or 1% to 100%";
+const TOUCH: &str = "one, half, all, 1% to 100%, or renderer";
 /// The largest size.
 const SIZE_MOST: u64 = 1 << 44;
 
@@ -229,10 +229,11 @@ impl Spec {
 
     fn read_refpage<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
         self.settings.region_bytes = refpage::REGION_BYTES;
+        let mut has_region = false;
         while let Some(word) = words.next() {
             let (flag, value) = match word.split_once('=') {
                 Some((flag, value)) => (flag, value),
-                None if ["--load", "--reuse"].contains(&word) => (word, ""),
+                None if ["--load", "--update", "--reuse"].contains(&word) => (word, ""),
                 None => (word, words.next().unwrap_or_default()),
             };
             let told = &mut self.settings.refpage;
@@ -240,14 +241,22 @@ impl Spec {
                 "--variant" => told.variant = Variant::named(value).ok_or_else(|| wrong(flag, value, VARIANT))?,
                 "--touch" => told.touch = touch(value).ok_or_else(|| wrong(flag, value, TOUCH))?,
                 "--load" => told.access = Access::Load,
+                "--update" => told.access = Access::Update,
                 "--reuse" => told.is_reused = true,
                 "--region" => {
                     let is_good = |&bytes: &u64| bytes >= crate::PAGE && bytes.is_multiple_of(crate::PAGE);
                     let bytes = size(value).filter(is_good).ok_or_else(|| wrong(flag, value, SIZE))?;
                     self.settings.region_bytes = bytes;
+                    has_region = true;
                 }
                 _ => return Err(self.no_such(word)),
             }
+        }
+        let Refpage { touch, access, is_reused, .. } = self.settings.refpage;
+        if touch == Touch::Renderer && (access != Access::Store || is_reused || has_region) {
+            return Err(SpecError::Contradiction(
+                "--touch renderer is a whole recording: --load, --update, --reuse and --region don't go with it",
+            ));
         }
         Ok(())
     }
@@ -367,6 +376,7 @@ fn touch(text: &str) -> Option<Touch> {
         "one" => Some(Touch::One),
         "half" => Some(Touch::Percent(50)),
         "all" => Some(Touch::Percent(100)),
+        "renderer" => Some(Touch::Renderer),
         _ => text.strip_suffix('%')?.parse().ok().filter(|percent| (1..=100).contains(percent)).map(Touch::Percent),
     }
 }
@@ -425,6 +435,10 @@ mod tests {
             ("corten-pf --middle", "--high"),
             ("refpage --variant calloc", "anon"),
             ("refpage --touch 0%", "half"),
+            ("refpage --touch 101%", "100%"),
+            ("refpage --touch renderer --reuse", "whole recording"),
+            ("refpage --region 1M --touch renderer", "whole recording"),
+            ("refpage --update --touch renderer", "whole recording"),
             ("refpage --store", "--touch"),
             ("pagefaults --pattern zigzag", "stride=SIZE"),
             ("pagefaults --pattern stride=12", "multiple of 8"),
@@ -448,6 +462,8 @@ mod tests {
             Refpage { variant: Variant::Pattern, touch: Touch::Percent(50), access: Access::Load, is_reused: true };
         assert_eq!((told(text).refpage, told(text).region_bytes), (expected, 1 << 20));
         assert_eq!(told("refpage --touch 7%").refpage.touch, Touch::Percent(7));
+        assert_eq!(told("refpage --update").refpage.access, Access::Update);
+        assert_eq!(told("refpage --touch=renderer").refpage.touch, Touch::Renderer);
     }
 
     #[test]

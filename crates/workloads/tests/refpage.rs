@@ -44,6 +44,18 @@ fn resident_size_is_that_of_the_pages_that_the_variant_makes() {
             let loaded = format!("{stored} --load");
             assert_eq!((peak("anon", &loaded), peak("refpage", &loaded)), (0, 0), "{touch}");
             assert_eq!((peak("pattern", &loaded), peak("memset", &loaded)), (touched, 1024), "{touch}");
+            // Read first and then written, all variants have a page of each.
+            let updated = format!("{stored} --update");
+            let found = ["anon", "refpage", "pattern"].map(|variant| peak(variant, &updated));
+            assert_eq!((found, peak("memset", &updated)), ([touched; 3], 1024), "{touch}");
         }
     }
+}
+
+#[test]
+fn a_renderer_has_as_many_pages_with_a_reference_page_as_without() {
+    let [anon, memset, refpage, pattern] = ["anon", "memset", "refpage", "pattern"]
+        .map(|variant| peak(&format!("refpage --touch renderer --variant {variant}")));
+    assert_eq!((refpage, pattern), (anon, anon));
+    assert!(memset > anon, "{memset} against {anon}");
 }

@@ -65,13 +65,13 @@ impl ArmResult {
 /// Returns how many pages an operation moves through the memory bus.
 fn pages_moved_each(arm: &ArmResult) -> f64 {
     let sum = |of: &dyn Fn(&super::Run) -> u64| arm.runs.iter().map(of).sum::<u64>() as f64;
-    sum(&|run| run.pages_moved.unwrap_or(0)) / sum(&|run| run.ops).max(1.0)
+    sum(&|run| run.pages.map_or(0, |pages| pages.moved)) / sum(&|run| run.ops).max(1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Arm, Length, Mode, Pinning, Run, Settled};
+    use crate::measure::{Arm, Length, Mode, Pages, Pinning, Run, Settled};
     use faultless_machine::simulated::{MachineChoice, Spec};
     use faultless_results::stats::Histogram;
 
@@ -88,7 +88,7 @@ mod tests {
             peak_rss_bytes: None,
             run_delay_ns: None,
             settled: None,
-            pages_moved: Some(pages_moved),
+            pages: Some(Pages { filled: pages_moved, missed: pages_moved, moved: pages_moved }),
         }
     }
 

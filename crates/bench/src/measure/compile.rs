@@ -24,7 +24,7 @@ use faultless_results::stats::Histogram;
 pub(crate) const NAME: &str = "compile";
 
 /// `gcc -O2 -c many.c`, as `examples/README.md` tells.
-const TRACE: &[u8] = include_bytes!("../../../../examples/gcc.trace");
+const TRACE: &[u8] = include_bytes!("../../data/gcc.trace");
 
 /// What the same program reads from files and writes into them, as `strace` saw it: the recording has map calls and
 /// faults alone.
@@ -198,7 +198,7 @@ impl Sum {
             peak_rss_bytes: (!is_host).then_some(self.peak_rss_bytes),
             run_delay_ns: None,
             settled: None,
-            pages_moved: None,
+            pages: None,
         }
     }
 }

@@ -44,7 +44,7 @@ pub use faultless_results::Mode;
 pub use host::once as once_on_host;
 pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, check_designs, run};
 pub use simulated::{SETTLED_AT_MOST_NS, SIMULATED_NS, once_simulated, shrunk};
-pub use site::{HostSite, NoSite, Pinning, Site};
+pub use site::{HostSite, NoSite, Pinning, SimulatedSite, Site};
 pub use vm::once;
 
 /// How long a run is.
@@ -130,8 +130,19 @@ pub struct Run {
     /// What came of it, if it was to go on until its rates have settled; then operations, latencies and counters are of
     /// its warm-up too.
     pub settled: Option<Settled>,
-    /// Pages that went through the memory buses, its preparations' too; unknown but on a simulated machine.
-    pub pages_moved: Option<u64>,
+    /// What became of pages that were zeroed or copied; unknown but on a simulated machine.
+    pub pages: Option<Pages>,
+}
+
+/// Pages that a run and its preparations zeroed or copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// All of them.
+    pub filled: u64,
+    /// Those that missed the caches.
+    pub missed: u64,
+    /// Pages that went through the memory buses for that; of a copy its source, too.
+    pub moved: u64,
 }
 
 /// Of the workers' time, what waiting for a CPU may take before a run counts as disturbed.

@@ -6,8 +6,8 @@
 use faultless_sim::{Figures, Machine, Spec, isolate};
 use faultless_workloads::Spec as Workload;
 
-use super::site::NoSite;
-use super::{Job, MeasureError, Run, once};
+use super::site::SimulatedSite;
+use super::{Job, MeasureError, Pages, Run, once};
 use faultless_machine::simulated::with_rerun;
 use faultless_machine::watch::{self, Simulated};
 
@@ -35,12 +35,14 @@ pub fn once_simulated(
     seed: u64,
     has_stopped: &(dyn Fn() -> bool + Sync),
 ) -> Result<(Run, Figures), MeasureError> {
+    let site = SimulatedSite::new(machine.nr_cpus());
     let result = isolate(|| {
         let machine = Machine::new(machine, job.cpus, seed).map_err(MeasureError::TooManyCpus)?;
         let machine = watch::Machine::unwatched(machine);
-        let run = once::<Simulated>(&machine, job, &NoSite, has_stopped)?;
+        let run = once::<Simulated>(&machine, job, &site, has_stopped)?;
         let figures = machine.inner().figures();
-        Ok((Run { pages_moved: Some(figures.pages_moved), ..run }, figures))
+        let pages = Pages { filled: figures.pages_filled, missed: figures.pages_missed, moved: figures.pages_moved };
+        Ok((Run { pages: Some(pages), ..run }, figures))
     });
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }

@@ -2,29 +2,51 @@
 
 use faultless_linux::space::{Affinity, RunDelay};
 
-/// The machine beneath a run's threads.
+/// The machine beneath a run's threads. What it says unless it knows better is true where time is virtual.
 pub trait Site: Sync {
-    /// Readies the calling thread, the worker of that number of so many.
-    fn settle(&self, worker: usize, nr_workers: usize);
+    /// Readies the calling thread, worker `worker` of `nr_workers`.
+    fn settle(&self, _worker: usize, _nr_workers: usize) {}
     /// Begins to count what the calling thread waits for a CPU.
-    fn begin(&self) -> Option<RunDelay>;
+    fn begin(&self) -> Option<RunDelay> {
+        None
+    }
     /// Returns whether frames are to be touched beforehand, because touching host memory first takes the host's time.
-    fn has_cold_memory(&self) -> bool;
+    fn has_cold_memory(&self) -> bool {
+        false
+    }
+    /// Returns the bytes of memory that the machine has at least, whatever the workload needs.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// No real machine: time is virtual, or nobody asks.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSite;
 
-impl Site for NoSite {
-    fn settle(&self, _worker: usize, _nr_workers: usize) {}
+impl Site for NoSite {}
 
-    fn begin(&self) -> Option<RunDelay> {
-        None
+/// Bytes of memory for each CPU that a simulated machine has. How much a CPU may keep of free frames follows from all
+/// memory (docs/scaling.md): in one that is as small as the workload it would be far less than on a real machine.
+/// Servers have more; but here each 4 MiB that nobody touches still take a page of the host's for their metadata.
+const SIMULATED_BYTES_EACH_CPU: usize = 64 << 20;
+
+/// A simulated machine, all of whose memory is there however few of its CPUs are used.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedSite {
+    nr_cpus: usize,
+}
+
+impl SimulatedSite {
+    /// Returns the site of a machine of that many CPUs, used or not.
+    pub fn new(nr_cpus: usize) -> Self {
+        Self { nr_cpus }
     }
+}
 
-    fn has_cold_memory(&self) -> bool {
-        false
+impl Site for SimulatedSite {
+    fn memory_bytes(&self) -> usize {
+        self.nr_cpus * SIMULATED_BYTES_EACH_CPU
     }
 }
 

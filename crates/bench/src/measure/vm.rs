@@ -54,11 +54,6 @@ pub fn once<P: Threads<Embedding = Usual>>(
     with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
 }
 
-/// Bytes of memory for each CPU of a simulated machine, at least. How much a CPU may keep of free frames follows from
-/// all memory (docs/scaling.md): in one that is as small as the workload it would be far less than on a real machine.
-/// Servers have more; but here each 4 MiB that nobody touches still take a page of the host's for their metadata.
-const SIMULATED_BYTES_EACH_CPU: usize = 64 << 20;
-
 struct Visitor<'a, P: Threads<Embedding = Usual>> {
     machine: &'a P::Machine,
     job: &'a Job,
@@ -81,7 +76,7 @@ impl Job {
     }
 
     /// Returns how many bytes are reserved: so many that the node with the most CPUs has memory for all of them, and
-    /// on a simulated machine at least [`SIMULATED_BYTES_EACH_CPU`]; or as many as the user asked for.
+    /// at least what the machine has; or as many as the user asked for.
     fn reserved_bytes(&self, nodes: &Nodes, site: &dyn Site) -> usize {
         let bytes = self.memory_bytes();
         if self.memory_bytes.is_some() {
@@ -90,8 +85,7 @@ impl Job {
         let nr_cpus_of = |node: usize| (0..self.cpus).filter(|&cpu| nodes.of_cpu(cpu) == node).count();
         let most = (0..nodes.len()).map(nr_cpus_of).max().unwrap_or(self.cpus);
         let for_all = bytes.saturating_mul(nodes.len() * most) / self.cpus.max(1);
-        let usual = if site.has_cold_memory() { 0 } else { self.cpus * SIMULATED_BYTES_EACH_CPU };
-        for_all.max(usual)
+        for_all.max(site.memory_bytes())
     }
 
     fn refused(&self, cause: Refused) -> MeasureError {
@@ -358,7 +352,7 @@ pub(super) fn sum_up(tallies: &[Tally], job: &Job) -> Result<Run, Refused> {
         peak_rss_bytes: None,
         run_delay_ns: tallies.iter().map(|tally| tally.run_delay_ns).sum(),
         settled: None,
-        pages_moved: None,
+        pages: None,
     })
 }
 

@@ -1,21 +1,22 @@
-//! Rates themselves, where a source prints them: a change that starts from another level is another thing.
+//! Figures themselves, where a source prints them: a change that starts from another level is another thing.
 //!
 //! # Guarantee
-//! Both sides are operations in a second of all workers together. Of drawn machines a level is *reproduced* if the
-//! published one lies in the interval that holds 90 % of them; of one machine, and of rates that have not settled,
-//! nothing is said.
+//! Both sides are rates of all workers together, or what the line's figure is. Of drawn machines a level is
+//! *reproduced* if the published one lies in the interval that holds 90 % of them; of one machine, and of rates that
+//! have not settled, nothing is said.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Row, sides};
+use super::{Figure, Row, sides};
 use crate::spread::Interval;
 use faultless_results::stats::median;
 use faultless_results::{NOT_CONVERGED, Unit, columns};
 
 /// One side's level.
 struct Level {
+    figure: Figure,
     published: f64,
     ours: f64,
     /// Over drawn machines.
@@ -28,15 +29,25 @@ impl Level {
         let published = row.case.published_rates?[side];
         let samples = [&row.base, &row.head][side];
         let interval = row.drawn.as_ref().and_then(|_| Interval::of(samples));
-        Some(Self { published, ours: median(samples)?, interval, has_converged: row.has_converged })
+        let figure = row.case.figure;
+        Some(Self { figure, published, ours: median(samples)?, interval, has_converged: row.has_converged })
     }
 
     fn is_reproduced(&self) -> Option<bool> {
         self.interval.filter(|_| self.has_converged).map(|interval| interval.holds(self.published))
     }
 
+    fn show(&self, level: f64) -> String {
+        match self.figure {
+            Figure::Rate => Unit::PerSecond.show(level),
+            Figure::Sleeps => format!("{level:.2}"),
+            Figure::RendererSeconds => format!("{level:.6} s"),
+            Figure::ResidentKib => format!("{level:.0} KiB"),
+        }
+    }
+
     fn cells(&self) -> [String; 3] {
-        let show = |rate: f64| Unit::PerSecond.show(rate);
+        let show = |level: f64| self.show(level);
         let told = self.is_reproduced().map_or(NOT_CONVERGED, |is_reproduced| if is_reproduced { "yes" } else { "NO" });
         let ours = match self.interval {
             Some(Interval { low, high, .. }) => format!("{} [{}, {}] {told}", show(self.ours), show(low), show(high)),
@@ -64,14 +75,18 @@ pub(super) fn write(rows: &[Row], out: &mut (impl Write + ?Sized)) -> io::Result
     let lines: Vec<Vec<String>> = with_levels
         .map(|(row, before, after)| {
             let mode = if row.case.processes { "processes" } else { "threads" };
-            let of_case = [row.case.workload.to_owned(), format!("{} {mode}", row.case.cpus), sides(row.case)];
+            let workload = row
+                .case
+                .head_workload
+                .map_or_else(|| row.case.workload.to_owned(), |head| format!("{} > {head}", row.case.workload));
+            let of_case = [workload, format!("{} {mode}", row.case.cpus), sides(row.case)];
             of_case.into_iter().chain(before.cells()).chain(after.cells()).collect()
         })
         .collect();
     if lines.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nrates of all workers together; *x* is ours over the published one")?;
+    writeln!(out, "\nthe figures themselves, rates of all workers together; *x* is ours over the published one")?;
     let headings = ["workload", "CPUs", "designs", "before, published", "ours", "x", "after, published", "ours", "x"]
         .map(String::from);
     columns::write(&std::iter::once(headings.to_vec()).chain(lines).collect::<Vec<_>>(), out)

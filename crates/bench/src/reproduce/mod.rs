@@ -6,19 +6,20 @@
 //!
 //! # Rooms
 //! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say;
-//! `levels` the rates themselves; [`kmap`] has the thread about kernel maps, whose figures are not rates of two
-//! designs.
+//! `levels` the rates themselves; `overheads` what two changes from one base are to each other; [`kmap`] has the thread
+//! about kernel maps, whose figures are not rates of two designs.
 
 mod drawn;
 pub mod kmap;
 mod levels;
+mod overheads;
 mod tables;
 
 use faultless_linux::space::has_interrupt;
 use std::io::{self, Write};
 
 use faultless_sim::Spec;
-use faultless_workloads::Spec as Workload;
+use faultless_workloads::{Spec as Workload, renderer_cpu_ns};
 use serde_json::{Value, json};
 
 use crate::measure::{Job, Length, MeasureError, Mode, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk};
@@ -140,6 +141,8 @@ fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
     match case.figure {
         Figure::Rate => run.ops_per_s,
         Figure::Sleeps => figures.sleeps as f64 / run.ops.max(1) as f64,
+        Figure::RendererSeconds => renderer_cpu_ns() as f64 / 1e9 + 1.0 / run.ops_per_s,
+        Figure::ResidentKib => run.peak_rss_bytes.map_or(f64::NAN, |bytes| bytes as f64 / 1024.0),
     }
 }
 
@@ -289,6 +292,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
     if rows.iter().any(|row| row.drawn.is_some()) {
         drawn::write(rows, out)?;
         levels::write(rows, out)?;
+        overheads::write(rows, out)?;
         return table.left_out.iter().try_for_each(|left_out| writeln!(out, "\nleft out: {left_out}"));
     }
     let headings =
@@ -297,6 +301,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
     cells.extend(rows.iter().map(Row::cells));
     columns::write(&cells, out)?;
     levels::write(rows, out)?;
+    overheads::write(rows, out)?;
     for row in rows.iter().filter(|row| !row.case.published_events.is_empty()) {
         writeln!(
             out,

@@ -11,7 +11,7 @@ use faultless_vm::Event;
 use faultless_workloads::{Spec, Spec as Workload};
 
 use super::{Arm, Locks, RunCounts, Setup, Subject, Tap};
-use crate::measure::{self, HostSite, Job, Length, Mode, NoSite, Pinning, Site};
+use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, Site};
 use crate::{high, kmap};
 use faultless_machine::events;
 use faultless_machine::watch::{self, All, LockWatch, Stream, Watched};
@@ -58,7 +58,7 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
     };
     let result = isolate(|| {
         let machine = faultless_sim::Machine::new(spec, arm.cpus, seed).map_err(|error| error.to_string())?;
-        observed::<Sim>(machine, &NoSite, setup, arm, tap)
+        observed::<Sim>(machine, &SimulatedSite::new(spec.nr_cpus()), setup, arm, tap)
     });
     result.unwrap_or_else(|failure| Err(faultless_machine::simulated::with_rerun(failure, seed).message))
 }

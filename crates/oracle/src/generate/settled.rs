@@ -3,9 +3,9 @@
 //!
 //! # Guarantee
 //! * An instruction that is fetched lies in one page: it has up to 15 bytes, so addresses are multiples of 16.
-//! * Mappings of the file `ref` stay inside it, and neither threads nor those who seal have any: what a seal keeps
-//!   differs for files. With a mincore or an MADV_FREE, which are judged by anonymous memory, none of them is shared,
-//!   and nothing is wiped on fork.
+//! * Mappings of the file `ref` stay inside it. With a mincore or an MADV_FREE, which are judged by anonymous memory,
+//!   none of them is shared, neither threads nor those who seal have any, because a sealed file may drop what sealed
+//!   anonymous memory keeps, and nothing is wiped on fork.
 //! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
 //!   that the kernel fills in batches. MADV_COLD takes its place.
 
@@ -39,7 +39,7 @@ fn settle_references(ops: &mut [Op]) {
     let has_seal = ops.iter().any(|op| op.call == Call::Mseal);
     for op in ops.iter_mut().filter(|op| is_reference(op)) {
         let is_shared = op.args[3] & 0xf != libc::MAP_PRIVATE as u64;
-        if has_threads || has_seal || is_shared && has_twin {
+        if has_twin && (has_threads || has_seal || is_shared) {
             op.args[4] = File::ReadOnly as u64;
         }
         op.args[5] %= REFERENCE_PAGES * PAGE;
@@ -57,7 +57,8 @@ fn settle_references(ops: &mut [Op]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Sequence;
+    use crate::generate::{Profile, sequence};
+    use crate::kernel::{Sequence, User};
 
     fn settled(line: &str) -> String {
         let mut sequence: Sequence = line.parse().expect("a sequence");
@@ -82,7 +83,22 @@ mod tests {
         let kept = "madvise w+0x0 0x4000 keeponfork";
         assert_eq!(settled(&format!("root; {private}; {wiped}; {probe}")), format!("root; {private}; {kept}; {probe}"));
         assert_eq!(settled(&format!("root; {private}; {wiped}")), format!("root; {private}; {wiped}"));
-        assert!(!settled(&format!("root; {private}; t1 look; t2 look")).contains("ref"));
+        assert!(settled(&format!("root; {private}; t1 look; t2 look")).contains("ref"));
+        assert!(settled(&format!("root; {private}; mseal w+0x0 0x1000 0x0; look")).contains("ref"));
+        assert!(!settled(&format!("root; {private}; mseal w+0x0 0x1000 0x0; {probe}")).contains("ref"), "see above");
+        let free = "t2 madvise w+0x0 0x4000 free";
+        assert!(!settled(&format!("root; {private}; t1 look; {free}")).contains("ref"), "no order has a twin");
+    }
+
+    #[test]
+    fn reference_areas_are_drawn_beside_threads_and_seals() {
+        let count = |profile, is_wanted: fn(&Op) -> bool| {
+            let drawn = (0..2000).map(|number| sequence(1, profile, User::Root, number, 40));
+            drawn.filter(|one| one.ops.iter().any(is_reference) && one.ops.iter().any(is_wanted)).count()
+        };
+        let (threads, seals) =
+            (count(Profile::Threads, |op| op.thread != 0), count(Profile::Usual, |op| op.call == Call::Mseal));
+        assert!(threads > 100 && seals > 10, "{threads} with threads, {seals} with seals");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! The page of `compare`: two or more results side by side.
 
-use faultless_results::compare::{CHANCE, Comparison, Direction, Finding, LEAST_SAMPLES, Notable, Row as Compared};
+use std::path::Path;
+
+use faultless_results::compare::{
+    CHANCE, Comparison, Direction, Finding, LEAST_SAMPLES, Notable, Row as Compared, Source,
+};
 
 use super::write_circumstances;
 use crate::arms::{middle, shown};
@@ -12,8 +16,21 @@ use crate::table::{self, Cell};
 /// The most rows of a plot.
 const SHOWN: usize = 30;
 
+/// Returns a comparison whose sources are called by their files' names alone, where those tell them apart.
+fn named(comparison: &Comparison) -> Comparison {
+    let mut named = comparison.clone();
+    let short = |source: &Source| Path::new(&source.label).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let names: Vec<String> = comparison.sources.iter().filter_map(short).collect();
+    let is_clear = names.iter().enumerate().all(|(place, name)| !names[..place].contains(name));
+    if is_clear && names.len() == named.sources.len() {
+        named.sources.iter_mut().zip(names).for_each(|(source, name)| source.label = name);
+    }
+    named
+}
+
 /// Writes the page.
 pub fn write(out: &mut Markup, comparison: &Comparison) {
+    let comparison = &named(comparison);
     out.within("header", &[], |out| {
         out.line("p", &[("class", "kind")], "faultless compare");
         out.line("h1", &[], &headline(comparison));
@@ -80,7 +97,12 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
             "{head} shows no difference from {base} in {total} figure{} of pace",
             if total == 1 { "" } else { "s" }
         ),
-        said => format!("{head} is {} than {base}", said.join(" and ")),
+        said => {
+            let is_open = |one: &&Notable<'_>| matches!(one.change.finding, Finding::TooFew | Finding::NotConverged);
+            let open = of_head.iter().filter(is_open).count();
+            let open = if open > 0 { format!("; {open} of {total} are undecided") } else { String::new() };
+            format!("{head} is {} than {base}{open}", said.join(" and "))
+        }
     }
 }
 
@@ -154,6 +176,8 @@ fn plot_row(comparison: &Comparison, key: &str, row: &Compared) -> Row {
 }
 
 fn write_table(out: &mut Markup, comparison: &Comparison) {
+    // Of two results, the heading says which.
+    let has_several = comparison.sources.len() > 2;
     let row = |one: Notable<'_>| {
         let share = one.change.share * 100.0;
         let word = match way(&one) {
@@ -168,19 +192,22 @@ fn write_table(out: &mut Markup, comparison: &Comparison) {
             _ => Cell::text("~"),
         };
         let figures = |samples: &[f64], mean: f64| Cell::figure(mean, shown(&one.row.unit, samples));
-        vec![
-            Cell::text(one.key.to_string()),
-            Cell::text(&*one.row.metric),
-            Cell::text(one.head),
+        let names = [Cell::text(one.key.to_string()), Cell::text(&*one.row.metric)];
+        let head = has_several.then(|| Cell::text(one.head));
+        let cells = [
             figures(&one.row.base.samples, one.row.base.summary.mean),
             figures(&one.change.figures.samples, one.change.figures.summary.mean),
             change,
             Cell::text(word),
             Cell::figure(one.change.p, format!("{:.3}", one.change.p)),
-        ]
+        ];
+        names.into_iter().chain(head).chain(cells).collect()
     };
-    let headings =
-        ["workload", "metric", "compared", "base: median [ends]", "its own", "change of means", "finding", "p"];
+    let [base, head] = [0, 1].map(|place| comparison.sources.get(place).map_or("", |source| source.label.as_str()));
+    let own = if has_several { "its own" } else { head };
+    let compared = has_several.then_some("compared");
+    let first = ["workload", "metric"].into_iter().chain(compared);
+    let headings: Vec<&str> = first.chain([base, own, "change of means", "finding", "p"]).collect();
     let rows: Vec<Vec<Cell>> = comparison.changes().map(row).collect();
     out.line("h2", &[], "All figures");
     table::write(out, "Every figure that both have", &headings, &rows);

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::arms::{arm_name, nr_samples, shown};
 use crate::markup::Markup;
 use crate::table::{self, Cell};
-use crate::verdict::{Finding, Ranking};
+use crate::verdict::{Finding, Ranking, factor};
 
 /// Writes the page of one result set.
 pub fn write_alone(out: &mut Markup, source: &Source) {
@@ -126,7 +126,7 @@ fn write_rankings(out: &mut Markup, rankings: &[Ranking]) {
     }
     let row = |ranking: &Ranking| {
         let first = match ranking.leaders().as_slice() {
-            [] => "?".to_owned(),
+            [] => format!("{} is ahead", ranking.best()),
             leaders => leaders.join(", "),
         };
         let next = match &ranking.finding {
@@ -134,9 +134,10 @@ fn write_rankings(out: &mut Markup, rankings: &[Ranking]) {
             _ => "-".to_owned(),
         };
         let lead = match &ranking.finding {
-            Finding::Wins { lead, .. } => {
-                Cell::figure(lead.middle, format!("{:.2} [{:.2}, {:.2}]", lead.middle, lead.low, lead.high))
-            }
+            Finding::Wins { lead, .. } => Cell::figure(
+                lead.middle,
+                format!("{} [{}, {}]", factor(lead.middle), factor(lead.low), factor(lead.high)),
+            ),
             _ => Cell::text("-"),
         };
         let certainty = Cell::text(ranking.certainty());

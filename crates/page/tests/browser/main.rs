@@ -9,6 +9,7 @@ mod chrome;
 mod sets;
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use chrome::Chrome;
 
@@ -64,6 +65,32 @@ fn every_kind_of_page_is_whole_on_a_phone_and_a_desktop_light_and_dark() {
     for (name, text) in sets::pages() {
         let page = Page::new(name, &text);
         check(&mut chrome, name, &page.0);
+    }
+}
+
+/// A time, so it is run by hand on a machine that does nothing else: `cargo test --release -p faultless-page --test
+/// browser -- --ignored --nocapture`; `FAULTLESS_PAGES=FILE:FILE` takes pages of one's own.
+#[test]
+#[ignore = "measures time: run it on an idle machine"]
+fn the_first_picture_is_there_within_a_second() {
+    let Some(mut chrome) = browser("paint") else { return };
+    let kept: Vec<Page> =
+        sets::pages().into_iter().map(|(name, text)| Page::new(&format!("paint-{name}"), &text)).collect();
+    let own = std::env::var_os("FAULTLESS_PAGES");
+    let own = own.iter().flat_map(std::env::split_paths);
+    for file in kept.iter().map(|page| page.0.clone()).chain(own) {
+        chrome.open(&file, WINDOWS[1], "light");
+        let painted = "performance.getEntriesByName('first-contentful-paint').map((entry) => entry.startTime)[0]";
+        let began = Instant::now();
+        let ms = loop {
+            if let Some(ms) = chrome.value(painted).as_f64() {
+                break ms;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "{}: nothing is painted", file.display());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        println!("{}: {ms:.0} ms", file.display());
+        assert!(ms < 1000.0, "{}: {ms} ms", file.display());
     }
 }
 

@@ -144,3 +144,29 @@ fn untouched_frames_stay_untouched_until_nothing_else_is_left() {
         assert_eq!(buddy.fresh(), mark);
     });
 }
+
+#[test]
+fn a_row_goes_on_into_untouched_frames() {
+    with_buddy(5000, |frames, mut buddy| {
+        let nr_frames = buddy.nr_free();
+        let row = buddy.take_row(4096).expect("everything is free");
+        assert_eq!((row.first, row.len), (1024, 3072), "one block, and all whole ones behind it");
+        assert_eq!((buddy.nr_free(), buddy.fresh()), (nr_frames - 3072, 4096));
+        buddy.give_row(Pfn::new(row.first), row.len);
+        // Listed blocks don't join to a row.
+        assert_eq!(buddy.take_row(4096).map(|row| row.len), Some(1024));
+        assert_eq!(buddy.take_row(1023).map(|row| row.len), Some(512));
+        assert_eq!(buddy.nr_free(), nr_frames - 1536);
+        assert!(buddy.fresh() <= frames.end());
+    });
+}
+
+#[test]
+fn a_row_is_no_longer_than_asked_for() {
+    for most in 1..5000 {
+        with_buddy(9000, |_, mut buddy| {
+            let row = buddy.take_row(most).expect("everything is free");
+            assert!((row.len as usize) <= most && row.len as usize * 2 > most.min(1024), "{} of {most}", row.len);
+        });
+    }
+}

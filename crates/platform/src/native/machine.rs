@@ -2,12 +2,13 @@
 
 use super::context::{self, Bound, Context, NO_CPU};
 use super::fence::fence;
+use super::handler::Place;
 use super::slots::{FREE, GUEST, KERNEL, Slots};
 use crate::{CpuSet, InterruptHandler, MAX_CPUS, Nodes};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::boxed::Box;
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::vec::Vec;
 
 /// A fixed number of CPU slots that threads share.
@@ -21,21 +22,10 @@ use std::vec::Vec;
 pub struct Machine {
     slots: Slots,
     tokens: Tokens,
-    handler: RwLock<Option<Handler>>,
+    handler: Place,
     is_dying: AtomicBool,
     nodes: Nodes,
 }
-
-#[derive(Debug, Clone, Copy)]
-struct Handler {
-    function: InterruptHandler,
-    context: *const (),
-}
-
-// SAFETY: whoever registers a handler vouches that it may run on any CPU (`Platform::set_interrupt_handler`).
-unsafe impl Send for Handler {}
-// SAFETY: as above.
-unsafe impl Sync for Handler {}
 
 impl Machine {
     /// Returns a machine of `nr_cpus` slots.
@@ -56,7 +46,7 @@ impl Machine {
         Self {
             slots: Slots::new(nr_cpus),
             tokens: Tokens::default(),
-            handler: RwLock::new(None),
+            handler: Place::default(),
             is_dying: AtomicBool::new(false),
             nodes,
         }
@@ -153,13 +143,11 @@ impl Machine {
     }
 
     pub(super) fn set_handler(&self, function: InterruptHandler, context: *const ()) {
-        let mut handler = self.handler.write().unwrap_or_else(PoisonError::into_inner);
-        assert!(handler.is_none(), "a machine has one interrupt handler, and one is registered");
-        *handler = Some(Handler { function, context });
+        self.handler.set(function, context);
     }
 
     pub(super) fn clear_handler(&self) {
-        *self.handler.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.handler.clear();
     }
 
     /// Serves what was published for `cpu`, which the caller owns.
@@ -174,11 +162,7 @@ impl Machine {
     #[cold]
     fn serve_slow(&self, cpu: usize) {
         self.clear_pending(cpu);
-        let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handler) = *handler {
-            // SAFETY: registered under the promise that it may run on any CPU in any wait with interrupts on.
-            unsafe { (handler.function)(handler.context, cpu) }
-        }
+        self.handler.run(cpu);
     }
 
     /// Notes that the owner of `cpu` is about to drain its queue.
@@ -211,7 +195,7 @@ impl Tokens {
     }
 
     fn place(token: usize) -> (usize, usize) {
-        let position = token - 1 + 64;
+        let position = (token - 1).saturating_add(64);
         let chunk = (position.ilog2() - 6) as usize;
         (chunk, position - (64 << chunk))
     }
@@ -248,5 +232,6 @@ mod tests {
             assert!(tokens.is_running(token));
         }
         assert!(!tokens.is_running(0) && !tokens.is_running(66) && !tokens.is_running(usize::MAX / 4));
+        assert!(!tokens.is_running(usize::MAX) && !tokens.is_running(usize::MAX - 62));
     }
 }

@@ -10,12 +10,14 @@
 //! that computes without touching memory is not in guest, so nobody waits for it.
 //!
 //! # Rooms
-//! `slots` hands CPU slots to threads; `machine` owns slots and threads; `context` is the thread's view of both;
-//! `futex` sleeps and wakes; `atomics` names std's, `fence` orders; `region` reserves host memory for frames.
+//! `slots` hands CPU slots to threads; `machine` owns slots and threads; `handler` serves interrupts; `context` is the
+//! thread's view of them; `futex` sleeps and wakes; `atomics` names std's, `fence` orders; `region` reserves host
+//! memory for frames.
 
 mod context;
 mod fence;
 mod futex;
+mod handler;
 mod machine;
 mod platform;
 mod region;

@@ -3,7 +3,7 @@
 use super::context::{self, bound_machine, machine};
 use super::fence::fence;
 use super::machine::Machine;
-use super::{futex, runner};
+use super::{futex, handler, runner};
 use crate::{CpuSet, InterruptHandler, Nodes, Platform, Processor, StartError, ThreadToken, Threads, Usual};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -222,6 +222,10 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
         machine().clear_handler();
     }
 
+    fn clear_interrupt_handler_of(context: *const ()) {
+        handler::clear(context);
+    }
+
     fn work(ns: u64) {
         let deadline_ns = Self::now() + ns;
         Self::spin_until_deadline(deadline_ns, || false);
@@ -375,6 +379,63 @@ mod tests {
             ended.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(ended.load(Ordering::Relaxed), 51);
+    }
+
+    #[test]
+    fn a_thread_runs_while_it_has_a_slot() {
+        let machine = Machine::new(2);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let is_seen = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                machine.attach(|| {
+                    sender.send(Native::current()).expect("somebody listens");
+                    while !is_seen.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                });
+            });
+            machine.attach(|| {
+                let token = receiver.recv().expect("a token");
+                assert!(Native::is_running(token) && Native::is_running(Native::current()));
+                is_seen.store(true, Ordering::Release);
+                other.join().expect("no panic");
+                assert!(!Native::is_running(token), "it has ended");
+            });
+        });
+    }
+
+    #[test]
+    fn a_handler_that_was_cleared_makes_room_for_another() {
+        let (machine, nr_served) = (Machine::new(2), [const { AtomicUsize::new(0) }; 3]);
+        let context = |place: usize| (&raw const nr_served[place]).cast::<()>();
+        let serve = || {
+            machine.attach(|| {
+                let mut here = CpuSet::new();
+                here.insert(Native::cpu());
+                let ask = || machine.attach(|| Native::shoot_down(&here, |_| true));
+                std::thread::scope(|scope| scope.spawn(ask).join()).expect("no panic");
+                Native::spin_until_deadline(Native::now() + 1_000_000, || false);
+            });
+            nr_served.each_ref().map(|served| served.load(Ordering::Relaxed))
+        };
+        // SAFETY: the counters live until the handlers are cleared, and may be changed by any CPU.
+        let set = |place| machine.attach(|| unsafe { Native::set_interrupt_handler(count, context(place)) });
+        set(0);
+        assert_eq!(serve(), [1, 0, 0]);
+        machine.attach(Native::clear_interrupt_handler);
+        assert_eq!(serve(), [1, 0, 0]);
+        set(1);
+        assert_eq!(serve(), [1, 1, 0]);
+        // By its context, on a thread that runs on no machine; another one's stays.
+        Native::clear_interrupt_handler_of(context(0));
+        assert_eq!(serve(), [1, 2, 0]);
+        Native::clear_interrupt_handler_of(context(1));
+        assert_eq!(serve(), [1, 2, 0]);
+        set(2);
+        assert_eq!(serve(), [1, 2, 1]);
+        drop(machine);
+        Native::clear_interrupt_handler_of(context(2));
     }
 
     #[test]

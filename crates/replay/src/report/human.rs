@@ -7,17 +7,22 @@ use super::Report;
 use super::metrics::Metric;
 use super::verdict;
 use crate::experiment::{ArmResult, Checks};
-use faultless_plan::Pace;
 use faultless_plan::classes::Class;
-use faultless_results::{columns, markdown::spread};
+use faultless_plan::{Pace, Totals};
+use faultless_results::{Unit, columns, markdown::spread};
 
 /// Writes the report.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_head(report, out)?;
-    columns::write(&rows(report), out)?;
+    let (shown, folded) = folded(report);
+    columns::write_designs(&shown, 1, out)?;
+    if !folded.is_empty() {
+        writeln!(out, "{folded}")?;
+    }
     super::patterned::write(report, out)?;
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
+    write_refused(&report.outcome.totals, out)?;
     writeln!(out, "{}", verdict::text(report))?;
     info::write_parameters(report.machine, out)
 }
@@ -28,8 +33,9 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
     writeln!(out, "machine   {}", report.machine)?;
     writeln!(
         out,
-        "runs      {runs} of each design, in turn, seed {}; mean ± standard deviation, n {runs}",
-        report.setup.seed
+        "runs      {runs} of each design, in turn, seed {}{}",
+        report.setup.seed,
+        if runs > 1 { format!("; mean ± standard deviation, n {runs}") } else { String::new() }
     )?;
     if report.setup.pace == Pace::None {
         writeln!(out, "pace      none: upper bound on contention: blocking not replayed")?;
@@ -55,6 +61,28 @@ pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
         rows.push(heading(metric.title, arms, |arm| cell(metric, arm)));
     }
     rows
+}
+
+/// Returns the table without what is 0 under all designs or has none of them, and a line that names that.
+fn folded(report: &Report<'_>) -> (Vec<Vec<String>>, String) {
+    let arms = &report.outcome.arms;
+    let is_told = |metric: &Metric| {
+        let all: Vec<Vec<f64>> = arms.iter().filter_map(|arm| metric.samples(arm)).collect();
+        let is_nothing = all.iter().flatten().all(|sample| *sample == 0.0);
+        !(is_nothing && (metric.unit == Unit::Count || all.is_empty()))
+    };
+    let shown = rows(report);
+    let nr_heads = shown.len() - Metric::ALL.len();
+    let (heads, figures) = shown.split_at(nr_heads);
+    let told = figures.iter().zip(Metric::ALL).filter(|(_, metric)| is_told(metric)).map(|(row, _)| row);
+    let untold = |has_none: bool| {
+        let is_one =
+            |metric: &&Metric| !is_told(metric) && arms.iter().all(|arm| metric.samples(arm).is_none()) == has_none;
+        Metric::ALL.iter().filter(is_one).map(|metric| metric.name).collect::<Vec<_>>().join(", ")
+    };
+    let lines = [("0 under all designs", untold(false)), ("not counted", untold(true))];
+    let lines = lines.iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| format!("{what}: {names}"));
+    (heads.iter().chain(told).cloned().collect(), lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String) -> Vec<String> {
@@ -92,6 +120,19 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
         writeln!(out, "lost      {} records of the recording", checks.lost)?;
     }
     Ok(())
+}
+
+/// Says how many accesses Linux must have answered with a signal or EFAULT. Few programs do that on purpose, so more
+/// than a few betray a recording that is not what happened.
+fn write_refused(totals: &Totals, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let Totals { outside, forbidden, .. } = totals;
+    if outside + forbidden == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "refused   {outside} accesses outside all areas, {forbidden} that an area forbids: a signal or EFAULT each"
+    )
 }
 
 fn write_counts(title: &str, counts: &[(&'static str, u64)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {

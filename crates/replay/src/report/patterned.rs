@@ -22,12 +22,15 @@ pub(super) fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io:
         return Ok(());
     }
     writeln!(out, "\nmemory that starts as a byte: time over plain memory, and over stores; largest resident size")?;
-    columns::write(&rows(arms), out)
+    columns::write_designs(&rows(arms), 1, out)
 }
 
 fn rows(arms: &[ArmResult]) -> Vec<Vec<String>> {
-    let mut rows =
-        vec![["arm", "CPUs", "over plain", "over memset", "KiB", "more than plain"].map(String::from).to_vec()];
+    let mut rows = vec![
+        ["arm", "CPUs", "over plain", "over memset", "KiB", "more than plain", "than memset"]
+            .map(String::from)
+            .to_vec(),
+    ];
     for plain in arms.iter().filter(|arm| split(&arm.arm.design).1.is_none()) {
         let of = |way| arms.iter().find(|arm| is_way(arm, plain, way));
         for way in Way::ALL {
@@ -44,13 +47,16 @@ fn is_way(arm: &ArmResult, plain: &ArmResult, way: Way) -> bool {
 
 fn row(arm: &ArmResult, plain: &ArmResult, memset: Option<&ArmResult>) -> Vec<String> {
     let kib = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.peak_rss_bytes / 1024).max().unwrap_or(0);
+    let more = |base: &ArmResult| format!("{:+}", kib(arm).cast_signed() - kib(base).cast_signed());
+    let dash = || "-".to_owned();
     vec![
         arm.arm.design.clone(),
         arm.arm.cpus.to_string(),
         ratio(plain, arm),
-        memset.map_or_else(|| "-".to_owned(), |memset| ratio(memset, arm)),
+        memset.map_or_else(dash, |memset| ratio(memset, arm)),
         kib(arm).to_string(),
-        format!("{:+}", kib(arm).cast_signed() - kib(plain).cast_signed()),
+        more(plain),
+        memset.map_or_else(dash, more),
     ]
 }
 

@@ -12,6 +12,7 @@ use crate::experiment::ArmResult;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
+use faultless_results::screen::{Tone, toned};
 use faultless_results::stats::{Interval, LEAST_PAIRS, median_ratio, p_value, within};
 
 /// The fewest samples a side that show a difference.
@@ -141,10 +142,10 @@ fn rank(group: &[Pair<'_>]) -> String {
         names => Some(format!("{} {many} {base}", listed(names))),
     };
     let said = [
-        of(on(Side::Faster), "is faster than", "are faster than"),
-        of(on(Side::Slower), "is slower than", "are slower than"),
+        of(on(Side::Faster), "is faster than", "are faster than").map(|said| toned(Tone::Better, &said)),
+        of(on(Side::Slower), "is slower than", "are slower than").map(|said| toned(Tone::Worse, &said)),
         of(ties, "ties with", "tie with"),
-        (!unknown.is_empty()).then(|| format!("fewer than {LEAST_SAMPLES} runs of each design tell no winner")),
+        (!unknown.is_empty()).then(|| toned(Tone::Undecided, &too_few())),
     ];
     said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -205,9 +206,16 @@ fn faith(report: &Report<'_>) -> String {
     }
 }
 
+/// Returns what is said where there are fewer samples.
+fn too_few() -> String {
+    format!("undecided: it takes {LEAST_SAMPLES} runs to tell a winner (-r {LEAST_SAMPLES})")
+}
+
 fn shares(report: &Report<'_>) -> Vec<String> {
     let checks = &report.outcome.checks;
-    let noted = Class::ALL.into_iter().filter(|&class| checks.share(class) > NOTED_SHARE);
+    // Pages that --pattern makes earlier than the program did are what was asked for.
+    let is_asked_for = |class| class == Class::Populated && report.setup.pattern.is_some();
+    let noted = Class::ALL.into_iter().filter(|&class| checks.share(class) > NOTED_SHARE && !is_asked_for(class));
     noted
         .map(|class| {
             let (name, percent) = (class.name(), checks.share(class) * 100.0);
@@ -266,6 +274,6 @@ mod tests {
         let said =
             "spf-v11 and vma-lock are faster than mmap-sem, linux is slower than mmap-sem, spf-v9 ties with mmap-sem";
         assert_eq!(ranked(&mixed), said);
-        assert_eq!(ranked(&[("linux", Side::Unknown)]), "fewer than 5 runs of each design tell no winner");
+        assert_eq!(ranked(&[("linux", Side::Unknown)]), "undecided: it takes 5 runs to tell a winner (-r 5)");
     }
 }

@@ -7,7 +7,8 @@
 use std::io::{self, Write};
 
 use super::{Change, Comparison, Figures, Finding, Row};
-use crate::columns::{left, right, width};
+use crate::columns::{self, left, right, width};
+use crate::screen;
 use crate::stats::{median, median_interval};
 use crate::{NOT_CONVERGED, Unit};
 
@@ -70,6 +71,7 @@ fn cells(row: &Row) -> Vec<[String; 3]> {
 
 fn interval(samples: &[f64], middle: f64) -> String {
     match median_interval(samples) {
+        None if samples.len() < 2 => String::new(),
         None => "± ∞".into(),
         Some((low, high)) if middle != 0.0 => {
             format!("± {:.0}%", ((high - middle).max(middle - low) / middle.abs() * 100.0).abs())
@@ -147,6 +149,10 @@ fn write_lines(
         let cells: String = texts.iter().zip(&rooms).map(|(text, &to)| format!(" │ {}", centred(text, to))).collect();
         format!("{}{cells} │", left("", names))
     };
+    let total = names + rooms.iter().map(|room| room + 3).sum::<usize>() + 2;
+    if total > screen::get().columns {
+        return write_apart(comparison, metric, lines, out);
+    }
     writeln!(out, "{}", heading(comparison.sources.iter().map(|source| source.label.as_str()).collect()))?;
     writeln!(out, "{}", heading(titles.iter().map(String::as_str).collect()))?;
     for (name, cells) in lines {
@@ -158,6 +164,28 @@ fn write_lines(
         writeln!(out, "{}", format!("{}{}", left(name, names), texts.collect::<String>()).trim_end())?;
     }
     Ok(())
+}
+
+/// Writes what is too wide to stand side by side: in blocks that fit, each with the names in front.
+fn write_apart(
+    comparison: &Comparison,
+    metric: &str,
+    lines: &[Line],
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
+    let heads = comparison.sources.iter().enumerate().flat_map(|(place, source)| {
+        let versus = if place == 0 { None } else { Some("vs base".to_owned()) };
+        std::iter::once(source.label.clone()).chain(versus)
+    });
+    let mut rows: Vec<Vec<String>> = vec![std::iter::once(metric.to_owned()).chain(heads).collect()];
+    for (name, cells) in lines {
+        let cells = cells.iter().enumerate().flat_map(|(place, [middle, interval, change])| {
+            let figure = format!("{middle} {interval}").trim_end().to_owned();
+            std::iter::once(figure).chain((place > 0).then(|| change.clone()))
+        });
+        rows.push(std::iter::once(name.clone()).chain(cells).collect());
+    }
+    columns::write(&rows, out)
 }
 
 fn joined(cell: &[String; 3], parts: &[usize; 3]) -> String {

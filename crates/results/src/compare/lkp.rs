@@ -6,8 +6,9 @@
 
 use std::io::{self, Write};
 
-use super::{Change, Comparison, Figures, Finding, Group, Notable, Row};
-use crate::columns::{right, width};
+use super::{Change, Comparison, Direction, Figures, Finding, Group, Notable, Row, Source};
+use crate::columns::{self, right, width};
+use crate::screen::{self, Tone, toned};
 
 const BASE_WIDTH: usize = 16;
 const CHANGE_WIDTH: usize = 12;
@@ -35,21 +36,29 @@ fn write_sources(comparison: &Comparison, out: &mut (impl Write + ?Sized)) -> io
 }
 
 fn write_group(comparison: &Comparison, group: &Group, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    writeln!(out, "{}", "=".repeat(RULE))?;
+    writeln!(out, "{}", "=".repeat(RULE.min(screen::get().columns)))?;
     writeln!(out, "{}:\n  {}\n", group.key.names(), group.key)?;
-    write_heading(comparison, out)?;
-    for row in &group.rows {
-        writeln!(out, "{}", line(&group.key.workload, row))?;
+    let names = group.rows.iter().map(|row| width(&group.key.workload) + 1 + width(&row.metric)).max().unwrap_or(0);
+    let room = screen::get().columns.saturating_sub(BASE_WIDTH + 2 + names);
+    let at_a_time = (room / (CHANGE_WIDTH + HEAD_WIDTH + 1)).max(1);
+    let heads: Vec<usize> = (1..comparison.sources.len()).collect();
+    for heads in heads.chunks(at_a_time) {
+        write_heading(&comparison.sources, heads, out)?;
+        for row in &group.rows {
+            writeln!(out, "{}", line(&group.key.workload, row, heads))?;
+        }
+        writeln!(out)?;
     }
-    writeln!(out)
+    Ok(())
 }
 
-fn write_heading(comparison: &Comparison, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_heading(sources: &[Source], heads: &[usize], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let (mut names, mut rules, mut titles, mut marks) = Default::default();
     let columns = |texts: [&mut String; 4], parts: [&str; 4]| {
         texts.into_iter().zip(parts).for_each(|(text, part)| text.push_str(part));
     };
-    for (place, source) in comparison.sources.iter().enumerate() {
+    for place in std::iter::once(0).chain(heads.iter().copied()) {
+        let source = &sources[place];
         let to = if place == 0 { BASE_WIDTH } else { CHANGE_WIDTH + HEAD_WIDTH };
         let space = if place == 0 { "" } else { " " };
         let parts = if place == 0 {
@@ -72,17 +81,28 @@ fn shortened(text: &str, to: usize) -> String {
     if length <= to { text.to_owned() } else { text.chars().skip(length - to).collect() }
 }
 
-fn line(workload: &str, row: &Row) -> String {
-    let heads: String = row.heads.iter().map(head).collect();
+fn line(workload: &str, row: &Row, heads: &[usize]) -> String {
+    let heads: String = heads.iter().map(|&place| head(&row.heads[place - 1], row.direction)).collect();
     format!("{}{heads}  {workload}.{}", figures(&row.base, BASE_WIDTH), row.metric)
 }
 
-fn head(change: &Option<Change>) -> String {
+fn head(change: &Option<Change>, direction: Direction) -> String {
     match change {
         None => format!("{}{}", right("", CHANGE_WIDTH), right("<not measured>", HEAD_WIDTH + 1)),
         Some(change) => {
-            format!("{} {}", right(&percentage(change), CHANGE_WIDTH), figures(&change.figures, HEAD_WIDTH))
+            format!("{} {}", right(&colored(change, direction), CHANGE_WIDTH), figures(&change.figures, HEAD_WIDTH))
         }
+    }
+}
+
+/// Returns a change in the colour of what it means.
+fn colored(change: &Change, direction: Direction) -> String {
+    let text = percentage(change);
+    match change.finding {
+        _ if change.is_improvement(direction) => toned(Tone::Better, &text),
+        _ if change.regression(direction).is_some() => toned(Tone::Worse, &text),
+        Finding::TooFew | Finding::NotConverged => toned(Tone::Undecided, &text),
+        _ => text,
     }
 }
 
@@ -98,7 +118,8 @@ pub(super) fn percentage(change: &Change) -> String {
 fn figures(figures: &Figures, to: usize) -> String {
     let spread = match figures.relative_deviation() {
         Some(share) => format!(" ±{:>3.0}%", share * 100.0),
-        None => " ±  ?%".into(),
+        // One run has no deviation; its place stays empty, so that figures stand under each other.
+        None => " ".repeat(6),
     };
     right(&format!("{}{spread}", number(figures.summary.mean)), to)
 }
@@ -141,9 +162,13 @@ fn write_cells(rows: &[[String; 5]], out: &mut (impl Write + ?Sized)) -> io::Res
     let all: Vec<&[String; 5]> = std::iter::once(&headings).chain(rows).collect();
     let widest = |column: usize| all.iter().map(|row| width(&row[column])).max().unwrap_or(0);
     let widths: [usize; 5] = std::array::from_fn(widest);
+    if widths.iter().sum::<usize>() + 8 > screen::get().columns {
+        columns::write(&all.iter().map(|row| row.to_vec()).collect::<Vec<_>>(), out)?;
+        return writeln!(out);
+    }
     for row in &all {
         let figures: String = (1..4).map(|column| format!("  {}", right(&row[column], widths[column]))).collect();
-        writeln!(out, "{}{figures}  {}", crate::columns::left(&row[0], widths[0]), row[4])?;
+        writeln!(out, "{}{figures}  {}", columns::left(&row[0], widths[0]), row[4])?;
     }
     writeln!(out)
 }

@@ -4,11 +4,13 @@
 //! Nothing is discarded, every figure is defined for every input (an empty one gives nothing, not a NaN), and the
 //! same samples and seed give the same result.
 
+mod change;
 mod histogram;
 mod rank;
 mod ratio;
 mod summary;
 
+pub use change::{ChangePoint, LEAST_POINTS, change_points, pettitt};
 pub use histogram::Histogram;
 pub use rank::p_value;
 pub use ratio::{Interval, LEAST_PAIRS, Verdict, median_ratio, within};

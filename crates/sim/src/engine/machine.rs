@@ -37,7 +37,9 @@ pub struct Figures {
     pub interrupts: u64,
     /// Pages zeroed or copied.
     pub pages_filled: u64,
-    /// Pages that went through a memory bus for that.
+    /// Those of them that no cache of this CPU's held.
+    pub pages_missed: u64,
+    /// Pages that went through a memory bus for that; of a copy its source, too.
     pub pages_moved: u64,
     /// Turns taken by threads.
     pub switches: u64,

@@ -60,6 +60,7 @@ impl Engine {
         } else if self.is_warm(&before, now) {
             self.clock += costs.warm;
         } else {
+            self.figures.pages_missed += 1;
             let cost = self.random.about(costs.cold);
             let moved_at = self.move_pages(address, filling.pages());
             self.clock = (clock + cost).max(moved_at);

@@ -100,3 +100,38 @@ impl Word {
         (self.0 & OVERTAKEN) / OVERTAKEN_ONCE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_lock_is_stolen_as_often_as_those_in_line_have_patience() {
+        const PATIENCE: u32 = 3;
+        assert!(Word(0).may_be_stolen(0), "nobody is in line");
+        assert!(!Word(WRITER).may_be_stolen(PATIENCE) && !Word(READER).may_be_stolen(PATIENCE));
+        let mut word = Word(WAITERS);
+        for turn in 0..PATIENCE {
+            assert_eq!((word.times_overtaken(), word.may_be_stolen(PATIENCE)), (turn, true));
+            let held = word.stolen(Theft::Counted);
+            assert!(held.has_writer() && held.has_waiters() && !held.may_be_stolen(PATIENCE));
+            assert!(word.stolen(Theft::Uncounted).0 == word.0 | WRITER);
+            word = Word(held.0 - WRITER);
+        }
+        assert!(!word.may_be_stolen(PATIENCE) && word.may_be_stolen(PATIENCE + 1));
+        assert_eq!(word.0.wrapping_add(word.fresh_patience()), WAITERS, "whoever was served has patience again");
+        assert!(!word.is_shut() && Word(WAITERS | SHUT).is_shut());
+        assert_eq!(Word(WAITERS | SHUT).times_overtaken(), MAX_PATIENCE.into());
+    }
+
+    #[test]
+    fn a_word_says_who_has_the_lock() {
+        let readers = Word(3 * READER + WAITERS);
+        assert!(readers.has_readers() && readers.is_held_by_readers() && readers.is_closed_to_readers());
+        assert_eq!((readers.nr_readers(), Word(WAITERS).nr_readers()), (3, 0));
+        assert!(!Word(WRITER + READER).is_held_by_readers(), "one that knocks");
+        assert!(Word(WAITERS).is_free() && !readers.is_free() && !Word(WRITER).is_free());
+        assert!(!Word(READER).is_closed_to_readers() && Word(WRITER).is_closed_to_readers());
+        assert_eq!(readers.0 & Word::WITHOUT_LINE, 3 * READER);
+    }
+}

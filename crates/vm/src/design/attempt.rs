@@ -26,10 +26,10 @@ impl<P: System> From<Stop<P>> for GiveUp {
 
 /// Counts an attempt that was given up, and handles the fault under the semaphore.
 #[inline]
-pub(super) fn handle_missed<P: System, D: Design<P>>(
-    space: &Space<P, D>,
+pub(super) fn handle_missed<'a, P: System, D: Design<P>>(
+    space: &'a Space<P, D>,
     fault: Fault,
-    missed: Missed<'_, P, D>,
+    missed: Missed<'a, P, D>,
 ) -> Result<Handled, AccessError> {
     space.vm().events().note(Event::SpfFailed, fault.address);
     space.vm().events().note(missed.reason.event(), fault.address);

@@ -49,7 +49,7 @@ use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
 use crate::frames;
-use crate::space::Space;
+use crate::space::{Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -65,7 +65,7 @@ pub struct Faultless<S>(PhantomData<fn() -> S>);
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
     const FILLS_FREELY: bool = true;
-    type Semaphore = S;
+    type Lock = WholeSpace<S>;
     type InstanceState = ();
     type SpaceState = ();
     /// Odd while a change is announced. Beside what faults only read: both are written by changes alone.
@@ -131,7 +131,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     let area = unsafe { entry.area.as_ref() };
     if fault.access.is_write() && area.lacks_root() {
         // The commonest reason, at every area's first store.
-        return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry.area) });
+        return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
     }
     if area.state.read().is_write_in_progress() && !mutants::is_on(Mutant::AnnouncementIgnored) {
         return Err(GiveUp::VmaChanged.into());

@@ -15,7 +15,7 @@ use super::Design;
 use crate::area::Area;
 use crate::error::AccessError;
 use crate::fault::{Fault, Handled, classic};
-use crate::space::Space;
+use crate::space::{Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -27,7 +27,7 @@ pub struct MmapSem<S>(PhantomData<fn() -> S>);
 // SAFETY: faults share the semaphore, which changes have alone.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     const NAME: &'static str = "mmap-sem";
-    type Semaphore = S;
+    type Lock = WholeSpace<S>;
     type InstanceState = ();
     type SpaceState = ();
     type AreaState = ();

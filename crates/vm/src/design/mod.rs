@@ -5,7 +5,8 @@
 //! into a range whose unmapping has returned. Areas, tables, frames and operations are the same under all.
 //!
 //! # How to add one
-//! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry).
+//! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry). What map calls lock is a
+//! [`MapLock`]: [`WholeSpace`] of a semaphore, which leaves ranges alone.
 
 mod attempt;
 mod faultless;
@@ -16,6 +17,7 @@ mod spf_v11;
 mod spf_v9;
 mod vma_lock;
 
+pub use crate::space::{MapLock, WholeSpace};
 pub use faultless::Faultless;
 pub use mmap_sem::MmapSem;
 pub use speculation::{Speculation, Version, WhenBusy};
@@ -42,7 +44,10 @@ lock_class! {
 pub type DefaultDesign<P> = VmaLock<Rwsem<P>>;
 
 /// What tells the members of a design's family of semaphores apart.
-pub type GenerationOf<P, D> = <<D as Design<P>>::Semaphore as RwSemaphore<P>>::Generation;
+pub type GenerationOf<P, D> = <SemaphoreOf<P, D> as RwSemaphore<P>>::Generation;
+
+/// The semaphore that a design's lock is made of.
+pub type SemaphoreOf<P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Semaphore;
 
 /// A way to lock an address space against its faults.
 ///
@@ -57,8 +62,8 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
     /// moment.
     const FILLS_FREELY: bool = false;
-    /// The semaphore that map operations write and classic faults read; the instance says of which generation.
-    type Semaphore: RwSemaphore<P>;
+    /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
+    type Lock: MapLock<P>;
     /// What the design keeps for the instance.
     type InstanceState: Send + Sync;
     /// What the design keeps for each address space.

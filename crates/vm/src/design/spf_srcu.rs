@@ -126,7 +126,7 @@ unsafe impl<P: System> Version<P> for V2017 {
         // SAFETY: found inside the SRCU section, so not freed before it ends.
         let area = unsafe { entry.area.as_ref() };
         if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
-            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry.area) });
+            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
         }
         Ok(act(area)?)
     }

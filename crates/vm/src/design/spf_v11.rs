@@ -173,7 +173,7 @@ where
         let area = unsafe { entry.area.as_ref() };
         if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth a reference.
-            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, version, entry.area) });
+            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
         }
         // Relaxed: the index's own reference, kept by its lock, is why the count is not 0.
         if !mutants::is_on(Mutant::AreaReused) {

@@ -1,6 +1,7 @@
 //! The classic fault: under the address space's semaphore.
 
 use super::{EntryLock, Fault, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::addr::{PAGE, page_floor};
 use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::AccessError;
@@ -8,15 +9,15 @@ use crate::events::GiveUp;
 use crate::guest::Access;
 use crate::index::Version;
 use crate::object::{FetchError, ObjectRef, PageError};
-use crate::space::Space;
+use crate::space::{ReadPermit, Space, SpaceReadGuard};
 use crate::system::System;
+use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_sync::{ReadGuard, RwSemaphore};
 
 /// An area that an attempt without the semaphore found before it was given up, and the share of the semaphore that
 /// keeps it as it is: the classic fault need not look it up again.
 pub struct Found<'a, P: System, D: Design<P>> {
-    read: ReadGuard<'a, P, D::Semaphore>,
+    read: SpaceReadGuard<'a, P, D>,
     area: NonNull<Area<P, D>>,
 }
 
@@ -25,8 +26,13 @@ impl<'a, P: System, D: Design<P>> Found<'a, P, D> {
     /// The caller keeps that version's nodes from being freed.
     #[inline]
     #[track_caller]
-    pub(crate) fn keep(space: &'a Space<P, D>, version: Version, area: NonNull<Area<P, D>>) -> Option<Self> {
-        let read = space.semaphore().try_read()?;
+    pub(crate) fn keep(
+        space: &'a Space<P, D>,
+        fault: Fault,
+        version: Version,
+        area: NonNull<Area<P, D>>,
+    ) -> Option<Self> {
+        let read = space.try_read(page_of(fault))?;
         (space.index().version() == version).then_some(Self { read, area })
     }
 }
@@ -45,6 +51,13 @@ impl<P: System, D: Design<P>> From<GiveUp> for Missed<'_, P, D> {
     }
 }
 
+/// Returns the addresses that a fault is about.
+#[inline]
+fn page_of(fault: Fault) -> Range<u64> {
+    let page = page_floor(fault.address);
+    page..page + PAGE
+}
+
 /// What must happen without the semaphore before the fault is tried again.
 enum Again<P: System> {
     Fetch(ObjectRef<P>, u64),
@@ -61,10 +74,10 @@ pub(crate) fn handle<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault)
 
 /// As [`handle`], after an attempt that may have found the area.
 #[inline]
-pub(crate) fn handle_found<P: System, D: Design<P>>(
-    space: &Space<P, D>,
+pub(crate) fn handle_found<'a, P: System, D: Design<P>>(
+    space: &'a Space<P, D>,
     fault: Fault,
-    found: Option<Found<'_, P, D>>,
+    found: Option<Found<'a, P, D>>,
 ) -> Result<(), AccessError> {
     match try_handle(space, fault, found) {
         Err(AccessError::OutOfFrames(cause)) if space.vm().reclaim_after(&cause) => try_handle(space, fault, None),
@@ -73,10 +86,10 @@ pub(crate) fn handle_found<P: System, D: Design<P>>(
 }
 
 /// Handles a fault under the semaphore, as often as it takes.
-fn try_handle<P: System, D: Design<P>>(
-    space: &Space<P, D>,
+fn try_handle<'a, P: System, D: Design<P>>(
+    space: &'a Space<P, D>,
     fault: Fault,
-    mut found: Option<Found<'_, P, D>>,
+    mut found: Option<Found<'a, P, D>>,
 ) -> Result<(), AccessError> {
     loop {
         match attempt(space, fault, found.take())? {
@@ -89,17 +102,18 @@ fn try_handle<P: System, D: Design<P>>(
 }
 
 #[inline]
-fn attempt<P: System, D: Design<P>>(
-    space: &Space<P, D>,
+fn attempt<'a, P: System, D: Design<P>>(
+    space: &'a Space<P, D>,
     fault: Fault,
-    found: Option<Found<'_, P, D>>,
+    found: Option<Found<'a, P, D>>,
 ) -> Result<Option<Again<P>>, AccessError> {
-    let (_read, area) = match found {
+    let (read, area) = match found {
         Some(found) => (found.read, found.area),
         None => {
-            let read = space.semaphore().read();
-            let Some(entry) = space.index().first_ending_after(fault.address) else { return missed(space, fault) };
-            (read, entry.area)
+            let read = space.read(page_of(fault));
+            let Some(found) = read.permit().first_ending_after(fault.address) else { return missed(space, fault) };
+            let area = found.place();
+            (read, area)
         }
     };
     // SAFETY: the semaphore keeps the area.
@@ -117,7 +131,7 @@ fn attempt<P: System, D: Design<P>>(
     let fault = Fault { access: if is_vain { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
     let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
-    match resolve(&page, &ClassicLock) {
+    match resolve(&page, &ClassicLock(read.permit())) {
         // The classic lock never gives up.
         Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(forbidden(view.flags, fault)),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
@@ -130,11 +144,10 @@ fn attempt<P: System, D: Design<P>>(
 /// has, is made as for a load.
 pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
     handle(space, fault)?;
-    let _read = space.semaphore().read();
+    let read = space.read(page_of(fault));
     // What is gone by now, or forbidden, the caller's next look finds out.
-    let Some(entry) = space.index().containing(fault.address) else { return Ok(()) };
-    // SAFETY: the semaphore keeps the area.
-    let area = unsafe { entry.area.as_ref() };
+    let Some(found) = read.permit().containing(fault.address) else { return Ok(()) };
+    let area = found.area();
     let view = area.view();
     let Some(leaf) = space.tables().walk(space.memory(), fault.address) else { return Ok(()) };
     let seen = leaf.read(space.memory());
@@ -142,7 +155,7 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
         return Ok(());
     }
     let fault = Fault { access: Access::Write, ..fault };
-    match resolve(&PageFault { space, area, view, fault, leaf, seen }, &ClassicLock) {
+    match resolve(&PageFault { space, area, view, fault, leaf, seen }, &ClassicLock(read.permit())) {
         Err(Stop::Failed(error)) => Err(error),
         // The classic lock never gives up, and nothing is fetched for such a page.
         Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) => Ok(()),
@@ -192,9 +205,9 @@ fn fetch<P: System, D: Design<P>>(
 }
 
 /// Locks the page table and nothing else: the semaphore keeps the area as it is.
-struct ClassicLock;
+struct ClassicLock<'g, P: System, D: Design<P>>(ReadPermit<'g, P, D>);
 
-impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock {
+impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock<'_, P, D> {
     #[inline]
     fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.space.memory(), page.leaf))
@@ -202,6 +215,6 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock {
 
     #[inline]
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        page.space.root_of(page.area)
+        self.0.root_of(page.area)
     }
 }

@@ -5,6 +5,7 @@
 //! error ends the walk, and what was done before it stays.
 
 use super::Space;
+use super::permit::ReadPermit;
 use super::zap::Emptied;
 use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
@@ -133,8 +134,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Applies advice that changes flags.
     fn flag(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
-        let result = self.try_with_write(|| {
-            self.reflag_all(range, &|view, part| {
+        let result = self.try_with_write(range.addresses(), |permit| {
+            permit.reflag_all(range, &|view, part| {
                 check_seal(view, part, advice)?;
                 flags_after(view, advice, &self.limits)
             })
@@ -148,17 +149,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Applies advice about pages to the part of each area that lies in `range`, under the read lock.
     fn on_areas(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
-        let _read = self.read_settled();
+        let read = self.read_settled(range.addresses());
         let mut position = range.start();
         let mut hole = None;
-        for entry in self.index.overlapping(range.addresses()) {
+        for entry in read.permit().overlapping(range.addresses()) {
             if entry.start > position {
                 hole.get_or_insert(position);
             }
-            // SAFETY: the semaphore keeps the area.
-            let area = unsafe { entry.area.as_ref() };
+            let area = entry.area();
             if let Some(part) = range.intersection(entry.start..entry.end) {
-                self.advise_part(area, part, advice)?;
+                read.permit().advise_part(area, part, advice)?;
             }
             position = entry.end;
         }
@@ -167,8 +167,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         hole.map_or(Ok(()), |address| Err(CallError::Unmapped { address }))
     }
+}
 
-    fn advise_part(&self, area: &Area<P, D>, part: PageRange, advice: Advice) -> Result<(), CallError> {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    fn advise_part(self, area: &Area<P, D>, part: PageRange, advice: Advice) -> Result<(), CallError> {
         let view = area.view();
         check_seal(&view, part, advice)?;
         let is_locked = view.flags.contains(AreaFlags::LOCKED);
@@ -200,7 +202,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             _ => Ok(()),
         }
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Punches holes into the objects behind a range; each with no lock of the space held.
     fn remove_pages(&self, range: PageRange) -> Result<(), CallError> {
         let mut position = range.start();
@@ -222,11 +226,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns what the first area at or above `position` has below `end`, its object and first page there, if the
     /// object's pages may be removed through it.
     fn removable(&self, position: u64, end: u64) -> Result<Option<(PageRange, ObjectRef<P>, u64)>, CallError> {
-        let _read = self.read_settled();
-        let Some(entry) = self.index.first_ending_after(position) else { return Ok(None) };
+        let read = self.read_settled(position..end);
+        let Some(entry) = read.permit().first_ending_after(position) else { return Ok(None) };
         let Some(part) = PageRange::between(entry.start.max(position), entry.end.min(end)) else { return Ok(None) };
-        // SAFETY: the semaphore keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+        let area = entry.area();
         let view = area.view();
         check_seal(&view, part, Advice::Remove)?;
         if view.flags.contains(AreaFlags::LOCKED) {
@@ -264,11 +267,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-/// Checks that a sealed area keeps its content: one that nobody could write anyway loses none.
+/// Checks that a sealed area which nobody may write keeps its content. Linux leaves that to files, and a reference area
+/// is one to it.
 fn check_seal<P: System>(view: &AreaView<P>, part: PageRange, advice: Advice) -> Result<(), CallError> {
     let is_protected = view.flags.contains(AreaFlags::SEALED)
         && advice.discards()
-        && view.object.is_none()
+        && !view.has_file()
         && !view.flags.contains(AreaFlags::WRITE);
     if is_protected { Err(CallError::Sealed { address: part.start() }) } else { Ok(()) }
 }

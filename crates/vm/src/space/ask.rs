@@ -1,6 +1,6 @@
 //! mincore and msync: calls that ask, and change nothing that is mapped.
 
-use super::Space;
+use super::{ReadPermit, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
@@ -43,13 +43,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let unmapped = CallError::Unmapped { address: start };
         let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).filter(|&end| end <= USER_END);
         let range = end.and_then(|end| PageRange::between(start, end)).ok_or(unmapped)?;
-        let _read = self.read_settled();
+        let read = self.read_settled(range.addresses());
         let mut position = range.start();
         while position < range.end() {
             let unmapped = CallError::Unmapped { address: position };
-            let entry = self.index.containing(position).ok_or(unmapped)?;
-            // SAFETY: the semaphore keeps the area.
-            let view = unsafe { entry.area.as_ref() }.view();
+            let entry = read.permit().containing(position).ok_or(unmapped)?;
+            let view = entry.area().view();
             let end = entry.end.min(range.end());
             let mut pages = (position..end).step_by(PAGE as usize);
             if pages.try_for_each(|page| tell(self.is_in_memory(&view, page))).is_break() {
@@ -85,29 +84,33 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if end == start {
             return Ok(());
         }
-        let _read = self.read_settled();
-        self.sync_areas(start, end, flags)
+        let read = self.read_settled(start..end);
+        sync_areas(read.permit(), start, end, flags)
     }
+}
 
-    fn sync_areas(&self, start: u64, end: u64, flags: SyncFlags) -> Result<(), CallError> {
-        let (mut position, mut hole) = (start, None);
-        while position < end {
-            let unmapped = CallError::Unmapped { address: position };
-            let Some(entry) = self.index.first_ending_after(position) else { return Err(unmapped) };
-            if entry.start > position {
-                hole.get_or_insert(unmapped);
-                // With MS_ASYNC alone there is nothing to do behind the hole.
-                if flags == SyncFlags::ASYNC || entry.start >= end {
-                    return Err(unmapped);
-                }
+fn sync_areas<P: System, D: Design<P>>(
+    permit: ReadPermit<'_, P, D>,
+    start: u64,
+    end: u64,
+    flags: SyncFlags,
+) -> Result<(), CallError> {
+    let (mut position, mut hole) = (start, None);
+    while position < end {
+        let unmapped = CallError::Unmapped { address: position };
+        let Some(entry) = permit.first_ending_after(position) else { return Err(unmapped) };
+        if entry.start > position {
+            hole.get_or_insert(unmapped);
+            // With MS_ASYNC alone there is nothing to do behind the hole.
+            if flags == SyncFlags::ASYNC || entry.start >= end {
+                return Err(unmapped);
             }
-            // SAFETY: the semaphore keeps the area.
-            let is_locked = unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::LOCKED);
-            if is_locked && flags.contains(SyncFlags::INVALIDATE) {
-                return Err(CallError::Locked { address: entry.start.max(start) });
-            }
-            position = entry.end;
         }
-        hole.map_or(Ok(()), Err)
+        let is_locked = entry.area().flags().contains(AreaFlags::LOCKED);
+        if is_locked && flags.contains(SyncFlags::INVALIDATE) {
+            return Err(CallError::Locked { address: entry.start.max(start) });
+        }
+        position = entry.end;
     }
+    hole.map_or(Ok(()), Err)
 }

@@ -12,8 +12,9 @@
 //! ```
 //! If L and R are one area, R becomes an area of its own.
 
-use super::Space;
+use super::permit::WritePermit;
 use super::removal::Removal;
+use super::{AreaAt, Space};
 use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
@@ -104,7 +105,7 @@ pub(super) struct Reserve<'a, P: System, D: Design<P>> {
 /// A prepared change; see the module.
 #[must_use = "a change that is dropped changes nothing"]
 pub(super) struct Change<'a, P: System, D: Design<P>> {
-    space: &'a Space<P, D>,
+    space: WritePermit<'a, P, D>,
     /// `All`, but where a known bug is put back.
     pub(super) announced: Announced,
     reserve: Option<Reserve<'a, P, D>>,
@@ -116,29 +117,29 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     before: Sizes,
 }
 
-impl<P: System, D: Design<P>> Space<P, D> {
-    /// Sets aside what [`Space::prepare_removal`] needs at most. The caller holds the write lock.
-    pub(super) fn reserve_removal(&self) -> Result<Reserve<'_, P, D>, OutOfFrames> {
-        let nodes = self.index.reserve(&self.vm().nodes)?;
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// Sets aside what [`WritePermit::prepare_removal`] needs at most.
+    pub(super) fn reserve_removal(self) -> Result<Reserve<'g, P, D>, OutOfFrames> {
+        let space = self.space();
+        let nodes = space.index.reserve(&space.vm().nodes)?;
         let area = self.vm().areas.alloc()?;
-        Ok(Reserve { space: self, nodes: Some(nodes), area: Some(area) })
+        Ok(Reserve { space, nodes: Some(nodes), area: Some(area) })
     }
 
-    /// As [`Space::prepare_change`] without a new area, out of memory that was set aside: it can't fail.
-    pub(super) fn prepare_removal<'a>(
-        &'a self,
+    /// As [`WritePermit::prepare_change`] without a new area, out of memory that was set aside: it can't fail.
+    pub(super) fn prepare_removal(
+        self,
         range: PageRange,
-        reserve: Reserve<'a, P, D>,
-    ) -> Result<Change<'a, P, D>, CallError> {
+        reserve: Reserve<'g, P, D>,
+    ) -> Result<Change<'g, P, D>, CallError> {
         self.prepare(range, None, Some(reserve))
     }
 
-    /// Cuts the area that holds `address` in two there. The caller holds the write lock.
-    pub(super) fn split_at(&self, address: u64) -> Result<(), CallError> {
+    /// Cuts the area that holds `address` in two there.
+    pub(super) fn split_at(self, address: u64) -> Result<(), CallError> {
         let unmapped = CallError::Unmapped { address };
-        let entry = self.index.containing(address).ok_or(unmapped)?;
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+        let entry = self.containing(address).ok_or(unmapped)?;
+        let area = entry.area();
         let old = area.view();
         let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
         let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
@@ -147,22 +148,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
-    /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller holds the write lock, and has
-    /// checked the limits.
+    /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller has checked the limits.
     pub(super) fn prepare_change(
-        &self,
+        self,
         range: PageRange,
         new: Option<NewArea<P>>,
-    ) -> Result<Change<'_, P, D>, CallError> {
+    ) -> Result<Change<'g, P, D>, CallError> {
         self.prepare(range, new, None)
     }
 
-    fn prepare<'a>(
-        &'a self,
+    fn prepare(
+        self,
         range: PageRange,
         new: Option<NewArea<P>>,
-        reserve: Option<Reserve<'a, P, D>>,
-    ) -> Result<Change<'a, P, D>, CallError> {
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<Change<'g, P, D>, CallError> {
         let mut change = Change {
             space: self,
             announced: match mutants::is_on(Mutant::RemovedUnannounced) {
@@ -185,9 +185,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn plan(&mut self, range: PageRange, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
-        let index = &self.space.index;
-        let left = index.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
-        let right = index.containing(range.end());
+        let permit = self.space;
+        let left = permit.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
+        let right = permit.containing(range.end());
         let left = left.map(|entry| self.trimmed_left(&entry, range));
         // An area that merely touches the range matters only if something can join it.
         let left = left.filter(|(_, is_cut)| *is_cut || new.is_some()).map(|(piece, _)| piece);
@@ -208,31 +208,29 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(())
     }
 
-    fn trimmed_left(&self, entry: &Entry<Area<P, D>>, range: PageRange) -> (Piece<P, D>, bool) {
-        // SAFETY: the write lock keeps the area.
-        let view = unsafe { entry.area.as_ref() }.view();
+    fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange) -> (Piece<P, D>, bool) {
+        let view = entry.area().view();
         let is_cut = view.end > range.start();
         let view = AreaView { end: view.end.min(range.start()), ..view };
-        (Piece { area: entry.area, view, is_fresh: false }, is_cut)
+        (Piece { area: entry.place(), view, is_fresh: false }, is_cut)
     }
 
     /// Returns what stays of an area behind the range; a new area if its left part stays too.
     fn trimmed_right(
         &mut self,
-        entry: &Entry<Area<P, D>>,
+        entry: &AreaAt<'_, P, D>,
         range: PageRange,
         left: Option<&Piece<P, D>>,
     ) -> Result<Piece<P, D>, OutOfFrames> {
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+        let area = entry.area();
         let old = area.view();
         let start = old.start.max(range.end());
         let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
-        if left.is_some_and(|left| left.area == entry.area) {
+        if left.is_some_and(|left| left.area == entry.place()) {
             let area = self.new_area(&view, area.behind().clone())?;
             return Ok(Piece { area, view, is_fresh: true });
         }
-        Ok(Piece { area: entry.area, view, is_fresh: false })
+        Ok(Piece { area: entry.place(), view, is_fresh: false })
     }
 
     fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
@@ -288,9 +286,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn count_before(&mut self) {
-        for entry in self.space.index.overlapping(self.span.0..self.span.1) {
-            // SAFETY: the write lock keeps the area.
-            self.before.add(unsafe { entry.area.as_ref() }.flags(), entry.end - entry.start);
+        for entry in self.space.overlapping(self.span.0..self.span.1) {
+            self.before.add(entry.area().flags(), entry.end - entry.start);
         }
     }
 
@@ -302,7 +299,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
         let mut entries = self.pieces.iter().flatten().map(Piece::entry);
         let entries = [entries.next(), entries.next(), entries.next()];
-        let space = self.space;
+        let space = self.space.space();
         let span = self.span.0..self.span.1;
         let spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
         self.edit = Some(space.index.prepare(&space.vm().nodes, span, &entries, spare)?);
@@ -339,7 +336,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     fn publish(&mut self) {
         let edit = self.edit.take();
-        D::update_index(self.space, || {
+        D::update_index(&self.space, || {
             if let Some(edit) = edit {
                 edit.commit(|| self.space.is_looked_at());
             }
@@ -360,20 +357,19 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn begin(&self) -> Option<NonNull<Area<P, D>>> {
         let mut removed = None;
-        for entry in self.space.index.overlapping(self.span.0..self.span.1) {
-            // SAFETY: the write lock keeps the area.
-            let area = unsafe { entry.area.as_ref() };
-            let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.area);
+        for entry in self.space.overlapping(self.span.0..self.span.1) {
+            let area = entry.area();
+            let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
             if self.announced == Announced::All || (self.announced == Announced::Staying && !is_removed) {
                 area.begin_change();
             }
             if is_removed {
                 // SAFETY: the link is the writer's alone.
                 unsafe { area.next_removed.get().write(removed) };
-                removed = Some(entry.area);
+                removed = Some(entry.place());
             }
         }
-        D::await_faults(self.space);
+        D::await_faults(&self.space);
         removed
     }
 
@@ -404,7 +400,7 @@ fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
 /// Of two that overlap the one that came first ends first: the second may let go of an area that the first one holds.
 #[must_use = "faults stay out of the areas until the change ends"]
 pub(super) struct Held<'a, P: System, D: Design<P>> {
-    space: &'a Space<P, D>,
+    space: WritePermit<'a, P, D>,
     announced: Announced,
     pieces: [Option<Piece<P, D>>; 3],
     removed: Option<NonNull<Area<P, D>>>,
@@ -434,7 +430,7 @@ impl<P: System, D: Design<P>> Drop for Held<'_, P, D> {
             // index.
             unsafe {
                 removed = *area.as_ref().next_removed.get();
-                D::release_area(self.space, area);
+                D::release_area(&self.space, area);
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::Space;
 use super::map::Backing;
 use super::map::Populate;
+use super::permit::WritePermit;
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
@@ -28,10 +29,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if start.checked_add(len).is_none_or(|end| end <= start) || page_offset.checked_add(len / PAGE).is_none() {
             return Err(CallError::Invalid("the range is empty or overflows"));
         }
-        let (range, view) = self.try_with_write(|| {
-            let view = self.shared_at(start)?;
-            self.check_alike(&view, start, len)?;
-            self.show_from(&view, start, len, page_offset).map(|range| (range, view))
+        let (range, view) = self.try_with_write(start..start + len, |permit| {
+            let view = permit.shared_at(start)?;
+            permit.check_alike(&view, start, len)?;
+            permit.show_from(&view, start, len, page_offset).map(|range| (range, view))
         })?;
         let is_locked = (view.flags | self.default_flags()).contains(AreaFlags::LOCKED);
         if populate == Populate::Now || is_locked {
@@ -39,22 +40,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Ok(())
     }
+}
 
-    fn shared_at(&self, start: u64) -> Result<AreaView<P>, CallError> {
-        let entry = self.index.containing(start).ok_or(NOT_SHARED)?;
-        // SAFETY: the write lock keeps the area.
-        let view = unsafe { entry.area.as_ref() }.view();
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    fn shared_at(self, start: u64) -> Result<AreaView<P>, CallError> {
+        let entry = self.containing(start).ok_or(NOT_SHARED)?;
+        let view = entry.area().view();
         let is_shared = view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED;
         if is_shared { Ok(view) } else { Err(NOT_SHARED) }
     }
 
     /// Checks that areas like the first one cover the range without a hole.
-    fn check_alike(&self, first: &AreaView<P>, start: u64, len: u64) -> Result<(), CallError> {
+    fn check_alike(self, first: &AreaView<P>, start: u64, len: u64) -> Result<(), CallError> {
         let mut position = first.end;
         while position < start + len {
-            let entry = self.index.containing(position).ok_or(NOT_ALIKE)?;
-            // SAFETY: the write lock keeps the area.
-            let view = unsafe { entry.area.as_ref() }.view();
+            let entry = self.containing(position).ok_or(NOT_ALIKE)?;
+            let view = entry.area().view();
             let ignored = AreaFlags::INHERITED | AreaFlags::ACCOUNT;
             let is_alike = view.is_of_one_content(first) && view.flags - ignored == first.flags - ignored;
             if !is_alike {
@@ -66,7 +67,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Maps the object anew, as mmap would with the rights and locks of what is there.
-    fn show_from(&self, view: &AreaView<P>, start: u64, len: u64, page_offset: u64) -> Result<PageRange, CallError> {
+    fn show_from(self, view: &AreaView<P>, start: u64, len: u64, page_offset: u64) -> Result<PageRange, CallError> {
         self.check_new_area()?;
         let range = self.fixed(start, len)?;
         let locks = if view.flags.contains(AreaFlags::LOCKED) { AreaFlags::LOCKED } else { AreaFlags::empty() };
@@ -81,9 +82,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
             .checked_mul(PAGE)
             .filter(|offset| offset.checked_add(len).is_some_and(|end| end <= i64::MAX as u64));
         let offset = offset.ok_or(CallError::OffsetOverflow)?;
-        let entry = self.index.containing(start).ok_or(NOT_SHARED)?;
-        // SAFETY: the write lock keeps the area.
-        let object = unsafe { entry.area.as_ref() }.object().cloned().ok_or(NOT_SHARED)?;
+        let entry = self.containing(start).ok_or(NOT_SHARED)?;
+        let object = entry.area().object().cloned().ok_or(NOT_SHARED)?;
         let handle = ObjectHandle { object, opening: view.opening, instance: PhantomData };
         self.map_locked(range, flags, &Backing::Object(&handle, offset))?;
         Ok(range)

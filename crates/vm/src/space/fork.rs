@@ -16,7 +16,8 @@
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 
 use super::change::{Join, NewArea};
-use super::{Space, SpaceRef};
+use super::permit::WritePermit;
+use super::{AreaAt, EVERYTHING, Space, SpaceRef};
 use crate::addr::{PAGE, PageRange, USER_END};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
@@ -24,7 +25,6 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::frames;
-use crate::index;
 use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
@@ -45,8 +45,8 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         if is_early {
             child.enlist();
         }
-        self.with_write(|| {
-            let copied = self.fork_locked(&child);
+        self.with_write(EVERYTHING, |permit| {
+            let copied = permit.fork_into(&child);
             // Before the parent's semaphore is given up (I2 of `spaces`).
             if copied.is_ok() && !is_early {
                 child.enlist();
@@ -55,15 +55,17 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         })?;
         Ok(child)
     }
+}
 
-    fn fork_locked(&self, child: &Self) -> Result<(), CallError> {
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    fn fork_into(self, child: &Space<P, D>) -> Result<(), CallError> {
         let announce = |act| {
             if !mutants::is_on(Mutant::ForkUnannounced) {
                 self.for_each_locked(act);
             }
         };
         announce(Area::begin_change);
-        D::await_faults(self);
+        D::await_faults(&self);
         let result = self.copy_into(child);
         if let Some(all) = PageRange::between(0, USER_END) {
             self.flush(all);
@@ -72,29 +74,27 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         result
     }
 
-    fn copy_into(&self, child: &Self) -> Result<(), CallError> {
+    fn copy_into(self, child: &Space<P, D>) -> Result<(), CallError> {
         // Relaxed: the parent's under its write lock; nobody else knows the child.
         child.heap_start.store(self.heap_start.load(Ordering::Relaxed), Ordering::Relaxed);
         child.heap_end.store(self.heap_end.load(Ordering::Relaxed), Ordering::Relaxed);
         child.static_data_bytes.store(self.static_data_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        for entry in self.index.overlapping(0..u64::MAX) {
+        for entry in self.overlapping(EVERYTHING) {
             self.copy_area(child, &entry)?;
         }
         Ok(())
     }
 }
 
-impl<P: System, D: Design<P>> Space<P, D> {
-    fn for_each_locked(&self, act: fn(&Area<P, D>)) {
-        for entry in self.index.overlapping(0..u64::MAX) {
-            // SAFETY: the write lock keeps the area.
-            act(unsafe { entry.area.as_ref() });
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    fn for_each_locked(self, act: fn(&Area<P, D>)) {
+        for entry in self.overlapping(EVERYTHING) {
+            act(entry.area());
         }
     }
 
-    fn copy_area(&self, child: &Self, entry: &index::Entry<Area<P, D>>) -> Result<(), CallError> {
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+    fn copy_area(self, child: &Space<P, D>, entry: &AreaAt<'_, P, D>) -> Result<(), CallError> {
+        let area = entry.area();
         let old = area.view();
         if old.flags.contains(AreaFlags::DONTFORK) {
             return Ok(());
@@ -114,11 +114,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let view = AreaView { root, flags, content: behind.content(), ..old };
         let range = PageRange::between(old.start, old.end).ok_or(CallError::BadSource { address: old.start })?;
         let new = NewArea { view, behind, join: Join::Never };
-        child.prepare_change(range, Some(new))?.commit(|| ());
+        // SAFETY: nobody else knows the child (I2 of `spaces`).
+        let empty = unsafe { WritePermit::assume(child) };
+        empty.prepare_change(range, Some(new))?.commit(|| ());
         let kept = if old.flags.contains(AreaFlags::SHARED) { Kept::Guards } else { Kept::All };
         if copies_pages { self.copy_entries(child, range, kept) } else { Ok(()) }
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), CallError> {
         let mut result = Ok(());
         self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {

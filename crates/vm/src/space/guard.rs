@@ -12,6 +12,7 @@
 //!   has a root.
 
 use super::Space;
+use super::permit::ReadPermit;
 use crate::addr::{PAGE, PageRange};
 use crate::area::Area;
 use crate::design::Design;
@@ -24,15 +25,15 @@ use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Ordering;
 
-impl<P: System, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Guards the pages of a part of an area, and drops what they held. The caller holds the lock for reading.
-    pub(super) fn install_guards(&self, area: &Area<P, D>, part: PageRange) -> Result<(), CallError> {
+    pub(super) fn install_guards(self, area: &Area<P, D>, part: PageRange) -> Result<(), CallError> {
         area.note_guards();
         if area.object().is_none() {
             self.root_of(area);
         }
         self.grow_tables(part)?;
-        let mut gather = Gather::new(self, part);
+        let mut gather = Gather::new(self.space(), part);
         let mut nr_dropped = 0;
         self.tables.for_each_leaf(self.memory(), part.addresses(), &mut |table, part| {
             let mut position = part.start;
@@ -49,7 +50,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Ok(())
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes the tables of a range, so that guarding it can't fail half way.
     fn grow_tables(&self, part: PageRange) -> Result<(), CallError> {
         const TABLE_BYTES: u64 = 512 * PAGE;

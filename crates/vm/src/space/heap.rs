@@ -1,15 +1,15 @@
 //! brk: the heap.
 
-use super::Space;
 use super::map::Backing;
+use super::permit::WritePermit;
 use super::removal::Removal;
+use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::system::System;
 use faultless_platform::{Atomic, Ordering};
-use faultless_sync::RwSemaphore;
 
 /// What moving the heap's end did to its pages: those that came, and the removal of those that go.
 type Moved<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
@@ -17,7 +17,7 @@ type Moved<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Says where the heap begins; a program's loader calls it once.
     pub fn set_heap_start(&self, address: u64) {
-        let _write = self.semaphore.write();
+        let _write = self.write(EVERYTHING);
         // Relaxed: under the write lock.
         self.heap_start.store(address, Ordering::Relaxed);
         self.heap_end.store(address, Ordering::Relaxed);
@@ -25,7 +25,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Says how much data the program itself has, which counts against RLIMIT_DATA when the heap grows.
     pub fn set_static_data_bytes(&self, len_bytes: u64) {
-        let _write = self.semaphore.write();
+        let _write = self.write(EVERYTHING);
         // Relaxed: under the write lock.
         self.static_data_bytes.store(len_bytes, Ordering::Relaxed);
     }
@@ -46,13 +46,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Tries once; returns the end in force, and what was added.
     fn move_break(&self, address: u64) -> (u64, Option<PageRange>) {
-        self.with_write_to_remove(|| {
+        self.with_write_to_remove(EVERYTHING, |permit| {
             // Relaxed: under the write lock.
             let old = self.heap_end.load(Ordering::Relaxed);
             if address < self.heap_start.load(Ordering::Relaxed) || !self.is_within_data_limit(address) {
                 return ((old, None), None);
             }
-            let Some((added, removal)) = self.move_heap_end(old, address) else { return ((old, None), None) };
+            let Some((added, removal)) = permit.move_heap_end(old, address) else { return ((old, None), None) };
             // Relaxed: under the write lock.
             self.heap_end.store(address, Ordering::Relaxed);
             ((address, added), removal)
@@ -66,9 +66,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let limit = self.limits.data_bytes;
         limit == u64::MAX || (address - start).saturating_add(own) <= limit
     }
+}
 
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Moves the end from `old` to `new` in whole pages, if that can be done.
-    fn move_heap_end(&self, old: u64, new: u64) -> Option<Moved<'_, P, D>> {
+    fn move_heap_end(self, old: u64, new: u64) -> Option<Moved<'g, P, D>> {
         let (old_end, new_end) = (page_ceil(old)?, page_ceil(new)?);
         if new_end == old_end {
             return Some((None, None));
@@ -76,20 +78,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if new <= old {
             let removed = PageRange::between(new_end, old_end)?;
             // As Linux: a heap of which nothing is left there does not shrink.
-            self.index.overlapping(removed.addresses()).next()?;
+            self.overlapping(removed.addresses()).next()?;
             return self.begin_removal(removed).ok().map(|removal| (None, removal));
         }
         let added = PageRange::between(old_end, new_end)?;
         self.grow_heap(added).ok().map(|()| (Some(added), None))
     }
 
-    fn grow_heap(&self, added: PageRange) -> Result<(), CallError> {
+    fn grow_heap(self, added: PageRange) -> Result<(), CallError> {
         self.fixed(added.start(), added.len_bytes())?;
         let flags = AreaFlags::READ | AreaFlags::WRITE | self.default_flags();
         self.check_lock(flags, added.len_bytes())?;
         let no_room = CallError::NoRoom { len_bytes: added.len_bytes() };
         // As Linux: one page above the new end stays free, below a stack more.
-        if let Some(next) = self.index.first_ending_after(added.start())
+        if let Some(next) = self.first_ending_after(added.start())
             && added.end() + PAGE > self.start_with_gap(&next)
         {
             return Err(no_room);

@@ -1,6 +1,7 @@
 //! How spaces are made, shared and ended, and what they count.
 
 use super::Space;
+use super::permit::MapLock;
 use super::resident::Resident;
 use super::spaces::Listing;
 use crate::addr::{PageRange, USER_END};
@@ -164,7 +165,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             vm: NonNull::from(vm),
             id,
             limits,
-            semaphore: CachePadded::new(vm.new_semaphore()),
+            lock: CachePadded::new(D::Lock::new(vm.new_semaphore())),
             state: CachePadded::new(D::new_space_state()),
             index: Index::new(),
             tables,

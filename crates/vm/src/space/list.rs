@@ -5,7 +5,7 @@
 //! the name of the heap or of a reference page's file. The device is always 00:00, the inode is the object's identity,
 //! and objects have no name.
 
-use super::Space;
+use super::{EVERYTHING, Space};
 use crate::area::AreaFlags;
 use crate::design::{DefaultDesign, Design};
 use crate::system::System;
@@ -98,12 +98,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Visits the areas, ascending, under the read lock.
     pub fn for_each_area(&self, mut visit: impl FnMut(AreaLine)) {
-        let _read = self.read_settled();
+        let read = self.read_settled(EVERYTHING);
         // Relaxed: written under the lock that we hold.
         let heap = self.heap_start.load(Ordering::Relaxed)..self.heap_end.load(Ordering::Relaxed);
-        for entry in self.index.overlapping(0..u64::MAX) {
-            // SAFETY: the semaphore keeps the area.
-            let area = unsafe { entry.area.as_ref() };
+        for entry in read.permit().overlapping(EVERYTHING) {
+            let area = entry.area();
             let view = area.view();
             visit(AreaLine {
                 start: view.start,

@@ -2,7 +2,8 @@
 //!
 //! Nothing is ever paged out here, so locking is what its flags, limits and errors make visible.
 
-use super::Space;
+use super::permit::WritePermit;
+use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
@@ -57,14 +58,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         // As Linux: a length so large that rounding it up overflows is none.
         let len = page_floor(len_bytes.wrapping_add(start - first).wrapping_add(PAGE - 1));
         let range = PageRange::new(first, len);
-        self.try_with_write(|| {
+        self.try_with_write(range.map_or(EVERYTHING, |range| range.addresses()), |permit| {
             if lock != PageLock::Unlock {
-                self.check_lock_of(range, len)?;
+                permit.check_lock_of(range, len)?;
             }
             match range {
                 _ if len == 0 => Ok(()),
-                Some(range) => self.relock(range, lock.flags()),
-                None => self.relock_outside(first, len, lock.flags()),
+                Some(range) => permit.relock(range, lock.flags()),
+                None => permit.relock_outside(first, len, lock.flags()),
             }
         })?;
         match range {
@@ -72,9 +73,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
             _ => Ok(()),
         }
     }
+}
 
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Checks RLIMIT_MEMLOCK; what is locked already in the range does not count twice.
-    fn check_lock_of(&self, range: Option<PageRange>, len: u64) -> Result<(), CallError> {
+    fn check_lock_of(self, range: Option<PageRange>, len: u64) -> Result<(), CallError> {
         let limit_bytes = self.limits.lock_bytes;
         if self.has(Privileges::UNLIMITED_LOCKS) {
             return Ok(());
@@ -84,20 +87,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if wanted - again / PAGE <= limit_bytes / PAGE { Ok(()) } else { Err(CallError::OverLockLimit { limit_bytes }) }
     }
 
-    fn locked_in(&self, range: PageRange) -> u64 {
-        let locked = self.index.overlapping(range.addresses()).filter(|entry| {
-            // SAFETY: the write lock keeps the area.
-            unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::LOCKED)
-        });
+    fn locked_in(self, range: PageRange) -> u64 {
+        let locked =
+            self.overlapping(range.addresses()).filter(|entry| entry.area().flags().contains(AreaFlags::LOCKED));
         locked.map(|entry| entry.end.min(range.end()) - entry.start.max(range.start())).sum()
     }
 
-    fn relock(&self, range: PageRange, locks: AreaFlags) -> Result<(), CallError> {
+    fn relock(self, range: PageRange, locks: AreaFlags) -> Result<(), CallError> {
         self.reflag(range, &|view, _| Ok(relocked(view, locks)))
     }
 
     /// A range that leaves user memory: what is inside is changed, and then there is a hole.
-    fn relock_outside(&self, first: u64, len: u64, locks: AreaFlags) -> Result<(), CallError> {
+    fn relock_outside(self, first: u64, len: u64, locks: AreaFlags) -> Result<(), CallError> {
         if first.checked_add(len).is_none() {
             return Err(CallError::Invalid("the range overflows"));
         }
@@ -106,7 +107,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Err(CallError::Unmapped { address: USER_END.max(first) })
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks all that is mapped, all that will be, or both.
     pub fn mlock_all(&self, what: LockAll) -> Result<(), CallError> {
         if !what.intersects(LockAll::CURRENT | LockAll::FUTURE) {
@@ -116,12 +119,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return Err(CallError::MayNotLock);
         }
         let limit_bytes = self.limits.lock_bytes;
-        self.try_with_write(|| {
+        self.try_with_write(EVERYTHING, |permit| {
             let is_within = self.has(Privileges::UNLIMITED_LOCKS) || self.mapped_bytes() / PAGE <= limit_bytes / PAGE;
             if what.contains(LockAll::CURRENT) && !is_within {
                 return Err(CallError::OverLockLimit { limit_bytes });
             }
-            self.set_locks(what);
+            permit.set_locks(what);
             Ok(())
         })?;
         if let Some(all) = PageRange::between(0, USER_END).filter(|_| what.contains(LockAll::CURRENT)) {
@@ -132,10 +135,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Unlocks everything, now and for the future.
     pub fn munlock_all(&self) {
-        self.with_write(|| self.set_locks(LockAll::empty()));
+        self.with_write(EVERYTHING, |permit| permit.set_locks(LockAll::empty()));
     }
+}
 
-    fn set_locks(&self, what: LockAll) {
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    fn set_locks(self, what: LockAll) {
         let mut locks = AreaFlags::LOCKED;
         locks.set(AreaFlags::LOCK_ON_FAULT, what.contains(LockAll::ON_FAULT));
         let future = if what.contains(LockAll::FUTURE) { locks } else { AreaFlags::empty() };
@@ -146,7 +151,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let current = if what.contains(LockAll::CURRENT) { locks } else { AreaFlags::empty() };
         let mut position = 0;
-        while let Some(entry) = self.index.first_ending_after(position) {
+        while let Some(entry) = self.first_ending_after(position) {
             position = entry.end;
             if let Some(all) = PageRange::between(entry.start, entry.end) {
                 // As Linux: an area that can't be changed, for want of memory, is left as it is.

@@ -1,10 +1,11 @@
 //! mmap and munmap.
 
-use super::Space;
 use super::change::{Join, NewArea};
+use super::permit::{ReadPermit, WritePermit};
 use super::quota::Held;
 use super::removal::Removal;
 use super::zap::Emptied;
+use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::{Behind, Pattern};
@@ -112,14 +113,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
     pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<u64, CallError> {
         let len = check_shape(request)?;
-        let (range, flags) = self.try_with_write(|| self.place_and_map(request, len))?;
+        let (range, flags) = self.try_with_write(EVERYTHING, |permit| permit.place_and_map(request, len))?;
         if request.populate == Populate::Now || flags.contains(AreaFlags::LOCKED) {
             self.populate_what_can_be(range);
         }
         Ok(range.start())
     }
+}
 
-    fn place_and_map(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         self.check_new_area()?;
         let range = self.place(request, len)?;
         if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
@@ -137,7 +140,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.map_locked(range, flags, &request.backing)?;
         Ok((range, flags))
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks what a mapping's flags and object allow together.
     fn check_kind(&self, request: &MapRequest<'_, P>) -> Result<(), CallError> {
         let is_shared = request.flags.contains(AreaFlags::SHARED);
@@ -177,9 +182,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         if flags.contains(AreaFlags::GROWSDOWN) { Err(GROWS) } else { Ok(()) }
     }
+}
 
-    /// Chooses the range. The caller holds the write lock.
-    fn place(&self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    /// Chooses the range.
+    fn place(self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
         let no_room = CallError::NoRoom { len_bytes: len };
         match request.placement {
             Placement::Anywhere => self.search_aligned(request.backing.alignment(len), len).ok_or(no_room),
@@ -191,42 +198,47 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// As [`Space::fixed`], for a range that must hold nothing.
-    pub(super) fn fixed_and_free(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
+    pub(super) fn fixed_and_free(self, start: u64, len: u64) -> Result<PageRange, CallError> {
         let range = self.fixed(start, len)?;
-        match self.index.overlapping(range.addresses()).next() {
+        match self.overlapping(range.addresses()).next() {
             Some(entry) => Err(CallError::Exists { address: entry.start.max(start) }),
             None => Ok(range),
         }
     }
 
     /// As Linux: a hint in page 0 is none, others are rounded down, and up to the lowest address.
-    pub(super) fn near_hint(&self, hint: u64, len: u64, alignment: Alignment) -> Option<PageRange> {
+    pub(super) fn near_hint(self, hint: u64, len: u64, alignment: Alignment) -> Option<PageRange> {
         if hint < PAGE {
             return self.search_aligned(alignment, len);
         }
         self.at_hint(self.rounded_hint(hint)?, len).or_else(|| self.search_locked(len))
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns where a mapping with this hint begins (`round_hint_to_min`).
     fn rounded_hint(&self, hint: u64) -> Option<u64> {
         Some(page_floor(hint).max(page_ceil(self.limits.lowest_chosen)?))
     }
+}
 
-    pub(super) fn at_hint(&self, start: u64, len: u64) -> Option<PageRange> {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    pub(super) fn at_hint(self, start: u64, len: u64) -> Option<PageRange> {
         let range = PageRange::new(start, len)?;
-        match self.index.first_ending_after(start) {
+        match self.first_ending_after(start) {
             Some(next) => (range.end() <= self.start_with_gap(&next)).then_some(range),
             None => Some(range),
         }
     }
 
     /// Returns where an area begins, with the gap below a stack.
-    pub(super) fn start_with_gap(&self, entry: &crate::index::Entry<crate::area::Area<P, D>>) -> u64 {
-        // SAFETY: the semaphore keeps the area.
-        let grows = unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::GROWSDOWN);
+    pub(super) fn start_with_gap(self, entry: &AreaAt<'_, P, D>) -> u64 {
+        let grows = entry.area().flags().contains(AreaFlags::GROWSDOWN);
         entry.start.saturating_sub(if grows { Limits::stack_gap_bytes() } else { 0 })
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn fixed(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
         if start > USER_END.saturating_sub(len) {
             return Err(CallError::NoRoom { len_bytes: len });
@@ -240,8 +252,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns the range that mmap would choose for `len_bytes`, without making a mapping.
     pub fn search(&self, len_bytes: u64) -> Option<PageRange> {
-        let _read = self.read_settled();
-        self.search_locked(page_ceil(len_bytes)?)
+        let read = self.read_settled(EVERYTHING);
+        read.permit().search_locked(page_ceil(len_bytes)?)
     }
 
     /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
@@ -251,9 +263,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let _reading = self.look();
         self.index.highest_gap(page_ceil(len_bytes)?, room)
     }
+}
 
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Searches room; for memory that could be of huge pages, it begins where one could, if there is room for that.
-    pub(super) fn search_aligned(&self, alignment: Alignment, len: u64) -> Option<PageRange> {
+    pub(super) fn search_aligned(self, alignment: Alignment, len: u64) -> Option<PageRange> {
         let padded = match alignment {
             Alignment::Page => None,
             Alignment::Huge => len.checked_add(HUGE_BYTES).and_then(|len| self.search_locked(len)),
@@ -265,16 +279,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    pub(super) fn search_locked(&self, len: u64) -> Option<PageRange> {
+    pub(super) fn search_locked(self, len: u64) -> Option<PageRange> {
         let (low, base) = (self.limits.lowest_chosen.max(PAGE), self.limits.mmap_base);
         self.search_between(len, low..base).or_else(|| self.search_between(len, base..USER_END))
     }
 
     /// Searches the highest room that also leaves the gap below a stack.
-    fn search_between(&self, len: u64, mut room: Range<u64>) -> Option<PageRange> {
+    fn search_between(self, len: u64, mut room: Range<u64>) -> Option<PageRange> {
         loop {
             let found = PageRange::new(self.index.highest_gap(len, room.clone())?, len)?;
-            let Some(next) = self.index.first_ending_after(found.end()) else { return Some(found) };
+            let Some(next) = self.first_ending_after(found.end()) else { return Some(found) };
             let end = self.start_with_gap(&next);
             if found.end() <= end {
                 return Some(found);
@@ -284,14 +298,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Searches the lowest room between 1 and 2 GiB, after the hint's own place.
-    fn search_low(&self, hint: u64, len: u64) -> Option<PageRange> {
+    fn search_low(self, hint: u64, len: u64) -> Option<PageRange> {
         let hinted = if hint < PAGE { None } else { self.at_hint(self.rounded_hint(hint)?, len) };
         if let Some(range) = hinted.filter(|range| range.end() <= LOW_2G.end) {
             return Some(range);
         }
         let mut start = LOW_2G.start;
         // A stack above keeps its gap free, so areas count that begin within a gap of the end.
-        for entry in self.index.overlapping(LOW_2G.start..LOW_2G.end + Limits::stack_gap_bytes()) {
+        for entry in self.overlapping(LOW_2G.start..LOW_2G.end + Limits::stack_gap_bytes()) {
             if start.checked_add(len)? <= self.start_with_gap(&entry) {
                 break;
             }
@@ -299,10 +313,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         PageRange::new(start, len).filter(|range| range.end() <= LOW_2G.end)
     }
+}
 
-    /// Maps at a chosen range. The caller holds the write lock, and has checked the flags.
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    /// Maps at a chosen range. The caller has checked the flags.
     pub(super) fn map_locked(
-        &self,
+        self,
         range: PageRange,
         flags: AreaFlags,
         backing: &Backing<'_, P>,
@@ -345,7 +361,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         });
         Ok(())
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that what a mapping may need is there at all.
     fn check_promise(
         &self,
@@ -368,16 +386,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let range = PageRange::new(start, len_bytes).ok_or(CallError::Invalid("the range leaves user memory"))?;
         self.try_again(|| {
-            self.with_write_to_remove(|| match self.begin_removal(range) {
+            self.with_write_to_remove(range.addresses(), |permit| match permit.begin_removal(range) {
                 Ok(removal) => (Ok(()), removal),
                 Err(error) => (Err(error), None),
             })
         })
     }
+}
 
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has
     /// cut the first in two all the same.
-    pub(super) fn begin_unmapping(&self, range: PageRange) -> Result<Held, CallError> {
+    pub(super) fn begin_unmapping(self, range: PageRange) -> Result<Held, CallError> {
         let checked = self.check_unmapping(range);
         if let Err(CallError::Sealed { address }) = checked
             && address > range.start()
@@ -388,20 +408,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Cuts the area that holds `address`, if one does.
-    fn cut_at(&self, address: u64) -> Result<(), CallError> {
-        if self.index.containing(address).is_some() { self.split_at(address) } else { Ok(()) }
+    fn cut_at(self, address: u64) -> Result<(), CallError> {
+        if self.containing(address).is_some() { self.split_at(address) } else { Ok(()) }
     }
 
     /// Unmaps under the caller's write lock.
-    pub(super) fn unmap_locked(&self, range: PageRange) -> Result<(), CallError> {
+    pub(super) fn unmap_locked(self, range: PageRange) -> Result<(), CallError> {
         if let Some(removal) = self.begin_removal(range)? {
-            removal.finish(self, &mut || ());
+            removal.finish(&self, &mut || ());
         }
         Ok(())
     }
 
     /// Takes what `range` holds off the index, under the caller's write lock; nothing if it holds nothing.
-    pub(super) fn begin_removal(&self, range: PageRange) -> Result<Option<Removal<'_, P, D>>, CallError> {
+    pub(super) fn begin_removal(self, range: PageRange) -> Result<Option<Removal<'g, P, D>>, CallError> {
         if self.begin_unmapping(range)?.bytes == 0 {
             return Ok(None);
         }

@@ -7,7 +7,7 @@
 //!
 //! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
 //! 0. an object's `changes`, which truncations and holes of the object hold
-//! 1. the space's semaphore; nobody holds two
+//! 1. the space's lock (`permit`): under all designs so far its semaphore; nobody holds two
 //! 2. areas' locks (`vma-lock`): only a writer waits for one; its readers take 4 and 5 only
 //! 3. the design's index lock
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
@@ -32,9 +32,10 @@
 //!
 //! # Rooms
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
-//! knows limits. The calls: `map`, `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`,
-//! `ask`, `seal`, `heap`, `stack`, `truncate` and `fork`. `removal` is the second half of those that unmap; `list`
-//! shows the areas; `life` makes and ends spaces, `spaces` lists them.
+//! knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
+//! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
+//! `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and ends spaces,
+//! `spaces` lists them.
 
 mod advise;
 mod ask;
@@ -47,6 +48,7 @@ mod life;
 mod list;
 mod lock;
 mod map;
+mod permit;
 mod populate;
 mod protect;
 mod quota;
@@ -67,6 +69,8 @@ pub use life::SpaceRef;
 pub use list::{AreaLine, AreaList};
 pub use lock::{LockAll, PageLock};
 pub use map::{Backing, MapRequest, Placement, Populate};
+pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
+pub use permit::{MapLock, WholeSpace};
 pub use remap::{RemapPlacement, RemapRequest};
 pub(crate) use spaces::Spaces;
 pub(crate) use zap::Emptied;
@@ -83,11 +87,13 @@ use crate::system::System;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
-use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard, RwSemaphore};
+use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
+use permit::WritePermit;
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
 pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
@@ -95,7 +101,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     id: SpaceId,
     limits: Limits,
     /// What every fault writes stands apart from what every fault reads.
-    semaphore: CachePadded<D::Semaphore>,
+    lock: CachePadded<D::Lock>,
     state: CachePadded<D::SpaceState>,
     index: Index<P, Area<P, D>>,
     tables: Tables<P>,
@@ -156,11 +162,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         &self.limits
     }
 
-    /// Returns the semaphore that map operations write.
-    pub(crate) fn semaphore(&self) -> &D::Semaphore {
-        &self.semaphore
-    }
-
     /// Returns what the design keeps for the space.
     pub(crate) fn design_state(&self) -> &D::SpaceState {
         &self.state
@@ -215,7 +216,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if self.nr_users.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return;
         }
-        let _read = self.semaphore.read();
+        let _read = self.read(EVERYTHING);
         // Relaxed: writers read it under the semaphore.
         self.is_shared.store(true, Ordering::Relaxed);
         self.lookers.let_many_in();
@@ -266,12 +267,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.locked_bytes.load(Ordering::Relaxed)
     }
 
-    /// Runs `act` under the write lock, then what a grace period was waited for.
+    /// Runs `act` with a range locked for changing it, then what a grace period was waited for.
     #[track_caller]
-    pub(super) fn with_write<R>(&self, act: impl FnOnce() -> R) -> R {
+    fn with_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
         let result = {
-            let _write = self.semaphore.write();
-            act()
+            let write = self.write(range);
+            act(write.permit())
         };
         self.poll_deferred();
         result
@@ -287,8 +288,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`Space::with_write`]; if there is no frame and some wait for the design's readers, frees those and tries
     /// again.
     #[track_caller]
-    pub(super) fn try_with_write<R>(&self, act: impl Fn() -> Result<R, CallError>) -> Result<R, CallError> {
-        self.try_again(|| self.with_write(&act))
+    fn try_with_write<R>(
+        &self,
+        range: Range<u64>,
+        act: impl Fn(WritePermit<'_, P, D>) -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        self.try_again(|| self.with_write(range.clone(), &act))
     }
 
     /// Runs `act`; if there is no frame and some wait for the design's readers, frees those and runs it again.

@@ -73,11 +73,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns what the first area at or above `position` holds of the addresses below `end`.
     fn next_part(&self, position: u64, end: u64) -> Option<(PageRange, AreaFlags)> {
-        let _read = self.read_settled();
-        let entry = self.index.first_ending_after(position)?;
+        let read = self.read_settled(position..end);
+        let entry = read.permit().first_ending_after(position)?;
         let part = PageRange::between(entry.start.max(position), entry.end.min(end))?;
-        // SAFETY: the semaphore keeps the area.
-        Some((part, unsafe { entry.area.as_ref() }.flags()))
+        Some((part, entry.area().flags()))
     }
 
     fn make_pages(&self, part: PageRange, access: Access) -> Result<(), AccessError> {

@@ -1,14 +1,14 @@
 //! mprotect, and other changes of an area's flags.
 
-use super::Space;
 use super::change::{Announced, Change, Join, NewArea};
+use super::permit::WritePermit;
+use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
-use crate::area::{Area, AreaFlags, AreaView};
+use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::gather::Gather;
-use crate::index;
 use crate::object::{ObjectRef, WriteNotice};
 use crate::slot::Slot;
 use crate::system::System;
@@ -87,12 +87,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
         let rights = rights & AreaFlags::PROTECTION;
         let opened = Opened::default();
-        let result = self.try_with_write(|| {
+        let locked = match from {
+            From::Start => inside.addresses(),
+            From::StackStart => EVERYTHING,
+        };
+        let result = self.try_with_write(locked, |permit| {
             let range = match from {
                 From::Start => inside,
-                From::StackStart => self.widened_to_stack(inside)?,
+                From::StackStart => permit.widened_to_stack(inside)?,
             };
-            self.reflag(range, &|view, part| {
+            permit.reflag(range, &|view, part| {
                 let flags = self.protected(view, part, rights)?;
                 opened.note(view.flags, flags, part);
                 Ok(flags)
@@ -102,19 +106,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
         result?;
         if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
     }
+}
 
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Widens a range down to the beginning of its stack.
-    fn widened_to_stack(&self, range: PageRange) -> Result<PageRange, CallError> {
+    fn widened_to_stack(self, range: PageRange) -> Result<PageRange, CallError> {
         let unmapped = CallError::Unmapped { address: range.start() };
-        let entry = self.index.first_ending_after(range.start()).filter(|entry| entry.start < range.end());
+        let entry = self.first_ending_after(range.start()).filter(|entry| entry.start < range.end());
         let entry = entry.ok_or(unmapped)?;
-        // SAFETY: the write lock keeps the area.
-        if !unsafe { entry.area.as_ref() }.flags().contains(AreaFlags::GROWSDOWN) {
+        if !entry.area().flags().contains(AreaFlags::GROWSDOWN) {
             return Err(CallError::Invalid("the area does not grow downwards"));
         }
         PageRange::between(entry.start, range.end()).ok_or(unmapped)
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the flags of a part of an area with other rights, if it may have them.
     fn protected(&self, view: &AreaView<P>, part: PageRange, rights: AreaFlags) -> Result<AreaFlags, CallError> {
         if rights.contains(AreaFlags::WRITE) && view.flags.contains(AreaFlags::DENY_WRITE) {
@@ -143,11 +150,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
         flags.set(AreaFlags::EXECUTE_ONLY, is_keyed);
         flags
     }
+}
 
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Changes the flags of the areas of a range; what is mapped behind a hole too, but then the answer is `Unmapped`.
-    pub(super) fn reflag_all(&self, range: PageRange, flags_of: &FlagsOf<'_, P>) -> Result<(), CallError> {
+    pub(super) fn reflag_all(self, range: PageRange, flags_of: &FlagsOf<'_, P>) -> Result<(), CallError> {
         let (mut position, mut hole) = (range.start(), None);
-        while let Some(entry) = self.index.first_ending_after(position).filter(|entry| entry.start < range.end()) {
+        while let Some(entry) = self.first_ending_after(position).filter(|entry| entry.start < range.end()) {
             if entry.start > position {
                 hole.get_or_insert(position);
             }
@@ -166,12 +175,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         hole.map_or(Ok(()), |address| Err(CallError::Unmapped { address }))
     }
 
-    /// Changes the flags of every area of a range, up to the first hole. The caller holds the write lock.
-    pub(super) fn reflag(&self, range: PageRange, flags_of: &FlagsOf<'_, P>) -> Result<(), CallError> {
+    /// Changes the flags of every area of a range, up to the first hole.
+    pub(super) fn reflag(self, range: PageRange, flags_of: &FlagsOf<'_, P>) -> Result<(), CallError> {
         let mut position = range.start();
         while position < range.end() {
             let unmapped = CallError::Unmapped { address: position };
-            let entry = self.index.containing(position).ok_or(unmapped)?;
+            let entry = self.containing(position).ok_or(unmapped)?;
             let end = entry.end.min(range.end());
             let part = PageRange::between(position, end).ok_or(unmapped)?;
             self.reflag_part(&entry, part, flags_of)?;
@@ -182,13 +191,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Changes the flags of a part of one area.
     fn reflag_part(
-        &self,
-        entry: &index::Entry<Area<P, D>>,
+        self,
+        entry: &AreaAt<'_, P, D>,
         part: PageRange,
         flags_of: &FlagsOf<'_, P>,
     ) -> Result<(), CallError> {
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+        let area = entry.area();
         let old = area.view();
         let flags = flags_of(&old, part)?;
         if flags == old.flags {
@@ -213,12 +221,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Checks the limit of areas as Linux does, which cuts one end after the other: at the limit, a part that would
     /// need two cuts gets the lower one, and then fails.
-    fn check_cuts<'a>(
-        &'a self,
-        change: Change<'a, P, D>,
-        nr_added: i64,
-        lower: u64,
-    ) -> Result<Change<'a, P, D>, CallError> {
+    fn check_cuts(self, change: Change<'g, P, D>, nr_added: i64, lower: u64) -> Result<Change<'g, P, D>, CallError> {
         let limit = self.limits.max_map_count;
         let is_beyond = |nr_made: u64| self.nr_areas() + nr_made >= limit;
         if nr_added > 0 && is_beyond(0) {
@@ -231,7 +234,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Ok(change)
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Gives the entries of a range the rights of its area, and takes weaker translations away.
     fn protect_entries(&self, range: PageRange, view: &AreaView<P>, object: Option<&ObjectRef<P>>) {
         let memory = self.memory();

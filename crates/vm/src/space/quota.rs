@@ -5,6 +5,7 @@
 //! unmapping shows in the counters. Callers hold the write lock.
 
 use super::Space;
+use super::permit::WritePermit;
 use crate::addr::{PAGE, PageRange};
 use crate::area::AreaFlags;
 use crate::design::Design;
@@ -91,15 +92,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let limit = self.limits.max_map_count;
         if self.nr_areas() > limit { Err(CallError::TooManyAreas { limit }) } else { Ok(()) }
     }
+}
 
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Checks that a range may be unmapped: cutting one area in two needs one more, and sealed ones stay. Returns what
     /// it holds.
-    pub(super) fn check_unmapping(&self, range: PageRange) -> Result<Held, CallError> {
+    pub(super) fn check_unmapping(self, range: PageRange) -> Result<Held, CallError> {
         let limit = self.limits.max_map_count;
         let mut held = Held::default();
-        for entry in self.index.overlapping(range.addresses()) {
-            // SAFETY: the write lock keeps the area.
-            let flags = unsafe { entry.area.as_ref() }.flags();
+        for entry in self.overlapping(range.addresses()) {
+            let flags = entry.area().flags();
             if entry.start < range.start() && range.end() < entry.end && self.nr_areas() >= limit {
                 return Err(CallError::TooManyAreas { limit });
             }
@@ -112,7 +114,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Ok(held)
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks the address of a fixed mapping.
     pub(super) fn check_lowest(&self, start: u64) -> Result<(), CallError> {
         let lowest = self.limits.mmap_min_addr;

@@ -16,17 +16,17 @@
 //! a caller who finds the first that is left can go on from there. (Setting aside memory for all areas would need as
 //! much at once as the call needs one after the other, and moving back needs some again.)
 
-use super::Space;
 use super::change::{Join, NewArea};
 use super::map::Alignment;
+use super::permit::WritePermit;
 use super::quota::Removed;
 use super::zap::Emptied;
+use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
-use crate::area::{Area, AreaFlags, AreaView};
+use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
-use crate::index;
 use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
@@ -107,14 +107,12 @@ impl Progress {
     }
 }
 
-type AreaEntry<P, D> = index::Entry<Area<P, D>>;
-
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
     pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
         let request = check(request)?;
         let progress = Cell::new(Progress::default());
-        let (start, grown) = self.try_with_write(|| self.remap_locked(&request, &progress))?;
+        let (start, grown) = self.try_with_write(EVERYTHING, |permit| permit.remap_locked(&request, &progress))?;
         if mutants::is_on(Mutant::MoveFlushedLate)
             && let Some(source) = PageRange::new(request.old_start, request.old_len_bytes)
         {
@@ -125,10 +123,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Ok(start)
     }
+}
 
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Returns where the range is now, and what of it is new and shall be made at once.
     fn remap_locked(
-        &self,
+        self,
         request: &RemapRequest,
         progress: &Cell<Progress>,
     ) -> Result<(u64, Option<PageRange>), CallError> {
@@ -140,7 +140,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 return Ok((self.move_areas(request, progress)?, None));
             }
         }
-        let entry = self.index.containing(request.old_start);
+        let entry = self.containing(request.old_start);
         let view = self.check_source(entry.as_ref(), request)?;
         if let RemapPlacement::MoveTo(start) = request.placement {
             self.fixed_and_free(start, request.new_len_bytes)?;
@@ -154,7 +154,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let grown = PageRange::between(start + old_len.min(new_len), start + new_len);
         Ok((start, grown.filter(|_| is_locked)))
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// As Linux: a move stays some areas below the limit, for the cuts it may need.
     fn check_room_for_cuts(&self, nr_more: u64) -> Result<(), CallError> {
         let limit = self.limits.max_map_count;
@@ -163,14 +165,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         Ok(())
     }
+}
 
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Moves every area of a range, each as far from the one before as it was. `progress` outlives a shortage: a second
     /// attempt goes on with the first area that has not moved.
-    fn move_areas(&self, request: &RemapRequest, progress: &Cell<Progress>) -> Result<u64, CallError> {
+    fn move_areas(self, request: &RemapRequest, progress: &Cell<Progress>) -> Result<u64, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;
         let wish = request.wish().unwrap_or(0);
-        while let Some(entry) = self.index.first_ending_after(progress.get().position(request)) {
+        while let Some(entry) = self.first_ending_after(progress.get().position(request)) {
             let Progress { moved, first } = progress.get();
             let position = progress.get().position(request);
             // A kept source may have been joined with its target.
@@ -198,10 +202,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Checks what Linux checks of the source before it does anything; returns the area.
-    fn check_source(&self, entry: Option<&AreaEntry<P, D>>, request: &RemapRequest) -> Result<AreaView<P>, CallError> {
+    fn check_source(self, entry: Option<&AreaAt<'_, P, D>>, request: &RemapRequest) -> Result<AreaView<P>, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
-        // SAFETY: the write lock keeps the area.
-        let view = unsafe { entry.ok_or(bad)?.area.as_ref() }.view();
+        let view = entry.ok_or(bad)?.area().view();
         let (old_len, new_len) = (request.old_len_bytes, request.new_len_bytes);
         if view.flags.contains(AreaFlags::SEALED) {
             return Err(CallError::Sealed { address: view.start });
@@ -232,7 +235,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Shrinks, keeps or grows a range where it is, or moves it where there is room.
-    fn resize(&self, request: &RemapRequest) -> Result<u64, CallError> {
+    fn resize(self, request: &RemapRequest) -> Result<u64, CallError> {
         let (start, old_len, new_len) = (request.old_start, request.old_len_bytes, request.new_len_bytes);
         let bad = CallError::BadSource { address: start };
         if new_len < old_len {
@@ -244,7 +247,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if new_len <= old_len {
             return Ok(start);
         }
-        let entry = self.index.containing(start).ok_or(bad)?;
+        let entry = self.containing(start).ok_or(bad)?;
         if let Some(added) = self.room_behind(&entry, start + old_len, new_len - old_len) {
             return self.extend(&entry, added).map(|()| start);
         }
@@ -255,15 +258,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the free range behind an area that ends at `end`, if it can grow there.
-    fn room_behind(&self, entry: &AreaEntry<P, D>, end: u64, added: u64) -> Option<PageRange> {
+    fn room_behind(self, entry: &AreaAt<'_, P, D>, end: u64, added: u64) -> Option<PageRange> {
         let added = PageRange::new(end, added).filter(|_| entry.end == end)?;
-        let is_free = self.index.overlapping(added.addresses()).next().is_none();
+        let is_free = self.overlapping(added.addresses()).next().is_none();
         (is_free && self.check_lowest(entry.start).is_ok()).then_some(added)
     }
 
-    fn extend(&self, entry: &AreaEntry<P, D>, added: PageRange) -> Result<(), CallError> {
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+    fn extend(self, entry: &AreaAt<'_, P, D>, added: PageRange) -> Result<(), CallError> {
+        let area = entry.area();
         let old = area.view();
         if old.flags.contains(AreaFlags::ACCOUNT) {
             self.check_commit(added.len_bytes())?;
@@ -276,7 +278,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Moves a range of one area; what sticks out of a shrinking one is unmapped.
-    fn move_one(&self, request: &RemapRequest) -> Result<u64, CallError> {
+    fn move_one(self, request: &RemapRequest) -> Result<u64, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let fixed = match request.placement {
             RemapPlacement::Fixed(start) => Some(PageRange::new(start, request.new_len_bytes).ok_or(bad)?),
@@ -319,11 +321,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the target of a move, checked as Linux does when what was there is gone.
-    fn choose_target(&self, request: &RemapRequest, fixed: Option<PageRange>) -> Result<PageRange, CallError> {
+    fn choose_target(self, request: &RemapRequest, fixed: Option<PageRange>) -> Result<PageRange, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
-        let entry = self.index.containing(request.old_start).ok_or(bad)?;
-        // SAFETY: the write lock keeps the area.
-        let view = unsafe { entry.area.as_ref() }.view();
+        let entry = self.containing(request.old_start).ok_or(bad)?;
+        let view = entry.area().view();
         let new_len = request.new_len_bytes;
         if request.keeps_source {
             let removed = fixed.map_or(Removed::default(), |target| self.removed_by(target));
@@ -338,18 +339,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(target)
     }
 
-    fn removed_by(&self, range: PageRange) -> Removed {
+    fn removed_by(self, range: PageRange) -> Removed {
         let mut removed = Removed::default();
-        for entry in self.index.overlapping(range.addresses()) {
+        for entry in self.overlapping(range.addresses()) {
             let bytes = entry.end.min(range.end()) - entry.start.max(range.start());
             removed.bytes += bytes;
-            // SAFETY: the write lock keeps the area.
-            removed.data_bytes += if unsafe { entry.area.as_ref() }.flags().is_data() { bytes } else { 0 };
+            removed.data_bytes += if entry.area().flags().is_data() { bytes } else { 0 };
         }
         removed
     }
 
-    fn find_target(&self, request: &RemapRequest, view: &AreaView<P>) -> Result<PageRange, CallError> {
+    fn find_target(self, request: &RemapRequest, view: &AreaView<P>) -> Result<PageRange, CallError> {
         let len = request.new_len_bytes;
         let alignment = if !view.has_file() { Alignment::of_private(len) } else { Alignment::Page };
         match request.placement {
@@ -368,7 +368,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// As Linux, which takes a hint of mremap as it is: one that is too low is refused, not rounded up.
-    fn at_wish(&self, wish: u64, len: u64) -> Result<PageRange, CallError> {
+    fn at_wish(self, wish: u64, len: u64) -> Result<PageRange, CallError> {
         match self.at_hint(wish, len) {
             Some(range) => self.check_lowest(wish).map(|()| range),
             None => self.search_locked(len).ok_or(CallError::NoRoom { len_bytes: len }),
@@ -376,12 +376,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// The steps of the module, and the tail's removal.
-    fn carry_over(&self, request: &RemapRequest, target: PageRange, tail: Option<PageRange>) -> Result<(), CallError> {
+    fn carry_over(self, request: &RemapRequest, target: PageRange, tail: Option<PageRange>) -> Result<(), CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let source = PageRange::new(request.old_start, request.old_len_bytes.min(request.new_len_bytes));
-        let entry = self.index.containing(request.old_start).ok_or(bad)?;
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+        let entry = self.containing(request.old_start).ok_or(bad)?;
+        let area = entry.area();
         let new =
             NewArea { view: moved(area.view(), request, target), behind: area.behind().clone(), join: Join::Allowed };
         let reserve = self.reserve_removal()?;
@@ -392,7 +391,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let change = self.prepare_change(target, Some(new))?;
         // From here on no fault adds tables to the source: the target shall have one for each.
         let is_told = !(request.keeps_source && mutants::is_on(Mutant::KeptSourceUnannounced));
-        let announced = is_told.then(|| area.announce_change(self));
+        let announced = is_told.then(|| area.announce_change(&self));
         if let Some(source) = source {
             self.make_tables(source, target)?;
         }
@@ -415,20 +414,19 @@ impl<P: System, D: Design<P>> Space<P, D> {
             removed.end();
         }
         if let Some((tail, reserve)) = tail {
-            self.prepare_removal(tail, reserve)?.commit_removal(tail).finish(self, &mut || ());
+            self.prepare_removal(tail, reserve)?.commit_removal(tail).finish(&self, &mut || ());
         }
         Ok(())
     }
 
     /// Moves the pages of a source that stays. As on Linux its area, all of it, is not locked any more, but goes on
     /// counting as locked; and if all of it was moved, it has no reverse-map root either.
-    fn empty_source(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
+    fn empty_source(self, source: PageRange, target: PageRange) -> Result<(), CallError> {
         // Looked up anew: putting the target in force may have cut the area.
-        let entry = self.index.containing(source.start());
+        let entry = self.containing(source.start());
         let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
-        let announced = (!mutants::is_on(Mutant::KeptSourceUnannounced)).then(|| area.announce_change(self));
+        let area = entry.area();
+        let announced = (!mutants::is_on(Mutant::KeptSourceUnannounced)).then(|| area.announce_change(&self));
         self.move_entries(source, target);
         let mut view = area.view();
         if view.flags.contains(AreaFlags::LOCKED) {
@@ -443,7 +441,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         drop(announced);
         Ok(())
     }
+}
 
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes the target's tables for every table that the source has.
     fn make_tables(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
         let mut result = Ok(());

@@ -27,14 +27,15 @@
 //! A reader finds no entry of a table that goes: those that an area spans stay (I4 of `table`), and areas come and go
 //! under the semaphore alone. For the same reason there is one removal at a time.
 
-use super::Space;
 use super::change::Held;
+use super::permit::{SpaceWriteGuard, WritePermit};
+use super::{EVERYTHING, Space, SpaceReadGuard};
 use crate::addr::PageRange;
 use crate::design::Design;
 use crate::system::System;
+use core::ops::Range;
 use faultless_platform::mutants::{self, Mutant};
 use faultless_platform::{Atomic, Ordering};
-use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
 
 /// What is left to do when areas have left the index: their translations, and they themselves.
 #[must_use = "what a range held stays until the removal is finished"]
@@ -59,14 +60,14 @@ impl<'a, P: System, D: Design<P>> Removal<'a, P, D> {
 /// The space's semaphore, in the hands of a remover.
 struct Lock<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
-    alone: Option<WriteGuard<'a, P, D::Semaphore>>,
-    shared: Option<ReadGuard<'a, P, D::Semaphore>>,
+    alone: Option<SpaceWriteGuard<'a, P, D>>,
+    shared: Option<SpaceReadGuard<'a, P, D>>,
 }
 
 impl<P: System, D: Design<P>> Lock<'_, P, D> {
     /// Lets readers in if somebody sleeps in line.
     fn share(&mut self) {
-        if self.space.semaphore.is_contended()
+        if self.space.is_contended()
             && let Some(alone) = self.alone.take()
         {
             // Relaxed: the downgrade releases it to whoever shares the semaphore.
@@ -88,10 +89,15 @@ impl<P: System, D: Design<P>> Drop for Lock<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`Space::with_write`], for a call that may end with a removal.
     #[track_caller]
-    pub(super) fn with_write_to_remove<'a, R>(&'a self, act: impl FnOnce() -> (R, Option<Removal<'a, P, D>>)) -> R {
+    pub(super) fn with_write_to_remove<R>(
+        &self,
+        range: Range<u64>,
+        act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
+    ) -> R {
         let result = {
-            let mut lock = Lock { space: self, alone: Some(self.semaphore.write()), shared: None };
-            let (result, removal) = act();
+            let mut lock = Lock { space: self, alone: Some(self.write(range)), shared: None };
+            // SAFETY: `lock` has the range alone, and then shares it until the removal is finished.
+            let (result, removal) = act(unsafe { WritePermit::assume(self) });
             if let Some(removal) = removal {
                 removal.finish(self, &mut || lock.share());
             }
@@ -111,14 +117,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Waits until the removal that is under way has ended; called without the semaphore.
     #[cold]
     pub(crate) fn await_removal(&self) {
-        drop(self.semaphore.write());
+        drop(self.write(EVERYTHING));
     }
 
     /// Shares the semaphore while no removal is under way, so that a hole is one.
     #[track_caller]
-    pub(crate) fn read_settled(&self) -> ReadGuard<'_, P, D::Semaphore> {
+    pub(crate) fn read_settled(&self, range: Range<u64>) -> SpaceReadGuard<'_, P, D> {
         loop {
-            let read = self.semaphore.read();
+            let read = self.read(range.clone());
             if !self.is_removing() {
                 return read;
             }

@@ -5,29 +5,27 @@
 //! An area gets its root with its first private page, and takes that of a neighbour which could have been one area with
 //! it but for the rights. Areas that had pages of their own before they met keep different roots, and stay apart.
 
-use super::Space;
+use super::permit::ReadPermit;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::system::System;
 
-impl<P: System, D: Design<P>> Space<P, D> {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Returns an area's root, made if it has none. The caller holds the semaphore, at least for reading.
-    pub(crate) fn root_of(&self, area: &Area<P, D>) -> u64 {
+    pub(crate) fn root_of(self, area: &Area<P, D>) -> u64 {
         area.root_or_set(|| self.neighbours_root(&area.view()).unwrap_or_else(|| self.vm().fresh_root()))
     }
 
     /// Returns the root that an area shares with a neighbour: the upper one's, or else the lower one's.
     #[cold]
-    fn neighbours_root(&self, view: &AreaView<P>) -> Option<u64> {
-        let above = self.index.containing(view.end).and_then(|entry| {
-            // SAFETY: the semaphore keeps the area.
-            let above = unsafe { entry.area.as_ref() }.view();
+    fn neighbours_root(self, view: &AreaView<P>) -> Option<u64> {
+        let above = self.containing(view.end).and_then(|entry| {
+            let above = entry.area().view();
             lent_root(&above).filter(|_| may_share(view, &above))
         });
         above.or_else(|| {
-            let entry = self.index.last_starting_before(view.start)?;
-            // SAFETY: the semaphore keeps the area.
-            let below = unsafe { entry.area.as_ref() }.view();
+            let entry = self.last_starting_before(view.start)?;
+            let below = entry.area().view();
             lent_root(&below).filter(|_| may_share(&below, view))
         })
     }

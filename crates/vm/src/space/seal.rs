@@ -1,6 +1,7 @@
 //! mseal: areas that nobody may unmap, move, protect or replace until the space ends.
 
 use super::Space;
+use super::permit::WritePermit;
 use crate::addr::{PageRange, USER_END, is_page_aligned, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
@@ -20,18 +21,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let unmapped = CallError::Unmapped { address: start };
         let range = PageRange::between(start, end.min(USER_END)).filter(|range| range.end() == end).ok_or(unmapped)?;
-        self.try_with_write(|| {
-            if let Some(address) = self.first_hole(range) {
+        self.try_with_write(range.addresses(), |permit| {
+            if let Some(address) = permit.first_hole(range) {
                 return Err(CallError::Unmapped { address });
             }
-            self.reflag(range, &|view, _| Ok(view.flags | AreaFlags::SEALED))
+            permit.reflag(range, &|view, _| Ok(view.flags | AreaFlags::SEALED))
         })
     }
+}
 
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Returns the first address of a range that is not mapped.
-    fn first_hole(&self, range: PageRange) -> Option<u64> {
+    fn first_hole(self, range: PageRange) -> Option<u64> {
         let mut position = range.start();
-        for entry in self.index.overlapping(range.addresses()) {
+        for entry in self.overlapping(range.addresses()) {
             if entry.start > position {
                 return Some(position);
             }

@@ -4,18 +4,21 @@
 //! A space is listed from when it is complete until its last reference goes. A visitor holds a reference to the space
 //! that it looks at and no lock, so it may sleep, make spaces and drop them. It meets every space that was listed when
 //! it began and that is not dropped meanwhile, and all that are listed before it begins its last round; those of one
-//! list in the order of listing.
+//! list in the order of listing. Each is met once; one that is listed
+//! meanwhile maybe twice, if another visitor meets it in between.
 //!
 //! # Lists
-//! CPUs whose numbers are next to each other share a list; a space is on that of the CPU that made it. So processes
-//! that fork on their own do not meet. A visitor goes round the lists until it has met nobody new in a whole round; of
-//! one list, once.
+//! A space is on the list of the CPU that made it, so that processes that fork on their own do not meet. A visitor goes
+//! round the lists until it has met nobody new in a whole round; of one list, once. Who is new is told by the `round`
+//! that a space was listed in: a number that visitors alone count up, when they begin a round.
 //!
 //! # Invariants
 //! * I1 links are used under the list's lock. A space stays listed, and its links valid, while anybody has a reference.
 //! * I2 a space is appended when nothing of it changes any more but under its own locks. A child is appended before its
 //!   parent's semaphore is given up.
 //! * I3 a space leaves the list before anything of it is freed.
+//! * I4 a space that is appended to a list after a visitor's round has looked at the list has that round's number, or a
+//!   later one: both hold the list's lock, and the round was counted up before. So numbers ascend along a list.
 //!
 //! # Race: fork beside somebody who must miss no copy (`object::removal`; `tests/native/spaces.rs`, `check schedules`)
 //! ```text
@@ -49,20 +52,18 @@
 use super::{Space, SpaceRef};
 use crate::design::Design;
 use crate::instance::Vm;
+use crate::pool::refer_unless_gone;
 use crate::system::System;
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, CachePadded, GROUP_BITS, MAX_CPUS, Ordering};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{SpinMutex, lock_class};
 
 lock_class! {
     /// The locks of an instance's lists of spaces.
     ListLock = "space_list"
 }
-
-/// The most lists that there may be.
-const LISTS_MAX: usize = MAX_CPUS.div_ceil(1 << GROUP_BITS);
 
 /// A place that links to a space.
 type Link<P, D> = Option<NonNull<Space<P, D>>>;
@@ -71,56 +72,69 @@ type Link<P, D> = Option<NonNull<Space<P, D>>>;
 pub(super) struct Listing<P: System, D: Design<P>> {
     before: Link<P, D>,
     behind: Link<P, D>,
-    /// Counts what was ever appended to the list; 0 of a space that is not listed.
-    number: u64,
+    /// The round in which it was listed (I4); 0 of a space that is not listed.
+    round: u64,
+    /// The visitor that met it last, by its first round.
+    met_by: u64,
     list: usize,
 }
 
 impl<P: System, D: Design<P>> Listing<P, D> {
     /// Returns that of a space that is not listed.
     pub(super) const fn none() -> Self {
-        Self { before: None, behind: None, number: 0, list: 0 }
+        Self { before: None, behind: None, round: 0, met_by: 0, list: 0 }
     }
 }
 
-/// The spaces that were made on a group of CPUs.
-type GroupList<P, D> = CachePadded<SpinMutex<P, List<P, D>, ListLock>>;
+/// The spaces that were made on a CPU.
+type CpuList<P, D> = CachePadded<SpinMutex<P, List<P, D>, ListLock>>;
 
 /// The lists.
 pub(crate) struct Spaces<P: System, D: Design<P>> {
-    lists: Box<[GroupList<P, D>]>,
+    lists: Box<[CpuList<P, D>]>,
+    /// The newest round; the first visitor's is 2.
+    round: CachePadded<P::AtomicU64>,
 }
 
 struct List<P: System, D: Design<P>> {
     first: Link<P, D>,
     last: Link<P, D>,
-    nr_appended: u64,
 }
 
 /// How far a visitor has come.
 struct Tour {
+    /// Its first round.
+    number: u64,
     list: usize,
-    /// Of each list, the number of the last space that it has met or passed over.
-    met: [u64; LISTS_MAX],
+    round: u64,
+    /// Spaces of earlier rounds have been met.
+    new_from: u64,
     has_met_new: bool,
 }
 
 impl<P: System, D: Design<P>> Spaces<P, D> {
     /// Returns empty lists for a machine of `nr_cpus` CPUs.
     pub(crate) fn new(nr_cpus: usize) -> Self {
-        let list = |_| CachePadded::new(SpinMutex::classed(List { first: None, last: None, nr_appended: 0 }));
-        Self { lists: (0..nr_cpus.div_ceil(1 << GROUP_BITS)).map(list).collect() }
+        let list = |_| CachePadded::new(SpinMutex::classed(List { first: None, last: None }));
+        Self { lists: (0..nr_cpus).map(list).collect(), round: CachePadded::new(P::AtomicU64::new(1)) }
+    }
+
+    /// Begins a round; returns its number.
+    fn begin_round(&self) -> u64 {
+        // Relaxed: lists' locks order it (I4).
+        self.round.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Appends a space (I2).
     pub(super) fn append(&self, space: &SpaceRef<'_, P, D>) {
-        let place = P::cpu() >> GROUP_BITS;
+        let place = P::cpu();
         let mut list = self.lists[place].lock();
         let before = list.last.replace(NonNull::from(&**space));
-        list.nr_appended += 1;
+        // Relaxed: the list's lock orders it (I4).
+        let round = self.round.load(Ordering::Relaxed);
         // SAFETY: I1; of the space, nobody else knows.
         unsafe {
-            space.listing.get().write(Listing { before, behind: None, number: list.nr_appended, list: place });
+            space.listing.get().write(Listing { before, behind: None, round, met_by: 0, list: place });
             *list.behind(before) = list.last;
         }
     }
@@ -128,8 +142,8 @@ impl<P: System, D: Design<P>> Spaces<P, D> {
     /// Takes a space off its list, if it was ever listed (I3).
     pub(super) fn remove(&self, space: NonNull<Space<P, D>>) {
         // SAFETY: the space's last user is the caller, and its list does not change.
-        let (place, number) = unsafe { ((*space.as_ref().listing.get()).list, (*space.as_ref().listing.get()).number) };
-        if number == 0 {
+        let (place, round) = unsafe { ((*space.as_ref().listing.get()).list, (*space.as_ref().listing.get()).round) };
+        if round == 0 {
             return;
         }
         let mut list = self.lists[place].lock();
@@ -150,14 +164,18 @@ impl<P: System, D: Design<P>> Spaces<P, D> {
         let mut before = before.map(NonNull::from);
         loop {
             let list = self.lists[tour.list].lock();
-            let met = &mut tour.met[tour.list];
+            let first = |list: &List<P, D>| {
+                // SAFETY: the list is locked.
+                unsafe { list.first_from(tour.new_from) }
+            };
             // SAFETY: I1; the caller has a reference to `before`, which is of this list.
-            let mut next = unsafe { before.take().map_or_else(|| list.first_behind(*met), |before| behind(before)) };
+            let mut next = before.take().map_or_else(|| first(&list), |before| unsafe { behind(before) });
             while let Some(space) = next {
                 // SAFETY: listed spaces are alive (I3), and I1.
                 unsafe {
-                    *met = (*space.as_ref().listing.get()).number;
-                    if space.as_ref().try_reference() {
+                    let met_by = &mut (*space.as_ref().listing.get()).met_by;
+                    if *met_by != tour.number && space.as_ref().try_reference() {
+                        *met_by = tour.number;
                         tour.has_met_new = true;
                         return next;
                     }
@@ -165,7 +183,7 @@ impl<P: System, D: Design<P>> Spaces<P, D> {
                 }
             }
             drop(list);
-            if !tour.go_on(self.lists.len()) {
+            if !tour.go_on(self) {
                 return None;
             }
         }
@@ -194,17 +212,20 @@ impl<P: System, D: Design<P>> List<P, D> {
         }
     }
 
-    /// Returns the first space with a larger number.
+    /// Returns the first space that was listed in a round or later.
     ///
     /// # Safety
     /// The caller holds the list's lock.
-    unsafe fn first_behind(&self, number: u64) -> Link<P, D> {
+    unsafe fn first_from(&self, round: u64) -> Link<P, D> {
+        if round == 0 {
+            return self.first;
+        }
         let (mut found, mut place) = (None, self.last);
         // From the end: few are new.
         while let Some(space) = place {
             // SAFETY: the caller's promise.
             let listing = unsafe { &*space.as_ref().listing.get() };
-            if listing.number <= number {
+            if listing.round < round {
                 break;
             }
             (found, place) = (place, listing.before);
@@ -214,17 +235,25 @@ impl<P: System, D: Design<P>> List<P, D> {
 }
 
 impl Tour {
-    const fn new() -> Self {
-        Self { list: 0, met: [0; LISTS_MAX], has_met_new: false }
+    fn new<P: System, D: Design<P>>(spaces: &Spaces<P, D>) -> Self {
+        let round = spaces.begin_round();
+        Self { number: round, list: 0, round, new_from: 0, has_met_new: false }
     }
 
     /// Goes to the next list; says whether there is anything left to look at.
-    fn go_on(&mut self, nr_lists: usize) -> bool {
+    fn go_on<P: System, D: Design<P>>(&mut self, spaces: &Spaces<P, D>) -> bool {
+        let nr_lists = spaces.lists.len();
         self.list = (self.list + 1) % nr_lists;
         if self.list != 0 {
             return true;
         }
-        core::mem::take(&mut self.has_met_new) && nr_lists > 1
+        let goes_on = core::mem::take(&mut self.has_met_new) && nr_lists > 1;
+        if goes_on {
+            // Who was listed behind the last look at its list has this round's number or a later one (I4).
+            self.new_from = self.round;
+            self.round = spaces.begin_round();
+        }
+        goes_on
     }
 }
 
@@ -232,15 +261,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes a reference unless the last one is gone.
     fn try_reference(&self) -> bool {
         let takes_any = mutants::is_on(Mutant::SpaceResurrected) || mutants::is_on(Mutant::SpaceUnlinkedLate);
-        // Relaxed: the list's lock keeps the space in place, and orders what its users did before.
-        let mut count = self.references.load(Ordering::Relaxed);
-        while count != 0 || takes_any {
-            match self.references.compare_exchange(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
-        }
-        false
+        // Relaxed: a known bug, put back.
+        refer_unless_gone::<P>(&self.references)
+            || (takes_any && self.references.fetch_add(1, Ordering::Relaxed) < u32::MAX)
     }
 }
 
@@ -250,7 +273,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     ///
     /// Called as the other calls are; see the crate.
     pub fn for_each_space(&self, mut visit: impl FnMut(&Space<P, D>)) {
-        let mut tour = Tour::new();
+        let mut tour = Tour::new(self.list());
         let mut before: Option<SpaceRef<'_, P, D>> = None;
         while let Some(space) = self.list().next_of(&mut tour, before.as_deref()) {
             // SAFETY: `next_of` took a reference, which is ours now.

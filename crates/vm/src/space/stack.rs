@@ -1,7 +1,8 @@
 //! Stacks: areas that grow downwards when they are touched below their start.
 
-use super::Space;
 use super::change::{Join, NewArea};
+use super::permit::{ReadPermit, WritePermit};
+use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
@@ -10,7 +11,6 @@ use crate::events::Event;
 use crate::limits::Limits;
 use crate::system::System;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_sync::RwSemaphore;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Grows the stack above `address` down to it, if the gap to the next lower area and the limit allow.
@@ -18,23 +18,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {
         let not_mapped = AccessError::NotMapped { address };
         let is_shared = mutants::is_on(Mutant::StackGrowthUnderRead);
-        let _write = (!is_shared).then(|| self.semaphore.write());
-        let _read = is_shared.then(|| self.semaphore.read());
-        let entry = self.index.first_ending_after(address).ok_or(not_mapped)?;
-        // SAFETY: the write lock keeps the area.
-        let area = unsafe { entry.area.as_ref() };
+        let _write = (!is_shared).then(|| self.write(EVERYTHING));
+        let _read = is_shared.then(|| self.read(EVERYTHING));
+        // SAFETY: locked for changing it, but for the known bug.
+        let permit = unsafe { WritePermit::assume(self) };
+        let entry = permit.first_ending_after(address).ok_or(not_mapped)?;
+        let area = entry.area();
         let old = area.view();
         if old.start <= address {
             // Another thread was faster.
             return Ok(());
         }
         let start = page_floor(address);
-        let is_free = start >= self.limits.lowest_chosen && self.is_gap_kept(&old, start);
+        let is_free = start >= self.limits.lowest_chosen && permit.is_gap_kept(&old, start);
         if !old.flags.contains(AreaFlags::GROWSDOWN) || !is_free {
             return Err(not_mapped);
         }
         // As Linux, which makes it for its lock: a grown stack has a root, and one that a limit keeps from growing too.
-        self.root_of(area);
+        permit.root_of(area);
         let old = area.view();
         if !self.is_growth_within_limits(&old, start) {
             return Err(not_mapped);
@@ -43,7 +44,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let page_offset = old.page_offset.checked_sub(added.nr_pages()).ok_or(not_mapped)?;
         let view = AreaView { start, end: old.start, page_offset, ..old };
         let change =
-            self.prepare_change(added, Some(NewArea { view, behind: area.behind().clone(), join: Join::Above }));
+            permit.prepare_change(added, Some(NewArea { view, behind: area.behind().clone(), join: Join::Above }));
         match change {
             Ok(change) => change.commit(|| ()),
             Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),
@@ -60,13 +61,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
             && self.check_lock(stack.flags, added).is_ok()
             && self.check_commit(added).is_ok()
     }
+}
 
-    fn is_gap_kept(&self, stack: &AreaView<P>, start: u64) -> bool {
-        match self.index.last_starting_before(stack.start) {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    fn is_gap_kept(self, stack: &AreaView<P>, start: u64) -> bool {
+        match self.last_starting_before(stack.start) {
             None => true,
             Some(lower) if lower.end > start => false,
-            // SAFETY: the write lock keeps the area.
-            Some(lower) => match unsafe { lower.area.as_ref() }.flags() {
+            Some(lower) => match lower.area().flags() {
                 // Inaccessible areas and other stacks need no gap, as on Linux.
                 flags if !flags.intersects(AreaFlags::RIGHTS) || flags.contains(AreaFlags::GROWSDOWN) => true,
                 _ if mutants::is_on(Mutant::GapOfOnePage) => start - lower.end >= PAGE,

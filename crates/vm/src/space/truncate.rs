@@ -1,7 +1,7 @@
 //! What a space does when an object that it maps loses pages.
 
-use super::Space;
 use super::zap::Emptied;
+use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange};
 use crate::area::AreaView;
 use crate::design::Design;
@@ -15,10 +15,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !self.maps(object) {
             return;
         }
-        self.with_write(|| {
-            for entry in self.index.overlapping(0..u64::MAX) {
-                // SAFETY: the write lock keeps the area.
-                let area = unsafe { entry.area.as_ref() };
+        self.with_write(EVERYTHING, |permit| {
+            for entry in permit.overlapping(EVERYTHING) {
+                let area = entry.area();
                 let view = area.view();
                 if let Some(range) = mapped_part(&view, object, &pages) {
                     let _announced = area.announce_change(self);
@@ -29,10 +28,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     fn maps(&self, object: &Object<P>) -> bool {
-        let _read = self.read_settled();
-        self.index.overlapping(0..u64::MAX).any(|entry| {
-            // SAFETY: the semaphore keeps the area.
-            let mapped = unsafe { entry.area.as_ref() }.object();
+        let read = self.read_settled(EVERYTHING);
+        read.permit().overlapping(EVERYTHING).any(|entry| {
+            let mapped = entry.area().object();
             mapped.is_some_and(|mapped| core::ptr::eq(mapped.as_ptr().as_ptr(), object))
         })
     }

@@ -37,7 +37,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// `visit` is called under the lock of a page table: it notes the page and looks at it later. Called as the calls
     /// are.
     pub fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(u64)) {
-        let _read = self.read_settled();
+        let _read = self.read_settled(range.addresses());
         let memory = self.memory();
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {

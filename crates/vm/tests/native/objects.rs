@@ -233,3 +233,39 @@ for_each_design!(a_source_that_asks_for_another_attempt_is_asked_again, D, {
     });
     machine.attach(|| drop(world));
 });
+
+for_each_design!(a_visit_of_objects_may_make_and_drop_them, D, {
+    World::<D>::run(2, 64 << 20, |world| {
+        let sizes = || {
+            let mut sizes = Vec::new();
+            world.vm.for_each_object(|object| sizes.push(object.size_bytes()));
+            sizes.sort_unstable();
+            sizes
+        };
+        let make = |pages: u64| {
+            let made = object(world);
+            world.vm.truncate(&made, pages * PAGE).expect("a size");
+            made
+        };
+        let mut kept: Vec<_> = (1..=4).map(make).map(Some).collect();
+        assert_eq!(sizes(), [PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE]);
+        let (mut nr_visits, mut made) = (0, Vec::new());
+        world.vm.for_each_object(|visited| {
+            nr_visits += 1;
+            // The visited one and the next one go; another one comes, and is not visited.
+            let page = (visited.size_bytes() / PAGE) as usize;
+            drop(kept[page - 1].take());
+            drop(kept[page % 4].take());
+            made.push(make(5));
+            assert_eq!(visited.size_bytes(), page as u64 * PAGE, "it lives while it is visited");
+            world.vm.for_each_object(|_| {});
+        });
+        assert!((2..=3).contains(&nr_visits), "{nr_visits} of four that go two by two");
+        let nr_left = kept.iter().flatten().count();
+        assert_eq!(sizes().len(), nr_left + made.len());
+        assert!(sizes().iter().filter(|&&size| size == 5 * PAGE).count() == made.len());
+        drop((kept, made));
+        assert_eq!(sizes(), []);
+        world.check("after all objects have gone");
+    });
+});

@@ -3,7 +3,7 @@
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_phys::Kind;
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::{Processor, Threads};
+use faultless_platform::{CpuSet, Platform, Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{
     AreaFlags, Backing, Guest, Limits, MapRequest, ObjectSpec, PAGE, Placement, Populate, SpaceRef, WriteNotice,
@@ -120,11 +120,12 @@ for_each_design!(a_visitor_meets_what_is_made_on_any_cpu, D, {
         made.retain(|_| stays.next() == Some(true));
         assert_eq!(met(), ids(&made));
         // What a visit makes, on a CPU whose list the visitor may have left behind, is met as well.
-        let mut late = Vec::new();
+        let mut late: Vec<SpaceRef<'_, Native, D>> = Vec::new();
         let mut nr_met = 0;
-        world.vm.for_each_space(|space| {
+        world.vm.for_each_space(|_| {
             nr_met += 1;
-            if space.id() == made[made.len() - 1].id() {
+            // In the last list, of which there are three: this thread's CPU has the first.
+            if nr_met == made.len() {
                 late.push(world.vm.create_space(Limits::default()).expect("room"));
             }
         });
@@ -218,4 +219,31 @@ for_each_design!(references_are_dropped_on_threads_without_a_cpu, D, {
     machine.attach(|| drop(world));
     machine.attach(|| memory.rcu().flush());
     assert_eq!(memory.audit().nr_of(Kind::Anonymous) + memory.audit().nr_of(Kind::Table), 0, "frames were lost");
+});
+
+for_each_design!(an_instance_is_dropped_on_a_thread_without_a_cpu, D, {
+    let machine = Machine::new(2);
+    // The second would find the first one's handler, or threads that wait would run it.
+    for _ in 0..2 {
+        let region = HostRegion::reserve(64 << 20).expect("the host has room");
+        let world = machine.attach(|| World::<D>::new(&region, 2));
+        machine.attach(|| {
+            let space = world.space();
+            furnish(&space);
+            space.munmap(BASE, AREAS * PAGE).expect("room");
+        });
+        // Left to whoever has a CPU next, which nobody has.
+        let space = machine.attach(|| world.space());
+        machine.attach(|| furnish(&space));
+        drop(space);
+        std::thread::scope(|scope| scope.spawn(|| drop(world)).join()).expect("no CPU is needed");
+        Native::run(&machine, 2, &|_| {
+            Native::enter();
+            let mut all = CpuSet::new();
+            (0..2).for_each(|cpu| all.insert(cpu));
+            Native::shoot_down(&all, |_| true);
+            Native::spin_until_deadline(Native::now() + 1_000_000, || false);
+            Native::leave();
+        });
+    }
 });

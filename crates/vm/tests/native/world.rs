@@ -4,7 +4,7 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::Platform;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::Design;
+use faultless_vm::design::{Design, WholeSpace};
 use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 pub const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
 
 /// A design over the semaphore that all tests have.
-pub trait Tested: Design<Native, Semaphore = Rwsem<Native>> {}
+pub trait Tested: Design<Native, Lock = WholeSpace<Rwsem<Native>>> {}
 
-impl<D: Design<Native, Semaphore = Rwsem<Native>>> Tested for D {}
+impl<D: Design<Native, Lock = WholeSpace<Rwsem<Native>>>> Tested for D {}
 
 /// Returns the generation that a design is tested over: the oldest design over the oldest one.
 fn generation<D: Tested>() -> Generation {

@@ -8,7 +8,7 @@ use faultless_machine::info;
 use std::io::{self, Write};
 
 use super::BenchReport;
-use super::rows::{ceiling, interval, latency, moved_by, range, rate, rows};
+use super::rows::{NR_NAMES, ceiling, curves, interval, latency, moved_by, range, rate, rows};
 use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
@@ -16,8 +16,7 @@ use faultless_results::{NOT_CONVERGED, columns};
 use faultless_workloads::{Settings, Spec};
 
 /// What the table of ceilings shows.
-pub(super) const LINEAR: &str =
-    "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it";
+pub(super) const LINEAR: &str = "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it; pages that missed the caches";
 
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -25,17 +24,22 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (spread, rate) = rates(report);
     let n = nr_samples(report);
     writeln!(out, "operations in a second, all workers together; {spread}, n {n}")?;
-    columns::write(&rows(report, rate), out)?;
+    columns::write_designs(&rows(report, rate), NR_NAMES, out)?;
+    let curves = curves(report);
+    if curves.len() > 1 {
+        writeln!(out, "\nthe same against CPUs: the medians, each line from its least to its most")?;
+        columns::write_named(&curves, 1, out)?;
+    }
     if report.setup.has_ceiling {
         writeln!(out, "\n{LINEAR}")?;
-        columns::write(&rows(report, |arm| ceiling(report, arm)), out)?;
+        columns::write_designs(&rows(report, |arm| ceiling(report, arm)), NR_NAMES, out)?;
     }
     if report.setup.has_sensitivity {
         writeln!(out, "\nwhich guessed number goes with each rate (rank correlation over the draws)")?;
-        columns::write(&rows(report, |arm| moved_by(report, arm)), out)?;
+        columns::write_designs(&rows(report, |arm| moved_by(report, arm)), NR_NAMES, out)?;
     }
     writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
-    columns::write(&rows(report, latency), out)?;
+    columns::write_designs(&rows(report, latency), NR_NAMES, out)?;
     super::refpage::write(report, out)?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
     info::write_parameters(report.machine, out)

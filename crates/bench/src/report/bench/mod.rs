@@ -7,7 +7,7 @@ mod rows;
 
 use serde_json::{Map, Value, json};
 
-use crate::measure::{self, ArmResult, Length, Outcome, Run, Settled, Setup};
+use crate::measure::{self, ArmResult, Length, Outcome, Pages, Run, Settled, Setup};
 use crate::spread::{Draws, Interval};
 use faultless_machine::events;
 use faultless_results::Unit;
@@ -155,6 +155,10 @@ fn circumstances(report: &BenchReport<'_>, result: &ArmResult) -> Map<String, Va
         };
         all.insert("warm_up_ns".into(), settled(|run| run.warm_up_ns));
         all.insert("window_ns".into(), settled(|run| run.window_ns));
+    }
+    if runs.clone().any(|run| run.pages.is_some()) {
+        let each = |pages: Pages| json!({ "filled": pages.filled, "missed": pages.missed, "moved": pages.moved });
+        all.insert("pages".into(), runs.clone().map(|run| run.pages.map(each)).collect());
     }
     if let Some(ceiling) = measure::ceiling(report.setup, report.outcome, result) {
         let reached = result.reached(&ceiling);

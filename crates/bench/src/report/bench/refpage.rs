@@ -2,13 +2,20 @@
 //! touched.
 //!
 //! # Guarantee
-//! A cell is made of what was measured. Overheads are ratios of runs that were made in turn, with their 95 % interval;
-//! the saving that is expected comes from the session's own cost of a fault and of a filled page, and is printed beside
-//! the one that was found.
+//! A cell is made of what was measured. Overheads and gains are of runs that were made in turn, with the 95 % interval
+//! of their median; the saving that is expected comes from the session's own cost of a fault, of a filled page and of a
+//! pair of calls, which are printed beside it.
+//!
+//! # Tables
+//! `times`: each variant's rounds and resident size. `renderer`: what each costs over plain memory where a recorded
+//! renderer asks, and of what memset costs there. `savings`: gains over memset, expected and found. `break_evens`:
+//! from which share of touched pages on memset is no dearer. `read_first`: from which share of loaded pages, stored to
+//! later, on a pattern is no dearer than a reference page.
 
 use faultless_results::columns;
 use faultless_results::stats::{Interval, median, median_ratio};
-use faultless_workloads::{Access, PAGE, Refpage, Touch, Variant};
+use faultless_workloads::{Access, PAGE, Refpage, Touch, Variant, renderer_cpu_ns};
+use std::fmt;
 use std::io::{self, Write};
 
 use super::BenchReport;
@@ -30,16 +37,34 @@ pub(super) fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result
         "\nreference pages: {ROUNDS} rounds in s / largest resident size in KiB; over anon, with 95 % interval"
     )?;
     columns::write(&times(&arms), out)?;
-    let rows = savings(&arms);
-    if rows.len() > 1 {
-        writeln!(
-            out,
-            "\nagainst memset, a round: what this session's cost of a fault and of a filled page promises, and what was found; \
-             the fraction of pages touched from which memset is no dearer"
-        )?;
-        columns::write(&rows, out)?;
+    section(
+        "the recorded renderer, a pass: over anon in ms, and of the time that it computes besides; as a share of memset's, \
+         with 95 % interval",
+        &renderer(&arms),
+        out,
+    )?;
+    section(
+        "against memset, a round: what this session's costs of a fault with its page, of a filled page, and of mmap and \
+         munmap promise (all variants make the same calls), and what was found, with 95 % interval",
+        &savings(&arms),
+        out,
+    )?;
+    section("the share of pages touched from which on memset is no dearer", &break_evens(&arms), out)?;
+    section(
+        "programs that load first: the share of loaded pages, stored to later, from which on a pattern is no dearer than a \
+         reference page",
+        &read_first(&arms),
+        out,
+    )
+}
+
+/// Writes a table under its heading, if it has rows.
+fn section(heading: &str, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
+    if rows.len() < 2 {
+        return Ok(());
     }
-    Ok(())
+    writeln!(out, "\n{heading}")?;
+    columns::write(rows, out)
 }
 
 fn is_refpage(arm: &Arm) -> bool {
@@ -58,12 +83,20 @@ fn place(result: &ArmResult) -> (String, Option<String>, usize, Refpage, u64) {
 }
 
 fn name_of(told: Refpage) -> String {
-    let how = if told.access == Access::Load { "load" } else { "store" };
     let which = match told.touch {
         Touch::One => "one".to_owned(),
         Touch::Percent(percent) => format!("{percent}%"),
+        Touch::Renderer => return "renderer".to_owned(),
     };
-    format!("{how} {which}{}", if told.is_reused { ", reused" } else { "" })
+    format!("{} {which}{}", how(told), if told.is_reused { ", reused" } else { "" })
+}
+
+fn how(told: Refpage) -> &'static str {
+    match told.access {
+        Access::Load => "load",
+        Access::Store => "store",
+        Access::Update => "load+store",
+    }
 }
 
 /// Returns the seconds of a round, run by run.
@@ -73,6 +106,15 @@ fn seconds(result: &ArmResult) -> Vec<f64> {
 
 fn of<'a>(arms: &[&'a ArmResult], like: &ArmResult, variant: Variant) -> Option<&'a ArmResult> {
     arms.iter().copied().find(|arm| place(arm) == place(like) && told(arm).variant == variant && !arm.runs.is_empty())
+}
+
+/// Returns the arm that was told so, beside one in all else.
+fn told_so<'a>(arms: &[&'a ArmResult], like: &ArmResult, wanted: Refpage) -> Option<&'a ArmResult> {
+    let around = |arm: &ArmResult| {
+        let (design, semaphore, cpus, _, region_bytes) = place(arm);
+        (design, semaphore, cpus, region_bytes)
+    };
+    arms.iter().copied().find(|arm| told(arm) == wanted && around(arm) == around(like) && !arm.runs.is_empty())
 }
 
 /// Returns one arm for each place.
@@ -119,12 +161,58 @@ fn overhead(ratio: Interval) -> String {
     format!(" {:+.1} % [{:+.1}, {:+.1}]", percent(ratio.middle), percent(ratio.low), percent(ratio.high))
 }
 
+/// Returns the interval of the median of figures that runs made in turn gave.
+fn interval(figures: &[f64]) -> Option<Interval> {
+    median_ratio(&vec![1.0; figures.len()], figures, SEED)
+}
+
+/// Returns an interval as a cell.
+fn cell_of(interval: Option<Interval>, show: impl Fn(f64) -> String) -> String {
+    let shown = |Interval { low, middle, high, .. }| format!("{} [{}, {}]", show(middle), show(low), show(high));
+    interval.map_or_else(|| "-".to_owned(), shown)
+}
+
+/// Returns the differences of runs that were made in turn.
+fn differences(base: &[f64], head: &[f64]) -> Vec<f64> {
+    base.iter().zip(head).map(|(base, head)| head - base).collect()
+}
+
+fn renderer(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+    let headings = ["design", "CPUs", "variant", "over anon, ms", "of its computing", "of memset's overhead"];
+    let mut rows = vec![headings.map(String::from).to_vec()];
+    for like in places(arms).into_iter().filter(|arm| told(arm).touch == Touch::Renderer) {
+        let variants = [Variant::Memset, Variant::Refpage, Variant::Pattern];
+        rows.extend(variants.into_iter().filter_map(|variant| renderer_row(arms, like, variant)));
+    }
+    rows
+}
+
+fn renderer_row(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec<String>> {
+    let over = |variant| {
+        let anon = seconds(of(arms, like, Variant::Anon)?);
+        Some(differences(&anon, &seconds(of(arms, like, variant)?)))
+    };
+    let own = over(variant)?;
+    let share = |memset: Vec<f64>| median_ratio(&memset, &own, SEED);
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    Some(vec![
+        like.arm.design.clone(),
+        like.arm.cpus.to_string(),
+        variant.name().to_owned(),
+        cell_of(interval(&own), |seconds| format!("{:+.3}", seconds * 1e3)),
+        median(&own).map_or_else(|| "-".to_owned(), |own| format!("{:+.3} %", own * 1e11 / renderer_cpu_ns() as f64)),
+        cell_of(over(Variant::Memset).and_then(share), percent),
+    ])
+}
+
 /// What a session knows of one design's costs, in seconds.
 struct Costs {
     /// A first store, its page's zeroing included.
     fault: f64,
     /// A page filled by the program that is there already.
     fill: f64,
+    /// mmap and munmap.
+    calls: f64,
 }
 
 /// Returns the costs of the arms that are like one but for variant and touch: plain stores to all pages and to one, and
@@ -132,20 +220,14 @@ struct Costs {
 fn costs(arms: &[&ArmResult], like: &ArmResult) -> Option<Costs> {
     let time = |variant, touch, is_reused| {
         let wanted = Refpage { variant, touch, is_reused, access: Access::Store };
-        let (design, semaphore, cpus, _, region) = place(like);
-        let found = arms.iter().find(|arm| {
-            let (other, other_semaphore, other_cpus, _, other_region) = place(arm);
-            told(arm) == wanted
-                && (other, other_semaphore, other_cpus, other_region)
-                    == (design.clone(), semaphore.clone(), cpus, region)
-        });
-        found.and_then(|arm| median(&seconds(arm)))
+        told_so(arms, like, wanted).and_then(|arm| median(&seconds(arm)))
     };
     let nr_pages = nr_pages(like);
     let all = time(Variant::Anon, Touch::Percent(100), false)?;
     let one = time(Variant::Anon, Touch::One, false)?;
     let refilled = time(Variant::Memset, Touch::One, true)?;
-    Some(Costs { fault: (all - one) / (nr_pages - 1.0), fill: refilled / nr_pages })
+    let fault = (all - one) / (nr_pages - 1.0);
+    Some(Costs { fault, fill: refilled / nr_pages, calls: one - fault })
 }
 
 fn nr_pages(result: &ArmResult) -> f64 {
@@ -153,63 +235,138 @@ fn nr_pages(result: &ArmResult) -> f64 {
 }
 
 fn nr_touched(result: &ArmResult) -> f64 {
-    match told(result).touch {
-        Touch::One => 1.0,
-        Touch::Percent(percent) => (nr_pages(result) * percent as f64 / 100.0).floor(),
-    }
+    told(result).touch.of(nr_pages(result) as u64) as f64
 }
 
 fn savings(arms: &[&ArmResult]) -> Vec<Vec<String>> {
-    let headings = ["design", "CPUs", "touched", "variant", "expected", "found", "found / expected", "breaks even at"];
+    let headings =
+        ["design", "CPUs", "touched", "variant", "fault, fill, calls", "expected", "found", "found / expected"];
     let mut rows = vec![headings.map(String::from).to_vec()];
-    let is_fresh_store = |arm: &&&ArmResult| !told(arm).is_reused && told(arm).access == Access::Store;
-    for like in places(arms).iter().filter(is_fresh_store) {
-        for variant in [Variant::Refpage, Variant::Pattern] {
-            rows.extend(saving(arms, like, variant));
-        }
+    let is_fresh_store = |arm: &&ArmResult| {
+        let told = told(arm);
+        !told.is_reused && told.access == Access::Store && told.touch != Touch::Renderer
+    };
+    for like in places(arms).into_iter().filter(is_fresh_store) {
+        let variants = [Variant::Refpage, Variant::Pattern];
+        rows.extend(variants.into_iter().filter_map(|variant| saving(arms, like, variant)));
     }
     rows
 }
 
 fn saving(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec<String>> {
     let costs = costs(arms, like)?;
-    let memset = median(&seconds(of(arms, like, Variant::Memset)?))?;
-    let own = median(&seconds(of(arms, like, variant)?))?;
+    let (memset, own) = (seconds(of(arms, like, Variant::Memset)?), seconds(of(arms, like, variant)?));
     // memset makes every page and fills it; the variant makes those that are touched, and fills them in place of
     // zeroing them.
     let expected = (nr_pages(like) - nr_touched(like)) * costs.fault + nr_pages(like) * costs.fill;
-    let found = memset - own;
-    let even = break_even(arms, like, variant);
+    let found = differences(&own, &memset);
+    let shares: Vec<f64> = found.iter().map(|found| found / expected).collect();
+    let us = |seconds: f64| format!("{:.2}", seconds * 1e6);
     Some(vec![
         like.arm.design.clone(),
         like.arm.cpus.to_string(),
         name_of(told(like)),
         variant.name().to_owned(),
+        format!("{}, {}, {} us", us(costs.fault), us(costs.fill), us(costs.calls)),
         format!("{:.1} us", expected * 1e6),
-        format!("{:.1} us", found * 1e6),
-        format!("{:.2}", found / expected),
-        even.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+        format!("{:.1} us", median(&found)? * 1e6),
+        cell_of(interval(&shares), |share| format!("{share:.2}")),
     ])
 }
 
-/// Returns the share of pages from which on a round of memset takes no longer, by the line through one page and all of
-/// them; above 1 there is none.
-fn break_even(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<f64> {
-    let line = |variant| {
-        let at = |touch| {
-            let of_touch = |arm: &&&ArmResult| told(arm).touch == touch && is_beside(arm, like);
-            let found = arms.iter().find(|arm| of_touch(arm) && told(arm).variant == variant)?;
-            median(&seconds(found))
-        };
-        let (one, all) = (at(Touch::One)?, at(Touch::Percent(100))?);
-        Some((one, all - one))
-    };
-    let (memset, own) = (line(Variant::Memset)?, line(variant)?);
-    Some((memset.0 - own.0) / (own.1 - memset.1)).filter(|share| share.is_finite() && *share >= 0.0)
+fn break_evens(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+    let headings = ["design", "CPUs", "touched by", "variant", "memset no dearer from"];
+    let mut rows = vec![headings.map(String::from).to_vec()];
+    let mut kinds: Vec<&ArmResult> = Vec::new();
+    for arm in places(arms).into_iter().filter(|arm| told(arm).touch != Touch::Renderer) {
+        if kinds.iter().all(|kind| !is_beside(arm, kind)) {
+            kinds.push(arm);
+        }
+    }
+    for like in kinds {
+        for variant in [Variant::Refpage, Variant::Pattern] {
+            rows.extend(break_even(arms, like, variant).map(|even| {
+                let by = format!("{}{}", how(told(like)), if told(like).is_reused { ", reused" } else { "" });
+                let variant = variant.name().to_owned();
+                vec![like.arm.design.clone(), like.arm.cpus.to_string(), by, variant, even.to_string()]
+            }));
+        }
+    }
+    rows
 }
 
-/// Says whether two arms differ in variant and touch alone.
+/// From which share of touched pages on a round of memset takes no longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BreakEven {
+    Share(f64),
+    Never,
+    Always,
+}
+
+impl BreakEven {
+    /// Where two lines cross that each have a time without a touch, and what touching all pages adds.
+    fn of(memset: (f64, f64), own: (f64, f64)) -> Self {
+        let (gain_at_none, loss_by_all) = (memset.0 - own.0, own.1 - memset.1);
+        match gain_at_none / loss_by_all {
+            _ if gain_at_none <= 0.0 => Self::Always,
+            share if loss_by_all > 0.0 && share <= 1.0 => Self::Share(share),
+            _ => Self::Never,
+        }
+    }
+}
+
+impl fmt::Display for BreakEven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) => write!(f, "{:.0} %", share * 100.0),
+            Self::Never => f.write_str("never"),
+            Self::Always => f.write_str("0 %"),
+        }
+    }
+}
+
+/// Returns where a variant breaks even, by the line through the fewest and the most pages that were touched so.
+fn break_even(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<BreakEven> {
+    let line = |variant| {
+        let is_of = |arm: &&ArmResult| told(arm).variant == variant && !arm.runs.is_empty() && is_beside(arm, like);
+        let mut points: Vec<(f64, f64)> = arms
+            .iter()
+            .copied()
+            .filter(is_of)
+            .filter_map(|arm| Some((nr_touched(arm) / nr_pages(arm), median(&seconds(arm))?)))
+            .collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let ((least, at_least), (most, at_most)) = (*points.first()?, *points.last()?);
+        let slope = (at_most - at_least) / (most - least);
+        slope.is_finite().then_some((at_least - slope * least, slope))
+    };
+    Some(BreakEven::of(line(Variant::Memset)?, line(variant)?))
+}
+
+fn read_first(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![["design", "CPUs", "touched", "pattern no dearer from"].map(String::from).to_vec()];
+    for like in places(arms).into_iter().filter(|arm| told(arm).access == Access::Load) {
+        let line = |variant| {
+            let of_access = |access| {
+                let wanted = Refpage { access, variant, ..told(like) };
+                told_so(arms, like, wanted).and_then(|arm| median(&seconds(arm)))
+            };
+            let (loaded, updated) = (of_access(Access::Load)?, of_access(Access::Update)?);
+            Some((loaded, updated - loaded))
+        };
+        if let (Some(refpage), Some(pattern)) = (line(Variant::Refpage), line(Variant::Pattern)) {
+            let even = BreakEven::of(pattern, refpage).to_string();
+            rows.push(vec![like.arm.design.clone(), like.arm.cpus.to_string(), name_of(told(like)), even]);
+        }
+    }
+    rows
+}
+
+/// Says whether two arms differ in variant and the number of touched pages alone.
 fn is_beside(arm: &ArmResult, like: &ArmResult) -> bool {
+    if [arm, like].iter().any(|arm| told(arm).touch == Touch::Renderer) {
+        return false;
+    }
     let (mut one, mut other) = (place(arm), place(like));
     (one.3.touch, other.3.touch) = (Touch::One, Touch::One);
     one == other
@@ -217,12 +374,24 @@ fn is_beside(arm: &ArmResult, like: &ArmResult) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Refpage, Touch, Variant, name_of};
+    use super::{Access, BreakEven, Refpage, Touch, Variant, name_of};
 
     #[test]
     fn rows_say_what_is_touched_and_how() {
         let told = Refpage { variant: Variant::Anon, touch: Touch::Percent(50), access: Access::Load, is_reused: true };
         assert_eq!(name_of(told), "load 50%, reused");
         assert_eq!(name_of(Refpage::default()), "store one");
+        let updated = Refpage { access: Access::Update, ..Refpage::default() };
+        assert_eq!(name_of(updated), "load+store one");
+        assert_eq!(name_of(Refpage { touch: Touch::Renderer, ..updated }), "renderer");
+    }
+
+    #[test]
+    fn memset_is_no_dearer_from_where_the_lines_cross() {
+        assert_eq!(BreakEven::of((10.0, 0.0), (0.0, 20.0)), BreakEven::Share(0.5));
+        assert_eq!(BreakEven::of((10.0, 0.0), (0.0, 9.0)), BreakEven::Never, "cheaper even at all");
+        assert_eq!(BreakEven::of((10.0, 5.0), (1.0, 1.0)), BreakEven::Never, "the lines part");
+        assert_eq!(BreakEven::of((1.0, 0.0), (2.0, 1.0)), BreakEven::Always);
+        assert_eq!(BreakEven::Share(0.25).to_string(), "25 %");
     }
 }

@@ -1,10 +1,11 @@
 //! The tables' cells: a row for each workload and number of CPUs, a column for each design.
 
 use super::BenchReport;
-use crate::measure::{self, Arm, ArmResult, Run, Setup};
+use crate::measure::{self, Arm, ArmResult, Pages, Run, Setup};
 use crate::spread::{Interval, strongest};
 use faultless_results::NOT_CONVERGED;
 use faultless_results::Unit;
+use faultless_results::screen::{Tone, sparkline, toned};
 use faultless_results::stats::{Histogram, summarize};
 
 /// A table's rows, headings first.
@@ -30,6 +31,37 @@ pub(super) fn rows(report: &BenchReport<'_>, cell: impl Fn(&ArmResult) -> String
     rows
 }
 
+/// How many columns of [`rows`] say what a row is about.
+pub(super) const NR_NAMES: usize = 2;
+
+/// The fewest numbers of CPUs that make a curve.
+const LEAST_CURVE: usize = 3;
+
+/// Returns each design's rates against CPUs as a line of bars, a row for each workload; headings alone where there are
+/// too few numbers of CPUs.
+pub(super) fn curves(report: &BenchReport<'_>) -> Rows {
+    let arms = &report.outcome.arms;
+    let mut found: Vec<(&str, String, Vec<f64>)> = Vec::new();
+    for arm in arms.iter().filter(|arm| !arm.runs.is_empty()) {
+        let (name, design) = (key(&arm.arm).0, column(report.setup, &arm.arm));
+        let mut samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
+        samples.sort_by(f64::total_cmp);
+        let rate = median(&samples);
+        match found.iter_mut().find(|curve| (curve.0, &curve.1) == (name, &design)) {
+            Some(curve) => curve.2.push(rate),
+            None => found.push((name, design, vec![rate])),
+        }
+    }
+    let head = vec!["workload".into(), "design".into(), "throughput".into(), "least".into(), "most".into()];
+    let row = |(name, design, rates): &(&str, String, Vec<f64>)| {
+        let ends =
+            [f64::min, f64::max].map(|pick| Unit::PerSecond.show(rates.iter().copied().reduce(pick).unwrap_or(0.0)));
+        [(*name).to_owned(), design.clone(), sparkline(rates)].into_iter().chain(ends).collect()
+    };
+    let curves = found.iter().filter(|curve| curve.2.len() >= LEAST_CURVE).map(row);
+    std::iter::once(head).chain(curves).collect()
+}
+
 fn key(arm: &Arm) -> (&str, usize) {
     (&arm.spec.name, arm.cpus)
 }
@@ -43,7 +75,7 @@ fn column(setup: &Setup, arm: &Arm) -> String {
 
 /// What stands in the cell of an arm without a run.
 fn without_runs(arm: &ArmResult) -> String {
-    if arm.error.is_some() { "failed".into() } else { "<not counted>".into() }
+    if arm.error.is_some() { toned(Tone::Worse, "failed") } else { "<not counted>".into() }
 }
 
 /// Operations in a second, with the spread, and a mark if a run was disturbed.
@@ -53,7 +85,7 @@ pub(super) fn rate(arm: &ArmResult) -> String {
     let deviation = summary.deviation.filter(|_| summary.mean > 0.0);
     // One run has no spread; the heading says how many there were.
     let spread = deviation.map(|deviation| format!(" ± {:.1} %", deviation / summary.mean * 100.0));
-    let mark = if arm.runs.iter().any(Run::is_disturbed) { " !" } else { "" };
+    let mark = if arm.runs.iter().any(Run::is_disturbed) { toned(Tone::Undecided, " !") } else { String::new() };
     format!("{}{}{mark}", Unit::PerSecond.show(summary.mean), spread.unwrap_or_default())
 }
 
@@ -63,7 +95,11 @@ pub(super) fn range(arm: &ArmResult) -> String {
     samples.sort_by(f64::total_cmp);
     let (Some(&least), Some(&most)) = (samples.first(), samples.last()) else { return without_runs(arm) };
     let show = |value: f64| Unit::PerSecond.show(value);
-    let mark = if arm.runs.iter().all(Run::has_converged) { String::new() } else { format!(" {NOT_CONVERGED}") };
+    let mark = if arm.runs.iter().all(Run::has_converged) {
+        String::new()
+    } else {
+        toned(Tone::Undecided, &format!(" {NOT_CONVERGED}"))
+    };
     format!("{} [{}, {}]{mark}", show(median(&samples)), show(least), show(most))
 }
 
@@ -72,7 +108,11 @@ pub(super) fn interval(arm: &ArmResult) -> String {
     let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     let Some(Interval { median, low, high, .. }) = Interval::of(&samples) else { return without_runs(arm) };
     let show = |value: f64| Unit::PerSecond.show(value);
-    let mark = if arm.runs.iter().all(Run::has_converged) { String::new() } else { format!(" {NOT_CONVERGED}") };
+    let mark = if arm.runs.iter().all(Run::has_converged) {
+        String::new()
+    } else {
+        toned(Tone::Undecided, &format!(" {NOT_CONVERGED}"))
+    };
     format!("{} [{}, {}]{mark}", show(median), show(low), show(high))
 }
 
@@ -87,7 +127,15 @@ pub(super) fn moved_by(report: &BenchReport<'_>, arm: &ArmResult) -> String {
 pub(super) fn ceiling(report: &BenchReport<'_>, arm: &ArmResult) -> String {
     let Some(ceiling) = measure::ceiling(report.setup, report.outcome, arm) else { return "<not known>".into() };
     let reached = arm.reached(&ceiling).map_or(NOT_CONVERGED.into(), |share| format!("reached {share:.2}"));
-    format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name())
+    let of = format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name());
+    missed(arm).map_or(of.clone(), |share| format!("{of}, {:.0} % missed", share * 100.0))
+}
+
+/// The share of pages zeroed or copied that missed the caches; nothing where there were none.
+fn missed(arm: &ArmResult) -> Option<f64> {
+    let sum = |of: fn(Pages) -> u64| arm.runs.iter().filter_map(|run| run.pages).map(of).sum::<u64>() as f64;
+    let filled = sum(|pages| pages.filled);
+    (filled > 0.0).then(|| sum(|pages| pages.missed) / filled)
 }
 
 /// Returns the middle of sorted samples.

@@ -6,7 +6,8 @@ use super::locks::write_locks;
 use super::{StatReport, spread};
 use crate::stat::ArmResult;
 use faultless_results::Unit;
-use faultless_results::columns::{left, right};
+use faultless_results::columns::{left, right, width};
+use faultless_results::screen;
 use faultless_results::stats::{Summary, summarize};
 
 const COUNT_WIDTH: usize = 18;
@@ -44,9 +45,17 @@ fn write_events(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write 
     writeln!(out, "\n Performance counter stats for {}:\n", about(report, arm, "mean +- standard deviation"))?;
     let elapsed = summarize(&arm.runs.iter().map(|run| run.elapsed_ns as f64).collect::<Vec<f64>>());
     let faults = spread(arm.runs.iter().map(|run| run.faults)).map(|summary| summary.mean);
+    let mut never = Vec::new();
     for (place, name) in report.setup.events.iter().enumerate() {
+        if report.parts.folds_zeros && is_never(report, place) {
+            never.push(&**name);
+            continue;
+        }
         let comment = |summary: &Summary| comment(name, summary.mean, faults, elapsed.map(|elapsed| elapsed.mean));
         writeln!(out, "{}", line(name, counted(arm, place), comment))?;
+    }
+    if !never.is_empty() {
+        writeln!(out, "{}      {}", right("0", COUNT_WIDTH), never.join(", "))?;
     }
     if let Some(ops) = spread(arm.runs.iter().map(|run| run.ops)) {
         let rates: Option<Vec<f64>> = arm.runs.iter().map(|run| run.ops_per_s).collect();
@@ -55,6 +64,12 @@ fn write_events(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write 
         writeln!(out, "{}", line("ops", Some(ops), |_| rate.clone()))?;
     }
     elapsed.map_or(Ok(()), |elapsed| writeln!(out, "\n{}\n", seconds(&elapsed)))
+}
+
+/// Returns whether an event was counted and happened in no run of any design.
+fn is_never(report: &StatReport<'_>, place: usize) -> bool {
+    let mut runs = report.outcome.arms.iter().flat_map(|arm| &arm.runs);
+    runs.all(|run| run.counts[place] == Some(0))
 }
 
 fn counted(arm: &ArmResult, place: usize) -> Option<Summary> {
@@ -66,7 +81,13 @@ fn line(name: &str, summary: Option<Summary>, comment: impl Fn(&Summary) -> Stri
     let count = right(&grouped(summary.mean.round() as u64), COUNT_WIDTH);
     let comment = left(&comment(&summary), COMMENT_WIDTH);
     let text = format!("{count}      {}{comment}{}", left(name, NAME_WIDTH), deviation(&summary));
-    text.trim_end().to_owned()
+    let text = text.trim_end();
+    if width(text) <= screen::get().columns {
+        return text.to_owned();
+    }
+    // Without the columns' room, which a narrow screen has not got.
+    let parts = [count.trim(), name, comment.trim(), &deviation(&summary)].map(str::to_owned);
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ")
 }
 
 /// Returns the standard deviation as a share of the mean; nothing for one run.

@@ -12,7 +12,8 @@ use std::io::{self, Write};
 use super::human::grouped;
 use crate::stat::ArmResult;
 use faultless_machine::watch::{Figures, LockTable};
-use faultless_results::columns::right;
+use faultless_results::columns::{self, right, width};
+use faultless_results::screen;
 use faultless_results::stats::summarize;
 
 const HEADINGS: [&str; 2] = [
@@ -41,9 +42,12 @@ pub(super) fn write_locks(arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> i
         cpus: arm.arm.cpus,
         locks: Vec::new(),
     };
-    HEADINGS.iter().try_for_each(|heading| writeln!(out, "{heading}"))?;
-    for line in &lines {
-        writeln!(out, "{}", shown(&total, line, &tables))?;
+    let shown: Vec<String> = lines.iter().map(|line| shown(&total, line, &tables)).collect();
+    if shown.iter().any(|line| width(line) > screen::get().columns) {
+        columns::write(&apart(&total, &lines), out)?;
+    } else {
+        HEADINGS.iter().try_for_each(|heading| writeln!(out, "{heading}"))?;
+        shown.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     }
     writeln!(
         out,
@@ -85,6 +89,31 @@ pub(super) fn lines(tables: &[&LockTable]) -> Vec<Line> {
         (std::cmp::Reverse(held[&line.lock]), line.lock.clone(), std::cmp::Reverse(own), line.caller.clone())
     });
     lines
+}
+
+/// Returns the same as a table that a narrow screen shows in parts, each with the lock's name in front.
+fn apart(total: &LockTable, lines: &[Line]) -> Vec<Vec<String>> {
+    let heads = ["NAME", "UTIL", "CON", "HOLD", "MAX", "WAIT", "MAX", "% CPU", "TOTAL", "NOWAIT", "WAITED", "RJECT"];
+    let row = |line: &Line| {
+        let figures = &line.figures;
+        let of =
+            |part: u64| percent(if figures.attempts() == 0 { 0.0 } else { part as f64 / figures.attempts() as f64 });
+        vec![
+            line.caller.as_ref().map_or(line.lock.clone(), |caller| format!("  {caller}")),
+            percent(total.utilisation(figures)),
+            percent(figures.contention()),
+            time(figures.mean_hold_ns()),
+            time(figures.longest_hold_ns as f64),
+            if figures.waited == 0 { "0us".into() } else { time(figures.mean_wait_ns()) },
+            time(figures.longest_wait_ns as f64),
+            percent(total.cpu_share(figures)),
+            grouped(figures.attempts()),
+            of(figures.taken - figures.waited),
+            of(figures.waited),
+            of(figures.refused),
+        ]
+    };
+    std::iter::once(heads.map(str::to_owned).to_vec()).chain(lines.iter().map(row)).collect()
 }
 
 fn shown(total: &LockTable, line: &Line, tables: &[&LockTable]) -> String {

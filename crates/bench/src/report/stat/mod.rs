@@ -16,6 +16,8 @@ pub use set::result_set;
 pub struct Parts {
     /// The chosen events, as `perf stat` does.
     pub has_events: bool,
+    /// Whether events that never happened share a line; those that were asked for by name don't.
+    pub folds_zeros: bool,
     /// All counters, in vmstat's form.
     pub has_vmstat: bool,
 }

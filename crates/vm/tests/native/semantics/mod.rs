@@ -1,5 +1,6 @@
 //! What the calls promise, without a Linux host to compare with: drawn as before, call, after, under every design.
 
+mod answers;
 mod drawings;
 mod edges;
 mod gaps;

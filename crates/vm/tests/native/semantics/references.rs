@@ -197,10 +197,15 @@ for_each_design!(dropped_pages_come_back_as_the_pattern, D, {
         assert_eq!(guarded.guest.load(at(1)).map(drop), Err(AccessError::NotMapped { address: at(1) }));
         guarded.space.madvise(at(1), PAGE, Advice::GuardRemove).expect("mapped");
         assert_eq!(guarded.load(1), PATTERN);
-        // A sealed one that nobody may write keeps what it has, as anonymous memory does.
+        // A sealed one that nobody may write drops what it has, as a file's area does; one of a pattern does not, as
+        // anonymous memory.
         let sealed = scene(world, &handle, "qq", "12").also(|s| s.seal(0..2).expect("mapped"));
-        let refused = sealed.advise(0..2, Advice::DontNeed);
-        assert_eq!(refused, Err(CallError::Sealed { address: at(0) }));
+        let sealed = sealed.call(|s| s.advise(0..1, Advice::DontNeed)).call(|s| s.advise(1..2, Advice::GuardInstall));
+        assert_eq!(sealed.load(0), PATTERN);
+        let pattern =
+            MapRequest { flags: READ, backing: Backing::Pattern(Pattern::Byte(1)), ..anonymous(Some(at(0)), PAGE) };
+        let kept = world.scene("", "").call(|s| s.space.mmap(&pattern)).also(|s| s.seal(0..1).expect("mapped"));
+        assert_eq!(kept.advise(0..1, Advice::DontNeed), Err(CallError::Sealed { address: at(0) }));
     });
 });
 

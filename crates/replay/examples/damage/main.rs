@@ -2,9 +2,12 @@
 //!
 //! usage: `cargo run --release -p faultless-replay --example damage -- COUNT FILE`
 //!
-//! Prints a line of JSON for each kind of damage: how many places were tried, how many were reported (the trace is
-//! refused, something is not replayed, or there is a mismatch), and what the others were. `.ci/corpus --damage` reads
-//! it.
+//! Prints a line of JSON for each kind of damage: how many places were `tried`; how many were `reported` (the trace is
+//! refused, something is not replayed, or there is a mismatch); how many were `shown` (the report counts other accesses
+//! that were refused); how many are `unseen` and why (no event of the program depends on it, [`sight`]); and what the
+//! `survivors` were. `.ci/corpus --damage` reads it.
+
+mod sight;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,6 +37,7 @@ fn main() {
     let file = words.next().expect("the second word is a trace");
     let trace = Trace::open(Path::new(&file)).expect("the trace can be read");
     let whole = planned(&trace).expect("the trace can be planned");
+    assert!(matches!(told(&trace, &whole), Told::Nothing), "the undamaged trace is replayed without a mismatch");
     for (kind, damage) in KINDS {
         println!("{}", judged(&trace, &whole, kind, damage, count));
     }
@@ -43,31 +47,50 @@ fn main() {
 fn judged(trace: &Trace, whole: &Plan, kind: &str, damage: Damage, count: usize) -> serde_json::Value {
     let mut places: Vec<usize> = (0..trace.events.len()).collect();
     Random::new(1).shuffle(&mut places);
-    let (mut tried, mut reported, mut survivors) = (0, 0, BTreeMap::<String, u64>::new());
+    let (mut tried, mut reported, mut shown) = (0, 0, 0);
+    let (mut unseen, mut survivors) = (BTreeMap::<&str, u64>::new(), BTreeMap::<String, u64>::new());
     for place in places {
         let mut damaged = trace.clone();
         if !damage(&mut damaged, place) {
             continue;
         }
         tried += 1;
-        match is_reported(&damaged, whole) {
-            true => reported += 1,
-            false => *survivors.entry(described(trace, whole, place)).or_default() += 1,
+        match told(&damaged, whole) {
+            Told::Reported => reported += 1,
+            Told::Shown => shown += 1,
+            Told::Nothing => match why_unseen(trace, place, kind) {
+                Some(why) => *unseen.entry(why).or_default() += 1,
+                None => {
+                    if std::env::var_os("PLACES").is_some() {
+                        eprintln!("{kind}: event {place}: {:?}", trace.events[place]);
+                    }
+                    *survivors.entry(described(trace, whole, place)).or_default() += 1;
+                }
+            },
         }
         if tried == count {
             break;
         }
     }
-    serde_json::json!({ "damage": kind, "tried": tried, "reported": reported, "survivors": survivors })
+    serde_json::json!({ "damage": kind, "tried": tried, "reported": reported, "shown": shown, "unseen": unseen,
+                        "survivors": survivors })
 }
 
 fn planned(trace: &Trace) -> Option<Plan> {
     plan(trace, Options { pace: Pace::None, losses: Losses::Refused }).ok()
 }
 
-/// Returns whether a user of the command would be told that something is wrong.
-fn is_reported(damaged: &Trace, whole: &Plan) -> bool {
-    let Some(plan) = damaged.check().ok().and_then(|()| planned(damaged)) else { return true };
+/// What a user of the command is told.
+enum Told {
+    /// That the replay is not the recorded program.
+    Reported,
+    /// That other accesses were refused than without the damage.
+    Shown,
+    Nothing,
+}
+
+fn told(damaged: &Trace, whole: &Plan) -> Told {
+    let Some(plan) = damaged.check().ok().and_then(|()| planned(damaged)) else { return Told::Reported };
     let settings = Settings {
         design: "vma-lock".into(),
         semaphore: "rwsem-v8".into(),
@@ -77,7 +100,52 @@ fn is_reported(damaged: &Trace, whole: &Plan) -> bool {
         filling: None,
     };
     let result = pass_natively(CPUS, &plan, &settings);
-    plan.totals.skipped != whole.totals.skipped || result.map_or(true, |result| result.tally.mismatches > 0)
+    let is_other = plan.totals.skipped != whole.totals.skipped;
+    let refused = |plan: &Plan| (plan.totals.outside, plan.totals.forbidden);
+    match result {
+        Ok(result) if !is_other && result.tally.mismatches == 0 => match refused(&plan) == refused(whole) {
+            true => Told::Nothing,
+            false => Told::Shown,
+        },
+        _ => Told::Reported,
+    }
+}
+
+/// Returns why no event of the program depends on what was damaged.
+fn why_unseen(trace: &Trace, place: usize, kind: &str) -> Option<&'static str> {
+    match (kind, trace.events[place].kind) {
+        ("a fault moved by a page", EventKind::Fault(fault)) => sight::of_moved(trace, place, &fault),
+        ("a write bit flipped", EventKind::Fault(fault)) => sight::of_flipped(trace, place, &fault),
+        ("two calls of a thread swapped", _) => {
+            let (exit, _) = exit_of(trace, place)?;
+            let next = next_enter(trace, place, exit)?;
+            sight::of_swapped(trace, place, next, exit_of(trace, next)?.0)
+        }
+        // A result: as if the call had not been made.
+        (_, EventKind::CallExit(_)) => {
+            let enter = enter_of(trace, place)?;
+            let reach = sight::reach_at(trace, enter);
+            let (start, end) =
+                (reach.iter().map(|range| range.start).min()?, reach.iter().map(|range| range.end).max()?);
+            sight::of_range(trace, place, start..end + PAGE)
+        }
+        _ => sight::of_range(trace, place, sight::reach_at(trace, place).pop()?),
+    }
+}
+
+fn enter_of(trace: &Trace, exit: usize) -> Option<usize> {
+    let thread = trace.events[exit].thread;
+    (0..exit).rev().find(|&place| {
+        let event = &trace.events[place];
+        event.thread == thread && matches!(event.kind, EventKind::CallEnter(_))
+    })
+}
+
+/// Returns the thread's next call behind an exit.
+fn next_enter(trace: &Trace, place: usize, exit: usize) -> Option<usize> {
+    let thread = trace.events[place].thread;
+    let is_enter = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::CallEnter(_));
+    trace.events.iter().skip(exit).position(is_enter).map(|place| place + exit)
 }
 
 /// Says what stood in the undamaged trace at a place, so that survivors can be counted by kind.
@@ -145,8 +213,7 @@ fn swap_calls(trace: &mut Trace, place: usize) -> bool {
         return false;
     };
     let thread = trace.events[place].thread;
-    let is_enter = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::CallEnter(_));
-    let Some(next) = trace.events.iter().skip(exit).position(is_enter).map(|place| place + exit) else { return false };
+    let Some(next) = next_enter(trace, place, exit) else { return false };
     let Some((next_exit, _)) = exit_of(trace, next) else { return false };
     // What the kernel told inside a call would be told inside the other.
     let tells = |range: std::ops::Range<usize>| {

@@ -1,0 +1,303 @@
+//! Locking a space, and what having it locked permits.
+//!
+//! # Guarantee
+//! An area is reached from the index only with a permit ([`ReadPermit::containing`] and its like), which lives no
+//! longer than the lock that it comes from. A function that takes a [`WritePermit`] need not say that its caller holds
+//! the lock for writing: it could not be called otherwise.
+//!
+//! A permit is a value of one pointer: it costs nothing. An area that its own holder takes off the index stays until
+//! [`Held::end`](super::change::Held::end), and is not to be used after that.
+//!
+//! # The seam
+//! Calls say which addresses they are about and whether they look or change; [`MapLock`] decides who waits for whom.
+//! The published designs lock the whole space ([`WholeSpace`]), whatever the range.
+
+use super::Space;
+use crate::area::Area;
+use crate::design::Design;
+use crate::index;
+use crate::system::System;
+use core::marker::PhantomData;
+use core::ops::{Deref, Range};
+use core::ptr::NonNull;
+use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
+
+/// All addresses: what a call locks that is about every area, or does not know yet about which.
+pub(crate) const EVERYTHING: Range<u64> = 0..u64::MAX;
+
+/// How the calls of a space exclude each other, and the faults that lock as they do.
+///
+/// A range says what the caller is about. What it does reaches farther: it joins and cuts the areas that meet the
+/// range, frees tables that span more of the hole around it, and edits the space's one index and its counters. A lock
+/// that lets two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
+///
+/// # Safety
+/// While a guard for writing lives, there is no other guard that permits to look at, or change, what its holder does.
+pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
+    /// The semaphore that it is made of.
+    type Semaphore: RwSemaphore<P>;
+    /// Keeps areas and tables of a range as they are.
+    type Read<'a>;
+    /// Permits to change them.
+    type Write<'a>;
+
+    /// Makes the lock of a new space.
+    fn new(semaphore: Self::Semaphore) -> Self;
+    /// Locks a range for looking.
+    #[track_caller]
+    fn read(&self, range: Range<u64>) -> Self::Read<'_>;
+    /// As [`MapLock::read`], if that takes no waiting.
+    #[track_caller]
+    fn try_read(&self, range: Range<u64>) -> Option<Self::Read<'_>>;
+    /// Locks a range for changing it.
+    #[track_caller]
+    fn write(&self, range: Range<u64>) -> Self::Write<'_>;
+    /// Lets others look, with no writer in between.
+    fn downgrade<'a>(&'a self, write: Self::Write<'a>) -> Self::Read<'a>;
+    /// Says whether somebody sleeps in line.
+    fn is_contended(&self) -> bool;
+}
+
+/// One semaphore around each call, whatever its range.
+pub struct WholeSpace<S>(S);
+
+// SAFETY: a writer has the semaphore alone.
+unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for WholeSpace<S> {
+    type Semaphore = S;
+    type Read<'a> = ReadGuard<'a, P, S>;
+    type Write<'a> = WriteGuard<'a, P, S>;
+
+    fn new(semaphore: S) -> Self {
+        Self(semaphore)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn read(&self, _: Range<u64>) -> ReadGuard<'_, P, S> {
+        self.0.read()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_read(&self, _: Range<u64>) -> Option<ReadGuard<'_, P, S>> {
+        self.0.try_read()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn write(&self, _: Range<u64>) -> WriteGuard<'_, P, S> {
+        self.0.write()
+    }
+
+    #[inline]
+    fn downgrade<'a>(&'a self, write: WriteGuard<'a, P, S>) -> ReadGuard<'a, P, S> {
+        write.downgrade()
+    }
+
+    #[inline]
+    fn is_contended(&self) -> bool {
+        self.0.is_contended()
+    }
+}
+
+/// A guard for looking, of a design's lock.
+pub(super) type ReadOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Read<'a>;
+/// A guard for changing, of a design's lock.
+pub(super) type WriteOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Write<'a>;
+
+/// A space of which a range is locked for looking.
+#[must_use = "the range is unlocked as soon as the guard is dropped"]
+pub(crate) struct SpaceReadGuard<'a, P: System, D: Design<P>> {
+    space: &'a Space<P, D>,
+    _read: ReadOf<'a, P, D>,
+}
+
+impl<P: System, D: Design<P>> SpaceReadGuard<'_, P, D> {
+    /// Returns what it permits.
+    #[inline]
+    pub(crate) fn permit(&self) -> ReadPermit<'_, P, D> {
+        ReadPermit(self.space)
+    }
+}
+
+/// A space of which a range is locked for changing it.
+#[must_use = "the range is unlocked as soon as the guard is dropped"]
+pub(super) struct SpaceWriteGuard<'a, P: System, D: Design<P>> {
+    space: &'a Space<P, D>,
+    write: WriteOf<'a, P, D>,
+}
+
+impl<'a, P: System, D: Design<P>> SpaceWriteGuard<'a, P, D> {
+    /// Returns what it permits.
+    #[inline]
+    pub(super) fn permit(&self) -> WritePermit<'_, P, D> {
+        WritePermit(ReadPermit(self.space))
+    }
+
+    /// Lets others look, with no writer in between.
+    pub(super) fn downgrade(self) -> SpaceReadGuard<'a, P, D> {
+        SpaceReadGuard { space: self.space, _read: self.space.lock.downgrade(self.write) }
+    }
+}
+
+/// Permits to look at areas: having it tells you that the space is locked, at least for looking.
+pub(crate) struct ReadPermit<'g, P: System, D: Design<P>>(&'g Space<P, D>);
+
+impl<P: System, D: Design<P>> Clone for ReadPermit<'_, P, D> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System, D: Design<P>> Copy for ReadPermit<'_, P, D> {}
+
+impl<P: System, D: Design<P>> Deref for ReadPermit<'_, P, D> {
+    type Target = Space<P, D>;
+    #[inline]
+    fn deref(&self) -> &Space<P, D> {
+        self.0
+    }
+}
+
+/// Permits to change areas, too: having it tells you that the space is locked for changing it.
+pub(super) struct WritePermit<'g, P: System, D: Design<P>>(ReadPermit<'g, P, D>);
+
+impl<P: System, D: Design<P>> Clone for WritePermit<'_, P, D> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System, D: Design<P>> Copy for WritePermit<'_, P, D> {}
+
+impl<'g, P: System, D: Design<P>> Deref for WritePermit<'g, P, D> {
+    type Target = ReadPermit<'g, P, D>;
+    #[inline]
+    fn deref(&self) -> &ReadPermit<'g, P, D> {
+        &self.0
+    }
+}
+
+/// An area of the index, as long as the permit lives that it was found with.
+pub(crate) struct AreaAt<'g, P: System, D: Design<P>> {
+    /// First byte.
+    pub(crate) start: u64,
+    /// First byte behind.
+    pub(crate) end: u64,
+    area: NonNull<Area<P, D>>,
+    permit: PhantomData<&'g Area<P, D>>,
+}
+
+impl<P: System, D: Design<P>> Clone for AreaAt<'_, P, D> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System, D: Design<P>> Copy for AreaAt<'_, P, D> {}
+
+impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
+    #[inline]
+    fn new(entry: index::Entry<Area<P, D>>) -> Self {
+        Self { start: entry.start, end: entry.end, area: entry.area, permit: PhantomData }
+    }
+
+    /// Returns the area.
+    #[inline]
+    pub(crate) fn area(&self) -> &'g Area<P, D> {
+        // SAFETY: found with a permit that lives for `'g`: the lock keeps what is in the index, but from its own
+        // writer, who does not use what he has let go of.
+        unsafe { self.area.as_ref() }
+    }
+
+    /// Returns the area's place, to be put into the index again, or to be let go of.
+    #[inline]
+    pub(crate) fn place(&self) -> NonNull<Area<P, D>> {
+        self.area
+    }
+}
+
+/// The index's lookups; see there.
+impl<'g, P: System, D: Design<P>> ReadPermit<'g, P, D> {
+    /// Permits to look at areas without a lock.
+    ///
+    /// # Safety
+    /// For as long as the permit and what comes of it are used, nobody else changes the space's areas.
+    #[inline]
+    pub(crate) unsafe fn assume(space: &'g Space<P, D>) -> Self {
+        Self(space)
+    }
+
+    /// Returns the space, for as long as it is locked.
+    #[inline]
+    pub(super) fn space(self) -> &'g Space<P, D> {
+        self.0
+    }
+
+    /// Returns the area that contains `address`.
+    #[inline]
+    pub(crate) fn containing(self, address: u64) -> Option<AreaAt<'g, P, D>> {
+        self.0.index.containing(address).map(AreaAt::new)
+    }
+
+    /// Returns the first area that ends behind `address`.
+    #[inline]
+    pub(crate) fn first_ending_after(self, address: u64) -> Option<AreaAt<'g, P, D>> {
+        self.0.index.first_ending_after(address).map(AreaAt::new)
+    }
+
+    /// Returns the last area that starts below `address`.
+    #[inline]
+    pub(crate) fn last_starting_before(self, address: u64) -> Option<AreaAt<'g, P, D>> {
+        self.0.index.last_starting_before(address).map(AreaAt::new)
+    }
+
+    /// Visits the areas that overlap `range`, ascending; each is looked up when the one before has been visited.
+    #[inline]
+    pub(crate) fn overlapping(self, range: Range<u64>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
+        self.0.index.overlapping(range).map(AreaAt::new)
+    }
+}
+
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// Permits to change areas without a lock.
+    ///
+    /// # Safety
+    /// As for [`ReadPermit::assume`]; and nobody looks at them either, but as the design's faults do.
+    #[inline]
+    pub(super) unsafe fn assume(space: &'g Space<P, D>) -> Self {
+        Self(ReadPermit(space))
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Locks a range for looking. What a removal that is under way takes away may be missing already
+    /// ([`Space::read_settled`]).
+    #[inline]
+    #[track_caller]
+    pub(crate) fn read(&self, range: Range<u64>) -> SpaceReadGuard<'_, P, D> {
+        SpaceReadGuard { space: self, _read: self.lock.read(range) }
+    }
+
+    /// As [`Space::read`], if that takes no waiting.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn try_read(&self, range: Range<u64>) -> Option<SpaceReadGuard<'_, P, D>> {
+        Some(SpaceReadGuard { space: self, _read: self.lock.try_read(range)? })
+    }
+
+    /// Locks a range for changing it.
+    #[inline]
+    #[track_caller]
+    pub(super) fn write(&self, range: Range<u64>) -> SpaceWriteGuard<'_, P, D> {
+        SpaceWriteGuard { space: self, write: self.lock.write(range) }
+    }
+
+    /// Says whether somebody sleeps in line for the space.
+    pub(super) fn is_contended(&self) -> bool {
+        self.lock.is_contended()
+    }
+}

@@ -1,0 +1,223 @@
+//! What calls answer at their edges, and what they leave alone.
+
+use super::with_world;
+use crate::drawing::{ORIGIN, at};
+use crate::world::{RW, Tested, World, anonymous};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{PAGE_BYTES, Processor};
+use faultless_vm::{
+    Advice, AreaFlags, Backing, CallError, Event, Guest, Limits, MapRequest, ObjectSpec, PAGE, PageLock, Pattern,
+    Placement, Populate, RemapPlacement, RemapRequest, SyncFlags, USER_END, WriteNotice, ZeroSource, check,
+};
+
+const READ: AreaFlags = AreaFlags::READ;
+
+for_each_design!(a_new_length_is_neither_nothing_nor_more_than_there_is, D, {
+    with_world::<D>(|world| {
+        let bad = CallError::Invalid("the new length is 0, or more than there is");
+        let remap = |new_len_bytes| {
+            let placement = RemapPlacement::MayMove;
+            RemapRequest { old_start: ORIGIN, old_len_bytes: PAGE, new_len_bytes, placement, keeps_source: false }
+        };
+        world
+            .scene("w", "1")
+            .refuse(|s| s.space.mremap(&remap(0)), bad)
+            .refuse(|s| s.space.mremap(&remap(USER_END + 1)), bad)
+            .refuse(|s| s.space.mremap(&remap(u64::MAX)), bad)
+            .after("w", "1");
+    });
+});
+
+for_each_design!(msync_looks_behind_a_hole_unless_it_is_to_be_done_later, D, {
+    with_world::<D>(|world| {
+        let (sync, later, drop) = (SyncFlags::SYNC, SyncFlags::ASYNC, SyncFlags::INVALIDATE);
+        let hole = Err(CallError::Unmapped { address: at(1) });
+        let scene = world.scene("w.w", "").call(|s| s.lock(2..3, PageLock::Lock));
+        let msync = |nr_pages: u64, flags| scene.space.msync(ORIGIN, nr_pages * PAGE, flags);
+        assert_eq!(msync(1, sync | drop), Ok(()), "nothing is locked");
+        assert_eq!(scene.space.msync(at(2), PAGE, sync), Ok(()), "what is locked may be written");
+        assert_eq!(scene.space.msync(at(2), PAGE, later | drop), Err(CallError::Locked { address: at(2) }));
+        assert_eq!(msync(2, sync), hole);
+        assert_eq!(msync(3, sync), hole, "remembered behind it");
+        assert_eq!(msync(3, sync | drop), Err(CallError::Locked { address: at(2) }), "found behind it");
+        assert_eq!(msync(3, later), hole);
+    });
+});
+
+for_each_design!(guards_take_more_pages_than_are_collected_at_once, D, {
+    with_world::<D>(|world| {
+        const PAGES: u64 = 400;
+        let space = world.space();
+        let guest = Guest::new(&space);
+        // One table holds them all.
+        let start = ORIGIN & !0x1f_ffff;
+        space.mmap(&anonymous(Some(start), PAGES * PAGE)).expect("room");
+        (0..PAGES).for_each(|page| assert!(guest.store(start + page * PAGE, page).is_ok()));
+        space.madvise(start, PAGES * PAGE, Advice::GuardInstall).expect("mapped");
+        let nr_open = (0..PAGES).filter(|page| guest.load(start + page * PAGE).is_ok()).count();
+        assert_eq!((nr_open, space.resident_pages()), (0, 0));
+    });
+});
+
+for_each_design!(memory_below_2_gib_is_the_lowest_that_is_free, D, {
+    with_world::<D>(|world| {
+        const LOW: u64 = 0x4000_0000;
+        let space = world.space();
+        let map = |placement, nr_pages: u64| space.mmap(&MapRequest { placement, ..anonymous(None, nr_pages * PAGE) });
+        let low = |hint, nr_pages| map(Placement::Low2G { hint }, nr_pages);
+        assert_eq!(low(0, 2), Ok(LOW));
+        assert_eq!(low(0, 1), Ok(LOW + 2 * PAGE));
+        space.munmap(LOW, 2 * PAGE).expect("valid");
+        assert_eq!(low(0, 3), Ok(LOW + 3 * PAGE), "the hole is too small");
+        assert_eq!(low(0, 2), Ok(LOW), "the hole fits");
+        // Hints count where they are free and end below 2 GiB; page 0 asks for none.
+        assert_eq!(low(LOW + 20 * PAGE, 1), Ok(LOW + 20 * PAGE));
+        assert_eq!(low(0x1000_0000 + 7, 1), Ok(0x1000_0000), "rounded down");
+        assert_eq!(low(LOW + 20 * PAGE, 1), Ok(LOW + 6 * PAGE), "taken");
+        assert_eq!(low(2 * LOW - PAGE, 1), Ok(2 * LOW - PAGE), "the last page");
+        assert_eq!(low(2 * LOW, 1), Ok(LOW + 7 * PAGE), "too high");
+        assert_eq!(low(PAGE - 1, 1), Ok(LOW + 8 * PAGE), "no hint");
+        // As much as there is, and no more.
+        map(Placement::Fixed(LOW), LOW / PAGE - 1).expect("in place of what is there");
+        space.munmap(2 * LOW - PAGE, PAGE).expect("valid");
+        let full = CallError::NoRoom { len_bytes: 2 * PAGE };
+        assert_eq!(low(0, 2), Err(full));
+        assert_eq!(low(0, 1), Ok(2 * LOW - PAGE));
+    });
+});
+
+for_each_design!(a_truncation_spares_what_lies_behind_a_mapping, D, {
+    with_world::<D>(|world| {
+        let (size_bytes, write_notice) = (4 * PAGE, WriteNotice::None);
+        let object = world.vm.create_object(&ObjectSpec { identity: 1, size_bytes, source: &ZeroSource, write_notice });
+        let object = object.expect("room");
+        let space = world.space();
+        let guest = Guest::new(&space);
+        // Pages 1 and 2 of the object, between private memory.
+        for place in [0, 3] {
+            space.mmap(&anonymous(Some(at(place)), PAGE)).expect("room");
+            guest.store(at(place), 5 + place).expect("mapped");
+        }
+        let request = MapRequest {
+            placement: Placement::Fixed(at(1)),
+            len_bytes: 2 * PAGE,
+            flags: RW | AreaFlags::SHARED,
+            backing: Backing::Object(&object, PAGE),
+            populate: Populate::Now,
+        };
+        space.mmap(&request).expect("room");
+        world.vm.truncate(&object, 0).expect("shorter");
+        assert_eq!(space.resident_pages(), 2);
+        assert_eq!([0, 3].map(|place| guest.load(at(place)).expect("mapped").0), [5, 8]);
+    });
+});
+
+for_each_design!(more_rights_take_no_translation_away, D, {
+    // A CPU that knows the page is asked whenever a translation is taken away.
+    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let machine = Machine::new(2);
+    machine.attach(|| {
+        let world = World::<D>::new(&region, 2);
+        let scene = world.scene("ww", "12");
+        let nr_asked = |call: &dyn Fn()| {
+            let know = || {
+                machine.attach(|| {
+                    assert_eq!(Native::cpu(), 1);
+                    scene.guest.load(ORIGIN).map(|(word, _)| word)
+                })
+            };
+            std::thread::scope(|scope| scope.spawn(know).join()).expect("no panic").expect("mapped");
+            let before = world.vm.events().total(Event::TlbShootdown);
+            call();
+            world.vm.events().total(Event::TlbShootdown) - before
+        };
+        let protect = |rights| scene.protect(0..2, rights).expect("mapped");
+        let execute = READ | AreaFlags::EXEC;
+        assert_eq!(nr_asked(&|| protect(READ)), 1);
+        assert_eq!(nr_asked(&|| protect(RW)), 0);
+        assert_eq!(nr_asked(&|| protect(RW | AreaFlags::EXEC)), 0);
+        assert_eq!(nr_asked(&|| protect(execute)), 1);
+        assert_eq!(nr_asked(&|| protect(READ)), 1, "the right to fetch");
+        assert_eq!(nr_asked(&|| protect(execute)), 0);
+    });
+});
+
+for_each_design!(what_was_left_without_a_cpu_serves_who_finds_no_frame, D, {
+    let region = HostRegion::reserve(8 << 20).expect("the host has room");
+    let machine = Machine::new(1);
+    let world = machine.attach(|| World::<D>::new(&region, 1));
+    const KEPT: u64 = 200;
+    let object = machine.attach(|| {
+        let spec =
+            ObjectSpec { identity: 1, size_bytes: KEPT * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = world.vm.create_object(&spec).expect("room");
+        (0..KEPT).for_each(|page| world.vm.read_object(&object, page * PAGE, &mut [0]).expect("room for all"));
+        object
+    });
+    let nr_free = machine.attach(|| world.vm.memory().nr_free() as u64);
+    drop(object);
+    machine.attach(|| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let nr_wanted = nr_free + KEPT / 2;
+        space.mmap(&anonymous(Some(ORIGIN), nr_wanted * PAGE)).expect("room");
+        (0..nr_wanted).for_each(|page| assert!(guest.store(at(page), 1).is_ok(), "page {page} of {nr_wanted}"));
+    });
+    machine.attach(|| drop(world));
+});
+
+for_each_design!(the_checker_knows_a_reference_page_that_was_written, D, {
+    World::<D>::run(1, 64 << 20, |world| {
+        let handle = world.vm.create_repeated(Pattern::Byte(0x5a)).expect("room");
+        let whole = world.vm.create_reference(&std::array::from_fn(|place| place as u64)).expect("room");
+        let mut frames = Vec::new();
+        world.vm.for_each_reference(|reference| {
+            assert!(reference.is_intact(world.vm.memory()));
+            frames.push(world.vm.memory().frame(reference.page()));
+        });
+        assert_eq!(frames.len(), 2);
+        for frame in frames {
+            // SAFETY: nobody maps the page; a byte of it is changed and put back.
+            let is_found = unsafe {
+                let byte = frame.add(PAGE_BYTES - 1);
+                byte.write(byte.read() ^ 1);
+                let found = check::invariants(&world.vm);
+                byte.write(byte.read() ^ 1);
+                found.is_err()
+            };
+            assert!(is_found);
+        }
+        world.check("after all is as it was");
+        drop((handle, whole));
+    });
+});
+
+for_each_design!(nothing_becomes_a_huge_page, D, {
+    with_world::<D>(|world| {
+        let none = CallError::Invalid("there are no huge pages");
+        world
+            .scene("w.r", "1")
+            .refuse(|s| s.advise(0..1, Advice::Collapse), none)
+            .refuse(|s| s.advise(2..3, Advice::Collapse), none)
+            .after("w.r", "1");
+    });
+});
+
+for_each_design!(a_range_that_wraps_is_no_source_of_a_move, D, {
+    with_world::<D>(|world| {
+        let remap = |old_len_bytes, new_len_bytes| RemapRequest {
+            old_start: ORIGIN,
+            old_len_bytes,
+            new_len_bytes,
+            placement: RemapPlacement::Fixed(at(100)),
+            keeps_source: false,
+        };
+        let scene = world.limited(Limits::default(), "ww", "12");
+        // So long that it leaves user memory, though the new one does not.
+        for old_len_bytes in [USER_END, USER_END - ORIGIN + PAGE, u64::MAX - ORIGIN - PAGE] {
+            let answer = scene.space.mremap(&remap(old_len_bytes, PAGE));
+            assert!(matches!(answer, Err(CallError::Invalid(_))), "{old_len_bytes:#x}: {answer:?}");
+        }
+        scene.after("ww", "12");
+    });
+});
