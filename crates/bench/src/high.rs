@@ -2,23 +2,19 @@
 //!
 //! # Guarantee
 //! * I1 what may lie in high memory is told apart by what a frame holds: leaf tables, tables above them, pages of
-//!   files,
-//!   pages of programs' own. Each look at a table's entries, under its lock or without, is a map and an unmap of that
-//!   table, and so is its clearing; each page that is cleared, filled, copied or read by a call is one, of a copy's
-//!   source
-//!   as well. A CPU's own walk needs no address.
+//!   files, pages of programs' own. Each look at a table's entries, under its lock or without, is a map and an unmap of
+//!   that table, and so is its clearing; each page that is cleared, filled, copied or read by a call is one, of a
+//!   copy's source as well. A CPU's own walk needs no address.
 //! * I2 maps, their costs and their counts are those of the workload's window: what sets a virtual memory up maps
 //!   nothing
 //! * I3 schemes that sleep map tables under the design `mmap-sem` alone, because the others do it inside read-side
 //!   sections, where nobody may sleep
 //! * I4 with a boundary, frames from there on have no address, those below have one, and what may not lie in high
-//!   memory
-//!   is never there (`faultless_phys`). Without one, the frames without an address are those that hold such things, as
-//!   secret memory is taken from the kernel's own map when it is handed out.
+//!   memory is never there (`faultless_phys`). Without one, the frames without an address are those that hold such
+//!   things, as secret memory is taken from the kernel's own map when it is handed out.
 //! * I5 a task is of a process, whose maps `per-process` keeps: the recorded programs' threads are processes, and so
-//!   are
-//!   the workers of a workload of processes. Whose table a thread maps does not matter, because it maps it into its own
-//!   process's range.
+//!   are the workers of a workload of processes. Whose table a thread maps does not matter, because it maps it into its
+//!   own process's range.
 //!
 //! # Protocol
 //! Maps are made before the virtual memory, and end after it: the machine has one interrupt handler, which serves both.

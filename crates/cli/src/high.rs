@@ -60,8 +60,7 @@ pub struct HighArgs {
 
     /// How much of memory has addresses, from its begin on: the rest is high memory, and what may not lie there never
     /// does. Unless said, high memory is a set: the frames of what lies there, taken from the kernel's own map when
-    /// they
-    /// are handed out. Example: --boundary 64M
+    /// they are handed out. Example: --boundary 64M
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     boundary: Option<usize>,
 

@@ -236,7 +236,7 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
 
 impl<P: Platform, S: Scheme<P>> Drop for KernelMaps<P, S> {
     fn drop(&mut self) {
-        P::clear_interrupt_handler();
+        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.windows).cast());
     }
 }
 

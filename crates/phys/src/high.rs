@@ -1,9 +1,8 @@
 //! High memory: frames without an address of their own, and who gets one.
 //!
 //! # Guarantee
-//! Once a memory is divided, what may not lie in high memory never does; what may, lies there as long as such a
-//! frame is
-//! free, and in normal memory otherwise. Blocks of several frames lie in normal memory. Where a platform has no high
+//! Once a memory is divided, what may not lie in high memory never does; what may, lies there as long as such a frame
+//! is free, and in normal memory otherwise. Blocks of several frames lie in normal memory. Where a platform has no high
 //! memory (`Platform::HAS_HIGH_MEMORY`) none of this is compiled in.
 //!
 //! # How

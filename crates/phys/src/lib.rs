@@ -56,14 +56,11 @@
 //! what it frees goes back to the frame's node; a [`Policy`] says otherwise for one allocation.
 //!
 //! # Rooms
-//! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash`
-//! is a
-//! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
-//! joins them; `lists` and `zones` are those of all NUMA nodes, among which
-//! a `policy` chooses; `high` keeps what needs an address out of frames without one; `memory` is what callers see;
-//! `source` is what memory of
-//! an embedder's own implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for
-//! tests.
+//! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is
+//! a CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
+//! joins them; `lists` and `zones` are those of all NUMA nodes, among which a `policy` chooses; `high` keeps what needs
+//! an address out of frames without one; `memory` is what callers see; `source` is what memory of an embedder's own
+//! implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for tests.
 #![no_std]
 #![deny(missing_docs)]
 

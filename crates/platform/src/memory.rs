@@ -45,8 +45,7 @@ pub enum Holds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighZone {
     /// The first address, in whatever window the frames are numbered by, of a frame without an address of its own;
-    /// those
-    /// above have none either.
+    /// those above have none either.
     pub begin: usize,
     /// What may lie there; everything else lies below.
     pub may_hold: [bool; Holds::ALL.len()],

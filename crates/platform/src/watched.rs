@@ -269,13 +269,18 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         }
         high.handlers().pop();
     }
-    const HAS_HIGH_MEMORY: bool = true;
     fn clear_interrupt_handler_of(context: *const ()) {
-        match high() {
-            None => P::clear_interrupt_handler_of(context),
-            Some(_) => Self::clear_interrupt_handler(),
+        let Some(high) = high() else { return P::clear_interrupt_handler_of(context) };
+        let is_last = {
+            let mut handlers = high.handlers();
+            handlers.retain(|(_, other)| other.0 != context);
+            handlers.is_empty()
+        };
+        if is_last {
+            P::clear_interrupt_handler_of(Arc::as_ptr(&high).cast());
         }
     }
+    const HAS_HIGH_MEMORY: bool = true;
     fn map_frame(frame: *const u8, holds: Holds) {
         if let Some(high) = high() {
             high.maps.map(frame, holds);

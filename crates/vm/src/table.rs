@@ -94,10 +94,8 @@ impl<P: System> Leaf<'_, P> {
 ///
 /// Leaf tables may lie in high memory, where frames have no address of their own: who reads or writes entries of a
 /// space's leaf table maps it for so long, as Linux does with `pte_offset_map`. The tables above are mapped by the
-/// walks
-/// of this module for each entry, and a CPU's own walk needs no address. It is taken before the table's lock,
-/// because it may sleep. Where all memory has addresses
-/// it is nothing at all.
+/// walks of this module for each entry, and a CPU's own walk needs no address. It is taken before the table's lock,
+/// because it may sleep. Where all memory has addresses it is nothing at all.
 pub struct TableMap<'a, P: System> {
     memory: &'a P::Frames,
     table: Pfn,

@@ -107,8 +107,8 @@ impl Engine {
         let part = left.min(slice_end.saturating_sub(self.clock).max(self.costs.slice / 8).max(1));
         // Computing is instructions: busy threads of the same core make it take longer.
         self.pace = self.pace_of(self.cpu);
-        let clock = self.clock + part * self.pace / 1024;
-        self.make_ready(self.current, clock);
+        let longer = u128::from(part) * u128::from(self.pace - 1024) / 1024;
+        self.make_ready(self.current, self.clock + part + longer as u64);
         part
     }
 
