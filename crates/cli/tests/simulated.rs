@@ -307,8 +307,7 @@ fn the_pool_s_lock_is_shown_with_its_two_callers() {
 
 #[test]
 fn page_tables_in_high_memory_cost_what_their_scheme_costs() {
-    let words =
-        "bench compile --tables high --scheme pool,local,per-process --slots 64 --machine numaq-16 --cpus 8 -r 1 --format json";
+    let words = "bench compile --tables high --scheme pool,local,per-process --slots 64 --machine numaq-16 --cpus 8 -r 1 --format json";
     let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
     let results = set["results"].as_array().expect("results");
     let rate = |workload: &str| {
