@@ -1,13 +1,20 @@
 //! Workloads on a simulated machine whose page tables, or pages, lie in high memory.
 //!
 //! # Guarantee
-//! * I1 each look at a leaf table's entries, under its lock or without, is a map and an unmap of that table; each page
-//!   that is cleared, filled, copied or read by a call is one, too, of a copy's source as well. Tables above the leaves
-//!   have addresses, and a CPU's own walk needs none. The clearing of a new table counts as a page's.
+//! * I1 what may lie in high memory is told apart by what a frame holds: leaf tables, tables above them, pages of
+//!   files, pages of programs' own. Each look at a table's entries, under its lock or without, is a map and an unmap of
+//!   that table, and so is its clearing; each page that is cleared, filled, copied or read by a call is one, of a
+//!   copy's source as well. A CPU's own walk needs no address.
 //! * I2 maps, their costs and their counts are those of the workload's window: what sets a virtual memory up maps
 //!   nothing
 //! * I3 schemes that sleep map tables under the design `mmap-sem` alone, because the others do it inside read-side
-//!   sections
+//!   sections, where nobody may sleep
+//! * I4 with a boundary, frames from there on have no address, those below have one, and what may not lie in high
+//!   memory is never there (`faultless_phys`). Without one, the frames without an address are those that hold such
+//!   things, as secret memory is taken from the kernel's own map when it is handed out.
+//! * I5 a task is of a process, whose maps `per-process` keeps: the recorded programs' threads are processes, and so
+//!   are the workers of a workload of processes. Whose table a thread maps does not matter, because it maps it into its
+//!   own process's range.
 //!
 //! # Protocol
 //! Maps are made before the virtual memory, and end after it: the machine has one interrupt handler, which serves both.
@@ -15,10 +22,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faultless_kmap::registry::{SCHEMES, SchemeVisitor, with_scheme};
+use faultless_kmap::registry::{SchemeVisitor, with_scheme};
 use faultless_kmap::{Costs, KernelMaps, Scheme, Shape, Task};
 use faultless_linux::space::has_interrupt;
 use faultless_machine::ground::alone;
@@ -26,14 +33,12 @@ use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, Edge, HighMemory, LockTable, LockWatch, Simulated, edge};
 use faultless_plan::Pace;
 use faultless_platform::watched::{Happening, Sink};
-use faultless_platform::{Holds, PAGE_BYTES, Processor};
+use faultless_platform::{HighZone, Holds, PAGE_BYTES, Processor};
 use faultless_sim::{Machine, Sim, isolate};
 use faultless_workloads::Spec as Workload;
 
-use crate::measure::{self, Job, Length, MeasureError, Mode, NoSite, Run, compile};
-
-/// The scheme that needs to know whose memory it maps, which nobody who maps a table says.
-const UNFIT: &str = "per-process";
+use crate::measure::compile::{self, Files, Needs};
+use crate::measure::{self, Job, Length, MeasureError, Mode, NoSite, Run};
 
 /// Memory of a workload that maps little; a compile has what it needs.
 const MEMORY_BYTES: usize = 128 << 20;
@@ -41,26 +46,27 @@ const MEMORY_BYTES: usize = 128 << 20;
 /// The design that every scheme runs under.
 pub const DESIGN: &str = "mmap-sem";
 
-/// Returns the schemes that can be asked for.
-pub fn schemes() -> Vec<&'static str> {
-    SCHEMES.iter().copied().filter(|&scheme| scheme != UNFIT).collect()
-}
-
 /// What has no address of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lies {
     /// Leaf tables.
     pub tables: bool,
-    /// Pages.
-    pub pages: bool,
+    /// Tables above the leaves.
+    pub upper_tables: bool,
+    /// Pages of files.
+    pub files: bool,
+    /// Programs' own pages.
+    pub anonymous: bool,
 }
 
 impl Lies {
-    fn high(self, holds: Holds) -> bool {
-        match holds {
-            Holds::Table => self.tables,
-            Holds::Page => self.pages,
-        }
+    /// In the order of [`Holds::ALL`].
+    fn may_hold(self) -> [bool; Holds::ALL.len()] {
+        [self.tables, self.upper_tables, self.files, self.anonymous]
+    }
+
+    fn has_tables(self) -> bool {
+        self.tables || self.upper_tables
     }
 }
 
@@ -69,6 +75,9 @@ impl Lies {
 pub struct Memory {
     /// What lies there.
     pub lies: Lies,
+    /// Bytes of normal memory, from the first frame on; those behind have no address. If nothing, what `lies` says has
+    /// none, wherever it is.
+    pub boundary_bytes: Option<usize>,
     /// The scheme.
     pub scheme: String,
     /// Slots of a pool.
@@ -150,13 +159,14 @@ pub fn run(
 /// Makes one run, and tells `sinks` what happens.
 pub fn once(spec: &Spec, arm: &Arm, seed: u64, sinks: Vec<Arc<dyn Sink>>) -> Result<Made, MeasureError> {
     let job = arm.job();
-    let nr_frames = match arm.workload.workload.is_recorded() {
-        true => compile::nr_frames(&job)?,
-        false => MEMORY_BYTES / PAGE_BYTES,
+    let all = MEMORY_BYTES / PAGE_BYTES;
+    let needs = match arm.workload.workload.is_recorded() {
+        true => compile::needs(&job)?,
+        false => Needs { frames: all, processes: if arm.mode == Mode::Processes { arm.cpus } else { 1 } },
     };
     let result = isolate(|| {
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
-        let visitor = Visitor { machine, arm, job: &job, nr_frames, sinks };
+        let visitor = Visitor { machine, arm, job: &job, needs, sinks };
         match &arm.high {
             None => visitor.without(),
             Some(high) => with_scheme::<Simulated, _>(&high.scheme, visitor)
@@ -184,7 +194,7 @@ struct Visitor<'a> {
     machine: Machine,
     arm: &'a Arm,
     job: &'a Job,
-    nr_frames: usize,
+    needs: Needs,
     sinks: Vec<Arc<dyn Sink>>,
 }
 
@@ -192,7 +202,7 @@ impl Visitor<'_> {
     /// Runs the workload on a machine.
     fn run(arm: &Arm, job: &Job, machine: &watch::Machine<Sim>) -> Result<Run, MeasureError> {
         match arm.workload.workload.is_recorded() {
-            true => compile::once_at::<Simulated>(machine, job, arm.pace, &has_interrupt),
+            true => compile::once_at::<Simulated>(machine, job, (arm.pace, Files::Moved), &has_interrupt),
             false => measure::once::<Simulated>(machine, job, &NoSite, &has_interrupt),
         }
     }
@@ -212,23 +222,18 @@ impl SchemeVisitor<Simulated> for Visitor<'_> {
 
     fn visit<S: Scheme<Simulated>>(mut self) -> Self::Output {
         let Some(high) = &self.arm.high else { return self.without() };
-        if S::NAME == UNFIT {
-            return Err(MeasureError::Message(format!(
-                "{UNFIT} is not for tables: who maps one does not say whose it is"
-            )));
-        }
-        if S::MAY_SLEEP && high.lies.tables && self.arm.design != DESIGN {
+        if S::MAY_SLEEP && high.lies.has_tables() && self.arm.design != DESIGN {
             let why = format!("{} may sleep: it runs under the design {DESIGN} alone", S::NAME);
             return Err(MeasureError::Message(why));
         }
         let shape = Shape {
             nr_cpus: self.arm.cpus,
-            nr_frames: self.nr_frames,
+            nr_frames: self.needs.frames,
             nr_slots: high.slots,
-            nr_processes: 1,
+            nr_processes: self.needs.processes,
             costs: high.costs,
         };
-        let (locks, under) = (Arc::new(LockWatch::default()), Arc::new(Under::<S>::new(high.lies)));
+        let (locks, under) = (Arc::new(LockWatch::default()), Arc::new(Under::<S>::new(high, self.needs.processes)));
         self.sinks.extend([locks.clone() as Arc<dyn Sink>, under.clone() as Arc<dyn Sink>]);
         let machine = watch::Machine::<Sim>::new(self.machine, Arc::new(All(self.sinks)));
         let machine = machine.with_high_memory(under.clone());
@@ -251,6 +256,10 @@ type Kept<S> = Box<KernelMaps<Simulated, S>>;
 /// High memory under a scheme.
 struct Under<S: Scheme<Simulated>> {
     lies: Lies,
+    boundary_bytes: Option<usize>,
+    nr_processes: usize,
+    /// The first address in high memory; 0 if what lies there is told by what it holds alone.
+    begin: AtomicUsize,
     maps: Mutex<Option<Arc<Kept<S>>>>,
     /// Numbers of frames, by address: in the order in which they are first mapped.
     numbers: Mutex<HashMap<usize, u32>>,
@@ -264,9 +273,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S: Scheme<Simulated>> Under<S> {
-    fn new(lies: Lies) -> Self {
+    fn new(high: &Memory, nr_processes: usize) -> Self {
         Self {
-            lies,
+            lies: high.lies,
+            boundary_bytes: high.boundary_bytes,
+            nr_processes,
+            begin: AtomicUsize::new(0),
             maps: Mutex::default(),
             numbers: Mutex::default(),
             is_open: AtomicBool::new(false),
@@ -308,7 +320,9 @@ impl<S: Scheme<Simulated>> Under<S> {
         }
         let Some(maps) = lock(&self.maps).clone() else { return };
         let task = TASKS.with_borrow_mut(|tasks| {
-            let new = || Rc::new(Task::new(0, Simulated::cpu()));
+            // Each thread that comes is the next process, where they are processes.
+            let process = if self.nr_processes == 1 { 0 } else { tasks.len() };
+            let new = || Rc::new(Task::new(process, Simulated::cpu()));
             tasks.entry(Simulated::current().bits()).or_insert_with(new).clone()
         });
         let number = {
@@ -339,34 +353,35 @@ impl<S: Scheme<Simulated>> Drop for Under<S> {
     }
 }
 
+impl<S: Scheme<Simulated>> Under<S> {
+    fn is_high(&self, frame: *const u8, holds: Holds) -> bool {
+        // Relaxed: written before the first frame is taken.
+        self.lies.may_hold()[holds as usize] && frame.addr() >= self.begin.load(Ordering::Relaxed)
+    }
+}
+
 impl<S: Scheme<Simulated>> HighMemory for Under<S> {
     fn map(&self, frame: *const u8, holds: Holds) {
-        if self.lies.high(holds) {
+        if self.is_high(frame, holds) {
             self.hold(frame);
-            let nr_maps = u64::from(holds == Holds::Table && self.is_open.load(Ordering::Relaxed));
+            let is_table = matches!(holds, Holds::Table | Holds::UpperTable);
+            let nr_maps = u64::from(is_table && self.is_open.load(Ordering::Relaxed));
             // Relaxed, twice: as in `act`; a count.
             self.table_maps.fetch_add(nr_maps, Ordering::Relaxed);
         }
     }
 
     fn unmap(&self, frame: *const u8, holds: Holds) {
-        if self.lies.high(holds) {
+        if self.is_high(frame, holds) {
             self.release(frame);
         }
     }
 
-    fn begin_bulk(&self, frame: *const u8, source: Option<*const u8>) {
-        if self.lies.pages {
-            source.into_iter().for_each(|source| self.hold(source));
-            self.hold(frame);
-        }
-    }
-
-    fn end_bulk(&self, frame: *const u8, source: Option<*const u8>) {
-        if self.lies.pages {
-            self.release(frame);
-            source.into_iter().for_each(|source| self.release(source));
-        }
+    fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
+        let begin = address.addr() + self.boundary_bytes?.min(len_bytes);
+        // Relaxed: no frame was taken yet.
+        self.begin.store(begin, Ordering::Relaxed);
+        Some(HighZone { begin, may_hold: self.lies.may_hold() })
     }
 }
 
@@ -384,7 +399,13 @@ mod tests {
     use super::*;
 
     fn arm(scheme: Option<&str>, lies: Lies, cpus: usize) -> Arm {
-        let high = |scheme: &str| Memory { lies, scheme: scheme.into(), slots: 16, costs: Costs::default() };
+        let high = |scheme: &str| Memory {
+            lies,
+            boundary_bytes: None,
+            scheme: scheme.into(),
+            slots: 16,
+            costs: Costs::default(),
+        };
         Arm {
             workload: Workload::parse("compile").expect("a workload"),
             duration_ns: 1_000_000,
@@ -397,7 +418,8 @@ mod tests {
         }
     }
 
-    const TABLES: Lies = Lies { tables: true, pages: false };
+    const NOTHING: Lies = Lies { tables: false, upper_tables: false, files: false, anonymous: false };
+    const TABLES: Lies = Lies { tables: true, ..NOTHING };
 
     fn made(arm: &Arm, seed: u64) -> Made {
         once(&Spec::preset("numaq-16").expect("a preset"), arm, seed, Vec::new()).expect("it compiles")
@@ -414,7 +436,7 @@ mod tests {
             "each map takes 150 ns at least: {plain_ns} {alone_ns}"
         );
         let faults = |made: &Made| made.run.counters.iter().find(|(name, _)| *name == "faults").expect("counted").1;
-        for scheme in schemes() {
+        for &scheme in faultless_kmap::registry::SCHEMES {
             let made = made(&arm(Some(scheme), TABLES, 2), 1);
             let Counted { maps, table_maps, flushes, interrupts, .. } = made.counted;
             assert!(
@@ -424,8 +446,18 @@ mod tests {
                 faults(&made)
             );
             let is_own = ["atomic", "percpu-pinned", "local"].contains(&scheme);
-            assert_eq!(flushes + interrupts == 0, is_own, "{scheme}: {:?}", made.counted);
-            let callers = made.locks.locks.iter().find(|row| row.name == "kmap_lock").map(|row| &row.callers);
+            assert_eq!(flushes == 0, is_own || scheme == "pool-invlpg", "{scheme}: {:?}", made.counted);
+            if scheme == "per-process" {
+                assert!(
+                    interrupts <= flushes,
+                    "only a process that changed its CPU is anywhere else: {:?}",
+                    made.counted
+                );
+            } else {
+                assert_eq!(interrupts == 0, is_own, "{scheme}: {:?}", made.counted);
+            }
+            let lock = if scheme == "per-process" { "process_kmap_lock" } else { "kmap_lock" };
+            let callers = made.locks.locks.iter().find(|row| row.name == lock).map(|row| &row.callers);
             let names = callers.map(|callers| callers.iter().map(|(name, _)| &**name).collect::<Vec<_>>());
             match is_own {
                 true => assert_eq!(names, None, "{scheme}"),
@@ -440,7 +472,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_and_pages_are_maps_of_their_own() {
-        let both = arm(Some("pool"), Lies { tables: true, pages: true }, 2);
+        let both = arm(Some("pool"), Lies { anonymous: true, ..TABLES }, 2);
         let (first, again) = (made(&both, 3), made(&both, 3));
         assert_eq!((first.run.elapsed_ns, first.counted), (again.run.elapsed_ns, again.counted));
         let Counted { maps, table_maps, .. } = first.counted;
@@ -448,9 +480,34 @@ mod tests {
     }
 
     #[test]
+    fn upper_tables_and_file_pages_are_maps_of_their_own() {
+        let counted = |lies| made(&arm(Some("local"), lies, 1), 1).counted;
+        let leaves = counted(TABLES);
+        let all = counted(Lies { upper_tables: true, ..TABLES });
+        assert!(all.table_maps > 2 * leaves.table_maps, "three tables above each leaf: {leaves:?} {all:?}");
+        let files = counted(Lies { files: true, ..NOTHING });
+        // 345 by calls; the others are cleared for what is mapped.
+        assert!(files.table_maps == 0 && (345..2000).contains(&files.maps), "{files:?}");
+    }
+
+    #[test]
+    fn with_a_boundary_only_frames_behind_it_are_mapped() {
+        let counted = |boundary_bytes| {
+            let mut arm = arm(Some("local"), TABLES, 1);
+            arm.high = arm.high.map(|high| Memory { boundary_bytes: Some(boundary_bytes), ..high });
+            made(&arm, 1).counted
+        };
+        let without = made(&arm(Some("local"), TABLES, 1), 1).counted;
+        // Nothing lies behind the last frame.
+        assert_eq!(counted(usize::MAX), Counted::default());
+        let most = counted(128 << 20);
+        assert_eq!(most.table_maps, without.table_maps, "there is room for all tables in high memory");
+    }
+
+    #[test]
     fn each_read_of_a_page_in_high_memory_is_a_map() {
         let reading = |scheme: &str, text: &str| {
-            let arm = arm(Some(scheme), Lies { tables: false, pages: true }, 4);
+            let arm = arm(Some(scheme), Lies { files: true, ..NOTHING }, 4);
             made(&Arm { workload: Workload::parse(text).expect("a workload"), ..arm }, 1)
         };
         for text in ["read-byte --own", "read-byte --shared"] {
@@ -468,6 +525,5 @@ mod tests {
         let said = |arm: &Arm| once(&Spec::preset("numaq-16").expect("a preset"), arm, 1, Vec::new()).map(drop);
         let sleeper = Arm { design: "vma-lock".into(), ..arm(Some("pool"), TABLES, 1) };
         assert!(matches!(said(&sleeper), Err(MeasureError::Message(why)) if why.contains("may sleep")));
-        assert!(matches!(said(&arm(Some(UNFIT), TABLES, 1)), Err(MeasureError::Message(why)) if why.contains("whose")));
     }
 }

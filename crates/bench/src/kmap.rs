@@ -8,6 +8,7 @@
 //!
 //! On this machine there is nothing to measure: its kernel has maps of its own, which no program can set.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless_kmap::registry::{SchemeVisitor, with_scheme};
@@ -15,13 +16,15 @@ use faultless_kmap::{Costs, KernelMaps, Mapped, Scheme, Shape, Task};
 use faultless_linux::space::has_interrupt;
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, Simulated};
+use faultless_platform::native::{HostRegion, ReserveError};
 use faultless_platform::watched::Sink;
-use faultless_platform::{Platform, Threads};
+use faultless_platform::{Bulk, PAGE_BYTES, Platform, Threads};
 use faultless_results::stats::Random;
 use faultless_sim::{Machine, isolate};
 use faultless_sync::Barrier;
 
 use crate::measure::MeasureError;
+use crate::spread::Draws;
 
 /// What each thread does, again and again: it maps `nest` frames, looks at each, holds them, and unmaps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,12 @@ pub struct Load {
     pub reuse_percent: usize,
     /// Slots of a pool.
     pub slots: usize,
+    /// Whether the first frame of each round is copied into the second, both being mapped.
+    pub copies: bool,
+    /// Threads beside those that are measured, which hold as many maps while they sleep.
+    pub sleepers: usize,
+    /// How long they sleep, each time with maps and then without.
+    pub sleep_ns: u64,
     /// Whether each thread is a process of its own.
     pub processes: bool,
     /// What the hardware's part costs.
@@ -92,6 +101,24 @@ pub fn run(
     Ok(made)
 }
 
+/// As [`run`], under each seed on a machine of its own draw.
+pub fn run_drawn(
+    draws: &Draws,
+    arms: &[Arm],
+    load: &Load,
+    first_seed: u64,
+    jobs: usize,
+    mut ended: impl FnMut(usize),
+) -> Result<Vec<Vec<Mapping>>, MeasureError> {
+    let mut all = vec![Vec::new(); arms.len()];
+    for draw in 0..draws.len() {
+        let seed = first_seed.wrapping_add(draw as u64);
+        let runs = run(&draws.machine(draw), arms, load, seed..seed + 1, jobs, |done| ended(draw * arms.len() + done))?;
+        all.iter_mut().zip(runs).for_each(|(all, runs)| all.extend(runs));
+    }
+    Ok(all)
+}
+
 /// Makes one run, and tells `sinks` what happens after its warm-up.
 pub fn once(
     spec: &Spec,
@@ -104,7 +131,8 @@ pub fn once(
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
         let machine = watch::Machine::new(machine, Arc::new(All(sinks)));
         let visitor = Visitor::<Simulated> { machine: &machine, cpus: arm.cpus, load, seed };
-        Ok(with_scheme(&arm.scheme, visitor).unwrap_or_default())
+        let unknown = || Err(MeasureError::Message(format!("there is no scheme {}", arm.scheme)));
+        with_scheme(&arm.scheme, visitor).unwrap_or_else(unknown)
     });
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }
@@ -117,11 +145,17 @@ struct Visitor<'a, P: Threads> {
 }
 
 impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
-    type Output = Mapping;
+    type Output = Result<Mapping, MeasureError>;
 
-    fn visit<S: Scheme<P>>(self) -> Mapping {
+    fn visit<S: Scheme<P>>(self) -> Self::Output {
         let Self { machine, cpus, load, seed } = self;
-        let nr_processes = if load.processes { cpus } else { 1 };
+        if load.sleepers > 0 && !S::MAY_SLEEP {
+            let why = format!("under {} nobody sleeps while holding a map: leave --sleepers out", S::NAME);
+            return Err(MeasureError::Message(why));
+        }
+        let nr_processes = if load.processes { cpus + load.sleepers } else { 1 };
+        let pages = Pages::reserve::<P>(machine, if load.copies { load.frames } else { 0 })?;
+        let pages = &pages;
         let shape =
             Shape { nr_cpus: cpus, nr_frames: load.frames, nr_slots: load.slots, nr_processes, costs: load.costs };
         let (ready, done) = (Barrier::<P>::new(cpus as u32), Barrier::<P>::new(cpus as u32));
@@ -132,11 +166,18 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
             P::leave();
         });
         let maps = lock(&maps).take().unwrap_or_else(|| unreachable!("made by the thread before"));
-        P::run(machine, cpus, &|thread| {
+        let end_ns = AtomicU64::new(u64::MAX);
+        P::run(machine, cpus + load.sleepers, &|thread| {
             P::enter();
+            if thread >= cpus {
+                let task = Task::new(if load.processes { thread } else { 0 }, P::cpu());
+                sleep_with_maps(&maps, &task, load, thread - cpus, &end_ns);
+                return P::leave();
+            }
             let task = Task::new(if load.processes { thread } else { 0 }, P::cpu());
             let random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(thread as u64));
-            let mut mapper = Mapper { maps: &maps, task: &task, load, random, last: [0; faultless_kmap::NEST_MOST] };
+            let mut mapper =
+                Mapper { maps: &maps, task: &task, load, pages, random, last: [0; faultless_kmap::NEST_MOST] };
             ready.wait();
             mapper.go_on(P::now() + load.duration_ns);
             ready.wait();
@@ -144,7 +185,10 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
                 watch::begin::<P>();
             }
             ready.wait();
-            let nr_rounds = mapper.go_on(P::now() + load.duration_ns);
+            let end = P::now() + load.duration_ns;
+            let nr_rounds = mapper.go_on(end);
+            // Relaxed: a hint to those who sleep.
+            end_ns.store(end, Ordering::Relaxed);
             done.wait();
             if thread == 0 {
                 watch::end::<P>();
@@ -168,7 +212,7 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
             drop(lock(&maps).take());
             P::leave();
         });
-        counted
+        Ok(counted)
     }
 }
 
@@ -181,6 +225,7 @@ struct Mapper<'a, P: Platform, S: Scheme<P>> {
     maps: &'a KernelMaps<P, S>,
     task: &'a Task,
     load: &'a Load,
+    pages: &'a Pages,
     random: Random,
     /// The last frame at each depth.
     last: [u32; faultless_kmap::NEST_MOST],
@@ -192,7 +237,13 @@ impl<P: Platform, S: Scheme<P>> Mapper<'_, P, S> {
         let mut rounds = 0;
         while P::now() < end_ns {
             self.draw();
-            nest(self.maps, self.task, &self.last[..self.load.nest], self.load.hold_ns);
+            let frames = &self.last[..self.load.nest];
+            nest(self.maps, self.task, frames, &mut || {
+                if self.load.copies {
+                    self.pages.copy::<P>(frames[0], frames[1]);
+                }
+                P::work(self.load.hold_ns);
+            });
             rounds += 1;
         }
         rounds
@@ -205,15 +256,80 @@ impl<P: Platform, S: Scheme<P>> Mapper<'_, P, S> {
                 self.last[depth] = self.random.below(self.load.frames) as u32;
             }
         }
+        if self.load.copies && self.last[0] == self.last[1] {
+            self.last[1] = (self.last[0] + 1) % self.load.frames as u32;
+        }
     }
 }
 
-/// Holds a map of each frame, one inside the other.
-fn nest<P: Platform, S: Scheme<P>>(maps: &KernelMaps<P, S>, task: &Task, frames: &[u32], hold_ns: u64) {
-    let Some((&frame, inner)) = frames.split_first() else { return P::work(hold_ns) };
+/// Holds a map of each frame, one inside the other, around `act`.
+fn nest<P: Platform, S: Scheme<P>>(maps: &KernelMaps<P, S>, task: &Task, frames: &[u32], act: &mut dyn FnMut()) {
+    let Some((&frame, inner)) = frames.split_first() else { return act() };
     let page: Mapped<'_, P, S> = maps.map(task, frame);
     assert_eq!(page.touch(), frame, "{} reached another frame", S::NAME);
-    nest(maps, task, inner, hold_ns);
+    nest(maps, task, inner, act);
+}
+
+/// Sleeps again and again until the end: with maps of frames that no other sleeper has, and as long without.
+fn sleep_with_maps<P: Platform, S: Scheme<P>>(
+    maps: &KernelMaps<P, S>,
+    task: &Task,
+    load: &Load,
+    number: usize,
+    end_ns: &AtomicU64,
+) {
+    let frames: Vec<u32> = (0..load.nest).map(|depth| ((number * load.nest + depth) % load.frames) as u32).collect();
+    // Relaxed: a hint; whoever sleeps looks again.
+    while P::now() < end_ns.load(Ordering::Relaxed) {
+        nest(maps, task, &frames, &mut || {
+            maps.suspend(task);
+            sleep::<P>(load.sleep_ns);
+            maps.resume(task);
+        });
+        // Who maps the same frame again at once finds its slot before anybody wakes up that waits for one, for ever.
+        sleep::<P>(load.sleep_ns);
+    }
+}
+
+/// Gives the CPU up for so long. (A wait with a deadline may spin.)
+fn sleep<P: Platform>(ns: u64) {
+    P::leave();
+    P::work(ns);
+    P::enter();
+}
+
+/// The frames' own memory, for those who copy.
+struct Pages {
+    region: Option<HostRegion>,
+}
+
+impl Pages {
+    /// Reserves so many frames, and puts an equal share on each of the machine's NUMA nodes.
+    fn reserve<P: Threads>(machine: &P::Machine, nr_frames: usize) -> Result<Self, MeasureError> {
+        if nr_frames == 0 {
+            return Ok(Self { region: None });
+        }
+        let failed = |error: ReserveError| MeasureError::Message(error.to_string());
+        let region = HostRegion::reserve(nr_frames * PAGE_BYTES).map_err(failed)?;
+        let nr_nodes = P::nodes(machine).len();
+        let share = nr_frames.div_ceil(nr_nodes) * PAGE_BYTES;
+        for node in 0..nr_nodes {
+            let bytes = (node * share).min(region.len_bytes())..((node + 1) * share).min(region.len_bytes());
+            P::place(machine, node, region.base().as_ptr().wrapping_add(bytes.start), bytes.len());
+        }
+        Ok(Self { region: Some(region) })
+    }
+
+    /// Copies a frame into another one.
+    #[allow(unsafe_code, reason = "whole frames are copied by their addresses")]
+    fn copy<P: Platform>(&self, from: u32, to: u32) {
+        let Some(region) = &self.region else { return };
+        let frame = |number: u32| region.base().as_ptr().wrapping_add(number as usize * PAGE_BYTES);
+        assert_ne!(from, to, "a frame is copied into another one");
+        // SAFETY: both frames lie in the region, apart; threads of a simulated machine are one of the host's, which
+        // switches between them outside the copy alone.
+        unsafe { P::bulk(frame(to), Bulk::CopyFrom(frame(from))) };
+    }
 }
 
 #[cfg(test)]
@@ -227,6 +343,9 @@ mod tests {
         nest: 2,
         reuse_percent: 50,
         slots: 64,
+        copies: false,
+        sleepers: 0,
+        sleep_ns: 0,
         processes: false,
         costs: Costs { walk_ns: 30, flush_ns: 600, flush_slot_ns: 150 },
         duration_ns: 1_000_000,
@@ -254,5 +373,27 @@ mod tests {
         let load = Load { slots: 2, nest: 1, ..LOAD };
         let runs = run(&spec, &[arm], &load, 1..2, 1, |_| ()).expect("it runs");
         assert!(runs[0][0].sleeps > 0, "{:?}", runs[0][0]);
+    }
+
+    #[test]
+    fn sleepers_that_hold_all_slots_are_waited_for_and_schemes_that_forbid_it_say_so() {
+        let spec = Spec::preset("numaq-16").expect("a preset");
+        let made = |scheme: &str, sleepers| {
+            let load = Load { nest: 1, slots: 64, sleepers, sleep_ns: 100_000, ..LOAD };
+            once(&spec, &Arm { scheme: scheme.into(), cpus: 2 }, &load, 1, Vec::new())
+        };
+        let (few, full) = (made("pool", 2).expect("it runs"), made("pool", 192).expect("it runs"));
+        assert!(few.sleeps == 0 && full.sleeps > 0, "{few:?} {full:?}");
+        assert!(full.ops_per_s < few.ops_per_s, "{few:?} {full:?}");
+        assert!(matches!(made("local", 2), Err(MeasureError::Message(why)) if why.contains("local")));
+    }
+
+    #[test]
+    fn a_copy_takes_two_maps_and_the_time_of_a_page() {
+        let spec = Spec::preset("numaq-16").expect("a preset");
+        let arm = Arm { scheme: "local".into(), cpus: 1 };
+        let plain = once(&spec, &arm, &LOAD, 1, Vec::new()).expect("it runs");
+        let copies = once(&spec, &arm, &Load { copies: true, ..LOAD }, 1, Vec::new()).expect("it runs");
+        assert!(copies.ops_per_s * 2.0 < plain.ops_per_s, "{plain:?} {copies:?}");
     }
 }

@@ -123,7 +123,7 @@ pub struct BenchArgs {
 
     /// Says which guessed number moves each rate most.
     #[arg(long, requires = "spread")]
-    sensitivity: bool,
+    pub(crate) sensitivity: bool,
 
     /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its
     /// time, until the rates of the two other thirds agree within 3 %; with this it works so long from its start, and
@@ -190,18 +190,18 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     }
     if args.high.is_any() {
         let [_] = args.workloads.as_slice() else {
-            return Err(Failure::usage("--tables, --pages and --pace are for one workload: name it"));
+            return Err(Failure::usage("--tables, --pages and their like, and --pace, are for one workload: name it"));
         };
         if args.kmap.has_own() || args.rwsem.is_any() {
             return Err(Failure::usage(
-                "of the flags of kmap and rwsem, --scheme and --slots alone go with --tables and --pages",
+                "of the flags of kmap and rwsem, --scheme and --slots alone go with --tables, --pages and their like",
             ));
         }
         return run_alone(args, (&args.spelled(), "runs with its tables or pages in high memory"), high::run, color);
     }
     if args.kmap.is_any() {
         return Err(Failure::usage(
-            "--scheme, --frames, --hold, --nest, --reuse and --slots are for the workload kmap, named alone; --scheme and --slots for --tables high and --pages high, too",
+            "--scheme, --frames, --hold, --nest, --reuse, --copy, --sleepers and --slots are for the workload kmap, named alone; --scheme and --slots for --tables high, --pages high and their like, too",
         ));
     }
     if args.workloads == [rwsem::NAME] {
@@ -244,9 +244,9 @@ fn run_alone(
     if args.list {
         return Ok(writeln!(io::stdout().lock(), "{name:<18} {does}").map(|()| ExitCode::SUCCESS)?);
     }
-    if args.spread.is_some() {
+    if args.spread.is_some() && name != kmap::NAME {
         return Err(Failure::usage(format_args!(
-            "--spread is for workloads of the virtual memory, which {name} is not"
+            "--spread is for workloads of the virtual memory and for kmap, not for {name} as it is measured here"
         )));
     }
     let machine = args.machine.choice()?;
@@ -431,7 +431,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
 }
 
 /// Returns the machines of `--spread`.
-fn draws(args: &BenchArgs, machine: &MachineChoice) -> Result<Option<Draws>, Failure> {
+pub(crate) fn draws(args: &BenchArgs, machine: &MachineChoice) -> Result<Option<Draws>, Failure> {
     let Some(nr_draws) = args.spread else { return Ok(None) };
     let Some(spec) = machine.simulated() else {
         let told = "--spread is for simulated machines, whose numbers were guessed in part: name one with --machine";

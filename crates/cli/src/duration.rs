@@ -18,6 +18,20 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if ns >= 1.0 && ns < u64::MAX as f64 { Ok(ns as u64) } else { Err(wrong()) }
 }
 
+/// A duration, and how it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// What was written.
+    pub text: String,
+    /// What it means.
+    pub ns: u64,
+}
+
+/// Parses a duration that will be shown as it was written.
+pub fn parse_written(text: &str) -> Result<Written, String> {
+    parse(text).map(|ns| Written { text: text.to_owned(), ns })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use faultless_bench::high::{self, Arm, Counted, DESIGN, Lies, Made, Memory};
 use faultless_bench::measure::Mode;
 use faultless_kmap::Costs;
+use faultless_kmap::registry::SCHEMES;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_machine::info;
@@ -23,6 +24,7 @@ use crate::bench::{BenchArgs, designs, known, progress_bar};
 use crate::kmap::KmapArgs;
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
+use crate::size;
 
 /// How long a workload that is no compile works, unless told.
 const SIMULATED_NS: u64 = 4_000_000;
@@ -38,9 +40,29 @@ pub struct HighArgs {
     #[arg(long, value_name = "ZONE", value_enum)]
     tables: Option<Zone>,
 
-    /// Where pages lie: those of high memory are mapped to be cleared, copied, or read by a call. Example: --pages high
+    /// Where page tables above the leaves lie; in high memory, each entry that a walk of the kernel's reads is a map.
+    /// Example: --upper-tables high
+    #[arg(long, value_name = "ZONE", value_enum)]
+    upper_tables: Option<Zone>,
+
+    /// Where pages lie, of files and programs' own: those of high memory are mapped to be cleared, copied, or read by a
+    /// call. Example: --pages high
     #[arg(long, value_name = "ZONE", value_enum)]
     pages: Option<Zone>,
+
+    /// Where pages of files lie, whatever --pages says. Example: --files high
+    #[arg(long, value_name = "ZONE", value_enum)]
+    files: Option<Zone>,
+
+    /// Where programs' own pages lie, whatever --pages says. Example: --anonymous high
+    #[arg(long, value_name = "ZONE", value_enum)]
+    anonymous: Option<Zone>,
+
+    /// How much of memory has addresses, from its begin on: the rest is high memory, and what may not lie there never
+    /// does. Unless said, high memory is a set: the frames of what lies there, taken from the kernel's own map when
+    /// they are handed out. Example: --boundary 64M
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
+    boundary: Option<usize>,
 
     /// Of a compile with --tables or --pages: whether compilers compute between their calls and faults, as recorded, or
     /// not at all. Example: --pace recorded
@@ -69,12 +91,29 @@ enum Pacing {
 impl HighArgs {
     /// Says whether any of them was given.
     pub fn is_any(&self) -> bool {
-        self.tables.is_some() || self.pages.is_some() || self.pace.is_some()
+        self.zones().iter().any(|(_, zone)| zone.is_some()) || self.boundary.is_some() || self.pace.is_some()
     }
 
     /// Returns what lies in high memory.
     fn lies(&self) -> Lies {
-        Lies { tables: self.tables == Some(Zone::High), pages: self.pages == Some(Zone::High) }
+        let is_high = |zone: Option<Zone>| zone == Some(Zone::High);
+        Lies {
+            tables: is_high(self.tables),
+            upper_tables: is_high(self.upper_tables),
+            files: is_high(self.files.or(self.pages)),
+            anonymous: is_high(self.anonymous.or(self.pages)),
+        }
+    }
+
+    /// Returns the zones as they were given.
+    fn zones(&self) -> [(&'static str, Option<Zone>); 5] {
+        [
+            ("tables", self.tables),
+            ("upper-tables", self.upper_tables),
+            ("pages", self.pages),
+            ("files", self.files),
+            ("anonymous", self.anonymous),
+        ]
     }
 
     /// Returns the pace of a compile.
@@ -84,7 +123,7 @@ impl HighArgs {
 
     /// Returns the flags as they were given.
     fn typed(&self) -> String {
-        let zone = |name: &str, zone: Option<Zone>| match zone {
+        let zone = |(name, zone): (&str, Option<Zone>)| match zone {
             None => String::new(),
             Some(Zone::Normal) => format!(" --{name} normal"),
             Some(Zone::High) => format!(" --{name} high"),
@@ -94,7 +133,8 @@ impl HighArgs {
             Some(Pacing::None) => " --pace none",
             Some(Pacing::Recorded) => " --pace recorded",
         };
-        [zone("tables", self.tables), zone("pages", self.pages), pace.to_owned()].concat()
+        let boundary = self.boundary.map_or_else(String::new, |bytes| format!(" --boundary {bytes}"));
+        [self.zones().map(zone).concat(), boundary, pace.to_owned()].concat()
     }
 
     /// Returns the high memory under each scheme that was asked for; none if all memory has addresses.
@@ -104,10 +144,11 @@ impl HighArgs {
             return Ok(Vec::new());
         }
         let schemes = match kmap.named() {
-            [all] if all == "all" => known("scheme", &[], high::schemes()),
-            named => known("scheme", named, high::schemes()),
+            [all] if all == "all" => known("scheme", &[], SCHEMES.to_vec()),
+            named => known("scheme", named, SCHEMES.to_vec()),
         }?;
-        let of = |scheme| Memory { lies, scheme, slots: kmap.nr_slots(), costs: Costs::default() };
+        let boundary_bytes = self.boundary;
+        let of = |scheme| Memory { lies, boundary_bytes, scheme, slots: kmap.nr_slots(), costs: Costs::default() };
         Ok(schemes.into_iter().map(of).collect())
     }
 }
@@ -116,7 +157,7 @@ impl HighArgs {
 pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
     let Some(spec) = machine.simulated() else {
         return Err(Failure::usage(
-            "--tables and --pages need a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16",
+            "--tables, --pages and their like need a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16",
         ));
     };
     let arms = arms(args, cpus)?;
@@ -149,7 +190,9 @@ fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<Arm>, Failure> {
         asked => known("semaphore", asked, SEMAPHORES.to_vec())?,
     };
     let ([design], [semaphore]) = (designs.as_slice(), semaphores.as_slice()) else {
-        return Err(Failure::usage("--tables and --pages compare schemes, under one design and one semaphore"));
+        return Err(Failure::usage(
+            "--tables, --pages and their like compare schemes, under one design and one semaphore",
+        ));
     };
     let memories = args.high.memories(&args.kmap)?;
     let highs: Vec<Option<Memory>> = std::iter::once(None).chain(memories.into_iter().map(Some)).collect();
@@ -248,9 +291,16 @@ fn write(set: &ResultSet, rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     if let Some((arm, _)) = rows.first() {
         writeln!(out, "workload  {}, design {} over {}", arm.workload.name, arm.design, arm.semaphore)?;
     }
-    if let Some(Memory { lies, slots, .. }) = rows.iter().find_map(|(arm, _)| arm.high.as_ref()) {
+    if let Some(Memory { lies, slots, boundary_bytes, .. }) = rows.iter().find_map(|(arm, _)| arm.high.as_ref()) {
         let zone = |is_high: bool| if is_high { "high" } else { "normal" };
-        writeln!(out, "memory    tables {}, pages {}; pools of {slots} slots", zone(lies.tables), zone(lies.pages))?;
+        let [tables, upper, files, anonymous] = [lies.tables, lies.upper_tables, lies.files, lies.anonymous].map(zone);
+        writeln!(
+            out,
+            "memory    tables {tables}, those above the leaves {upper}, pages of files {files}, anonymous {anonymous}; pools of {slots} slots"
+        )?;
+        if let Some(bytes) = boundary_bytes {
+            writeln!(out, "boundary  behind {bytes} bytes of normal memory")?;
+        }
     }
     for (place, (arm, _)) in rows.iter().enumerate() {
         if place == 0 || rows[place - 1].0.cpus != arm.cpus {
@@ -324,8 +374,11 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, rows: &[Row]) -> Result
             format!("{} --scheme {}{}", args.high.typed(), high.scheme, args.kmap.typed())
         });
         let params = arm.high.as_ref().map(|high| {
-            let Memory { lies, scheme, slots, .. } = high;
-            json!({"scheme": scheme, "slots": slots, "tables": lies.tables, "pages": lies.pages})
+            let Memory { lies, scheme, slots, boundary_bytes, .. } = high;
+            json!({
+                "scheme": scheme, "slots": slots, "boundary_bytes": boundary_bytes, "tables": lies.tables,
+                "upper_tables": lies.upper_tables, "files": lies.files, "anonymous": lies.anonymous,
+            })
         });
         let mut counters = std::collections::BTreeMap::from(
             [

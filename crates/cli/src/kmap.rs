@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use faultless_bench::kmap::{self, Arm, Load, Mapping};
+use faultless_bench::spread::{Draws, Interval};
 use faultless_kmap::registry::SCHEMES;
 use faultless_kmap::{Costs, NEST_MOST, pool};
 use faultless_linux::space::{has_interrupt, on_interrupt};
@@ -14,8 +15,8 @@ use faultless_results::stats::summarize;
 use faultless_results::{Measured, Mode, ResultSet, columns};
 use serde_json::json;
 
-use crate::bench::{BenchArgs, known, progress_bar};
-use crate::duration;
+use crate::bench::{BenchArgs, draws, known, progress_bar};
+use crate::duration::{self, Written};
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
 
@@ -42,10 +43,11 @@ pub struct KmapArgs {
     frames: Option<u32>,
 
     /// Of the workload kmap: how long a map is held; 200ns unless said. Example: --hold 5us
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    hold: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_written)]
+    hold: Option<Written>,
 
-    /// Of the workload kmap: maps that a thread holds at a time; one unless said, three at most. Example: --nest 2
+    /// Of the workload kmap: maps that a thread holds at a time; one unless said, or two with --copy; four at most.
+    /// Example: --nest 2
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u8).range(1..=pool::CLASSES.min(NEST_MOST) as i64))]
     nest: Option<u8>,
 
@@ -53,6 +55,21 @@ pub struct KmapArgs {
     /// Example: --reuse 80
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(0..=100))]
     reuse: Option<u8>,
+
+    /// Of the workload kmap: while both are mapped, the first frame of each round is copied into the second. Example:
+    /// --copy
+    #[arg(long)]
+    copy: bool,
+
+    /// Of the workload kmap: threads beside the others that sleep while they hold maps, so that a pool gets full; for
+    /// schemes that allow it. Example: --sleepers 128
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 12))]
+    sleepers: Option<u32>,
+
+    /// Of the workload kmap: how long each of the --sleepers sleeps with its maps, and then without; 1ms unless said.
+    /// Example: --sleep 5ms
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_written, requires = "sleepers")]
+    sleep: Option<Written>,
 
     /// With --scheme: slots of a pool; 1024 unless said. Example: --slots 128
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 16))]
@@ -69,11 +86,17 @@ impl KmapArgs {
     pub fn typed(&self) -> String {
         let number =
             |name: &str, value: Option<u64>| value.map_or_else(String::new, |value| format!(" --{name} {value}"));
+        let time = |name: &str, value: Option<&Written>| {
+            value.map_or_else(String::new, |time| format!(" --{name} {}", time.text))
+        };
         [
             number("frames", self.frames.map(Into::into)),
-            self.hold.map_or_else(String::new, |ns| format!(" --hold {ns}ns")),
+            time("hold", self.hold.as_ref()),
             number("nest", self.nest.map(Into::into)),
             number("reuse", self.reuse.map(Into::into)),
+            if self.copy { " --copy".to_owned() } else { String::new() },
+            number("sleepers", self.sleepers.map(Into::into)),
+            time("sleep", self.sleep.as_ref()),
             number("slots", self.slots.map(Into::into)),
         ]
         .concat()
@@ -91,21 +114,34 @@ impl KmapArgs {
 
     /// Says whether a flag was given that the workload kmap alone has.
     pub fn has_own(&self) -> bool {
-        self.frames.is_some() || self.hold.is_some() || self.nest.is_some() || self.reuse.is_some()
+        self.frames.is_some()
+            || self.hold.is_some()
+            || self.nest.is_some()
+            || self.reuse.is_some()
+            || self.copy
+            || self.sleepers.is_some()
     }
 
     /// Returns what each thread does.
-    pub fn load(&self, processes: bool, duration_ns: Option<u64>) -> Load {
-        Load {
+    pub fn load(&self, processes: bool, duration_ns: Option<u64>) -> Result<Load, Failure> {
+        let ns = |written: &Option<Written>, usual: u64| written.as_ref().map_or(usual, |written| written.ns);
+        let nest = self.nest.unwrap_or(if self.copy { 2 } else { 1 });
+        if self.copy && (nest < 2 || self.frames == Some(1)) {
+            return Err(Failure::usage("--copy takes two frames: --nest must be 2 or more, and so must --frames"));
+        }
+        Ok(Load {
             frames: self.frames.unwrap_or(4096) as usize,
-            hold_ns: self.hold.unwrap_or(200),
-            nest: self.nest.unwrap_or(1).into(),
+            hold_ns: ns(&self.hold, 200),
+            nest: nest.into(),
+            copies: self.copy,
+            sleepers: self.sleepers.unwrap_or(0) as usize,
+            sleep_ns: ns(&self.sleep, 1_000_000),
             reuse_percent: self.reuse.unwrap_or(0).into(),
             slots: self.nr_slots(),
             processes,
             costs: Costs::default(),
             duration_ns: duration_ns.unwrap_or(SIMULATED_NS),
-        }
+        })
     }
 
     /// Returns the schemes that were asked for.
@@ -122,21 +158,27 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     let Some(spec) = machine.simulated() else {
         return Err(Failure::usage(NEEDS_MACHINE));
     };
-    let load = args.kmap.load(args.processes, args.duration);
+    let load = args.kmap.load(args.processes, args.duration)?;
     let of = |scheme: &String| cpus.iter().map(|&cpus| Arm { scheme: scheme.clone(), cpus }).collect::<Vec<_>>();
     let arms: Vec<Arm> = args.kmap.schemes()?.iter().flat_map(of).collect();
+    let draws = draws(args, machine)?;
     args.output.prepare()?;
     on_interrupt();
-    let bar = progress_bar(arms.len() * args.runs as usize);
+    let nr_runs = draws.as_ref().map_or(args.runs as usize, Draws::len);
+    let bar = progress_bar(arms.len() * nr_runs);
+    let ended = |done: usize| bar.set_position(done as u64);
     let seeds = args.seed..args.seed.saturating_add(args.runs.into());
-    let runs = kmap::run(spec, &arms, &load, seeds, args.machine.jobs(), |done| bar.set_position(done as u64));
+    let runs = match &draws {
+        Some(draws) => kmap::run_drawn(draws, &arms, &load, args.seed, args.machine.jobs(), ended),
+        None => kmap::run(spec, &arms, &load, seeds, args.machine.jobs(), ended),
+    };
     bar.finish_and_clear();
     let runs = runs.map_err(Failure::new)?;
     let rows: Vec<Row> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
-    let set = result_set(args, machine, &load, &rows);
+    let set = result_set(args, machine, &load, &rows, draws.as_ref());
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
-    args.output.hand_out_table(&set, &table, |out| write(&set, &load, cpus, &rows, out), color)?;
+    args.output.hand_out_table(&set, &table, |out| write(&set, &load, cpus, &rows, draws.as_ref(), out), color)?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
@@ -180,14 +222,34 @@ fn fields(&(arm, runs): &Row) -> Vec<String> {
 }
 
 /// Writes a curve for each scheme, and beneath them what happened on the most CPUs.
-fn write(set: &ResultSet, load: &Load, cpus: &[usize], rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
-    let Load { frames, hold_ns, nest, reuse_percent, slots, processes, .. } = load;
+fn write(
+    set: &ResultSet,
+    load: &Load,
+    cpus: &[usize],
+    rows: &[Row],
+    draws: Option<&Draws>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if let Some(draws) = draws {
+        writeln!(out, "{} machines, each with what was guessed drawn anew: median [90 % of them]", draws.len())?;
+    }
+    let Load { frames, hold_ns, nest, reuse_percent, slots, processes, copies, sleepers, sleep_ns, .. } = load;
     writeln!(out, "machine   {}", set.machine)?;
     writeln!(
         out,
-        "load      {frames} frames, {nest} held at a time for {hold_ns} ns, {reuse_percent} % the same again; pools of {slots} slots; {}\n",
+        "load      {frames} frames, {nest} held at a time for {hold_ns} ns, {reuse_percent} % the same again; pools of {slots} slots; {}",
         if *processes { "processes" } else { "threads of one process" }
     )?;
+    if *copies {
+        writeln!(out, "copies    the first frame of each round is copied into the second")?;
+    }
+    if *sleepers > 0 {
+        writeln!(
+            out,
+            "sleepers  {sleepers} threads more hold {nest} maps each while they sleep for {sleep_ns} ns, and none for as long"
+        )?;
+    }
+    writeln!(out)?;
     let mut names: Vec<&String> = rows.iter().map(|(arm, _)| &arm.scheme).collect();
     names.dedup();
     let runs_of = |scheme: &String, cpus: usize| {
@@ -195,7 +257,8 @@ fn write(set: &ResultSet, load: &Load, cpus: &[usize], rows: &[Row], out: &mut d
     };
     let head = std::iter::once("M maps/s".to_owned()).chain(cpus.iter().map(|cpus| format!("{cpus} CPUs"))).collect();
     let line = |&scheme: &&String| {
-        let of = |&cpus: &usize| runs_of(scheme, cpus).map_or_else(|| "-".to_owned(), rate);
+        let shown = if draws.is_some() { interval } else { rate };
+        let of = |&cpus: &usize| runs_of(scheme, cpus).map_or_else(|| "-".to_owned(), shown);
         std::iter::once(scheme.clone()).chain(cpus.iter().map(of)).collect::<Vec<_>>()
     };
     let curves: Vec<Vec<String>> = std::iter::once(head).chain(names.iter().map(line)).collect();
@@ -212,13 +275,24 @@ fn write(set: &ResultSet, load: &Load, cpus: &[usize], rows: &[Row], out: &mut d
     columns::write(&std::iter::once(titles.to_vec()).chain(names.iter().map(counted)).collect::<Vec<_>>(), out)
 }
 
+fn interval(runs: &[Mapping]) -> String {
+    let Some(Interval { median, low, high, .. }) = Interval::of(&rates(runs)) else { return "-".to_owned() };
+    format!("{:.3} [{:.3}, {:.3}]", median / 1e6, low / 1e6, high / 1e6)
+}
+
 fn rate(runs: &[Mapping]) -> String {
     let Some(of) = summarize(&rates(runs)) else { return "-".to_owned() };
     let spread = of.deviation.map_or_else(String::new, |deviation| format!(" ± {:.3}", deviation / 1e6));
     format!("{:.3}{spread}", of.mean / 1e6)
 }
 
-fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[Row]) -> ResultSet {
+fn result_set(
+    args: &BenchArgs,
+    machine: &MachineChoice,
+    load: &Load,
+    rows: &[Row],
+    draws: Option<&Draws>,
+) -> ResultSet {
     let mut set = ResultSet::new("bench", args.seed, info::of(machine));
     set.more.insert("duration_ns".into(), load.duration_ns.into());
     let Costs { walk_ns, flush_ns, flush_slot_ns } = load.costs;
@@ -231,8 +305,21 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[Ro
             "hold_ns": load.hold_ns,
             "nest": load.nest,
             "reuse": load.reuse_percent,
+            "copy": load.copies,
+            "sleepers": load.sleepers,
+            "sleep_ns": load.sleep_ns,
             "slots": load.slots,
         });
+        let mut more = std::collections::BTreeMap::from([("params".to_owned(), params)]);
+        if let Some((draws, interval)) = draws.zip(Interval::of(&rates(runs))) {
+            more.insert("median".into(), interval.median.into());
+            more.insert("interval".into(), interval.json());
+            if args.sensitivity && runs.len() == draws.len() {
+                let moved = draws.sensitivity(&rates(runs)).into_iter();
+                let moved = moved.map(|(key, rho)| json!({ "number": key, "rank_correlation": rho }));
+                more.insert("sensitivity".into(), moved.collect());
+            }
+        }
         set.results.push(Measured {
             workload: format!("{NAME} --scheme {}{}", arm.scheme, args.kmap.typed()),
             mode: if load.processes { Mode::Processes } else { Mode::Threads },
@@ -252,7 +339,7 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[Ro
             ]
             .map(|(name, count)| (name.to_owned(), count))
             .into(),
-            more: [("params".to_owned(), params)].into_iter().collect(),
+            more: more.into_iter().collect(),
         });
     }
     if has_interrupt() {

@@ -176,15 +176,15 @@ fn high(args: &StatArgs, machine: &MachineChoice, subject: &Subject) -> Result<O
     let is_maps = matches!(subject, Subject::KernelMaps { .. });
     if !args.high.is_any() {
         return match args.kmap.is_any() && !is_maps {
-            true => {
-                Err(Failure::usage("--scheme and its like are for the workload kmap, and for --tables and --pages"))
-            }
+            true => Err(Failure::usage(
+                "--scheme and its like are for the workload kmap, and for --tables, --pages and their like",
+            )),
             false => Ok(None),
         };
     }
     if !matches!(subject, Subject::Workload { .. }) || machine.simulated().is_none() || args.kmap.has_own() {
         return Err(Failure::usage(
-            "--tables, --pages and --pace are for a workload on a simulated machine; of the flags of kmap, --scheme and --slots alone go with them",
+            "--tables, --pages and their like, and --pace, are for a workload on a simulated machine; of the flags of kmap, --scheme and --slots alone go with them",
         ));
     }
     match <[Memory; 1]>::try_from(args.high.memories(&args.kmap)?) {
@@ -203,7 +203,7 @@ fn kernel_maps(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Fail
     let [scheme] = schemes.as_slice() else {
         return Err(Failure::usage("stat takes one scheme: name it with --scheme"));
     };
-    let load = args.kmap.load(args.processes, args.duration);
+    let load = args.kmap.load(args.processes, args.duration)?;
     let name = format!("{} --scheme {scheme}{}", kmap::NAME, args.kmap.typed());
     Ok(Subject::KernelMaps { name, scheme: scheme.clone(), load: Box::new(load) })
 }

@@ -236,7 +236,7 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
 
 impl<P: Platform, S: Scheme<P>> Drop for KernelMaps<P, S> {
     fn drop(&mut self) {
-        P::clear_interrupt_handler();
+        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.windows).cast());
     }
 }
 
@@ -247,6 +247,25 @@ impl<P: Platform, S: Scheme<P>> Drop for KernelMaps<P, S> {
 /// use faultless_platform::native::Native;
 /// fn is_sent<T: Send>() {}
 /// is_sent::<faultless_kmap::Mapped<'static, Native, faultless_kmap::own::Local<Native>>>();
+/// ```
+/// It is released once, because it is gone then:
+/// ```compile_fail,E0382
+/// use faultless_kmap::{KernelMaps, Mapped, own::Local};
+/// use faultless_platform::native::Native;
+/// fn twice(page: Mapped<'_, Native, Local<Native>>) {
+///     drop(page);
+///     drop(page);
+/// }
+/// ```
+/// Neither it nor its task outlives the maps:
+/// ```compile_fail,E0505
+/// use faultless_kmap::{KernelMaps, Task, own::Local};
+/// use faultless_platform::native::Native;
+/// fn kept(maps: Box<KernelMaps<Native, Local<Native>>>, task: Task) {
+///     let page = maps.map(&task, 0);
+///     drop(maps);
+///     page.touch();
+/// }
 /// ```
 pub struct Mapped<'a, P: Platform, S: Scheme<P>> {
     maps: &'a KernelMaps<P, S>,

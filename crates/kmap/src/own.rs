@@ -58,6 +58,10 @@ unsafe impl<P: Platform> Scheme<P> for Atomic<P> {
         windows.forget(slot);
         slot
     }
+    /// Nobody may give the CPU up with such a map: the next task there would take the slot.
+    fn suspend(&self, _: &Windows<P>, task: &Task) {
+        assert!(task.depth() == 0, "a task gives its CPU up with {} atomic maps", task.depth());
+    }
     /// Leaves the entry, as Linux does but for debugging: the next map at this depth forgets it.
     fn unmap(&self, _: &Windows<P>, task: &Task, _: u32) {
         assert!(task.cpu.get() == P::cpu(), "an atomic map was kept over a switch of CPUs");

@@ -33,7 +33,7 @@ lock_class! {
 }
 
 /// How many maps a task may hold at a time in a pool: one of each class.
-pub const CLASSES: usize = 3;
+pub const CLASSES: usize = 4;
 
 struct Classes<P: Platform, C: LockClass>([Slots<P, C>; CLASSES]);
 

@@ -28,6 +28,9 @@ impl Ground {
         // SAFETY: the region is fresh, so zero, and used by this memory alone; callers keep it until the memory has
         // gone.
         let memory = unsafe { Memory::with_nodes(base, len_bytes, nr_cpus, &nodes, Options::default())? };
+        if let Some(zone) = P::high_zone(machine, base.as_ptr(), len_bytes) {
+            memory.divide(zone);
+        }
         memory.for_each_place(|node, start, len_bytes| P::place(machine, node, start, len_bytes));
         Ok(memory)
     }

@@ -16,7 +16,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::{PAGE_BYTES, Platform};
+use faultless_platform::{Holds, PAGE_BYTES, Platform};
 use faultless_sync::{Rcu, SpinMutex, lock_class};
 
 lock_class! {
@@ -148,6 +148,10 @@ impl Ledger {
 unsafe impl<P: Platform, F: FrameSource<P>> FrameSource<P> for CheckedSource<P, F> {
     fn take(&self, order: u8) -> Result<Pfn, Cause> {
         self.source.take(order).inspect(|&first| self.note_taken(first, order))
+    }
+
+    fn take_for(&self, holds: Option<Holds>) -> Result<Pfn, Cause> {
+        self.source.take_for(holds).inspect(|&pfn| self.note_taken(pfn, 0))
     }
 
     unsafe fn give(&self, first: Pfn, order: u8) {

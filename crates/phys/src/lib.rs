@@ -35,7 +35,8 @@
 //! | call | sleeps | may be called |
 //! |---|---|---|
 //! | `try_alloc...` | never | anywhere but in an interrupt handler |
-//! | `alloc...` | when nothing is free: waits for a grace period, then asks `reclaim` | with no spin lock held, outside RCU sections, with interrupts on |
+//! | `alloc...` | when nothing is free: waits for a grace period, then asks `reclaim` | with no spin lock held,
+//! outside RCU sections, with interrupts on |
 //! | `free...`, `put`, [`Slab::free`], `drain...` | never | anywhere but in an interrupt handler |
 //! | [`Page`]'s functions | never | anywhere |
 //! | `nr_...`, [`Memory::audit`] | never | anywhere |
@@ -55,13 +56,11 @@
 //! what it frees goes back to the frame's node; a [`Policy`] says otherwise for one allocation.
 //!
 //! # Rooms
-//! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash`
-//! is a
-//! CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
-//! joins them; `lists` and `zones` are those of all NUMA nodes, among which
-//! a `policy` chooses; `memory` is what callers see; `source` is what memory of
-//! an embedder's own implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for
-//! tests.
+//! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is
+//! a CPU's own stack, `list` what a CPU keeps of a zone; `reserve` and `chain` name many frames by one word; `zone`
+//! joins them; `lists` and `zones` are those of all NUMA nodes, among which a `policy` chooses; `high` keeps what needs
+//! an address out of frames without one; `memory` is what callers see; `source` is what memory of an embedder's own
+//! implements instead; `slab` cuts frames up; `poison`, `inject`, `audit` and `checked` are for tests.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -75,6 +74,7 @@ mod chain;
 mod checked;
 mod error;
 mod frames;
+mod high;
 mod inject;
 mod list;
 mod lists;

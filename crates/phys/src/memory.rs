@@ -10,6 +10,7 @@
 
 use crate::error::{Cause, OutOfFrames, SetupError};
 use crate::frames::Frames;
+use crate::high::Division;
 use crate::inject::{Failing, Injector};
 use crate::options::Options;
 use crate::page::Page;
@@ -20,11 +21,12 @@ use crate::source::FrameSource;
 use crate::state::State;
 use crate::zones::Zones;
 use crate::{MAX_ORDER, poison};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::{Bulk, MAX_CPUS, NodeSet, Nodes, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Bulk, HighZone, Holds, MAX_CPUS, NodeSet, Nodes, Ordering, PAGE_BYTES, Platform};
 use faultless_sync::Rcu;
 
 /// The frames of one region of memory; a handle, of which clones name the same memory.
@@ -49,6 +51,22 @@ pub(crate) struct Core<P: Platform> {
     pub(crate) options: Options,
     pub(crate) nr_cpus: usize,
     injector: Injector<P>,
+    /// How the memory is divided; null if it is not. The core's own.
+    division: P::AtomicPtr<Division<P>>,
+}
+
+impl<P: Platform> Drop for Core<P> {
+    fn drop(&mut self) {
+        if !P::HAS_HIGH_MEMORY {
+            return;
+        }
+        // Relaxed: the last handle goes.
+        let division = self.division.load(Ordering::Relaxed);
+        if !division.is_null() {
+            // SAFETY: `divide` made it from a box, and nobody has it any more.
+            drop(unsafe { Box::from_raw(division) });
+        }
+    }
 }
 
 impl<P: Platform> Memory<P> {
@@ -98,6 +116,7 @@ impl<P: Platform> Memory<P> {
             options,
             nr_cpus,
             injector: Injector::new(),
+            division: P::AtomicPtr::new(core::ptr::null_mut()),
         });
         frames.set_anchor(Arc::as_ptr(&core).cast());
         Ok(Self { core })
@@ -255,7 +274,7 @@ impl<P: Platform> Memory<P> {
 
     /// Returns how many frames are free; exact while nobody allocates or frees. Deferred ones aren't free yet.
     pub fn nr_free(&self) -> usize {
-        self.core.zones.nr_free()
+        self.core.nr_free()
     }
 
     /// Returns how many frames there are to allocate.
@@ -295,6 +314,31 @@ impl<P: Platform> Memory<P> {
             visit(node, core.frames.page_pointer(first).as_ptr().cast(), nr_frames * size_of::<Page<P>>());
             visit(node, core.frames.frame(first), nr_frames * PAGE_BYTES);
         }
+    }
+
+    /// Divides the memory: frames from an address on have none of their own, and hold only what may lie there. Called
+    /// once, before frames are taken, on a platform that has high memory.
+    ///
+    /// # Panics
+    /// If the platform has none (`Platform::HAS_HIGH_MEMORY`), or the memory is divided already.
+    pub fn divide(&self, zone: HighZone) {
+        assert!(P::HAS_HIGH_MEMORY, "this platform has no high memory");
+        let (first, end) = (self.core.frames.first(), self.core.frames.end());
+        let begin = (first..end).find(|&number| self.frame(Pfn::new(number)).addr() >= zone.begin).unwrap_or(end);
+        let division = Box::into_raw(Division::new(begin, zone, self.core.nr_cpus));
+        // ORDER: Release pairs with the Acquire in `Core::division`. Relaxed on failure: nothing is read.
+        let before =
+            self.core.division.compare_exchange(core::ptr::null_mut(), division, Ordering::Release, Ordering::Relaxed);
+        if before.is_err() {
+            // SAFETY: made above, and seen by nobody.
+            drop(unsafe { Box::from_raw(division) });
+            panic!("the memory is divided already");
+        }
+    }
+
+    /// Says whether a frame has no address of its own.
+    pub fn is_high(&self, pfn: Pfn) -> bool {
+        self.core.division().is_some_and(|division| division.is_high(pfn))
     }
 
     /// Gives the frames on all CPUs' lists back to the buddy allocator, where they merge.
@@ -363,9 +407,56 @@ impl<P: Platform> Core<P> {
 
     #[inline(always)]
     fn take(&self) -> Option<Pfn> {
-        let pfn = self.zones.take()?;
+        let pfn = self.take_one(None)?;
         self.hand_out(pfn, 0);
         Some(pfn)
+    }
+
+    /// Returns how the memory is divided, if it is.
+    #[inline(always)]
+    fn division(&self) -> Option<&Division<P>> {
+        if !P::HAS_HIGH_MEMORY {
+            return None;
+        }
+        // ORDER: Acquire pairs with the Release in `divide`.
+        // SAFETY: it lives as long as the core.
+        unsafe { self.division.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Takes a frame from the zones, to hold such a thing.
+    #[inline(always)]
+    fn take_one(&self, holds: Option<Holds>) -> Option<Pfn> {
+        match self.division() {
+            None => self.zones.take(),
+            Some(division) => division.take(&self.frames, holds, || self.zones.take()),
+        }
+    }
+
+    fn nr_free(&self) -> usize {
+        self.zones.nr_free() + self.division().map_or(0, Division::nr_aside)
+    }
+
+    /// Takes a block of several frames from the zones: from normal memory, if there is a division.
+    fn take_row(&self, order: u8, policy: Policy) -> Option<Pfn> {
+        let Some(division) = self.division() else { return self.zones.take_block(order, policy) };
+        let (mut aside, mut found) = (None::<Pfn>, None);
+        while let Some(first) = self.zones.take_block(order, policy) {
+            if division.is_normal(first, order) {
+                found = Some(first);
+                break;
+            }
+            // Relaxed: the frames are the caller's own.
+            let link = &self.frames.page(first).links()[0];
+            link.store(aside.map_or(0, |next| u64::from(next.get())), Ordering::Relaxed);
+            aside = Some(first);
+        }
+        while let Some(first) = aside {
+            // Relaxed: as above.
+            let next = self.frames.page(first).links()[0].load(Ordering::Relaxed) as u32;
+            aside = (next != 0).then(|| Pfn::new(next));
+            self.zones.put_block(first, order);
+        }
+        found
     }
 
     fn try_alloc_order(&self, order: u8, policy: Policy) -> Result<Pfn, OutOfFrames> {
@@ -380,8 +471,11 @@ impl<P: Platform> Core<P> {
 
     fn take_order(&self, order: u8, policy: Policy) -> Option<Pfn> {
         let pfn = match order {
-            0 => self.zones.take_by(policy)?,
-            _ => self.zones.take_block(order, policy)?,
+            0 => match self.division() {
+                None => self.zones.take_by(policy)?,
+                Some(division) => division.take(&self.frames, None, || self.zones.take_by(policy))?,
+            },
+            _ => self.take_row(order, policy)?,
         };
         self.hand_out(pfn, order);
         Some(pfn)
@@ -468,10 +562,15 @@ unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
     #[inline(always)]
     fn take(&self, order: u8) -> Result<Pfn, Cause> {
         match order {
-            0 => self.core.zones.take().ok_or(Cause::Exhausted),
-            1..=MAX_ORDER => self.core.zones.take_block(order, Policy::Local).ok_or(Cause::Exhausted),
+            0 => self.core.take_one(None).ok_or(Cause::Exhausted),
+            1..=MAX_ORDER => self.core.take_row(order, Policy::Local).ok_or(Cause::Exhausted),
             _ => Err(Cause::OrderTooHigh),
         }
+    }
+
+    #[inline(always)]
+    fn take_for(&self, holds: Option<Holds>) -> Result<Pfn, Cause> {
+        self.core.take_one(holds).ok_or(Cause::Exhausted)
     }
 
     #[inline(always)]
@@ -525,7 +624,7 @@ unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
     }
 
     fn nr_free(&self) -> usize {
-        self.core.zones.nr_free()
+        self.core.nr_free()
     }
 
     fn nr_frames(&self) -> usize {

@@ -22,7 +22,7 @@ use crate::state::State;
 use core::mem::offset_of;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, Bulk, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Bulk, Holds, Ordering, PAGE_BYTES, Platform};
 use faultless_sync::{Rcu, RcuHead};
 
 /// A source of frames; a handle, of which clones name the same source.
@@ -168,6 +168,45 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
     #[inline(always)]
     fn try_alloc(&self) -> Result<Pfn, OutOfFrames> {
         self.try_alloc_order(0)
+    }
+
+    /// As [`FrameSource::take`], of a frame that may lie in high memory if what it will hold may; nothing names what
+    /// needs an address. Sources of platforms without high memory leave it as it is.
+    #[inline(always)]
+    fn take_for(&self, _holds: Option<Holds>) -> Result<Pfn, Cause> {
+        self.take(0)
+    }
+
+    /// Takes a frame to hold such a thing: from high memory if it may lie there; from normal memory otherwise, or if
+    /// there is no other. Its content is anything. May sleep.
+    #[inline(always)]
+    fn alloc_for(&self, holds: Option<Holds>) -> Result<Pfn, OutOfFrames> {
+        if !P::HAS_HIGH_MEMORY {
+            return self.alloc();
+        }
+        self.may_sleep();
+        self.try_alloc_for(holds).or_else(|refusal| {
+            if refusal.cause() != Cause::Exhausted {
+                return Err(refusal);
+            }
+            self.rcu().flush();
+            self.try_alloc_for(holds)
+        })
+    }
+
+    /// As [`FrameSource::alloc_for`], without ever sleeping.
+    #[inline(always)]
+    fn try_alloc_for(&self, holds: Option<Holds>) -> Result<Pfn, OutOfFrames> {
+        if !P::HAS_HIGH_MEMORY {
+            return self.try_alloc();
+        }
+        if self.strikes() {
+            return Err(self.refusal(0, Cause::Injected));
+        }
+        let pfn = self.take_for(holds).map_err(|cause| self.refusal(0, cause))?;
+        // SAFETY: just taken.
+        unsafe { self.begin_life(pfn, 0) };
+        Ok(pfn)
     }
 
     /// Takes a frame filled with zeros. May sleep.

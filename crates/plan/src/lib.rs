@@ -12,7 +12,8 @@
 //! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
 //! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold;
 //! [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
-//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom.
+//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that
+//! a recording lacks.
 
 #![deny(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod decode;
 pub mod deeds;
 pub mod edges;
 mod faults;
+pub mod files;
 pub mod ids;
 pub mod inherited;
 mod lifecycle;
@@ -169,6 +171,16 @@ pub enum Action {
     },
     /// Ends.
     Leave(Departure),
+    /// Reads bytes of an object or writes them, by a call and without a mapping. No recorded event has one:
+    /// [`files`] adds them.
+    File {
+        /// Which object.
+        object: ObjectIndex,
+        /// From which byte on.
+        offset: u64,
+        /// How many.
+        len_bytes: u32,
+    },
     /// Nothing: it only keeps time and order.
     Pass,
 }

@@ -110,6 +110,9 @@ impl Plan {
                 }
                 Action::Access(touch)
             }
+            Action::File { object, offset: from, len_bytes } => {
+                Action::File { object: self.object(object, offset.copy), offset: from, len_bytes }
+            }
             Action::Pass => Action::Pass,
         };
         Step { gate: step.gate.map(|gate| gate + offset.gate), action, ..*step }

@@ -71,7 +71,7 @@ pub use atomic::{Atomic, AtomicInteger, InPlace};
 pub use core::sync::atomic::Ordering;
 pub use cpu_set::{CpuSet, GROUP_BITS, MAX_CPUS};
 pub use irq::IrqOffGuard;
-pub use memory::{Access, Bulk, Entry, Holds, InterruptHandler, PAGE_BYTES, Platform, Usual};
+pub use memory::{Access, Bulk, Entry, HighZone, Holds, InterruptHandler, PAGE_BYTES, Platform, Usual};
 pub use nodes::{DISTANCE_LOCAL, NODES_MAX, NodeSet, Nodes};
 pub use padded::CachePadded;
 pub use processor::{Event, Holding, LockId, Processor, ThreadToken};

@@ -33,8 +33,34 @@ pub enum Bulk {
 pub enum Holds {
     /// A leaf table of an address space.
     Table,
-    /// A page of a file, which a call reads.
-    Page,
+    /// A table above the leaves of an address space.
+    UpperTable,
+    /// A page of a file or of shared memory.
+    FilePage,
+    /// A page of a program's own.
+    AnonymousPage,
+}
+
+/// Which frames have no address of their own, and what may lie in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HighZone {
+    /// The first address, in whatever window the frames are numbered by, of a frame without an address of its own;
+    /// those above have none either.
+    pub begin: usize,
+    /// What may lie there; everything else lies below.
+    pub may_hold: [bool; Holds::ALL.len()],
+}
+
+impl Holds {
+    /// All of them, in the order of [`HighZone::may_hold`].
+    pub const ALL: [Self; 4] = [Self::Table, Self::UpperTable, Self::FilePage, Self::AnonymousPage];
+}
+
+impl HighZone {
+    /// Says whether such a thing may lie in high memory.
+    pub fn may_hold(&self, holds: Holds) -> bool {
+        self.may_hold[holds as usize]
+    }
 }
 
 /// Whether a plain access reads or writes.
@@ -118,6 +144,8 @@ pub unsafe trait Platform:
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
     fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}
+    /// Whether frames may lack an address of their own on this platform. Where not, zones and maps compile to nothing.
+    const HAS_HIGH_MEMORY: bool = false;
     /// Gives a frame an address until [`Platform::unmap_frame`], on a machine where it has none of its own; nothing
     /// elsewhere. May sleep; what is mapped last is unmapped first.
     #[inline]

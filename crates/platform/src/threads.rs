@@ -1,6 +1,6 @@
 //! Threads and machines: what replay, workloads and soak tests need.
 
-use crate::{Nodes, Platform};
+use crate::{HighZone, Nodes, Platform};
 
 /// A thread could not be started: the host has no room for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,11 @@ pub trait Threads: Platform {
     /// memory itself, and none on
     /// machines whose memory is where the host has put it.
     fn place(_machine: &Self::Machine, _node: usize, _address: *const u8, _len_bytes: usize) {}
+
+    /// Says which of the frames at these addresses have no address of their own; none unless said.
+    fn high_zone(_machine: &Self::Machine, _address: *const u8, _len_bytes: usize) -> Option<HighZone> {
+        None
+    }
 
     /// Starts `body(thread)` beside the calling thread, which was started by [`Threads::run`].
     fn start(thread: usize) -> Result<(), StartError>;

@@ -7,8 +7,8 @@
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
 use crate::{
-    Access, Bulk, CpuSet, Entry, Event, Holds, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
-    ThreadToken, Threads,
+    Access, Bulk, CpuSet, Entry, Event, HighZone, Holds, InterruptHandler, Nodes, Ordering, Platform, Processor,
+    StartError, ThreadToken, Threads,
 };
 use core::marker::PhantomData;
 use std::cell::RefCell;
@@ -40,10 +40,11 @@ pub trait HighMemory: Send + Sync {
     fn map(&self, frame: *const u8, holds: Holds);
     /// Unmaps what the calling thread mapped last, which is this.
     fn unmap(&self, frame: *const u8, holds: Holds);
-    /// Called before a frame is written whole, and one is read whole if it is copied.
-    fn begin_bulk(&self, frame: *const u8, source: Option<*const u8>);
-    /// Called when that is done.
-    fn end_bulk(&self, frame: *const u8, source: Option<*const u8>);
+    /// Says which frames of those at these addresses have no address of their own; all that asks for a map, if nothing
+    /// is said.
+    fn zone(&self, _address: *const u8, _len_bytes: usize) -> Option<HighZone> {
+        None
+    }
 }
 
 /// High memory of a machine, and who serves its interrupts: the maps and the virtual memory, both.
@@ -269,11 +270,17 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         high.handlers().pop();
     }
     fn clear_interrupt_handler_of(context: *const ()) {
-        match high() {
-            None => P::clear_interrupt_handler_of(context),
-            Some(_) => Self::clear_interrupt_handler(),
+        let Some(high) = high() else { return P::clear_interrupt_handler_of(context) };
+        let is_last = {
+            let mut handlers = high.handlers();
+            handlers.retain(|(_, other)| other.0 != context);
+            handlers.is_empty()
+        };
+        if is_last {
+            P::clear_interrupt_handler_of(Arc::as_ptr(&high).cast());
         }
     }
+    const HAS_HIGH_MEMORY: bool = true;
     fn map_frame(frame: *const u8, holds: Holds) {
         if let Some(high) = high() {
             high.maps.map(frame, holds);
@@ -300,16 +307,8 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         P::touch(address, len_bytes, access);
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {
-        let high = high();
-        let source = if let Bulk::CopyFrom(source) = kind { Some(source) } else { None };
-        if let Some(high) = &high {
-            high.maps.begin_bulk(frame, source);
-        }
         // SAFETY: passed on as promised.
         unsafe { P::bulk(frame, kind) };
-        if let Some(high) = &high {
-            high.maps.end_bulk(frame, source);
-        }
     }
 }
 
@@ -336,6 +335,10 @@ where
 
     fn place(machine: &Self::Machine, node: usize, address: *const u8, len_bytes: usize) {
         P::place(&machine.machine, node, address, len_bytes);
+    }
+
+    fn high_zone(machine: &Self::Machine, address: *const u8, len_bytes: usize) -> Option<HighZone> {
+        machine.high.as_ref()?.maps.zone(address, len_bytes)
     }
 
     fn start(thread: usize) -> Result<(), StartError> {

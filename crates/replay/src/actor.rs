@@ -4,6 +4,8 @@
 //! A step begins when all gates that it waits for are open, and opens its own gate when it is over. An actor that stops
 //! early, because memory ran out somewhere, leaves its space as any thread does.
 
+use std::ops::Range;
+
 use faultless_phys::OutOfFrames;
 use faultless_platform::{Entry, Threads, Usual};
 use faultless_trace::{Access, ThreadIndex};
@@ -18,9 +20,9 @@ use super::tally::Tally;
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::deeds::Verdict;
-use faultless_plan::ids::SpaceIndex;
+use faultless_plan::ids::{ObjectIndex, SpaceIndex};
 use faultless_plan::lives::Departure;
-use faultless_plan::regions::page_floor;
+use faultless_plan::regions::{PAGE, page_floor};
 use faultless_plan::{Action, Before, Outcome, Step, Touch};
 
 /// Whether to go on.
@@ -86,6 +88,9 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
             Action::Leave(departure) => {
                 self.depart(departure);
                 Ok(())
+            }
+            Action::File { object, offset, len_bytes } => {
+                self.move_bytes(step, object, offset..offset + u64::from(len_bytes))
             }
             Action::Pass => Ok(()),
         };
@@ -217,6 +222,23 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
             let name = call.call.map_or("mapping", faultless_trace::Call::name);
             let what = format!("{name} returned {} instead of {}", shown(found), shown(expected));
             self.tally.mismatch(step.event, what);
+        }
+        Ok(())
+    }
+
+    /// Makes a call that reads bytes of an object or writes them: both go through the object's pages, each looked up
+    /// and mapped, and the bytes are copied.
+    fn move_bytes(&mut self, step: &Step, object: ObjectIndex, bytes: Range<u64>) -> Going {
+        P::enter_kernel(Entry::Call);
+        let lent = self.pass.objects.get(object).map_err(|cause| self.out_of_memory(step, cause))?;
+        let mut words = [0; PAGE as usize / 8];
+        let mut from = bytes.start & !7;
+        while from < bytes.end {
+            let to = (page_floor(from) + PAGE).min(bytes.end.next_multiple_of(8));
+            let nr_words = (to - from) as usize / 8;
+            let moved = self.pass.read(lent.handle(), from, &mut words[..nr_words]);
+            moved.map_err(|error| self.refused(step, error))?;
+            from = to;
         }
         Ok(())
     }

@@ -241,7 +241,8 @@ impl<'a> Actor<'a> {
                 }
             }
             Action::Renew { .. } => self.clear(),
-            Action::Leave(_) | Action::Pass => {}
+            // The host's own files are not touched.
+            Action::Leave(_) | Action::File { .. } | Action::Pass => {}
         }
         self.tally.ended_ns = Native::now();
     }

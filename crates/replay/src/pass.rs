@@ -13,7 +13,7 @@ use faultless_trace::ThreadIndex;
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
-use faultless_vm::{CallError, Guest, Limits, SpaceRef, Vm};
+use faultless_vm::{CallError, Guest, Limits, ObjectHandle, SpaceRef, Vm};
 
 use super::actor::Actor;
 use super::instance;
@@ -202,6 +202,11 @@ impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
     /// Makes an empty space.
     pub(super) fn create_space(&self) -> Result<SpaceRef<'vm, P, D>, CallError> {
         self.vm.create_space(self.limits)
+    }
+
+    /// Reads words of an object, as a call does.
+    pub(super) fn read(&self, object: &ObjectHandle<'vm, P>, offset: u64, words: &mut [u64]) -> Result<(), CallError> {
+        self.vm.read_object(object, offset, words)
     }
 
     /// Keeps a space until its last thread leaves.

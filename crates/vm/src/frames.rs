@@ -4,18 +4,65 @@
 //! These are the only places where `vm` gives references back. [`put`] is called by whoever owns the reference and
 //! has, for mapped frames, shot the translations down; see `gather`.
 
+use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{Atomic, Bulk, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Bulk, Holds, Ordering, PAGE_BYTES, Platform};
 
 /// The frame has as many references as it can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Saturated;
 
+/// Says as what a frame of some kind may lie in high memory; nothing for what always has an address.
+const fn holds(kind: Kind) -> Option<Holds> {
+    match kind {
+        Kind::Anonymous => Some(Holds::AnonymousPage),
+        Kind::Object => Some(Holds::FilePage),
+        Kind::Table => Some(Holds::Table),
+        Kind::Free | Kind::Slab | Kind::Reserved | Kind::Reference => None,
+    }
+}
+
+/// Holds the address of a frame that may lie in high memory, where it has none of its own. Where all memory has
+/// addresses it is nothing at all.
+pub(crate) struct FrameMap<'a, P: Platform, F: FrameSource<P>> {
+    memory: &'a F,
+    pfn: Pfn,
+    holds: Option<Holds>,
+    platform: PhantomData<fn() -> P>,
+}
+
+impl<'a, P: Platform, F: FrameSource<P>> FrameMap<'a, P, F> {
+    /// Maps a frame until the guard is dropped, if it may lack an address.
+    #[inline(always)]
+    pub(crate) fn new(memory: &'a F, pfn: Pfn, holds: Option<Holds>) -> Self {
+        if let Some(holds) = holds {
+            P::map_frame(memory.frame(pfn), holds);
+        }
+        Self { memory, pfn, holds, platform: PhantomData }
+    }
+
+    /// As [`FrameMap::new`], of a frame that says by its kind what it holds.
+    #[inline(always)]
+    pub(crate) fn by_kind(memory: &'a F, pfn: Pfn) -> Self {
+        let holds = if P::HAS_HIGH_MEMORY { holds(memory.page(pfn).kind()) } else { None };
+        Self::new(memory, pfn, holds)
+    }
+}
+
+impl<P: Platform, F: FrameSource<P>> Drop for FrameMap<'_, P, F> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(holds) = self.holds {
+            P::unmap_frame(self.memory.frame(self.pfn), holds);
+        }
+    }
+}
+
 /// Takes a frame; its content is anything.
 #[inline]
 pub(crate) fn alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
-    let pfn = memory.alloc()?;
+    let pfn = memory.alloc_for(holds(kind))?;
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
@@ -24,7 +71,7 @@ pub(crate) fn alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Re
 /// Takes a frame without sleeping; its content is anything.
 #[inline]
 pub(crate) fn try_alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
-    let pfn = memory.try_alloc()?;
+    let pfn = memory.try_alloc_for(holds(kind))?;
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
@@ -33,18 +80,41 @@ pub(crate) fn try_alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -
 /// Takes a frame filled with zeros.
 #[inline]
 pub(crate) fn alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
-    let pfn = memory.alloc_zeroed()?;
+    let pfn = memory.alloc_for(holds(kind))?;
+    zero(memory, pfn, holds(kind));
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
 }
 
-/// Takes a frame filled with zeros, without sleeping.
-pub(crate) fn try_alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
-    let pfn = try_alloc(memory, kind)?;
+/// Takes a page table, empty. May sleep.
+#[inline]
+pub(crate) fn alloc_table<P: Platform>(memory: &impl FrameSource<P>, holds: Option<Holds>) -> Result<Pfn, OutOfFrames> {
+    let pfn = memory.alloc_for(holds)?;
+    zero(memory, pfn, holds);
     // SAFETY: just given to us.
-    unsafe { P::bulk(memory.frame(pfn), Bulk::Zero) };
+    unsafe { memory.page(pfn).owned() }.set_kind(Kind::Table);
     Ok(pfn)
+}
+
+/// As [`alloc_table`], without sleeping.
+pub(crate) fn try_alloc_table<P: Platform>(
+    memory: &impl FrameSource<P>,
+    holds: Option<Holds>,
+) -> Result<Pfn, OutOfFrames> {
+    let pfn = memory.try_alloc_for(holds)?;
+    // SAFETY: just given to us.
+    unsafe { memory.page(pfn).owned() }.set_kind(Kind::Table);
+    zero(memory, pfn, holds);
+    Ok(pfn)
+}
+
+/// Fills a frame of the caller's own with zeros.
+#[inline(always)]
+fn zero<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn, holds: Option<Holds>) {
+    let _map = FrameMap::new(memory, pfn, holds);
+    // SAFETY: the caller just got it.
+    unsafe { P::bulk(memory.frame(pfn), Bulk::Zero) };
 }
 
 /// Takes `1 << order` frames in a row, filled with zeros.

@@ -331,7 +331,7 @@ fn walk<P: System, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access)
     if page >= crate::addr::USER_END {
         return Err(false);
     }
-    use_entry(space.tables().walk(space.memory(), page).ok_or(false)?, access)
+    use_entry(space.tables().walk_in_hardware(space.memory(), page).ok_or(false)?, access)
 }
 
 /// Sets an entry's accessed and dirty bits as an access does; if the entry forbids it, says whether one was present.

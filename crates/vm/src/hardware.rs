@@ -126,7 +126,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// was present.
     fn touch(&self, address: u64, access: Access) -> Result<Touch, bool> {
         let _reading = self.look();
-        let leaf = self.tables().walk(self.memory(), address).ok_or(false)?;
+        let leaf = self.tables().walk_in_hardware(self.memory(), address).ok_or(false)?;
         let _map = TableMap::<P>::new(self.memory(), leaf.table);
         let before = leaf.entry();
         let after = guest::use_entry(leaf, access)?;

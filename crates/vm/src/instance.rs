@@ -5,7 +5,7 @@ use crate::design::{DefaultDesign, Design, GenerationOf, SemaphoreOf};
 use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
-use crate::frames;
+use crate::frames::{self, FrameMap};
 use crate::index::Node;
 use crate::limits::Limits;
 use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, WriteNotice, ZeroSource};
@@ -207,6 +207,12 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// The frame is the caller's alone, and what it is copied from is held.
     #[inline]
     pub(crate) unsafe fn write_page(&self, pfn: Pfn, content: Bulk, tags: TagSource) {
+        let source = match content {
+            Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory.pfn_of(source),
+            _ => None,
+        };
+        let _source = source.map(|source| FrameMap::by_kind(&self.memory, source));
+        let _target = FrameMap::by_kind(&self.memory, pfn);
         // SAFETY: passed on.
         unsafe { P::bulk(self.memory.frame(pfn), content) };
         if let Some(hook) = self.tags() {

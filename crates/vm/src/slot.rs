@@ -26,6 +26,12 @@ impl<'a, P: System> Slot<'a, P> {
         Self(word)
     }
 
+    /// Returns where the entry stands.
+    #[inline(always)]
+    pub(crate) fn address(self) -> *const u8 {
+        core::ptr::from_ref(self.0).cast()
+    }
+
     /// Returns the entry. ORDER: the caller's.
     #[inline(always)]
     pub fn load(self, order: Ordering) -> Entry {

@@ -19,12 +19,12 @@
 use crate::addr::USER_END;
 use crate::entry::Entry;
 use crate::format::TableFormat;
-use crate::frames;
+use crate::frames::{self, FrameMap};
 use crate::slot::Slot;
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ops::Range;
-use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Holds, InPlace, Ordering};
 
 /// Entries of a table.
@@ -63,6 +63,15 @@ impl<P: System> Leaf<'_, P> {
         load::<P>(self.slot)
     }
 
+    /// Returns the upper entry as it is now.
+    #[inline]
+    pub(crate) fn parent_entry(&self, memory: &P::Frames) -> Entry {
+        let table = if P::HAS_HIGH_MEMORY { memory.pfn_of(self.parent.0.address()) } else { None };
+        let _map = table.map(|table| Tables::<P>::map_upper(memory, table));
+        // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
+        self.parent.0.load(Ordering::Acquire)
+    }
+
     /// Fills the page's entry if it is empty, without its table's lock; says whether it was. The caller knows that what
     /// the entry stands for does not change meanwhile.
     #[inline]
@@ -84,9 +93,9 @@ impl<P: System> Leaf<'_, P> {
 /// Holds a leaf table's address.
 ///
 /// Leaf tables may lie in high memory, where frames have no address of their own: who reads or writes entries of a
-/// space's leaf table maps it for so long, as Linux does with `pte_offset_map`. The tables above have addresses, and a
-/// CPU's own walk needs none. It is taken before the table's lock, because it may sleep. Where all memory has addresses
-/// it is nothing at all.
+/// space's leaf table maps it for so long, as Linux does with `pte_offset_map`. The tables above are mapped by the
+/// walks of this module for each entry, and a CPU's own walk needs no address. It is taken before the table's lock,
+/// because it may sleep. Where all memory has addresses it is nothing at all.
 pub struct TableMap<'a, P: System> {
     memory: &'a P::Frames,
     table: Pfn,
@@ -152,18 +161,26 @@ impl<P: System> Tables<P> {
     }
 }
 
-/// A way to take a frame filled with zeros.
-type Take<P> = fn(&<P as System>::Frames, Kind) -> Result<Pfn, OutOfFrames>;
+/// A way to take an empty table.
+type Take<P> = fn(&<P as System>::Frames, Option<Holds>) -> Result<Pfn, OutOfFrames>;
 
 impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
     const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
     /// The root's level.
     const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
+    /// What the tables above the leaves are; nothing of a tree that always lies in normal memory.
+    const UPPER: Option<Holds> = if HEIGHT == OF_FORMAT { Some(Holds::UpperTable) } else { None };
+
+    /// Maps a table above the leaves, while an entry is read or written.
+    #[inline(always)]
+    fn map_upper(memory: &P::Frames, table: Pfn) -> FrameMap<'_, P, P::Frames> {
+        FrameMap::new(memory, table, Self::UPPER)
+    }
 
     /// Returns an empty tree.
     pub fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
-        Ok(Self::at(frames::alloc_zeroed(memory, Kind::Table)?))
+        Ok(Self::at(frames::alloc_table(memory, Self::UPPER)?))
     }
 
     /// Returns the tree that has this root.
@@ -181,31 +198,47 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// The caller is in guest state, in an RCU section, or holds the space's lock (I3).
     #[inline]
     pub fn walk<'a>(&self, memory: &'a P::Frames, address: u64) -> Option<Leaf<'a, P>> {
+        self.walk_by(memory, address, |table| Self::map_upper(memory, table))
+    }
+
+    /// As [`Tables::walk`], as the CPU itself does it: by frames' numbers, which need no address.
+    #[inline]
+    pub(crate) fn walk_in_hardware<'a>(&self, memory: &'a P::Frames, address: u64) -> Option<Leaf<'a, P>> {
+        self.walk_by(memory, address, |_| ())
+    }
+
+    /// Walks; each table above the leaves is held by what `hold` returns while it is read.
+    #[inline(always)]
+    fn walk_by<'a, G>(&self, memory: &'a P::Frames, address: u64, hold: impl Fn(Pfn) -> G) -> Option<Leaf<'a, P>> {
         let mut table = self.root;
         let mut level = Self::TOP;
         loop {
             let slot = entry_for::<P>(memory, table, level, address);
-            let entry = load::<P>(slot);
+            let entry = {
+                let _held = hold(table);
+                load::<P>(slot)
+            };
             if !entry.is_present() {
                 return None;
             }
             table = entry.pfn();
             level -= 1;
             if level == 1 {
-                return Some(Leaf { table, slot: entry_for::<P>(memory, table, 1, address), parent: (slot, entry) });
+                let (parent, slot) = ((slot, entry), entry_for::<P>(memory, table, 1, address));
+                return Some(Leaf { table, slot, parent });
             }
         }
     }
 
     /// Walks to the leaf entry of `address` and adds the tables that are missing; may sleep.
     pub fn walk_or_grow<'a>(&self, memory: &'a P::Frames, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
-        self.walk_or_add(memory, address, frames::alloc_zeroed)
+        self.walk_or_add(memory, address, frames::alloc_table)
     }
 
     /// As [`Tables::walk_or_grow`], without sleeping.
     #[inline]
     pub(crate) fn walk_or_try_grow<'a>(&self, memory: &'a P::Frames, address: u64) -> Result<Leaf<'a, P>, OutOfFrames> {
-        self.walk_or_add(memory, address, frames::try_alloc_zeroed)
+        self.walk_or_add(memory, address, frames::try_alloc_table)
     }
 
     #[inline]
@@ -216,8 +249,11 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         let mut table = self.root;
         for level in (2..=Self::TOP).rev() {
             let slot = entry_for::<P>(memory, table, level, address);
-            let entry = load::<P>(slot);
-            table = if entry.is_present() { entry.pfn() } else { Self::add(memory, slot, take)? };
+            let entry = {
+                let _map = Self::map_upper(memory, table);
+                load::<P>(slot)
+            };
+            table = if entry.is_present() { entry.pfn() } else { Self::add(memory, (table, level), slot, take)? };
             if level == 2 {
                 let parent = (slot, Entry::table(table));
                 return Ok(Leaf { table, slot: entry_for::<P>(memory, table, 1, address), parent });
@@ -228,12 +264,20 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
     pub(crate) fn install(memory: &P::Frames, slot: Slot<'_, P>) -> Result<Pfn, OutOfFrames> {
-        Self::add(memory, slot, frames::alloc_zeroed)
+        Self::settle(memory, slot, frames::alloc_table(memory, Self::UPPER)?)
     }
 
+    /// Puts a new table into the empty entry `slot` of `parent`, a table of some level; returns the one that is there
+    /// afterwards.
     #[cold]
-    fn add(memory: &P::Frames, slot: Slot<'_, P>, take: Take<P>) -> Result<Pfn, OutOfFrames> {
-        let table = take(memory, Kind::Table)?;
+    fn add(memory: &P::Frames, parent: (Pfn, u32), slot: Slot<'_, P>, take: Take<P>) -> Result<Pfn, OutOfFrames> {
+        let holds = if parent.1 == 2 && HEIGHT == OF_FORMAT { Some(Holds::Table) } else { Self::UPPER };
+        let table = take(memory, holds)?;
+        let _map = Self::map_upper(memory, parent.0);
+        Self::settle(memory, slot, table)
+    }
+
+    fn settle(memory: &P::Frames, slot: Slot<'_, P>, table: Pfn) -> Result<Pfn, OutOfFrames> {
         match slot.install_table(table) {
             Ok(()) => Ok(table),
             Err(winner) => {
@@ -259,13 +303,20 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
             return visit(table, range);
         }
         for (index, covered) in entries_of(level, &range) {
-            let entry = load::<P>(entry_at::<P>(memory, table, index));
+            let entry = Self::read_upper(memory, table, index);
             let part = || covered.start.max(range.start)..covered.end.min(range.end);
             if entry.is_present() && !Self::descend(memory, entry.pfn(), level - 1, part(), visit) {
                 return false;
             }
         }
         true
+    }
+
+    /// Returns an entry of a table above the leaves, which is mapped to be read.
+    #[inline]
+    fn read_upper(memory: &P::Frames, table: Pfn, index: usize) -> Entry {
+        let _map = Self::map_upper(memory, table);
+        load::<P>(entry_at::<P>(memory, table, index))
     }
 
     /// Visits the leaf entries of `range` that hold a frame, ascending.
@@ -311,7 +362,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     ) {
         for (index, covered) in entries_of(level, range) {
             let slot = entry_at::<P>(memory, table, index);
-            let entry = load::<P>(slot);
+            let entry = Self::read_upper(memory, table, index);
             if !entry.is_present() {
                 continue;
             }
@@ -322,6 +373,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
             if hole.start <= covered.start && covered.end <= hole.end {
                 let is_bare = || level == 2 || Self::is_bare(memory, entry.pfn());
                 debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
+                let _map = Self::map_upper(memory, table);
                 // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
                 slot.store(Entry::EMPTY, Ordering::Release);
                 taken(entry.pfn());

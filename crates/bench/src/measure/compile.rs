@@ -14,6 +14,7 @@ use faultless_trace::Trace;
 
 use super::{Job, MeasureError, Run};
 use faultless_plan as plan;
+use faultless_plan::files::FileCall;
 use faultless_plan::{Losses, Options, Pace, Plan};
 use faultless_replay as replay;
 use faultless_replay::{Checking, PassResult, Settings};
@@ -25,21 +26,55 @@ pub(crate) const NAME: &str = "compile";
 /// `gcc -O2 -c many.c`, as `examples/README.md` tells.
 const TRACE: &[u8] = include_bytes!("../../data/gcc.trace");
 
+/// What the same program reads from files and writes into them, as `strace` saw it: the recording has map calls and
+/// faults alone.
+const FILES: &str = include_str!("../../data/gcc-files.txt");
+
+/// Whether compilers read their files by calls, and write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// They do.
+    Moved,
+    /// That is left out.
+    LeftOut,
+}
+
+/// Returns the calls of `FILES`.
+fn file_calls() -> Result<Vec<FileCall<'static>>, String> {
+    let call = |(place, line): (usize, &'static str)| {
+        let wrong = || format!("line {} of the file calls: {line}", place + 1);
+        let [thread, permille, call, file, offset, len_bytes] =
+            line.split(' ').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
+        Ok(FileCall {
+            thread: thread.parse().map_err(|_| wrong())?,
+            permille: permille.parse().map_err(|_| wrong())?,
+            is_write: call == "write",
+            file,
+            offset: offset.parse().map_err(|_| wrong())?,
+            len_bytes: len_bytes.parse().map_err(|_| wrong())?,
+        })
+    };
+    FILES.lines().enumerate().filter(|(_, line)| !line.starts_with('#')).map(call).collect()
+}
+
 /// The recording, planned once.
 struct Recorded {
     plan: Plan,
     limits: faultless_trace::Limits,
 }
 
-fn recorded(pace: Pace) -> Result<&'static Recorded, MeasureError> {
-    static RECORDED: [OnceLock<Result<Recorded, String>>; 2] = [const { OnceLock::new() }; 2];
+fn recorded(pace: Pace, files: Files) -> Result<&'static Recorded, MeasureError> {
+    static RECORDED: [OnceLock<Result<Recorded, String>>; 4] = [const { OnceLock::new() }; 4];
     let read = || {
         let trace = Trace::read(TRACE).map_err(|error| error.to_string())?;
         let options = Options { pace, losses: Losses::Refused };
-        let plan = plan::plan(&trace, options).map_err(|error| error.to_string())?;
+        let mut plan = plan::plan(&trace, options).map_err(|error| error.to_string())?;
+        if files == Files::Moved {
+            plan = plan.with_file_calls(&file_calls()?);
+        }
         Ok(Recorded { plan, limits: trace.header.limits })
     };
-    let place = usize::from(pace == Pace::Recorded);
+    let place = usize::from(pace == Pace::Recorded) + 2 * usize::from(files == Files::Moved);
     RECORDED[place].get_or_init(read).as_ref().map_err(|why| MeasureError::Message(why.clone()))
 }
 
@@ -49,17 +84,18 @@ pub(super) fn once<P: Threads<Embedding = Usual>>(
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
-    once_at::<P>(machine, job, Pace::None, has_stopped)
+    once_at::<P>(machine, job, (Pace::None, Files::LeftOut), has_stopped)
 }
 
-/// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults.
+/// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults, and
+/// what they read and wrote.
 pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     job: &Job,
-    pace: Pace,
+    (pace, files): (Pace, Files),
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
-    let recorded = recorded(pace)?;
+    let recorded = recorded(pace, files)?;
     let plan = recorded.plan.repeated(job.nr_workers());
     let settings = Settings {
         filling: None,
@@ -72,10 +108,22 @@ pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
     repeat(job, has_stopped, &|| replay::pass::<P>(machine, job.cpus, &plan, &settings))
 }
 
-/// Returns how many frames the job has on a virtual memory.
-pub(crate) fn nr_frames(job: &Job) -> Result<usize, MeasureError> {
-    let plan = &recorded(Pace::None)?.plan.repeated(job.nr_workers());
-    Ok(job.memory_bytes.unwrap_or_else(|| demand_bytes(plan)).div_ceil(PAGE_BYTES))
+/// How much there is of what a job needs on a virtual memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Frames of its memory.
+    pub(crate) frames: usize,
+    /// Threads, each a process of its own.
+    pub(crate) processes: usize,
+}
+
+/// Returns what the job needs, with the files that compilers read and write.
+pub(crate) fn needs(job: &Job) -> Result<Needs, MeasureError> {
+    let plan = &recorded(Pace::None, Files::Moved)?.plan.repeated(job.nr_workers());
+    Ok(Needs {
+        frames: job.memory_bytes.unwrap_or_else(|| demand_bytes(plan)).div_ceil(PAGE_BYTES),
+        processes: plan.programs.len(),
+    })
 }
 
 fn demand_bytes(plan: &Plan) -> usize {
@@ -84,7 +132,7 @@ fn demand_bytes(plan: &Plan) -> usize {
 
 /// Runs the job on the host's kernel.
 pub(super) fn once_on_host(job: &Job, has_stopped: &dyn Fn() -> bool) -> Result<Run, MeasureError> {
-    let plan = recorded(Pace::None)?.plan.repeated(job.nr_workers());
+    let plan = recorded(Pace::None, Files::LeftOut)?.plan.repeated(job.nr_workers());
     repeat(job, has_stopped, &|| replay::pass_on_host(&plan, job.cpus))
 }
 
@@ -172,6 +220,19 @@ mod tests {
             length: Length::Fixed(1),
             memory_bytes: None,
         }
+    }
+
+    #[test]
+    fn the_recorded_threads_are_those_whose_files_are_known() {
+        let (plain, with) = (recorded(Pace::None, Files::LeftOut), recorded(Pace::None, Files::Moved));
+        let (plain, with) = (&plain.expect("planned").plan, &with.expect("planned").plan);
+        let calls = file_calls().expect("well formed");
+        assert_eq!((plain.programs.len(), plain.has_shared_spaces), (3, false), "each thread is a process");
+        assert!((0..3).all(|thread| calls.iter().any(|call| call.thread == thread)));
+        let nr_steps = |plan: &Plan| plan.programs.iter().map(|program| program.steps.len()).sum::<usize>();
+        assert_eq!(nr_steps(with), nr_steps(plain) + calls.len());
+        let pages = |call: &FileCall<'_>| (call.offset + u64::from(call.len_bytes)).div_ceil(4096) - call.offset / 4096;
+        assert_eq!((calls.len(), calls.iter().map(pages).sum::<u64>()), (196, 345));
     }
 
     #[test]

@@ -105,8 +105,10 @@ impl Engine {
     fn work_part(&mut self, left: u64) -> u64 {
         let slice_end = if self.cpu == NO_CPU { u64::MAX } else { self.here().slice_end };
         let part = left.min(slice_end.saturating_sub(self.clock).max(self.costs.slice / 8).max(1));
-        let clock = self.clock + part;
-        self.make_ready(self.current, clock);
+        // Computing is instructions: busy threads of the same core make it take longer.
+        self.pace = self.pace_of(self.cpu);
+        let longer = u128::from(part) * u128::from(self.pace - 1024) / 1024;
+        self.make_ready(self.current, self.clock + part + longer as u64);
         part
     }
 

@@ -53,8 +53,8 @@ use crate::table::Leaf;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
+use faultless_platform::IrqOffGuard;
 use faultless_platform::mutants::{self, Mutant};
-use faultless_platform::{IrqOffGuard, Ordering};
 use faultless_sync::{RwSemaphore, Seq, SeqCount};
 
 /// What an attempt does that finds the page-table lock taken.
@@ -273,9 +273,8 @@ impl<P: System> SpeculativeLock<'_, P> {
     fn attempt<'a, D: Design<P>>(&self, page: &PageFault<'a, P, D>) -> Result<Attempt<'a, P>, GiveUp> {
         let _irq = IrqOffGuard::<P>::new();
         self.check_unchanged()?;
-        let (parent, walked) = page.leaf.parent;
-        // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
-        if parent.load(Ordering::Acquire) != walked {
+        let (_, walked) = page.leaf.parent;
+        if page.leaf.parent_entry(page.space.memory()) != walked {
             return Err(GiveUp::PmdChanged);
         }
         let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };

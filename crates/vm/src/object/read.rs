@@ -4,7 +4,7 @@ use super::{FetchError, ObjectHandle, PageError};
 use crate::addr::{PAGE, page_floor};
 use crate::design::Design;
 use crate::error::CallError;
-use crate::frames;
+use crate::frames::{self, FrameMap};
 use crate::guest;
 use crate::instance::Vm;
 use crate::system::System;
@@ -28,11 +28,11 @@ impl<P: System, D: Design<P>> Vm<P, D> {
             match found.map_err(refused)? {
                 None => self.fetch(object, offset / PAGE)?,
                 Some(pfn) => {
-                    P::map_frame(self.memory().frame(pfn), Holds::Page);
+                    let map = FrameMap::new(self.memory(), pfn, Some(Holds::FilePage));
                     // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed
                     // atomically.
                     unsafe { guest::load_words::<P>(self.memory().frame(pfn).add(place as usize), words) };
-                    P::unmap_frame(self.memory().frame(pfn), Holds::Page);
+                    drop(map);
                     frames::put(self.memory(), pfn);
                     return Ok(());
                 }
