@@ -1,8 +1,9 @@
 //! Each kind of page in a real browser: at a phone's and a desktop's width, light and dark.
 //!
 //! # Guarantee
-//! No page complains or loads anything, nothing leaves the window or its plot, every plot has two axes with units and
-//! ticks, data, a text and where it comes from, text and marks have contrast, and tables sort by keyboard alone.
+//! No page complains or loads anything, nothing leaves the window or its plot, no column lies beyond a table's edge and no
+//! label is cut off, every plot has two axes with units and ticks, data, a text and where it comes from, text and marks
+//! have contrast, and tables sort by keyboard alone.
 //! Without a browser on the machine the tests say so and pass.
 
 mod chrome;
@@ -152,13 +153,15 @@ fn a_part_of_the_time_is_looked_at_closely_by_keyboard_alone() {
 fn a_page_that_is_broken_is_noticed() {
     let Some(mut chrome) = browser("broken") else { return };
     let good = sets::page("bench");
-    let breaks: [(&str, &str, &str, &str); 6] = [
+    let breaks: [(&str, &str, &str, &str); 8] = [
         ("wide", "<h1>", "<h1 style=\"width:2000px\">", "px wide in a window"),
         ("axis", "data-axis=\"y\"", "data-other=\"y\"", "no axis y"),
         ("ticks", "class=\"tick\"", "class=\"tock\"", "fewer than two ticks"),
         ("text", "aria-label=", "data-label=", "no text for who"),
         ("grey", "--dim: #545a64", "--dim: #b5b5b5", "contrast"),
         ("out", "class=\"name\" x=\"", "class=\"name\" x=\"9", "leaves the plot"),
+        ("table", "max-width: 22rem", "min-width: 22rem", "px wide in"),
+        ("cut", ">faultless</td>", ">faultle…</td>", "is cut off"),
     ];
     for (name, from, to, noticed) in breaks {
         let broken = good.replace(from, to);
