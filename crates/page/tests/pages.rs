@@ -71,7 +71,10 @@ fn a_page_shows_the_verdict_before_anything_else_and_says_why() {
     let compare = page("compare");
     assert!(place(compare, "SIMULATED</span>") < place(compare, "<table"), "the machine's kind comes first");
     assert!(compare.contains("<h1>head against base: faster in "), "no headline");
-    assert!(compare.contains(" times as fast in ") && compare.contains(" (95 % interval "), "no factor with its interval");
+    assert!(
+        compare.contains(" times as fast in ") && compare.contains(" (95 % interval "),
+        "no factor with its interval"
+    );
     assert!(compare.contains("the slowest 1 % of operations in "), "what got worse besides is told");
     let replay = page("replay");
     assert!(replay.contains("Contention is an upper bound"), "caveats of the command");
@@ -99,6 +102,24 @@ fn a_page_of_every_kind_stays_small() {
 fn the_page_of_the_largest_outline_has_less_than_three_megabytes() {
     let page = sets::largest();
     assert!(page.len() < 3 << 20, "{} bytes", page.len());
+}
+
+/// Returns the nanoseconds that this thread has been on a CPU; nothing where the host does not tell.
+fn on_cpu_ns() -> Option<u64> {
+    std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split(' ').next()?.parse().ok()
+}
+
+#[test]
+fn the_page_of_a_default_bench_is_written_within_a_second() {
+    let set = sets::default_bench();
+    let began = on_cpu_ns();
+    let page = faultless_page::of_sets(&[set]);
+    let path = std::env::temp_dir().join(format!("faultless-page-{}-default.html", std::process::id()));
+    std::fs::write(&path, &page).expect("written");
+    let took = on_cpu_ns().zip(began).map(|(ended, began)| ended - began);
+    std::fs::remove_file(&path).expect("removable");
+    println!("{} bytes, {took:?} ns", page.len());
+    assert!(took.is_none_or(|ns| ns < 1_000_000_000), "{took:?} ns");
 }
 
 #[test]

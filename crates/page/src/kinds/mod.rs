@@ -24,7 +24,7 @@ pub fn write_alone(out: &mut Markup, source: &Source) {
         let called = if source.label.is_empty() { String::new() } else { format!(": {}", source.label) };
         out.line("p", &[("class", "kind")], &format!("faultless {}{called}", source.set.command));
         out.line("h1", &[], &headline(&source.set));
-        write_badge(out, &source.set.machine);
+        write_origin(out, &source.set);
     });
     write_set(out, &source.set);
 }
@@ -48,7 +48,7 @@ pub fn write_several(out: &mut Markup, sources: &[Source]) {
     for (place, source) in sources.iter().enumerate() {
         out.within("section", &[("id", &format!("result{}", place + 1))], |out| {
             out.line("h2", &[("class", "result")], &format!("{}: {}", source.label, headline(&source.set)));
-            write_badge(out, &source.set.machine);
+            write_origin(out, &source.set);
             write_set(out, &source.set);
         });
     }
@@ -64,7 +64,11 @@ fn headline(set: &ResultSet) -> String {
 }
 
 fn write_set(out: &mut Markup, set: &ResultSet) {
-    let ranked = rankings(set);
+    let mut ranked = rankings(set);
+    if set.command == "stat" {
+        // Events are counted in one run as a rule: no verdict is wanted of that.
+        ranked.retain(|ranking| matches!(ranking.finding, Finding::Wins | Finding::Level(_)));
+    }
     match ranked.as_slice() {
         [one] => verdict::write_places(out, one),
         many => verdict::write_rankings(out, many),
@@ -79,6 +83,17 @@ fn write_set(out: &mut Markup, set: &ResultSet) {
         _ => bench::write(out, set),
     }
     write_figures(out, set);
+}
+
+/// Says where a set's figures are from.
+fn write_origin(out: &mut Markup, set: &ResultSet) {
+    if set.command != "reproduce" {
+        return write_badge(out, &set.machine);
+    }
+    out.within("p", &[], |out| {
+        out.line("span", &[("class", "badge")], "SIMULATED");
+        out.text(" Models of the machines computed our figures; the published ones were measured on real ones.");
+    });
 }
 
 /// Says whether figures were measured.

@@ -1,6 +1,6 @@
 //! The page of `reproduce`: what was published, beside what a simulation of the machine says.
 
-use faultless_results::ResultSet;
+use faultless_results::{ResultSet, metric};
 use serde_json::Value;
 
 use crate::arms::middle;
@@ -50,7 +50,7 @@ impl Line<'_> {
             self.text("workload"),
             self.text("base"),
             self.text("head"),
-            self.text("figure")
+            metric::title(self.text("figure"))
         )
     }
 }

@@ -188,6 +188,22 @@ pub fn largest() -> String {
     of_sets(&[source("a result", set)])
 }
 
+/// Returns a set as large as that of `faultless bench` as it comes: six workloads, six designs, three numbers of CPUs,
+/// each with its distribution.
+#[allow(dead_code, reason = "one of two programs that share this file uses it")]
+pub fn default_bench() -> Source {
+    let pairs: Vec<(u64, u64)> = (0..500).map(|step| (100 + step * step * 3, 40_000 / (step + 1))).collect();
+    let mut results = Vec::new();
+    for workload in ["page_fault1", "page_fault2", "malloc1", "mmap1", "tlb_flush2", "ebizzy -mT"] {
+        for (place, design) in DESIGNS.into_iter().enumerate() {
+            [1, 2, 4].into_iter().for_each(|cpus| results.extend(arm(workload, place, design, cpus)));
+        }
+    }
+    let is_spread = |result: &&mut Value| result["metric"] == "op_p50_ns";
+    results.iter_mut().filter(is_spread).for_each(|result| result["distribution_ns"] = json!(pairs));
+    source("default", set("bench", false, results))
+}
+
 /// Returns the page of a kind.
 #[allow(dead_code, reason = "one of two programs that share this file uses it")]
 pub fn page(name: &str) -> String {

@@ -228,10 +228,19 @@ impl Ranking {
             cost: &self.places[place].cost,
         };
         let last = self.places.len().saturating_sub(1);
+        // The last of which is known where its time goes; the host's kernel does not tell.
+        let slowest = (1..=last).rev().find(|&place| self.places[place].cost.waiting.is_some());
+        let behind = |which: &'static str| slowest.map(|place| named(place, if place == last { which } else { "" }));
         match self.finding {
             Finding::Wins if last == 1 => why::faster(named(0, ""), &[named(1, "")]),
-            Finding::Wins => why::faster(named(0, ""), &[named(1, ", the next,"), named(last, ", the last,")]),
-            Finding::Level(many) if many <= last => why::faster(named(0, ""), &[named(last, ", the last,")]),
+            Finding::Wins => {
+                let next = std::iter::once(named(1, ", the next,"));
+                let others: Vec<_> = next.chain(behind(", the last,").filter(|_| slowest != Some(1))).collect();
+                why::faster(named(0, ""), &others)
+            }
+            Finding::Level(many) if many <= last => {
+                why::faster(named(0, ""), &behind(", the last,").into_iter().collect::<Vec<_>>())
+            }
             Finding::Level(_) => {
                 let waiting = self.places.iter().filter_map(|place| place.cost.waiting).reduce(f64::max);
                 let said: Vec<String> = [self.noise(), why::little(waiting)].into_iter().flatten().collect();

@@ -110,7 +110,7 @@ fn time(best: Named<'_>, other: Named<'_>) -> Option<String> {
     let (Some(short), Some(long)) = (best.cost.op_ns, other.cost.op_ns) else { return waiting(best, other) };
     let between = long - short;
     let takes = format!("Under {}{} it takes {}", other.name, other.which, show(long));
-    let (Some(own), Some(its)) = (best.cost.wait_ns(), other.cost.wait_ns()) else { return Some(takes) };
+    let (Some(own), Some(its)) = (best.cost.wait_ns(), other.cost.wait_ns()) else { return None };
     let waits = format!("{} against {}", show(its), show(own));
     let rest = "work and other waits (cache lines that CPUs pass on, other locks, shootdowns)";
     Some(match (its - own) / between {

@@ -110,6 +110,14 @@ impl Ranking {
         with.max_by(|(_, one), (_, other)| one.high.total_cmp(&other.high))
     }
 
+    /// Returns who shares the first place, by name if they are few.
+    fn sharers(&self) -> String {
+        match self.leaders().as_slice() {
+            [best, rest @ ..] if rest.len() > 2 => format!("{best} and {} others", rest.len()),
+            few => listed(few),
+        }
+    }
+
     fn level(&self) -> String {
         let widest = self.widest().map(|(place, lead)| {
             let (best, ends, sure) = (self.best(), interval(lead), self.sureness(lead));
@@ -145,7 +153,7 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {workload}{}", self.lead()),
             Finding::Level(many) if many == self.places.len() => format!("{workload} has no winner"),
-            Finding::Level(_) => format!("{} share the first place in {workload}", listed(&self.leaders())),
+            Finding::Level(_) => format!("{} share the first place in {workload}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
             Finding::TooFew(_) | Finding::NotConverged => format!("{workload} is undecided, with {best} ahead"),
         }
@@ -160,7 +168,7 @@ impl Ranking {
         match self.finding {
             Finding::Wins => self.best().to_owned(),
             Finding::Level(many) if many == self.places.len() => "no winner".into(),
-            Finding::Level(_) => listed(&self.leaders()),
+            Finding::Level(_) => self.sharers(),
             Finding::Alone => format!("{} alone", self.best()),
             Finding::TooFew(_) | Finding::NotConverged => format!("undecided, {} ahead", self.best()),
         }
