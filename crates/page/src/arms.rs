@@ -1,45 +1,8 @@
-//! A result set's figures by workload and by design: what plots and verdicts are made of.
+//! Figures as plots and tables show them: middles, ends, names.
 
 use faultless_results::stats::{median, median_interval};
+use faultless_results::verdict::arm_name;
 use faultless_results::{Measured, ResultSet, Unit};
-
-/// What one metric of one workload showed, under each design and on each number of CPUs.
-#[derive(Clone, Debug)]
-pub struct Group<'a> {
-    /// The workload, with what tells it from others of its name.
-    pub name: String,
-    /// Its figures, in the order of the set.
-    pub arms: Vec<&'a Measured>,
-}
-
-/// Returns the figures of a metric by workload.
-pub fn groups<'a>(set: &'a ResultSet, metric: &str) -> Vec<Group<'a>> {
-    let mut found: Vec<Group<'a>> = Vec::new();
-    for result in set.results.iter().filter(|result| result.metric == metric && !result.samples.is_empty()) {
-        let name = group_name(set, result);
-        match found.iter_mut().find(|group| group.name == name) {
-            Some(group) => group.arms.push(result),
-            None => found.push(Group { name, arms: vec![result] }),
-        }
-    }
-    found
-}
-
-fn group_name(set: &ResultSet, result: &Measured) -> String {
-    let has_both = set.results.iter().any(|other| other.workload == result.workload && other.mode != result.mode);
-    if has_both { format!("{} ({})", result.workload, result.mode) } else { result.workload.clone() }
-}
-
-/// Returns what a design is called: with its semaphore, where a set has several beneath one design.
-pub fn arm_name(set: &ResultSet, result: &Measured) -> String {
-    let is_other = |other: &Measured| {
-        other.design == result.design && other.semaphore.is_some() && other.semaphore != result.semaphore
-    };
-    match &result.semaphore {
-        Some(semaphore) if set.results.iter().any(is_other) => format!("{}/{semaphore}", result.design),
-        _ => result.design.clone(),
-    }
-}
 
 /// Returns the names of all designs of a set, in its order; a name's place is its style.
 pub fn names(set: &ResultSet) -> Vec<String> {
@@ -50,14 +13,6 @@ pub fn names(set: &ResultSet) -> Vec<String> {
         }
     }
     names
-}
-
-/// Returns the numbers of CPUs of a group, in order.
-pub fn cpus(group: &Group<'_>) -> Vec<usize> {
-    let mut cpus: Vec<usize> = group.arms.iter().map(|arm| arm.cpus).collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
 }
 
 /// The middle of samples, and between what it lies.
@@ -87,7 +42,7 @@ pub fn middle(samples: &[f64]) -> Option<Middle> {
 pub fn ends_are<'a>(mut samples: impl Iterator<Item = &'a Vec<f64>>) -> &'static str {
     match samples.all(|samples| median_interval(samples).is_some()) {
         true => "bars are 95 % intervals of the median",
-        false => "bars go from the least run to the most, for want of six runs for a 95 % interval",
+        false => "bars go from the least run to the most",
     }
 }
 

@@ -2,17 +2,19 @@
 //!
 //! # Guarantee
 //! Lines come from the whole distribution where the result set holds it ([`DISTRIBUTION`]), otherwise from its
-//! percentiles, and the caption says which.
+//! percentiles, and the caption says which. A table beneath has the percentiles in figures: lines may cover each other,
+//! figures don't.
 
 use faultless_results::set::DISTRIBUTION;
 use faultless_results::stats::{Histogram, median};
-use faultless_results::{Measured, ResultSet};
+use faultless_results::verdict::{Group, arm_name, beside};
+use faultless_results::{Measured, ResultSet, Unit};
 use serde_json::Value;
 
-use crate::arms::{Group, arm_name};
 use crate::markup::{Markup, px};
 use crate::plot::{About, Axis, Frame, STYLES, Width, figure, legend, mark, short};
 use crate::scale::{Kind, Scale};
+use crate::table::{self, Cell};
 
 /// The least share of operations that a line goes down to.
 const RAREST: f64 = 1e-5;
@@ -61,9 +63,8 @@ pub fn write(
             format!("The slowest thousandth takes longest under {name}, {}.", short("ns", ns))
         }),
         caption: format!(
-            "Of a hundred {}, so many take longer than the time below: further left is better. Marks: median, 99 \
-             and 99.9 %. \
-             From {source}; both axes are logarithmic.",
+            "How many of a hundred {} take longer than the time below: further left is better. Marks only tell the \
+             lines apart. From {source}; both axes are logarithmic.",
             of.many
         ),
         machine,
@@ -78,30 +79,40 @@ pub fn write(
             legend(out, lines.iter().map(|line| (&*line.name, line.style)));
         },
     );
+    let together = if is_whole { ", all runs together" } else { ", medians of the runs" };
+    write_table(out, &lines, &format!("{}{together}", about.title));
+}
+
+/// The percentiles that have names: the share that takes longer, its metric's end, and words.
+const NAMED: [(f64, &str, &str); 3] =
+    [(0.5, "p50", "median"), (0.01, "p99", "1 % take longer than"), (0.001, "p999", "0.1 % take longer than")];
+
+fn write_table(out: &mut Markup, lines: &[Line], title: &str) {
+    let cell = |line: &Line, wanted: f64| {
+        let found = line.marks.iter().find(|(_, share)| *share == wanted);
+        found.map_or_else(|| Cell::text("-"), |(ns, _)| Cell::figure(*ns, Unit::Ns.show(*ns)))
+    };
+    let row = |line: &Line| {
+        let cells = NAMED.iter().map(|(share, ..)| cell(line, *share));
+        std::iter::once(Cell::text(&*line.name)).chain(cells).collect()
+    };
+    let headings: Vec<&str> = std::iter::once("design").chain(NAMED.iter().map(|(.., words)| *words)).collect();
+    table::write(out, title, &headings, &lines.iter().map(row).collect::<Vec<Vec<Cell>>>());
 }
 
 fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option<Line> {
     let name = arm_name(set, arm);
-    let percentile = |end: &str| {
-        let metric = format!("{}_{end}_ns", of.prefix);
-        let is_it = |other: &&Measured| {
-            other.metric == metric
-                && (&other.workload, other.mode, &other.design, &other.semaphore, other.cpus)
-                    == (&arm.workload, arm.mode, &arm.design, &arm.semaphore, arm.cpus)
-        };
-        set.results.iter().find(is_it)
-    };
-    let shares = [("p50", 0.5), ("p99", 0.01), ("p999", 0.001)];
-    let marks: Vec<(f64, f64)> = shares
+    let percentile = |end: &str| beside(set, arm, &format!("{}_{end}_ns", of.prefix));
+    let marks: Vec<(f64, f64)> = NAMED
         .iter()
-        .filter_map(|(end, share)| Some((median(&percentile(end)?.samples)?, *share)))
+        .filter_map(|(share, end, _)| Some((median(&percentile(end)?.samples)?, *share)))
         .filter(|(ns, _)| *ns > 0.0)
         .collect();
     let whole = percentile("p50").and_then(|result| distribution(result.more.get(DISTRIBUTION)?));
     let style = names.iter().position(|known| *known == name).unwrap_or(0);
     let (points, marks) = match whole {
         Some(histogram) => {
-            let exact = shares.iter().filter_map(|(_, share)| {
+            let exact = NAMED.iter().filter_map(|(share, ..)| {
                 Some((histogram.percentile(1000 - (share * 1000.0).round() as u64)? as f64, *share))
             });
             (longer(&histogram), exact.filter(|(ns, _)| *ns > 0.0).collect())
@@ -141,19 +152,31 @@ fn draw(out: &mut Markup, width: Width, lines: &[Line], of: Of<'_>) {
     let title = format!("share of {} that take longer (%)", of.many);
     frame.draw_left(out, Axis { title: &title, unit: "share" }, &[1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001]);
     frame.draw_lower(out, Axis { title: "time (ns, us, ms), logarithmic", unit: "ns" }, &x.ticks(width.ticks()));
-    for line in lines {
+    for (place, line) in lines.iter().enumerate() {
         let places = line.points.iter().filter_map(|&(x, y)| frame.point(x, y));
         let places: Vec<String> = places.map(|(x, y)| format!("{} {}", px(x), px(y))).collect();
         let class = format!("l s{}", line.style % STYLES);
         out.empty("path", &[("class", &class), ("d", &format!("M{}", places.join("L")))]);
-        for &(ns, share) in &line.marks {
+        for (ns, share) in signs(line, place, lines.len()) {
             if let Some(at) = frame.point(ns, share) {
-                let told =
-                    format!("{}: {} of them take longer than {}", line.name, short("share", share), short("ns", ns));
+                let told = format!("{}: {} take longer than {}", line.name, short("share", share), short("ns", ns));
                 mark(out, line.style, at, false, &told);
             }
         }
     }
+}
+
+/// Returns where a line is marked: one place in each power of ten of shares, another for each line, so that marks of
+/// lines that lie on each other don't.
+fn signs(line: &Line, place: usize, many: usize) -> Vec<(f64, f64)> {
+    if line.points.len() <= line.marks.len() {
+        return line.marks.clone();
+    }
+    let step = (place as f64 + 0.5) / many.max(1) as f64;
+    let shares = (0..4).map(|decade| 10f64.powf(-f64::from(decade) - step));
+    // The first point at or below a share is where the line falls to it.
+    let at = |share: f64| line.points.iter().find(|point| point.1 <= share).map(|point| (point.0, share));
+    shares.filter_map(at).collect()
 }
 
 #[cfg(test)]

@@ -4,15 +4,16 @@
 //! * I1 a page is one file: its pictures, styles and code are inside, and its policy forbids the browser to load
 //!   anything
 //! * I2 the first thing it says is who wins, by how much and how sure that is, or that nobody can tell; the rules are
-//!   those of [`verdict`]
+//!   those of `faultless_results::verdict`, and every factor on a page is computed as it says
 //! * I3 every plot says whether its figures are measured or simulated, has units on both axes, and a text for who does
 //!   not see it
-//! * I4 the result sets are inside, and [`open`] reads them back as they were
+//! * I4 the result sets are inside, and [`open`] reads them back as they were; of a file that one came from, its name
+//!   alone
 //!
 //! # Rooms
 //! [`of_sets`] makes a page of result sets, [`of_comparison`] of a comparison; `kinds` knows what each command's set
 //! shows. Plots: `curve`, `rows`, `bars`, `latency`, and of a recorded program `timeline` and `space` under `zoom`, on
-//! the ground of `plot` and `scale`; [`table`]s; [`markup`] keeps names from becoming markup.
+//! the ground of `plot` and `scale`; `verdict`s as [`table`]s; [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};
@@ -37,8 +38,10 @@ mod scale;
 mod space;
 pub mod table;
 mod timeline;
-pub mod verdict;
+mod verdict;
 mod zoom;
+
+use std::path::Path;
 
 use faultless_results::compare::{Comparison, Source};
 
@@ -51,6 +54,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 
 /// Returns the page of result sets, one after the other.
 pub fn of_sets(sources: &[Source]) -> String {
+    let named = named(sources);
+    let sources = named.as_slice();
     let title = match sources {
         [one] => format!("faultless {}: {}", one.set.command, one.set.machine.name),
         many => format!("faultless: {} results", many.len()),
@@ -63,9 +68,28 @@ pub fn of_sets(sources: &[Source]) -> String {
 
 /// Returns the page of a comparison.
 pub fn of_comparison(comparison: &Comparison) -> String {
+    let comparison = &Comparison { sources: named(&comparison.sources), ..comparison.clone() };
     let labels: Vec<&str> = comparison.sources.iter().map(|source| &*source.label).collect();
     let title = format!("faultless compare: {}", labels.join(", "));
     page(&title, &comparison.sources, |out| kinds::compare::write(out, comparison))
+}
+
+/// Returns result sets that are called by their files' names alone, where those tell them apart; by the ends of their
+/// paths otherwise. Nobody but the writer knows the folders.
+fn named(sources: &[Source]) -> Vec<Source> {
+    let part = |source: &Source, nr_folders: usize| {
+        let is_file = source.label.ends_with(".json") || source.label.ends_with(".html");
+        let path = Path::new(&source.label);
+        let path = if is_file { path.with_extension("") } else { path.to_owned() };
+        let names: Vec<_> = path.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        names[names.len().saturating_sub(nr_folders + 1)..].join("/")
+    };
+    let names = |nr_folders: usize| sources.iter().map(|source| part(source, nr_folders)).collect::<Vec<String>>();
+    let is_clear = |names: &Vec<String>| names.iter().enumerate().all(|(place, name)| !names[..place].contains(name));
+    let clear = (0..3).map(names).find(is_clear);
+    let labels = clear.unwrap_or_else(|| (1..=sources.len()).map(|place| format!("result {place}")).collect());
+    let labelled = sources.iter().zip(labels).map(|(source, label)| Source { label, set: source.set.clone() });
+    labelled.collect()
 }
 
 fn page(title: &str, sources: &[Source], content: impl FnOnce(&mut Markup)) -> String {

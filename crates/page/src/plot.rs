@@ -113,7 +113,7 @@ pub fn figure(
 
 /// Says where the figures come from.
 fn measured_on(about: &About<'_>) -> String {
-    let how = if about.is_simulated { "SIMULATED machine" } else { "measured on" };
+    let how = if about.is_simulated { "SIMULATED:" } else { "measured on" };
     format!("{how} {}", about.machine)
 }
 
@@ -193,6 +193,26 @@ pub fn short(unit: &str, figure: f64) -> String {
 fn plain(figure: f64) -> String {
     let text = if figure.abs() >= 100.0 { format!("{figure:.0}") } else { format!("{figure:.4}") };
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// Returns a text as lines of so many letters at most, broken between words, or inside one that is longer than a line.
+pub fn broken(text: &str, letters: usize) -> Vec<String> {
+    let letters = letters.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_inclusive([' ', '/', '-']) {
+        let length = |text: &str| text.chars().count();
+        let line = lines.last_mut().expect("never empty");
+        if !line.is_empty() && length(line) + length(word.trim_end()) > letters {
+            lines.push(String::new());
+        }
+        for letter in word.chars() {
+            if length(lines.last().expect("never empty")) >= letters && letter != ' ' {
+                lines.push(String::new());
+            }
+            lines.last_mut().expect("never empty").push(letter);
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Returns a text of so many letters at most.
@@ -290,6 +310,20 @@ mod tests {
     fn every_style_has_a_shape_of_its_own() {
         let shapes: std::collections::BTreeSet<String> = (0..STYLES).map(|style| shape(style, 0.0, 0.0, 5.0)).collect();
         assert_eq!(shapes.len(), STYLES);
+    }
+
+    #[test]
+    fn long_names_get_more_lines_and_lose_no_letter() {
+        assert_eq!(broken("page_fault1, 64 CPUs", 12), ["page_fault1,", "64 CPUs"]);
+        assert_eq!(broken("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!((broken("", 3), broken("ab", 0).len()), (vec![String::new()], 2));
+        let long = "a rather long name/with-parts 12345678901234567890";
+        for letters in 1..60 {
+            let lines = broken(long, letters);
+            assert!(lines.iter().all(|line| line.chars().count() <= letters), "{lines:?}");
+            let whole: String = lines.concat().chars().filter(|letter| *letter != ' ').collect();
+            assert_eq!(whole, long.replace(' ', ""));
+        }
     }
 
     #[test]

@@ -37,11 +37,19 @@ for (const group of document.querySelectorAll(".zoom")) {
   const axes = inners.map((inner) => {
     const axis = inner.parentElement.querySelector("[data-axis=x]");
     const base = axis.querySelector(".base");
-    return { inner, axis, left: Number(base.getAttribute("x1")), right: Number(base.getAttribute("x2")), ticks: [...axis.querySelectorAll(".grid, .tick")] };
+    const wakers = [...inner.parentElement.querySelectorAll(".waker")];
+    return { inner, axis, wakers, left: Number(base.getAttribute("x1")), right: Number(base.getAttribute("x2")), ticks: [...axis.querySelectorAll(".grid, .tick")] };
   });
   const redraw = () => {
-    for (const { inner, axis, left, right, ticks } of axes) {
+    for (const { inner, axis, wakers, left, right, ticks } of axes) {
       const height = inner.viewBox.baseVal.height;
+      // Names inside waits: those that fit into what is seen of theirs.
+      for (const waker of wakers) {
+        const place = (at) => left + (right - left) * Math.min(1, Math.max(0, (Number(at) - from) / share));
+        const [begin, end] = [place(waker.dataset.from), place(waker.dataset.to)];
+        waker.setAttribute("x", begin + 4);
+        waker.setAttribute("visibility", end - begin > waker.textContent.length * 6.6 + 6 ? "visible" : "hidden");
+      }
       inner.setAttribute("viewBox", `${from * 1000} 0 ${share * 1000} ${height}`);
       for (const tick of axis.querySelectorAll(".grid, .tick")) tick.remove();
       if (share === 1) { axis.prepend(...ticks); continue; }

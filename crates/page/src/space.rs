@@ -1,8 +1,8 @@
 //! An address space over time: areas as bands by kind, faults as dots, forks as cuts.
 //!
 //! # Guarantee
-//! Kinds are told apart by a letter at the left of their regions and by their order, not by colour alone. The page says
-//! how coarse the grid is and which spaces were left out.
+//! Each region says at its left which kinds it holds and how large it is: neither colour nor height alone tells it. The
+//! page says how the picture is read, how coarse the grid is and which spaces were left out.
 
 use faultless_results::Unit;
 use serde_json::Value;
@@ -71,35 +71,22 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
     let kinds = kinds(space);
     let (changes, faults) = (space["changes"].as_f64().unwrap_or(0.0), space["faults_total"].as_f64().unwrap_or(0.0));
     let forks = space["nr_forks"].as_u64().unwrap_or(0);
-    let most = kinds.first().map_or(String::new(), |(kind, _, peak, count)| {
-        format!(
-            "Most faults, {} of {}, fall on {kind} memory, at most {} of it mapped at once.",
-            short("count", *count),
-            short("count", faults),
-            Unit::Bytes.show(*peak)
-        )
-    });
-    let cuts = match forks {
-        0 => "It never forks.".to_owned(),
-        many => {
-            format!("It forks {many} time{}: a dashed line across the bands each.", if many == 1 { "" } else { "s" })
-        }
-    };
+    let takeaway = takeaway(name, &kinds, (faults, changes), forks);
+    let gone = if began == "0 ns" { String::new() } else { format!(" This one begins {began} into the recording.") };
     let about = About {
         title: format!("The address space of {name} over time"),
-        told: most.clone(),
+        told: takeaway.clone(),
         caption: format!(
-            "{most} {cuts} {} changes of the map in all. It begins {began} after the recording. Bands: mapped areas by kind; dots: page faults, larger \
-             where there are \
-             more. As recorded, aggregated into {columns} columns ({} each); addresses never mapped are left out, \
-             and a region's \
-             height grows with the logarithm of its size.",
-            short("count", changes),
+            "Time goes from left to right. Each band is a region of addresses, the highest on top; colour is its kind, \
+             gaps in it are memory that was not mapped then, dots are page faults. The larger a region the higher its band, but only by \
+             the logarithm: its size stands at the left. Addresses that were never mapped are left out.{gone} As \
+             recorded, aggregated into {columns} columns of {} each.",
             short("ns", duration_ns / columns)
         ),
         machine,
         is_simulated: false,
     };
+    out.line("p", &[("class", "takeaway")], &takeaway);
     let rows = space["rows"].as_f64().unwrap_or(1.0);
     let part = out.name();
     let grid = Grid { space, kinds: &kinds, duration_ns, columns, name: &part };
@@ -110,31 +97,97 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         |out, width| draw(out, width, &grid),
         |out| {
             zoom::write_buttons(out);
-            out.within("ul", &[("class", "legend")], |out| {
-                for (kind, ..) in &kinds {
-                    out.within("li", &[], |out| {
-                        let sample =
-                            [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
-                        out.within("svg", &sample, |out| {
-                            let class = format!("area s{}", style(kind));
-                            out.empty("path", &[("class", &class), ("style", "stroke-width:12px"), ("d", "M0 7h34")]);
-                        });
-                        out.text(kind);
-                    });
-                }
-            });
+            write_legend(out, &kinds, forks > 0);
         },
     );
+    let all = faults;
     let row = |(kind, _, peak, faults): &(&str, char, f64, f64)| {
         vec![
-            Cell::text(*kind),
+            Cell::text(called(kind)),
             Cell::figure(*peak, Unit::Bytes.show(*peak)),
             Cell::figure(*faults, format!("{faults:.0}")),
+            Cell::figure(*faults, Unit::Share.show(if all > 0.0 { faults / all } else { 0.0 })),
         ]
     };
     let caption = format!("Memory of {name} by kind");
-    table::write(out, &caption, &["kind", "most mapped at once", "faults"], &kinds.iter().map(row).collect::<Vec<_>>());
+    table::write(
+        out,
+        &caption,
+        &["kind", "most mapped at once", "page faults", "of all"],
+        &kinds.iter().map(row).collect::<Vec<_>>(),
+    );
 }
+
+/// Says what the space is used for.
+fn takeaway(name: &str, kinds: &[(&str, char, f64, f64)], (faults, changes): (f64, f64), forks: u64) -> String {
+    let mut sizes: Vec<&(&str, char, f64, f64)> = kinds.iter().filter(|kind| kind.2 > 0.0).collect();
+    sizes.sort_by(|one, other| other.2.total_cmp(&one.2));
+    let sizes: Vec<String> = sizes
+        .iter()
+        .take(3)
+        .map(|(kind, _, peak, _)| format!("{} of {}", Unit::Bytes.show(*peak), called(kind)))
+        .collect();
+    let most = kinds.first().filter(|kind| kind.3 > 0.0).map(|(kind, _, _, count)| {
+        format!(" {} of its {} page faults fall on {}.", plain(*count), plain(faults), called(kind))
+    });
+    let forks = match forks {
+        0 => "never forks".to_owned(),
+        1 => "forks once".to_owned(),
+        many => format!("forks {many} times"),
+    };
+    let sizes = if sizes.is_empty() { String::new() } else { format!(" maps at most {} at once;", sizes.join(", ")) };
+    format!("{name}{sizes} it changes its map {} times and {forks}.{}", plain(changes), most.unwrap_or_default())
+}
+
+/// Returns a count in full, a space between thousands.
+fn plain(count: f64) -> String {
+    let digits = format!("{count:.0}");
+    let mut said = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            said.push('\u{a0}');
+        }
+        said.push(digit);
+    }
+    said
+}
+
+/// Kinds in words.
+fn called(kind: &str) -> &str {
+    match kind {
+        "anonymous" => "anonymous memory",
+        "file" => "files (programs, libraries, data)",
+        "shared" => "shared memory",
+        "special" => "the kernel's own pages",
+        "unknown" => "what the recording does not tell of",
+        other => other,
+    }
+}
+
+fn write_legend(out: &mut Markup, kinds: &[(&str, char, f64, f64)], has_forks: bool) {
+    let sample = [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
+    let item = |out: &mut Markup, class: &str, path: &str, told: &str| {
+        out.within("li", &[], |out| {
+            out.within("svg", &sample, |out| out.empty("path", &[("class", class), ("d", path)]));
+            out.text(told);
+        });
+    };
+    out.within("ul", &[("class", "legend")], |out| {
+        for (kind, ..) in kinds {
+            item(out, &format!("area swatch s{}", style(kind)), "M0 7h34", called(kind));
+        }
+        for (class, told) in DOTS {
+            item(out, &format!("datum {class}"), "M17 7v0", told);
+        }
+        if has_forks {
+            item(out, "cut", "M17 0v14", "a fork");
+        }
+    });
+}
+
+/// Dots of faults by their number: class and words.
+const DOTS: [(&str, &str); 3] =
+    [("few", "1 to 3 page faults"), ("some", "4 to 31 page faults"), ("many", "32 page faults or more")];
 
 /// What a plot is drawn of.
 struct Grid<'a> {
@@ -150,7 +203,7 @@ fn draw(out: &mut Markup, width: Width, grid: &Grid<'_>) {
     let &Grid { space, kinds, duration_ns, columns, name } = grid;
     let rows = space["rows"].as_f64().unwrap_or(1.0);
     let bottom = TOP + rows * ROW;
-    let left = if width == Width::Wide { 190.0 } else { 82.0 };
+    let left = if width == Width::Wide { 196.0 } else { 104.0 };
     let x = zoom::time(duration_ns, left, width);
     let frame = Frame { x, y: Scale { kind: Kind::Linear, ends: (rows, 0.0), places: (bottom, TOP) } };
     zoom::draw(out, &frame, width, (name, "this address space"), |out| {
@@ -164,23 +217,43 @@ fn draw(out: &mut Markup, width: Width, grid: &Grid<'_>) {
         let mut free = TOP - 8.0;
         for region in regions {
             let (first, many) = (region["row"].as_f64().unwrap_or(0.0), region["rows"].as_f64().unwrap_or(1.0));
-            let y = TOP + (first + many / 2.0) * ROW + 4.0;
-            if y < free + 12.0 {
+            let middle = TOP + (first + many / 2.0) * ROW + 4.0;
+            if middle < free + LINE {
                 continue;
             }
-            free = y;
-            let kind = region_kind(space, first as usize, many as usize, kinds);
+            free = middle;
+            let kind = region_kinds(space, first as usize, many as usize, kinds);
+            let size = Unit::Bytes.show(region["bytes"].as_f64().unwrap_or(0.0));
             let start = region["start"].as_str().unwrap_or("?");
-            let label = if width == Width::Wide { format!("{kind} {start}") } else { kind.to_owned() };
-            let (x, y) = (px(left - 6.0), px(y));
-            let label = clipped(&label, Width::letters(left - 10.0));
-            out.line("text", &[("class", "tick"), ("text-anchor", "end"), ("x", &x), ("y", &y)], &label);
+            let lines = match width {
+                Width::Wide => [format!("{kind}, {size}"), format!("from {start}")],
+                Width::Narrow => [kind, size],
+            };
+            // A second line has room in a high band alone.
+            let is_high = many * ROW >= 2.0 * LINE + 2.0;
+            let lines = &lines[..if is_high { 2 } else { 1 }];
+            for (nth, line) in lines.iter().enumerate() {
+                let y = px(middle + LINE * (nth as f64 - (lines.len() - 1) as f64 / 2.0));
+                let label = clipped(line, Width::letters(left - 8.0));
+                out.line(
+                    "text",
+                    &[("class", "tick"), ("text-anchor", "end"), ("x", &px(left - 6.0)), ("y", &y)],
+                    &label,
+                );
+            }
+            free += if is_high { LINE / 2.0 } else { 0.0 };
         }
     });
 }
 
-/// Returns the kind that most cells of a region have.
-fn region_kind<'a>(space: &Value, first: usize, many: usize, kinds: &[(&'a str, char, f64, f64)]) -> &'a str {
+/// Height of a line of a label.
+const LINE: f64 = 13.0;
+
+/// Of a region's mapped cells, what a kind that is named has at least.
+const NAMED: f64 = 0.2;
+
+/// Returns the kinds that most cells of a region have.
+fn region_kinds(space: &Value, first: usize, many: usize, kinds: &[(&str, char, f64, f64)]) -> String {
     let cells = space["cells"].as_array().map_or(&[][..], Vec::as_slice);
     let letters = cells.iter().skip(first).take(many).filter_map(Value::as_str).flat_map(str::chars);
     let mut counts = vec![0usize; kinds.len()];
@@ -189,8 +262,19 @@ fn region_kind<'a>(space: &Value, first: usize, many: usize, kinds: &[(&'a str, 
             counts[place] += 1;
         }
     }
-    let most = counts.iter().enumerate().max_by_key(|(_, count)| **count);
-    most.and_then(|(place, _)| kinds.get(place)).map_or("?", |(kind, ..)| kind)
+    let all: usize = counts.iter().sum();
+    let mut named: Vec<(usize, &str)> = counts
+        .iter()
+        .zip(kinds)
+        .filter(|(count, _)| all > 0 && **count as f64 >= all as f64 * NAMED)
+        .map(|(count, (kind, ..))| (*count, *kind))
+        .collect();
+    named.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    match named.as_slice() {
+        [] => "?".to_owned(),
+        [(_, one)] => (*one).to_owned(),
+        [(_, one), (_, other), ..] => format!("{one}, {other}"),
+    }
 }
 
 /// Draws each run of cells of a kind as a stroke as high as a row, in the grid's own units: short text for many runs.
@@ -251,9 +335,7 @@ fn draw_faults(out: &mut Markup, space: &Value, columns: f64) {
         let x = px((figure(0) + 0.5) * zoom::ACROSS / columns);
         paths[size].push_str(&format!("M{x} {}v0", px((figure(1) + 0.5) * ROW)));
     }
-    let sizes =
-        [("faults few", "1 to 3 faults"), ("faults some", "4 to 31 faults"), ("faults many", "32 faults or more")];
-    for (path, (class, told)) in paths.iter().zip(sizes).filter(|(path, _)| !path.is_empty()) {
+    for (path, (class, told)) in paths.iter().zip(DOTS).filter(|(path, _)| !path.is_empty()) {
         let class = format!("datum {class}");
         out.within("path", &[("class", &class), ("d", path)], |out| out.line("title", &[], told));
     }

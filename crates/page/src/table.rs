@@ -2,29 +2,40 @@
 //!
 //! # Guarantee
 //! A column of figures is sorted by the figures, not by their text, and each heading is a button: it works by keyboard.
-//! A table that is wider than the page scrolls by itself.
+//! On a narrow page each row is a card whose lines name their columns, so that no column is hidden.
 
 use crate::markup::Markup;
 
-/// Longer texts are broken between words, so that the columns behind them stay on the page.
-const LONG: usize = 36;
+/// Longer words may be broken anywhere, so that the columns behind them stay on the page.
+const LONG: usize = 24;
+
+/// Tables of more rows keep their headings, to sort by, where rows are cards.
+const MANY: usize = 8;
 
 /// A cell: what is read, and what it is sorted by if that is a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     text: String,
     figure: Option<f64>,
+    /// The class of what it says: better, worse, open.
+    tone: &'static str,
 }
 
 impl Cell {
     /// Returns a cell of text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), figure: None }
+        Self { text: text.into(), figure: None, tone: "" }
     }
 
-    /// Returns a cell of a figure, as people read it.
+    /// Returns a cell of a figure, as people read it; a line ends between figures alone, not before a unit.
     pub fn figure(figure: f64, text: impl Into<String>) -> Self {
-        Self { text: text.into(), figure: Some(figure) }
+        let text = text.into().replace(' ', "\u{a0}").replace("\u{a0}[", " [").replace(",\u{a0}", ", ");
+        Self { text, figure: Some(figure), tone: "" }
+    }
+
+    /// Returns the cell as one that says something good, bad or undecided; a word inside says it too.
+    pub fn toned(self, tone: &'static str) -> Self {
+        Self { tone, ..self }
     }
 
     /// Returns what is read.
@@ -43,10 +54,16 @@ pub fn write(out: &mut Markup, caption: &str, headings: &[&str], rows: &[Vec<Cel
     let region = [("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", caption)];
     // A caption inside would scroll away with the table.
     out.line("p", &[("class", "caption"), ("aria-hidden", "true")], caption);
+    let class = if rows.len() > MANY { "many" } else { "few" };
+    // Roles are said, because cards are no table for a browser.
     out.within("div", &region, |out| {
-        out.within("table", &[("aria-label", caption)], |out| {
-            out.within("thead", &[], |out| out.within("tr", &[], |out| write_headings(out, headings, rows)));
-            out.within("tbody", &[], |out| rows.iter().for_each(|row| write_row(out, row)));
+        out.within("table", &[("aria-label", caption), ("role", "table"), ("class", class)], |out| {
+            out.within("thead", &[("role", "rowgroup")], |out| {
+                out.within("tr", &[("role", "row")], |out| write_headings(out, headings, rows));
+            });
+            out.within("tbody", &[("role", "rowgroup")], |out| {
+                rows.iter().for_each(|row| write_row(out, headings, row));
+            });
         });
     });
 }
@@ -55,7 +72,8 @@ fn write_headings(out: &mut Markup, headings: &[&str], rows: &[Vec<Cell>]) {
     for (place, heading) in headings.iter().enumerate() {
         let is_figure = rows.iter().any(|row| row.get(place).is_some_and(|cell| cell.figure.is_some()));
         let class = if is_figure { "figure" } else { "" };
-        out.within("th", &[("scope", "col"), ("class", class), ("aria-sort", "none")], |out| {
+        let attributes = [("scope", "col"), ("role", "columnheader"), ("class", class), ("aria-sort", "none")];
+        out.within("th", &attributes, |out| {
             out.within("button", &[("type", "button")], |out| {
                 out.text(heading);
                 out.line("span", &[("class", "order"), ("aria-hidden", "true")], "");
@@ -64,18 +82,22 @@ fn write_headings(out: &mut Markup, headings: &[&str], rows: &[Vec<Cell>]) {
     }
 }
 
-fn write_row(out: &mut Markup, row: &[Cell]) {
-    out.within("tr", &[], |out| {
-        for cell in row {
-            match cell.figure {
-                Some(figure) => {
-                    out.line("td", &[("class", "figure"), ("data-figure", &figure.to_string())], &cell.text);
-                }
-                None => {
-                    let class = if cell.text.len() > LONG { "long" } else { "" };
-                    out.line("td", &[("class", class)], &cell.text);
-                }
-            }
+fn write_row(out: &mut Markup, headings: &[&str], row: &[Cell]) {
+    out.within("tr", &[("role", "row")], |out| {
+        for (cell, heading) in row.iter().zip(headings) {
+            let shared = [("role", "cell"), ("data-label", *heading)];
+            let Some(figure) = cell.figure else {
+                let is_long = cell.text.split(' ').any(|word| word.len() > LONG);
+                out.line(
+                    "td",
+                    &[shared[0], shared[1], ("class", if is_long { "long" } else { cell.tone })],
+                    &cell.text,
+                );
+                continue;
+            };
+            let class = format!("figure {}", cell.tone);
+            let figure = figure.to_string();
+            out.line("td", &[shared[0], shared[1], ("class", class.trim_end()), ("data-figure", &figure)], &cell.text);
         }
     });
 }

@@ -47,6 +47,41 @@ fn what_a_page_was_made_of_is_read_back_as_it_was() {
 }
 
 #[test]
+fn a_page_names_files_without_the_folders_of_who_wrote_it() {
+    let at = |label: &str| Source { label: label.into(), set: set("a") };
+    let page = faultless_page::of_sets(&[at("/home/me/secret/base.json"), at("/home/me/secret/v1.2")]);
+    assert!(!page.contains("secret") && page.contains("base") && page.contains("v1.2"), "a folder is on the page");
+    let page = faultless_page::of_sets(&[at("old/x.json"), at("new/x.json")]);
+    let labels: Vec<String> =
+        reopened("labels", &page).expect("readable").into_iter().map(|source| source.label).collect();
+    assert_eq!(labels, ["old/x", "new/x"], "of files of one name the folder tells them apart");
+}
+
+#[test]
+fn a_page_shows_the_verdict_before_anything_else_and_says_why() {
+    let pages = sets::pages();
+    let page =
+        |name: &str| pages.iter().find(|(known, _)| *known == name).map(|(_, page)| page.as_str()).expect("a page");
+    let bench = page("bench");
+    let place = |page: &str, part: &str| page.find(part).unwrap_or_else(|| panic!("no {part}"));
+    let order = ["<h1>", "SIMULATED</span>", "Who is first", "Mann-Whitney", "Keep in mind", "<svg class=\"plot"];
+    assert!(order.map(|part| place(bench, part)).is_sorted(), "{:?}", order.map(|part| place(bench, part)));
+    assert!(bench.contains("<b>Why: </b>An operation takes a worker "), "no reason");
+    assert!(!bench.contains("certain"), "an interval is no certainty");
+    let compare = page("compare");
+    assert!(place(compare, "SIMULATED</span>") < place(compare, "<table"), "the machine's kind comes first");
+    assert!(compare.contains("<h1>head against base: faster in "), "no headline");
+    assert!(
+        compare.contains(" times as fast in ") && compare.contains(" (95 % interval "),
+        "no factor with its interval"
+    );
+    assert!(compare.contains("the slowest 1 % of operations in "), "what got worse besides is told");
+    let replay = page("replay");
+    assert!(replay.contains("Contention is an upper bound"), "caveats of the command");
+    assert!(replay.contains("Longest inside memory calls: a 3 waits for a 17"), "no takeaway");
+}
+
+#[test]
 fn what_is_no_page_is_told() {
     assert!(reopened("other", "<!doctype html><p>Hello").expect_err("no data").contains("no \"schema\""));
     assert!(reopened("neither", "Hello").expect_err("no JSON").contains("not JSON"));
@@ -67,6 +102,24 @@ fn a_page_of_every_kind_stays_small() {
 fn the_page_of_the_largest_outline_has_less_than_three_megabytes() {
     let page = sets::largest();
     assert!(page.len() < 3 << 20, "{} bytes", page.len());
+}
+
+/// Returns the nanoseconds that this thread has been on a CPU; nothing where the host does not tell.
+fn on_cpu_ns() -> Option<u64> {
+    std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split(' ').next()?.parse().ok()
+}
+
+#[test]
+fn the_page_of_a_default_bench_is_written_within_a_second() {
+    let set = sets::default_bench();
+    let began = on_cpu_ns();
+    let page = faultless_page::of_sets(&[set]);
+    let path = std::env::temp_dir().join(format!("faultless-page-{}-default.html", std::process::id()));
+    std::fs::write(&path, &page).expect("written");
+    let took = on_cpu_ns().zip(began).map(|(ended, began)| ended - began);
+    std::fs::remove_file(&path).expect("removable");
+    println!("{} bytes, {took:?} ns", page.len());
+    assert!(took.is_none_or(|ns| ns < 1_000_000_000), "{took:?} ns");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! [`ResultSet`] is what every command that measures found out: [`set`] has its types, [`read()`] takes it from a file,
 //! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`]; [`columns`] for people,
 //! as wide as their [`screen`]. [`stats`] says how sure a figure is; [`compare`] sets what was kept against each other,
-//! [`summary`] says it in a pull request, [`trend`] follows one figure over commits.
+//! [`summary`] says it in a pull request, [`trend`] follows one figure over commits. [`verdict`] says which design wins,
+//! by how much, and why.
 
 #![deny(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod compare;
 pub mod csv;
 pub mod json;
 pub mod markdown;
+pub mod metric;
 mod read;
 pub mod saved;
 pub mod screen;
@@ -24,6 +26,7 @@ pub mod stats;
 pub mod summary;
 pub mod trend;
 mod unit;
+pub mod verdict;
 
 pub use read::{ReadError, parse, read};
 pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA};

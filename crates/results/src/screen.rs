@@ -56,6 +56,13 @@ pub fn toned(tone: Tone, text: &str) -> String {
     if get().has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
+/// Returns a text without the colours of [`toned`].
+pub fn uncolored(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |whole, part| whole + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
 /// Returns a share of 1 as a bar of so many cells, which has at least a mark if there is anything.
 pub fn bar(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * (cells * 8) as f64).round() as usize;
@@ -104,6 +111,12 @@ pub fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_taken_out_and_nothing_else() {
+        assert_eq!(uncolored("a \x1b[32mbetter m\x1b[0m end"), "a better m end");
+        assert_eq!(uncolored("plain m"), "plain m");
+    }
 
     #[test]
     fn bars_and_lines_show_sizes() {

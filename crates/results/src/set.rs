@@ -23,6 +23,9 @@ pub const CONVERGED: &str = "converged";
 /// counted.
 pub const DISTRIBUTION: &str = "distribution_ns";
 
+/// The key of the designs that no verdict compares with others, because they did not do the same work.
+pub const UNCOMPARED: &str = "uncompared";
+
 /// The key that says how much is there then.
 const PARTIAL: &str = "partial";
 

@@ -1,46 +1,50 @@
 //! The page of `bench`: throughput against CPUs, how long steps take, what waits.
 
-use faultless_results::ResultSet;
+use faultless_results::verdict::{Group, arm_name, group_rankings, groups, headline as said, rankings};
+use faultless_results::{Measured, ResultSet};
 
-use super::write_rankings;
-use crate::arms::{Group, arm_name, cpus, ends_are, groups, middle, names, shown};
+use crate::arms::{ends_are, middle, names, shown};
 use crate::latency::Of;
 use crate::markup::Markup;
 use crate::plot::{About, Axis, fitting};
 use crate::rows::{Marks, Row, Rows};
 use crate::scale::Kind;
-use crate::verdict::{Ranking, rankings};
 use crate::{curve, latency, rows, verdict};
 
 const RATE: &str = "ops_per_s";
 
 /// Says who wins.
 pub fn headline(set: &ResultSet) -> String {
-    verdict::headline(&all_rankings(set))
-}
-
-fn all_rankings(set: &ResultSet) -> Vec<Ranking> {
-    groups(set, RATE).iter().flat_map(|group| rankings(set, group)).collect()
+    said(&rankings(set))
 }
 
 /// Writes the plots.
 pub fn write(out: &mut Markup, set: &ResultSet) {
-    write_rankings(out, &all_rankings(set));
     let (names, machine) = (names(set), machine(set));
+    let has_many = rankings(set).len() > 1;
     for group in groups(set, RATE) {
         out.line("h2", &[], &group.name);
-        let cpus = cpus(&group);
-        for ranking in rankings(set, &group).iter().rev().take(1) {
-            out.line("p", &[], &format!("{}.", ranking.sentence().trim_end_matches('.')));
+        let ranked = group_rankings(set, &group);
+        let Some(last) = ranked.last() else { continue };
+        if has_many {
+            out.line("p", &[], &format!("{}.", upper(&last.sentence())));
+            verdict::write_places(out, last);
         }
-        match cpus.as_slice() {
-            [one] => write_runs(out, set, &group, *one, &names, &machine),
+        match ranked.as_slice() {
+            [one] => write_runs(out, set, &group, one.cpus, &names, &machine),
             _ => curve::write(out, set, &group, &names, &machine),
         }
-        let most = cpus.last().copied().unwrap_or(1);
-        write_waits(out, set, &group.name, most, &names, &machine);
-        latency::write(out, set, &group, most, Of { prefix: "op", many: "operations" }, &names, &machine);
+        verdict::write_why(out, last, &machine);
+        let of = Of { prefix: "op", many: "operations" };
+        latency::write(out, set, &group, last.cpus, of, &names, &machine);
     }
+}
+
+/// Returns a sentence that begins with a large letter, unless with a name that has small ones.
+fn upper(text: &str) -> String {
+    let is_ours = ["no winner", "undecided"].iter().any(|word| text.starts_with(word));
+    let first: String = text.chars().take(1).collect();
+    if is_ours { format!("{}{}", first.to_uppercase(), &text[first.len()..]) } else { text.to_owned() }
 }
 
 /// Returns what plots call the machine.
@@ -63,15 +67,16 @@ pub fn write_runs(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: us
         (false, Kind::Log) => Axis { title: "operations in a second, all workers, logarithmic", unit: "ops/s" },
     };
     let about = About {
-        title: format!("{}: {what} of each design on {cpus} CPU{}", group.name, if cpus == 1 { "" } else { "s" }),
+        title: format!("{}: {what} of each design on {}", group.name, verdict::cpus(cpus)),
         told: arms
             .iter()
             .map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)))
             .collect::<Vec<_>>()
             .join(" "),
         caption: format!(
-            "Each mark is a run, the line its median; {}; {better}. Hollow marks: the rates had not settled.",
-            ends_are(arms.iter().map(|arm| &arm.samples))
+            "Each mark is a run, the upright line the median; {}; {better}.{}",
+            ends_are(arms.iter().map(|arm| &arm.samples)),
+            if arms.iter().all(|arm| arm.has_converged()) { "" } else { " Hollow marks: the rates had not settled." }
         ),
         machine,
         is_simulated: set.machine.simulated,
@@ -81,7 +86,7 @@ pub fn write_runs(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: us
     rows::write(out, &about, &shared, &rows, |_| ());
 }
 
-fn row(set: &ResultSet, arm: &faultless_results::Measured, names: &[String]) -> Row {
+fn row(set: &ResultSet, arm: &Measured, names: &[String]) -> Row {
     let name = arm_name(set, arm);
     Row {
         figure: shown(&arm.unit, &arm.samples),
@@ -96,7 +101,7 @@ fn row(set: &ResultSet, arm: &faultless_results::Measured, names: &[String]) -> 
     }
 }
 
-/// Writes what share of their time workers waited for the address-space lock.
+/// Writes what share of their time threads waited for the address-space lock.
 pub fn write_waits(out: &mut Markup, set: &ResultSet, workload: &str, cpus: usize, names: &[String], machine: &str) {
     let groups = groups(set, "lock_wait_share");
     let Some(group) = groups.iter().find(|group| group.name == workload) else { return };
@@ -105,16 +110,13 @@ pub fn write_waits(out: &mut Markup, set: &ResultSet, workload: &str, cpus: usiz
     if arms.len() < 2 || highest < 0.01 {
         return;
     }
+    let told = arms.iter().map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)));
     let about = About {
-        title: format!("{workload}: why. Waiting for the address-space lock on {cpus} CPUs"),
-        told: arms
-            .iter()
-            .map(|arm| format!("{}: {}.", arm_name(set, arm), shown(&arm.unit, &arm.samples)))
-            .collect::<Vec<_>>()
-            .join(" "),
+        title: format!("{workload}: waiting for the address-space lock on {}", verdict::cpus(cpus)),
+        told: told.collect::<Vec<_>>().join(" "),
         caption:
-            "The share of the workers' time that goes by while they wait for the lock of the address space; less is \
-                  better. Each mark is a run."
+            "Of the time that threads spend in faults and map calls, the share that they wait for the lock of the \
+                  address space; less is better. Each mark is a run, the upright line the median."
                 .into(),
         machine,
         is_simulated: set.machine.simulated,

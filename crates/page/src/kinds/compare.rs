@@ -1,13 +1,18 @@
 //! The page of `compare`: two or more results side by side.
-
-use std::path::Path;
+//!
+//! # Guarantee
+//! The headline names workload, CPUs, factor, interval and runs, and whatever got worse besides: memory, slow
+//! operations. Whether figures differ is what the comparison says; the factor beside it is of the same test.
 
 use faultless_results::compare::{
-    CHANCE, Comparison, Direction, Finding, LEAST_SAMPLES, Notable, Row as Compared, Source,
+    Change, Comparison, Direction, Finding, Key, LEAST_SAMPLES, Notable, Row as Compared, Source,
 };
+use faultless_results::stats::{Interval, rank_ratio};
+use faultless_results::verdict::{METHOD, factor, interval, listed};
+use faultless_results::{Unit, metric};
 
-use super::write_circumstances;
-use crate::arms::{middle, shown};
+use super::{write_badge, write_circumstances};
+use crate::arms::middle;
 use crate::markup::Markup;
 use crate::plot::{About, Axis, STYLES, fitting, legend};
 use crate::rows::{self, Marks, Row, Rows};
@@ -16,26 +21,21 @@ use crate::table::{self, Cell};
 /// The most rows of a plot.
 const SHOWN: usize = 30;
 
-/// Returns a comparison whose sources are called by their files' names alone, where those tell them apart.
-fn named(comparison: &Comparison) -> Comparison {
-    let mut named = comparison.clone();
-    let short = |source: &Source| Path::new(&source.label).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let names: Vec<String> = comparison.sources.iter().filter_map(short).collect();
-    let is_clear = names.iter().enumerate().all(|(place, name)| !names[..place].contains(name));
-    if is_clear && names.len() == named.sources.len() {
-        named.sources.iter_mut().zip(names).for_each(|(source, name)| source.label = name);
-    }
-    named
-}
+/// The most workloads that the headline names.
+const NAMED: usize = 3;
 
 /// Writes the page.
 pub fn write(out: &mut Markup, comparison: &Comparison) {
-    let comparison = &named(comparison);
     out.within("header", &[], |out| {
         out.line("p", &[("class", "kind")], "faultless compare");
         out.line("h1", &[], &headline(comparison));
-        out.line("p", &[], &about(comparison));
+        write_badges(out, comparison);
+        for source in &comparison.sources[1..] {
+            write_others(out, comparison, &source.label);
+        }
     });
+    write_verdict(out, comparison);
+    write_caveats(out, comparison);
     write_plot(out, comparison);
     write_table(out, comparison);
     for source in &comparison.sources {
@@ -45,77 +45,295 @@ pub fn write(out: &mut Markup, comparison: &Comparison) {
     write_alone(out, comparison);
 }
 
-/// The two ways a change can go, or none that is sure.
+fn write_badges(out: &mut Markup, comparison: &Comparison) {
+    let first = &comparison.sources[0].set.machine;
+    if comparison.sources.iter().all(|source| source.set.machine == *first) {
+        return write_badge(out, first);
+    }
+    for source in &comparison.sources {
+        out.line("p", &[], &format!("{} on {}:", source.label, source.set.machine.name));
+        write_badge(out, &source.set.machine);
+    }
+}
+
+/// The ways a change can go, or none that is sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Better,
     Worse,
     /// It changed, and nobody says what is better.
     Other,
-    Undecided,
+    /// The runs do not tell.
+    Same,
+    /// Nobody can tell.
+    Open,
 }
 
-fn way(one: &Notable<'_>) -> Way {
-    match (one.change.finding, one.row.direction) {
+fn way(change: &Change, direction: Direction) -> Way {
+    match (change.finding, direction) {
         (Finding::Differs, Direction::Neither) => Way::Other,
-        (Finding::Differs, direction) if one.change.is_improvement(direction) => Way::Better,
-        (Finding::Differs, direction) if one.change.regression(direction).is_some() => Way::Worse,
-        _ => Way::Undecided,
+        (Finding::Differs, direction) if change.is_improvement(direction) => Way::Better,
+        (Finding::Differs, direction) if change.regression(direction).is_some() => Way::Worse,
+        (Finding::TooFew | Finding::NotConverged, _) => Way::Open,
+        _ => Way::Same,
     }
 }
 
-/// Returns whether a figure says how fast something is.
+impl Way {
+    fn tone(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Other | Self::Same | Self::Open => "open",
+        }
+    }
+}
+
+/// Returns whether a figure says how fast the whole is.
 fn is_pace(row: &Compared) -> bool {
     row.metric.starts_with("per_") || row.metric == "ops_per_s" || row.metric == "elapsed_ns"
 }
 
-fn headline(comparison: &Comparison) -> String {
-    let heads = comparison.sources[1..].iter().map(|source| sentence(comparison, &source.label));
-    heads.collect::<Vec<_>>().join("; ")
-}
-
-fn sentence(comparison: &Comparison, head: &str) -> String {
-    let base = &comparison.sources[0].label;
-    let of_head: Vec<Notable<'_>> = comparison.changes().filter(|one| one.head == head && is_pace(one.row)).collect();
-    let on = |wanted: Way| of_head.iter().filter(|one| way(one) == wanted).collect::<Vec<_>>();
-    let (better, worse, total) = (on(Way::Better), on(Way::Worse), of_head.len());
-    let range = |list: &[&Notable<'_>]| {
-        let shares = list.iter().map(|one| one.change.share * 100.0);
-        let (low, high) = shares.fold((f64::MAX, f64::MIN), |(low, high), share| (low.min(share), high.max(share)));
-        if low == high { format!("{low:+.1} %") } else { format!("{low:+.1} to {high:+.1} %") }
-    };
-    let changed = |list: &[&Notable<'_>], word: &str| {
-        (!list.is_empty()).then(|| format!("{word} in {} of {total} figures of pace ({})", list.len(), range(list)))
-    };
-    let said: Vec<String> = [changed(&better, "faster"), changed(&worse, "slower")].into_iter().flatten().collect();
-    match said.as_slice() {
-        [] if of_head.iter().any(|one| one.change.finding == Finding::TooFew) => {
-            format!("{head} against {base} is undecided: a difference needs {LEAST_SAMPLES} runs a side")
-        }
-        [] if total == 0 => format!("{head} and {base} share no figure of pace; the table has the others"),
-        [] => format!(
-            "{head} shows no difference from {base} in {total} figure{} of pace",
-            if total == 1 { "" } else { "s" }
-        ),
-        said => {
-            let is_open = |one: &&Notable<'_>| matches!(one.change.finding, Finding::TooFew | Finding::NotConverged);
-            let open = of_head.iter().filter(is_open).count();
-            let open = if open > 0 { format!("; {open} of {total} are undecided") } else { String::new() };
-            format!("{head} is {} than {base}{open}", said.join(" and "))
-        }
+/// Returns how many times the base's figure the other is; of speed, how many times as fast it is.
+fn times(row: &Compared, change: &Change) -> Option<Interval> {
+    match (is_pace(row), row.direction) {
+        (true, Direction::Lower) => rank_ratio(&change.figures.samples, &row.base.samples),
+        _ => rank_ratio(&row.base.samples, &change.figures.samples),
     }
 }
 
-fn about(comparison: &Comparison) -> String {
-    let dimensions =
-        comparison.about.iter().map(|(dimension, values)| format!("{dimension}: {}", values.join(" against ")));
-    let about = dimensions.collect::<Vec<_>>().join("; ");
-    let about = if about.is_empty() { String::new() } else { format!("What differs: {about}. ") };
-    format!(
-        "{about}A difference is claimed only with {LEAST_SAMPLES} runs a side and a probability below {:.0} % by \
-         chance (Mann-Whitney U).",
-        CHANCE * 100.0
-    )
+/// Says where a figure is from: the workload, and of all else what tells the comparison's figures apart.
+fn place(comparison: &Comparison, key: &Key) -> String {
+    let differs = |of: &dyn Fn(&Key) -> String| comparison.groups.iter().any(|group| of(&group.key) != of(key));
+    let mut said = key.workload.clone();
+    if differs(&|key| key.mode.to_string()) {
+        said = format!("{said} ({})", key.mode);
+    }
+    if let Some(cpus) = &key.cpus {
+        said = format!("{said} on {cpus} CPU{}", if cpus == "1" { "" } else { "s" });
+    }
+    for (part, of) in [(&key.design, 0), (&key.semaphore, 1)] {
+        let of = |key: &Key| [&key.design, &key.semaphore][of].clone().unwrap_or_default();
+        if let Some(part) = part.as_ref().filter(|_| differs(&of)) {
+            said = format!("{said}, {part}");
+        }
+    }
+    said
+}
+
+/// Returns what runs of the comparison are called.
+fn runs(comparison: &Comparison) -> &'static str {
+    if comparison.sources.iter().all(|source| source.set.machine.simulated) { "seeds" } else { "runs" }
+}
+
+fn headline(comparison: &Comparison) -> String {
+    let heads = comparison.sources[1..].iter().map(|source| sentence(comparison, &source.label));
+    heads.collect::<Vec<_>>().join(". ")
+}
+
+/// Says how a set's speed stands beside the base's: each workload on its largest number of CPUs.
+fn sentence(comparison: &Comparison, head: &str) -> String {
+    let base = &comparison.sources[0].label;
+    let all: Vec<Notable<'_>> = comparison.changes().filter(|one| one.head == head && is_pace(one.row)).collect();
+    let cpus = |one: &Notable<'_>| one.key.cpus.as_ref().and_then(|cpus| cpus.parse::<usize>().ok()).unwrap_or(0);
+    let is_last =
+        |one: &&Notable<'_>| !all.iter().any(|other| is_beside(one.key, other.key) && cpus(other) > cpus(one));
+    let last: Vec<&Notable<'_>> = all.iter().filter(is_last).collect();
+    if last.is_empty() {
+        return format!("{head} and {base} share no figure of speed; the table has the others");
+    }
+    if last.len() <= NAMED {
+        let said: Vec<String> = last.iter().map(|one| fact(comparison, one)).collect();
+        return format!("{head} against {base}: {}", said.join("; "));
+    }
+    let count = |wanted: Way| all.iter().filter(|one| way(one.change, one.row.direction) == wanted).count();
+    let total = all.len();
+    let said: Vec<String> =
+        [("faster", Way::Better), ("slower", Way::Worse), ("not told apart", Way::Same), ("undecided", Way::Open)]
+            .into_iter()
+            .filter_map(|(word, way)| Some((word, count(way))).filter(|(_, count)| *count > 0))
+            .map(|(word, count)| format!("{word} in {count} of {total}"))
+            .collect();
+    let most = all.iter().filter_map(|one| Some((one, times(one.row, one.change)?)));
+    let most = most.max_by(|(_, a), (_, b)| a.middle.ln().abs().total_cmp(&b.middle.ln().abs()));
+    let most = most.map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
+    format!("{head} against {base}: {}{most}", listed(&said.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+/// Returns whether two keys differ in CPUs alone.
+fn is_beside(one: &Key, other: &Key) -> bool {
+    (&one.workload, one.mode, &one.design, &one.semaphore)
+        == (&other.workload, other.mode, &other.design, &other.semaphore)
+}
+
+/// Says one figure of speed.
+fn fact(comparison: &Comparison, one: &Notable<'_>) -> String {
+    let place = place(comparison, one.key);
+    let n = one.row.base.summary.n.min(one.change.figures.summary.n);
+    let each = runs(comparison);
+    let times = times(one.row, one.change);
+    let sure = |times: &Interval| format!("(95 % interval {}, {n} {each} a side)", interval(times));
+    match (way(one.change, one.row.direction), times) {
+        (Way::Better | Way::Worse | Way::Other, Some(times)) => {
+            format!("{} times as fast in {place} {}", factor(times.middle), sure(&times))
+        }
+        (Way::Better, None) => format!("faster in {place}"),
+        (Way::Worse | Way::Other, None) => format!("slower in {place}"),
+        (Way::Same, Some(times)) => format!("no difference shown in {place} {}", sure(&times)),
+        (Way::Same, None) => format!("no difference shown in {place}"),
+        (Way::Open, _) if one.change.finding == Finding::TooFew => {
+            format!("undecided in {place}: a difference needs {LEAST_SAMPLES} {each} a side, and there are {n}")
+        }
+        (Way::Open, _) => format!("undecided in {place}: rates had not settled"),
+    }
+}
+
+/// What else counts beside speed, in words.
+const OTHERS: [(&str, &str); 7] = [
+    ("peak_rss_bytes", "memory"),
+    ("op_p99_ns", "the slowest 1 % of operations"),
+    ("op_p999_ns", "the slowest 0.1 % of operations"),
+    ("fault_p99_ns", "the slowest 1 % of faults"),
+    ("fault_p999_ns", "the slowest 0.1 % of faults"),
+    ("call_p99_ns", "the slowest 1 % of map calls"),
+    ("lock_wait_share", "waiting for the address-space lock"),
+];
+
+/// Writes what got worse and what got better: speed on fewer CPUs, memory, slow operations.
+fn write_others(out: &mut Markup, comparison: &Comparison, head: &str) {
+    let of_head: Vec<Notable<'_>> = comparison.changes().filter(|one| one.head == head).collect();
+    let mut kinds: Vec<(&str, Vec<&Notable<'_>>)> = Vec::new();
+    for one in &of_head {
+        let words = match OTHERS.iter().find(|(name, _)| *name == one.row.metric) {
+            _ if is_pace(one.row) => "speed",
+            Some((_, words)) => words,
+            None => continue,
+        };
+        match kinds.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, list)) => list.push(one),
+            None => kinds.push((words, vec![one])),
+        }
+    }
+    let several = comparison.sources.len() > 2;
+    for (wanted, title) in [(Way::Worse, "Worse"), (Way::Better, "Better")] {
+        let said: Vec<String> =
+            kinds.iter().filter_map(|(words, list)| part(comparison, words, list, wanted)).collect();
+        if said.is_empty() {
+            continue;
+        }
+        let title = if several { format!("{title} in {head}") } else { title.to_owned() };
+        out.within("p", &[("class", "takeaway")], |out| out.line("b", &[("class", wanted.tone())], &title));
+        out.within("ul", &[("class", "facts")], |out| said.iter().for_each(|fact| out.line("li", &[], fact)));
+    }
+}
+
+/// Says in how many figures of a kind a set is better or worse, and where most.
+fn part(comparison: &Comparison, words: &str, list: &[&Notable<'_>], wanted: Way) -> Option<String> {
+    let found: Vec<&&Notable<'_>> = list.iter().filter(|one| way(one.change, one.row.direction) == wanted).collect();
+    let most = found.iter().filter_map(|one| Some((one, times(one.row, one.change)?)));
+    let most = most.max_by(|(_, a), (_, b)| a.middle.ln().abs().total_cmp(&b.middle.ln().abs()));
+    let most = most.map(|(one, times)| {
+        let speed = if is_pace(one.row) { " as fast" } else { "" };
+        format!(", most {} times{speed} ({}) in {}", factor(times.middle), interval(&times), place(comparison, one.key))
+    });
+    let total = list.len();
+    (!found.is_empty()).then(|| format!("{words} in {} of {total}{}", found.len(), most.unwrap_or_default()))
+}
+
+/// Writes a row for each place: speed with its interval, and what else counts.
+fn write_verdict(out: &mut Markup, comparison: &Comparison) {
+    let has_several = comparison.sources.len() > 2;
+    let counted = |name: &str| comparison.groups.iter().flat_map(|group| &group.rows).any(|row| row.metric == name);
+    let wanted = ["op_p99_ns", "fault_p99_ns", "peak_rss_bytes"];
+    let others: Vec<&str> = wanted.into_iter().filter(|name| counted(name)).collect();
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for group in &comparison.groups {
+        let heads = comparison.sources[1..].iter().enumerate();
+        rows.extend(heads.filter_map(|(nth, source)| {
+            let find = |is: &dyn Fn(&Compared) -> bool| {
+                let row = group.rows.iter().find(|row| is(row))?;
+                Some((row, row.heads.get(nth)?.as_ref()?))
+            };
+            let (row, change) = find(&is_pace)?;
+            let named = has_several.then(|| Cell::text(&*source.label));
+            let mut cells = vec![Cell::text(place(comparison, &group.key))];
+            cells.extend(named);
+            let times = times(row, change);
+            let figure = times.as_ref().map(|times| Cell::figure(times.middle, factor(times.middle)));
+            cells.push(figure.unwrap_or_else(|| Cell::text("-")));
+            let ends = times.as_ref().map(|times| Cell::figure(times.low, interval(times)));
+            cells.push(ends.unwrap_or_else(|| Cell::text("-")));
+            cells.push(told(row, change));
+            cells.extend(others.iter().map(|name| match find(&|row: &Compared| row.metric == *name) {
+                Some((row, change)) => beside(row, change),
+                None => Cell::text("-"),
+            }));
+            Some(cells)
+        }));
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let base = &comparison.sources[0].label;
+    let head = if has_several { "Each result" } else { &comparison.sources[1].label };
+    let mut headings = vec!["where"];
+    headings.extend(has_several.then_some("result"));
+    headings.extend(["times as fast", "95 % interval", "so it is"]);
+    headings.extend(others.iter().map(|name| metric::title(name)));
+    table::write(out, &format!("{head} beside {base}"), &headings, &rows);
+    let method = format!("{METHOD} It takes {LEAST_SAMPLES} {} a side to claim a difference.", runs(comparison));
+    out.line("p", &[("class", "method")], &method);
+}
+
+fn told(row: &Compared, change: &Change) -> Cell {
+    let way = way(change, row.direction);
+    let word = match (way, change.finding) {
+        (Way::Better, _) => "faster",
+        (Way::Worse, _) => "SLOWER",
+        (Way::Open, Finding::TooFew) => "undecided: too few",
+        (Way::Open, _) => "undecided: not settled",
+        _ => "not told apart",
+    };
+    Cell::text(word).toned(way.tone())
+}
+
+/// Returns a figure beside speed: by what factor it changed, if it did.
+fn beside(row: &Compared, change: &Change) -> Cell {
+    let way = way(change, row.direction);
+    let times =
+        times(row, change).map_or_else(|| "from 0".to_owned(), |times| format!("{} times", factor(times.middle)));
+    let text = match way {
+        Way::Better => format!("{times}, better"),
+        Way::Worse => format!("{times}, WORSE"),
+        Way::Other => times,
+        Way::Same => "same".into(),
+        Way::Open => "undecided".into(),
+    };
+    Cell::text(text).toned(way.tone())
+}
+
+fn write_caveats(out: &mut Markup, comparison: &Comparison) {
+    let machine = &comparison.sources[0].set.machine;
+    let alone = comparison.alone.iter().map(Vec::len).sum::<usize>();
+    let about: Vec<String> = comparison
+        .about
+        .iter()
+        .map(|(dimension, values)| format!("{dimension}: {}", values.join(" against ")))
+        .collect();
+    let is_other = comparison.sources.iter().any(|source| source.set.machine != *machine);
+    let simulated = comparison.sources.iter().any(|source| source.set.machine.simulated);
+    let (few, moving) = (comparison.nr_too_few(), comparison.nr_not_converged());
+    let said = [
+        (!about.is_empty()).then(|| format!("What differs between the results is the {}.", about.join("; "))),
+        is_other.then(|| "The machines are not the same.".to_owned()),
+        simulated.then(|| {
+            "Intervals tell what other seeds would give. How far the model is from the real machine they do not tell.".into()
+        }),
+        (few > 0).then(|| format!("{few} figures have fewer than {LEAST_SAMPLES} runs a side: nothing is claimed of them.")),
+        (moving > 0).then(|| format!("{moving} figures are of runs whose rates had not settled: nothing is claimed of them.")),
+        (alone > 0).then(|| format!("{alone} figures are in one result alone; they are listed at the end.")),
+    ];
+    super::write_caveats(out, &said.into_iter().flatten().collect::<Vec<_>>());
 }
 
 fn write_plot(out: &mut Markup, comparison: &Comparison) {
@@ -124,38 +342,37 @@ fn write_plot(out: &mut Markup, comparison: &Comparison) {
     if pace.is_empty() {
         return;
     }
-    let rows: Vec<Row> =
-        pace.iter().take(SHOWN).map(|(key, row)| plot_row(comparison, &key.to_string(), row)).collect();
+    let rows: Vec<Row> = pace.iter().take(SHOWN).map(|(key, row)| plot_row(comparison, key, row)).collect();
     let left_out = pace.len().saturating_sub(SHOWN);
     let rest = if left_out > 0 { format!(" {left_out} more figures are in the table.") } else { String::new() };
     let figures = || rows.iter().flat_map(|row| &row.marks).flat_map(|marks| &marks.samples).copied();
-    let machines: Vec<&str> = comparison.sources.iter().map(|source| &*source.set.machine.name).collect();
-    let mut machines = machines;
+    let mut machines: Vec<&str> = comparison.sources.iter().map(|source| &*source.set.machine.name).collect();
     machines.dedup();
+    let is_time = pace.iter().all(|(_, row)| row.direction == Direction::Lower);
+    let better = if is_time { "Times: further left is better." } else { "Further right is better." };
     let about = About {
-        title: "Each run, as a share of the base's mean".into(),
+        title: "Speed side by side: each run, as a share of the base's median".into(),
         told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
         caption: format!(
-            "Each mark is a run, the line the median, the dotted line the mean of {}. Rates are better further \
-             right, times further left.{rest}",
+            "Each mark is a run, the upright line the median, the dotted line the median of {}. {better}{rest}",
             comparison.sources[0].label
         ),
         machine: &machines.join(", "),
         is_simulated: comparison.sources.iter().any(|source| source.set.machine.simulated),
     };
     let kind = fitting(figures(), 10.0);
-    let axis = Axis { title: "share of the base's mean (%)", unit: "share" };
-    let shared = Rows { axis, kind, reference: Some((1.0, "the base's mean")), has_zero: false };
+    let axis = Axis { title: "share of the base's median (%)", unit: "share" };
+    let shared = Rows { axis, kind, reference: Some((1.0, "the base's median")), has_zero: false };
     out.line("h2", &[], "Side by side");
     rows::write(out, &about, &shared, &rows, |out| {
         legend(out, comparison.sources.iter().enumerate().map(|(place, source)| (&*source.label, place % STYLES)));
     });
 }
 
-fn plot_row(comparison: &Comparison, key: &str, row: &Compared) -> Row {
-    let mean = row.base.summary.mean;
+fn plot_row(comparison: &Comparison, key: &Key, row: &Compared) -> Row {
+    let whole = middle(&row.base.samples).map_or(1.0, |middle| middle.median);
     let marks = |name: &str, style: usize, samples: &[f64], has_converged: bool| {
-        let samples: Vec<f64> = samples.iter().map(|sample| sample / mean).collect();
+        let samples: Vec<f64> = samples.iter().map(|sample| sample / whole).collect();
         let middle = middle(&samples).map(|middle| (middle.low, middle.median, middle.high));
         Marks { name: name.into(), style: style % STYLES, samples, middle, is_hollow: !has_converged }
     };
@@ -165,56 +382,71 @@ fn plot_row(comparison: &Comparison, key: &str, row: &Compared) -> Row {
     for (place, (source, change)) in comparison.sources[1..].iter().zip(&row.heads).enumerate() {
         let Some(change) = change else { continue };
         all.push(marks(&source.label, place + 1, &change.figures.samples, change.figures.has_converged));
-        said.push(match change.finding {
-            Finding::Differs => format!("{:+.1} %, p {:.3}", change.share * 100.0, change.p),
-            Finding::Chance => "no difference".into(),
-            Finding::TooFew => "too few runs".into(),
-            Finding::NotConverged => "not converged".into(),
+        let way = way(change, row.direction);
+        said.push(match (way, times(row, change)) {
+            (Way::Better | Way::Worse, Some(times)) => format!("{} times as fast", factor(times.middle)),
+            (Way::Open, _) => "undecided".into(),
+            _ => "not told apart".into(),
         });
     }
-    Row { label: format!("{key} {}", row.metric), figure: said.join("; "), marks: all }
+    Row { label: place(comparison, key), figure: said.join("; "), marks: all }
 }
 
 fn write_table(out: &mut Markup, comparison: &Comparison) {
     // Of two results, the heading says which.
     let has_several = comparison.sources.len() > 2;
     let row = |one: Notable<'_>| {
-        let share = one.change.share * 100.0;
-        let word = match way(&one) {
-            Way::Better => "better",
-            Way::Worse => "WORSE",
-            Way::Other => "differs",
-            Way::Undecided => one.change.finding.name(),
+        let way = way(one.change, one.row.direction);
+        let word = match (way, one.change.finding) {
+            (Way::Better, _) => "better",
+            (Way::Worse, _) => "WORSE",
+            (Way::Other, _) => "differs",
+            (Way::Same, _) => "not told apart",
+            (Way::Open, Finding::TooFew) => "too few runs",
+            (Way::Open, _) => "not settled",
         };
-        let change = match one.change.finding {
-            Finding::Differs if share.is_finite() => Cell::figure(share, format!("{share:+.1} %")),
-            Finding::Differs => Cell::text("from 0"),
-            _ => Cell::text("~"),
+        // The same figure as above: of times, how many times the base's one it is.
+        let times = rank_ratio(&one.row.base.samples, &one.change.figures.samples);
+        let change = match times {
+            Some(times) if way != Way::Open => {
+                Cell::figure(times.middle, format!("{} [{}]", factor(times.middle), interval(&times)))
+            }
+            _ => Cell::text("-"),
         };
-        let figures = |samples: &[f64], mean: f64| Cell::figure(mean, shown(&one.row.unit, samples));
-        let names = [Cell::text(one.key.to_string()), Cell::text(&*one.row.metric)];
+        let figure = |samples: &[f64]| {
+            let median = middle(samples).map_or(0.0, |middle| middle.median);
+            Cell::figure(median, Unit::show_named(&one.row.unit, median))
+        };
+        let names = [Cell::text(place(comparison, one.key)), Cell::text(super::words(&one.row.metric))];
         let head = has_several.then(|| Cell::text(one.head));
         let cells = [
-            figures(&one.row.base.samples, one.row.base.summary.mean),
-            figures(&one.change.figures.samples, one.change.figures.summary.mean),
+            figure(&one.row.base.samples),
+            figure(&one.change.figures.samples),
             change,
-            Cell::text(word),
-            Cell::figure(one.change.p, format!("{:.3}", one.change.p)),
+            Cell::text(word).toned(way.tone()),
         ];
         names.into_iter().chain(head).chain(cells).collect()
     };
     let [base, head] = [0, 1].map(|place| comparison.sources.get(place).map_or("", |source| source.label.as_str()));
     let own = if has_several { "its own" } else { head };
-    let compared = has_several.then_some("compared");
-    let first = ["workload", "metric"].into_iter().chain(compared);
-    let headings: Vec<&str> = first.chain([base, own, "change of means", "finding", "p"]).collect();
+    let first = ["where", "figure"].into_iter().chain(has_several.then_some("result"));
+    let headings: Vec<&str> = first.chain([base, own, "times the base [95 %]", "so it is"]).collect();
     let rows: Vec<Vec<Cell>> = comparison.changes().map(row).collect();
-    out.line("h2", &[], "All figures");
-    table::write(out, "Every figure that both have", &headings, &rows);
+    out.within("details", &[], |out| {
+        out.line("summary", &[], &format!("All {} figures", rows.len()));
+        table::write(
+            out,
+            "Every figure that both have: medians, and how many times the base's it is",
+            &headings,
+            &rows,
+        );
+    });
 }
 
 fn write_alone(out: &mut Markup, comparison: &Comparison) {
-    for (source, alone) in comparison.sources.iter().zip(&comparison.alone).filter(|(_, alone)| !alone.is_empty()) {
+    let with: Vec<(&Source, &Vec<String>)> =
+        comparison.sources.iter().zip(&comparison.alone).filter(|(_, alone)| !alone.is_empty()).collect();
+    for (source, alone) in with {
         out.within("details", &[], |out| {
             out.line("summary", &[], &format!("In {} alone, not compared: {}", source.label, alone.len()));
             out.within("ul", &[], |out| alone.iter().for_each(|key| out.line("li", &[], key)));

@@ -7,20 +7,24 @@ mod reproduce;
 mod stat;
 
 use faultless_results::compare::Source;
-use faultless_results::{MachineInfo, Measured, ResultSet};
+use faultless_results::set::UNCOMPARED;
+use faultless_results::{MachineInfo, Measured, ResultSet, metric};
 use serde_json::Value;
 
-use crate::arms::{arm_name, nr_samples, shown};
+use faultless_results::verdict::{Finding, Ranking, arm_name, rankings};
+
+use crate::arms::{nr_samples, shown};
 use crate::markup::Markup;
 use crate::table::{self, Cell};
-use crate::verdict::{Finding, Ranking, factor};
+use crate::verdict;
 
 /// Writes the page of one result set.
 pub fn write_alone(out: &mut Markup, source: &Source) {
     out.within("header", &[], |out| {
-        out.line("p", &[("class", "kind")], &format!("faultless {}: {}", source.set.command, source.label));
+        let called = if source.label.is_empty() { String::new() } else { format!(": {}", source.label) };
+        out.line("p", &[("class", "kind")], &format!("faultless {}{called}", source.set.command));
         out.line("h1", &[], &headline(&source.set));
-        write_circumstances(out, &source.set);
+        write_origin(out, &source.set);
     });
     write_set(out, &source.set);
 }
@@ -30,11 +34,21 @@ pub fn write_several(out: &mut Markup, sources: &[Source]) {
     out.within("header", &[], |out| {
         out.line("p", &[("class", "kind")], "faultless report");
         out.line("h1", &[], &format!("{} results", sources.len()));
+        out.within("ul", &[], |out| {
+            for (place, source) in sources.iter().enumerate() {
+                out.within("li", &[], |out| {
+                    let link = format!("#result{}", place + 1);
+                    out.line("a", &[("href", &link)], &source.label);
+                    let model = if source.set.machine.simulated { " (SIMULATED)" } else { "" };
+                    out.text(&format!("{model}: {}", headline(&source.set)));
+                });
+            }
+        });
     });
-    for source in sources {
-        out.within("section", &[], |out| {
-            out.line("h2", &[], &format!("{}: {}", source.label, headline(&source.set)));
-            write_circumstances(out, &source.set);
+    for (place, source) in sources.iter().enumerate() {
+        out.within("section", &[("id", &format!("result{}", place + 1))], |out| {
+            out.line("h2", &[("class", "result")], &format!("{}: {}", source.label, headline(&source.set)));
+            write_origin(out, &source.set);
             write_set(out, &source.set);
         });
     }
@@ -50,6 +64,18 @@ fn headline(set: &ResultSet) -> String {
 }
 
 fn write_set(out: &mut Markup, set: &ResultSet) {
+    let mut ranked = rankings(set);
+    if set.command == "stat" {
+        // Events are counted in one run as a rule: no verdict is wanted of that.
+        ranked.retain(|ranking| matches!(ranking.finding, Finding::Wins | Finding::Level(_)));
+    }
+    match ranked.as_slice() {
+        [one] => verdict::write_places(out, one),
+        many => verdict::write_rankings(out, many),
+    }
+    verdict::write_method(out, &ranked);
+    write_caveats(out, &caveats(set, &ranked));
+    write_circumstances(out, set);
     match &*set.command {
         "replay" => replay::write(out, set),
         "stat" => stat::write(out, set),
@@ -59,33 +85,93 @@ fn write_set(out: &mut Markup, set: &ResultSet) {
     write_figures(out, set);
 }
 
+/// Says where a set's figures are from.
+fn write_origin(out: &mut Markup, set: &ResultSet) {
+    if set.command != "reproduce" {
+        return write_badge(out, &set.machine);
+    }
+    out.within("p", &[], |out| {
+        out.line("span", &[("class", "badge")], "SIMULATED");
+        out.text(" Models of the machines computed our figures; the published ones were measured on real ones.");
+    });
+}
+
+/// Says whether figures were measured.
+fn write_badge(out: &mut Markup, machine: &MachineInfo) {
+    out.within("p", &[], |out| {
+        let badge = if machine.simulated { "SIMULATED" } else { "measured" };
+        out.line("span", &[("class", "badge")], badge);
+        let told = match machine.simulated {
+            true => {
+                format!(" A model of {} computed these figures; none was measured on such a machine.", machine.name)
+            }
+            false => " On the machine itself, by its own clock.".to_owned(),
+        };
+        out.text(&told);
+    });
+}
+
+/// Returns what makes a result less than it seems.
+fn caveats(set: &ResultSet, rankings: &[Ranking]) -> Vec<String> {
+    let mut said = Vec::new();
+    if set.machine.simulated && rankings.iter().any(|one| matches!(one.finding, Finding::Wins | Finding::Level(_))) {
+        said.push(
+            "Intervals tell what other seeds would give. How far the model is from the real machine they do not tell."
+                .to_owned(),
+        );
+    }
+    let few = rankings.iter().filter(|one| matches!(one.finding, Finding::TooFew(_))).count();
+    if few > 0 {
+        said.push("Five runs of each design are the fewest that can tell a winner: measure with -r 5 or more.".into());
+    }
+    let moving = set.results.iter().any(|result| !result.has_converged());
+    if moving {
+        said.push("Rates of some runs had not settled when their time was over: judge nothing by them.".into());
+    }
+    let disturbed = set.nr_disturbed();
+    if disturbed > 0 {
+        said.push(format!("{disturbed} runs were disturbed: their threads waited for CPUs that others used."));
+    }
+    match set.partial() {
+        Some(partial) => said.push(format!("Not all is there: {partial}.")),
+        None if set.is_interrupted() => said.push("Interrupted: this is what was measured until then.".into()),
+        None => {}
+    }
+    let own = set.more.get("caveats").and_then(Value::as_array);
+    said.extend(own.into_iter().flatten().filter_map(Value::as_str).map(sentence));
+    let uncompared = set.more.get(UNCOMPARED).and_then(Value::as_array);
+    let uncompared = uncompared.into_iter().flatten().filter_map(Value::as_str);
+    said.extend(uncompared.map(|name| format!("{name} did not do the same work (no checks), so it is not compared.")));
+    said
+}
+
+/// Returns a text as a sentence.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase).into_iter().flatten();
+    format!("{}.", first.chain(letters).collect::<String>().trim_end_matches('.'))
+}
+
+fn write_caveats(out: &mut Markup, caveats: &[String]) {
+    if caveats.is_empty() {
+        return;
+    }
+    out.within("div", &[("class", "caveats")], |out| {
+        out.line("b", &[], "Keep in mind");
+        out.within("ul", &[], |out| caveats.iter().for_each(|caveat| out.line("li", &[], caveat)));
+    });
+}
+
 /// Writes where, when and how often was measured.
 fn write_circumstances(out: &mut Markup, set: &ResultSet) {
-    out.within("p", &[], |out| {
-        let badge = if set.machine.simulated { "SIMULATED" } else { "measured" };
-        out.line("span", &[("class", "badge")], badge);
-        let told = match set.machine.simulated {
-            true => " No figure of ours was measured: a model of the machine computed them.",
-            false => " On the machine itself, by its own clock.",
-        };
-        out.text(told);
-    });
     out.within("dl", &[], |out| {
-        let mut pairs = vec![("machine", set.machine.to_string()), ("seed", set.seed.to_string())];
+        let runs = if set.machine.simulated { "seeds of each figure" } else { "runs of each figure" };
+        let mut pairs = vec![("machine", set.machine.to_string())];
         if !set.results.is_empty() {
-            pairs.push(("samples of each figure", nr_samples(set.results.iter())));
+            pairs.push((runs, nr_samples(set.results.iter())));
         }
-        pairs.push(("command", format!("faultless {}, built from {}", set.command, set.commit)));
-        if let Some(partial) = set.partial() {
-            pairs.push(("partial", partial.to_owned()));
-        }
-        if set.is_interrupted() && set.partial().is_none() {
-            pairs.push(("partial", "interrupted: what was measured until then".to_owned()));
-        }
-        let disturbed = set.nr_disturbed();
-        if disturbed > 0 {
-            pairs.push(("disturbed", format!("{disturbed} runs, whose threads waited for CPUs")));
-        }
+        pairs.push((if set.machine.simulated { "first seed" } else { "seed" }, set.seed.to_string()));
+        pairs.push(("command", format!("faultless {}, built from commit {}", set.command, set.commit)));
         for (title, text) in pairs {
             out.line("dt", &[], title);
             out.line("dd", &[], &text);
@@ -96,64 +182,35 @@ fn write_circumstances(out: &mut Markup, set: &ResultSet) {
 
 /// Writes what a simulated machine's figures rest on.
 fn write_parameters(out: &mut Markup, machine: &MachineInfo) {
-    if machine.more.is_empty() {
-        return;
-    }
+    let Some(Value::Object(parameters)) = machine.more.get("parameters") else { return };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let row = |(name, value): (&String, &Value)| {
+        let of = |key: &str| value.get(key).filter(|value| !value.is_null());
+        let range = of("range").and_then(Value::as_array).map(|ends| {
+            let ends: Vec<String> = ends.iter().map(text).collect();
+            ends.join(" to ")
+        });
+        vec![
+            Cell::text(&**name),
+            Cell::text(text(of("value").unwrap_or(value))),
+            Cell::text(range.unwrap_or_else(|| "-".into())),
+            Cell::text(of("source").map_or_else(|| "-".into(), text)),
+        ]
+    };
     out.within("details", &[], |out| {
-        out.line("summary", &[], "What the machine's model rests on");
-        let rows: Vec<Vec<Cell>> = machine.more.iter().flat_map(|(name, value)| parameters(name, value)).collect();
-        table::write(out, "Parameters of the machine", &["parameter", "value"], &rows);
+        let guessed = parameters.values().filter(|value| is_guessed(value)).count();
+        let summary = format!(
+            "What the machine's model rests on: {} numbers, {guessed} of them guessed, the others measured or published",
+            parameters.len()
+        );
+        out.line("summary", &[], &summary);
+        let rows: Vec<Vec<Cell>> = parameters.iter().map(row).collect();
+        table::write(out, "Numbers of the model", &["number", "value", "may be", "where from"], &rows);
     });
 }
 
-fn parameters(name: &str, value: &Value) -> Vec<Vec<Cell>> {
-    let row = |name: &str, value: &Value| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        vec![Cell::text(name), Cell::text(text)]
-    };
-    match value {
-        Value::Object(inner) => {
-            inner.iter().flat_map(|(key, value)| parameters(&format!("{name}.{key}"), value)).collect()
-        }
-        value => vec![row(name, value)],
-    }
-}
-
-/// Writes who is first on each number of CPUs.
-fn write_rankings(out: &mut Markup, rankings: &[Ranking]) {
-    if rankings.iter().all(|ranking| ranking.finding == Finding::Alone) {
-        return;
-    }
-    let row = |ranking: &Ranking| {
-        let first = match ranking.leaders().as_slice() {
-            [] => format!("{} is ahead", ranking.best()),
-            leaders => leaders.join(", "),
-        };
-        let next = match &ranking.finding {
-            Finding::Wins { .. } => ranking.designs.get(1).map_or(String::new(), |(name, _)| name.clone()),
-            _ => "-".to_owned(),
-        };
-        let lead = match &ranking.finding {
-            Finding::Wins { lead, .. } => Cell::figure(
-                lead.middle,
-                format!("{} [{}, {}]", factor(lead.middle), factor(lead.low), factor(lead.high)),
-            ),
-            _ => Cell::text("-"),
-        };
-        let certainty = Cell::text(ranking.certainty());
-        vec![
-            Cell::text(&*ranking.workload),
-            Cell::number(ranking.cpus),
-            Cell::text(first),
-            lead,
-            Cell::text(next),
-            certainty,
-        ]
-    };
-    let headings = ["workload", "CPUs", "first", "times as fast", "as the next", "how sure"];
-    let caption =
-        "Who is first, by how much, and how sure that is (95 % interval of the ratio of paired runs; rank test)";
-    table::write(out, caption, &headings, &rankings.iter().map(row).collect::<Vec<_>>());
+fn is_guessed(parameter: &Value) -> bool {
+    parameter.get("source").and_then(Value::as_str).is_some_and(|source| source.starts_with("guessed"))
 }
 
 /// Writes every figure of the set.
@@ -167,16 +224,22 @@ fn write_figures(out: &mut Markup, set: &ResultSet) {
             Cell::text(&*result.workload),
             Cell::text(arm_name(set, result)),
             Cell::number(result.cpus),
-            Cell::text(&*result.metric),
+            Cell::text(words(&result.metric)),
             Cell::figure(middle, shown(&result.unit, &result.samples)),
             Cell::number(result.samples.len()),
         ]
     };
-    let headings = ["workload", "design", "CPUs", "metric", "median [ends]", "n"];
+    let headings = ["workload", "design", "CPUs", "figure", "median [ends]", "runs"];
     let caption =
-        "Median of the runs, with the 95 % interval of the median, or the least and the most of fewer than six runs";
+        "Median of the runs; the ends are those of its 95 % interval, or the least and the most of fewer than six runs";
     out.within("details", &[], |out| {
         out.line("summary", &[], &format!("All {} figures", set.results.len()));
         table::write(out, caption, &headings, &set.results.iter().map(row).collect::<Vec<_>>());
     });
+}
+
+/// Returns a metric in words, with the name that it has in JSON.
+pub fn words(name: &str) -> String {
+    let words = metric::title(name);
+    if words == name { name.to_owned() } else { format!("{words} ({name})") }
 }

@@ -1,29 +1,27 @@
 //! The page of `replay`: time per design, how long faults take, what was checked, and what the program did.
 
 use faultless_results::ResultSet;
+use faultless_results::verdict::{cpus, group_rankings, groups, headline as said, rankings};
 use serde_json::Value;
 
 use super::bench::{machine, write_runs, write_waits};
-use super::write_rankings;
-use crate::arms::{cpus, groups, names};
+use crate::arms::names;
 use crate::latency::{self, Of};
 use crate::markup::Markup;
 use crate::table::{self, Cell};
-use crate::verdict::{self, Ranking, rankings};
-use crate::{space, timeline};
+use crate::{space, timeline, verdict};
 
 /// The key of the recorded program's outline.
 const OUTLINE: &str = "outline";
 
 const TIME: &str = "elapsed_ns";
 
+/// What plots of the recorded program say of their figures.
+const RECORDED: &str = "the machine that recorded the program";
+
 /// Says who wins, and whether the replay is the recorded program.
 pub fn headline(set: &ResultSet) -> String {
-    format!("{}, and {}", verdict::headline(&all_rankings(set)), faith(set))
-}
-
-fn all_rankings(set: &ResultSet) -> Vec<Ranking> {
-    groups(set, TIME).iter().flat_map(|group| rankings(set, group)).collect()
+    format!("{}; {}", said(&rankings(set)), faith(set))
 }
 
 fn faith(set: &ResultSet) -> String {
@@ -40,26 +38,46 @@ fn faith(set: &ResultSet) -> String {
 
 /// Writes the plots.
 pub fn write(out: &mut Markup, set: &ResultSet) {
-    if let Some(text) = set.more.get("verdict").and_then(Value::as_str) {
-        out.line("p", &[], text);
-    }
-    let rankings = all_rankings(set);
-    write_rankings(out, &rankings);
     let (names, machine) = (names(set), machine(set));
     for group in groups(set, TIME) {
-        let cpus = cpus(&group);
-        for &cpus in &cpus {
+        out.line("h2", &[], &format!("{}: which design is fastest", group.name));
+        let (cpus, ranked) = (cpus(&group), group_rankings(set, &group));
+        for (&cpus, ranking) in cpus.iter().zip(&ranked) {
+            if ranked.len() > 1 {
+                verdict::write_places(out, ranking);
+            }
             write_runs(out, set, &group, cpus, &names, &machine);
         }
         let most = cpus.last().copied().unwrap_or(1);
+        if let Some(last) = ranked.last() {
+            verdict::write_why(out, last, &machine);
+        }
         write_waits(out, set, &group.name, most, &names, &machine);
         latency::write(out, set, &group, most, Of { prefix: "fault", many: "faults" }, &names, &machine);
     }
     if let Some(outline) = set.more.get(OUTLINE) {
-        timeline::write(out, outline, "the recorded machine");
-        space::write(out, outline, "the recorded machine");
+        timeline::write(out, outline, RECORDED);
+        space::write(out, outline, RECORDED);
     }
     write_checks(out, set);
+}
+
+/// Checks in words.
+const CHECKS: [(&str, &str); 10] = [
+    ("events", "events of the recording, all passes"),
+    ("faults_recorded", "page faults recorded"),
+    ("faults_replayed", "page faults that the replay took"),
+    ("strict", "page faults that had to come out exactly as recorded"),
+    ("mismatches", "mismatches: what came out otherwise than recorded"),
+    ("classified", "page faults that what Linux did meanwhile explains"),
+    ("imposed", "results taken from the recording"),
+    ("skipped", "calls that could not be replayed"),
+    ("applied", "events before the memory's contents were read"),
+    ("lost", "records that the recording lost"),
+];
+
+fn words(name: &str) -> String {
+    CHECKS.iter().find(|(known, _)| *known == name).map_or_else(|| name.replace('_', " "), |(_, words)| (*words).into())
 }
 
 /// Writes what was checked.
@@ -68,29 +86,30 @@ fn write_checks(out: &mut Markup, set: &ResultSet) {
     for (name, value) in &set.checks {
         match value {
             Value::Object(inner) => {
-                rows.extend(inner.iter().map(|(key, value)| check(&format!("{name}: {key}"), value)))
+                let row = |(key, value): (&String, &Value)| {
+                    check(&format!("{}: {}", words(name), key.replace('_', " ")), value)
+                };
+                rows.extend(inner.iter().map(row))
             }
-            value => rows.push(check(name, value)),
+            value => rows.push(check(&words(name), value)),
         }
     }
     out.line("h2", &[], "What was checked");
-    out.line(
-        "p",
-        &[],
-        "Each recorded fault and call was made again, and had to come out as it was recorded; \
-                        docs/judging.md says what each line means.",
-    );
+    out.line("p", &[], "Each recorded fault and call was made again, and had to come out as it was recorded.");
     let (told, never): (Vec<_>, Vec<_>) =
-        rows.into_iter().partition(|row| row[1].as_text() != "0" || row[0].as_text() == "mismatches");
+        rows.into_iter().partition(|row| row[1].as_text() != "0" || row[0].as_text().starts_with("mismatches"));
     table::write(out, "Checks of all passes", &["what", "count"], &told);
     if !never.is_empty() {
         let names: Vec<&str> = never.iter().map(|row| row[0].as_text()).collect();
-        out.line("p", &[("class", "caption")], &format!("0 of: {}", names.join(", ")));
+        out.within("details", &[], |out| {
+            out.line("summary", &[], "What never happened");
+            out.within("ul", &[], |out| names.iter().for_each(|name| out.line("li", &[], name)));
+        });
     }
 }
 
 fn check(name: &str, value: &Value) -> Vec<Cell> {
     let figure =
         value.as_f64().map_or_else(|| Cell::text(value.to_string()), |figure| Cell::figure(figure, value.to_string()));
-    vec![Cell::text(name.replace('_', " ")), figure]
+    vec![Cell::text(name), figure]
 }

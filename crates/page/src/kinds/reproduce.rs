@@ -1,6 +1,6 @@
 //! The page of `reproduce`: what was published, beside what a simulation of the machine says.
 
-use faultless_results::ResultSet;
+use faultless_results::{ResultSet, metric};
 use serde_json::Value;
 
 use crate::arms::middle;
@@ -46,11 +46,11 @@ impl Line<'_> {
     fn name(&self) -> String {
         let cpus = self.value.get("cpus").and_then(Value::as_u64).unwrap_or(0);
         format!(
-            "{}, {cpus} CPUs, {} > {}, {}",
+            "{} on {cpus} CPUs, {} to {}: {}",
             self.text("workload"),
             self.text("base"),
             self.text("head"),
-            self.text("figure")
+            metric::title(self.text("figure"))
         )
     }
 }
@@ -72,9 +72,8 @@ pub fn headline(set: &ResultSet) -> String {
     let open = all.len() - judged;
     let open = if open > 0 { format!("; {open} undecided") } else { String::new() };
     format!(
-        "{agree} of {judged} published changes go the same way in the simulation, and {near} of {} are within a \
-         quarter of \
-         their size{open}",
+        "{agree} of {judged} published changes go the same way in the simulation; {near} of {} factors are within 25 % \
+         of the published ones{open}",
         all.len()
     )
 }
@@ -84,12 +83,12 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
     for (name, rows) in &set.checks {
         let lines = lines(rows);
         out.line("h2", &[], name);
-        write_plot(out, set, name, &lines);
+        write_plot(out, name, &lines);
         write_table(out, name, &lines);
     }
 }
 
-fn write_plot(out: &mut Markup, set: &ResultSet, name: &str, lines: &[Line<'_>]) {
+fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
     let row = |line: &Line<'_>| {
         let factors = line.factors();
         let middle = middle(&factors).map(|middle| (middle.low, middle.median, middle.high));
@@ -115,11 +114,9 @@ fn write_plot(out: &mut Markup, set: &ResultSet, name: &str, lines: &[Line<'_>])
     let about = About {
         title: format!("{name}: published against ours"),
         told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
-        caption: "How many times the figure before the figure after is; the dotted line is no change. Ours: each \
-                  mark is a seed, \
-                  the line their median, the bar from the least to the most (a 95 % interval from six seeds on). \
-                  Hollow: the \
-                  rates had not settled. Published figures were measured on the real machine."
+        caption: "By what factor the change multiplies the figure; the dotted line is no change. Ours: each mark is a \
+                  seed, the upright line their median, the bar from the least to the most (a 95 % interval from six \
+                  seeds on). Hollow: the rates had not settled. Published figures were measured on the real machine."
             .into(),
         machine: &machines,
         is_simulated: true,
@@ -127,7 +124,6 @@ fn write_plot(out: &mut Markup, set: &ResultSet, name: &str, lines: &[Line<'_>])
     let axis = Axis { title: "factor, after / before (times), logarithmic", unit: "" };
     let shared = Rows { axis, kind: Kind::Log, reference: Some((1.0, "no change")), has_zero: false };
     rows::write(out, &about, &shared, &rows, |out| legend(out, [("published", 3), ("ours, simulated", 0)].into_iter()));
-    let _ = set;
 }
 
 fn write_table(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
@@ -150,7 +146,14 @@ fn write_table(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
             Cell::text(line.text("published_as")),
         ]
     };
-    let headings =
-        ["line", "machine (simulated)", "published", "ours", "ratio of factors", "same sign", "published as"];
+    let headings = [
+        "line",
+        "machine (simulated)",
+        "published change",
+        "ours",
+        "our factor over theirs",
+        "same way",
+        "published as",
+    ];
     table::write(out, &format!("{name}: each line"), &headings, &lines.iter().map(row).collect::<Vec<_>>());
 }

@@ -1,11 +1,12 @@
 //! The page of `stat`: how often events happened, and what each lock costs.
 
+use faultless_results::verdict::{arm_name, groups};
 use faultless_results::{Measured, ResultSet};
 use serde_json::Value;
 
 use super::bench::machine;
-use crate::arms::{arm_name, groups, shown};
-use crate::bars::{self, Bars};
+use crate::arms::shown;
+use crate::bars::{self, Bars, Layout};
 use crate::markup::Markup;
 use crate::plot::{About, Axis};
 use crate::table::{self, Cell};
@@ -23,9 +24,9 @@ pub fn headline(set: &ResultSet) -> String {
     match worst {
         Some((name, lock)) if lock.lengths[0] > 0.0 => {
             let share = faultless_results::Unit::Share.show(lock.lengths[0]);
-            format!("Under {name}, {} costs most: waiting for it takes {share} of all CPUs' time", lock.label)
+            format!("Under {name}, {} costs most: waiting for it takes {share} of the time of all CPUs", lock.label)
         }
-        Some((name, _)) => format!("Nobody waited for a lock, under {name} or any other design"),
+        Some(_) => "Nobody waited for a lock under any design".into(),
         None => counted(set),
     }
 }
@@ -34,7 +35,7 @@ fn counted(set: &ResultSet) -> String {
     let faults = groups(set, "faults");
     let Some(group) = faults.first() else { return "Events of a workload".into() };
     let said = group.arms.iter().map(|arm| format!("{} under {}", shown(&arm.unit, &arm.samples), arm_name(set, arm)));
-    format!("{} faulted {}", group.name, said.collect::<Vec<_>>().join(", "))
+    format!("{}: page faults in a run, {}", group.name, said.collect::<Vec<_>>().join(", "))
 }
 
 /// The locks of a design.
@@ -65,7 +66,7 @@ fn lock_table(arm: &Value) -> LockTable {
         key(other).partial_cmp(&key(one)).unwrap_or(std::cmp::Ordering::Equal)
     });
     let cells = locks.iter().map(|lock| {
-        let caller = lock.get("caller").and_then(Value::as_str).unwrap_or("all callers");
+        let caller = lock.get("caller").and_then(Value::as_str).map_or_else(|| "all callers".to_owned(), inside);
         let ns = |key: &str| Cell::figure(of(lock, key), crate::plot::short("ns", of(lock, key)));
         let share = |key: &str| Cell::figure(of(lock, key), crate::plot::short("share", of(lock, key)));
         let total = of(lock, "total");
@@ -82,6 +83,12 @@ fn lock_table(arm: &Value) -> LockTable {
         ]
     });
     LockTable { cells: cells.collect(), name, rows }
+}
+
+/// Returns a place in the source as it is called inside its crate, with the crate's name: no reader has our folders.
+fn inside(caller: &str) -> String {
+    let (_, own) = caller.rsplit_once("crates/").unwrap_or(("", caller));
+    own.replacen("/src/", ": ", 1)
 }
 
 /// Writes the plots.
@@ -106,16 +113,16 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
                 )
             }),
             caption: format!(
-                "Waiting is the share of all CPUs' time, spinning or asleep; held is the share of the run, summed \
-                 over locks of \
-                 one name and over readers, so it can be more than 100 %. Both include what watching takes.{rest}"
+                "Waited for: the share of all CPUs' time that goes by spinning or asleep. Held: the share of the run, \
+                 summed over locks of one name and over readers, so that it can be more than 100 %. Watching makes both \
+                 somewhat larger.{rest}"
             ),
             machine: &machine,
             is_simulated: set.machine.simulated,
         };
         let axis = Axis { title: "share of time (%), from 0", unit: "share" };
         let shown = &table.rows[..table.rows.len().min(SHOWN)];
-        bars::write(out, &about, axis, ["waited for", "held"], shown);
+        bars::write(out, &about, axis, Layout::Beside, ["waited for", "held"], shown);
         let headings = [
             "lock",
             "caller",
@@ -159,7 +166,7 @@ fn write_events(out: &mut Markup, set: &ResultSet) {
     };
     let row = |metric: &&str| {
         let cells = columns.iter().map(|name| cell(metric, name));
-        std::iter::once(Cell::text(*metric)).chain(cells).collect()
+        std::iter::once(Cell::text(super::words(metric))).chain(cells).collect()
     };
     let rows: Vec<Vec<Cell>> = metrics.iter().map(row).collect();
     let headings: Vec<&str> = std::iter::once("event").chain(columns.iter().map(String::as_str)).collect();

@@ -10,12 +10,20 @@
     const box = element.getBoundingClientRect();
     if (box.right > root.clientWidth + 1 || box.left < -1) wrong.push(`<${element.tagName}> reaches from ${box.left} to ${box.right}: ${element.textContent.slice(0, 40)}`);
   }
+  // Nobody looks for an answer beyond the edge of a table, or behind dots.
+  for (const part of document.querySelectorAll("main .scroll")) {
+    if (shown(part) && part.scrollWidth > part.clientWidth + 1) wrong.push(`the table "${part.getAttribute("aria-label").slice(0, 60)}" is ${part.scrollWidth} px wide in ${part.clientWidth}`);
+  }
+  for (const cell of document.querySelectorAll("main td, main .plot text")) {
+    if (shown(cell) && /…$/.test(cell.textContent)) wrong.push(`"${cell.textContent}" is cut off`);
+  }
   const plots = [...document.querySelectorAll("svg.plot")].filter(shown);
   const figures = document.querySelectorAll("figure").length;
   if (plots.length !== figures) wrong.push(`${figures} figures, but ${plots.length} plots are shown`);
   for (const plot of plots) {
     const view = plot.viewBox.baseVal;
     for (const text of plot.querySelectorAll("text")) {
+      if (text.getAttribute("visibility") === "hidden") continue;
       const box = text.getBBox();
       if (box.x < -1 || box.x + box.width > view.width + 1 || box.y < -1 || box.y + box.height > view.height + 1)
         wrong.push(`${name(plot)}"${text.textContent}" leaves the plot: ${box.x} to ${box.x + box.width} of ${view.width}`);
@@ -37,6 +45,10 @@
     for (const path of plot.querySelectorAll("path")) {
       if (/NaN|inf/.test(path.getAttribute("d"))) wrong.push(`${name(plot)}a path is not a number`);
     }
+    const names = [...plot.querySelectorAll(".waker")].filter((name) => name.getAttribute("visibility") === "visible").map((name) => name.getBBox());
+    names.forEach((box, place) => {
+      if (names.some((other, before) => before < place && other.y === box.y && other.x < box.x + box.width && box.x < other.x + other.width)) wrong.push(`${name(plot)}names of wakers cover each other`);
+    });
     if (!plot.getAttribute("aria-label")) wrong.push(`${name(plot)}no text for who does not see it`);
     if (!/SIMULATED|measured/.test(plot.querySelector(".mark")?.textContent ?? "")) wrong.push(`${name(plot)}not said where from`);
     const ticks = [...plot.querySelectorAll("[data-axis=x] .tick")].map((tick) => tick.getBBox()).sort((a, b) => a.x - b.x);
@@ -64,6 +76,7 @@
   for (const element of document.querySelectorAll("main *")) {
     if (!shown(element)) continue;
     const style = getComputedStyle(element);
+    if (element.getAttribute("visibility") === "hidden") continue;
     const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
     const isMark = element.matches(".m:not(.hollow), .l, .bar:not(.hatched), .whisker, .datum");
     if (!own && !isMark) continue;

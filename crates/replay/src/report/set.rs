@@ -11,7 +11,8 @@ use faultless_machine::events;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
 use faultless_plan::deeds::Reason;
-use faultless_results::set::DISTRIBUTION;
+use faultless_results::screen::uncolored;
+use faultless_results::set::{DISTRIBUTION, UNCOMPARED};
 use faultless_results::stats::Histogram;
 use faultless_results::{Measured, Mode, ResultSet};
 
@@ -19,7 +20,9 @@ use faultless_results::{Measured, Mode, ResultSet};
 pub fn result_set(report: &Report<'_>) -> ResultSet {
     let mut set = ResultSet::new("replay", report.setup.seed, report.machine.clone());
     set.more.insert("trace".into(), trace(report));
-    set.more.insert("verdict".into(), super::verdict::text(report).into());
+    set.more.insert("verdict".into(), uncolored(&super::verdict::text(report)).into());
+    set.more.insert("caveats".into(), super::verdict::caveats(report).into());
+    set.more.insert(UNCOMPARED.into(), super::verdict::uncompared(report).into());
     set.results = results(report);
     if report.outcome.was_interrupted {
         let done = report.outcome.checks.passes;

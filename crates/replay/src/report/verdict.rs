@@ -2,9 +2,9 @@
 //! the figures behind it.
 //!
 //! # Guarantee
-//! No difference is claimed without five samples a side, when the interval that is printed beside it includes 1, or
-//! when a rank test gives it a probability of 5 % or more by chance; whatever makes the result less than it seems is
-//! named in the same breath.
+//! No difference is claimed without five samples a side, or when the interval that is printed beside it includes 1: that
+//! of the rank test, as `faultless_results::verdict` has it. Whatever makes the result less than it seems is named in the
+//! same breath.
 
 use super::Report;
 use crate::Checking;
@@ -12,14 +12,10 @@ use crate::experiment::ArmResult;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
+use faultless_results::compare::{CHANCE, LEAST_SAMPLES};
 use faultless_results::screen::{Tone, toned};
-use faultless_results::stats::{Interval, LEAST_PAIRS, median_ratio, p_value, within};
-
-/// The fewest samples a side that show a difference.
-const LEAST_SAMPLES: usize = 5;
-
-/// What a difference may owe to chance.
-const CHANCE: f64 = 0.05;
+use faultless_results::stats::{Interval, LEAST_PAIRS, p_value, rank_ratio, within};
+use faultless_results::verdict::{factor, interval as ends};
 
 /// The limit that is said to hold or not, once there are enough pairs to say so.
 const NARROW: f64 = 0.02;
@@ -34,13 +30,23 @@ const RULES: &str = "docs/judging.md says how a replay is judged.";
 pub(super) fn text(report: &Report<'_>) -> String {
     let pairs = pairs(report);
     let mut details: Vec<String> = pairs.iter().filter_map(|pair| pair.details(report)).collect();
-    details.extend(shares(report));
-    if report.setup.pace == Pace::None && report.outcome.has_shared_spaces {
-        details.push("contention is an upper bound, blocking not replayed".into());
-    }
+    details.extend(caveats(report));
     let winners = winners(report, &pairs);
     let details = if details.is_empty() { String::new() } else { format!("In detail: {}. ", details.join("; ")) };
     format!("Verdict: {winners}, and {}. {details}{RULES}", faith(report))
+}
+
+/// Returns what makes the result less than it seems.
+pub(super) fn caveats(report: &Report<'_>) -> Vec<String> {
+    let is_bound = report.setup.pace == Pace::None && report.outcome.has_shared_spaces;
+    let bound = is_bound.then(|| "contention is an upper bound, blocking not replayed".to_owned());
+    shares(report).into_iter().chain(bound).collect()
+}
+
+/// Returns the designs that are compared with no other.
+pub(super) fn uncompared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
+    let is_host = |arm: &&ArmResult| report.setup.checking == Checking::EachStep && arm.arm.design == HOST_DESIGN;
+    report.outcome.arms.iter().filter(is_host).map(|arm| arm.arm.design.as_str()).collect()
 }
 
 /// A design beside the one that it is compared with.
@@ -48,7 +54,7 @@ struct Pair<'a> {
     base: &'a ArmResult,
     head: &'a ArmResult,
     side: Side,
-    /// The ratio of the times, if there is one.
+    /// How many times as fast it is, if there are enough runs to tell.
     interval: Option<Interval>,
     p: f64,
 }
@@ -81,16 +87,16 @@ fn pairs<'a>(report: &'a Report<'_>) -> Vec<Pair<'a>> {
     let pairs =
         arms.iter().filter_map(|head| base_of(head).filter(|base| base.arm != head.arm).map(|base| (base, head)));
     let pairs = pairs.filter(|(base, head)| !is_unlike(base, head));
-    let mut pairs: Vec<_> = pairs.map(|(base, head)| Pair::of(base, head, report.setup.seed)).collect();
+    let mut pairs: Vec<_> = pairs.map(|(base, head)| Pair::of(base, head)).collect();
     pairs.sort_by_key(|pair| arms.iter().position(|arm| arm.arm == pair.base.arm));
     pairs
 }
 
 impl<'a> Pair<'a> {
-    fn of(base: &'a ArmResult, head: &'a ArmResult, seed: u64) -> Self {
+    fn of(base: &'a ArmResult, head: &'a ArmResult) -> Self {
         let times = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.elapsed_ns as f64).collect::<Vec<f64>>();
         let has_enough = head.passes.len() >= LEAST_SAMPLES;
-        let interval = has_enough.then(|| median_ratio(&times(base), &times(head), seed)).flatten();
+        let interval = has_enough.then(|| rank_ratio(&times(head), &times(base))).flatten();
         let p = p_value(&times(base), &times(head));
         let side = interval.as_ref().map_or(Side::Unknown, |interval| side(interval, p));
         Self { base, head, side, interval, p }
@@ -134,7 +140,7 @@ fn rank(group: &[Pair<'_>]) -> String {
     let on = |side: Side| group.iter().filter(|pair| pair.side == side).map(Pair::name).collect::<Vec<_>>();
     let (ties, unknown) = (on(Side::Ties), on(Side::Unknown));
     if ties.len() == group.len() && group.len() > 1 {
-        return format!("all {} designs tie", group.len() + 1);
+        return format!("the runs do not tell the {} designs apart", group.len() + 1);
     }
     let of = |names: Vec<&str>, one: &str, many: &str| match names.as_slice() {
         [] => None,
@@ -159,25 +165,26 @@ fn listed(names: &[&str]) -> String {
 }
 
 fn said(interval: &Interval, p: f64, base: &str) -> String {
-    let Interval { low, middle, high, n } = interval;
+    let Interval { low, middle, high, n } = *interval;
     let word = match side(interval, p) {
         Side::Faster => "is faster:",
         Side::Slower => "is slower:",
         Side::Ties | Side::Unknown => "shows no difference: ~",
     };
-    let numbers = format!("{middle:.2} times the time of {base}, 95 % interval {low:.2} to {high:.2}, n {n}");
-    let numbers = match within(interval, NARROW) {
+    let numbers = format!("{} times as fast as {base}, 95 % interval {}, n {n}", factor(middle), ends(interval));
+    let time = Interval { low: 1.0 / high, middle: 1.0 / middle, high: 1.0 / low, n };
+    let numbers = match within(&time, NARROW) {
         _ if interval.n < LEAST_PAIRS => numbers,
         verdict => format!("{numbers}; within 2 %: {}", verdict.name()),
     };
     format!("{word} {numbers}")
 }
 
-/// Returns what the interval says of the second side: the pairs and the ranks must both tell the sides apart.
+/// Returns what the interval says of the second side; the interval and the test differ at most where runs are equal.
 fn side(interval: &Interval, p: f64) -> Side {
     match () {
-        () if p < CHANCE && interval.high < 1.0 => Side::Faster,
-        () if p < CHANCE && interval.low > 1.0 => Side::Slower,
+        () if p < CHANCE && interval.low > 1.0 => Side::Faster,
+        () if p < CHANCE && interval.high < 1.0 => Side::Slower,
         () => Side::Ties,
     }
 }
@@ -242,15 +249,15 @@ mod tests {
 
     #[test]
     fn an_interval_beside_1_says_on_which_side_unless_the_ranks_may_be_chance() {
-        assert_eq!(side(&interval(1.01, 1.2), 0.04), Side::Slower);
-        assert_eq!(side(&interval(0.8, 0.99), 0.04), Side::Faster);
+        assert_eq!(side(&interval(1.01, 1.2), 0.04), Side::Faster);
+        assert_eq!(side(&interval(0.8, 0.99), 0.04), Side::Slower);
         assert_eq!(side(&interval(1.01, 1.2), 0.05), Side::Ties);
     }
 
     #[test]
     fn the_figures_name_the_direction_and_the_interval() {
         let said = said(&interval(1.1, 1.3), 0.01, "mmap-sem");
-        assert_eq!(said, "is slower: 1.20 times the time of mmap-sem, 95 % interval 1.10 to 1.30, n 9");
+        assert_eq!(said, "is faster: 1.20 times as fast as mmap-sem, 95 % interval 1.10 to 1.30, n 9");
     }
 
     fn arm(design: &str) -> ArmResult {
@@ -267,7 +274,10 @@ mod tests {
 
     #[test]
     fn the_first_sentence_says_who_wins_and_who_ties() {
-        assert_eq!(ranked(&[("spf-v11", Side::Ties), ("vma-lock", Side::Ties)]), "all 3 designs tie");
+        assert_eq!(
+            ranked(&[("spf-v11", Side::Ties), ("vma-lock", Side::Ties)]),
+            "the runs do not tell the 3 designs apart"
+        );
         assert_eq!(ranked(&[("vma-lock", Side::Ties)]), "vma-lock ties with mmap-sem");
         let mixed =
             [("spf-v9", Side::Ties), ("spf-v11", Side::Faster), ("vma-lock", Side::Faster), ("linux", Side::Slower)];

@@ -12,7 +12,7 @@ mod summary;
 
 pub use change::{ChangePoint, LEAST_POINTS, change_points, pettitt};
 pub use histogram::Histogram;
-pub use rank::p_value;
+pub use rank::{p_value, rank_ratio};
 pub use ratio::{Interval, LEAST_PAIRS, Verdict, median_ratio, within};
 pub use summary::{Summary, median, median_interval, summarize};
 

@@ -20,7 +20,7 @@ pub struct Interval {
     pub middle: f64,
     /// Its upper end.
     pub high: f64,
-    /// The number of pairs.
+    /// The number of pairs; of lists that are not paired, the length of the shorter one.
     pub n: usize,
 }
 

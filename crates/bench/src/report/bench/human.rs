@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! Each rate is a mean with its relative standard deviation; one with a disturbed run is marked, an arm without a run
-//! says so.
+//! says so. The last lines say who wins, by how much, how sure that is, and why.
 
 use faultless_machine::info;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::rows::{NR_NAMES, ceiling, curves, interval, latency, moved_by, range,
 use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
-use faultless_results::{NOT_CONVERGED, columns};
+use faultless_results::{NOT_CONVERGED, columns, verdict};
 use faultless_workloads::{Settings, Spec};
 
 /// What the table of ceilings shows.
@@ -42,6 +42,10 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     columns::write_designs(&rows(report, latency), NR_NAMES, out)?;
     super::refpage::write(report, out)?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
+    let verdict = verdict::lines(&super::result_set(report));
+    if !verdict.is_empty() {
+        writeln!(out, "\n{}", verdict.join("\n"))?;
+    }
     info::write_parameters(report.machine, out)
 }
 

@@ -6,6 +6,8 @@ use super::BenchReport;
 use super::human::{LINEAR, notes, nr_samples, rates};
 use super::rows::{ceiling, latency, rows};
 use faultless_results::markdown::{escaped, head, row};
+use faultless_results::screen::uncolored;
+use faultless_results::verdict;
 
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -20,7 +22,9 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
     write_rows(&rows(report, latency), out)?;
-    notes(report).iter().try_for_each(|note| writeln!(out, "\n{}", escaped(note)))
+    notes(report).iter().try_for_each(|note| writeln!(out, "\n{}", escaped(note)))?;
+    let verdict = verdict::lines(&super::result_set(report)).join("\n");
+    if verdict.is_empty() { Ok(()) } else { writeln!(out, "\n{}", uncolored(&verdict)) }
 }
 
 fn write_rows(rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {

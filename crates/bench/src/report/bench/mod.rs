@@ -11,8 +11,10 @@ use crate::measure::{self, ArmResult, Length, Outcome, Pages, Run, Settled, Setu
 use crate::spread::{Draws, Interval};
 use faultless_machine::events;
 use faultless_results::Unit;
+use faultless_results::screen::uncolored;
 use faultless_results::set::{CONVERGED, DISTRIBUTION, MachineInfo, Measured, ResultSet};
 use faultless_results::stats::Histogram;
+use faultless_results::verdict;
 
 /// A session with what it was about.
 #[derive(Debug)]
@@ -79,6 +81,8 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
     let moving = outcome.arms.iter().flat_map(|arm| &arm.runs).filter(|run| !run.has_converged()).count();
     let failed = failed.collect::<Vec<_>>();
     set.checks = object(json!({ "failed": failed, "disturbed_runs": disturbed, "not_converged_runs": moving }));
+    let verdict = uncolored(&verdict::lines(&set).join("\n"));
+    set.more.insert("verdict".into(), verdict.into());
     set
 }
 

@@ -1,0 +1,276 @@
+//! Who wins, by how much, how sure that is, and why.
+//!
+//! # Guarantee
+//! * I1 one method: the factor between two designs is that of their medians, with the 95 % interval of the rank test
+//!   (`stats::rank_ratio`). Over machines that were drawn it is the median over the draws, with what holds 90 % of them
+//! * I2 a winner is named only if each design has five samples, all rates had settled, and the interval of its lead over
+//!   every other design leaves out 1; everything else is level or undecided, with what is known
+//! * I3 an interval is about chance between runs; that a simulated machine is a model is said beside it
+//!
+//! # Rooms
+//! `groups` sorts figures by workload and design, `why` knows where time goes, `words` says it.
+
+mod groups;
+mod why;
+mod words;
+
+use crate::compare::{CHANCE, Direction, LEAST_SAMPLES, direction};
+use crate::set::UNCOMPARED;
+use crate::stats::{Interval, median, p_value, rank_ratio};
+use crate::{Measured, ResultSet};
+
+pub use groups::{Group, arm_name, beside, cpus, groups};
+pub use why::Cost;
+pub use words::{METHOD, factor, headline, interval, lines, listed};
+
+/// The key of a figure whose samples are of machines that were drawn.
+const DRAWN: &str = "sensitivity";
+
+/// Of the draws, what lies below an interval.
+const TAIL: f64 = 0.05;
+
+/// What tells two designs apart although neither wins: none is further from the best than this.
+const NEAR: f64 = 1.05;
+
+/// What the samples of a figure are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Samples {
+    /// Runs by the machine's own clock.
+    Runs,
+    /// Runs of a simulated machine, each of its own seed.
+    Seeds,
+    /// Simulated machines, each with other guesses.
+    Draws,
+}
+
+/// What may be said of a workload on a number of CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// One design is ahead for sure.
+    Wins,
+    /// So many designs can't be told from the best, with it.
+    Level(usize),
+    /// There is one design.
+    Alone,
+    /// There are too few runs.
+    TooFew(usize),
+    /// Rates had not settled.
+    NotConverged,
+}
+
+/// Where a design stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Ahead of all others for sure.
+    Wins,
+    /// It has the best median.
+    Best,
+    /// Not told from the best.
+    Level,
+    /// Slower than the best for sure.
+    Slower,
+    /// Nobody can tell.
+    Open,
+}
+
+/// A design in a ranking.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// The median of its runs.
+    pub median: f64,
+    /// The least and the most of them.
+    pub ends: (f64, f64),
+    /// How many times as fast as it the best one is; nothing for the best itself, and where nobody can tell.
+    pub lead: Option<Interval>,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Where its time goes.
+    pub cost: Cost,
+}
+
+/// The designs of a workload on a number of CPUs.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    /// The workload.
+    pub workload: String,
+    /// How many CPUs.
+    pub cpus: usize,
+    /// The metric that they are ranked by.
+    pub metric: String,
+    /// The unit of the medians.
+    pub unit: String,
+    /// What the samples are.
+    pub samples: Samples,
+    /// The designs, the best median first.
+    pub places: Vec<Place>,
+    /// What may be said.
+    pub finding: Finding,
+}
+
+/// Returns the metric that a set's designs are ranked by.
+pub fn metric(set: &ResultSet) -> &'static str {
+    if set.command == "replay" { "elapsed_ns" } else { "ops_per_s" }
+}
+
+/// Ranks the designs of each workload on each number of CPUs.
+pub fn rankings(set: &ResultSet) -> Vec<Ranking> {
+    groups(set, metric(set)).iter().flat_map(|group| group_rankings(set, group)).collect()
+}
+
+/// Ranks the designs of a group on each number of CPUs.
+pub fn group_rankings(set: &ResultSet, group: &Group<'_>) -> Vec<Ranking> {
+    cpus(group).into_iter().map(|cpus| ranking(set, group, cpus)).collect()
+}
+
+fn ranking(set: &ResultSet, group: &Group<'_>, cpus: usize) -> Ranking {
+    let uncompared = set.more.get(UNCOMPARED).and_then(serde_json::Value::as_array);
+    let is_compared = |arm: &&&Measured| uncompared.is_none_or(|list| list.iter().all(|name| name != &*arm.design));
+    let of_cpus = group.arms.iter().filter(|arm| arm.cpus == cpus);
+    let mut arms: Vec<&Measured> = of_cpus.filter(is_compared).copied().collect();
+    let (metric, unit) = arms.first().map_or(("", ""), |arm| (&arm.metric, &arm.unit));
+    let (metric, unit, better) = (metric.to_owned(), unit.to_owned(), direction(metric, unit));
+    let middle = |arm: &Measured| median(&arm.samples).unwrap_or(0.0);
+    arms.sort_by(|one, other| match better {
+        Direction::Lower => middle(one).total_cmp(&middle(other)),
+        _ => middle(other).total_cmp(&middle(one)),
+    });
+    let samples = samples(set, &arms);
+    let undecided = undecided(&arms);
+    let place = |arm: &&Measured| {
+        let (lead, standing) = match arms.first() {
+            Some(best) if !std::ptr::eq(*best, *arm) && undecided.is_none() => beaten(best, arm, better, samples),
+            _ => (None, Standing::Open),
+        };
+        let (name, cost) = (arm_name(set, arm), Cost::of(set, arm));
+        let ends = arm.samples.iter().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(*one), high.max(*one)));
+        Place { name, median: middle(arm), ends, lead, standing, cost }
+    };
+    let mut places: Vec<Place> = arms.iter().map(place).collect();
+    let nr_level = places.iter().filter(|place| place.standing == Standing::Level).count();
+    let finding = undecided.unwrap_or(if nr_level == 0 { Finding::Wins } else { Finding::Level(nr_level + 1) });
+    if let Some(best) = places.first_mut() {
+        best.standing = if finding == Finding::Wins { Standing::Wins } else { Standing::Best };
+    }
+    Ranking { workload: group.name.clone(), cpus, metric, unit, samples, places, finding }
+}
+
+fn samples(set: &ResultSet, arms: &[&Measured]) -> Samples {
+    match set.machine.simulated {
+        true if arms.iter().any(|arm| arm.more.contains_key(DRAWN)) => Samples::Draws,
+        true => Samples::Seeds,
+        false => Samples::Runs,
+    }
+}
+
+/// Returns why nothing may be said of designs, if nothing may (I2).
+fn undecided(arms: &[&Measured]) -> Option<Finding> {
+    let least = arms.iter().map(|arm| arm.samples.len()).min().unwrap_or(0);
+    match () {
+        () if arms.len() < 2 => Some(Finding::Alone),
+        () if arms.iter().any(|arm| !arm.has_converged()) => Some(Finding::NotConverged),
+        () if least < LEAST_SAMPLES => Some(Finding::TooFew(least)),
+        () => None,
+    }
+}
+
+/// Returns how many times as fast as a design the best one is, and what that says.
+fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) -> (Option<Interval>, Standing) {
+    let (base, head) = match better {
+        Direction::Lower => (&best.samples, &arm.samples),
+        _ => (&arm.samples, &best.samples),
+    };
+    let lead = if samples == Samples::Draws { drawn(base, head) } else { rank_ratio(base, head) };
+    let is_sure = |lead: &Interval| lead.low > 1.0 && (samples == Samples::Draws || p_value(base, head) < CHANCE);
+    let standing = match &lead {
+        Some(lead) if is_sure(lead) => Standing::Slower,
+        Some(_) => Standing::Level,
+        // Of rates of 0 there is no factor; the test still tells them apart.
+        None if p_value(base, head) < CHANCE => Standing::Slower,
+        None => Standing::Level,
+    };
+    (lead, standing)
+}
+
+/// Returns the factor over machines that were drawn, each of which both designs ran on (I1).
+fn drawn(base: &[f64], head: &[f64]) -> Option<Interval> {
+    let mut ratios: Vec<f64> = base.iter().zip(head).map(|(base, head)| head / base).collect();
+    let middle = median(&ratios).filter(|_| ratios.iter().all(|ratio| ratio.is_finite()))?;
+    ratios.sort_by(f64::total_cmp);
+    let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
+    Some(Interval { low: at(TAIL), middle, high: at(1.0 - TAIL), n: ratios.len() })
+}
+
+impl Ranking {
+    /// Returns the design with the best median.
+    pub fn best(&self) -> &str {
+        self.places.first().map_or("", |place| &place.name)
+    }
+
+    /// Returns the designs that share the first place.
+    pub fn leaders(&self) -> Vec<&str> {
+        let is_leader = |place: &&Place| matches!(place.standing, Standing::Wins | Standing::Best | Standing::Level);
+        self.places.iter().filter(is_leader).map(|place| &*place.name).collect()
+    }
+
+    /// Returns whether the designs that share the first place are within a few per cent, as far as is known.
+    fn is_near(&self) -> bool {
+        let level = self.places.iter().filter(|place| place.standing == Standing::Level);
+        level.map(|place| place.lead).all(|lead| lead.is_some_and(|lead| lead.high.max(1.0 / lead.low) <= NEAR))
+    }
+
+    /// Says why, as far as was counted, in sentences.
+    pub fn why(&self) -> Option<String> {
+        let named = |place: usize, which: &'static str| why::Named {
+            name: &self.places[place].name,
+            which,
+            cost: &self.places[place].cost,
+        };
+        let last = self.places.len().saturating_sub(1);
+        // The last of which is known where its time goes; the host's kernel does not tell.
+        let slowest = (1..=last).rev().find(|&place| self.places[place].cost.waiting.is_some());
+        let behind = |which: &'static str| slowest.map(|place| named(place, if place == last { which } else { "" }));
+        match self.finding {
+            Finding::Wins if last == 1 => why::faster(named(0, ""), &[named(1, "")]),
+            Finding::Wins => {
+                let next = std::iter::once(named(1, ", the next,"));
+                let others: Vec<_> = next.chain(behind(", the last,").filter(|_| slowest != Some(1))).collect();
+                why::faster(named(0, ""), &others)
+            }
+            Finding::Level(many) if many <= last => {
+                why::faster(named(0, ""), &behind(", the last,").into_iter().collect::<Vec<_>>())
+            }
+            Finding::Level(_) => {
+                let waiting = self.places.iter().filter_map(|place| place.cost.waiting).reduce(f64::max);
+                let said: Vec<String> = [self.noise(), why::little(waiting)].into_iter().flatten().collect();
+                (!said.is_empty()).then(|| said.join(" "))
+            }
+            Finding::Alone | Finding::TooFew(_) | Finding::NotConverged => None,
+        }
+    }
+
+    /// Says how much the runs of one design vary, if that is more than the designs differ.
+    fn noise(&self) -> Option<String> {
+        let vary = |place: &Place| place.ends.1 / place.ends.0;
+        let worst = self.places.iter().filter(|place| place.ends.0 > 0.0);
+        let worst = worst.max_by(|one, other| vary(one).total_cmp(&vary(other)))?;
+        let (first, last) = (self.places.first()?.median, self.places.last()?.median);
+        let apart = (first / last).max(last / first);
+        let show = |figure: f64| crate::Unit::show_named(&self.unit, figure);
+        (vary(worst) > apart).then(|| {
+            format!(
+                "Runs of one design vary more than the designs do: those of {} from {} to {}, the medians of all designs \
+                 from {} to {}.",
+                worst.name,
+                show(worst.ends.0),
+                show(worst.ends.1),
+                show(first.min(last)),
+                show(first.max(last))
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use super::*;
+use crate::{MachineInfo, Mode};
+
+fn set(arms: &[(&str, &[f64])]) -> ResultSet {
+    let mut set = ResultSet::new("bench", 1, MachineInfo::default());
+    set.results = arms.iter().map(|(design, samples)| arm(design, samples)).collect();
+    set
+}
+
+fn arm(design: &str, samples: &[f64]) -> Measured {
+    Measured {
+        workload: "malloc1".into(),
+        mode: Mode::Threads,
+        design: design.into(),
+        semaphore: None,
+        cpus: 2,
+        workers: None,
+        metric: "ops_per_s".into(),
+        unit: "ops/s".into(),
+        samples: samples.to_vec(),
+        counters: Default::default(),
+        more: Default::default(),
+    }
+}
+
+fn said(set: &ResultSet) -> String {
+    headline(&rankings(set))
+}
+
+const SLOW: [f64; 6] = [10.0, 11.0, 10.5, 10.2, 10.8, 10.1];
+const FAST: [f64; 6] = [20.0, 21.0, 20.5, 20.2, 20.8, 20.1];
+
+#[test]
+fn a_lead_that_is_sure_is_named_with_its_interval() {
+    let said = said(&set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]));
+    assert!(said.starts_with("faultless wins malloc1 on 2 CPUs: 1.9"), "{said}");
+    assert!(
+        said.contains(" times as fast as mmap-sem, the next (95 % interval 1.") && said.contains("6 runs each"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_the_runs_do_not_tell_is_not_claimed() {
+    let near: Vec<f64> = SLOW.iter().rev().copied().collect();
+    let level = said(&set(&[("a", &SLOW), ("b", &near)]));
+    assert!(level.starts_with("No winner in malloc1 on 2 CPUs: the runs do not tell the 2 designs apart"), "{level}");
+    assert!(level.contains("1.000 times as fast") && level.contains("95 % interval"), "{level}");
+    let shared = said(&set(&[("a", &SLOW), ("b", &near), ("c", &[1.0; 6])]));
+    assert!(shared.starts_with("a and b share the first place in malloc1 on 2 CPUs: a may be 0.9"), "{shared}");
+    let few = said(&set(&[("a", &SLOW[..1]), ("b", &FAST)]));
+    assert!(few.contains("b is ahead, but 1 run each are too few"), "{few}");
+    let mut moving = set(&[("a", &SLOW), ("b", &FAST)]);
+    moving.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
+    assert!(said(&moving).contains("had not settled"));
+}
+
+#[test]
+fn designs_that_are_as_near_as_a_few_per_cent_are_said_to_be() {
+    let around = |middle: f64| [0.999, 0.9995, 1.0, 1.0005, 1.001].map(|share| share * middle);
+    let said = said(&set(&[("a", &around(100.0)), ("b", &around(100.02))]));
+    assert!(
+        said.starts_with("No winner in malloc1 on 2 CPUs: all 2 designs are within 0.2 % of b (95 % interval"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_winner_beats_each_of_the_others_not_only_the_next() {
+    let wild = [1.0, 19.0, 20.9, 30.0, 9.0, 21.5];
+    let set = set(&[("fast", &FAST), ("slow", &SLOW), ("wild", &wild)]);
+    let ranking = &rankings(&set)[0];
+    assert_eq!(ranking.finding, Finding::Level(2));
+    assert_eq!(ranking.leaders(), ["fast", "wild"]);
+    let standings: Vec<Standing> = ranking.places.iter().map(|place| place.standing).collect();
+    assert_eq!(standings, [Standing::Best, Standing::Level, Standing::Slower]);
+}
+
+#[test]
+fn less_time_wins() {
+    let mut set = set(&[("slow", &FAST), ("quick", &SLOW)]);
+    set.command = "replay".into();
+    set.results.iter_mut().for_each(|result| (result.metric, result.unit) = ("elapsed_ns".into(), "ns".into()));
+    assert!(said(&set).starts_with("quick wins malloc1 on 2 CPUs: 1.9"), "{}", said(&set));
+}
+
+#[test]
+fn several_workloads_are_counted() {
+    let mut two = set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]);
+    let other = two.results.clone().into_iter().map(|result| Measured { workload: "mmap1".into(), ..result });
+    two.results.extend(other.collect::<Vec<_>>());
+    let said_of_two = said(&two);
+    assert!(said_of_two.starts_with("On 2 CPUs faultless wins malloc1: 1.9"), "{said_of_two}");
+    assert!(said_of_two.contains("; faultless wins mmap1: 1.9"), "{said_of_two}");
+    let many = |place: usize| {
+        two.results[..2].iter().map(move |one| Measured { workload: format!("w{place}"), ..one.clone() })
+    };
+    let four = ResultSet { results: (0..4).flat_map(many).collect(), ..set(&[]) };
+    assert_eq!(said(&four), "On 2 CPUs faultless wins 4 of 4 workloads");
+}
+
+#[test]
+fn machines_that_were_drawn_are_compared_draw_by_draw() {
+    // Machines differ tenfold, the designs by a tenth on each.
+    let slow: Vec<f64> = (1..=20).map(|draw| f64::from(draw) * 100.0).collect();
+    let fast: Vec<f64> = slow.iter().map(|rate| rate * 1.1).collect();
+    let mut drawn = set(&[("a", &slow), ("b", &fast)]);
+    assert!(said(&drawn).starts_with("No winner"), "as runs they would not be told apart");
+    drawn.machine.simulated = true;
+    drawn.results[0].more.insert("sensitivity".into(), serde_json::json!([]));
+    let said = said(&drawn);
+    assert!(said.starts_with("b wins malloc1 on 2 CPUs: 1.10 times as fast as a"), "{said}");
+    assert!(said.contains("of 90 % of the machines 1.10 to 1.10, 20 drawn machines each"), "{said}");
+}
+
+/// Two designs whose operations take a worker 500 and 1000 ns, with waiting and counters.
+fn explained(waits: [f64; 2], lockless: [u64; 2]) -> Ranking {
+    let rates = [4e6, 2e6].map(|rate| [0.99, 0.995, 1.0, 1.005, 1.01].map(|share| share * rate));
+    let mut set = set(&[("quick", &rates[0]), ("slow", &rates[1])]);
+    for (place, name) in ["quick", "slow"].into_iter().enumerate() {
+        set.results[place].counters = [("faults".to_owned(), 1000), ("spf".to_owned(), lockless[place])].into();
+        let waited = arm(name, &[waits[place]; 5]);
+        set.results.push(Measured { metric: "lock_wait_share".into(), unit: "share".into(), ..waited });
+    }
+    rankings(&set).remove(0)
+}
+
+#[test]
+fn why_says_how_much_of_the_time_between_two_designs_is_waiting() {
+    let all = explained([0.0, 0.49], [995, 0]).why().expect("a reason");
+    assert!(all.starts_with("An operation takes a worker 500 ns under quick. Under slow it takes 1.00 us: "), "{all}");
+    assert!(all.contains("nearly all of the 500 ns between is waiting for the address-space lock (490 ns"), "{all}");
+    assert!(all.contains("slow handles none of its faults without that lock, quick 99.5 %"), "{all}");
+    let half = explained([0.1, 0.3], [0, 0]).why().expect("a reason");
+    assert!(half.contains("of the 500 ns between 50.0 % is waiting") && !half.contains("handles"), "{half}");
+    let none = explained([0.5, 0.25], [0, 0]).why().expect("a reason");
+    assert!(
+        none.contains("which waiting for the address-space lock does not explain (250 ns against 250 ns)"),
+        "{none}"
+    );
+}
+
+#[test]
+fn where_nobody_wins_why_says_that_there_was_little_to_win_or_that_runs_vary() {
+    let same = [0.99, 0.995, 1.0, 1.005, 1.01];
+    let mut set = set(&[("a", &same), ("b", &same)]);
+    for name in ["a", "b"] {
+        let waited = arm(name, &[0.001; 5]);
+        set.results.push(Measured { metric: "lock_wait_share".into(), unit: "share".into(), ..waited });
+    }
+    let why = rankings(&set)[0].why().expect("a reason");
+    assert!(why.contains("at most 0.100 % of the time under any design"), "{why}");
+    assert!(why.starts_with("Runs of one design vary more than the designs do: those of "), "{why}");
+}
+
+#[test]
+fn a_terminal_is_told_who_wins_on_the_most_cpus_and_who_is_first_on_fewer() {
+    let mut curve = set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]);
+    let mut more = set(&[("mmap-sem", &FAST), ("faultless", &SLOW)]).results;
+    more.iter_mut().for_each(|result| result.cpus = 1);
+    curve.results.extend(more);
+    let lines = lines(&curve);
+    assert_eq!(lines[0], "Verdict:");
+    assert!(lines[1].starts_with("* faultless wins malloc1 on 2 CPUs: "), "{lines:?}");
+    assert_eq!(lines[2], "  First on fewer CPUs: mmap-sem on 1.");
+    let alone = super::lines(&set(&[("a", &SLOW)]));
+    assert_eq!(alone, ["Verdict: there is one design, so nothing to compare."]);
+    let few = super::lines(&set(&[("a", &[1.0]), ("b", &[2.0])]));
+    assert_eq!(few, ["Verdict: undecided: it takes 5 runs to tell a winner (-r 5)."]);
+}
