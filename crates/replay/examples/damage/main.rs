@@ -1,13 +1,17 @@
 //! Damages a trace in one place at a time and counts how often a replay reports it: a replay must be able to fail.
 //!
-//! usage: `cargo run --release -p faultless-replay --example damage -- COUNT FILE`
+//! usage: `cargo run --release -p faultless-replay --example damage -- COUNT FILE [EVENT]`
 //!
+//! With an event's number only that one is damaged, in each way that is possible there.
 //! Prints a line of JSON for each kind of damage: how many places were `tried`; how many were `reported` (the trace is
 //! refused, something is not replayed, or there is a mismatch); how many were `shown` (the report counts other accesses
 //! that were refused); how many are `unseen` and why (no event of the program depends on it, [`sight`]); and what the
 //! `survivors` were. `.ci/corpus --damage` reads it.
 
 mod sight;
+#[cfg(test)]
+#[path = "../../../plan/tests/support/mod.rs"]
+mod story;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,21 +39,34 @@ fn main() {
     let mut words = std::env::args().skip(1);
     let count = words.next().and_then(|word| word.parse().ok()).expect("the first word is how many of each kind");
     let file = words.next().expect("the second word is a trace");
+    let only = words.next().map(|word| word.parse().expect("the third word is an event's number"));
     let trace = Trace::open(Path::new(&file)).expect("the trace can be read");
     let whole = planned(&trace).expect("the trace can be planned");
     assert!(matches!(told(&trace, &whole), Told::Nothing), "the undamaged trace is replayed without a mismatch");
     for (kind, damage) in KINDS {
-        println!("{}", judged(&trace, &whole, kind, damage, count));
+        println!("{}", judged(&trace, &whole, kind, damage, &places(&trace, only), count));
     }
 }
 
-/// Damages the trace in up to `count` places and says what a replay made of it.
-fn judged(trace: &Trace, whole: &Plan, kind: &str, damage: Damage, count: usize) -> serde_json::Value {
-    let mut places: Vec<usize> = (0..trace.events.len()).collect();
+/// Returns where to damage the trace: in one place, or in all of them in an order of their own.
+fn places(trace: &Trace, only: Option<usize>) -> Vec<usize> {
+    let mut places: Vec<usize> = only.map_or_else(|| (0..trace.events.len()).collect(), |only| vec![only]);
     Random::new(1).shuffle(&mut places);
+    places
+}
+
+/// Damages the trace in up to `count` of the places and says what a replay made of it.
+fn judged(
+    trace: &Trace,
+    whole: &Plan,
+    kind: &str,
+    damage: Damage,
+    places: &[usize],
+    count: usize,
+) -> serde_json::Value {
     let (mut tried, mut reported, mut shown) = (0, 0, 0);
     let (mut unseen, mut survivors) = (BTreeMap::<&str, u64>::new(), BTreeMap::<String, u64>::new());
-    for place in places {
+    for &place in places {
         let mut damaged = trace.clone();
         if !damage(&mut damaged, place) {
             continue;
