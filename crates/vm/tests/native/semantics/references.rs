@@ -3,10 +3,11 @@
 use super::with_world;
 use crate::drawing::{PATTERN, Scene, at};
 use crate::world::{RW, Tested, World, anonymous};
+use faultless_phys::FrameSource;
 use faultless_platform::native::Native;
 use faultless_vm::{
     AccessError, Advice, AreaFlags, Backing, CallError, Event, Guest, Limits, LockAll, MapRequest, PAGE, PageLock,
-    Pattern, Placement, Populate, ReferenceHandle, RemapPlacement, SpaceRef, SyncFlags,
+    Pattern, Placement, Populate, ReferenceHandle, RemapPlacement, SpaceRef, SyncFlags, check,
 };
 use std::ops::{ControlFlow, Range};
 
@@ -388,6 +389,77 @@ for_each_design!(faults_are_speculative_where_those_of_plain_memory_are, D, {
         let after = [Event::Spf, Event::SpfVmaNotsup].map(|event| events.total(event));
         let nr_speculative = if D::NAME == "mmap-sem" { 0 } else { 3 };
         assert_eq!([after[0] - before[0], after[1] - before[1]], [nr_speculative, 0]);
+    });
+});
+
+/// Attempts, and why they were given up.
+const ATTEMPTS: [Event; 8] = [
+    Event::Spf,
+    Event::SpfFailed,
+    Event::SpfVmaChanged,
+    Event::SpfVmaNoanon,
+    Event::SpfVmaAccess,
+    Event::SpfPmdChanged,
+    Event::SpfPteLock,
+    Event::SpfVmaNotsup,
+];
+
+for_each_design!(faults_give_up_where_those_of_plain_memory_do_and_nowhere_else, D, {
+    with_world::<D>(|world| {
+        let handle = handle(world);
+        let counts = || ATTEMPTS.map(|event| world.vm.events().total(event));
+        let since = |before: [u64; 8]| std::array::from_fn::<u64, 8, _>(|place| counts()[place] - before[place]);
+        // Two page tables' worth, none of which is there; and what follows once they are.
+        let run = |backing| {
+            let scene = world.scene("", "");
+            let _second = Guest::new(&scene.space);
+            scene.space.mmap(&MapRequest { backing, ..anonymous(Some(at(0)), 600 * PAGE) }).expect("room");
+            let before = counts();
+            [0, 599].map(|page| scene.load(page));
+            let (tables, before) = (since(before), counts());
+            [1, 0, 2].map(|page| scene.put(page, 1));
+            scene.protect(4..6, READ).expect("mapped");
+            [4, 5].map(|page| scene.load(page));
+            scene.store(4, 1).map(drop).expect_err("read-only");
+            scene.protect(4..6, RW).expect("mapped");
+            [4, 597].map(|page| scene.put(page, 1));
+            scene.load(598);
+            (tables, since(before))
+        };
+        let (tables, plain) = run(Backing::Anonymous);
+        assert_eq!(run(Backing::Reference(&handle, 0)), (tables, plain));
+        let notsup = ATTEMPTS.len() - 1;
+        assert_eq!(plain[notsup], 0, "once there are tables");
+        let (pattern_tables, pattern) = run(Backing::Pattern(Pattern::Byte(1)));
+        assert!(pattern_tables[notsup] <= tables[notsup] && pattern[notsup] == 0);
+    });
+});
+
+for_each_design!(a_page_of_one_word_is_filled_and_one_that_was_written_is_found, D, {
+    with_world::<D>(|world| {
+        let content: [u64; 512] = std::array::from_fn(|place| place as u64);
+        let (uniform, arbitrary) = (handle(world), world.vm.create_reference(&content).expect("room"));
+        for (handle, untouched) in [(&uniform, PATTERN), (&arbitrary, 99)] {
+            let scene = world.scene("", "").call(|s| s.space.mmap(&request(handle, 0..2, RW)));
+            scene.load(0);
+            // SAFETY: the page is the handle's, and nobody else runs.
+            let word = unsafe { world.vm.memory().frame(handle.page()).cast::<u64>().add(7) };
+            // SAFETY: as above; this is what must never happen.
+            let held = unsafe { word.replace(99) };
+            assert!(!handle.is_intact(world.vm.memory()));
+            // SAFETY: nobody else runs.
+            let broken = unsafe { check::invariants(&world.vm) }.expect_err("the page was written");
+            assert_eq!(broken.invariant, 3, "{broken}");
+            assert!(broken.to_string().contains("does not hold what it was made with"), "{broken}");
+            // What is filled does not look at the page, neither after a load nor without one.
+            for page in 0..2 {
+                scene.guest.store(at(page), 5).expect("mapped");
+                assert_eq!(scene.guest.load(at(page) + 7 * 8).expect("mapped").0, untouched, "page {page}");
+            }
+            // SAFETY: as above.
+            unsafe { word.write(held) };
+            world.check("the page is what it was");
+        }
     });
 });
 
