@@ -59,6 +59,28 @@ fn results_fit_terminals_of_80_100_and_120_columns() {
 }
 
 #[test]
+fn a_bench_ends_with_its_verdict_in_every_format() {
+    let place = Place::new("verdict");
+    let bench = ["bench", "page_fault1", "--design", "mmap-sem,faultless", "--machine", "skylake-192"];
+    let of = |runs: &str, more: &[&str]| {
+        run(&place, &[&bench[..], &["--cpus", "1,16", "-d", "200us", "-r", runs], more].concat())
+    };
+    let human = out(&of("5", &[]));
+    let verdict = human.split("\nVerdict (").nth(1).unwrap_or_else(|| panic!("no verdict: {human}"));
+    assert!(verdict.starts_with("a simulated machine: intervals are about seeds"), "{verdict}");
+    assert!(verdict.contains("* faultless wins page_fault1 on 16 CPUs: "), "{verdict}");
+    assert!(verdict.contains(" times as fast as mmap-sem, the next (95 % interval "), "{verdict}");
+    assert!(verdict.contains("5 seeds each).") && verdict.contains("  First on fewer CPUs: "), "{verdict}");
+    assert!(verdict.contains("  Why: An operation takes a worker "), "{verdict}");
+    let json: Value = serde_json::from_str(&out(&of("5", &["--format", "json", "--color", "always"]))).expect("JSON");
+    let told = json["verdict"].as_str().expect("a verdict");
+    assert!(told.contains("faultless wins page_fault1 on 16 CPUs") && !told.contains('\x1b'), "{told}");
+    assert!(out(&of("5", &["--format", "markdown"])).contains("* faultless wins page_fault1 on 16 CPUs"));
+    let few = out(&of("1", &[]));
+    assert!(few.contains("Verdict: undecided: it takes 5 runs to tell a winner (-r 5)."), "{few}");
+}
+
+#[test]
 fn without_utf8_everything_is_ascii() {
     let trace = example("python.trace");
     let Some(text) = on_terminal(100, "C", "never", &format!("replay {trace} -r 2")) else { return };

@@ -2,10 +2,10 @@
 //!
 //! # Guarantee
 //! The headline names workload, CPUs, factor, interval and runs, and whatever got worse besides: memory, slow
-//! operations. Whether figures differ is what the comparison says; the factor beside it is of the same test.
+//! operations. A difference is one only if the comparison finds it and the interval beside it leaves out 1.
 
 use faultless_results::compare::{
-    Change, Comparison, Direction, Finding, Key, LEAST_SAMPLES, Notable, Row as Compared, Source,
+    Change, Comparison, Direction, Finding, Group, Key, LEAST_SAMPLES, Notable, Row as Compared, Source,
 };
 use faultless_results::stats::{Interval, rank_ratio};
 use faultless_results::verdict::{METHOD, factor, interval, listed};
@@ -69,8 +69,11 @@ enum Way {
     Open,
 }
 
-fn way(change: &Change, direction: Direction) -> Way {
-    match (change.finding, direction) {
+/// Says which way a figure changed: where runs are equal, the test may differ from the interval, and both must tell.
+fn way(row: &Compared, change: &Change) -> Way {
+    let is_apart = times(row, change).is_none_or(|times| times.low > 1.0 || times.high < 1.0);
+    match (change.finding, row.direction) {
+        (Finding::Differs, _) if !is_apart => Way::Same,
         (Finding::Differs, Direction::Neither) => Way::Other,
         (Finding::Differs, direction) if change.is_improvement(direction) => Way::Better,
         (Finding::Differs, direction) if change.regression(direction).is_some() => Way::Worse,
@@ -146,7 +149,7 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
         let said: Vec<String> = last.iter().map(|one| fact(comparison, one)).collect();
         return format!("{head} against {base}: {}", said.join("; "));
     }
-    let count = |wanted: Way| all.iter().filter(|one| way(one.change, one.row.direction) == wanted).count();
+    let count = |wanted: Way| all.iter().filter(|one| way(one.row, one.change) == wanted).count();
     let total = all.len();
     let said: Vec<String> =
         [("faster", Way::Better), ("slower", Way::Worse), ("not told apart", Way::Same), ("undecided", Way::Open)]
@@ -173,7 +176,7 @@ fn fact(comparison: &Comparison, one: &Notable<'_>) -> String {
     let each = runs(comparison);
     let times = times(one.row, one.change);
     let sure = |times: &Interval| format!("(95 % interval {}, {n} {each} a side)", interval(times));
-    match (way(one.change, one.row.direction), times) {
+    match (way(one.row, one.change), times) {
         (Way::Better | Way::Worse | Way::Other, Some(times)) => {
             format!("{} times as fast in {place} {}", factor(times.middle), sure(&times))
         }
@@ -229,7 +232,7 @@ fn write_others(out: &mut Markup, comparison: &Comparison, head: &str) {
 
 /// Says in how many figures of a kind a set is better or worse, and where most.
 fn part(comparison: &Comparison, words: &str, list: &[&Notable<'_>], wanted: Way) -> Option<String> {
-    let found: Vec<&&Notable<'_>> = list.iter().filter(|one| way(one.change, one.row.direction) == wanted).collect();
+    let found: Vec<&&Notable<'_>> = list.iter().filter(|one| way(one.row, one.change) == wanted).collect();
     let most = found.iter().filter_map(|one| Some((one, times(one.row, one.change)?)));
     let most = most.max_by(|(_, a), (_, b)| a.middle.ln().abs().total_cmp(&b.middle.ln().abs()));
     let most = most.map(|(one, times)| {
@@ -240,37 +243,18 @@ fn part(comparison: &Comparison, words: &str, list: &[&Notable<'_>], wanted: Way
     (!found.is_empty()).then(|| format!("{words} in {} of {total}{}", found.len(), most.unwrap_or_default()))
 }
 
+/// What else counts beside speed and has a column.
+const COLUMNS: [&str; 3] = ["op_p99_ns", "fault_p99_ns", "peak_rss_bytes"];
+
 /// Writes a row for each place: speed with its interval, and what else counts.
 fn write_verdict(out: &mut Markup, comparison: &Comparison) {
     let has_several = comparison.sources.len() > 2;
     let counted = |name: &str| comparison.groups.iter().flat_map(|group| &group.rows).any(|row| row.metric == name);
-    let wanted = ["op_p99_ns", "fault_p99_ns", "peak_rss_bytes"];
-    let others: Vec<&str> = wanted.into_iter().filter(|name| counted(name)).collect();
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for group in &comparison.groups {
-        let heads = comparison.sources[1..].iter().enumerate();
-        rows.extend(heads.filter_map(|(nth, source)| {
-            let find = |is: &dyn Fn(&Compared) -> bool| {
-                let row = group.rows.iter().find(|row| is(row))?;
-                Some((row, row.heads.get(nth)?.as_ref()?))
-            };
-            let (row, change) = find(&is_pace)?;
-            let named = has_several.then(|| Cell::text(&*source.label));
-            let mut cells = vec![Cell::text(place(comparison, &group.key))];
-            cells.extend(named);
-            let times = times(row, change);
-            let figure = times.as_ref().map(|times| Cell::figure(times.middle, factor(times.middle)));
-            cells.push(figure.unwrap_or_else(|| Cell::text("-")));
-            let ends = times.as_ref().map(|times| Cell::figure(times.low, interval(times)));
-            cells.push(ends.unwrap_or_else(|| Cell::text("-")));
-            cells.push(told(row, change));
-            cells.extend(others.iter().map(|name| match find(&|row: &Compared| row.metric == *name) {
-                Some((row, change)) => beside(row, change),
-                None => Cell::text("-"),
-            }));
-            Some(cells)
-        }));
-    }
+    let others: Vec<&str> = COLUMNS.into_iter().filter(|name| counted(name)).collect();
+    let heads = 1..comparison.sources.len();
+    let places = comparison.groups.iter().flat_map(|group| heads.clone().map(move |head| (group, head)));
+    let rows: Vec<Vec<Cell>> =
+        places.filter_map(|(group, head)| verdict_row(comparison, group, head, &others)).collect();
     if rows.is_empty() {
         return;
     }
@@ -285,8 +269,29 @@ fn write_verdict(out: &mut Markup, comparison: &Comparison) {
     out.line("p", &[("class", "method")], &method);
 }
 
+/// Returns the cells of one place and one result; nothing without a figure of speed.
+fn verdict_row(comparison: &Comparison, group: &Group, head: usize, others: &[&str]) -> Option<Vec<Cell>> {
+    let find = |is: &dyn Fn(&Compared) -> bool| {
+        let row = group.rows.iter().find(|row| is(row))?;
+        Some((row, row.heads.get(head - 1)?.as_ref()?))
+    };
+    let (row, change) = find(&is_pace)?;
+    let times = times(row, change);
+    let cell = |of: &dyn Fn(&Interval) -> Cell| times.as_ref().map_or_else(|| Cell::text("-"), of);
+    let mut cells = vec![Cell::text(place(comparison, &group.key))];
+    cells.extend((comparison.sources.len() > 2).then(|| Cell::text(&*comparison.sources[head].label)));
+    cells.push(cell(&|times| Cell::figure(times.middle, factor(times.middle))));
+    cells.push(cell(&|times| Cell::figure(times.low, interval(times))));
+    cells.push(told(row, change));
+    cells.extend(others.iter().map(|name| match find(&|row: &Compared| row.metric == *name) {
+        Some((row, change)) => beside(row, change),
+        None => Cell::text("-"),
+    }));
+    Some(cells)
+}
+
 fn told(row: &Compared, change: &Change) -> Cell {
-    let way = way(change, row.direction);
+    let way = way(row, change);
     let word = match (way, change.finding) {
         (Way::Better, _) => "faster",
         (Way::Worse, _) => "SLOWER",
@@ -299,14 +304,15 @@ fn told(row: &Compared, change: &Change) -> Cell {
 
 /// Returns a figure beside speed: by what factor it changed, if it did.
 fn beside(row: &Compared, change: &Change) -> Cell {
-    let way = way(change, row.direction);
+    let way = way(row, change);
     let times =
         times(row, change).map_or_else(|| "from 0".to_owned(), |times| format!("{} times", factor(times.middle)));
     let text = match way {
         Way::Better => format!("{times}, better"),
         Way::Worse => format!("{times}, WORSE"),
         Way::Other => times,
-        Way::Same => "same".into(),
+        Way::Same if row.base.samples == change.figures.samples => "same".into(),
+        Way::Same => "not told apart".into(),
         Way::Open => "undecided".into(),
     };
     Cell::text(text).toned(way.tone())
@@ -382,7 +388,7 @@ fn plot_row(comparison: &Comparison, key: &Key, row: &Compared) -> Row {
     for (place, (source, change)) in comparison.sources[1..].iter().zip(&row.heads).enumerate() {
         let Some(change) = change else { continue };
         all.push(marks(&source.label, place + 1, &change.figures.samples, change.figures.has_converged));
-        let way = way(change, row.direction);
+        let way = way(row, change);
         said.push(match (way, times(row, change)) {
             (Way::Better | Way::Worse, Some(times)) => format!("{} times as fast", factor(times.middle)),
             (Way::Open, _) => "undecided".into(),
@@ -396,7 +402,7 @@ fn write_table(out: &mut Markup, comparison: &Comparison) {
     // Of two results, the heading says which.
     let has_several = comparison.sources.len() > 2;
     let row = |one: Notable<'_>| {
-        let way = way(one.change, one.row.direction);
+        let way = way(one.row, one.change);
         let word = match (way, one.change.finding) {
             (Way::Better, _) => "better",
             (Way::Worse, _) => "WORSE",

@@ -64,7 +64,7 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
 
 /// Checks in words.
 const CHECKS: [(&str, &str); 10] = [
-    ("events", "events of the recording, all passes"),
+    ("events", "events of the recording"),
     ("faults_recorded", "page faults recorded"),
     ("faults_replayed", "page faults that the replay took"),
     ("strict", "page faults that had to come out exactly as recorded"),
@@ -98,7 +98,7 @@ fn write_checks(out: &mut Markup, set: &ResultSet) {
     out.line("p", &[], "Each recorded fault and call was made again, and had to come out as it was recorded.");
     let (told, never): (Vec<_>, Vec<_>) =
         rows.into_iter().partition(|row| row[1].as_text() != "0" || row[0].as_text().starts_with("mismatches"));
-    table::write(out, "Checks of all passes", &["what", "count"], &told);
+    table::write(out, "What each pass was compared with, and what came of all passes", &["what", "count"], &told);
     if !never.is_empty() {
         let names: Vec<&str> = never.iter().map(|row| row[0].as_text()).collect();
         out.within("details", &[], |out| {
