@@ -13,6 +13,11 @@
 //! B              fault p                         B                    fault p
 //!    executed             here                      executed      here
 //! ```
+//! A call that needs free room comes after whoever had the room before. That thread's faults there are certain:
+//! ```text
+//! A  enter mmap ................................................... exit -> p
+//! B               mmap -> p    fault p    munmap(p)
+//! ```
 
 use std::ops::Range;
 
@@ -280,7 +285,40 @@ impl<'a> Scout<'a> {
         *floor = self.moment(&others, &reach, default, window.enter..exit).max(*floor);
         let moment = *floor;
         let (_, latest) = self.room(&(window.enter..exit));
-        (Window { moment, latest: latest.max(moment), ..window }, others.into_iter().map(|(event, _)| event).collect())
+        let taken = self.taken_for(&enter, &(window.enter..exit), &reach);
+        let uncertain = others.into_iter().filter(|&(event, fault)| !self.is_before(event, &fault, &taken));
+        (Window { moment, latest: latest.max(moment), ..window }, uncertain.map(|(event, _)| event).collect())
+    }
+
+    /// Returns what other threads unmapped in the window of a call that needs free room and got some there, each with
+    /// the event at which it began.
+    fn taken_for(&self, enter: &CallEnter, window: &Range<EventIndex>, reach: &Reach) -> Vec<(EventIndex, Range<u64>)> {
+        let needs_room = match enter.call {
+            Call::Mmap => enter.args[3] & flags::MAP_FIXED == 0,
+            Call::Mremap => enter.args[3] & flags::MREMAP_FIXED == 0,
+            _ => false,
+        };
+        if !needs_room || reach.gives.is_empty() {
+            return Vec::new();
+        }
+        let thread = self.thread(window.start);
+        let neighbours = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
+        neighbours.filter_map(|event| Some((event, self.unmapped_by(event)?))).collect()
+    }
+
+    /// Returns whether a fault surely came before one of these unmapped its page: the room was not free yet then.
+    fn is_before(&self, fault: EventIndex, Fault { address, .. }: &Fault, taken: &[(EventIndex, Range<u64>)]) -> bool {
+        let time_ns = |event: EventIndex| self.trace.events[event as usize].time_ns;
+        let is_apart = |event: EventIndex| time_ns(fault) + self.trace.header.clock_error_ns < time_ns(event);
+        let is_ordered = |event: EventIndex| self.thread(fault) == self.thread(event) || is_apart(event);
+        taken.iter().any(|(event, range)| fault < *event && range.contains(address) && is_ordered(*event))
+    }
+
+    /// Returns what a call that begins at an event takes away by unmapping or moving it.
+    fn unmapped_by(&self, event: EventIndex) -> Option<Range<u64>> {
+        let enter = self.enter(event).filter(|enter| matches!(enter.call, Call::Munmap | Call::Mremap))?;
+        let result = self.windows.calls.get(&event)?.result.unwrap_or_default();
+        Some(Reach::of(&enter, result, None).takes)
     }
 
     fn enter(&self, event: EventIndex) -> Option<CallEnter> {
@@ -332,11 +370,7 @@ impl<'a> Scout<'a> {
     fn taken_before(&self, window: &Range<EventIndex>, reach: &Reach) -> Option<EventIndex> {
         let thread = self.thread(window.start);
         let is_taken = |event: EventIndex| {
-            let Some((enter, call)) = self.enter(event).zip(self.windows.calls.get(&event)) else { return false };
-            let takes = match enter.call {
-                Call::Munmap | Call::Mremap => Reach::of(&enter, call.result.unwrap_or_default(), None).takes,
-                _ => return false,
-            };
+            let takes = self.unmapped_by(event).unwrap_or_default();
             takes.start < reach.gives.end && reach.gives.start < takes.end
         };
         let enters = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));

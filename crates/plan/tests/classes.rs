@@ -444,6 +444,23 @@ fn a_copy_on_write_before_a_fork_is_ambiguous_unless_it_is_the_forkers_own() {
 }
 
 #[test]
+fn who_has_memory_that_a_waiting_call_gets_later_has_certain_faults() {
+    let second_of_two = |flags: u64| {
+        let mut story = Story::new(2);
+        story.spawn(0, 1);
+        story.enter(1, Call::Mmap, [HEAP, 4 * PAGE, 3, flags, u64::MAX, 0]);
+        story.map(0, HEAP, 4);
+        story.fault(0, HEAP, WRITE);
+        let second = story.fault(0, HEAP, WRITE);
+        story.unmap(0, HEAP, 4);
+        story.exit(1, Call::Mmap, HEAP as i64);
+        class(&story, second)
+    };
+    assert_eq!(second_of_two(0x22), (None, true), "the call needs free room");
+    assert_eq!(second_of_two(0x32), (Some(Class::Ambiguous), false), "it may have mapped over the page in between");
+}
+
+#[test]
 fn a_second_try_of_the_kernel_is_ambiguous_and_one_of_the_program_is_not() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);

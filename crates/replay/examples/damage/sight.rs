@@ -16,7 +16,8 @@
 //! * A store on an absent page turned into a load: the page's next fault is a store that finds it present, as after a
 //!   load, or there is none. A load turned into a store: the page has no other fault.
 //! * Two calls swapped: they are about different pages, or lead to the same map in either order (two munmaps), and
-//!   between the first's begin and the second's end no other event is about those pages, and nobody forks.
+//!   between the first's begin and the second's end no other event is about those pages, and nobody forks. A call that
+//!   waits for free room all the while may come after both.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -266,6 +267,10 @@ pub fn of_swapped(trace: &Trace, place: usize, next: usize, last: usize) -> Opti
     let (thread, pid) = (trace.events[place].thread, pid_at(trace, place));
     let shows = |act: &Act| match act.deed {
         Deed::Call(..) | Deed::Break { .. } if act.thread == thread => false,
+        // It may have come after both.
+        Deed::Call(enter, _) if act.ended > last && needs_room(&enter) => {
+            named(&enter).is_some_and(|range| met(&range))
+        }
         Deed::Fork(_) | Deed::Exec => true,
         deed => uses(&deed).iter().any(|(_, reached)| met(reached)),
     };
@@ -275,6 +280,15 @@ pub fn of_swapped(trace: &Trace, place: usize, next: usize, last: usize) -> Opti
         (true, _) => None,
         (false, true) => Some("the two are about different pages, which nothing between them is about"),
         (false, false) => Some("two munmaps leave the same map in either order, and nothing between them is about it"),
+    }
+}
+
+/// Returns whether a call gets memory only where nothing is.
+fn needs_room(enter: &CallEnter) -> bool {
+    match enter.call {
+        Call::Mmap => enter.args[3] & MAP_FIXED == 0,
+        Call::Mremap => enter.args[3] & MREMAP_FIXED == 0,
+        _ => false,
     }
 }
 
@@ -361,10 +375,9 @@ fn uses(deed: &Deed) -> Vec<(Use, Range<u64>)> {
         Deed::Call(enter, result) => {
             let what = if enter.call == Call::Munmap { Use::Ends } else { Use::Shows };
             let mut all: Vec<_> = named(&enter).into_iter().map(|range| (what, range)).collect();
-            let is_fixed = enter.call == Call::Mmap && enter.args[3] & MAP_FIXED != 0
-                || enter.call == Call::Mremap && enter.args[3] & MREMAP_FIXED != 0;
+            let maps_over = matches!(enter.call, Call::Mmap | Call::Mremap) && !needs_room(&enter);
             if !is_error(result) {
-                let what = if is_fixed { Use::Ends } else { Use::Shows };
+                let what = if maps_over { Use::Ends } else { Use::Shows };
                 all.extend(made(&enter, result as u64).map(|range| (what, range)));
             }
             all
@@ -587,6 +600,16 @@ mod tests {
         story.fault(0, page(5), WRITE);
         let other = story.unmap(0, HEAP, 8);
         assert!(is_swap_seen(&story, one, other, other + 1));
+
+        for (flags, is_seen) in [(0x22, false), (0x32, true)] {
+            let mut story = begun();
+            story.trace.threads[1].pid = 1;
+            story.spawn(0, 1);
+            story.enter(1, Call::Mmap, [HEAP, 2 * PAGE, 3, flags, u64::MAX, 0]);
+            let (one, other) = (story.unmap(0, HEAP, 2), story.unmap(0, page(4), 4));
+            story.exit(1, Call::Mmap, HEAP as i64);
+            assert_eq!(is_swap_seen(&story, one, other, other + 1), is_seen, "with flags {flags:#x}");
+        }
     }
 
     #[test]
