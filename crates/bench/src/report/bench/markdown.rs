@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::BenchReport;
 use super::human::{LINEAR, notes, nr_samples, rates};
 use super::rows::{ceiling, latency, rows};
+use super::{BenchReport, refpage};
 use faultless_results::markdown::{escaped, head, row};
 
 /// Writes the report.
@@ -20,6 +20,10 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
     write_rows(&rows(report, latency), out)?;
+    refpage::sections(report).iter().try_for_each(|section| {
+        writeln!(out, "\n{}:\n", escaped(&section.heading))?;
+        write_rows(&section.rows, out)
+    })?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{}", escaped(note)))
 }
 
