@@ -61,5 +61,5 @@ pub use calls::{Answer, Calls};
 pub use errno::Errno;
 pub use file::{File, FileMode};
 pub use flags::{MapFlags, Prot, RemapFlags};
-pub use refpage::{refpage_create, refpage_create_sized};
+pub use refpage::{REFPAGE_OPEN_FLAGS, refpage_create, refpage_create_sized};
 pub use x86::page_fault;

@@ -150,30 +150,40 @@ fn a_reference_page_without_a_descriptor_leaves_nothing() {
             nr
         };
         for errno in [Errno::EMFILE, Errno::ENFILE] {
-            assert_eq!(refpage_create(&space, [content, 0], |_| Err(errno)), Err(errno));
-            assert_eq!(refpage_create_sized(&space, [content, 8, 0], |_| Err(errno)), Err(errno));
+            assert_eq!(refpage_create(&space, [content, 0], |_, _| Err(errno)), Err(errno));
+            assert_eq!(refpage_create_sized(&space, [content, 8, 0], |_, _| Err(errno)), Err(errno));
             assert_eq!(nr_pages(), 0);
         }
-        let answer = |content, flags| refpage_create(&space, [content, flags], |_| Ok(3));
+        let answer = |content, flags| refpage_create(&space, [content, flags], |_, _| Ok(3));
         assert_eq!(answer(content, 1), Err(Errno::EINVAL));
         assert_eq!(answer(content + 1, 0), Err(Errno::EFAULT));
         assert_eq!(answer(0, 0), Err(Errno::EFAULT));
-        let sized = |content, size| refpage_create_sized(&space, [content, size, 0], |_| Ok(3));
+        let sized = |content, size| refpage_create_sized(&space, [content, size, 0], |_, _| Ok(3));
         assert_eq!(sized(content + 1, 2), Err(Errno::EINVAL));
         assert_eq!(sized(content, 1 << 32), Err(Errno::EINVAL), "no size is left of the upper half");
         assert_eq!(sized(0, 1), Err(Errno::EFAULT));
-        // mmap(2) of the file: for reading alone.
+        // mmap(2) of the file: for reading alone, and closed on exec.
         let mut files = Vec::new();
-        let install = |handle| {
+        let mut install = |handle, open_flags| {
+            assert_eq!(open_flags, (libc::O_RDONLY | libc::O_CLOEXEC) as u64);
             files.push(handle);
-            Ok(3)
+            Ok(files.len() as u64 + 2)
         };
-        assert_eq!(refpage_create(&space, [content, 0], install), Ok(3));
+        assert_eq!(refpage_create(&space, [content, 0], &mut install), Ok(3));
+        assert_eq!(refpage_create_sized(&space, [content, 8, 0], install), Ok(4));
         let mmap =
             |prot, flags| Calls::new(&space).mmap([0, PAGE, prot, flags, 3, 0], Some(File::reference(&files[0])));
         assert_eq!(mmap(READ_WRITE, 1), Err(Errno::EACCES));
         let shared = mmap(1, 1).expect("may be read");
         assert_eq!(Calls::new(&space).mprotect(shared, PAGE, READ_WRITE), Err(Errno::EACCES));
-        assert!(mmap(READ_WRITE, 2).is_ok());
+        let private = mmap(READ_WRITE, 2).expect("room");
+        // The descriptors may be closed while the page is mapped; it goes with the last mapping.
+        drop(files);
+        assert_eq!(nr_pages(), 1);
+        assert_eq!(Calls::new(&space).munmap(shared, PAGE), Ok(0));
+        assert_eq!(nr_pages(), 1);
+        assert_eq!(Calls::new(&space).munmap(private, PAGE), Ok(0));
+        vm.flush();
+        assert_eq!(nr_pages(), 0);
     });
 }

@@ -356,6 +356,12 @@ fn reference_pages_keep_their_promises_in_virtual_time() {
     let sizes = times.iter().find(|row| row.contains(" renderer ")).expect("a row of times");
     let kib: Vec<u64> = sizes.split(" / ").skip(1).filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
     assert!(kib[2] == kib[0] && kib[1] > kib[0], "{sizes}");
+    assert_eq!(human.matches("at a time").count(), 1, "one size for all variants: {human}");
+    let two = ["bench", "refpage", "--variant", "anon,memset", "--machine", "here", "--cpus", "1", "-r", "1"];
+    let markdown = stdout(&output(faultless(&[&two[..], &["--design", "faultless", "--format", "markdown"]].concat())));
+    for row in ["| design | CPUs | touched | anon | memset |", "| faultless | 1 | renderer | ", "computes besides"] {
+        assert!(markdown.contains(row), "no '{row}' in {markdown}");
+    }
     let table = stdout(&output(faultless(&["reproduce", "refpage-v3", "-r", "1"])));
     assert!(table.contains("44 % published") && table.contains("107128 KiB"), "{table}");
 }

@@ -69,7 +69,7 @@ pub(super) fn call<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Proce
         Call::Discard => return discard(a, b),
         Call::Truncate => return truncate(process, File::from_argument(a), b),
         Call::Fork | Call::Vfork | Call::Snapshot => Err(Errno::ENOSYS),
-        Call::Load | Call::Store | Call::Fetch | Call::Fill | Call::Look => Err(Errno::ENOSYS),
+        Call::Load | Call::Store | Call::Fetch | Call::Fill | Call::Look | Call::Resident => Err(Errno::ENOSYS),
     })
 }
 

@@ -184,8 +184,8 @@ fn in_order<D: Design<Native>>(
         if finding.is_some() {
             return false;
         }
-        let twin = twin.and_then(|twin| twin.outcomes.get(place));
-        match rules::compare_with_twin(&sequence.ops[..=place], &answers[place], twin, outcome) {
+        let twin = twin.and_then(|twin| twin.outcomes.get(..=place));
+        match rules::compare_with_twin(&sequence.ops[..=place], &answers[..=place], twin, outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
             Verdict::Different => {

@@ -18,12 +18,14 @@ pub enum Rule {
     UnmappedInTwoSteps,
     /// A reference area is anonymous memory where the file that stands for it on the kernel's side is not.
     ReferenceIsAnonymous,
+    /// Anonymous memory in place of a reference area has gone another way before.
+    TwinParted,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 4] =
-        [Self::AreaHistory, Self::DroppedClean, Self::UnmappedInTwoSteps, Self::ReferenceIsAnonymous];
+    pub const ALL: [Self; 5] =
+        [Self::AreaHistory, Self::DroppedClean, Self::UnmappedInTwoSteps, Self::ReferenceIsAnonymous, Self::TwinParted];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Rule {
             Self::DroppedClean => "dropped_clean",
             Self::UnmappedInTwoSteps => "unmapped_in_two_steps",
             Self::ReferenceIsAnonymous => "reference_is_anonymous",
+            Self::TwinParted => "twin_parted",
         }
     }
 
@@ -49,6 +52,10 @@ impl Rule {
             Self::ReferenceIsAnonymous => {
                 "mincore, MADV_FREE: the kernel's judge of a reference area is a private mapping of a sealed file, whose pages are all in \
                  memory and are not given up; what these calls answer is judged by the kernel's own untouched anonymous memory"
+            }
+            Self::TwinParted => {
+                "mincore, MADV_FREE: anonymous memory in place of a reference area was joined where the file's offsets forbid it, so that a \
+                 call before had another answer there, and nothing is left to judge by"
             }
             Self::AreaHistory => {
                 "whether equal neighbours are joined depends on what was faulted before they met, and programs can't tell"
@@ -68,15 +75,35 @@ pub enum Verdict {
     Different,
 }
 
-/// As [`compare`]; `twin` is what the kernel made of it where anonymous memory stands in place of reference areas.
-pub fn compare_with_twin(ops: &[Op], kernel: &Outcome, twin: Option<&Outcome>, vm: &Outcome) -> Verdict {
-    let is_anonymous = |op: &Op| op.call == Call::Mincore || op.advises(libc::MADV_FREE);
-    match compare(ops, kernel, vm) {
-        Verdict::Different if twin == Some(vm) && ops.last().is_some_and(is_anonymous) => {
-            Verdict::Exempt(Rule::ReferenceIsAnonymous)
-        }
-        verdict => verdict,
+/// As [`compare`], of all outcomes up to the last operation; `twin` is what the kernel made of them where anonymous
+/// memory stands in place of reference areas.
+pub fn compare_with_twin(ops: &[Op], kernel: &[Outcome], twin: Option<&[Outcome]>, vm: &Outcome) -> Verdict {
+    let Some(((last, before), kernel_last)) = ops.split_last().zip(kernel.last()) else { return Verdict::Different };
+    let verdict = compare(ops, kernel_last, vm);
+    match twin {
+        Some(twin) if verdict == Verdict::Different && is_judged_by_twin(last) => match twin.last() {
+            _ if has_parted(before, kernel, twin) => Verdict::Exempt(Rule::TwinParted),
+            Some(twin) if twin == vm => Verdict::Exempt(Rule::ReferenceIsAnonymous),
+            _ => verdict,
+        },
+        _ => verdict,
     }
+}
+
+/// Says whether anonymous memory, not the file, judges an operation on a reference area.
+fn is_judged_by_twin(op: &Op) -> bool {
+    op.call == Call::Mincore || op.advises(libc::MADV_FREE)
+}
+
+/// Says whether the twin has gone another way: a call failed on one side alone, or put memory elsewhere.
+fn has_parted(ops: &[Op], kernel: &[Outcome], twin: &[Outcome]) -> bool {
+    let places = |op: &Op| matches!(op.call, Call::Mmap | Call::Mremap | Call::Brk);
+    let differ = |(op, (kernel, twin)): (&Op, (&Outcome, &Outcome))| match (kernel, twin) {
+        _ if is_judged_by_twin(op) => false,
+        (Outcome::Value(kernel), Outcome::Value(twin)) => places(op) && kernel != twin,
+        _ => std::mem::discriminant(kernel) != std::mem::discriminant(twin),
+    };
+    ops.iter().zip(kernel.iter().zip(twin)).any(differ)
 }
 
 /// Returns a sequence with private anonymous memory in place of reference areas; nothing if it has none.
@@ -187,13 +214,19 @@ mod tests {
         let sequence: Sequence = format!("{map}; mincore w+0x0 0x4000 0x0").parse().expect("a sequence");
         let twin = twin_of(&sequence).expect("it has a reference area").to_string();
         assert!(twin.contains("mmap w+0x0 0x4000 rw private|anon|fixed - 0x0"), "{twin}");
-        let [kernel, vm] = [Outcome::Value(0b1111), Outcome::Value(0)];
+        let [kernel, vm] =
+            [[Outcome::Value(WINDOW), Outcome::Value(0b1111)], [Outcome::Value(WINDOW), Outcome::Value(0)]];
         let exempt = Verdict::Exempt(Rule::ReferenceIsAnonymous);
-        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&vm), &vm), exempt);
-        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&kernel), &vm), Verdict::Different);
-        assert_eq!(compare_with_twin(&sequence.ops, &kernel, None, &vm), Verdict::Different);
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&vm), &vm[1]), exempt);
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&kernel), &vm[1]), Verdict::Different);
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, None, &vm[1]), Verdict::Different);
+        for parted in [Outcome::Errno(libc::EFAULT), Outcome::Value(WINDOW + PAGE)] {
+            let twin = [parted, kernel[1].clone()];
+            let verdict = compare_with_twin(&sequence.ops, &kernel, Some(&twin), &vm[1]);
+            assert_eq!(verdict, Verdict::Exempt(Rule::TwinParted), "what came before differs");
+        }
         let load: Sequence = format!("{map}; load w+0x0").parse().expect("a sequence");
-        assert_eq!(compare_with_twin(&load.ops, &kernel, Some(&vm), &vm), Verdict::Different);
+        assert_eq!(compare_with_twin(&load.ops, &kernel, Some(&vm), &vm[1]), Verdict::Different);
         let plain: Sequence = "user; mmap w+0x0 0x4000 rw private|anon|fixed - 0x0".parse().expect("a sequence");
         assert_eq!(twin_of(&plain), None);
     }

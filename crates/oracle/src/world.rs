@@ -10,7 +10,7 @@ use crate::kernel::{
     AreaSeen, Behind, Bounds, Call, FILE_BYTES, FILE_CONTENT, File, HEAP_START, LOW_END, Op, Outcome, PAGE,
     REFERENCE_BYTE, Sequence, USER_END, WINDOW, WINDOW_BYTES, Zone, byte, digest,
 };
-use faultless_phys::{Failing, OutOfFrames};
+use faultless_phys::{Failing, Kind, OutOfFrames};
 use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
@@ -144,7 +144,10 @@ fn is_all_or_nothing(op: &Op) -> bool {
     match op.call {
         Call::Mmap => op.args[3] & libc::MAP_POPULATE as u64 == 0,
         // Of several areas some may have moved; what is populated or filled stays.
-        Call::Mremap => op.args[3] & libc::MREMAP_FIXED as u64 == 0 || op.args[1] != op.args[2],
+        Call::Mremap => {
+            let keeps_size = op.args[1].div_ceil(PAGE) == op.args[2].div_ceil(PAGE);
+            op.args[3] & libc::MREMAP_FIXED as u64 == 0 || !keeps_size
+        }
         Call::Madvise => !matches!(op.args[2] as i32, libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE),
         Call::Munmap | Call::Mprotect | Call::Brk | Call::Mseal | Call::Truncate => true,
         Call::Load | Call::Store | Call::Fetch => true,
@@ -342,6 +345,7 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
             Call::Fetch => self.accessed(self.guest.fetch(first).map(|_| 0)),
             Call::Fill => self.accessed(self.fill(first, second, third)),
             Call::Look => Outcome::List(self.list()),
+            Call::Resident => Outcome::Value(self.private_pages()),
             _ => answered(abi::call(self, op)),
         }
     }
@@ -360,14 +364,36 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
 
     /// Returns the areas of the zones, with the digests of their pages.
     fn list(&self) -> Vec<AreaSeen> {
-        let mut lines = Vec::new();
-        self.guest.space().for_each_area(|line| lines.push(line));
         let mut areas = Vec::new();
         for zone in Zone::ALL {
-            let inside = lines.iter().filter(|line| line.start < zone.end && zone.start < line.end);
-            areas.extend(inside.map(|line| self.seen(line, zone)));
+            let inside = self.areas().filter(|line| line.start < zone.end && zone.start < line.end);
+            areas.extend(inside.map(|line| self.seen(&line, zone)));
         }
         areas
+    }
+
+    /// Returns all areas, the fillers too.
+    fn areas(&self) -> impl Iterator<Item = AreaLine> {
+        let mut lines = Vec::new();
+        self.guest.space().for_each_area(|line| lines.push(line));
+        lines.into_iter()
+    }
+
+    /// Returns how many pages count as resident and are the zones' own: what the space counts, less pages of files and
+    /// those of the filler that counts as data, which mlockall may have made.
+    fn private_pages(&self) -> u64 {
+        let space = self.guest.space();
+        let is_other = |&address: &u64| {
+            let entry = space.entry_at(address);
+            let is_inside = Zone::ALL.iter().any(|zone| (zone.start..zone.end).contains(&address));
+            let is_own = || self.vm.memory().page(entry.pfn()).kind() == Kind::Anonymous;
+            entry.holds_frame() && !(is_inside && is_own())
+        };
+        let filler =
+            DATA_FILLER..self.areas().find(|line| line.start == DATA_FILLER).map_or(DATA_FILLER, |line| line.end);
+        let zones = Zone::ALL.iter().map(|zone| zone.start..zone.end);
+        let pages = zones.chain([filler]).flat_map(|range| range.step_by(PAGE as usize));
+        space.resident_pages() - pages.filter(is_other).count() as u64
     }
 
     fn seen(&self, line: &AreaLine, zone: Zone) -> AreaSeen {

@@ -65,7 +65,7 @@ impl Arguments<'_> {
                 Op::new(call, &[at, len, value])
             }
             Call::Truncate => self.truncate(),
-            Call::Munlockall | Call::Look => Op::new(call, &[]),
+            Call::Munlockall | Call::Look | Call::Resident => Op::new(call, &[]),
         }
     }
 

@@ -73,6 +73,7 @@ const WEIGHTS: &[(Call, u64)] = &[
     (Call::Discard, 6),
     (Call::Truncate, 18),
     (Call::Look, 12),
+    (Call::Resident, 14),
 ];
 
 /// Draws the sequence of a number.

@@ -55,6 +55,7 @@ pub(super) struct Descriptors {
     pub(super) pipe_in: i32,
     pub(super) null: i32,
     pub(super) maps: i32,
+    pub(super) pagemap: i32,
     statm: i32,
 }
 
@@ -209,15 +210,10 @@ impl Child {
         (numbers[0], numbers[5])
     }
 
-    /// Opens the area list of the calling process.
+    /// Opens the area list and the page map of the calling process.
     pub(super) fn reopen_maps(&mut self) {
-        // SAFETY: the path is a C string.
-        unsafe {
-            let _ = raw!(libc::SYS_close, self.fds.maps);
-            self.fds.maps =
-                raw!(libc::SYS_openat, libc::AT_FDCWD, c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
-                    .map_or(-1, |fd| fd as i32);
-        }
+        self.fds.maps = reopened(self.fds.maps, c"/proc/self/maps");
+        self.fds.pagemap = reopened(self.fds.pagemap, c"/proc/self/pagemap");
     }
 
     fn report(&self) {
@@ -374,6 +370,7 @@ impl Descriptors {
                 pipe_in: pipe[0],
                 null: open(c"/dev/null", libc::O_WRONLY)?,
                 maps: open(c"/proc/self/maps", libc::O_RDONLY)?,
+                pagemap: open(c"/proc/self/pagemap", libc::O_RDONLY)?,
                 statm: open(c"/proc/self/statm", libc::O_RDONLY)?,
             })
         }
@@ -397,6 +394,16 @@ fn reference() -> Option<i32> {
         let opened = again(fd, libc::O_RDONLY).filter(|_| libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0)?;
         libc::close(fd);
         Some(opened)
+    }
+}
+
+/// Closes a file, and opens that of the calling process in its place.
+fn reopened(fd: i32, path: &std::ffi::CStr) -> i32 {
+    // SAFETY: the path is a C string, and the file is ours.
+    unsafe {
+        let _ = raw!(libc::SYS_close, fd);
+        raw!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+            .map_or(-1, |fd| fd as i32)
     }
 }
 

@@ -114,6 +114,8 @@ calls! {
     /// fork(2) the other way round: the child waits while the parent runs the next so many operations, then compares
     /// everything, as `Look` does, and exits.
     Snapshot = "snapshot"("ops": Number),
+    /// Counts the private pages of memory's own that the zones hold: what counts as resident besides pages of files.
+    Resident = "resident"(),
 }
 
 impl Call {

@@ -9,6 +9,7 @@ use super::child::{Child, NR_SLOTS};
 use super::look;
 use super::op::{Call, File, Op, byte};
 use super::processes::{self, EXIT_BROKEN};
+use super::resident;
 use super::sys::{Answer, exit, raw, spawn};
 use super::zone::PAGE;
 
@@ -75,6 +76,7 @@ fn single(child: &Child, op: &Op, slot: Slot) -> RawOutcome {
         Call::Fetch => slot.attempt(Deed::Fetch, first, 0),
         Call::Fill => fill(slot, first, second, third),
         Call::Mincore => return answered(mincore(child, op)),
+        Call::Resident => return answered(resident::private_pages(child)),
         Call::Output => return answered(output(child, first, second)),
         Call::Input => return answered(input(child, first, second, third)),
         _ => return answered(call(child, op)),

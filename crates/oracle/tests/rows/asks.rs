@@ -1,6 +1,7 @@
 //! Rows 37 to 39: mincore, msync, mlock.
 
 use crate::table::{ROOT, row};
+use faultless_oracle::kernel::REFERENCE_BYTE;
 
 #[test]
 fn row_37_mincore_tells_what_is_in_memory() {
@@ -72,6 +73,57 @@ fn row_39_mlock_rounds_down_and_needs_mappings() {
         mmap @0 #4 rw private|anon|fixed - 0            => @0
         mlock @0 #1                                     => EPERM
         mmap @8 #1 rw private|anon|locked|fixed - 0     => EPERM
+    ",
+    );
+}
+
+#[test]
+fn resident_size_is_that_of_pages_stored_to_and_of_what_is_locked_or_populated() {
+    // What stands before `mmap` is a reference area, then plain memory: both count alike.
+    for backing in ["private|fixed ref", "private|anon|fixed -"] {
+        row(
+            ROOT,
+            &format!(
+                "
+        mmap @0 #8 rw {backing} 0                       => @0
+        load @0                                         => {untouched}
+        resident                                        => 0
+        fill @1 3 5                                     => 3
+        store @0 1                                      => ok
+        resident                                        => 4
+        madvise @1 #2 dontneed                          => ok
+        load @1                                         => {untouched}
+        resident                                        => 2
+        mprotect @0 #8 none                             => ok
+        resident                                        => 2
+        mprotect @0 #8 rw                               => ok
+        fork 2                                          => ok
+        store @7 1                                      => ok
+        resident                                        => 3
+        mremap @0 #4 #4 maymove|fixed @20               => @20
+        resident                                        => 2
+        mlock @20 #4                                    => ok
+        resident                                        => 4
+        madvise @4 #2 populate_write                    => ok
+        resident                                        => 6
+        munmap @20 #3                                   => ok
+        resident                                        => 3
+    ",
+                untouched = if backing.ends_with('-') { "0".into() } else { format!("{REFERENCE_BYTE:#x}") },
+            ),
+        );
+    }
+    row(
+        ROOT,
+        "
+        mmap @0 #4 rw private|fixed rw 0                => @0
+        load @0                                         => file 0x0
+        resident                                        => 0
+        store @1 1                                      => ok
+        resident                                        => 1
+        mmap @8 #2 rw shared|anon|fixed - 0             => @8
+        fill @8 2 1                                     => 2
+        resident                                        => 1
     ",
     );
 }

@@ -2,10 +2,11 @@
 //! stores.
 //!
 //! # Guarantee
-//! Ratios are of passes that were made in turn, with their 95 % interval; sizes are the largest of all passes.
+//! Ratios are of passes that were made in turn, with their 95 % interval. Sizes are the largest of all passes;
+//! differences are those of medians, with the least and the most of passes made in turn where they differ.
 
 use faultless_results::columns;
-use faultless_results::stats::{Interval, median_ratio};
+use faultless_results::stats::{Interval, median, median_ratio};
 use std::io::{self, Write};
 
 use super::Report;
@@ -47,7 +48,7 @@ fn is_way(arm: &ArmResult, plain: &ArmResult, way: Way) -> bool {
 
 fn row(arm: &ArmResult, plain: &ArmResult, memset: Option<&ArmResult>) -> Vec<String> {
     let kib = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.peak_rss_bytes / 1024).max().unwrap_or(0);
-    let more = |base: &ArmResult| format!("{:+}", kib(arm).cast_signed() - kib(base).cast_signed());
+    let more = |base: &ArmResult| differences(base, arm);
     let dash = || "-".to_owned();
     vec![
         arm.arm.design.clone(),
@@ -58,6 +59,19 @@ fn row(arm: &ArmResult, plain: &ArmResult, memset: Option<&ArmResult>) -> Vec<St
         more(plain),
         memset.map_or_else(dash, more),
     ]
+}
+
+/// Returns how many KiB more one arm takes than another.
+fn differences(base: &ArmResult, head: &ArmResult) -> String {
+    let kib = |arm: &ArmResult, pass: usize| arm.passes[pass].peak_rss_bytes as f64 / 1024.0;
+    let nr_passes = base.passes.len().min(head.passes.len());
+    let mut all: Vec<f64> = (0..nr_passes).map(|pass| kib(head, pass) - kib(base, pass)).collect();
+    all.sort_by(f64::total_cmp);
+    match (all.first(), median(&all), all.last()) {
+        (Some(least), Some(middle), Some(most)) if least < most => format!("{middle:+} [{least:+}, {most:+}]"),
+        (_, Some(middle), _) => format!("{middle:+}"),
+        _ => "-".to_owned(),
+    }
 }
 
 fn ratio(base: &ArmResult, head: &ArmResult) -> String {

@@ -13,7 +13,7 @@ use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
 use faultless_results::{NOT_CONVERGED, columns, verdict};
-use faultless_workloads::{Settings, Spec};
+use faultless_workloads::{Settings, Spec, Touch};
 
 /// What the table of ceilings shows.
 pub(super) const LINEAR: &str = "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it; pages that missed the caches";
@@ -73,7 +73,7 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         let last = seed.wrapping_add(runs as u64).wrapping_sub(1);
         let machines = if setup.draws.is_some() { ", each on a machine of its own draw" } else { "" };
         writeln!(out, "runs      {runs} of each, {duration} of virtual time; seeds {seed} to {last}{machines}")?;
-        let sizes: Vec<String> = setup.specs.iter().filter_map(size_of).collect();
+        let sizes = sizes(&setup.specs);
         return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
     }
     writeln!(out, "runs      {runs} of each, {duration}, in turn, after {warm_ups} to warm up; seed {seed}\n")
@@ -91,11 +91,24 @@ fn length(length: Length) -> String {
     }
 }
 
-/// Returns a workload's memory, if it is not what was published.
-fn size_of(spec: &Spec) -> Option<String> {
-    let bytes = spec.settings.region_bytes;
-    let is_published = bytes == Settings::default().region_bytes;
-    (!is_published).then(|| format!("{} maps {} at a time", spec.name, Unit::Bytes.show(bytes as f64)))
+/// Returns the workloads' memory where it is not what was published; of variants of one workload that map alike, once.
+fn sizes(specs: &[Spec]) -> Vec<String> {
+    let is_told = |spec: &&Spec| {
+        let is_recorded = spec.workload.name == "refpage" && spec.settings.refpage.touch == Touch::Renderer;
+        spec.settings.region_bytes != Settings::default().region_bytes && !is_recorded
+    };
+    let size = |spec: &Spec| Unit::Bytes.show(spec.settings.region_bytes as f64);
+    let mut told: Vec<String> = Vec::new();
+    for spec in specs.iter().filter(is_told) {
+        let alike = specs.iter().filter(|other| other.workload.name == spec.workload.name);
+        let is_one = alike.filter(is_told).all(|other| size(other) == size(spec));
+        let name = if is_one { spec.workload.name } else { &spec.name };
+        let line = format!("{name} maps {} at a time", size(spec));
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    told
 }
 
 /// Returns how many samples each arm has: fewer than asked for if some failed, or somebody ended it early.

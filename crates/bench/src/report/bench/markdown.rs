@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::BenchReport;
 use super::human::{LINEAR, notes, nr_samples, rates};
 use super::rows::{ceiling, latency, rows};
+use super::{BenchReport, refpage};
 use faultless_results::markdown::{escaped, head, row};
 use faultless_results::screen::uncolored;
 use faultless_results::verdict;
@@ -22,6 +22,10 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
     write_rows(&rows(report, latency), out)?;
+    refpage::sections(report).iter().try_for_each(|section| {
+        writeln!(out, "\n{}:\n", escaped(&section.heading))?;
+        write_rows(&section.rows, out)
+    })?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{}", escaped(note)))?;
     let verdict = verdict::lines(&super::result_set(report)).join("\n");
     if verdict.is_empty() { Ok(()) } else { writeln!(out, "\n{}", uncolored(&verdict)) }

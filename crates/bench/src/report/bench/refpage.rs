@@ -26,45 +26,48 @@ const ROUNDS: f64 = 1000.0;
 /// Seeds the intervals.
 const SEED: u64 = 1;
 
-/// Writes the tables, if the workload was measured.
-pub(super) fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let arms: Vec<&ArmResult> = report.outcome.arms.iter().filter(|arm| is_refpage(&arm.arm)).collect();
-    if arms.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\nreference pages: {ROUNDS} rounds in s / largest resident size in KiB; over anon, with 95 % interval"
-    )?;
-    columns::write(&times(&arms), out)?;
-    section(
-        "the recorded renderer, a pass: over anon in ms, and of the time that it computes besides; as a share of memset's, \
-         with 95 % interval",
-        &renderer(&arms),
-        out,
-    )?;
-    section(
-        "against memset, a round: what this session's costs of a fault with its page, of a filled page, and of mmap and \
-         munmap promise (all variants make the same calls), and what was found, with 95 % interval",
-        &savings(&arms),
-        out,
-    )?;
-    section("the share of pages touched from which on memset is no dearer", &break_evens(&arms), out)?;
-    section(
-        "programs that load first: the share of loaded pages, stored to later, from which on a pattern is no dearer than a \
-         reference page",
-        &read_first(&arms),
-        out,
-    )
+/// A table under its heading: the first row names the columns.
+pub(super) struct Section {
+    /// What it shows.
+    pub(super) heading: String,
+    /// Its rows.
+    pub(super) rows: Vec<Vec<String>>,
 }
 
-/// Writes a table under its heading, if it has rows.
-fn section(heading: &str, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
-    if rows.len() < 2 {
-        return Ok(());
-    }
-    writeln!(out, "\n{heading}")?;
-    columns::write(rows, out)
+/// Writes the tables, if the workload was measured.
+pub(super) fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    sections(report).iter().try_for_each(|section| {
+        writeln!(out, "\n{}", section.heading)?;
+        columns::write(&section.rows, out)
+    })
+}
+
+/// Returns the tables that have rows.
+pub(super) fn sections(report: &BenchReport<'_>) -> Vec<Section> {
+    let arms: Vec<&ArmResult> = report.outcome.arms.iter().filter(|arm| is_refpage(&arm.arm)).collect();
+    let times_of =
+        format!("reference pages: {ROUNDS} rounds in s / largest resident size in KiB; over anon, with 95 % interval");
+    let all = [
+        (times_of.as_str(), times(&arms)),
+        (
+            "the recorded renderer, a pass: over anon in ms, and of the time that it computes besides; as a share of memset's, \
+             with 95 % interval",
+            renderer(&arms),
+        ),
+        (
+            "against memset, a round: what this session's costs of a fault with its page, of a filled page, and of mmap and \
+             munmap promise (all variants make the same calls), and what was found, with 95 % interval",
+            savings(&arms),
+        ),
+        ("the share of pages touched from which on memset is no dearer", break_evens(&arms)),
+        (
+            "programs that load first: the share of loaded pages, stored to later, from which on a pattern is no dearer than a \
+             reference page",
+            read_first(&arms),
+        ),
+    ];
+    let made = all.into_iter().filter(|(_, rows)| rows.len() > 1);
+    made.map(|(heading, rows)| Section { heading: heading.to_owned(), rows }).collect()
 }
 
 fn is_refpage(arm: &Arm) -> bool {
