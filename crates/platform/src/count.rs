@@ -387,6 +387,19 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_with_a_deadline_lasts_until_it_or_until_the_word_changes() {
+        Machine::new(1).attach(|| {
+            let word = <Count as Processor>::AtomicU32::new(1);
+            let far_ns = Count::now() + 600_000_000_000;
+            Count::park_until(&word, 0, far_ns);
+            assert!(Count::now() < far_ns, "another value is no reason to sleep");
+            let begun = Count::now();
+            Count::park_until(&word, 1, begun + 2_000_000);
+            assert!(Count::now() - begun >= 1_000_000, "it slept");
+        });
+    }
+
+    #[test]
     fn figures_add_up_one_by_one() {
         let figures = |first: u64| Figures {
             atomics: first,

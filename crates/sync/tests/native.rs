@@ -624,7 +624,14 @@ fn waits_end_in_time_and_by_interrupts() {
             }
         });
         assert!(lock.try_read().is_none());
-        drop(write);
+        assert_eq!(lock.read_interruptible(&interrupt).err(), Some(Ended::Interrupted), "{name}: it is raised still");
+        interrupt.clear();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock.read_interruptible(&interrupt).map(drop));
+            std::thread::sleep(short);
+            drop(write);
+            assert_eq!(waiter.join().expect("it ends"), Ok(()), "{name}: nothing ends the waits of a cleared one");
+        });
         assert!(lock.try_write().is_some() && !lock.semaphore().is_contended(), "{name}");
     }
 }

@@ -17,12 +17,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes the pages of a range that was mapped to be locked or populated. The call succeeds even if not all can be
     /// had: an area whose page fails is left there.
     pub(super) fn populate_what_can_be(&self, range: PageRange) {
-        self.populate_areas(range, &mut |_| Ok(())).unwrap_or(());
+        self.populate_areas(range, AreaFlags::empty(), &mut |_| Ok(())).unwrap_or(());
+    }
+
+    /// As [`Space::populate_what_can_be`], in locked areas alone.
+    pub(super) fn populate_what_is_locked(&self, range: PageRange) {
+        self.populate_areas(range, AreaFlags::LOCKED, &mut |_| Ok(())).unwrap_or(());
     }
 
     /// Makes the pages of a range that was locked; ends at the first that can't be had.
     pub(super) fn populate_locked(&self, range: PageRange) -> Result<(), CallError> {
-        self.populate_areas(range, &mut |error| match error {
+        self.populate_areas(range, AreaFlags::empty(), &mut |error| match error {
             AccessError::OutOfFrames(cause) => Err(CallError::OutOfFramesNow(cause)),
             AccessError::TooManyReferences => Err(CallError::TooManyReferences),
             // As Linux: pages that can't be had are reported as not mapped.
@@ -30,16 +35,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
         })
     }
 
-    /// Makes the pages of each area as its rights suggest; `on_error` says whether to go on with the next area.
+    /// Makes the pages of each area that is all of `which`, as its rights suggest; `on_error` says whether to go on with the next area.
     fn populate_areas(
         &self,
         range: PageRange,
+        which: AreaFlags,
         on_error: &mut dyn FnMut(AccessError) -> Result<(), CallError>,
     ) -> Result<(), CallError> {
         let mut position = range.start();
         while let Some((part, flags)) = self.next_part(position, range.end()) {
             position = part.end();
-            if flags.contains(AreaFlags::LOCK_ON_FAULT) {
+            if !flags.contains(which) || flags.contains(AreaFlags::LOCK_ON_FAULT) {
                 continue;
             }
             let is_private_writable = flags & (AreaFlags::WRITE | AreaFlags::SHARED) == AreaFlags::WRITE;

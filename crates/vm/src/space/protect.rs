@@ -32,8 +32,7 @@ impl Opened {
         }
         match self.parts.iter().find(|known| known.get().is_none()) {
             Some(free) => free.set(Some(part)),
-            // More than there is room for: the last one grows over what lies between; its locked pages should be there
-            // too.
+            // More than there is room for: the last one grows over what lies between, where only locked pages are made.
             None => {
                 let last = &self.parts[self.parts.len() - 1];
                 last.set(last.get().and_then(|last| PageRange::between(last.start(), part.end())));
@@ -102,7 +101,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 Ok(flags)
             })
         });
-        opened.for_each(|part| self.populate_what_can_be(part));
+        opened.for_each(|part| self.populate_what_is_locked(part));
         result?;
         if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
     }

@@ -123,6 +123,8 @@ for_each_design!(growing_and_shrinking_in_place, D, {
             ("www", "123", 1..3, 4, "w(5)", "123"),
             ("ss", "12", 0..2, 1, "s", "1"),
             ("ll", "12", 0..2, 4, "llll", "1200"),
+            // What is not locked, behind the grown part, is not touched.
+            ("ll.w", "12", 0..2, 3, "lllw", "120."),
             ("rr", "zz", 0..2, 3, "rrr", "zz"),
         ];
         for (areas, pages, range, to, areas_after, pages_after) in cases {
@@ -137,12 +139,26 @@ for_each_design!(growing_and_shrinking_in_place, D, {
     });
 });
 
+for_each_design!(locked_pages_are_made_once_they_may_be_written_and_their_neighbours_are_not, D, {
+    with_world::<D>(|world| {
+        for nr in [1, 8, 9, 20] {
+            let pages = 2 * nr as u64;
+            world
+                .scene(&"mr".repeat(nr), "")
+                .call(|s| s.protect(0..pages, RW))
+                .after(&"lw".repeat(nr), "0.".repeat(nr).trim_end_matches('.'));
+        }
+    });
+});
+
 for_each_design!(moving, D, {
     with_world::<D>(|world| {
         let cases = [
             ("ww", "12", 0..2, 4, "....ww", "....12"),
             ("wwww", "1234", 1..3, 6, "w..w..ww", "1..4..23"),
             ("ww.rrr", "12", 0..2, 3, "...wwr", "...12"),
+            // What was never written takes the offset of its new place, and joins there.
+            ("ww..w", "", 0..2, 5, "....www", ""),
             ("ww....ww", "12....34", 0..2, 5, ".....ww|w", ".....124"),
             ("wwrr", "12zz", 0..4, 6, "......wwrr", "......12zz"),
             ("ww.rr", "12.zz", 0..5, 8, "........ww.rr", "........12.zz"),
