@@ -1,41 +1,29 @@
 //! Workloads on a simulated machine whose page tables, or pages, lie in high memory.
 //!
 //! # Guarantee
-//! * I1 what may lie in high memory is told apart by what a frame holds: leaf tables, tables above them, pages of
-//!   files, pages of programs' own. Each look at a table's entries, under its lock or without, is a map and an unmap of
-//!   that table, and so is its clearing; each page that is cleared, filled, copied or read by a call is one, of a
-//!   copy's source as well. A CPU's own walk needs no address.
-//! * I2 maps, their costs and their counts are those of the workload's window: what sets a virtual memory up maps
-//!   nothing
-//! * I3 schemes that sleep map tables under the design `mmap-sem` alone, because the others do it inside read-side
-//!   sections, where nobody may sleep
-//! * I4 with a boundary, frames from there on have no address, those below have one, and what may not lie in high
-//!   memory is never there (`faultless_phys`). Without one, the frames without an address are those that hold such
-//!   things, as secret memory is taken from the kernel's own map when it is handed out.
-//! * I5 a task is of a process, whose maps `per-process` keeps: the recorded programs' threads are processes, and so
-//!   are the workers of a workload of processes. Whose table a thread maps does not matter, because it maps it into its
-//!   own process's range.
-//!
-//! # Protocol
-//! Maps are made before the virtual memory, and end after it: the machine has one interrupt handler, which serves both.
+//! * I1 what lies there, what is a map, and what is counted is said in [`faultless_machine::high`]; maps are those of
+//!   the workload's window
+//! * I2 schemes whose maps sleep map tables under the design `mmap-sem` alone, because the others do it inside
+//!   read-side sections, where nobody may sleep
+//! * I3 the recorded programs' threads are processes, and so are the workers of a workload of processes
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use faultless_kmap::registry::{SchemeVisitor, with_scheme};
-use faultless_kmap::{Costs, KernelMaps, Scheme, Shape, Task};
+use faultless_kmap::{Costs, Shape};
 use faultless_linux::space::has_interrupt;
 use faultless_machine::ground::alone;
+use faultless_machine::high::{When, Zones, maps};
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
-use faultless_machine::watch::{self, All, Edge, HighMemory, LockTable, LockWatch, Simulated, edge};
+use faultless_machine::watch::{self, All, LockTable, LockWatch, Simulated};
 use faultless_plan::Pace;
-use faultless_platform::watched::{Happening, Sink};
-use faultless_platform::{HighZone, Holds, PAGE_BYTES, Processor};
+use faultless_platform::PAGE_BYTES;
+use faultless_platform::watched::Sink;
 use faultless_sim::{Machine, Sim, isolate};
 use faultless_workloads::Spec as Workload;
+
+pub use faultless_machine::high::{Counted, Lies};
+
+pub use crate::measure::compile::Start;
 
 use crate::measure::compile::{self, Files, Needs};
 use crate::measure::{self, Job, Length, MeasureError, Mode, NoSite, Run};
@@ -45,30 +33,6 @@ const MEMORY_BYTES: usize = 128 << 20;
 
 /// The design that every scheme runs under.
 pub const DESIGN: &str = "mmap-sem";
-
-/// What has no address of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lies {
-    /// Leaf tables.
-    pub tables: bool,
-    /// Tables above the leaves.
-    pub upper_tables: bool,
-    /// Pages of files.
-    pub files: bool,
-    /// Programs' own pages.
-    pub anonymous: bool,
-}
-
-impl Lies {
-    /// In the order of [`Holds::ALL`].
-    fn may_hold(self) -> [bool; Holds::ALL.len()] {
-        [self.tables, self.upper_tables, self.files, self.anonymous]
-    }
-
-    fn has_tables(self) -> bool {
-        self.tables || self.upper_tables
-    }
-}
 
 /// High memory, and how it gets addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +48,8 @@ pub struct Memory {
     pub slots: usize,
     /// What the hardware's part costs.
     pub costs: Costs,
+    /// Whether the pool's lock is metered as lockmeter did it.
+    pub is_metered: bool,
 }
 
 /// A run to make.
@@ -101,27 +67,12 @@ pub struct Arm {
     pub cpus: usize,
     /// Whether compilers compute between their calls and faults as recorded.
     pub pace: Pace,
+    /// When compilers begin.
+    pub start: Start,
     /// The locking design.
     pub design: String,
     /// The semaphore beneath it.
     pub semaphore: String,
-}
-
-/// What was counted in the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Maps.
-    pub maps: u64,
-    /// Of these, maps of tables.
-    pub table_maps: u64,
-    /// Maps that found their frame mapped.
-    pub hits: u64,
-    /// Flushes of several CPUs' translations.
-    pub flushes: u64,
-    /// CPUs interrupted for one.
-    pub interrupts: u64,
-    /// Waits for a slot, asleep.
-    pub sleeps: u64,
 }
 
 /// What came of a run.
@@ -166,12 +117,7 @@ pub fn once(spec: &Spec, arm: &Arm, seed: u64, sinks: Vec<Arc<dyn Sink>>) -> Res
     };
     let result = isolate(|| {
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
-        let visitor = Visitor { machine, arm, job: &job, needs, sinks };
-        match &arm.high {
-            None => visitor.without(),
-            Some(high) => with_scheme::<Simulated, _>(&high.scheme, visitor)
-                .unwrap_or_else(|| Err(MeasureError::Message(format!("there is no scheme {}", high.scheme)))),
-        }
+        on_machine(machine, arm, &job, needs, sinks)
     });
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }
@@ -190,208 +136,51 @@ impl Arm {
     }
 }
 
-struct Visitor<'a> {
+/// Runs the workload on a machine.
+fn run_on(machine: &watch::Machine<Sim>, arm: &Arm, job: &Job) -> Result<Run, MeasureError> {
+    match arm.workload.workload.is_recorded() {
+        true => compile::once_at::<Simulated>(machine, job, (arm.pace, Files::Moved, arm.start), &has_interrupt),
+        false => measure::once::<Simulated>(machine, job, &NoSite, &has_interrupt),
+    }
+}
+
+/// Gives the machine its high memory, if the arm has some, and runs the workload.
+fn on_machine(
     machine: Machine,
-    arm: &'a Arm,
-    job: &'a Job,
+    arm: &Arm,
+    job: &Job,
     needs: Needs,
-    sinks: Vec<Arc<dyn Sink>>,
-}
-
-impl Visitor<'_> {
-    /// Runs the workload on a machine.
-    fn run(arm: &Arm, job: &Job, machine: &watch::Machine<Sim>) -> Result<Run, MeasureError> {
-        match arm.workload.workload.is_recorded() {
-            true => compile::once_at::<Simulated>(machine, job, (arm.pace, Files::Moved), &has_interrupt),
-            false => measure::once::<Simulated>(machine, job, &NoSite, &has_interrupt),
-        }
+    mut sinks: Vec<Arc<dyn Sink>>,
+) -> Result<Made, MeasureError> {
+    let locks = Arc::new(LockWatch::default());
+    sinks.push(locks.clone());
+    let Some(high) = &arm.high else {
+        let machine = watch::Machine::<Sim>::new(machine, Arc::new(All(sinks)));
+        let run = run_on(&machine, arm, job)?;
+        return Ok(Made { run, counted: Counted::default(), locks: locks.table(arm.cpus) });
+    };
+    let shape = Shape {
+        nr_cpus: arm.cpus,
+        nr_frames: needs.frames,
+        nr_slots: high.slots,
+        nr_processes: needs.processes,
+        costs: high.costs,
+        is_metered: high.is_metered,
+    };
+    let zones = Zones { lies: high.lies, boundary_bytes: high.boundary_bytes, when: When::InWindow };
+    let unknown = || MeasureError::Message(format!("there is no scheme {}", high.scheme));
+    let maps = maps::<Simulated>(&high.scheme, zones, shape).ok_or_else(unknown)?;
+    if maps.map_sleeps() && high.lies.has_tables() && arm.design != DESIGN {
+        let why = format!("{} may sleep: it runs under the design {DESIGN} alone", high.scheme);
+        return Err(MeasureError::Message(why));
     }
-
-    /// Runs where every frame has an address.
-    fn without(mut self) -> Result<Made, MeasureError> {
-        let locks = Arc::new(LockWatch::default());
-        self.sinks.push(locks.clone());
-        let machine = watch::Machine::<Sim>::new(self.machine, Arc::new(All(self.sinks)));
-        let run = Self::run(self.arm, self.job, &machine)?;
-        Ok(Made { run, counted: Counted::default(), locks: locks.table(self.arm.cpus) })
-    }
-}
-
-impl SchemeVisitor<Simulated> for Visitor<'_> {
-    type Output = Result<Made, MeasureError>;
-
-    fn visit<S: Scheme<Simulated>>(mut self) -> Self::Output {
-        let Some(high) = &self.arm.high else { return self.without() };
-        if S::MAY_SLEEP && high.lies.has_tables() && self.arm.design != DESIGN {
-            let why = format!("{} may sleep: it runs under the design {DESIGN} alone", S::NAME);
-            return Err(MeasureError::Message(why));
-        }
-        let shape = Shape {
-            nr_cpus: self.arm.cpus,
-            nr_frames: self.needs.frames,
-            nr_slots: high.slots,
-            nr_processes: self.needs.processes,
-            costs: high.costs,
-        };
-        let (locks, under) = (Arc::new(LockWatch::default()), Arc::new(Under::<S>::new(high, self.needs.processes)));
-        self.sinks.extend([locks.clone() as Arc<dyn Sink>, under.clone() as Arc<dyn Sink>]);
-        let machine = watch::Machine::<Sim>::new(self.machine, Arc::new(All(self.sinks)));
-        let machine = machine.with_high_memory(under.clone());
-        alone::<Simulated, _>(&machine, || under.begin(&shape));
-        let run = Self::run(self.arm, self.job, &machine);
-        let counted = under.counted();
-        alone::<Simulated, _>(&machine, || under.end());
-        Ok(Made { run: run?, counted, locks: locks.table(self.arm.cpus) })
-    }
-}
-
-std::thread_local! {
-    /// The tasks of the machine that runs on this thread of the host.
-    static TASKS: RefCell<HashMap<usize, Rc<Task>>> = RefCell::default();
-}
-
-/// Maps in a box, whose address the interrupt handler has.
-type Kept<S> = Box<KernelMaps<Simulated, S>>;
-
-/// High memory under a scheme.
-struct Under<S: Scheme<Simulated>> {
-    lies: Lies,
-    boundary_bytes: Option<usize>,
-    nr_processes: usize,
-    /// The first address in high memory; 0 if what lies there is told by what it holds alone.
-    begin: AtomicUsize,
-    maps: Mutex<Option<Arc<Kept<S>>>>,
-    /// Numbers of frames, by address: in the order in which they are first mapped.
-    numbers: Mutex<HashMap<usize, u32>>,
-    /// Whether the window is open (I2).
-    is_open: AtomicBool,
-    table_maps: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<S: Scheme<Simulated>> Under<S> {
-    fn new(high: &Memory, nr_processes: usize) -> Self {
-        Self {
-            lies: high.lies,
-            boundary_bytes: high.boundary_bytes,
-            nr_processes,
-            begin: AtomicUsize::new(0),
-            maps: Mutex::default(),
-            numbers: Mutex::default(),
-            is_open: AtomicBool::new(false),
-            table_maps: AtomicU64::new(0),
-        }
-    }
-
-    /// Makes the maps, on the machine.
-    fn begin(&self, shape: &Shape) {
-        TASKS.with_borrow_mut(HashMap::clear);
-        *lock(&self.maps) = Some(Arc::new(KernelMaps::new(shape)));
-    }
-
-    /// Ends them, on the machine.
-    fn end(&self) {
-        let maps = lock(&self.maps).take();
-        drop(maps);
-    }
-
-    fn counted(&self) -> Counted {
-        let Some(maps) = lock(&self.maps).clone() else { return Counted::default() };
-        let counters = maps.counters();
-        Counted {
-            maps: counters.maps.sum(),
-            // Relaxed: nobody works any more.
-            table_maps: self.table_maps.load(Ordering::Relaxed),
-            hits: counters.hits.sum(),
-            flushes: maps.windows().nr_flushes(),
-            interrupts: maps.windows().nr_interrupts(),
-            sleeps: counters.sleeps.sum(),
-        }
-    }
-
-    /// Runs `act` on the maps, with the calling thread's task and the frame's number, while the window is open.
-    fn act(&self, frame: *const u8, act: impl FnOnce(&KernelMaps<Simulated, S>, &Task, u32)) {
-        // Relaxed: a simulated machine's threads are one of the host's.
-        if !self.is_open.load(Ordering::Relaxed) {
-            return;
-        }
-        let Some(maps) = lock(&self.maps).clone() else { return };
-        let task = TASKS.with_borrow_mut(|tasks| {
-            // Each thread that comes is the next process, where they are processes.
-            let process = if self.nr_processes == 1 { 0 } else { tasks.len() };
-            let new = || Rc::new(Task::new(process, Simulated::cpu()));
-            tasks.entry(Simulated::current().bits()).or_insert_with(new).clone()
-        });
-        let number = {
-            let mut numbers = lock(&self.numbers);
-            let next = numbers.len() as u32;
-            *numbers.entry(frame.addr()).or_insert(next)
-        };
-        act(&maps, &task, number);
-    }
-
-    fn hold(&self, frame: *const u8) {
-        self.act(frame, |maps, task, number| maps.hold(task, number));
-    }
-
-    fn release(&self, frame: *const u8) {
-        if std::thread::panicking() {
-            // The run has failed already, maybe in the middle of a map.
-            return;
-        }
-        self.act(frame, |maps, task, number| maps.release(task, number));
-    }
-}
-
-impl<S: Scheme<Simulated>> Drop for Under<S> {
-    /// Leaves what a failed run has not ended: it can end on its machine alone, which is gone.
-    fn drop(&mut self) {
-        std::mem::forget(lock(&self.maps).take());
-    }
-}
-
-impl<S: Scheme<Simulated>> Under<S> {
-    fn is_high(&self, frame: *const u8, holds: Holds) -> bool {
-        // Relaxed: written before the first frame is taken.
-        self.lies.may_hold()[holds as usize] && frame.addr() >= self.begin.load(Ordering::Relaxed)
-    }
-}
-
-impl<S: Scheme<Simulated>> HighMemory for Under<S> {
-    fn map(&self, frame: *const u8, holds: Holds) {
-        if self.is_high(frame, holds) {
-            self.hold(frame);
-            let is_table = matches!(holds, Holds::Table | Holds::UpperTable);
-            let nr_maps = u64::from(is_table && self.is_open.load(Ordering::Relaxed));
-            // Relaxed, twice: as in `act`; a count.
-            self.table_maps.fetch_add(nr_maps, Ordering::Relaxed);
-        }
-    }
-
-    fn unmap(&self, frame: *const u8, holds: Holds) {
-        if self.is_high(frame, holds) {
-            self.release(frame);
-        }
-    }
-
-    fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
-        let begin = address.addr() + self.boundary_bytes?.min(len_bytes);
-        // Relaxed: no frame was taken yet.
-        self.begin.store(begin, Ordering::Relaxed);
-        Some(HighZone { begin, may_hold: self.lies.may_hold() })
-    }
-}
-
-impl<S: Scheme<Simulated>> Sink for Under<S> {
-    fn note(&self, happening: &Happening) {
-        if let Some(edge) = edge(&happening.event) {
-            // Relaxed: nobody works at an edge.
-            self.is_open.store(edge == Edge::Begin, Ordering::Relaxed);
-        }
-    }
+    sinks.push(maps.clone());
+    let machine = watch::Machine::<Sim>::new(machine, Arc::new(All(sinks))).with_high_memory(maps.clone());
+    alone::<Simulated, _>(&machine, || maps.begin());
+    let run = run_on(&machine, arm, job);
+    let counted = maps.counted();
+    alone::<Simulated, _>(&machine, || maps.end());
+    Ok(Made { run: run?, counted, locks: locks.table(arm.cpus) })
 }
 
 #[cfg(test)]
@@ -405,6 +194,7 @@ mod tests {
             scheme: scheme.into(),
             slots: 16,
             costs: Costs::default(),
+            is_metered: false,
         };
         Arm {
             workload: Workload::parse("compile").expect("a workload"),
@@ -413,6 +203,7 @@ mod tests {
             high: scheme.map(high),
             cpus,
             pace: Pace::None,
+            start: Start::Together,
             design: DESIGN.into(),
             semaphore: faultless_machine::designs::DEFAULT_SEMAPHORE.into(),
         }

@@ -18,7 +18,7 @@ use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, Simulated};
 use faultless_platform::native::{HostRegion, ReserveError};
 use faultless_platform::watched::Sink;
-use faultless_platform::{Bulk, PAGE_BYTES, Platform, Threads};
+use faultless_platform::{Bulk, IrqOffGuard, PAGE_BYTES, Platform, Threads};
 use faultless_results::stats::Random;
 use faultless_sim::{Machine, isolate};
 use faultless_sync::Barrier;
@@ -156,8 +156,14 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
         let nr_processes = if load.processes { cpus + load.sleepers } else { 1 };
         let pages = Pages::reserve::<P>(machine, if load.copies { load.frames } else { 0 })?;
         let pages = &pages;
-        let shape =
-            Shape { nr_cpus: cpus, nr_frames: load.frames, nr_slots: load.slots, nr_processes, costs: load.costs };
+        let shape = Shape {
+            nr_cpus: cpus,
+            nr_frames: load.frames,
+            nr_slots: load.slots,
+            nr_processes,
+            costs: load.costs,
+            is_metered: false,
+        };
         let (ready, done) = (Barrier::<P>::new(cpus as u32), Barrier::<P>::new(cpus as u32));
         let (maps, all) = (Mutex::new(None), Mutex::new(Mapping::default()));
         P::run(machine, 1, &|_| {
@@ -242,9 +248,15 @@ impl<P: Platform, S: Scheme<P>> Mapper<'_, P, S> {
                 if self.load.copies {
                     self.pages.copy::<P>(frames[0], frames[1]);
                 }
+                // Whoever holds a map of a CPU's own is not preempted, so that nobody need take it off and on again.
+                let _on_cpu = S::IS_OWN.then(IrqOffGuard::<P>::new);
                 P::work(self.load.hold_ns);
             });
             rounds += 1;
+            if P::should_yield() {
+                P::leave();
+                P::enter();
+            }
         }
         rounds
     }
@@ -284,6 +296,7 @@ fn sleep_with_maps<P: Platform, S: Scheme<P>>(
         nest(maps, task, &frames, &mut || {
             maps.suspend(task);
             sleep::<P>(load.sleep_ns);
+            maps.come_back(task);
             maps.resume(task);
         });
         // Who maps the same frame again at once finds its slot before anybody wakes up that waits for one, for ever.
@@ -385,7 +398,33 @@ mod tests {
         let (few, full) = (made("pool", 2).expect("it runs"), made("pool", 192).expect("it runs"));
         assert!(few.sleeps == 0 && full.sleeps > 0, "{few:?} {full:?}");
         assert!(full.ops_per_s < few.ops_per_s, "{few:?} {full:?}");
-        assert!(matches!(made("local", 2), Err(MeasureError::Message(why)) if why.contains("local")));
+        for scheme in ["local", "percpu-pinned", "per-process"] {
+            assert!(made(scheme, 2).expect("it runs").ops_per_s > 1e4, "{scheme}");
+        }
+        assert!(matches!(made("atomic", 2), Err(MeasureError::Message(why)) if why.contains("atomic")));
+    }
+
+    /// The rate of all CPUs beside what is linear by arithmetic.
+    fn of_linear(machine: &str, scheme: &str, cpus: usize) -> f64 {
+        let spec = Spec::preset(machine).expect("a preset");
+        let load = Load { nest: 1, reuse_percent: 0, slots: 128, duration_ns: 200_000, ..LOAD };
+        let rate = |cpus| {
+            let arm = Arm { scheme: scheme.into(), cpus };
+            once(&spec, &arm, &load, 1, Vec::new()).expect("it runs").ops_per_s
+        };
+        rate(cpus) / (rate(1) * spec.linear_factor(cpus))
+    }
+
+    #[test]
+    fn maps_of_a_cpu_s_own_are_linear_and_a_pool_s_are_not() {
+        for (machine, cpus) in [("numaq-16", 16), ("skylake-192", 192)] {
+            for scheme in ["local", "percpu-pinned"] {
+                let reached = of_linear(machine, scheme, cpus);
+                assert!(reached >= 0.9, "{scheme} on {cpus} CPUs of {machine}: {reached} of linear");
+            }
+            let reached = of_linear(machine, "pool", cpus);
+            assert!(reached < 0.1, "pool on {cpus} CPUs of {machine}: {reached} of linear");
+        }
     }
 
     #[test]

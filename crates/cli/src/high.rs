@@ -148,7 +148,10 @@ impl HighArgs {
             named => known("scheme", named, SCHEMES.to_vec()),
         }?;
         let boundary_bytes = self.boundary;
-        let of = |scheme| Memory { lies, boundary_bytes, scheme, slots: kmap.nr_slots(), costs: Costs::default() };
+        let of = |scheme| {
+            let (slots, costs) = (kmap.nr_slots(), Costs::default());
+            Memory { lies, boundary_bytes, scheme, slots, costs, is_metered: false }
+        };
         Ok(schemes.into_iter().map(of).collect())
     }
 }
@@ -203,6 +206,7 @@ fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<Arm>, Failure> {
         high: high.clone(),
         cpus,
         pace: args.high.pace(),
+        start: high::Start::Together,
         design: design.clone(),
         semaphore: semaphore.clone(),
     };

@@ -11,7 +11,7 @@ use faultless_kmap::{Costs, NEST_MOST, pool};
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::info;
 use faultless_machine::simulated::MachineChoice;
-use faultless_results::stats::summarize;
+use faultless_results::stats::{median, summarize};
 use faultless_results::{Measured, Mode, ResultSet, columns};
 use serde_json::json;
 
@@ -178,7 +178,13 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     let set = result_set(args, machine, &load, &rows, draws.as_ref());
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
-    args.output.hand_out_table(&set, &table, |out| write(&set, &load, cpus, &rows, draws.as_ref(), out), color)?;
+    let linear_factor = |cpus| spec.linear_factor(cpus);
+    args.output.hand_out_table(
+        &set,
+        &table,
+        |out| write(&set, &load, cpus, &rows, (draws.as_ref(), &linear_factor), out),
+        color,
+    )?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
@@ -227,7 +233,7 @@ fn write(
     load: &Load,
     cpus: &[usize],
     rows: &[Row],
-    draws: Option<&Draws>,
+    (draws, linear_factor): (Option<&Draws>, &dyn Fn(usize) -> f64),
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if let Some(draws) = draws {
@@ -264,15 +270,34 @@ fn write(
     let curves: Vec<Vec<String>> = std::iter::once(head).chain(names.iter().map(line)).collect();
     columns::write(&curves, out)?;
     let Some(&most) = cpus.iter().max() else { return Ok(()) };
-    let titles =
-        [format!("of 1000 maps, {most} CPUs"), "hits".into(), "flushes".into(), "interrupts".into(), "sleeps".into()];
+    let titles = [
+        format!("of 1000 maps, {most} CPUs"),
+        "hits".into(),
+        "flushes".into(),
+        "interrupts".into(),
+        "sleeps".into(),
+        "of linear".into(),
+    ];
     let counted = |&scheme: &&String| {
         let runs = runs_of(scheme, most).unwrap_or_default();
         let of = |count: fn(&Mapping) -> u64| format!("{:.1}", 1000.0 * share(runs, count));
-        vec![scheme.clone(), of(|run| run.hits), of(|run| run.flushes), of(|run| run.interrupts), of(|run| run.sleeps)]
+        let linear = runs_of(scheme, 1).and_then(|alone| of_linear(runs, alone, linear_factor(most)));
+        vec![
+            scheme.clone(),
+            of(|run| run.hits),
+            of(|run| run.flushes),
+            of(|run| run.interrupts),
+            of(|run| run.sleeps),
+            linear.map_or_else(|| "-".to_owned(), |share| format!("{share:.3}")),
+        ]
     };
     writeln!(out)?;
     columns::write(&std::iter::once(titles.to_vec()).chain(names.iter().map(counted)).collect::<Vec<_>>(), out)
+}
+
+/// Returns the part that was reached of what is linear: one CPU's rate, times what so many CPUs can do at most.
+fn of_linear(runs: &[Mapping], alone: &[Mapping], factor: f64) -> Option<f64> {
+    Some(median(&rates(runs))? / (median(&rates(alone))? * factor))
 }
 
 fn interval(runs: &[Mapping]) -> String {
@@ -311,6 +336,10 @@ fn result_set(
             "slots": load.slots,
         });
         let mut more = std::collections::BTreeMap::from([("params".to_owned(), params)]);
+        let alone = rows.iter().find(|(other, _)| other.scheme == arm.scheme && other.cpus == 1);
+        let factor = machine.simulated().map(|spec| spec.linear_factor(arm.cpus));
+        let reached = alone.zip(factor).and_then(|((_, alone), factor)| of_linear(runs, alone, factor));
+        more.extend(reached.map(|share| ("of_linear".to_owned(), share.into())));
         if let Some((draws, interval)) = draws.zip(Interval::of(&rates(runs))) {
             more.insert("median".into(), interval.median.into());
             more.insert("interval".into(), interval.json());

@@ -95,6 +95,9 @@ impl Processor for Explore {
             }
         });
     }
+    fn prefer(cpu: usize) {
+        engine::inside(|engine| engine.table.borrow_mut().threads[engine.current()].last_cpu = cpu);
+    }
     fn leave() {
         engine::inside(|engine| {
             engine.table.borrow_mut().release_cpu(engine.current());

@@ -16,10 +16,12 @@ pub enum Broken {
     PinnedReused,
     /// The end of a flush frees slots that were cleared after its begin.
     TwoFlushes,
-    /// All maps of a task come from one class.
+    /// All maps of a task come from one class, and no slots are kept for those who hold some.
     OneClass,
-    /// A task goes on with its maps on another CPU, or behind another task's.
+    /// A task that gets its CPU back goes on behind another one's maps.
     KeptOverSwitch,
+    /// A task takes its maps along to another CPU.
+    KeptOverMigration,
 }
 
 #[cfg(feature = "mutants")]

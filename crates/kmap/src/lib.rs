@@ -8,6 +8,7 @@
 //! | room | holds |
 //! |---|---|
 //! | [`windows`] | the addresses (*slots*), their entries, each CPU's TLB, and how translations are taken away |
+//! | [`audit`] | who holds which slot, for judges; windows of a real address space |
 //! | `slots` | slots with a count each, behind one lock, and five ways to use them again |
 //! | [`pool`] | `pool`, `pool-halves`, `pool-lazy`, `pool-invlpg`: one set of slots for all CPUs; `per-process`: one for each process |
 //! | [`own`] | `atomic`, `percpu-pinned`, `local`: slots that one CPU has for itself |
@@ -33,6 +34,7 @@
 
 extern crate alloc;
 
+pub mod audit;
 pub mod broken;
 pub mod own;
 pub mod pool;
@@ -41,10 +43,15 @@ mod slots;
 pub mod windows;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::cell::Cell;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 use faultless_platform::{CpuSet, Platform};
 use faultless_sync::PerCpuCounter;
+
+use audit::{Holders, Wrong};
+use broken::Broken;
 
 pub use windows::{Costs, Windows};
 
@@ -64,11 +71,21 @@ pub struct Shape {
     pub nr_processes: usize,
     /// What the hardware's part costs.
     pub costs: Costs,
+    /// Whether the locks of pools are metered as lockmeter did it in 2002: it wrote a number into a lock's word after
+    /// the lock was taken, and read it again before the release. Both are accesses to a line that others spin on.
+    pub is_metered: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { nr_cpus: 1, nr_frames: 1 << 16, nr_slots: 1024, nr_processes: 1, costs: Costs::default() }
+        Self {
+            nr_cpus: 1,
+            nr_frames: 1 << 16,
+            nr_slots: 1024,
+            nr_processes: 1,
+            costs: Costs::default(),
+            is_metered: false,
+        }
     }
 }
 
@@ -116,6 +133,11 @@ impl Task {
         self.depth.set(self.depth.get() + 1);
     }
 
+    /// Calls `of` with the frame and the slot of each map that it holds.
+    fn each(&self, mut of: impl FnMut(u32, u32)) {
+        self.held[..self.depth.get()].iter().map(Cell::get).for_each(|(pfn, slot)| of(pfn, slot));
+    }
+
     fn pop(&self, slot: u32) {
         let depth = self.depth.get() - 1;
         assert!(self.held[depth].get().1 == slot, "maps are released in the opposite order");
@@ -133,12 +155,18 @@ pub unsafe trait Scheme<P: Platform>: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether a task may sleep while it holds a map.
     const MAY_SLEEP: bool;
+    /// Whether [`Scheme::map`] sleeps until there is a slot.
+    const MAP_SLEEPS: bool;
+    /// Whether a task that holds a map stays on its CPU.
+    const IS_OWN: bool;
+    /// Whether others may use the task's slots between [`Scheme::suspend`] and [`Scheme::resume`].
+    const LEAVES_SLOTS: bool = false;
 
     /// Returns the scheme's state, nothing mapped.
     fn new(shape: &Shape) -> Self;
     /// Returns how many slots it has.
     fn nr_slots(shape: &Shape) -> usize;
-    /// Maps a frame; returns the slot. May sleep if [`Scheme::MAY_SLEEP`]. The task's number of maps is what it was
+    /// Maps a frame; returns the slot. May sleep if [`Scheme::MAP_SLEEPS`]. The task's number of maps is what it was
     /// before.
     fn map(&self, windows: &Windows<P>, counters: &Counters<P>, task: &Task, pfn: u32) -> u32;
     /// Releases the last map of the task.
@@ -147,6 +175,8 @@ pub unsafe trait Scheme<P: Platform>: Sized + Send + Sync + 'static {
     fn suspend(&self, _windows: &Windows<P>, _task: &Task) {}
     /// Called when the task runs again after another had its CPU.
     fn resume(&self, _windows: &Windows<P>, _task: &Task) {}
+    /// Says what is wrong with a slot, if anything is, while nobody maps; `nr_holders` says how many hold a slot.
+    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong>;
 }
 
 /// All maps of a machine, under one scheme.
@@ -157,16 +187,23 @@ pub struct KernelMaps<P: Platform, S: Scheme<P>> {
     scheme: S,
     counters: Counters<P>,
     nr_frames: usize,
+    holders: Option<Arc<dyn Holders>>,
 }
 
 impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
     /// Returns maps for a machine; the calling thread runs on it.
     pub fn new(shape: &Shape) -> Box<Self> {
+        Self::with_holders(shape, None)
+    }
+
+    /// As [`KernelMaps::new`]; `holders` is told of each map and its end, and may give slots addresses of a real space.
+    pub fn with_holders(shape: &Shape, holders: Option<Arc<dyn Holders>>) -> Box<Self> {
         let maps = Box::new(Self {
             windows: Windows::new(shape.nr_cpus, S::nr_slots(shape), shape.costs),
             scheme: S::new(shape),
             counters: Counters::new(shape.nr_cpus),
             nr_frames: shape.nr_frames,
+            holders,
         });
         // SAFETY: the windows stay where they are until they are dropped, which takes the handler away first.
         unsafe { P::set_interrupt_handler(windows::serve::<P>, core::ptr::from_ref(&maps.windows).cast()) };
@@ -184,7 +221,23 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
         self.counters.maps.add(1);
         let slot = self.scheme.map(&self.windows, &self.counters, task, pfn);
         task.push(pfn, slot);
+        self.tell(|holders| holders.hold(slot, pfn));
         Mapped { maps: self, task, slot, on_thread: PhantomData }
+    }
+
+    /// Tells whoever wants to know who holds what.
+    #[inline]
+    fn tell(&self, of: impl FnOnce(&dyn Holders)) {
+        if let Some(holders) = &self.holders {
+            of(&**holders);
+        }
+    }
+
+    /// Ends a map that its task no longer counts.
+    #[inline]
+    fn end(&self, task: &Task, slot: u32) {
+        self.tell(|holders| holders.release(slot));
+        self.scheme.unmap(&self.windows, task, slot);
     }
 
     /// Maps a frame as [`KernelMaps::map`] does, and looks at it, until [`KernelMaps::release`]: for those who can keep
@@ -207,12 +260,28 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
         let Some((held, slot)) = last else { panic!("frame {pfn} is released by a task that holds nothing") };
         assert!(held == pfn, "frame {pfn} is released before frame {held}, which was mapped after it");
         task.pop(slot);
-        self.scheme.unmap(&self.windows, task, slot);
+        self.end(task, slot);
     }
 
     /// Takes the task's maps off its CPU, which it is about to give up: the next one there begins with clean slots.
     pub fn suspend(&self, task: &Task) {
+        if S::LEAVES_SLOTS {
+            self.tell(|holders| task.each(|_, slot| holders.release(slot)));
+        }
         self.scheme.suspend(&self.windows, task);
+    }
+
+    /// Says whether a task that had given its CPU up may go on with its maps on the CPU that it has now: whoever
+    /// schedules tasks looks for another one otherwise.
+    pub fn may_go_on(&self, task: &Task) -> bool {
+        !S::IS_OWN || task.depth() == 0 || task.cpu.get() == P::cpu() || broken::is(Broken::KeptOverMigration)
+    }
+
+    /// Looks for the CPU that a task must go on on, which has just got another's: its own, if it holds maps of one.
+    pub fn come_back(&self, task: &Task) {
+        if !self.may_go_on(task) {
+            come_back::<P>(task);
+        }
     }
 
     /// Gives the task its maps back, after another had its CPU.
@@ -221,6 +290,14 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
     /// If they belong to another CPU.
     pub fn resume(&self, task: &Task) {
         self.scheme.resume(&self.windows, task);
+        if S::LEAVES_SLOTS {
+            self.tell(|holders| task.each(|pfn, slot| holders.hold(slot, pfn)));
+        }
+    }
+
+    /// Says what is wrong with a slot, if anything is; nobody maps meanwhile. `nr_holders` says how many hold a slot.
+    pub fn audit(&self, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        self.scheme.audit(&self.windows, nr_holders)
     }
 
     /// Returns what was counted.
@@ -288,12 +365,31 @@ impl<P: Platform, S: Scheme<P>> Mapped<'_, P, S> {
     pub fn slot(&self) -> u32 {
         self.slot
     }
+
+    /// Returns the slot's address where windows are those of a real address space; it reaches the frame as long as the
+    /// guard lives, and faults afterwards.
+    pub fn address(&self) -> Option<NonNull<u8>> {
+        self.maps.holders.as_ref()?.address(self.slot)
+    }
 }
 
 impl<P: Platform, S: Scheme<P>> Drop for Mapped<'_, P, S> {
     fn drop(&mut self) {
         self.task.pop(self.slot);
-        self.maps.scheme.unmap(&self.maps.windows, self.task, self.slot);
+        self.maps.end(self.task, self.slot);
+    }
+}
+
+/// How long a task that got another CPU than its own waits before it asks again.
+const ASIDE_NS: u64 = 10_000;
+
+/// Gives up CPUs until the task has its own.
+fn come_back<P: Platform>(task: &Task) {
+    while P::cpu() != task.cpu.get() {
+        P::leave();
+        P::prefer(task.cpu.get());
+        P::work(ASIDE_NS);
+        P::enter();
     }
 }
 

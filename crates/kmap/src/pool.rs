@@ -18,6 +18,7 @@ use alloc::boxed::Box;
 use faultless_platform::{CpuSet, Platform};
 use faultless_sync::{AtomicCpuSet, LockClass, lock_class};
 
+use crate::audit::Wrong;
 use crate::broken::{self, Broken};
 use crate::slots::{Reuse, Slots};
 use crate::{Counters, Scheme, Shape, Task, Windows, every_cpu};
@@ -39,13 +40,17 @@ struct Classes<P: Platform, C: LockClass>([Slots<P, C>; CLASSES]);
 
 impl<P: Platform, C: LockClass> Classes<P, C> {
     fn new(first: usize, shape: &Shape, reuse: Reuse) -> Self {
-        let class = |class| Slots::new(first + class * shape.nr_slots, shape.nr_slots, shape.nr_frames, reuse);
+        let class = |class| Slots::new(first + class * shape.nr_slots, shape, reuse);
         Self(core::array::from_fn(class))
     }
 
     fn of(&self, task: &Task) -> &Slots<P, C> {
         let depth = if broken::is(Broken::OneClass) { 0 } else { task.depth() };
         self.0.get(depth).unwrap_or_else(|| panic!("a task holds at most {CLASSES} maps of a pool at a time"))
+    }
+
+    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        self.0.iter().try_for_each(|slots| slots.audit(windows, nr_holders))
     }
 }
 
@@ -62,6 +67,8 @@ macro_rules! pools {
         unsafe impl<P: Platform> Scheme<P> for $scheme<P> {
             const NAME: &'static str = $name;
             const MAY_SLEEP: bool = true;
+            const MAP_SLEEPS: bool = true;
+            const IS_OWN: bool = false;
 
             fn new(shape: &Shape) -> Self {
                 Self { classes: Classes::new(0, shape, Reuse::$reuse), cpus: every_cpu(shape.nr_cpus) }
@@ -74,6 +81,9 @@ macro_rules! pools {
             }
             fn unmap(&self, _windows: &Windows<P>, task: &Task, slot: u32) {
                 self.classes.of(task).unmap(slot);
+            }
+            fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+                self.classes.audit(windows, nr_holders)
             }
         }
     )*};
@@ -105,6 +115,8 @@ struct Process<P: Platform> {
 unsafe impl<P: Platform> Scheme<P> for PerProcess<P> {
     const NAME: &'static str = "per-process";
     const MAY_SLEEP: bool = true;
+    const MAP_SLEEPS: bool = true;
+    const IS_OWN: bool = false;
 
     fn new(shape: &Shape) -> Self {
         let first = |process: usize| process * CLASSES * shape.nr_slots;
@@ -130,5 +142,8 @@ unsafe impl<P: Platform> Scheme<P> for PerProcess<P> {
         if !users.contains(P::cpu()) {
             users.insert(P::cpu());
         }
+    }
+    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        self.processes.iter().try_for_each(|process| process.classes.audit(windows, nr_holders))
     }
 }

@@ -32,6 +32,18 @@ macro_rules! schemes {
     };
 }
 
+/// Says whether the maps of the scheme of that name sleep until there is a slot; nothing if there is none.
+pub fn map_sleeps<P: Platform>(name: &str) -> Option<bool> {
+    struct Sleeps;
+    impl<P: Platform> SchemeVisitor<P> for Sleeps {
+        type Output = bool;
+        fn visit<S: Scheme<P>>(self) -> bool {
+            S::MAP_SLEEPS
+        }
+    }
+    with_scheme::<P, _>(name, Sleeps)
+}
+
 const fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut place = 0;

@@ -23,12 +23,13 @@
 //! | two searches come round at once (Unlocked, ByHalves) | one flush at a time: the second clears nothing, and takes what is free or waits. The end of the first would free what the second cleared after its begin |
 
 use alloc::boxed::Box;
-use core::ops::Range;
-use faultless_platform::{Atomic, AtomicInteger, CpuSet, Ordering, Platform};
-use faultless_sync::{LockClass, SpinMutex};
+use core::ops::{Deref, DerefMut, Range};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, CpuSet, Ordering, Platform};
+use faultless_sync::{LockClass, SpinMutex, SpinMutexGuard};
 
+use crate::audit::Wrong;
 use crate::broken::{self, Broken};
-use crate::{Counters, Windows};
+use crate::{Counters, Shape, Windows};
 
 /// When idle slots are flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,13 @@ const KUNMAP_HIGH: &str = "kunmap_high";
 
 /// The lock's part. Atomics, because each access is one to a line that CPUs take from each other; the lock orders them.
 struct State<P: Platform> {
+    /// What lockmeter keeps in the lock's word: on the lock's line, too.
+    meter: P::AtomicU32,
+    table: Box<Table<P>>,
+}
+
+/// Slots and their frames.
+struct Table<P: Platform> {
     /// Where the last search ended.
     last: usize,
     /// The slot plus one of each frame.
@@ -73,7 +81,8 @@ enum Search {
 
 /// A set of slots: `first` and those behind it.
 pub(crate) struct Slots<P: Platform, C: LockClass> {
-    state: SpinMutex<P, State<P>, C>,
+    state: CachePadded<SpinMutex<P, State<P>, C>>,
+    is_metered: bool,
     /// Changes with every release that somebody waits for.
     released: P::AtomicU32,
     first: usize,
@@ -92,7 +101,7 @@ pub(crate) fn set<A: Atomic<Value = u32>>(cell: &A, value: u32) {
     cell.store(value, Ordering::Relaxed);
 }
 
-impl<P: Platform> State<P> {
+impl<P: Platform> Table<P> {
     /// Takes an idle slot from its frame.
     fn clear(&self, windows: &Windows<P>, first: usize, place: usize) {
         set(&self.slot_of[get(&self.frame_of[place]) as usize], 0);
@@ -160,11 +169,40 @@ impl<P: Platform> State<P> {
     }
 }
 
+/// The slots, locked.
+struct Locked<'a, P: Platform, C: LockClass> {
+    guard: SpinMutexGuard<'a, P, State<P>, C>,
+    is_metered: bool,
+}
+
+impl<P: Platform, C: LockClass> Deref for Locked<'_, P, C> {
+    type Target = Table<P>;
+
+    fn deref(&self) -> &Table<P> {
+        &self.guard.table
+    }
+}
+
+impl<P: Platform, C: LockClass> DerefMut for Locked<'_, P, C> {
+    fn deref_mut(&mut self) -> &mut Table<P> {
+        &mut self.guard.table
+    }
+}
+
+impl<P: Platform, C: LockClass> Drop for Locked<'_, P, C> {
+    fn drop(&mut self) {
+        if self.is_metered {
+            get(&self.guard.meter);
+        }
+    }
+}
+
 impl<P: Platform, C: LockClass> Slots<P, C> {
     /// Returns free slots, the first of which has the number `first`.
-    pub(crate) fn new(first: usize, nr_slots: usize, nr_frames: usize, reuse: Reuse) -> Self {
+    pub(crate) fn new(first: usize, shape: &Shape, reuse: Reuse) -> Self {
+        let (nr_slots, nr_frames) = (shape.nr_slots, shape.nr_frames);
         let cells = |nr| (0..nr).map(|_| P::AtomicU32::new(0)).collect();
-        let state = State {
+        let table = Table {
             last: 0,
             slot_of: cells(nr_frames),
             frame_of: cells(nr_slots),
@@ -172,13 +210,29 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
             nr_sleepers: 0,
             is_flushing: false,
         };
-        Self { state: SpinMutex::classed(state), released: P::AtomicU32::new(0), first, reuse }
+        let state = State { meter: P::AtomicU32::new(0), table: Box::new(table) };
+        Self {
+            state: CachePadded::new(SpinMutex::classed(state)),
+            is_metered: shape.is_metered,
+            released: P::AtomicU32::new(0),
+            first,
+            reuse,
+        }
+    }
+
+    /// Takes the lock.
+    fn lock(&self, caller: &'static str) -> Locked<'_, P, C> {
+        let guard = self.state.lock_in(caller);
+        if self.is_metered {
+            set(&guard.meter, 1);
+        }
+        Locked { guard, is_metered: self.is_metered }
     }
 
     /// Returns the frame's slot, with a holder more; `cpus` are those that may remember slots of this set.
     pub(crate) fn map(&self, windows: &Windows<P>, counters: &Counters<P>, pfn: u32, cpus: impl Fn() -> CpuSet) -> u32 {
         loop {
-            let mut state = self.state.lock_in(KMAP_HIGH);
+            let mut state = self.lock(KMAP_HIGH);
             let known = get(&state.slot_of[pfn as usize]);
             if let Some(place) = known.checked_sub(1) {
                 let count = &state.counts[place as usize];
@@ -191,7 +245,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
                 Search::Flush(range) => {
                     drop(state);
                     windows.flush(&cpus());
-                    let mut state = self.state.lock_in(KMAP_HIGH);
+                    let mut state = self.lock(KMAP_HIGH);
                     state.is_flushing = false;
                     range.filter(|&place| get(&state.counts[place]) == FLUSHING).for_each(|place| {
                         set(&state.counts[place], 0);
@@ -201,7 +255,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
                 Search::FlushOne(place) => {
                     drop(state);
                     windows.flush_slot(&cpus(), (self.first + place) as u32);
-                    let mut state = self.state.lock_in(KMAP_HIGH);
+                    let mut state = self.lock(KMAP_HIGH);
                     set(&state.counts[place], 0);
                     // Somebody may have mapped the frame meanwhile: then the slot is for the next.
                     if get(&state.slot_of[pfn as usize]) == 0 {
@@ -216,13 +270,13 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
                     drop(state);
                     counters.sleeps.add(1);
                     P::park(&self.released, seen);
-                    self.state.lock_in(KMAP_HIGH).nr_sleepers -= 1;
+                    self.lock(KMAP_HIGH).nr_sleepers -= 1;
                 }
             }
         }
     }
 
-    fn give(&self, windows: &Windows<P>, state: &State<P>, place: usize, pfn: u32) -> u32 {
+    fn give(&self, windows: &Windows<P>, state: &Table<P>, place: usize, pfn: u32) -> u32 {
         let slot = (self.first + place) as u32;
         set(&state.slot_of[pfn as usize], place as u32 + 1);
         set(&state.frame_of[place], pfn);
@@ -233,7 +287,7 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
 
     /// Takes a holder off a slot.
     pub(crate) fn unmap(&self, slot: u32) {
-        let mut state = self.state.lock_in(KUNMAP_HIGH);
+        let mut state = self.lock(KUNMAP_HIGH);
         let count = &state.counts[slot as usize - self.first];
         let left = get(count) - 1;
         assert!((1..FLUSHING - 1).contains(&left), "slot {slot} is released by somebody who does not hold it");
@@ -243,8 +297,30 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
         }
     }
 
+    /// Says what is wrong with a slot, if anything is, while nobody maps.
+    pub(crate) fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        let state = self.lock("audit");
+        let wrong_at = |place: usize| {
+            let (slot, count) = ((self.first + place) as u32, get(&state.counts[place]));
+            let (frame, entry) = (get(&state.frame_of[place]), windows.entry(slot));
+            let what = match count {
+                0 | FLUSHING if entry.is_some() => "is mapped although it is free",
+                0 if windows.is_remembered(slot) => "is free, and a CPU remembers a frame",
+                0 => return None,
+                FLUSHING if !state.is_flushing => "waits for a flush that is over",
+                FLUSHING => return None,
+                _ if entry != Some(frame) => "is mapped to another frame than it is kept for",
+                _ if get(&state.slot_of[frame as usize]) as usize != place + 1 => "is not the one of its frame",
+                _ if count - 1 != nr_holders(slot) => "has a count that is not that of its holders",
+                _ => return None,
+            };
+            Some(Wrong { slot, what })
+        };
+        (0..state.counts.len()).find_map(wrong_at).map_or(Ok(()), Err)
+    }
+
     /// Wakes whoever waits for a slot.
-    fn wake(&self, state: &mut State<P>) {
+    fn wake(&self, state: &mut Table<P>) {
         if state.nr_sleepers > 0 {
             // Relaxed: read under the lock, and by `park`, which compares it with what was read so.
             self.released.fetch_add(1, Ordering::Relaxed);

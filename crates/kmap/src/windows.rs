@@ -134,6 +134,29 @@ impl<P: Platform> Windows<P> {
         found.checked_sub(1)
     }
 
+    /// Returns how many slots there are.
+    pub(crate) fn nr_slots(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Returns the frame behind a slot's entry.
+    pub(crate) fn entry(&self, slot: u32) -> Option<u32> {
+        // Relaxed: nobody writes it meanwhile.
+        (self.entries[slot as usize].load(Ordering::Relaxed) as u32).checked_sub(1)
+    }
+
+    /// Says whether a CPU remembers a frame behind a slot, and was not asked to forget it; nobody maps meanwhile.
+    pub(crate) fn is_remembered(&self, slot: u32) -> bool {
+        (0..self.cpus.nr_cpus()).map(|cpu| self.cpus.get(cpu)).any(|cpu| {
+            // SAFETY: the owners of the CPUs are not inside a look at their TLB: nobody maps.
+            let remembers = unsafe { (&*cpu.tlb.get())[slot as usize] } != 0;
+            // Relaxed, twice: as above.
+            let is_asked = cpu.everything.load(Ordering::Relaxed)
+                || cpu.singles[slot as usize / 64].load(Ordering::Relaxed) & (1 << (slot % 64)) != 0;
+            remembers && !is_asked
+        })
+    }
+
     fn remembered(&self, cpu: usize, slot: u32) -> u32 {
         // SAFETY: the calling thread owns the CPU, and is not inside another look at its TLB.
         unsafe { (&*self.cpus.get(cpu).tlb.get())[slot as usize] }

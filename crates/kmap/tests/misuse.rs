@@ -2,17 +2,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use faultless_kmap::own::{Atomic, Local};
+use faultless_kmap::own::{Atomic, Local, PercpuPinned};
 use faultless_kmap::pool::{CLASSES, Pool};
 use faultless_kmap::{KernelMaps, NEST_MOST, Scheme, Shape, Task};
+use faultless_platform::Processor;
 use faultless_platform::native::{Machine, Native};
 
-/// Returns what the panic of `misuse` says, on a machine of one CPU.
+/// Returns what the panic of `misuse` says, on a machine of two CPUs.
 fn said<S: Scheme<Native>>(misuse: impl Fn(&KernelMaps<Native, S>, &Task) + Sync) -> String {
     let told = std::sync::Mutex::new(String::new());
-    Machine::new(1).attach(|| {
-        let maps = KernelMaps::<Native, S>::new(&Shape { nr_frames: 16, nr_slots: 16, ..Shape::default() });
-        let task = Task::new(0, 0);
+    Machine::new(2).attach(|| {
+        let maps = KernelMaps::<Native, S>::new(&Shape { nr_cpus: 2, nr_frames: 16, nr_slots: 16, ..Shape::default() });
+        let task = Task::new(0, Native::cpu());
         let panic = catch_unwind(AssertUnwindSafe(|| misuse(&maps, &task))).expect_err("it is misuse");
         let text = panic.downcast_ref::<String>().cloned();
         *told.lock().unwrap() = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.into())).unwrap();
@@ -54,6 +55,24 @@ fn an_atomic_map_is_kept_while_the_cpu_is_given_up() {
         maps.suspend(task);
     });
     assert_eq!(kept, "a task gives its CPU up with 1 atomic maps");
+}
+
+#[test]
+fn a_map_of_a_cpu_s_own_is_taken_to_another_cpu() {
+    fn moved<S: Scheme<Native>>() -> String {
+        said::<S>(|maps, task| {
+            maps.hold(task, 3);
+            let other = 1 - Native::cpu();
+            Native::leave();
+            Native::prefer(other);
+            Native::enter();
+            assert!(Native::cpu() == other && !maps.may_go_on(task));
+            maps.release(task, 3);
+        })
+    }
+    for told in [moved::<Local<Native>>(), moved::<PercpuPinned<Native>>(), moved::<Atomic<Native>>()] {
+        assert!(told.starts_with("a task left CPU ") && told.ends_with("with maps of the former"), "{told}");
+    }
 }
 
 #[test]

@@ -6,9 +6,9 @@ use faultless_kmap::broken::{Broken, choose};
 use faultless_kmap::registry::with_scheme;
 use stage::{Play, Run};
 
-/// Returns how many of 300 orders found something wrong.
-fn found(scheme: &str, play: impl Fn(u64) -> Play) -> usize {
-    (0..300).filter(|&seed| with_scheme(scheme, Run(play(seed))).expect("registered").is_err()).count()
+/// Returns how many of so many orders found something wrong.
+fn found(scheme: &str, nr_orders: u64, play: impl Fn(u64) -> Play) -> usize {
+    (0..nr_orders).filter(|&seed| with_scheme(scheme, Run(play(seed))).expect("registered").is_err()).count()
 }
 
 fn crowded(seed: u64) -> Play {
@@ -35,7 +35,8 @@ fn every_known_bug_is_found() {
         play.shape.nr_cpus = 1;
         play
     };
-    let bugs: [Case<'_>; 8] = [
+    let migrating = |seed| Play { threads_per_cpu: 3, ..nested(seed) };
+    let bugs: [Case<'_>; 10] = [
         (Broken::NoFlush, "pool", &crowded),
         (Broken::OwnFlushOnly, "pool", &crowded),
         (Broken::OwnFlushOnly, "pool-invlpg", &crowded),
@@ -43,14 +44,18 @@ fn every_known_bug_is_found() {
         (Broken::PinnedReused, "pool", &crowded),
         (Broken::TwoFlushes, "pool-lazy", &wide),
         (Broken::OneClass, "pool", &nested),
+        (Broken::OneClass, "percpu-pinned", &Play::full_cpu),
         (Broken::KeptOverSwitch, "local", &sharing),
+        (Broken::KeptOverMigration, "local", &migrating),
     ];
     for (broken, scheme, play) in bugs {
+        // Few orders have two flushes in each other's way.
+        let nr_orders = if broken == Broken::TwoFlushes { 1500 } else { 300 };
         choose(Broken::Nothing);
-        assert_eq!(found(scheme, play), 0, "{scheme} as it is");
+        assert_eq!(found(scheme, nr_orders, play), 0, "{scheme} as it is");
         choose(broken);
-        let nr_found = found(scheme, play);
-        println!("{broken:?} under {scheme}: {nr_found} of 300 orders");
+        let nr_found = found(scheme, nr_orders, play);
+        println!("{broken:?} under {scheme}: {nr_found} of {nr_orders} orders");
         assert!(nr_found > 0, "{broken:?} is not found under {scheme}");
     }
 }

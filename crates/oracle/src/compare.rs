@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::kernel::Outcome;
-use faultless_platform::native::{Machine, Native};
 use faultless_vm::check::invariants;
 use faultless_vm::design::Design;
 use faultless_vm::{Event, Vm};
 
 use super::explain;
 use super::rules::{self, Rule, Verdict};
-use super::subject::{Batch, Checking};
+use super::subject::{Batch, Checking, Ground};
 use super::world;
 
 /// What comparing a sequence used, and did on the VM.
@@ -114,9 +113,9 @@ impl fmt::Display for Finding {
 }
 
 /// Runs a sequence of a batch on the VM and compares.
-pub(super) fn judge<D: Design<Native>>(
-    vm: &Vm<Native, D>,
-    machine: &Machine,
+pub(super) fn judge<P: Ground, D: Design<P>>(
+    vm: &Vm<P, D>,
+    machine: &P::Machine,
     batch: &Batch,
     place: usize,
 ) -> Result<Verdicts, Finding> {
@@ -135,12 +134,12 @@ pub(super) fn judge<D: Design<Native>>(
     Ok(verdicts)
 }
 
-fn counted<D: Design<Native>>(vm: &Vm<Native, D>) -> [u64; COUNTED.len()] {
+fn counted<P: Ground, D: Design<P>>(vm: &Vm<P, D>) -> [u64; COUNTED.len()] {
     COUNTED.map(|event| vm.events().total(event))
 }
 
 /// Checks the invariants at the end of a batch.
-pub(super) fn check_batch<D: Design<Native>>(vm: &Vm<Native, D>, batch: &Batch) -> Result<(), Finding> {
+pub(super) fn check_batch<P: Ground, D: Design<P>>(vm: &Vm<P, D>, batch: &Batch) -> Result<(), Finding> {
     let last = batch.sequences.last().map_or(0, |sequence| sequence.ops.len());
     check(vm, last).map_err(|finding| match finding {
         Finding::Invariant { place, what } if batch.checking == Checking::EachBatch => {
@@ -152,15 +151,15 @@ pub(super) fn check_batch<D: Design<Native>>(vm: &Vm<Native, D>, batch: &Batch) 
 }
 
 /// Checks the invariants after the operation at a place.
-pub(super) fn check<D: Design<Native>>(vm: &Vm<Native, D>, after: usize) -> Result<(), Finding> {
+pub(super) fn check<P: Ground, D: Design<P>>(vm: &Vm<P, D>, after: usize) -> Result<(), Finding> {
     // SAFETY: the sequence's threads have ended, or wait for this one.
     #[allow(unsafe_code, reason = "the checker looks at everything")]
     let checked = unsafe { invariants(vm) };
     checked.map_err(|broken| Finding::Invariant { place: after.saturating_sub(1), what: broken.to_string() })
 }
 
-fn in_order<D: Design<Native>>(
-    vm: &Vm<Native, D>,
+fn in_order<P: Ground, D: Design<P>>(
+    vm: &Vm<P, D>,
     batch: &Batch,
     place: usize,
     answers: &[Outcome],

@@ -26,18 +26,18 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use crate::kernel::{Answer, Call, Op, Outcome, PAGE, Sequence};
-use faultless_platform::native::{Machine, Native};
 use faultless_vm::design::Design;
 use faultless_vm::{Guest, Vm};
 
 use super::compare::{Finding, Verdicts};
 use super::rules::{self, Rule, Verdict};
+use super::subject::Ground;
 use super::world::{self, Conditions, Process};
 
 /// Judges a sequence with threads.
-pub(super) fn judge<D: Design<Native>>(
-    vm: &Vm<Native, D>,
-    machine: &Machine,
+pub(super) fn judge<P: Ground, D: Design<P>>(
+    vm: &Vm<P, D>,
+    machine: &P::Machine,
     sequence: &Sequence,
     answer: &Answer,
     conditions: &Conditions,
@@ -77,8 +77,8 @@ enum Unmapping {
 }
 
 /// Finds an order of the operations that explains the outcomes.
-fn explain<D: Design<Native>>(
-    vm: &Vm<Native, D>,
+fn explain<P: Ground, D: Design<P>>(
+    vm: &Vm<P, D>,
     sequence: &Sequence,
     answer: &Answer,
     conditions: &Conditions,
@@ -104,8 +104,8 @@ fn explain<D: Design<Native>>(
 }
 
 /// Runs one order; returns the step at which an outcome did not match, if one did not.
-fn try_order<D: Design<Native>>(
-    vm: &Vm<Native, D>,
+fn try_order<P: Ground, D: Design<P>>(
+    vm: &Vm<P, D>,
     sequence: &Sequence,
     answer: &Answer,
     conditions: &Conditions,
@@ -229,9 +229,9 @@ impl<'a> Order<'a> {
 }
 
 /// Runs a sequence with its threads at once, each on a CPU of its own.
-fn at_once<D: Design<Native>>(
-    vm: &Vm<Native, D>,
-    machine: &Machine,
+fn at_once<P: Ground, D: Design<P>>(
+    vm: &Vm<P, D>,
+    machine: &P::Machine,
     sequence: &Sequence,
     conditions: &Conditions,
 ) -> Result<Answer, Finding> {
@@ -256,9 +256,9 @@ fn at_once<D: Design<Native>>(
     Ok(answer)
 }
 
-fn section<D: Design<Native>>(
-    machine: &Machine,
-    process: &Process<'_, '_, Native, D>,
+fn section<P: Ground, D: Design<P>>(
+    machine: &P::Machine,
+    process: &Process<'_, '_, P, D>,
     ops: &[Op],
     first: usize,
     answer: &mut Answer,
@@ -281,7 +281,7 @@ fn section<D: Design<Native>>(
                     own.map(run).collect::<Vec<_>>()
                 };
                 gate.wait();
-                let done = machine.attach(run);
+                let done = P::attach(machine, run);
                 results.lock().unwrap_or_else(|poison| poison.into_inner()).extend(done);
             });
         }
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::kernel::{Bounds, Seen, WINDOW};
     use faultless_phys::{Memory, Options};
-    use faultless_platform::native::HostRegion;
+    use faultless_platform::native::{HostRegion, Machine, Native};
     use faultless_sync::{Generation, Rwsem};
     use faultless_vm::design::MmapSem;
 

@@ -22,7 +22,7 @@ use faultless_linux::space::has_interrupt;
 use super::compare::Finding;
 use super::generate::{self, Profile};
 use super::rules;
-use super::subject::{Batch, Checking, Report, Subject};
+use super::subject::{Batch, Checking, Report, Side, Subject};
 use super::tally::Tally;
 use super::world::Conditions;
 
@@ -54,6 +54,15 @@ pub struct Settings {
     pub jobs: usize,
     /// When the VM's invariants are checked.
     pub checking: Checking,
+    /// The scheme of kernel maps if the designs' memory has no addresses of its own.
+    pub high: Option<&'static str>,
+}
+
+impl Settings {
+    /// Returns each design, with its memory.
+    pub fn sides(&self) -> impl Iterator<Item = Side> {
+        self.designs.iter().map(|&design| Side { design, high: self.high })
+    }
 }
 
 /// A sequence that came out differently.
@@ -135,7 +144,7 @@ impl<'a> Job<'a> {
         let settings = shared.settings;
         let hosts = settings.users.iter().map(|&user| Host::start(user, Room::default(), PATIENCE));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
-        let subjects = settings.designs.iter().map(|design| Subject::start(design)).collect();
+        let subjects = settings.sides().map(Subject::start).collect();
         let mut job = Self { shared, subjects, hosts, under_way: VecDeque::new() };
         // Relaxed: numbers are handed out, nothing else is read on their strength.
         while !shared.is_over.load(Ordering::Relaxed) && !has_interrupt() {
@@ -291,7 +300,7 @@ pub struct Jury {
 impl Jury {
     /// Starts all.
     pub fn start(
-        designs: &[&'static str],
+        sides: &[impl Copy + Into<Side>],
         users: &[User],
         checking: Checking,
         nr_ops: usize,
@@ -299,7 +308,7 @@ impl Jury {
         let room = Room { ops: nr_ops.max(Room::default().ops), ..Room::default() };
         let hosts = users.iter().map(|&user| Host::start(user, room, PATIENCE));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { hosts, subjects: designs.iter().map(|design| Subject::start(design)).collect(), checking })
+        Ok(Self { hosts, subjects: sides.iter().map(|&side| Subject::start(side.into())).collect(), checking })
     }
 
     /// Compares one sequence under each design; returns what the kernel made of it, too. A sequence of a user that is
@@ -326,7 +335,7 @@ fn verdict(subject: &mut Subject) -> Verdict {
         Some(Err(finding)) => Err(finding.clone()),
     };
     if report.is_none() {
-        let fresh = Subject::start(subject.design());
+        let fresh = Subject::start(subject.side());
         std::mem::replace(subject, fresh).abandon();
     }
     (subject.design(), finding)
@@ -337,8 +346,8 @@ pub struct Bench(Jury);
 
 impl Bench {
     /// Starts both.
-    pub fn start(design: &'static str, user: User, checking: Checking, nr_ops: usize) -> Result<Self, HostError> {
-        Jury::start(&[design], &[user], checking, nr_ops).map(Self)
+    pub fn start(side: impl Into<Side>, user: User, checking: Checking, nr_ops: usize) -> Result<Self, HostError> {
+        Jury::start(&[side.into()], &[user], checking, nr_ops).map(Self)
     }
 
     /// Compares one sequence; returns what the kernel made of it, too.
@@ -352,7 +361,7 @@ impl Bench {
 pub fn replay(settings: &Settings, sequences: &[Sequence]) -> Result<Outcomes, HostError> {
     let begun = Instant::now();
     let mut outcomes = Outcomes::default();
-    let subjects: Vec<_> = settings.designs.iter().map(|design| Subject::start(design)).collect();
+    let subjects: Vec<_> = settings.sides().map(Subject::start).collect();
     for user in [User::Root, User::Nobody] {
         let own: Vec<_> = sequences.iter().filter(|sequence| sequence.user == user).cloned().collect();
         let Some(longest) = own.iter().map(|sequence| sequence.ops.len()).max() else { continue };

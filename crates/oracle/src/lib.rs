@@ -33,5 +33,5 @@ pub use compare::Finding;
 pub use generate::Profile;
 pub use judge::{Bench, Difference, Jury, Outcomes, Settings, Verdict, replay, run};
 pub use shrink::{pasteable, shrink};
-pub use subject::Checking;
+pub use subject::{Checking, Side};
 pub use tally::Tally;

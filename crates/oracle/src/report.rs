@@ -16,6 +16,9 @@ pub fn human(settings: &Settings, outcomes: &Outcomes, out: &mut dyn Write) -> i
     let signals: u64 = tally.signals.values().sum();
     let names = |names: Vec<&str>| names.join(", ");
     writeln!(out, "Linux {} against {}", host::machine().kernel, names(settings.designs.clone()))?;
+    if let Some(scheme) = settings.high {
+        writeln!(out, "memory     has no addresses: each look at it is a map, by {scheme}")?;
+    }
     writeln!(out, "users      {}", names(settings.users.iter().map(|user| user.name()).collect()))?;
     writeln!(out, "profiles   {}", names(settings.profiles.iter().map(|profile| profile.name()).collect()))?;
     writeln!(
@@ -102,6 +105,7 @@ fn document(settings: &Settings, outcomes: &Outcomes) -> Value {
             "kernel": machine.kernel,
         },
         "designs": settings.designs,
+        "high": settings.high,
         "users": settings.users.iter().map(|user| user.name()).collect::<Vec<_>>(),
         "profiles": settings.profiles.iter().map(|profile| profile.name()).collect::<Vec<_>>(),
         "interrupted": outcomes.was_interrupted,

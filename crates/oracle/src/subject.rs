@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! Every batch comes back with a verdict for each sequence. A panic inside the VM is a finding about the sequence, and
-//! the instance is made anew; a subject that does not answer in time is given up.
+//! the instance is made anew; a subject that does not answer in time is given up. With high memory, whatever may lie
+//! there does, and each look of the instance at it is a map (`faultless_machine::high`).
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,8 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kernel::{Answer, NoAnswer, Sequence};
+use faultless_kmap::{Costs, Shape};
+use faultless_machine::high::{self, Lies, Maps, When, Zones};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::watched::{self, Watched};
+use faultless_platform::{PAGE_BYTES, Threads, Usual};
 use faultless_vm::Vm;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
@@ -53,12 +58,48 @@ pub enum Checking {
     EachBatch,
 }
 
+/// A design, and how it reaches its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The design.
+    pub design: &'static str,
+    /// The scheme of kernel maps if memory has no addresses; nothing if it has.
+    pub high: Option<&'static str>,
+}
+
+impl From<&'static str> for Side {
+    fn from(design: &'static str) -> Self {
+        Self { design, high: None }
+    }
+}
+
+/// A platform whose machines any thread may attach to.
+pub(super) trait Ground: Threads<Embedding = Usual> {
+    /// Runs `act` on the calling thread, on a CPU of the machine.
+    fn attach<R>(machine: &Self::Machine, act: impl FnOnce() -> R) -> R;
+}
+
+impl Ground for Native {
+    fn attach<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
+        machine.attach(act)
+    }
+}
+
+/// Where memory has no addresses.
+type Mapped = Watched<Native>;
+
+impl Ground for Mapped {
+    fn attach<R>(machine: &watched::Machine<Native>, act: impl FnOnce() -> R) -> R {
+        machine.attach(act)
+    }
+}
+
 /// What a subject says about a batch.
 pub type Report = Vec<Result<Verdicts, Finding>>;
 
 /// A design on a thread of its own.
 pub struct Subject {
-    design: &'static str,
+    side: Side,
     batches: Option<SyncSender<Arc<Batch>>>,
     reports: Receiver<Report>,
     thread: Option<thread::JoinHandle<()>>,
@@ -66,20 +107,28 @@ pub struct Subject {
 
 impl Subject {
     /// Starts a subject.
-    pub fn start(design: &'static str) -> Self {
+    pub fn start(side: Side) -> Self {
         let (batches, inbox) = sync_channel::<Arc<Batch>>(4);
         let (outbox, reports) = sync_channel(4);
-        let visitor = Visitor { inbox, outbox };
+        let visitor = Visitor { inbox, outbox, high: side.high };
         let thread = thread::spawn(move || {
             // The registry has the design: the name comes from its list.
-            let _ = with_design::<Native, _>(design, DEFAULT_SEMAPHORE, visitor);
+            let _ = match side.high {
+                None => with_design::<Native, _>(side.design, DEFAULT_SEMAPHORE, visitor),
+                Some(_) => with_design::<Mapped, _>(side.design, DEFAULT_SEMAPHORE, visitor),
+            };
         });
-        Self { design, batches: Some(batches), reports, thread: Some(thread) }
+        Self { side, batches: Some(batches), reports, thread: Some(thread) }
+    }
+
+    /// Returns what it was started as.
+    pub fn side(&self) -> Side {
+        self.side
     }
 
     /// Returns the design's name.
     pub fn design(&self) -> &'static str {
-        self.design
+        self.side.design
     }
 
     /// Sends a batch; waits while several are under way.
@@ -115,15 +164,42 @@ impl Drop for Subject {
 struct Visitor {
     inbox: Receiver<Arc<Batch>>,
     outbox: SyncSender<Report>,
+    high: Option<&'static str>,
 }
 
 impl DesignVisitor<Native> for Visitor {
     type Output = ();
 
     fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) {
+        self.live_on::<Native, D>(semaphore, &|| Some((Machine::new(NR_CPUS), None)));
+    }
+}
+
+impl DesignVisitor<Mapped> for Visitor {
+    type Output = ();
+
+    fn visit<D: Design<Mapped>>(self, semaphore: GenerationOf<Mapped, D>) {
+        // Nobody measures: the hardware's part takes no time.
+        let costs = Costs { walk_ns: 0, flush_ns: 0, flush_slot_ns: 0 };
+        let shape = Shape { nr_cpus: NR_CPUS, nr_frames: MEMORY_BYTES / PAGE_BYTES, costs, ..Shape::default() };
+        let zones = Zones { lies: Lies::ALL, boundary_bytes: None, when: When::Always };
+        let scheme = self.high;
+        self.live_on::<Mapped, D>(semaphore, &|| {
+            let maps = high::maps::<Mapped>(scheme?, zones, shape)?;
+            let machine = watched::Machine::unwatched(Machine::new(NR_CPUS)).with_high_memory(maps.clone());
+            Some((machine, Some(maps)))
+        });
+    }
+}
+
+/// A machine, and what gives its memory addresses if it has none.
+type Made<P> = (<P as Threads>::Machine, Option<Arc<dyn Maps>>);
+
+impl Visitor {
+    fn live_on<P: Ground, D: Design<P>>(self, semaphore: GenerationOf<P, D>, made: &dyn Fn() -> Option<Made<P>>) {
         let mut next = self.inbox.recv().ok().map(|batch| (batch, 0, Report::new()));
         while let Some(begun) = next {
-            next = live::<D>(&self, semaphore, begun);
+            next = made().and_then(|made| live::<P, D>(&self, semaphore, &made, begun));
         }
     }
 }
@@ -132,15 +208,21 @@ impl DesignVisitor<Native> for Visitor {
 type Begun = (Arc<Batch>, usize, Report);
 
 /// Serves batches with one instance, until a panic breaks it; returns where to go on with the next one.
-fn live<D: Design<Native>>(visitor: &Visitor, semaphore: GenerationOf<Native, D>, begun: Begun) -> Option<Begun> {
+fn live<P: Ground, D: Design<P>>(
+    visitor: &Visitor,
+    semaphore: GenerationOf<P, D>,
+    (machine, maps): &Made<P>,
+    begun: Begun,
+) -> Option<Begun> {
     let region = ManuallyDrop::new(HostRegion::reserve(MEMORY_BYTES).ok()?);
-    let machine = Machine::new(NR_CPUS);
-    let (rest, is_whole) = machine.attach(|| {
-        let vm = ManuallyDrop::new(Vm::<Native, D>::with_semaphore(memory(&region)?, semaphore).ok()?);
-        let rest = serve::<D>(visitor, &vm, &machine, begun);
+    let (rest, is_whole) = P::attach(machine, || {
+        maps.iter().for_each(|maps| maps.begin());
+        let vm = ManuallyDrop::new(Vm::<P, D>::with_semaphore(memory(&region)?, semaphore).ok()?);
+        let rest = serve::<P, D>(visitor, &vm, machine, begun);
         let is_whole = rest.is_none();
         if is_whole {
             drop(ManuallyDrop::into_inner(vm));
+            maps.iter().for_each(|maps| maps.end());
         }
         Some((rest, is_whole))
     })?;
@@ -151,7 +233,12 @@ fn live<D: Design<Native>>(visitor: &Visitor, semaphore: GenerationOf<Native, D>
     rest
 }
 
-fn serve<D: Design<Native>>(visitor: &Visitor, vm: &Vm<Native, D>, machine: &Machine, begun: Begun) -> Option<Begun> {
+fn serve<P: Ground, D: Design<P>>(
+    visitor: &Visitor,
+    vm: &Vm<P, D>,
+    machine: &P::Machine,
+    begun: Begun,
+) -> Option<Begun> {
     let mut next = Some(begun);
     while let Some((batch, mut place, mut report)) = next {
         while place < batch.sequences.len() {
@@ -178,7 +265,7 @@ fn serve<D: Design<Native>>(visitor: &Visitor, vm: &Vm<Native, D>, machine: &Mac
 }
 
 #[allow(unsafe_code, reason = "the one place where a subject's frames begin")]
-fn memory(region: &HostRegion) -> Option<Memory<Native>> {
+fn memory<P: Threads>(region: &HostRegion) -> Option<Memory<P>> {
     let options = Options { poison: true, ..Options::default() };
     // SAFETY: the region is fresh, so zero, used by this memory alone, and outlives the instance.
     unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, options) }.ok()

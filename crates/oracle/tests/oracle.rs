@@ -20,6 +20,7 @@ fn settings(profiles: &[Profile], sequences: u64, seed: u64, checking: Checking)
         seed,
         jobs: 2,
         checking,
+        high: None,
     }
 }
 
@@ -54,6 +55,17 @@ fn hundreds_of_sequences_are_the_same_as_linux() {
     let outcomes = oracle::run(&settings, &|_| ()).expect("a host");
     assert_clean(&outcomes);
     assert_eq!(outcomes.sequences, 576);
+}
+
+#[test]
+fn memory_without_addresses_is_the_same_as_linux() {
+    for (high, design, count) in [("local", "vma-lock", 192), ("pool", "mmap-sem", 96)] {
+        let settings = settings(&[Profile::Usual, Profile::Threads], count, 5, Checking::EachSequence);
+        let outcomes = oracle::run(&Settings { designs: vec![design], high: Some(high), ..settings }, &|_| ());
+        let outcomes = outcomes.expect("a host");
+        assert_clean(&outcomes);
+        assert_eq!(outcomes.sequences, count);
+    }
 }
 
 #[test]

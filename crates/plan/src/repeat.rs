@@ -46,6 +46,23 @@ impl Plan {
         all
     }
 
+    /// Lets the copies, of which this plan has so many, begin one after the other, evenly over a time.
+    pub fn spread_starts(&mut self, copies: usize, over_ns: u64) {
+        let nr_roots = (self.roots.len() / copies.max(1)).max(1);
+        for (place, &root) in self.roots.iter().enumerate() {
+            let mut steps = self.programs[root as usize].steps.iter_mut();
+            // What stood before the first event is made in no time of the program's.
+            if let Some(first) = steps.find(|step| !matches!(step.action, Action::Restore(_))) {
+                first.work_ns += over_ns * (place / nr_roots) as u64 / copies as u64;
+            }
+        }
+    }
+
+    /// Returns how long all threads compute together.
+    pub fn computing_ns(&self) -> u64 {
+        self.programs.iter().flat_map(|program| &program.steps).map(|step| step.work_ns).sum()
+    }
+
     fn add_copy(&self, all: &mut Self, copy: u32) {
         let offset = Offset {
             thread: copy * self.programs.len() as u32,

@@ -277,6 +277,9 @@ impl Processor for Count {
     fn enter() {
         Native::enter();
     }
+    fn prefer(cpu: usize) {
+        Native::prefer(cpu);
+    }
     fn leave() {
         Native::leave();
     }

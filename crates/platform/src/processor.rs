@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! Static functions and associated types only: on `Native` they compile down to plain instructions.
-//! All of them but `enter`, `leave`, `now`, `unpark` and `try_cpu` are called by a thread that owns a slot; on `Native`
-//! the locks of `sync` ask nothing else of a thread, bound to a machine or not, so that they can be used from any.
+//! All of them but `enter`, `prefer`, `leave`, `now`, `unpark` and `try_cpu` are called by a thread that owns a slot;
+//! on `Native` the locks of `sync` ask nothing else of a thread, bound to a machine or not, so that any can use them.
 
 use crate::{Atomic, AtomicInteger};
 use core::panic::Location;
@@ -126,6 +126,8 @@ pub trait Processor: Sized + 'static {
     }
     /// Takes a free slot, waiting in line for one.
     fn enter();
+    /// Says which slot the calling thread, which owns none, would rather have next. A hint: it may get another one.
+    fn prefer(_cpu: usize) {}
     /// Gives the slot up, to the first in line.
     fn leave();
 

@@ -6,6 +6,7 @@
 //! * Watching makes no access of the machine's and reads no clock but [`Processor::watch_clock`]: where that takes no
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
+use crate::native::NativeOf;
 use crate::{
     Access, Bulk, CpuSet, Entry, Event, HighZone, Holds, InterruptHandler, Nodes, Ordering, Platform, Processor,
     StartError, ThreadToken, Threads,
@@ -125,6 +126,31 @@ impl<P: Threads> Machine<P> {
     }
 }
 
+impl<E: 'static> Machine<NativeOf<E>> {
+    /// Runs `body` on the calling thread, on a slot of this machine.
+    pub fn attach<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _restore = Told::set(self.sink.clone(), self.high.clone());
+        self.machine.attach(body)
+    }
+}
+
+/// What the calling thread was told before; told again when this is dropped.
+struct Told(Option<Arc<dyn Sink>>, Option<Arc<High>>);
+
+impl Told {
+    fn set(sink: Option<Arc<dyn Sink>>, high: Option<Arc<High>>) -> Self {
+        Self(SINK.with(|current| current.replace(sink)), HIGH.with(|current| current.replace(high)))
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        // Not told again is a thread whose locals are being taken down.
+        let _ = SINK.try_with(|current| current.replace(self.0.take()));
+        let _ = HIGH.try_with(|current| current.replace(self.1.take()));
+    }
+}
+
 std::thread_local! {
     static SINK: RefCell<Option<Arc<dyn Sink>>> = const { RefCell::new(None) };
     static HIGH: RefCell<Option<Arc<High>>> = const { RefCell::new(None) };
@@ -168,6 +194,9 @@ impl<P: Processor> Processor for Watched<P> {
     }
     fn enter() {
         P::enter();
+    }
+    fn prefer(cpu: usize) {
+        P::prefer(cpu);
     }
     fn leave() {
         P::leave();

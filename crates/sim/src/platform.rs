@@ -38,6 +38,9 @@ impl Processor for Sim {
     fn enter() {
         engine::enter();
     }
+    fn prefer(cpu: usize) {
+        engine::prefer(cpu);
+    }
     fn leave() {
         engine::leave();
     }

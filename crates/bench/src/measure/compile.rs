@@ -39,6 +39,16 @@ pub(crate) enum Files {
     LeftOut,
 }
 
+/// When the compilers of a job begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// All at once, and so they do the same at the same time.
+    Together,
+    /// One after the other, evenly over half the computing of one, as those of a build do: a third of the CPUs' time is
+    /// idle then.
+    Spread,
+}
+
 /// Returns the calls of `FILES`.
 fn file_calls() -> Result<Vec<FileCall<'static>>, String> {
     let call = |(place, line): (usize, &'static str)| {
@@ -84,7 +94,7 @@ pub(super) fn once<P: Threads<Embedding = Usual>>(
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
-    once_at::<P>(machine, job, (Pace::None, Files::LeftOut), has_stopped)
+    once_at::<P>(machine, job, (Pace::None, Files::LeftOut, Start::Together), has_stopped)
 }
 
 /// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults, and
@@ -92,11 +102,14 @@ pub(super) fn once<P: Threads<Embedding = Usual>>(
 pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     job: &Job,
-    (pace, files): (Pace, Files),
+    (pace, files, start): (Pace, Files, Start),
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
     let recorded = recorded(pace, files)?;
-    let plan = recorded.plan.repeated(job.nr_workers());
+    let mut plan = recorded.plan.repeated(job.nr_workers());
+    if start == Start::Spread {
+        plan.spread_starts(job.nr_workers(), recorded.plan.computing_ns() / 2);
+    }
     let settings = Settings {
         filling: None,
         design: job.design.clone(),

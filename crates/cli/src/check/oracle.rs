@@ -9,12 +9,14 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use faultless_kmap::registry::SCHEMES;
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::DESIGNS;
+use faultless_machine::high::map_sleeps;
 use faultless_machine::host;
 use faultless_oracle as oracle;
 use faultless_oracle::kernel::{Host, HostError, Sequence, User};
-use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, report};
+use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, Side, report};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::message::{Color, Failure, Tone, say};
@@ -65,6 +67,11 @@ pub struct OracleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
 
+    /// Tables and all pages lie in high memory: each of the library's looks at them is a map under this scheme; those
+    /// that sleep until there is a slot, for mmap-sem alone. Example: --high local
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(SCHEMES))]
+    high: Option<String>,
+
     /// Check the library's invariants after each operation, not only now and then; builds with debug
     /// assertions always do. Example: --invariants
     #[arg(long, alias = "check")]
@@ -108,6 +115,9 @@ enum UserChoice {
     User,
 }
 
+/// The design that maps tables where it may sleep.
+const MAY_SLEEP: &str = faultless_bench::high::DESIGN;
+
 /// Runs the subcommand.
 pub fn run(args: &OracleArgs, color: Color) -> Result<ExitCode, Failure> {
     let settings = settings(args, color)?;
@@ -139,8 +149,10 @@ fn settings(args: &OracleArgs, color: Color) -> Result<Settings, Failure> {
         ProfileChoice::Hostile => Profile::Hostile,
         ProfileChoice::Threads => Profile::Threads,
     };
+    let high = SCHEMES.iter().copied().find(|&scheme| args.high.as_deref() == Some(scheme));
     Ok(Settings {
-        designs: DESIGNS.iter().copied().filter(|design| args.design.iter().any(|name| name == design)).collect(),
+        designs: designs(args, high, color)?,
+        high,
         users: users(args, color)?,
         profiles: args.profile.iter().map(profile).collect(),
         sequences: args.sequences,
@@ -149,6 +161,23 @@ fn settings(args: &OracleArgs, color: Color) -> Result<Settings, Failure> {
         jobs: args.jobs.map_or(host::cpus(), usize::from),
         checking: if args.invariants || cfg!(debug_assertions) { Checking::EachOperation } else { Checking::EachBatch },
     })
+}
+
+/// Returns the designs; says what is skipped.
+fn designs(args: &OracleArgs, high: Option<&'static str>, color: Color) -> Result<Vec<&'static str>, Failure> {
+    let is_named = |design: &&'static str| args.design.iter().any(|name| name == design);
+    let mut designs: Vec<&'static str> = DESIGNS.iter().copied().filter(is_named).collect();
+    let Some(scheme) = high.filter(|scheme| map_sleeps(scheme) == Some(true)) else { return Ok(designs) };
+    let nr_named = designs.len();
+    designs.retain(|&design| design == MAY_SLEEP);
+    if designs.is_empty() {
+        let why = format!("--high {scheme} sleeps until there is a slot, which {MAY_SLEEP} alone allows");
+        return Err(Failure::usage(why));
+    }
+    if designs.len() < nr_named {
+        say(color, Tone::Warning, &format!("skipped: designs but {MAY_SLEEP}, because maps of {scheme} may sleep"));
+    }
+    Ok(designs)
 }
 
 /// Returns as whom sequences run; says what is skipped.
@@ -202,7 +231,9 @@ fn show(settings: &Settings, outcomes: &Outcomes, nr_shown: usize, color: Color)
     first.dedup_by_key(|difference| difference.sequence.clone());
     for difference in first.iter().take(nr_shown) {
         let (sequence, finding) = small(settings, difference).map_err(Failure::new)?;
-        say(color, Tone::Error, &format!("sequence {} under {}: {finding}", difference.number, difference.design));
+        let high = settings.high.map_or_else(String::new, |scheme| format!(" with --high {scheme}"));
+        let told = format!("sequence {} under {}{high}: {finding}", difference.number, difference.design);
+        say(color, Tone::Error, &told);
         eprintln!("{}", oracle::pasteable(&sequence, &finding, difference.design));
     }
     if outcomes.differences > 0 {
@@ -215,7 +246,8 @@ fn show(settings: &Settings, outcomes: &Outcomes, nr_shown: usize, color: Color)
 
 fn small(settings: &Settings, difference: &Difference) -> Result<(Sequence, Finding), HostError> {
     let Difference { sequence, finding, design, .. } = difference;
-    let mut bench = Bench::start(design, sequence.user, settings.checking, sequence.ops.len())?;
+    let side = Side { design, high: settings.high };
+    let mut bench = Bench::start(side, sequence.user, settings.checking, sequence.ops.len())?;
     let mut failure = None;
     let mut differs = |candidate: &Sequence| match bench.compare(candidate) {
         Ok((_, result)) => result.err(),

@@ -1,8 +1,10 @@
 //! Two and more CPUs that map frames in each other's way, on a machine that draws who goes on.
 
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faultless_explore::{Explore, Machine, Policy};
+use faultless_kmap::audit::Holders;
 use faultless_kmap::registry::SchemeVisitor;
 use faultless_kmap::{Costs, KernelMaps, Scheme, Shape, Task};
 use faultless_platform::Processor;
@@ -16,6 +18,8 @@ pub struct Play {
     pub seed: u64,
     /// Threads for each CPU, which take turns while they hold maps.
     pub threads_per_cpu: usize,
+    /// How far apart the frames of threads lie.
+    pub stride: u32,
 }
 
 impl Play {
@@ -23,11 +27,61 @@ impl Play {
     pub fn new(nr_slots: usize, nest: usize, seed: u64) -> Self {
         let costs = Costs { walk_ns: 0, flush_ns: 0, flush_slot_ns: 0 };
         Self {
-            shape: Shape { nr_cpus: 2, nr_frames: 4, nr_slots, nr_processes: 1, costs },
+            shape: Shape { nr_cpus: 2, nr_frames: 4, nr_slots, nr_processes: 1, costs, is_metered: false },
             rounds: 4,
             nest,
             seed,
             threads_per_cpu: 1,
+            stride: 1,
+        }
+    }
+
+    /// More tasks on one CPU than its sixteen slots can serve at a time: each holds four.
+    pub fn full_cpu(seed: u64) -> Self {
+        let mut play = Self { threads_per_cpu: 8, stride: 8, rounds: 2, ..Self::new(2, 4, seed) };
+        (play.shape.nr_cpus, play.shape.nr_frames) = (1, 128);
+        play
+    }
+}
+
+/// Who holds which slot, and the first thing that was wrong with it: a slot leads to one frame, and nobody releases
+/// what is free.
+#[derive(Default)]
+struct Held {
+    slots: Mutex<HashMap<u32, (u32, u32)>>,
+    wrong: Mutex<Option<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Held {
+    fn nr_holders(&self, slot: u32) -> u32 {
+        lock(&self.slots).get(&slot).map_or(0, |&(_, nr_holders)| nr_holders)
+    }
+
+    fn note(&self, wrong: String) {
+        lock(&self.wrong).get_or_insert(wrong);
+    }
+}
+
+impl Holders for Held {
+    fn hold(&self, slot: u32, pfn: u32) {
+        let mut slots = lock(&self.slots);
+        let (frame, nr_holders) = slots.entry(slot).or_insert((pfn, 0));
+        if *frame != pfn {
+            self.note(format!("slot {slot} is held for frame {frame}, and given to {pfn}"));
+        }
+        *nr_holders += 1;
+    }
+
+    fn release(&self, slot: u32) {
+        let mut slots = lock(&self.slots);
+        match slots.get_mut(&slot) {
+            None => self.note(format!("slot {slot} is free, and was held")),
+            Some((_, 1)) => drop(slots.remove(&slot)),
+            Some((_, nr_holders)) => *nr_holders -= 1,
         }
     }
 }
@@ -39,10 +93,12 @@ impl SchemeVisitor<Explore> for Run {
     type Output = Result<u64, String>;
 
     fn visit<S: Scheme<Explore>>(self) -> Self::Output {
-        let Play { shape, rounds, nest, seed, threads_per_cpu } = self.0;
+        let Play { shape, rounds, nest, seed, threads_per_cpu, stride } = self.0;
         let machine = Machine::new(shape.nr_cpus);
         let made = Mutex::new(None);
-        alone(&machine, || *made.lock().unwrap() = Some(KernelMaps::<Explore, S>::new(&shape)));
+        let held = Arc::new(Held::default());
+        let new = || KernelMaps::<Explore, S>::with_holders(&shape, Some(held.clone()));
+        alone(&machine, || *made.lock().unwrap() = Some(new()));
         let maps = made.into_inner().unwrap().expect("made");
         let run = machine.explore(
             shape.nr_cpus * threads_per_cpu,
@@ -51,15 +107,24 @@ impl SchemeVisitor<Explore> for Run {
                 Explore::enter();
                 let task = Task::new(0, Explore::cpu());
                 for round in 0..rounds {
-                    let pfn = |depth: usize| (thread as u32 + round * 3 + depth as u32) % shape.nr_frames as u32;
+                    let pfn =
+                        |depth: usize| (thread as u32 * stride + round * 3 + depth as u32) % shape.nr_frames as u32;
                     nested(&maps, &task, nest, threads_per_cpu > 1, &pfn);
                 }
                 Explore::leave();
             },
         );
         let flushes = maps.windows().nr_flushes();
-        alone(&machine, || drop(maps));
-        run.outcome.map(|_| flushes).map_err(|failure| failure.message)
+        let mut wrong = Ok(());
+        alone(&machine, || {
+            if run.outcome.is_ok() {
+                wrong = maps.audit(&|slot| held.nr_holders(slot));
+            }
+            drop(maps);
+        });
+        run.outcome.map_err(|failure| failure.message)?;
+        lock(&held.wrong).take().map_or(Ok(()), Err)?;
+        wrong.map(|()| flushes).map_err(|wrong| format!("at rest {wrong}"))
     }
 }
 
@@ -77,14 +142,23 @@ fn nested<S: Scheme<Explore>>(
     let wanted = pfn(left);
     let page = maps.map(task, wanted);
     assert_eq!(page.touch(), wanted, "the first look");
+    if makes_room {
+        give_way(maps, task);
+    }
     nested(maps, task, left - 1, makes_room, pfn);
     if makes_room {
-        maps.suspend(task);
-        Explore::leave();
-        Explore::enter();
-        maps.resume(task);
+        give_way(maps, task);
     }
     assert_eq!(page.touch(), wanted, "after others were mapped");
+}
+
+/// Lets other tasks have the CPU.
+fn give_way<S: Scheme<Explore>>(maps: &KernelMaps<Explore, S>, task: &Task) {
+    maps.suspend(task);
+    Explore::leave();
+    Explore::enter();
+    maps.come_back(task);
+    maps.resume(task);
 }
 
 fn alone(machine: &Machine, act: impl FnOnce() + Send) {

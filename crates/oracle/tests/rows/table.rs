@@ -34,7 +34,7 @@ pub fn row(conditions: &str, text: &str) {
     }
     compare("the kernel", &steps, &on_kernel(&sequence));
     for design in DESIGNS {
-        let mut bench = Bench::start(design, sequence.user, Checking::EachOperation, sequence.ops.len())
+        let mut bench = Bench::start(*design, sequence.user, Checking::EachOperation, sequence.ops.len())
             .expect("a process to judge by");
         let (outcomes, finding) = bench.compare(&sequence).expect("the process answers");
         compare("the kernel, beside a VM,", &steps, &outcomes);

@@ -12,7 +12,7 @@
 //! # Rooms
 //! `slots` hands CPU slots to threads; `machine` owns slots and threads; `handler` serves interrupts; `context` is the
 //! thread's view of them; `futex` sleeps and wakes; `atomics` names std's, `fence` orders; `region` reserves host
-//! memory for frames.
+//! memory for frames; `windows` are addresses that lead to one frame of a file at a time.
 
 mod context;
 mod fence;
@@ -23,10 +23,14 @@ mod platform;
 mod region;
 mod runner;
 mod slots;
+#[cfg(not(miri))]
+mod windows;
 
 pub use machine::Machine;
 pub use platform::{Native, NativeOf};
 pub use region::{HostRegion, ReserveError};
+#[cfg(not(miri))]
+pub use windows::HostWindows;
 
 /// Says whether the calling thread holds interrupts off: for tests of who does.
 pub fn holds_irq_off() -> bool {

@@ -105,6 +105,10 @@ impl<E: 'static> Processor for NativeOf<E> {
         context::with(|context| machine().enter(context));
     }
 
+    fn prefer(cpu: usize) {
+        context::with(|context| context.last_cpu.set(cpu));
+    }
+
     fn leave() {
         context::with(|context| machine().leave(context));
     }

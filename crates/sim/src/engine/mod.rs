@@ -29,7 +29,7 @@ pub(crate) use interrupts::{
 };
 pub use machine::{Failure, Figures, Machine, TooManyCpus};
 pub(crate) use pages::{Filling, bulk, forget};
-pub(crate) use slots::{current_token, enter, is_running, leave, should_yield, work};
+pub(crate) use slots::{current_token, enter, is_running, leave, prefer, should_yield, work};
 pub(crate) use story::{Quiet, words_of};
 pub(crate) use thread::start;
 pub(crate) use wait::{park, spin_until, unpark};

@@ -1,0 +1,93 @@
+//! Frames in a file of memory, and addresses that lead to one of them at a time.
+//!
+//! # Guarantee
+//! A window leads to the frame that it was mapped to last, in every thread, until it is unmapped; an access through one
+//! that is not mapped gets `SIGSEGV`. No other memory of the process is touched.
+
+use crate::PAGE_BYTES;
+use core::ptr::{self, NonNull};
+use std::io::Error;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Frames, and windows to them.
+#[derive(Debug)]
+pub struct HostWindows {
+    frames: OwnedFd,
+    nr_frames: u32,
+    base: NonNull<u8>,
+    nr_windows: u32,
+}
+
+// SAFETY: windows are mapped by calls that any thread may make; who may access what is their users' business.
+unsafe impl Send for HostWindows {}
+// SAFETY: as above.
+unsafe impl Sync for HostWindows {}
+
+/// What keeps addresses without any memory behind them.
+const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+impl HostWindows {
+    /// Returns frames filled with zeros, and windows that lead nowhere.
+    pub fn new(nr_frames: u32, nr_windows: u32) -> Result<Self, Error> {
+        // SAFETY: a new file; its name is a string of C.
+        let file = unsafe { libc::memfd_create(c"faultless frames".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: just made, and nobody else's.
+        let frames = unsafe { OwnedFd::from_raw_fd(file) };
+        // SAFETY: a call on a file of ours.
+        if unsafe { libc::ftruncate(frames.as_raw_fd(), i64::from(nr_frames) * PAGE_BYTES as i64) } != 0 {
+            return Err(Error::last_os_error());
+        }
+        let len_bytes = nr_windows.max(1) as usize * PAGE_BYTES;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len_bytes, libc::PROT_NONE, EMPTY, -1, 0) };
+        match NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED) {
+            Some(base) => Ok(Self { frames, nr_frames, base, nr_windows }),
+            None => Err(Error::last_os_error()),
+        }
+    }
+
+    /// Returns a window's address.
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn address(&self, window: u32) -> NonNull<u8> {
+        assert!(window < self.nr_windows, "window {window} of {}", self.nr_windows);
+        // SAFETY: it lies in the mapping.
+        unsafe { self.base.add(window as usize * PAGE_BYTES) }
+    }
+
+    /// Lets a window lead to a frame.
+    ///
+    /// # Panics
+    /// If there is no such window or frame.
+    pub fn map(&self, window: u32, frame: u32) -> Result<(), Error> {
+        assert!(frame < self.nr_frames, "frame {frame} of {}", self.nr_frames);
+        let (rights, file) = (libc::PROT_READ | libc::PROT_WRITE, self.frames.as_raw_fd());
+        self.replace(window, rights, libc::MAP_SHARED, file, i64::from(frame) * PAGE_BYTES as i64)
+    }
+
+    /// Lets a window lead nowhere.
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn unmap(&self, window: u32) -> Result<(), Error> {
+        self.replace(window, libc::PROT_NONE, EMPTY, -1, 0)
+    }
+
+    fn replace(&self, window: u32, rights: i32, kind: i32, file: i32, offset: i64) -> Result<(), Error> {
+        let address = self.address(window).as_ptr().cast();
+        // SAFETY: the window is ours, and what was mapped there is given up.
+        let mapped = unsafe { libc::mmap(address, PAGE_BYTES, rights, kind | libc::MAP_FIXED, file, offset) };
+        if mapped == address { Ok(()) } else { Err(Error::last_os_error()) }
+    }
+}
+
+impl Drop for HostWindows {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and its users borrowed this value.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.nr_windows.max(1) as usize * PAGE_BYTES) };
+    }
+}
