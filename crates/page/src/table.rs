@@ -9,6 +9,9 @@ use crate::markup::Markup;
 /// Longer words may be broken anywhere, so that the columns behind them stay on the page.
 const LONG: usize = 24;
 
+/// Texts of so many letters are not broken: names of designs have hyphens.
+const SHORT: usize = 16;
+
 /// Tables of more rows keep their headings, to sort by, where rows are cards.
 const MANY: usize = 8;
 
@@ -36,6 +39,16 @@ impl Cell {
     /// Returns the cell as one that says something good, bad or undecided; a word inside says it too.
     pub fn toned(self, tone: &'static str) -> Self {
         Self { tone, ..self }
+    }
+
+    /// Returns the class of a cell of text: by what it says, otherwise by how it may be broken.
+    fn text_class(&self) -> &'static str {
+        match self.text.len() {
+            _ if !self.tone.is_empty() => self.tone,
+            letters if letters <= SHORT => "short",
+            _ if self.text.split(' ').any(|word| word.len() > LONG) => "long",
+            _ => "",
+        }
     }
 
     /// Returns what is read.
@@ -87,12 +100,7 @@ fn write_row(out: &mut Markup, headings: &[&str], row: &[Cell]) {
         for (cell, heading) in row.iter().zip(headings) {
             let shared = [("role", "cell"), ("data-label", *heading)];
             let Some(figure) = cell.figure else {
-                let is_long = cell.text.split(' ').any(|word| word.len() > LONG);
-                out.line(
-                    "td",
-                    &[shared[0], shared[1], ("class", if is_long { "long" } else { cell.tone })],
-                    &cell.text,
-                );
+                out.line("td", &[shared[0], shared[1], ("class", cell.text_class())], &cell.text);
                 continue;
             };
             let class = format!("figure {}", cell.tone);

@@ -243,7 +243,7 @@ fn draw_waits(out: &mut Markup, lanes: &Lanes<'_>, step: f64) {
     }
 }
 
-/// Writes into the longest waits for whom they are. Which of the names have room changes with what is looked at, so each
+/// Writes into the longest waits for whom they are. Which names have room changes with what is looked at, so each
 /// says where its wait lies, and the script shows those that fit.
 fn draw_wakers(out: &mut Markup, frame: &Frame, lanes: &Lanes<'_>, step: f64) {
     let names = short_names(&lanes.names);

@@ -7,8 +7,8 @@
 //! [`ResultSet`] is what every command that measures found out: [`set`] has its types, [`read()`] takes it from a file,
 //! [`saved`] keeps it under a name. One exporter a file: [`json`], [`csv`], [`markdown`]; [`columns`] for people,
 //! as wide as their [`screen`]. [`stats`] says how sure a figure is; [`compare`] sets what was kept against each other,
-//! [`summary`] says it in a pull request, [`trend`] follows one figure over commits. [`verdict`] says which design wins,
-//! by how much, and why.
+//! [`summary`] says it in a pull request, [`trend`] follows one figure over commits. [`verdict`] says which design
+//! wins, by how much, and why.
 
 #![deny(unsafe_code)]
 

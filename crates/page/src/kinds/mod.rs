@@ -11,7 +11,7 @@ use faultless_results::set::UNCOMPARED;
 use faultless_results::{MachineInfo, Measured, ResultSet, metric};
 use serde_json::Value;
 
-use faultless_results::verdict::{Finding, Ranking, arm_name, rankings};
+use faultless_results::verdict::{Finding, Ranking, Samples, arm_name, rankings};
 
 use crate::arms::{nr_samples, shown};
 use crate::markup::Markup;
@@ -114,11 +114,9 @@ fn write_badge(out: &mut Markup, machine: &MachineInfo) {
 /// Returns what makes a result less than it seems.
 fn caveats(set: &ResultSet, rankings: &[Ranking]) -> Vec<String> {
     let mut said = Vec::new();
-    if set.machine.simulated && rankings.iter().any(|one| matches!(one.finding, Finding::Wins | Finding::Level(_))) {
-        said.push(
-            "Intervals tell what other seeds would give. How far the model is from the real machine they do not tell."
-                .to_owned(),
-        );
+    let is_judged = |one: &Ranking| matches!(one.finding, Finding::Wins | Finding::Level(_));
+    if let Some(told) = rankings.iter().find(|one| is_judged(one)).and_then(|one| intervals_tell(one.samples)) {
+        said.push(told.to_owned());
     }
     let few = rankings.iter().filter(|one| matches!(one.finding, Finding::TooFew(_))).count();
     if few > 0 {
@@ -145,6 +143,20 @@ fn caveats(set: &ResultSet, rankings: &[Ranking]) -> Vec<String> {
     said
 }
 
+/// Says what intervals of a simulated machine's figures are about.
+fn intervals_tell(samples: Samples) -> Option<&'static str> {
+    match samples {
+        Samples::Runs => None,
+        Samples::Seeds => Some(
+            "Intervals tell what other seeds would give. How far the model is from the real machine they do not tell.",
+        ),
+        Samples::Draws => Some(
+            "Intervals tell what other guesses about the machine would give, within their ranges. What the model leaves out \
+             they do not tell.",
+        ),
+    }
+}
+
 /// Returns a text as a sentence.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
@@ -165,7 +177,7 @@ fn write_caveats(out: &mut Markup, caveats: &[String]) {
 /// Writes where, when and how often was measured.
 fn write_circumstances(out: &mut Markup, set: &ResultSet) {
     out.within("dl", &[], |out| {
-        let runs = if set.machine.simulated { "seeds of each figure" } else { "runs of each figure" };
+        let runs = if set.machine.simulated { "simulated runs of each figure" } else { "runs of each figure" };
         let mut pairs = vec![("machine", set.machine.to_string())];
         if !set.results.is_empty() {
             pairs.push((runs, nr_samples(set.results.iter())));

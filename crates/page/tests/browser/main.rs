@@ -1,9 +1,9 @@
 //! Each kind of page in a real browser: at a phone's and a desktop's width, light and dark.
 //!
 //! # Guarantee
-//! No page complains or loads anything, nothing leaves the window or its plot, no column lies beyond a table's edge and no
-//! label is cut off, every plot has two axes with units and ticks, data, a text and where it comes from, text and marks
-//! have contrast, and tables sort by keyboard alone.
+//! No page complains or loads anything, nothing leaves the window or its plot, no column lies beyond a table's edge and
+//! no label is cut off, every plot has two axes with units and ticks, data, a text and where it comes from, text and
+//! marks have contrast, and tables sort by keyboard alone.
 //! Without a browser on the machine the tests say so and pass.
 
 mod chrome;
@@ -69,8 +69,8 @@ fn every_kind_of_page_is_whole_on_a_phone_and_a_desktop_light_and_dark() {
     }
 }
 
-/// How often a page is opened until its first picture is there in time: on a machine that does something else meanwhile,
-/// the first look may be late through no fault of the page.
+/// How often a page is opened until its first picture is there in time: on a machine that does something else
+/// meanwhile, the first look may be late through no fault of the page.
 const LOOKS: usize = 10;
 
 /// `FAULTLESS_PAGES=FILE:FILE` takes pages of one's own, too, and `--nocapture` shows the times.

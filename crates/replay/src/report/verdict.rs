@@ -2,9 +2,9 @@
 //! the figures behind it.
 //!
 //! # Guarantee
-//! No difference is claimed without five samples a side, or when the interval that is printed beside it includes 1: that
-//! of the rank test, as `faultless_results::verdict` has it. Whatever makes the result less than it seems is named in the
-//! same breath.
+//! No difference is claimed without five samples a side, or when the interval that is printed beside it includes 1:
+//! that of the rank test, as `faultless_results::verdict` has it. Whatever makes the result less than it seems is named
+//! in the same breath.
 
 use super::Report;
 use crate::Checking;

@@ -4,9 +4,9 @@
 //! # Guarantee
 //! * I1 the test is exact for lists of up to [`EXACT`] samples without ties between them; otherwise it is the normal
 //!   approximation with the correction for ties. Equal lists, and lists too short to tell anything, give 1
-//! * I2 the factor is that of the medians. Its interval holds all factors that the test does not refute at 5 %, and that
-//!   of the medians: if it leaves out 1, the test gives less than 5 %, where no two samples are equal. What is said of two
-//!   lists is said of the lists exchanged, with one over the factor
+//! * I2 the factor is that of the medians. Its interval holds all factors that the test does not refute at 5 %, and
+//!   that of the medians: if it leaves out 1, the test gives less than 5 %, where no two samples are equal. The factor
+//!   of two lists is one over that of the lists exchanged, and so are its ends
 
 use super::{Interval, median};
 
@@ -36,8 +36,8 @@ pub fn p_value(base: &[f64], head: &[f64]) -> f64 {
     }
 }
 
-/// Returns how many times the median of `base` that of `head` is, and the 95 % interval (I2); nothing for lists too short
-/// for one, or with a sample that is not above 0.
+/// Returns how many times the median of `base` that of `head` is, and the 95 % interval (I2); nothing for lists too
+/// short for one, or with a sample that is not above 0.
 pub fn rank_ratio(base: &[f64], head: &[f64]) -> Option<Interval> {
     let is_usable = |list: &[f64]| list.iter().all(|sample| sample.is_finite() && *sample > 0.0);
     let beyond = refuted(base.len(), head.len()).filter(|_| is_usable(base) && is_usable(head))?;

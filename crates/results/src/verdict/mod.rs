@@ -3,8 +3,8 @@
 //! # Guarantee
 //! * I1 one method: the factor between two designs is that of their medians, with the 95 % interval of the rank test
 //!   (`stats::rank_ratio`). Over machines that were drawn it is the median over the draws, with what holds 90 % of them
-//! * I2 a winner is named only if each design has five samples, all rates had settled, and the interval of its lead over
-//!   every other design leaves out 1; everything else is level or undecided, with what is known
+//! * I2 a winner is named only if each design has five samples, all rates had settled, and the interval of its lead
+//!   over every other design leaves out 1; everything else is level or undecided, with what is known
 //! * I3 an interval is about chance between runs; that a simulated machine is a model is said beside it
 //!
 //! # Rooms
