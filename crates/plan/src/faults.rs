@@ -187,8 +187,8 @@ impl Builder<'_> {
     }
 
     /// The kernel touched the page twice in a row: the first time with page faults switched off, so that only one of
-    /// the two mapped it (a signal's frame, a futex, the source of a write). It is other code that makes it come then. The
-    /// walk along a stack for call chains alone never does, and may try the same again.
+    /// the two mapped it (a signal's frame, a futex, the source of a write). It is other code that makes it come then.
+    /// Only the walk along a stack for call chains never does, and may try the same again.
     fn is_second_try(&self, scene: &Scene) -> bool {
         let Page { thread, event, .. } = scene.page;
         let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
