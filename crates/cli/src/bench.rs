@@ -119,11 +119,11 @@ pub struct BenchArgs {
     /// On a simulated machine, draw so many machines from the ranges of what was guessed, one for each run, and print
     /// the median and the interval that holds 90 % of them. Example: --spread 32
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "runs")]
-    spread: Option<u32>,
+    pub spread: Option<u32>,
 
     /// Says which guessed number moves each rate most.
     #[arg(long, requires = "spread")]
-    sensitivity: bool,
+    pub sensitivity: bool,
 
     /// How long a run works: 200ms unless said. On a simulated machine a run goes on, past a warm-up of a third of its
     /// time, until the rates of the two other thirds agree within 3 %; with this it works so long from its start, and
@@ -244,9 +244,10 @@ fn run_alone(
     if args.list {
         return Ok(writeln!(io::stdout().lock(), "{name:<18} {does}").map(|()| ExitCode::SUCCESS)?);
     }
-    if args.spread.is_some() {
+    if args.spread.is_some() && name != rwsem::NAME {
         return Err(Failure::usage(format_args!(
-            "--spread is for workloads of the virtual memory, which {name} is not"
+            "--spread is for workloads of the virtual memory and for {}, which {name} is not",
+            rwsem::NAME
         )));
     }
     let machine = args.machine.choice()?;
@@ -432,7 +433,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
 }
 
 /// Returns the machines of `--spread`.
-fn draws(args: &BenchArgs, machine: &MachineChoice) -> Result<Option<Draws>, Failure> {
+pub fn draws(args: &BenchArgs, machine: &MachineChoice) -> Result<Option<Draws>, Failure> {
     let Some(nr_draws) = args.spread else { return Ok(None) };
     let Some(spec) = machine.simulated() else {
         let told = "--spread is for simulated machines, whose numbers were guessed in part: name one with --machine";
