@@ -22,6 +22,7 @@ use faultless_sync::{Barrier, RwSemaphore, SemaphoreVisitor, with_semaphore};
 use faultless_vm::registry::Unknown;
 
 use crate::measure::{HostSite, MeasureError, NoSite, Pinning, Site};
+use crate::spread::Draws;
 
 /// How long a thread keeps a CPU that another waits for: a tick of a kernel's clock.
 const SLICE_NS: u64 = 1_000_000;
@@ -76,20 +77,28 @@ impl Taken {
 
 /// Makes every arm's runs, under the seeds `seeds`; in the order of the arms, the runs of each beside each other.
 ///
+/// With `draws`, each seed's runs are on a machine of its own, the arms' on the same.
+///
 /// On this machine one run after the other, round by round, so that no arm has the better hour. An interrupt ends it
 /// with what there is.
 pub fn run(
     machine: &MachineChoice,
+    draws: Option<&Draws>,
     arms: &[Arm],
     load: &Load,
     seeds: std::ops::Range<u64>,
     jobs: usize,
     mut ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<Taken>>, MeasureError> {
+    let first = seeds.start;
     let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
-    let one = |&(arm, seed): &(usize, u64)| match (has_interrupt(), machine.simulated()) {
+    let spec = |seed: u64| match draws {
+        Some(draws) => Some(draws.machine((seed - first) as usize)),
+        None => machine.simulated().cloned(),
+    };
+    let one = |&(arm, seed): &(usize, u64)| match (has_interrupt(), spec(seed)) {
         (true, _) => Ok(None),
-        (_, Some(spec)) => once_simulated(spec, &arms[arm], load, seed).map(Some),
+        (_, Some(spec)) => once_simulated(&spec, &arms[arm], load, seed).map(Some),
         _ => once_natively(&arms[arm], load, seed).map(Some),
     };
     let jobs = if machine.simulated().is_some() { jobs } else { 1 };
@@ -213,7 +222,7 @@ mod tests {
         let machine = MachineChoice::Simulated(Box::new(Spec::preset("xeon-40").expect("a preset")));
         let arms: Vec<Arm> = faultless_sync::SEMAPHORES.iter().map(|name| arm(name, 4)).collect();
         let rates = || -> Vec<f64> {
-            let runs = run(&machine, &arms, &LOAD, 3..4, 2, |_| ()).expect("they can be run");
+            let runs = run(&machine, None, &arms, &LOAD, 3..4, 2, |_| ()).expect("they can be run");
             runs.iter().map(|runs| runs[0].ops_per_s).collect()
         };
         let first = rates();
@@ -225,11 +234,12 @@ mod tests {
     fn sides_are_drawn_as_asked_for_and_waits_are_noted() {
         let only = |readers, writers| {
             let load = Load { readers, writers, duration_ns: 2_000_000, ..LOAD };
-            let runs = run(&MachineChoice::Native, &[arm("rwsem-v8", 2)], &load, 1..2, 1, |_| ()).expect("it runs");
+            let runs =
+                run(&MachineChoice::Native, None, &[arm("rwsem-v8", 2)], &load, 1..2, 1, |_| ()).expect("it runs");
             (runs[0][0].read_waits.total(), runs[0][0].write_waits.total(), runs[0][0].write_p999_ns().is_some())
         };
         assert!(matches!(only(1, 0), (1.., 0, false)) && matches!(only(0, 1), (0, 1.., true)));
-        let error = run(&MachineChoice::Native, &[arm("rwsem-1999", 1)], &LOAD, 1..2, 1, |_| ());
+        let error = run(&MachineChoice::Native, None, &[arm("rwsem-1999", 1)], &LOAD, 1..2, 1, |_| ());
         assert!(matches!(error, Err(MeasureError::Unknown(Unknown::Semaphore))));
     }
 }

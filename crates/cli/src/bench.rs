@@ -119,7 +119,7 @@ pub struct BenchArgs {
     /// On a simulated machine, draw so many machines from the ranges of what was guessed, one for each run, and print
     /// the median and the interval that holds 90 % of them. Example: --spread 32
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "runs")]
-    spread: Option<u32>,
+    pub spread: Option<u32>,
 
     /// Says which guessed number moves each rate most.
     #[arg(long, requires = "spread")]
@@ -244,9 +244,11 @@ fn run_alone(
     if args.list {
         return Ok(writeln!(io::stdout().lock(), "{name:<18} {does}").map(|()| ExitCode::SUCCESS)?);
     }
-    if args.spread.is_some() && name != kmap::NAME {
+    if args.spread.is_some() && ![kmap::NAME, rwsem::NAME].contains(&name) {
         return Err(Failure::usage(format_args!(
-            "--spread is for workloads of the virtual memory and for kmap, not for {name} as it is measured here"
+            "--spread is for workloads of the virtual memory, {} and {}, not for {name} as it is measured here",
+            kmap::NAME,
+            rwsem::NAME
         )));
     }
     let machine = args.machine.choice()?;

@@ -119,7 +119,7 @@ fn list() -> Result<ExitCode, Failure> {
 
 fn run_table(table: &'static Table, args: &ReproduceArgs) -> Result<Vec<Row>, Failure> {
     let nr_seeds = nr_seeds(args);
-    let bar = progress_bar(table.name, 2 * table.cases.len() as u64 * u64::from(nr_seeds));
+    let bar = progress_bar(table.name, reproduce::nr_runs(table) as u64 * u64::from(nr_seeds));
     let jobs = args.jobs.map_or_else(host::cpus, usize::from);
     let seeds = args.seed..args.seed.saturating_add(u64::from(nr_seeds));
     let draws = draws(table, args);

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
+use faultless_bench::report::bench::over_draws;
 use faultless_bench::rwsem::{self, Arm, Load, Taken};
+use faultless_bench::spread::{Draws, Interval, LEVEL, strongest};
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::designs::SEMAPHORES;
 use faultless_machine::info;
@@ -12,7 +14,7 @@ use faultless_machine::simulated::MachineChoice;
 use faultless_results::stats::summarize;
 use faultless_results::{Measured, Mode, ResultSet, columns};
 
-use crate::bench::{BenchArgs, known, progress_bar};
+use crate::bench::{BenchArgs, draws, known, progress_bar};
 use crate::duration;
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
@@ -77,16 +79,28 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     let arms: Vec<Arm> = semaphores.iter().flat_map(of).collect();
     args.output.prepare()?;
     on_interrupt();
-    let bar = progress_bar(arms.len() * args.runs as usize);
-    let seeds = args.seed..args.seed.saturating_add(args.runs.into());
-    let runs = rwsem::run(machine, &arms, &load, seeds, args.machine.jobs(), |done| bar.set_position(done as u64));
+    let draws = draws(args, machine)?;
+    let nr_runs = args.spread.unwrap_or(args.runs);
+    let bar = progress_bar(arms.len() * nr_runs as usize);
+    let seeds = args.seed..args.seed.saturating_add(nr_runs.into());
+    let runs = rwsem::run(machine, draws.as_ref(), &arms, &load, seeds, args.machine.jobs(), |done| {
+        bar.set_position(done as u64)
+    });
     bar.finish_and_clear();
     let runs = runs.map_err(Failure::new)?;
     let rows: Vec<(&Arm, &Vec<Taken>)> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
-    let set = result_set(args, machine, &load, &rows);
+    let set = result_set(args, machine, (&load, draws.as_ref()), &rows);
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
-    args.output.hand_out_table(&set, &table, |out| write(&set, &load, cpus, &rows, out), color)?;
+    args.output.hand_out_table(
+        &set,
+        &table,
+        |out| {
+            write(&set, (&load, draws.as_ref()), cpus, &rows, out)?;
+            draws.iter().filter(|_| args.sensitivity).try_for_each(|draws| write_sensitivity(draws, &rows, out))
+        },
+        color,
+    )?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
@@ -117,7 +131,7 @@ fn fields(&(arm, runs): &(&Arm, &Vec<Taken>)) -> Vec<String> {
 /// cases.
 fn write(
     set: &ResultSet,
-    load: &Load,
+    (load, draws): (&Load, Option<&Draws>),
     cpus: &[usize],
     rows: &[(&Arm, &Vec<Taken>)],
     out: &mut dyn Write,
@@ -126,8 +140,12 @@ fn write(
     writeln!(out, "machine   {}", set.machine)?;
     writeln!(
         out,
-        "load      readers to writers {readers}:{writers}, sections of {section_ns} ns, {threads_per_cpu} threads a CPU\n"
+        "load      readers to writers {readers}:{writers}, sections of {section_ns} ns, {threads_per_cpu} threads a CPU"
     )?;
+    if let Some(draws) = draws {
+        writeln!(out, "draws     {} machines; the median, and where {:.0} % of them lie", draws.len(), LEVEL * 100.0)?;
+    }
+    writeln!(out)?;
     let head =
         |title: &str| std::iter::once(title.to_owned()).chain(cpus.iter().map(|cpus| format!("{cpus} CPUs"))).collect();
     let line = |semaphore: &String, cell: &dyn Fn(&[Taken]) -> String| {
@@ -138,12 +156,17 @@ fn write(
         std::iter::once(semaphore.clone()).chain(cpus.iter().map(of)).collect::<Vec<_>>()
     };
     let rate = |runs: &[Taken]| {
+        if draws.is_some() {
+            return interval(&rates(runs), 1e6);
+        }
         let Some(of) = summarize(&rates(runs)) else { return "-".to_owned() };
         let spread = of.deviation.map_or_else(String::new, |deviation| format!(" ± {:.2}", deviation / 1e6));
         format!("{:.2}{spread}", of.mean / 1e6)
     };
-    let wait =
-        |runs: &[Taken]| summarize(&p999s(runs)).map_or_else(|| "-".into(), |of| format!("{:.1}", of.mean / 1e3));
+    let wait = |runs: &[Taken]| match draws {
+        Some(_) => interval(&p999s(runs), 1e3),
+        None => summarize(&p999s(runs)).map_or_else(|| "-".into(), |of| format!("{:.1}", of.mean / 1e3)),
+    };
     let mut names: Vec<&String> = rows.iter().map(|(arm, _)| &arm.semaphore).collect();
     names.dedup();
     let curves = |title: &str, cell: &dyn Fn(&[Taken]) -> String| -> Vec<Vec<String>> {
@@ -154,7 +177,30 @@ fn write(
     columns::write(&curves("writer's p99.9 wait, us", &wait), out)
 }
 
-fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[(&Arm, &Vec<Taken>)]) -> ResultSet {
+/// Returns what stands for draws: the median, and the interval; in units of `unit`.
+fn interval(results: &[f64], unit: f64) -> String {
+    let shown = |Interval { median, low, high, .. }: Interval| {
+        format!("{:.2} [{:.2}, {:.2}]", median / unit, low / unit, high / unit)
+    };
+    Interval::of(results).map_or_else(|| "-".to_owned(), shown)
+}
+
+/// Writes which guessed numbers move each rate most.
+fn write_sensitivity(draws: &Draws, rows: &[(&Arm, &Vec<Taken>)], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nwhich guessed number goes with each rate (rank correlation over the draws)")?;
+    let complete = rows.iter().filter(|(_, runs)| runs.len() == draws.len());
+    complete.into_iter().try_for_each(|(arm, runs)| {
+        let moved_by = strongest(&draws.sensitivity(&rates(runs)));
+        writeln!(out, "  {:<24} {:>4} CPUs  {moved_by}", arm.semaphore, arm.cpus)
+    })
+}
+
+fn result_set(
+    args: &BenchArgs,
+    machine: &MachineChoice,
+    (load, draws): (&Load, Option<&Draws>),
+    rows: &[(&Arm, &Vec<Taken>)],
+) -> ResultSet {
     let mut set = ResultSet::new("bench", args.seed, info::of(machine));
     set.more.insert("duration_ns".into(), load.duration_ns.into());
     let workload = format!("rwsem --readers {}:{} --section {}ns", load.readers, load.writers, load.section_ns);
@@ -167,6 +213,7 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[(&
         workers: Some(arm.cpus * load.threads_per_cpu),
         metric: metric.into(),
         unit: unit.into(),
+        more: draws.map_or_else(serde_json::Map::new, |draws| over_draws(draws, &samples)),
         samples,
         counters: [
             ("reads", runs.iter().map(|run| run.read_waits.total()).sum()),
@@ -174,7 +221,6 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, load: &Load, rows: &[(&
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into(),
-        more: serde_json::Map::new(),
     };
     for &(arm, runs) in rows {
         set.results.push(measured(arm, runs, "ops_per_s", "1/s", rates(runs)));

@@ -58,6 +58,22 @@ fn a_rate_has_an_interval_over_machines_that_the_seed_draws() {
 }
 
 #[test]
+fn a_semaphore_by_itself_has_an_interval_too() {
+    let words = ["bench", "rwsem", "--machine", "xeon-40", "--cpus", "4", "--semaphore", "rwsem-steal,handoff"];
+    let words = [&words[..], &["-d", "200us", "--spread", "4", "--sensitivity"]].concat();
+    let set = json(&words);
+    let (interval, sensitivity) = (&rate(&set)["interval"], &rate(&set)["sensitivity"]);
+    assert_eq!((&interval["draws"], &interval["level"]), (&4.into(), &0.9.into()));
+    assert!(interval["low"].as_f64() < interval["high"].as_f64(), "{interval}");
+    assert!(sensitivity.as_array().is_some_and(|all| all.iter().any(|one| one["number"] == "scheduler.wake_ns")));
+    assert_eq!(json(&[&words[..], &["--jobs", "1"]].concat())["results"], set["results"], "the same draws again");
+    let human = stdout(&faultless(&words));
+    for part in ["4 machines", "rank correlation", "rwsem-steal", "["] {
+        assert!(human.contains(part), "{part:?} is missing in\n{human}");
+    }
+}
+
+#[test]
 fn a_machine_of_which_nothing_was_guessed_can_not_be_drawn() {
     let words = ["bench", "mmap1", "-d", "1ms", "-r", "1"];
     let native = faultless(&["bench", "mmap1", "--spread", "2"]);

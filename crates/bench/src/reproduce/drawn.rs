@@ -154,6 +154,7 @@ mod tests {
             case,
             base: vec![1.0, 2.0, 4.0],
             head: vec![1.0, 4.0, 12.0],
+            own: Vec::new(),
             events: Vec::new(),
             has_converged: true,
             drawn: None,

@@ -295,6 +295,7 @@ impl Row {
         ]
         .into_iter()
         .chain(Drawn::fields(self.drawn.as_ref()))
+        .chain(<[String; 2]>::default())
         .collect()
     }
 

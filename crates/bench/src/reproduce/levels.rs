@@ -102,7 +102,7 @@ mod tests {
     fn row(base: [f64; 3], head: [f64; 3]) -> Row {
         let case = &TABLES[0].cases[0];
         let (base, head) = (base.to_vec(), head.to_vec());
-        Row { case, base, head, events: Vec::new(), has_converged: true, drawn: None }
+        Row { case, base, head, own: Vec::new(), events: Vec::new(), has_converged: true, drawn: None }
     }
 
     #[test]

@@ -6,13 +6,15 @@
 //!
 //! # Rooms
 //! `tables` is what was published, and what to run for it; `drawn` what machines as a guess may have them say;
-//! `levels` the rates themselves; `overheads` what two changes from one base are to each other; [`kmap`] has the thread
-//! about kernel maps, whose figures are not rates of two designs.
+//! `levels` the rates themselves; `own` a change on a patched kernel beside that kernel; `overheads` what two changes
+//! from one base are to each other; [`kmap`] has the thread about kernel maps, whose figures are not rates of two
+//! designs.
 
 mod drawn;
 pub mod kmap;
 mod levels;
 mod overheads;
+mod own;
 mod tables;
 
 use faultless_linux::space::has_interrupt;
@@ -38,6 +40,8 @@ const UNTIL_SETTLED: Length = Length::Settled { at_most_ns: SETTLED_AT_MOST_NS }
 enum Side {
     Base,
     Head,
+    /// The base's workload on the head's kernel.
+    Own,
 }
 
 impl Side {
@@ -46,7 +50,13 @@ impl Side {
         match self {
             Self::Base => (case.workload, case.base, case.base_semaphore),
             Self::Head => (case.head_workload.unwrap_or(case.workload), case.head, case.head_semaphore),
+            Self::Own => (case.own_workload().unwrap_or(case.workload), case.head, case.head_semaphore),
         }
+    }
+
+    /// Returns the sides that a case has.
+    fn all(case: &Case) -> &'static [Self] {
+        if case.own_workload().is_some() { &[Self::Base, Self::Head, Self::Own] } else { &[Self::Base, Self::Head] }
     }
 }
 
@@ -59,6 +69,8 @@ pub struct Row {
     pub base: Vec<f64>,
     /// The head's figure under each seed.
     pub head: Vec<f64>,
+    /// That of what the head is to be compared with on its own kernel, where the base is another kernel's.
+    pub own: Vec<f64>,
     /// Events of the head's runs: name, and how many of a hundred faults.
     pub events: Vec<(&'static str, f64)>,
     /// Whether the rates of all runs had settled; else nothing is said of the sign.
@@ -68,7 +80,7 @@ pub struct Row {
 }
 
 /// What stands above the fields of a row.
-pub const HEADINGS: [&str; 22] = [
+pub const HEADINGS: [&str; 24] = [
     "table",
     "workload",
     "cpus",
@@ -91,6 +103,8 @@ pub const HEADINGS: [&str; 22] = [
     "interval_high_percent",
     "draws",
     "reproduced",
+    "own_kernel_published_percent",
+    "own_kernel_percent",
 ];
 
 /// Returns the tables whose names begin so.
@@ -109,7 +123,7 @@ pub fn run(
 ) -> Result<Vec<Row>, MeasureError> {
     let pairs = table.cases.iter().flat_map(|case| seeds.clone().map(move |seed| (case, seed)));
     let tasks: Vec<(&'static Case, Side, u64)> =
-        pairs.flat_map(|(case, seed)| [Side::Base, Side::Head].map(|side| (case, side, seed))).collect();
+        pairs.flat_map(|(case, seed)| Side::all(case).iter().map(move |&side| (case, side, seed))).collect();
     let mut ended = ended;
     let run = |&(case, side, seed): &(&'static Case, Side, u64)| {
         if has_interrupt() {
@@ -121,20 +135,32 @@ pub fn run(
     };
     let runs = in_parallel(jobs, &tasks, run, |done, _| ended(done));
     let runs: Vec<Option<Simulated>> = runs.into_iter().collect::<Result<_, MeasureError>>()?;
-    let rows = table.cases.iter().zip(runs.chunks(2 * seeds.count())).map(|(case, runs)| row(case, runs));
+    let (mut rest, nr_seeds) = (&runs[..], seeds.count());
+    let rows = table.cases.iter().map(|case| {
+        let (runs, others) = rest.split_at(Side::all(case).len() * nr_seeds);
+        rest = others;
+        row(case, runs)
+    });
     Ok(rows.filter(|row| !row.base.is_empty()).collect())
 }
 
 type Simulated = (Run, faultless_sim::Figures);
 
-/// Returns the row of a case, from its runs under the base and the head, in turn.
+/// Returns how many runs a table needs for each seed.
+pub fn nr_runs(table: &Table) -> usize {
+    table.cases.iter().map(|case| Side::all(case).len()).sum()
+}
+
+/// Returns the row of a case, from its runs on all its sides, in turn.
 fn row(case: &'static Case, runs: &[Option<Simulated>]) -> Row {
-    let pairs = runs.chunks(2).filter_map(|pair| Some((pair.first()?.as_ref()?, pair.get(1)?.as_ref()?)));
-    let (base, head): (Vec<&Simulated>, Vec<&Simulated>) = pairs.unzip();
+    let complete: Vec<Vec<&Simulated>> =
+        runs.chunks(Side::all(case).len()).filter_map(|sides| sides.iter().map(Option::as_ref).collect()).collect();
+    let side = |side: usize| complete.iter().filter_map(|sides| sides.get(side).copied()).collect::<Vec<_>>();
+    let [base, head, own] = [0, 1, 2].map(side);
     let of = |runs: &[&Simulated]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
-    let has_converged = base.iter().chain(&head).all(|(run, _)| run.has_converged());
+    let has_converged = base.iter().chain(&head).chain(&own).all(|(run, _)| run.has_converged());
     let events = events(head.iter().map(|(run, _)| run));
-    Row { case, base: of(&base), head: of(&head), events, has_converged, drawn: None }
+    Row { case, base: of(&base), head: of(&head), own: of(&own), events, has_converged, drawn: None }
 }
 
 fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
@@ -263,6 +289,7 @@ impl Row {
         ]
         .into_iter()
         .chain(Drawn::fields(self.drawn.as_ref()))
+        .chain([own::published(case), self.own_change()].map(number))
         .collect()
     }
 
@@ -282,6 +309,7 @@ impl Row {
         });
         self.drawn.iter().for_each(|drawn| drawn.add_to(&mut value));
         value["levels"] = levels::json(self).unwrap_or_default();
+        value["own_kernel"] = own::json(self).unwrap_or_default();
         value
     }
 }
@@ -292,6 +320,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
     if rows.iter().any(|row| row.drawn.is_some()) {
         drawn::write(rows, out)?;
         levels::write(rows, out)?;
+        own::write(rows, out)?;
         overheads::write(rows, out)?;
         return table.left_out.iter().try_for_each(|left_out| writeln!(out, "\nleft out: {left_out}"));
     }
@@ -301,6 +330,7 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
     cells.extend(rows.iter().map(Row::cells));
     columns::write(&cells, out)?;
     levels::write(rows, out)?;
+    own::write(rows, out)?;
     overheads::write(rows, out)?;
     for row in rows.iter().filter(|row| !row.case.published_events.is_empty()) {
         writeln!(
@@ -347,6 +377,7 @@ mod tests {
             case,
             base: vec![1.0; 3],
             head: vec![head; 3],
+            own: Vec::new(),
             events: Vec::new(),
             has_converged: true,
             drawn: None,

@@ -62,7 +62,8 @@ mod tests {
     fn row(case: usize, base: f64, head: f64) -> Row {
         let table = TABLES.iter().find(|table| table.name == "refpage-v3").expect("a table");
         let (base, head) = (vec![base; 2], vec![head; 2]);
-        Row { case: &table.cases[case], base, head, events: Vec::new(), has_converged: true, drawn: None }
+        let (case, own) = (&table.cases[case], Vec::new());
+        Row { case, base, head, own, events: Vec::new(), has_converged: true, drawn: None }
     }
 
     #[test]

@@ -413,7 +413,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "rwsem-2013-1-mutex-untouched",
         about: "mmap and munmap of 1 MiB without a store: behind a mutex against plain, each kernel by itself",
-        source: "seed 4, October 16, 2013; the thread names no machine, so that xeon-40 is a guess",
+        source: "seed 4, October 16, 2013; on a 4 socket Westmere (the author's mail of November 4), 40 cores (the cover letter)",
         cases: &[
             rwsem(
                 1,
@@ -526,7 +526,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "rwsem-2013-2-plain",
         about: "mmap, a store to each 8 bytes of 1 MiB, munmap: the series, and the series without spinning, against the base",
-        source: "seed 4, October 16, 2013; the thread names no machine, so that xeon-40 is a guess",
+        source: "seed 4, October 16, 2013; on a 4 socket Westmere (the author's mail of November 4), 40 cores (the cover letter)",
         cases: &[
             rwsem(1, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8"), (0.4, Some(0.9)), "all"),
             rwsem(1, ("mmap_touch", None), ("rwsem-steal", "rwsem-v8-no-optspin"), (-0.1, Some(0.8)), "No-optspin"),
@@ -550,7 +550,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "rwsem-2013-3-mutex",
         about: "the same behind a mutex of the program: against the mutex on the base",
-        source: "seed 4, October 16, 2013; the thread names no machine, so that xeon-40 is a guess",
+        source: "seed 4, October 16, 2013; on a 4 socket Westmere (the author's mail of November 4), 40 cores (the cover letter)",
         cases: &[
             rwsem(1, ("mmap_touch --mutex", None), ("rwsem-steal", "rwsem-v8"), (0.8, Some(1.0)), "all"),
             rwsem(
@@ -622,7 +622,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "rwsem-2013-4-mutex-against-plain",
         about: "the same behind a mutex, on each kernel, against plain on the base",
-        source: "seed 4, October 16, 2013; the thread names no machine, so that xeon-40 is a guess",
+        source: "seed 4, October 16, 2013; on a 4 socket Westmere (the author's mail of November 4), 40 cores (the cover letter)",
         cases: &[
             rwsem(
                 1,

@@ -11,6 +11,7 @@
 //! * E3 a CPU has one owner; only it is charged for what it does there.
 
 mod access;
+mod idle;
 mod interrupts;
 mod lines;
 mod machine;
@@ -54,6 +55,8 @@ const NO_CPU: u16 = u16::MAX;
 
 /// A CPU.
 struct Cpu {
+    /// What its idle times were like.
+    idle: idle::Idle,
     owner: Option<u32>,
     last_thread: Option<u32>,
     free_at: u64,
@@ -80,6 +83,7 @@ struct Cpu {
 impl Cpu {
     fn new() -> Self {
         Self {
+            idle: idle::Idle::default(),
             owner: None,
             last_thread: None,
             free_at: 0,

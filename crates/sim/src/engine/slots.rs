@@ -172,13 +172,15 @@ impl Engine {
                 return;
             }
         }
+        self.begin_idle(cpu, clock);
     }
 
     /// Gives a woken thread a CPU, or a place in line.
     pub(super) fn give_slot(&mut self, thread: u32, clock: u64) {
         match self.free_cpu_for(thread) {
             Some(cpu) => {
-                let clock = self.own(cpu, thread, clock + self.costs.wake_latency);
+                let awake = self.end_idle(cpu, clock);
+                let clock = self.own(cpu, thread, awake);
                 self.make_ready(thread, clock);
             }
             None => self.queue.push_back(thread),

@@ -1,6 +1,6 @@
 //! A machine's numbers in picoseconds, as the engine adds them up.
 
-use super::spec::{Number, Spec, TransferTable};
+use super::spec::{IdleTable, Number, Spec, TransferTable};
 use super::topology::NR_LEVELS;
 
 /// Costs in ps, but where a name says otherwise.
@@ -45,6 +45,37 @@ pub(crate) struct Costs {
     pub(crate) handle: u64,
     pub(crate) exception: u64,
     pub(crate) call: u64,
+    pub(crate) idle: Option<IdleCosts>,
+}
+
+/// Idle states, the shallowest first: how long it takes to leave each, and how long it must be idle to be worth it.
+pub(crate) struct IdleCosts {
+    pub(crate) tick: u64,
+    pub(crate) states: [(u64, u64); 4],
+}
+
+impl IdleCosts {
+    fn new(table: &IdleTable) -> Self {
+        let state = |exit: &Number, residency: &Number| (ps(exit), ps(residency));
+        Self {
+            tick: ps(&table.tick_ns),
+            states: [
+                state(&table.exit_1_ns, &table.residency_1_ns),
+                state(&table.exit_2_ns, &table.residency_2_ns),
+                state(&table.exit_3_ns, &table.residency_3_ns),
+                state(&table.exit_4_ns, &table.residency_4_ns),
+            ],
+        }
+    }
+
+    /// Returns how much longer it takes to leave the state that a governor chooses than to leave the first one.
+    pub(crate) fn exit_after(&self, expected_ps: f64, multiplier: f64) -> u64 {
+        let fits = |&&(exit, residency): &&(u64, u64)| {
+            residency as f64 <= expected_ps && exit as f64 * multiplier <= expected_ps
+        };
+        let chosen = self.states.iter().filter(fits).next_back().unwrap_or(&self.states[0]);
+        chosen.0.saturating_sub(self.states[0].0)
+    }
 }
 
 /// What it takes to fill a page that lies in the core's cache, in the complex's, or in memory.
@@ -113,6 +144,7 @@ impl Costs {
             handle: ps(&interrupt.handle_ns),
             exception: ps(&spec.entry.exception_ns),
             call: ps(&spec.entry.call_ns),
+            idle: spec.idle.as_ref().map(IdleCosts::new),
         }
     }
 }

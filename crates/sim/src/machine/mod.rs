@@ -8,7 +8,7 @@
 //! `spec` is the file; `draw` machines as a guess may have them; `linear` what a machine can do at most; `presets`
 //! those that come with the program; `topology` and `costs` are the same facts as the engine reads them.
 
-mod costs;
+pub(crate) mod costs;
 mod draw;
 mod linear;
 mod presets;

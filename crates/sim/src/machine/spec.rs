@@ -136,6 +136,19 @@ tables! {
         exception_ns: 0..=1_000_000,
         call_ns: 0..=1_000_000,
     }
+    /// Idle states, the shallowest first: what it takes to leave each, and how long a CPU must be idle for it to be
+    /// worth it; and the time between a busy CPU's ticks. The first one's exit is in `scheduler.wake_latency_ns`.
+    IdleTable {
+        exit_1_ns: 0..=10_000_000,
+        residency_1_ns: 0..=100_000_000,
+        exit_2_ns: 0..=10_000_000,
+        residency_2_ns: 0..=100_000_000,
+        exit_3_ns: 0..=10_000_000,
+        residency_3_ns: 0..=100_000_000,
+        exit_4_ns: 0..=10_000_000,
+        residency_4_ns: 0..=100_000_000,
+        tick_ns: 1000..=1_000_000_000,
+    }
 }
 
 /// A machine to simulate.
@@ -153,6 +166,9 @@ pub struct Spec {
     pub(crate) scheduler: SchedulerTable,
     pub(crate) interrupt: InterruptTable,
     pub(crate) entry: EntryTable,
+    /// What is asleep for long wakes late; without it all wake alike.
+    #[serde(default)]
+    pub(crate) idle: Option<IdleTable>,
 }
 
 /// Why a machine file can't be used.
@@ -328,6 +344,7 @@ impl Spec {
             ($($name:ident),+) => {
                 match table {
                     $(stringify!($name) => self.$name.slot(key),)+
+                    "idle" => self.idle.as_mut()?.slot(key),
                     _ => None,
                 }
             };
@@ -366,6 +383,9 @@ impl Spec {
             };
         }
         each!(topology, cpu, read, write, line, memory, scheduler, interrupt, entry);
+        if let Some(idle) = &self.idle {
+            idle.visit(&mut |key, number, least, most| visit("idle", key, number, least, most));
+        }
     }
 
     fn check(&self) -> Result<(), SpecError> {

@@ -7,9 +7,10 @@
 //!
 //! Source: the series "rwsem performance optimizations", version 8, October 2013, nine patches; [`SERIES`] says what
 //! became of each. Stealing is older than the series: it is the base that the series was measured on (`rwsem-steal`).
-//! What its prose leaves open is written here as reconstructed: a writer spins while a running writer owns the lock or
-//! while nobody does, and goes to sleep when readers own it; a sleeper is overtaken at most [`Generation::patience`]
-//! times in a row, where the original knows no bound. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]:
+//! A writer begins to spin beside a running writer alone, and goes on while readers have the lock, as in that version's
+//! patch 8. Ours differs where the original knows no bound: a spinner gives up after a time, a spinner that waits may
+//! leave the queue, a sleeper is overtaken at most [`Generation::patience`] times in a row. Ours wakes sleepers after
+//! the queue's lock is dropped, as Linux does since 2016. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]:
 //! Brandenburg and Anderson 2010, whose lock spins; here both sides sleep.
 
 use super::word::MAX_PATIENCE;
@@ -29,7 +30,7 @@ impl Patches {
     /// Patches 5, 7 and 8: a writer spins, in an MCS queue, while the owner runs.
     pub const OPTIMISTIC_SPIN: Self = Self(4);
     /// Patch 9: a release leaves the waking to a spinner when the queue's lock is busy. It does nothing without
-    /// spinners.
+    /// spinners. (The original has a flag instead, and leaves it to whoever is about to wake; a spinner came later.)
     pub const SPINNER_SPARES_WAKE: Self = Self(8);
     /// Patch 6: a spinner that finds the MCS queue empty does not note that in its own node.
     pub const LEAN_MCS: Self = Self(16);
@@ -77,8 +78,8 @@ impl Rules {
     pub const PHASE_FAIR: Self = Self(2);
     /// Readers show themselves in a [`ReaderTable`](super::ReaderTable) while no writer comes.
     pub const BRAVO: Self = Self(4);
-    /// A spinner goes on while readers have the lock: where no writer is named as the owner, one may be about to be.
-    /// The series' prose does not say; Linux's first version with spinning did so, for as long as a task may run.
+    /// A writer begins to spin while no writer is named as the owner, too: one may be about to be. Linux 3.16 did so
+    /// before its release; "Allow conservative optimistic spinning when readers have lock" ended it.
     pub const SPINS_FOR_READERS: Self = Self(8);
 
     /// Says whether all of `others` are among them.

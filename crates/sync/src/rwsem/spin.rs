@@ -1,10 +1,11 @@
 //! Waiting awake: a writer spins while the owner runs, in the hope of getting the lock without a sleep.
 //!
 //! # Guarantee
-//! One spinner at a time, at the head of an MCS queue, looks at the word. It gives up when the owner does not run,
-//! when readers have the lock (under hand-off: when they have had it for some ten microseconds; never, under
-//! [`Rules::SPINS_FOR_READERS`]), when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: a thread
-//! that takes the lock again and again is too quick for a spinner. Where nobody knows whether the owner runs, that is
+//! One spinner at a time, at the head of an MCS queue, looks at the word. A writer begins to spin only beside a writer
+//! that runs (under hand-off and [`Rules::SPINS_FOR_READERS`] beside readers, too); once it spins it goes on while
+//! readers have the lock (under hand-off for some ten microseconds). It gives up when the owner does not run, when its
+//! CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: readers that come again and again, or a thread
+//! that takes the lock again and again, are too quick for a spinner. Where nobody knows whether the owner runs, that is
 //! 20 us. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
@@ -44,7 +45,8 @@ impl<P: Processor> Rwsem<P> {
     pub(super) fn spin_for_write(&self, limits: &Limits<'_, P>) -> bool {
         let is_worth = || self.is_worth_spinning() && limits.ended().is_none();
         let found_empty = if self.has(Patches::LEAN_MCS) { FoundEmpty::Goes } else { FoundEmpty::NotesIt };
-        let is_taken = is_worth()
+        let is_taken = self.may_begin_to_spin()
+            && is_worth()
             && self.spinners.lock_while_as(found_empty, is_worth, || self.spin_at_head(is_worth)) == Some(true);
         if self.has(Patches::SPINNER_SPARES_WAKE) && !is_taken {
             // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a
@@ -73,11 +75,7 @@ impl<P: Processor> Rwsem<P> {
             {
                 return false;
             }
-            let waits_for_readers = self.waits_for_readers();
-            P::spin_until_deadline(now_ns + SLICE_NS, || {
-                let word = self.look();
-                word.may_be_stolen(self.patience()) || !waits_for_readers && word.is_held_by_readers()
-            });
+            P::spin_until_deadline(now_ns + SLICE_NS, || self.look().may_be_stolen(self.patience()));
             now_ns = P::now();
         }
         true
@@ -126,12 +124,12 @@ impl<P: Processor> Rwsem<P> {
             return true;
         }
         let writer = owner.writer();
-        let is_awake = writer == ThreadToken::NONE || P::is_running(writer);
-        is_awake && (self.follows(Rules::SPINS_FOR_READERS) || !self.look().is_held_by_readers())
+        writer == ThreadToken::NONE || P::is_running(writer)
     }
 
-    /// Says whether a spinner goes on while readers have the lock.
-    fn waits_for_readers(&self) -> bool {
-        self.follows(Rules::HANDOFF) || self.follows(Rules::SPINS_FOR_READERS)
+    /// Says whether a writer that comes may join the spinners, if it is worth it.
+    fn may_begin_to_spin(&self) -> bool {
+        let minds_no_readers = self.follows(Rules::HANDOFF) || self.follows(Rules::SPINS_FOR_READERS);
+        minds_no_readers || self.look_at_owner().writer() != ThreadToken::NONE
     }
 }

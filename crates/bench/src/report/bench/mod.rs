@@ -119,7 +119,7 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
 }
 
 /// Returns where most of the drawn machines lie, and which drawn number goes with the figure.
-fn over_draws(draws: &Draws, samples: &[f64]) -> Map<String, Value> {
+pub fn over_draws(draws: &Draws, samples: &[f64]) -> Map<String, Value> {
     let interval = Interval::of(samples).map(|interval| interval.json());
     // Of fewer samples than draws nobody knows which are lacking.
     let moved_by = if samples.len() == draws.len() { draws.sensitivity(samples) } else { Vec::new() };
