@@ -73,7 +73,7 @@ impl IdleCosts {
         let fits = |&&(exit, residency): &&(u64, u64)| {
             residency as f64 <= expected_ps && exit as f64 * multiplier <= expected_ps
         };
-        let chosen = self.states.iter().filter(fits).next_back().unwrap_or(&self.states[0]);
+        let chosen = self.states.iter().rfind(fits).unwrap_or(&self.states[0]);
         chosen.0.saturating_sub(self.states[0].0)
     }
 }

@@ -35,8 +35,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         })
     }
 
-    /// Makes the pages of each area that is all of `which`, as its rights suggest; `on_error` says whether to go on with
-    /// the next area.
+    /// Makes the pages of each area that is all of `which`, as its rights suggest; `on_error` says whether to go on
+    /// with the next area.
     fn populate_areas(
         &self,
         range: PageRange,
