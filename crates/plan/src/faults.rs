@@ -186,9 +186,9 @@ impl Builder<'_> {
             || self.is_second_try(scene)
     }
 
-    /// The kernel touched the page twice in a row: the first time with page faults switched off, so that only one of
-    /// the two mapped it (a signal's frame, a futex, the source of a write). It is other code that makes it come then.
-    /// Only the walk along a stack for call chains never does, and may try the same again.
+    /// The kernel touched the page again in a row: before with page faults switched off, so that only one of the
+    /// faults mapped it (a signal's frame, a futex, the source of a write). It may try so more than once; it is other
+    /// code that makes it come in the end. Only the walk along a stack for call chains never does.
     fn is_second_try(&self, scene: &Scene) -> bool {
         let Page { thread, event, .. } = scene.page;
         let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
@@ -196,11 +196,25 @@ impl Builder<'_> {
         else {
             return false;
         };
-        let is_elsewhere = first.ip != scene.fault.ip || !self.trace.stacks.is_empty();
+        let is_elsewhere = first.ip != scene.fault.ip || self.goes_on_elsewhere(scene) || !self.trace.stacks.is_empty();
         is_in_a_row
             && is_elsewhere
             && (first.side, scene.fault.side) == (Side::Kernel, Side::Kernel)
             && (first.access(), first.is_present()) == (scene.fault.access(), scene.fault.is_present())
+    }
+
+    /// Returns whether other code of the kernel touches the page before the thread does anything else.
+    fn goes_on_elsewhere(&self, scene: &Scene) -> bool {
+        let event_after = |&event: &EventIndex| Some(self.races.after(event)).filter(|&event| event != NONE);
+        let faults = std::iter::successors(event_after(&scene.place), event_after).map_while(|event| {
+            match self.trace.events[event as usize].kind {
+                EventKind::Fault(fault) => Some(fault),
+                _ => None,
+            }
+        });
+        let is_the_pages =
+            |fault: &Fault| fault.side == Side::Kernel && page_floor(fault.address) == page_floor(scene.fault.address);
+        faults.take_while(is_the_pages).any(|fault| fault.ip != scene.fault.ip)
     }
 
     /// Another thread's fault on the page may not have been over.

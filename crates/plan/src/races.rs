@@ -45,11 +45,16 @@ impl<'a> Races<'a> {
 
     /// Returns whether `later` is its thread's next event after `earlier`, scheduling aside.
     pub fn is_next(&self, earlier: EventIndex, later: EventIndex) -> bool {
+        self.after(earlier) == later
+    }
+
+    /// Returns the thread's next event, scheduling aside; [`NONE`] if there is none.
+    pub fn after(&self, earlier: EventIndex) -> EventIndex {
         let mut event = self.next[earlier as usize];
-        while event < later && is_pace(&self.trace.events[event as usize].kind) {
+        while event != NONE && is_pace(&self.trace.events[event as usize].kind) {
             event = self.next[event as usize];
         }
-        event == later
+        event
     }
 
     fn time(&self, event: EventIndex) -> u64 {

@@ -477,6 +477,27 @@ fn a_second_try_of_the_kernel_is_ambiguous_and_one_of_the_program_is_not() {
 }
 
 #[test]
+fn the_kernel_may_try_more_than_once_before_it_makes_the_page_come() {
+    // As ext4's write on Linux 6.18: it copies with page faults switched off until a copy fails twice.
+    let tries = |ips: [u64; 4]| {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        let events = ips.map(|ip| {
+            let event = story.fault(0, HEAP, 0);
+            if let EventKind::Fault(fault) = &mut story.trace.events[event as usize].kind {
+                fault.ip = ip;
+            }
+            event
+        });
+        events.map(|event| class(&story, event).0)
+    };
+    let again = Some(Class::Ambiguous);
+    assert_eq!(tries([1, 1, 1, 2]), [None, again, again, again]);
+    assert_eq!(tries([1, 1, 1, 1]), [None; 4], "nothing makes it come");
+    assert_eq!(tries([1, 2, 2, 2]), [None, again, None, None]);
+}
+
+#[test]
 fn a_recording_that_lacks_something_has_no_strict_page() {
     let mut story = Story::new(1);
     story.trace.header.missing.push(Missing::WriteBit);
