@@ -142,11 +142,11 @@ for_each_design!(growing_and_shrinking_in_place, D, {
 for_each_design!(locked_pages_are_made_once_they_may_be_written_and_their_neighbours_are_not, D, {
     with_world::<D>(|world| {
         for nr in [1, 8, 9, 20] {
-            let pages = 2 * nr as u64;
+            let holding = |page: &str| page.repeat(nr).trim_end_matches('.').to_owned();
             world
-                .scene(&"mr".repeat(nr), "")
-                .call(|s| s.protect(0..pages, RW))
-                .after(&"lw".repeat(nr), "0.".repeat(nr).trim_end_matches('.'));
+                .scene(&"mr".repeat(nr), &holding("z."))
+                .call(|s| s.protect(0..2 * nr as u64, RW))
+                .after(&"lw".repeat(nr), &holding("0."));
         }
     });
 });
