@@ -27,12 +27,12 @@ pub(super) fn ensure_owned() {
     }
 }
 
-/// Gives the CPU up.
 /// Says which CPU the running thread, which has none, would rather have next.
 pub(crate) fn prefer(cpu: usize) {
     step(|engine| engine.thread().last_cpu = cpu as u16);
 }
 
+/// Gives the CPU up.
 pub(crate) fn leave() {
     step(|engine| assert_eq!(engine.thread().irq_depth, 0, "a slot is left with interrupts off"));
     order();
