@@ -196,11 +196,10 @@ impl Builder<'_> {
         else {
             return false;
         };
-        let is_elsewhere = first.ip != scene.fault.ip || self.goes_on_elsewhere(scene) || !self.trace.stacks.is_empty();
         is_in_a_row
-            && is_elsewhere
             && (first.side, scene.fault.side) == (Side::Kernel, Side::Kernel)
             && (first.access(), first.is_present()) == (scene.fault.access(), scene.fault.is_present())
+            && (first.ip != scene.fault.ip || !self.trace.stacks.is_empty() || self.goes_on_elsewhere(scene))
     }
 
     /// Returns whether other code of the kernel touches the page before the thread does anything else.
