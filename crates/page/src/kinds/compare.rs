@@ -157,9 +157,7 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
             .filter_map(|(word, way)| Some((word, count(way))).filter(|(_, count)| *count > 0))
             .map(|(word, count)| format!("{word} in {count} of {total}"))
             .collect();
-    let most = all.iter().filter_map(|one| Some((one, times(one.row, one.change)?)));
-    let most = most.max_by(|(_, a), (_, b)| a.middle.ln().abs().total_cmp(&b.middle.ln().abs()));
-    let most = most.map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
+    let most = furthest(all.iter()).map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
     format!("{head} against {base}: {}{most}", listed(&said.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
@@ -230,12 +228,16 @@ fn write_others(out: &mut Markup, comparison: &Comparison, head: &str) {
     }
 }
 
+/// Returns the change that is furthest from none, either way, and by what factor.
+fn furthest<'a, 'b: 'a>(all: impl Iterator<Item = &'a Notable<'b>>) -> Option<(&'a Notable<'b>, Interval)> {
+    let timed = all.filter_map(|one| Some((one, times(one.row, one.change)?)));
+    timed.max_by(|(_, a), (_, b)| a.middle.ln().abs().total_cmp(&b.middle.ln().abs()))
+}
+
 /// Says in how many figures of a kind a set is better or worse, and where most.
 fn part(comparison: &Comparison, words: &str, list: &[&Notable<'_>], wanted: Way) -> Option<String> {
     let found: Vec<&&Notable<'_>> = list.iter().filter(|one| way(one.row, one.change) == wanted).collect();
-    let most = found.iter().filter_map(|one| Some((one, times(one.row, one.change)?)));
-    let most = most.max_by(|(_, a), (_, b)| a.middle.ln().abs().total_cmp(&b.middle.ln().abs()));
-    let most = most.map(|(one, times)| {
+    let most = furthest(found.iter().copied().copied()).map(|(one, times)| {
         let speed = if is_pace(one.row) { " as fast" } else { "" };
         format!(", most {} times{speed} ({}) in {}", factor(times.middle), interval(&times), place(comparison, one.key))
     });
