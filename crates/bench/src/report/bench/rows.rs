@@ -94,26 +94,22 @@ pub(super) fn range(arm: &ArmResult) -> String {
     let mut samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     samples.sort_by(f64::total_cmp);
     let (Some(&least), Some(&most)) = (samples.first(), samples.last()) else { return without_runs(arm) };
-    let show = |value: f64| Unit::PerSecond.show(value);
-    let mark = if arm.runs.iter().all(Run::has_converged) {
-        String::new()
-    } else {
-        toned(Tone::Undecided, &format!(" {NOT_CONVERGED}"))
-    };
-    format!("{} [{}, {}]{mark}", show(median(&samples)), show(least), show(most))
+    within(arm, median(&samples), [least, most])
+}
+
+/// A rate and the ends between which it lies, with a mark if a run has not settled.
+fn within(arm: &ArmResult, rate: f64, ends: [f64; 2]) -> String {
+    let [rate, low, high] = [rate, ends[0], ends[1]].map(|rate| Unit::PerSecond.show(rate));
+    let has_converged = arm.runs.iter().all(Run::has_converged);
+    let mark = if has_converged { String::new() } else { toned(Tone::Undecided, &format!(" {NOT_CONVERGED}")) };
+    format!("{rate} [{low}, {high}]{mark}")
 }
 
 /// Operations in a second on drawn machines: the median, and between what 90 % of them lie.
 pub(super) fn interval(arm: &ArmResult) -> String {
     let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     let Some(Interval { median, low, high, .. }) = Interval::of(&samples) else { return without_runs(arm) };
-    let show = |value: f64| Unit::PerSecond.show(value);
-    let mark = if arm.runs.iter().all(Run::has_converged) {
-        String::new()
-    } else {
-        toned(Tone::Undecided, &format!(" {NOT_CONVERGED}"))
-    };
-    format!("{} [{}, {}]{mark}", show(median), show(low), show(high))
+    within(arm, median, [low, high])
 }
 
 /// The drawn numbers that go with the rate, the strongest first.
