@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use faultless_kmap::registry::{SchemeVisitor, with_scheme};
 use faultless_kmap::{Costs, KernelMaps, Mapped, Scheme, Shape, Task};
 use faultless_linux::space::has_interrupt;
+use faultless_machine::ground::alone;
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, Simulated};
 use faultless_platform::native::{HostRegion, ReserveError};
@@ -79,19 +80,25 @@ pub struct Mapping {
     pub sleeps: u64,
 }
 
-/// Makes every arm's runs, under the seeds `seeds`; in the order of the arms. An interrupt ends it with what there is.
+/// Makes every arm's runs, under the seeds `seeds`, each on a machine of its own draw if there are draws; in the order
+/// of the arms. An interrupt ends it with what there is.
 pub fn run(
     spec: &Spec,
+    draws: Option<&Draws>,
     arms: &[Arm],
     load: &Load,
     seeds: std::ops::Range<u64>,
     jobs: usize,
     mut ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<Mapping>>, MeasureError> {
+    let first = seeds.start;
     let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
-    let one = |&(arm, seed): &(usize, u64)| match has_interrupt() {
-        true => Ok(None),
-        false => once(spec, &arms[arm], load, seed, Vec::new()).map(Some),
+    let one = |&(arm, seed): &(usize, u64)| {
+        if has_interrupt() {
+            return Ok(None);
+        }
+        let drawn = draws.map(|draws| draws.machine((seed - first) as usize));
+        once(drawn.as_ref().unwrap_or(spec), &arms[arm], load, seed, Vec::new()).map(Some)
     };
     let runs = in_parallel(jobs, &tasks, one, |done, _| ended(done));
     let mut made = vec![Vec::new(); arms.len()];
@@ -99,24 +106,6 @@ pub fn run(
         made[arm].extend(run?);
     }
     Ok(made)
-}
-
-/// As [`run`], under each seed on a machine of its own draw.
-pub fn run_drawn(
-    draws: &Draws,
-    arms: &[Arm],
-    load: &Load,
-    first_seed: u64,
-    jobs: usize,
-    mut ended: impl FnMut(usize),
-) -> Result<Vec<Vec<Mapping>>, MeasureError> {
-    let mut all = vec![Vec::new(); arms.len()];
-    for draw in 0..draws.len() {
-        let seed = first_seed.wrapping_add(draw as u64);
-        let runs = run(&draws.machine(draw), arms, load, seed..seed + 1, jobs, |done| ended(draw * arms.len() + done))?;
-        all.iter_mut().zip(runs).for_each(|(all, runs)| all.extend(runs));
-    }
-    Ok(all)
 }
 
 /// Makes one run, and tells `sinks` what happens after its warm-up.
@@ -148,14 +137,13 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
     type Output = Result<Mapping, MeasureError>;
 
     fn visit<S: Scheme<P>>(self) -> Self::Output {
-        let Self { machine, cpus, load, seed } = self;
+        let Self { machine, cpus, load, .. } = self;
         if load.sleepers > 0 && !S::MAY_SLEEP {
             let why = format!("under {} nobody sleeps while holding a map: leave --sleepers out", S::NAME);
             return Err(MeasureError::Message(why));
         }
         let nr_processes = if load.processes { cpus + load.sleepers } else { 1 };
         let pages = Pages::reserve::<P>(machine, if load.copies { load.frames } else { 0 })?;
-        let pages = &pages;
         let shape = Shape {
             nr_cpus: cpus,
             nr_frames: load.frames,
@@ -164,26 +152,37 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
             costs: load.costs,
             is_metered: false,
         };
+        let maps = alone::<P, _>(machine, || KernelMaps::<P, S>::new(&shape));
+        let ops_per_s = self.map_for_a_while(&maps, &pages);
+        let (counters, windows) = (maps.counters(), maps.windows());
+        let counted = Mapping {
+            ops_per_s,
+            maps: counters.maps.sum(),
+            hits: counters.hits.sum(),
+            flushes: windows.nr_flushes(),
+            interrupts: windows.nr_interrupts(),
+            sleeps: counters.sleeps.sum(),
+        };
+        alone::<P, _>(machine, || drop(maps));
+        Ok(counted)
+    }
+}
+
+impl<P: Platform + Threads> Visitor<'_, P> {
+    /// Lets all threads map, and returns the rate of those that are measured (I1).
+    fn map_for_a_while<S: Scheme<P>>(&self, maps: &KernelMaps<P, S>, pages: &Pages) -> f64 {
+        let &Self { machine, cpus, load, seed } = self;
         let (ready, done) = (Barrier::<P>::new(cpus as u32), Barrier::<P>::new(cpus as u32));
-        let (maps, all) = (Mutex::new(None), Mutex::new(Mapping::default()));
-        P::run(machine, 1, &|_| {
-            P::enter();
-            *lock(&maps) = Some(KernelMaps::<P, S>::new(&shape));
-            P::leave();
-        });
-        let maps = lock(&maps).take().unwrap_or_else(|| unreachable!("made by the thread before"));
-        let end_ns = AtomicU64::new(u64::MAX);
+        let (end_ns, all) = (AtomicU64::new(u64::MAX), Mutex::new(0.0));
         P::run(machine, cpus + load.sleepers, &|thread| {
             P::enter();
+            let task = &Task::new(if load.processes { thread } else { 0 }, P::cpu());
             if thread >= cpus {
-                let task = Task::new(if load.processes { thread } else { 0 }, P::cpu());
-                sleep_with_maps(&maps, &task, load, thread - cpus, &end_ns);
+                sleep_with_maps(maps, task, load, thread - cpus, &end_ns);
                 return P::leave();
             }
-            let task = Task::new(if load.processes { thread } else { 0 }, P::cpu());
             let random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(thread as u64));
-            let mut mapper =
-                Mapper { maps: &maps, task: &task, load, pages, random, last: [0; faultless_kmap::NEST_MOST] };
+            let mut mapper = Mapper { maps, task, load, pages, random, last: [0; faultless_kmap::NEST_MOST] };
             ready.wait();
             mapper.go_on(P::now() + load.duration_ns);
             ready.wait();
@@ -200,25 +199,9 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
                 watch::end::<P>();
             }
             P::leave();
-            lock(&all).ops_per_s += (nr_rounds * load.nest as u64) as f64 * 1e9 / load.duration_ns as f64;
+            *lock(&all) += (nr_rounds * load.nest as u64) as f64 * 1e9 / load.duration_ns as f64;
         });
-        let rate = lock(&all).ops_per_s;
-        let (counters, windows) = (maps.counters(), maps.windows());
-        let counted = Mapping {
-            ops_per_s: rate,
-            maps: counters.maps.sum(),
-            hits: counters.hits.sum(),
-            flushes: windows.nr_flushes(),
-            interrupts: windows.nr_interrupts(),
-            sleeps: counters.sleeps.sum(),
-        };
-        let maps = Mutex::new(Some(maps));
-        P::run(machine, 1, &|_| {
-            P::enter();
-            drop(lock(&maps).take());
-            P::leave();
-        });
-        Ok(counted)
+        all.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -368,7 +351,7 @@ mod tests {
     fn every_scheme_is_measured_and_the_same_seed_gives_the_same() {
         let spec = Spec::preset("numaq-16").expect("a preset");
         let arms: Vec<Arm> = SCHEMES.iter().map(|&scheme| Arm { scheme: scheme.into(), cpus: 4 }).collect();
-        let made = || run(&spec, &arms, &LOAD, 3..4, 2, |_| ()).expect("they can be run");
+        let made = || run(&spec, None, &arms, &LOAD, 3..4, 2, |_| ()).expect("they can be run");
         let first = made();
         for (arm, runs) in arms.iter().zip(&first) {
             let Mapping { ops_per_s, maps, hits, flushes, interrupts, .. } = runs[0];
@@ -384,7 +367,7 @@ mod tests {
         let spec = Spec::preset("numaq-16").expect("a preset");
         let arm = Arm { scheme: "pool".into(), cpus: 4 };
         let load = Load { slots: 2, nest: 1, ..LOAD };
-        let runs = run(&spec, &[arm], &load, 1..2, 1, |_| ()).expect("it runs");
+        let runs = run(&spec, None, &[arm], &load, 1..2, 1, |_| ()).expect("it runs");
         assert!(runs[0][0].sleeps > 0, "{:?}", runs[0][0]);
     }
 

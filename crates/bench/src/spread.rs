@@ -60,6 +60,11 @@ impl Draws {
     }
 }
 
+/// Returns [`Draws::sensitivity`] for the machine-readable report.
+pub fn sensitivity_json(sensitivity: &[(String, f64)]) -> Value {
+    sensitivity.iter().map(|(key, rho)| json!({ "number": key, "rank_correlation": rho })).collect()
+}
+
 /// How many of the numbers that move a result most are shown.
 const NR_SHOWN: usize = 3;
 

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use faultless_bench::kmap::{self, Arm, Load, Mapping};
-use faultless_bench::spread::{Draws, Interval};
+use faultless_bench::report::bench::over_draws;
+use faultless_bench::spread::Draws;
 use faultless_kmap::registry::SCHEMES;
 use faultless_kmap::{Costs, NEST_MOST, pool};
 use faultless_linux::space::{has_interrupt, on_interrupt};
@@ -16,6 +17,7 @@ use faultless_results::{Measured, Mode, ResultSet, columns};
 use serde_json::json;
 
 use crate::bench::{BenchArgs, draws, known, progress_bar};
+use crate::curves::{self, Scale};
 use crate::duration::{self, Written};
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
@@ -164,25 +166,29 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     let draws = draws(args, machine)?;
     args.output.prepare()?;
     on_interrupt();
-    let nr_runs = draws.as_ref().map_or(args.runs as usize, Draws::len);
-    let bar = progress_bar(arms.len() * nr_runs);
+    let nr_runs = args.spread.unwrap_or(args.runs);
+    let bar = progress_bar(arms.len() * nr_runs as usize);
+    let seeds = args.seed..args.seed.saturating_add(nr_runs.into());
     let ended = |done: usize| bar.set_position(done as u64);
-    let seeds = args.seed..args.seed.saturating_add(args.runs.into());
-    let runs = match &draws {
-        Some(draws) => kmap::run_drawn(draws, &arms, &load, args.seed, args.machine.jobs(), ended),
-        None => kmap::run(spec, &arms, &load, seeds, args.machine.jobs(), ended),
-    };
+    let runs = kmap::run(spec, draws.as_ref(), &arms, &load, seeds, args.machine.jobs(), ended);
     bar.finish_and_clear();
     let runs = runs.map_err(Failure::new)?;
     let rows: Vec<Row> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
     let set = result_set(args, machine, &load, &rows, draws.as_ref());
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
-    let linear_factor = |cpus| spec.linear_factor(cpus);
+    let curves = Curves { rows: &rows, cpus, draws: draws.as_ref() };
     args.output.hand_out_table(
         &set,
         &table,
-        |out| write(&set, &load, cpus, &rows, (draws.as_ref(), &linear_factor), out),
+        |out| {
+            write_load(&set, &load, out)?;
+            curves::write_draws(curves.draws, out)?;
+            curves.write(&|cpus| spec.linear_factor(cpus), out)?;
+            let Some(draws) = curves.draws.filter(|_| args.sensitivity) else { return Ok(()) };
+            let rates = rows.iter().map(|&(arm, runs)| (arm.scheme.as_str(), arm.cpus, rates(runs)));
+            curves::write_sensitivity(draws, rates, out)
+        },
         color,
     )?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
@@ -227,18 +233,8 @@ fn fields(&(arm, runs): &Row) -> Vec<String> {
     ]
 }
 
-/// Writes a curve for each scheme, and beneath them what happened on the most CPUs.
-fn write(
-    set: &ResultSet,
-    load: &Load,
-    cpus: &[usize],
-    rows: &[Row],
-    (draws, linear_factor): (Option<&Draws>, &dyn Fn(usize) -> f64),
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if let Some(draws) = draws {
-        writeln!(out, "{} machines, each with what was guessed drawn anew: median [90 % of them]", draws.len())?;
-    }
+/// Writes what was measured.
+fn write_load(set: &ResultSet, load: &Load, out: &mut dyn Write) -> io::Result<()> {
     let Load { frames, hold_ns, nest, reuse_percent, slots, processes, copies, sleepers, sleep_ns, .. } = load;
     writeln!(out, "machine   {}", set.machine)?;
     writeln!(
@@ -255,60 +251,58 @@ fn write(
             "sleepers  {sleepers} threads more hold {nest} maps each while they sleep for {sleep_ns} ns, and none for as long"
         )?;
     }
-    writeln!(out)?;
-    let mut names: Vec<&String> = rows.iter().map(|(arm, _)| &arm.scheme).collect();
-    names.dedup();
-    let runs_of = |scheme: &String, cpus: usize| {
-        rows.iter().find(|(arm, _)| arm.scheme == *scheme && arm.cpus == cpus).map(|(_, runs)| runs.as_slice())
-    };
-    let head = std::iter::once("M maps/s".to_owned()).chain(cpus.iter().map(|cpus| format!("{cpus} CPUs"))).collect();
-    let line = |&scheme: &&String| {
-        let shown = if draws.is_some() { interval } else { rate };
-        let of = |&cpus: &usize| runs_of(scheme, cpus).map_or_else(|| "-".to_owned(), shown);
-        std::iter::once(scheme.clone()).chain(cpus.iter().map(of)).collect::<Vec<_>>()
-    };
-    let curves: Vec<Vec<String>> = std::iter::once(head).chain(names.iter().map(line)).collect();
-    columns::write(&curves, out)?;
-    let Some(&most) = cpus.iter().max() else { return Ok(()) };
-    let titles = [
-        format!("of 1000 maps, {most} CPUs"),
-        "hits".into(),
-        "flushes".into(),
-        "interrupts".into(),
-        "sleeps".into(),
-        "of linear".into(),
-    ];
-    let counted = |&scheme: &&String| {
-        let runs = runs_of(scheme, most).unwrap_or_default();
+    Ok(())
+}
+
+/// What is printed as curves.
+struct Curves<'a> {
+    rows: &'a [Row<'a>],
+    cpus: &'a [usize],
+    draws: Option<&'a Draws>,
+}
+
+impl Curves<'_> {
+    fn runs_of(&self, scheme: &str, cpus: usize) -> Option<&[Mapping]> {
+        self.rows.iter().find(|(arm, _)| arm.scheme == scheme && arm.cpus == cpus).map(|(_, runs)| runs.as_slice())
+    }
+
+    /// Writes a curve for each scheme, and beneath them what happened on the most CPUs.
+    fn write(&self, linear_factor: &dyn Fn(usize) -> f64, out: &mut dyn Write) -> io::Result<()> {
+        let mut names: Vec<&String> = self.rows.iter().map(|(arm, _)| &arm.scheme).collect();
+        names.dedup();
+        let rate = |scheme: &str, cpus: usize| {
+            let shown = if self.draws.is_some() { curves::of_draws } else { curves::of_seeds };
+            shown(&rates(self.runs_of(scheme, cpus)?), Scale { unit: 1e6, places: 3 })
+        };
+        writeln!(out)?;
+        columns::write(&curves::table("M maps/s", &names, self.cpus, rate), out)?;
+        let Some(&most) = self.cpus.iter().max() else { return Ok(()) };
+        let titles = ["hits", "flushes", "interrupts", "sleeps", "of linear"].map(String::from);
+        let titles = std::iter::once(format!("of 1000 maps, {most} CPUs")).chain(titles).collect();
+        let counted = names.iter().map(|scheme| self.counted(scheme, most, linear_factor(most)));
+        writeln!(out)?;
+        columns::write(&std::iter::once(titles).chain(counted).collect::<Vec<_>>(), out)
+    }
+
+    /// Returns what happened under a scheme on so many CPUs.
+    fn counted(&self, scheme: &str, cpus: usize, linear_factor: f64) -> Vec<String> {
+        let runs = self.runs_of(scheme, cpus).unwrap_or_default();
         let of = |count: fn(&Mapping) -> u64| format!("{:.1}", 1000.0 * share(runs, count));
-        let linear = runs_of(scheme, 1).and_then(|alone| of_linear(runs, alone, linear_factor(most)));
+        let linear = self.runs_of(scheme, 1).and_then(|alone| of_linear(runs, alone, linear_factor));
         vec![
-            scheme.clone(),
+            scheme.to_owned(),
             of(|run| run.hits),
             of(|run| run.flushes),
             of(|run| run.interrupts),
             of(|run| run.sleeps),
             linear.map_or_else(|| "-".to_owned(), |share| format!("{share:.3}")),
         ]
-    };
-    writeln!(out)?;
-    columns::write(&std::iter::once(titles.to_vec()).chain(names.iter().map(counted)).collect::<Vec<_>>(), out)
+    }
 }
 
 /// Returns the part that was reached of what is linear: one CPU's rate, times what so many CPUs can do at most.
 fn of_linear(runs: &[Mapping], alone: &[Mapping], factor: f64) -> Option<f64> {
     Some(median(&rates(runs))? / (median(&rates(alone))? * factor))
-}
-
-fn interval(runs: &[Mapping]) -> String {
-    let Some(Interval { median, low, high, .. }) = Interval::of(&rates(runs)) else { return "-".to_owned() };
-    format!("{:.3} [{:.3}, {:.3}]", median / 1e6, low / 1e6, high / 1e6)
-}
-
-fn rate(runs: &[Mapping]) -> String {
-    let Some(of) = summarize(&rates(runs)) else { return "-".to_owned() };
-    let spread = of.deviation.map_or_else(String::new, |deviation| format!(" ± {:.3}", deviation / 1e6));
-    format!("{:.3}{spread}", of.mean / 1e6)
 }
 
 fn result_set(
@@ -323,56 +317,55 @@ fn result_set(
     let Costs { walk_ns, flush_ns, flush_slot_ns } = load.costs;
     set.more.insert("costs_ns".into(), json!({"walk": walk_ns, "flush": flush_ns, "flush_slot": flush_slot_ns}));
     for &(arm, runs) in rows {
-        let sum = |count: fn(&Mapping) -> u64| runs.iter().map(count).sum();
-        let params = json!({
-            "scheme": arm.scheme,
-            "frames": load.frames,
-            "hold_ns": load.hold_ns,
-            "nest": load.nest,
-            "reuse": load.reuse_percent,
-            "copy": load.copies,
-            "sleepers": load.sleepers,
-            "sleep_ns": load.sleep_ns,
-            "slots": load.slots,
-        });
-        let mut more = std::collections::BTreeMap::from([("params".to_owned(), params)]);
         let alone = rows.iter().find(|(other, _)| other.scheme == arm.scheme && other.cpus == 1);
         let factor = machine.simulated().map(|spec| spec.linear_factor(arm.cpus));
         let reached = alone.zip(factor).and_then(|((_, alone), factor)| of_linear(runs, alone, factor));
-        more.extend(reached.map(|share| ("of_linear".to_owned(), share.into())));
-        if let Some((draws, interval)) = draws.zip(Interval::of(&rates(runs))) {
-            more.insert("median".into(), interval.median.into());
-            more.insert("interval".into(), interval.json());
-            if args.sensitivity && runs.len() == draws.len() {
-                let moved = draws.sensitivity(&rates(runs)).into_iter();
-                let moved = moved.map(|(key, rho)| json!({ "number": key, "rank_correlation": rho }));
-                more.insert("sensitivity".into(), moved.collect());
-            }
+        let mut measured = measured(args, load, arm, runs);
+        measured.more.extend(reached.map(|share| ("of_linear".to_owned(), share.into())));
+        if let Some(draws) = draws {
+            measured.more.extend(over_draws(draws, &measured.samples));
+            measured.more.extend(median(&measured.samples).map(|median| ("median".to_owned(), median.into())));
         }
-        set.results.push(Measured {
-            workload: format!("{NAME} --scheme {}{}", arm.scheme, args.kmap.typed()),
-            mode: if load.processes { Mode::Processes } else { Mode::Threads },
-            design: "-".into(),
-            semaphore: None,
-            cpus: arm.cpus,
-            workers: Some(arm.cpus),
-            metric: "ops_per_s".into(),
-            unit: "1/s".into(),
-            samples: rates(runs),
-            counters: [
-                ("maps", sum(|run| run.maps)),
-                ("hits", sum(|run| run.hits)),
-                ("flushes", sum(|run| run.flushes)),
-                ("interrupts", sum(|run| run.interrupts)),
-                ("sleeps", sum(|run| run.sleeps)),
-            ]
-            .map(|(name, count)| (name.to_owned(), count))
-            .into(),
-            more: more.into_iter().collect(),
-        });
+        set.results.push(measured);
     }
     if has_interrupt() {
         set.mark_interrupted("some runs are missing");
     }
     set
+}
+
+fn measured(args: &BenchArgs, load: &Load, arm: &Arm, runs: &[Mapping]) -> Measured {
+    let sum = |count: fn(&Mapping) -> u64| runs.iter().map(count).sum();
+    let params = json!({
+        "scheme": arm.scheme,
+        "frames": load.frames,
+        "hold_ns": load.hold_ns,
+        "nest": load.nest,
+        "reuse": load.reuse_percent,
+        "copy": load.copies,
+        "sleepers": load.sleepers,
+        "sleep_ns": load.sleep_ns,
+        "slots": load.slots,
+    });
+    Measured {
+        workload: format!("{NAME} --scheme {}{}", arm.scheme, args.kmap.typed()),
+        mode: if load.processes { Mode::Processes } else { Mode::Threads },
+        design: "-".into(),
+        semaphore: None,
+        cpus: arm.cpus,
+        workers: Some(arm.cpus),
+        metric: "ops_per_s".into(),
+        unit: "1/s".into(),
+        samples: rates(runs),
+        counters: [
+            ("maps", sum(|run| run.maps)),
+            ("hits", sum(|run| run.hits)),
+            ("flushes", sum(|run| run.flushes)),
+            ("interrupts", sum(|run| run.interrupts)),
+            ("sleeps", sum(|run| run.sleeps)),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into(),
+        more: [("params".to_owned(), params)].into_iter().collect(),
+    }
 }

@@ -9,6 +9,7 @@
 mod bench;
 mod check;
 mod compare;
+mod curves;
 mod date;
 mod duration;
 mod fit;

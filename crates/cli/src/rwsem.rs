@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use faultless_bench::report::bench::over_draws;
 use faultless_bench::rwsem::{self, Arm, Load, Taken};
-use faultless_bench::spread::{Draws, Interval, LEVEL, strongest};
+use faultless_bench::spread::Draws;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::designs::SEMAPHORES;
 use faultless_machine::info;
@@ -15,6 +15,7 @@ use faultless_results::stats::summarize;
 use faultless_results::{Measured, Mode, ResultSet, columns};
 
 use crate::bench::{BenchArgs, draws, known, progress_bar};
+use crate::curves::{self, Scale};
 use crate::duration;
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
@@ -97,7 +98,9 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
         &table,
         |out| {
             write(&set, (&load, draws.as_ref()), cpus, &rows, out)?;
-            draws.iter().filter(|_| args.sensitivity).try_for_each(|draws| write_sensitivity(draws, &rows, out))
+            let Some(draws) = draws.as_ref().filter(|_| args.sensitivity) else { return Ok(()) };
+            let rates = rows.iter().map(|&(arm, runs)| (arm.semaphore.as_str(), arm.cpus, rates(runs)));
+            curves::write_sensitivity(draws, rates, out)
         },
         color,
     )?;
@@ -142,57 +145,27 @@ fn write(
         out,
         "load      readers to writers {readers}:{writers}, sections of {section_ns} ns, {threads_per_cpu} threads a CPU"
     )?;
-    if let Some(draws) = draws {
-        writeln!(out, "draws     {} machines; the median, and where {:.0} % of them lie", draws.len(), LEVEL * 100.0)?;
-    }
+    curves::write_draws(draws, out)?;
     writeln!(out)?;
-    let head =
-        |title: &str| std::iter::once(title.to_owned()).chain(cpus.iter().map(|cpus| format!("{cpus} CPUs"))).collect();
-    let line = |semaphore: &String, cell: &dyn Fn(&[Taken]) -> String| {
-        let of = |&cpus: &usize| {
-            let row = rows.iter().find(|(arm, _)| arm.semaphore == *semaphore && arm.cpus == cpus);
-            row.map_or_else(|| "-".to_owned(), |(_, runs)| cell(runs))
-        };
-        std::iter::once(semaphore.clone()).chain(cpus.iter().map(of)).collect::<Vec<_>>()
-    };
-    let rate = |runs: &[Taken]| {
-        if draws.is_some() {
-            return interval(&rates(runs), 1e6);
-        }
-        let Some(of) = summarize(&rates(runs)) else { return "-".to_owned() };
-        let spread = of.deviation.map_or_else(String::new, |deviation| format!(" ± {:.2}", deviation / 1e6));
-        format!("{:.2}{spread}", of.mean / 1e6)
-    };
-    let wait = |runs: &[Taken]| match draws {
-        Some(_) => interval(&p999s(runs), 1e3),
-        None => summarize(&p999s(runs)).map_or_else(|| "-".into(), |of| format!("{:.1}", of.mean / 1e3)),
-    };
     let mut names: Vec<&String> = rows.iter().map(|(arm, _)| &arm.semaphore).collect();
     names.dedup();
-    let curves = |title: &str, cell: &dyn Fn(&[Taken]) -> String| -> Vec<Vec<String>> {
-        std::iter::once(head(title)).chain(names.iter().map(|name| line(name, cell))).collect()
+    let runs_of = |semaphore: &str, cpus: usize| {
+        rows.iter().find(|(arm, _)| arm.semaphore == semaphore && arm.cpus == cpus).map(|(_, runs)| runs.as_slice())
     };
-    columns::write(&curves("M sections/s", &rate), out)?;
+    let rate = |semaphore: &str, cpus: usize| {
+        let shown = if draws.is_some() { curves::of_draws } else { curves::of_seeds };
+        shown(&rates(runs_of(semaphore, cpus)?), Scale { unit: 1e6, places: 2 })
+    };
+    let wait = |semaphore: &str, cpus: usize| {
+        let waits = p999s(runs_of(semaphore, cpus)?);
+        match draws {
+            Some(_) => curves::of_draws(&waits, Scale { unit: 1e3, places: 2 }),
+            None => summarize(&waits).map(|of| format!("{:.1}", of.mean / 1e3)),
+        }
+    };
+    columns::write(&curves::table("M sections/s", &names, cpus, rate), out)?;
     writeln!(out)?;
-    columns::write(&curves("writer's p99.9 wait, us", &wait), out)
-}
-
-/// Returns what stands for draws: the median, and the interval; in units of `unit`.
-fn interval(results: &[f64], unit: f64) -> String {
-    let shown = |Interval { median, low, high, .. }: Interval| {
-        format!("{:.2} [{:.2}, {:.2}]", median / unit, low / unit, high / unit)
-    };
-    Interval::of(results).map_or_else(|| "-".to_owned(), shown)
-}
-
-/// Writes which guessed numbers move each rate most.
-fn write_sensitivity(draws: &Draws, rows: &[(&Arm, &Vec<Taken>)], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\nwhich guessed number goes with each rate (rank correlation over the draws)")?;
-    let complete = rows.iter().filter(|(_, runs)| runs.len() == draws.len());
-    complete.into_iter().try_for_each(|(arm, runs)| {
-        let moved_by = strongest(&draws.sensitivity(&rates(runs)));
-        writeln!(out, "  {:<24} {:>4} CPUs  {moved_by}", arm.semaphore, arm.cpus)
-    })
+    columns::write(&curves::table("writer's p99.9 wait, us", &names, cpus, wait), out)
 }
 
 fn result_set(

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{Row, sides};
-use crate::spread::{Draws, Interval, LEVEL, strongest};
+use crate::spread::{Draws, Interval, LEVEL, sensitivity_json, strongest};
 use faultless_results::{NOT_CONVERGED, columns};
 
 /// A smaller published change may be noise.
@@ -87,8 +87,7 @@ impl Drawn {
         row["median"] = json!(self.interval.median);
         row["interval"] = self.interval.json();
         row["reproduced"] = json!(self.is_reproduced);
-        let moves = self.sensitivity.iter().map(|(key, rho)| json!({ "number": key, "rank_correlation": rho }));
-        row["sensitivity"] = moves.collect();
+        row["sensitivity"] = sensitivity_json(&self.sensitivity);
     }
 
     fn verdict(&self) -> String {

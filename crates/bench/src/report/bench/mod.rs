@@ -8,7 +8,7 @@ mod rows;
 use serde_json::{Map, Value, json};
 
 use crate::measure::{self, ArmResult, Length, Outcome, Pages, Run, Settled, Setup};
-use crate::spread::{Draws, Interval};
+use crate::spread::{Draws, Interval, sensitivity_json};
 use faultless_machine::events;
 use faultless_results::Unit;
 use faultless_results::screen::uncolored;
@@ -123,8 +123,7 @@ pub fn over_draws(draws: &Draws, samples: &[f64]) -> Map<String, Value> {
     let interval = Interval::of(samples).map(|interval| interval.json());
     // Of fewer samples than draws nobody knows which are lacking.
     let moved_by = if samples.len() == draws.len() { draws.sensitivity(samples) } else { Vec::new() };
-    let moved_by = moved_by.iter().map(|(key, rho)| json!({ "number": key, "rank_correlation": rho }));
-    object(json!({ "interval": interval, "sensitivity": moved_by.collect::<Value>() }))
+    object(json!({ "interval": interval, "sensitivity": sensitivity_json(&moved_by) }))
 }
 
 /// Returns how long the timed steps of all runs took: pairs of nanoseconds and how many.
