@@ -435,3 +435,20 @@ fn idle_cpus_are_not_interrupted() {
     });
     assert_eq!(figures.expect("nothing waits").interrupts, 0);
 }
+
+#[test]
+fn a_line_that_is_only_read_is_had_by_all_after_its_last_write() {
+    for (machine, cpus) in [("epyc-384", 64), ("epyc-384", 16), ("skylake-192", 64)] {
+        let word = Wide::new(0);
+        let figures = on_all(machine, cpus, 1, |thread| {
+            word.fetch_or(1 << thread, Ordering::Relaxed);
+            for _ in 0..300 {
+                word.load(Ordering::Relaxed);
+                Sim::spin_until_deadline(Sim::now() + 1000, || false);
+            }
+        });
+        let figures = figures.expect("nothing fails");
+        // All fetch the line to write, and once or twice to read it, one after the other.
+        assert!(figures.elapsed_ns < 300_000 + 4 * 300 * cpus as u64 + 50_000, "{machine} {cpus} {figures:?}");
+    }
+}

@@ -62,15 +62,24 @@ pub(super) struct Pending {
 enum Stage {
     /// The line is asked for.
     Serve,
-    /// It arrives.
-    Take,
+    /// What was asked for arrives.
+    Take(Asked),
+}
+
+/// What a miss asks for.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// The line, which nobody else has then.
+    Whole,
+    /// A copy of what this owner has, or of what many share.
+    CopyOf(u16),
 }
 
 /// What a turn brought.
 enum Served {
     Done,
-    /// The line arrives now, if the clock is as low as that.
-    Arriving,
+    /// It arrives now, if the clock is as low as that.
+    Arriving(Asked),
 }
 
 /// Charges an access of the running thread and waits until it takes place; what follows at once happens at that time.
@@ -243,11 +252,12 @@ impl Engine {
     pub(super) fn access_now(&mut self, access: Pending) -> bool {
         let Pending { line, kind, stage } = access;
         match stage {
-            Stage::Serve if matches!(self.serve(line, kind), Served::Arriving) => {
-                return self.access_when_early(Pending { stage: Stage::Take, ..access });
+            Stage::Serve => {
+                if let Served::Arriving(asked) = self.serve(line, kind) {
+                    return self.access_when_early(Pending { stage: Stage::Take(asked), ..access });
+                }
             }
-            Stage::Serve => {}
-            Stage::Take => self.take(line, kind),
+            Stage::Take(asked) => self.take(line, asked),
         }
         self.conclude(line, kind);
         true
@@ -272,25 +282,27 @@ impl Engine {
         }
         self.figures.transfers += 1;
         match kind {
-            Kind::Load => self.ask_for_copy(id),
+            Kind::Load => Served::Arriving(self.ask_to_read(id)),
             Kind::Store => {
                 let end = self.reserve(id, kind);
                 let drained_at = self.here().drained_at.max(end);
                 self.here().drained_at = drained_at;
-                self.take(id, kind);
-                return Served::Done;
+                self.take(id, Asked::Whole);
+                Served::Done
             }
-            Kind::FencedStore | Kind::ReadModifyWrite => self.clock = self.reserve(id, kind),
+            Kind::FencedStore | Kind::ReadModifyWrite => {
+                self.clock = self.reserve(id, kind);
+                Served::Arriving(Asked::Whole)
+            }
         }
-        Served::Arriving
     }
 
     /// Reserves a read: of the whole line if it migrates, else of a copy, for which others need not wait long.
-    fn ask_for_copy(&mut self, id: LineId) {
+    fn ask_to_read(&mut self, id: LineId) -> Asked {
         let line = self.lines.get(id);
         if self.costs.is_migratory && line.owner != NOBODY && line.is_written() {
             self.clock = self.reserve(id, Kind::Load);
-            return;
+            return Asked::Whole;
         }
         let level = self.level_of_source(id);
         let latency = self.random.about(self.costs.read[level]);
@@ -300,8 +312,8 @@ impl Engine {
         line.busy_until = start + occupancy;
         line.leaves_at = line.leaves_at.min(start + latency);
         let owner = line.owner;
-        self.here().asked_of = owner;
         self.clock = start + latency;
+        Asked::CopyOf(owner)
     }
 
     /// Reserves the whole line; returns when it arrives.
@@ -352,28 +364,26 @@ impl Engine {
         self.random.about(latency)
     }
 
-    /// The line arrives.
-    fn take(&mut self, id: LineId, kind: Kind) {
-        let (cpu, is_whole) = (self.cpu, kind.is_write() || self.lines.get(id).tail == self.cpu);
-        if is_whole {
-            self.lines.clear_sharers(id);
-            let leaves_at = self.here().next_leaves_at;
-            let line = self.lines.get_mut(id);
-            (line.owner, line.leaves_at) = (cpu, leaves_at);
-            line.set_written(false);
-            return;
-        }
-        let asked_of = self.here().asked_of;
-        match self.lines.get(id).owner {
-            NOBODY => self.lines.add_sharer(id, cpu),
-            // Somebody took the line for itself while the copy was on its way.
-            owner if asked_of != owner => {}
-            owner => {
+    /// What was asked for arrives.
+    fn take(&mut self, id: LineId, asked: Asked) {
+        let cpu = self.cpu;
+        match (asked, self.lines.get(id).owner) {
+            (Asked::Whole, _) => {
+                self.lines.clear_sharers(id);
+                let leaves_at = self.here().next_leaves_at;
+                let line = self.lines.get_mut(id);
+                (line.owner, line.leaves_at) = (cpu, leaves_at);
+                line.set_written(false);
+            }
+            (Asked::CopyOf(_), NOBODY) => self.lines.add_sharer(id, cpu),
+            (Asked::CopyOf(asked_of), owner) if asked_of == owner => {
                 self.lines.add_sharer(id, owner);
                 self.lines.add_sharer(id, cpu);
                 let line = self.lines.get_mut(id);
                 (line.owner, line.leaves_at) = (NOBODY, NEVER);
             }
+            // Somebody took the line for itself while the copy was on its way.
+            (Asked::CopyOf(_), _) => {}
         }
     }
 

@@ -73,8 +73,6 @@ struct Cpu {
     next_leaves_at: u64,
     /// Until when its stores are on their way.
     drained_at: u64,
-    /// Who owned the line that it asked for a copy of.
-    asked_of: u16,
     nr_fillings: u64,
     /// Threads that wait until it leaves guest.
     watchers: Vec<u32>,
@@ -95,7 +93,6 @@ impl Cpu {
             handled_at: 0,
             next_leaves_at: lines::NEVER,
             drained_at: 0,
-            asked_of: lines::NOBODY,
             nr_fillings: 0,
             watchers: Vec::new(),
         }
