@@ -1,19 +1,26 @@
 //! Workers that work in step: rounds with a turn between them.
 //!
 //! # Guarantee
-//! Nobody begins a round before all have ended the last one and one of them has prepared it. A worker that has finished
-//! still comes to the turns until all have, so nobody waits for it in vain.
+//! Nobody begins a round before all have ended the last one and one of them has prepared it. All begin at one instant,
+//! which leaves time to wake them: who is woken last does not keep the others waiting at the round's end. A worker that
+//! has finished still comes to the turns until all have, so nobody waits for it in vain.
 //!
 //! # Protocol
 //! ```text
 //! each worker                     the last to arrive
-//! barrier                         prepares the round; notes whether all have finished
+//! barrier                         prepares the round; notes whether all have finished, and when the round begins
 //! barrier
+//! waits for that instant
 //! ```
 
 use crate::space::Refused;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Threads};
 use faultless_sync::{Barrier, SpinMutex};
+
+/// Returns in what time a team is awake: with one thread waking the others, each of which takes some microseconds.
+const fn wake_ns(team: usize) -> u64 {
+    if team < 2 { 0 } else { 50_000 + 5_000 * team as u64 }
+}
 
 /// The turns of a team.
 pub(crate) struct Rounds<P: Threads> {
@@ -21,7 +28,10 @@ pub(crate) struct Rounds<P: Threads> {
     team: usize,
     nr_finished: P::AtomicUsize,
     is_over: P::AtomicBool,
-    prepared_ns: P::AtomicU64,
+    /// When the round begins.
+    begins_ns: P::AtomicU64,
+    /// How long the turn takes, from the last one's arrival on.
+    turn_ns: P::AtomicU64,
     refused: SpinMutex<P, Option<Refused>>,
 }
 
@@ -33,26 +43,32 @@ impl<P: Threads> Rounds<P> {
             team,
             nr_finished: P::AtomicUsize::new(0),
             is_over: P::AtomicBool::new(false),
-            prepared_ns: P::AtomicU64::new(0),
+            begins_ns: P::AtomicU64::new(0),
+            turn_ns: P::AtomicU64::new(0),
             refused: SpinMutex::default(),
         }
     }
 
-    /// Waits for all; the last one prepares the next round. All get its failure, or how long that took, in ns: waiting
-    /// for those who have not ended the round yet is part of the round.
+    /// Waits for all; the last one prepares the next round. All get its failure, or how long it was until the round
+    /// began, in ns: waiting for those who have not ended the last round yet is part of that round.
     pub(crate) fn turn(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
         if self.barrier.wait() {
             let began_ns = P::now();
             *self.refused.lock() = prepare().err();
-            // Relaxed: the barrier publishes it.
-            self.prepared_ns.store(P::now() - began_ns, Ordering::Relaxed);
-            // Relaxed, both: the barriers order them.
+            let begins_ns = P::now() + wake_ns(self.team);
+            // Relaxed, all: the barriers order them.
+            self.begins_ns.store(begins_ns, Ordering::Relaxed);
+            self.turn_ns.store(begins_ns - began_ns, Ordering::Relaxed);
             let all_have = self.nr_finished.load(Ordering::Relaxed) == self.team;
             self.is_over.store(all_have, Ordering::Relaxed);
         }
         self.barrier.wait();
-        // Relaxed: see above.
-        self.refused.lock().map_or(Ok(self.prepared_ns.load(Ordering::Relaxed)), Err)
+        if let Some(cause) = *self.refused.lock() {
+            return Err(cause);
+        }
+        // Relaxed, both: see above.
+        P::spin_until_deadline(self.begins_ns.load(Ordering::Relaxed), || false);
+        Ok(self.turn_ns.load(Ordering::Relaxed))
     }
 
     /// Ends a worker's part; `prepare` is for the rounds that others still make.
