@@ -16,7 +16,7 @@ use faultless_machine::simulated::{MachineChoice, Spec};
 use faultless_machine::watch::{Figures, LockTable};
 use faultless_plan::Pace;
 use faultless_results::stats::{Summary, summarize};
-use faultless_results::{Measured, ResultSet, columns};
+use faultless_results::{Measured, ResultSet, Unit, columns};
 use faultless_workloads::{Spec as Workload, SpecError};
 use serde_json::json;
 
@@ -338,7 +338,7 @@ fn write_block(cpus: usize, block: &[&Row], out: &mut dyn Write) -> io::Result<(
         let rate = summarize(&rates(runs));
         let ratio = rate.as_ref().zip(plain.as_ref()).map(|(rate, plain)| rate.mean / plain.mean);
         let percent = |of: Option<Summary>| of.map_or_else(dash, |summary| format!("{:.1} %", 100.0 * summary.mean));
-        let us = |of: Option<Summary>| of.map_or_else(dash, |summary| format!("{:.1} us", summary.mean / 1e3));
+        let time = |of: Option<Summary>| of.map_or_else(dash, |summary| Unit::Ns.show(summary.mean));
         let of_maps = |text: String| if arm.high.is_some() { text } else { dash() };
         vec![
             scheme(arm).to_owned(),
@@ -351,8 +351,8 @@ fn write_block(cpus: usize, block: &[&Row], out: &mut dyn Write) -> io::Result<(
             of_maps(format!("{:.1}", 1000.0 * share(runs, |counted| counted.interrupts))),
             of_maps(format!("{:.1}", 1000.0 * share(runs, |counted| counted.sleeps))),
             percent(lock(runs, LockTable::utilisation)),
-            us(lock(runs, |_, figures| figures.mean_hold_ns())),
-            us(lock(runs, |_, figures| figures.mean_wait_ns())),
+            time(lock(runs, |_, figures| figures.mean_hold_ns())),
+            time(lock(runs, |_, figures| figures.mean_wait_ns())),
             percent(lock(runs, |_, figures| figures.contention())),
         ]
     };

@@ -69,7 +69,7 @@ fn a_bench_ends_with_its_verdict_in_every_format() {
     let verdict = human.split("\nVerdict (").nth(1).unwrap_or_else(|| panic!("no verdict: {human}"));
     assert!(verdict.starts_with("a simulated machine: intervals are about seeds"), "{verdict}");
     assert!(verdict.contains("* faultless wins page_fault1 on 16 CPUs: "), "{verdict}");
-    assert!(verdict.contains(" times as fast as mmap-sem, the next (95 % interval "), "{verdict}");
+    assert!(verdict.contains(" times as fast as mmap-sem (95 % interval "), "{verdict}");
     assert!(verdict.contains("5 seeds each).") && verdict.contains("  First on fewer CPUs: "), "{verdict}");
     assert!(verdict.contains("  Why: An operation takes a worker "), "{verdict}");
     let json: Value = serde_json::from_str(&out(&of("5", &["--format", "json", "--color", "always"]))).expect("JSON");
@@ -78,6 +78,24 @@ fn a_bench_ends_with_its_verdict_in_every_format() {
     assert!(out(&of("5", &["--format", "markdown"])).contains("* faultless wins page_fault1 on 16 CPUs"));
     let few = out(&of("1", &[]));
     assert!(few.contains("Verdict: undecided: it takes 5 runs to tell a winner (-r 5)."), "{few}");
+    assert!(few.contains("faultless is ahead, ") && few.contains(" times as fast as mmap-sem (1 seed each)."), "{few}");
+}
+
+#[test]
+fn a_replay_s_terminal_and_page_have_the_same_verdict() {
+    let place = Place::new("one-verdict");
+    let trace = example("python.trace");
+    let told = run(&place, &["replay", &trace, "--design", "mmap-sem,vma-lock", "-r", "5", "--html", "a.html"]);
+    let text = out(&told);
+    let first = text.lines().find(|line| line.starts_with("* ")).unwrap_or_else(|| panic!("no verdict: {text}"));
+    let page = std::fs::read_to_string(place.path("a.html")).expect("a page");
+    let head = page.split("<h1>").nth(1).and_then(|rest| rest.split("</h1>").next()).expect("a headline");
+    let [shown, head] = [first.trim_start_matches("* ").trim_end_matches('.'), head].map(str::to_lowercase);
+    assert!(head.starts_with(&shown), "{head}\n{shown}");
+    assert!(
+        text.contains("\n* the replay is faithful: 0 mismatches in ") && head.contains("the replay is faithful"),
+        "{text}"
+    );
 }
 
 #[test]

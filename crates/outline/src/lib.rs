@@ -7,11 +7,12 @@
 //! * I2 nothing is invented: without pace data no thread is said to wait
 //!
 //! # Rooms
-//! [`areas`] follows what is mapped; [`threads`] and [`spaces`] draw.
+//! [`areas`] follows what is mapped; [`threads`] and [`spaces`] draw, [`calls`] counts.
 
 #![forbid(unsafe_code)]
 
 pub mod areas;
+pub mod calls;
 pub mod spaces;
 pub mod threads;
 

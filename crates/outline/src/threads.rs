@@ -6,10 +6,13 @@
 //! * I3 without pace data lanes know calls only
 //! * I4 who ended a wait is who first woke the waiter; where no wake was recorded, the last thread that the waiter made
 //!   and that ended meanwhile; otherwise nobody
+//! * I5 a wait is said to be for the address-space lock only if a thread of the same process ended it, one of the two
+//!   was inside a memory call, and the other inside one too or right behind a page fault: readers of the lock do not
+//!   wait for each other. A wait inside a memory call of which that is not known is said to be one, and no more
 
 use std::collections::HashMap;
 
-use faultless_trace::{EventKind, Pace, SwitchReason, ThreadIndex, Trace};
+use faultless_trace::{Call, Event, EventKind, Pace, SwitchReason, ThreadIndex, Trace};
 use serde_json::{Value, json};
 
 use crate::column;
@@ -37,7 +40,7 @@ pub enum State {
     Calls = 2,
     /// It waits, outside memory calls.
     Waits = 3,
-    /// It waits inside a memory call.
+    /// It waits inside a memory call, or inside a page fault for the address-space lock.
     WaitsInCall = 4,
     /// It could run, and has no CPU.
     Ready = 5,
@@ -48,18 +51,62 @@ impl State {
     pub const LETTERS: [char; 6] = ['.', 'c', 'm', 'w', 'W', 'r'];
 }
 
+/// Less time on a CPU than this behind a page fault, and a thread that then waits may still be inside it.
+const FAULT_NS: u64 = 10_000;
+
+/// What a thread is inside of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inside {
+    /// A memory call.
+    Call(Call),
+    /// Perhaps a page fault, which began so much CPU time ago; its end is not recorded.
+    Fault(u64),
+    /// Neither, as far as is known.
+    Nothing,
+}
+
+impl Inside {
+    fn is_call(self) -> bool {
+        matches!(self, Self::Call(_))
+    }
+
+    /// Returns its name; nothing where there is nothing.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Call(call) => Some(call.name()),
+            Self::Fault(ns) => (ns <= FAULT_NS).then_some("page fault"),
+            Self::Nothing => None,
+        }
+    }
+
+    /// Counts time on a CPU.
+    fn spend(&mut self, on_cpu_ns: u64) {
+        if let Self::Fault(ns) = self {
+            *ns += on_cpu_ns;
+        }
+    }
+}
+
+/// Who ended a wait.
+#[derive(Clone, Copy, Debug)]
+struct Waker {
+    thread: ThreadIndex,
+    /// What it was inside of.
+    inside: Inside,
+}
+
 /// What is known of a thread while the trace is read.
 #[derive(Clone, Debug)]
 struct Lane {
     began_ns: Option<u64>,
     since_ns: u64,
     state: State,
-    in_call: bool,
+    inside: Inside,
     nr_events: u64,
     nr_faults: u64,
     has_ended: bool,
     /// The wait under way: since when, and who ended it.
-    wait: Option<(u64, Option<ThreadIndex>)>,
+    wait: Option<(u64, Option<Waker>)>,
     /// The thread that made it.
     maker: Option<usize>,
     /// The last thread it made that ended while it waited.
@@ -74,10 +121,52 @@ struct Wait {
     ended_ns: u64,
     waiter: ThreadIndex,
     waker: Option<ThreadIndex>,
-    in_call: bool,
+    /// What the waiter was inside of.
+    inside: Option<&'static str>,
+    /// What the waker was inside of, which held the address-space lock; nothing if the wait was for something else.
+    held_in: Option<&'static str>,
+    /// Whether the waker ended, and no wake was recorded.
+    is_end: bool,
 }
 
-struct Reader {
+impl Wait {
+    /// Returns what it was for.
+    fn what(&self) -> What {
+        match () {
+            () if self.held_in.is_some() => What::Lock,
+            () if self.inside.is_some() => What::Call,
+            () if self.is_end => What::End,
+            () => What::Other,
+        }
+    }
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum What {
+    /// The address-space lock (I5).
+    Lock,
+    /// Something inside a memory call.
+    Call,
+    /// The waker's end.
+    End,
+    /// Something else.
+    Other,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Call => "call",
+            Self::End => "end",
+            Self::Other => "other",
+        }
+    }
+}
+
+struct Reader<'a> {
+    trace: &'a Trace,
     duration_ns: u64,
     lanes: Vec<Lane>,
     waits: Vec<Wait>,
@@ -90,7 +179,7 @@ pub fn outline(trace: &Trace) -> Value {
         began_ns: None,
         since_ns: 0,
         state: State::Absent,
-        in_call: false,
+        inside: Inside::Nothing,
         nr_events: 0,
         nr_faults: 0,
         has_ended: false,
@@ -99,12 +188,12 @@ pub fn outline(trace: &Trace) -> Value {
         ended: None,
         times: HashMap::new(),
     };
-    let mut reader = Reader { duration_ns, lanes: vec![lane; trace.threads.len()], waits: Vec::new() };
+    let mut reader = Reader { trace, duration_ns, lanes: vec![lane; trace.threads.len()], waits: Vec::new() };
     for event in &trace.events {
-        reader.take(event.thread as usize, event.time_ns, &event.kind);
+        reader.take(event);
     }
     reader.lanes.iter_mut().filter(|lane| !lane.has_ended).for_each(|lane| lane.spend(duration_ns, duration_ns));
-    reader.tell(trace)
+    reader.tell()
 }
 
 impl Lane {
@@ -129,16 +218,19 @@ impl Lane {
     }
 
     fn running(&self) -> State {
-        if self.in_call { State::Calls } else { State::Runs }
+        if self.inside.is_call() { State::Calls } else { State::Runs }
     }
 }
 
-impl Reader {
-    fn take(&mut self, thread: usize, now_ns: u64, kind: &EventKind) {
+impl Reader<'_> {
+    fn take(&mut self, event: &Event) {
+        let (thread, now_ns, kind) = (event.thread as usize, event.time_ns, &event.kind);
+        self.lanes[thread].inside.spend(event.on_cpu_ns);
+        let inside = self.lanes[thread].inside;
         if let EventKind::Wake { woken } = kind {
             // Who first wakes a thread that waits ends its wait.
             if let Some((_, waker @ None)) = &mut self.lanes[*woken as usize].wait {
-                *waker = Some(thread as ThreadIndex);
+                *waker = Some(Waker { thread: thread as ThreadIndex, inside });
             }
         }
         match (kind, self.lanes[thread].maker) {
@@ -146,6 +238,9 @@ impl Reader {
             // Linux does not show whom an ending thread wakes; its end stands for that (`EventKind::Wake`).
             (EventKind::Exit, Some(maker)) => self.lanes[maker].ended = Some(thread as ThreadIndex),
             _ => {}
+        }
+        if matches!(kind, EventKind::SwitchIn) {
+            self.end_wait(thread, now_ns);
         }
         let duration_ns = self.duration_ns;
         let lane = &mut self.lanes[thread];
@@ -156,37 +251,61 @@ impl Reader {
             lane.state = State::Runs;
         }
         match kind {
-            EventKind::CallEnter(_) => {
-                lane.in_call = true;
+            EventKind::CallEnter(enter) => {
+                lane.inside = Inside::Call(enter.call);
                 lane.change(State::Calls, now_ns, duration_ns);
             }
             EventKind::CallExit(_) => {
-                lane.in_call = false;
+                lane.inside = Inside::Nothing;
                 lane.change(State::Runs, now_ns, duration_ns);
             }
             EventKind::SwitchOut(SwitchReason::Blocked) => {
-                let state = if lane.in_call { State::WaitsInCall } else { State::Waits };
+                let state = if lane.inside.is_call() { State::WaitsInCall } else { State::Waits };
                 lane.change(state, now_ns, duration_ns);
                 (lane.wait, lane.ended) = (Some((now_ns, None)), None);
             }
             EventKind::SwitchOut(SwitchReason::Preempted) => lane.change(State::Ready, now_ns, duration_ns),
-            EventKind::SwitchIn => {
-                lane.change(lane.running(), now_ns, duration_ns);
-                if let Some((began_ns, waker)) = lane.wait.take() {
-                    let (waiter, in_call, waker) = (thread as ThreadIndex, lane.in_call, waker.or(lane.ended));
-                    self.waits.push(Wait { began_ns, ended_ns: now_ns, waiter, waker, in_call });
-                }
-            }
+            EventKind::SwitchIn => lane.change(lane.running(), now_ns, duration_ns),
             EventKind::Exit => {
                 lane.change(State::Absent, now_ns, duration_ns);
                 lane.has_ended = true;
             }
-            EventKind::Fault(_) => lane.nr_faults += 1,
+            EventKind::Fault(_) => {
+                lane.nr_faults += 1;
+                if !lane.inside.is_call() {
+                    lane.inside = Inside::Fault(0);
+                }
+            }
+            EventKind::Clone(_) | EventKind::Exec => lane.inside = Inside::Nothing,
             _ => {}
         }
     }
 
-    fn tell(mut self, trace: &Trace) -> Value {
+    /// Keeps a thread's wait, which ends, if there is one.
+    fn end_wait(&mut self, thread: usize, now_ns: u64) {
+        let Some((began_ns, waker)) = self.lanes[thread].wait.take() else { return };
+        let lane = &self.lanes[thread];
+        let waiter = thread as ThreadIndex;
+        let held_in = waker.and_then(|waker| self.lock_holder(waiter, lane.inside, waker));
+        let inside = lane.inside.name().filter(|_| lane.inside.is_call() || held_in.is_some());
+        let is_end = waker.is_none() && lane.ended.is_some();
+        let waker = waker.map(|waker| waker.thread).or(lane.ended);
+        if held_in.is_some() {
+            self.lanes[thread].state = State::WaitsInCall;
+        }
+        self.waits.push(Wait { began_ns, ended_ns: now_ns, waiter, waker, inside, held_in, is_end });
+    }
+
+    /// Returns what the waker was inside of, if it held the address-space lock that the waiter waited for (I5).
+    fn lock_holder(&self, waiter: ThreadIndex, inside: Inside, waker: Waker) -> Option<&'static str> {
+        let process = |thread: ThreadIndex| self.trace.threads[thread as usize].pid;
+        let is_one = process(waiter) == process(waker.thread);
+        let has_call = inside.is_call() || waker.inside.is_call();
+        waker.inside.name().filter(|_| is_one && has_call && inside.name().is_some())
+    }
+
+    fn tell(mut self) -> Value {
+        let trace = self.trace;
         let name = |thread: ThreadIndex| {
             let thread = &trace.threads[thread as usize];
             format!("{} {}", thread.name, thread.tid)
@@ -206,7 +325,18 @@ impl Reader {
         let nr_waits = self.waits.len();
         self.waits.sort_by_key(|wait| std::cmp::Reverse(wait.ended_ns - wait.began_ns));
         let longest = self.waits.iter().filter_map(|wait| {
-            Some(json!([wait.began_ns, wait.ended_ns, lane_of(wait.waiter)?, lane_of(wait.waker?)?, wait.in_call]))
+            let waker = wait.waker.and_then(lane_of);
+            let is_known = waker.is_some() || wait.inside.is_some();
+            let told = json!([
+                wait.began_ns,
+                wait.ended_ns,
+                lane_of(wait.waiter)?,
+                waker,
+                wait.inside,
+                wait.held_in,
+                wait.what().name()
+            ]);
+            is_known.then_some(told)
         });
         json!({
             "count": nr_threads, "columns": COLUMNS, "has_pace": trace.header.pace != Pace::Absent, "lanes": lanes,
@@ -225,20 +355,18 @@ fn states(lane: &Lane) -> String {
     (0..COLUMNS).map(letter).collect()
 }
 
-/// Returns who waited for whom: how often, how long, and how much of that inside memory calls (I2).
+/// Returns who waited for whom and for what, how often and how long (I2).
 fn pairs(waits: &[Wait], name: impl Fn(ThreadIndex) -> String) -> Vec<Value> {
-    let mut sums: HashMap<(ThreadIndex, Option<ThreadIndex>), (u64, u64, u64)> = HashMap::new();
+    let mut sums: HashMap<(ThreadIndex, Option<ThreadIndex>, What), (u64, u64)> = HashMap::new();
     for wait in waits {
-        let (count, ns, in_call_ns) = sums.entry((wait.waiter, wait.waker)).or_default();
-        let waited_ns = wait.ended_ns - wait.began_ns;
+        let (count, ns) = sums.entry((wait.waiter, wait.waker, wait.what())).or_default();
         *count += 1;
-        *ns += waited_ns;
-        *in_call_ns += if wait.in_call { waited_ns } else { 0 };
+        *ns += wait.ended_ns - wait.began_ns;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(pair, (_, ns, _))| (std::cmp::Reverse(*ns), *pair));
-    let told = sums.into_iter().take(PAIRS).map(|((waiter, waker), (count, ns, in_call_ns))| {
-        json!({ "waiter": name(waiter), "waker": waker.map(&name), "count": count, "ns": ns, "in_call_ns": in_call_ns })
+    sums.sort_by_key(|(pair, (_, ns))| (std::cmp::Reverse(*ns), *pair));
+    let told = sums.into_iter().take(PAIRS).map(|((waiter, waker, what), (count, ns))| {
+        json!({ "waiter": name(waiter), "waker": waker.map(&name), "what": what.name(), "count": count, "ns": ns })
     });
     told.collect()
 }
@@ -246,7 +374,7 @@ fn pairs(waits: &[Wait], name: impl Fn(ThreadIndex) -> String) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_trace::{Call, CallEnter, CallExit, CloneTask, Event, Header, Thread};
+    use faultless_trace::{CallEnter, CallExit, CloneTask, Fault, Header, Side, Thread};
 
     fn trace(events: &[(ThreadIndex, u64, EventKind)]) -> Trace {
         let event =
@@ -283,10 +411,44 @@ mod tests {
         assert_eq!(runs.into_iter().collect::<String>(), "ccmmWWWWWWmc");
         assert!(states(0).ends_with("ccc.........."), "{}", states(0));
         assert!(states(1).ends_with("w"), "{}", states(1));
-        assert_eq!(told["waits"][0], json!([2000, 5000, 0, 1, true]));
-        let pair = json!({ "waiter": "t 1", "waker": "t 2", "count": 1, "ns": 3000, "in_call_ns": 3000 });
+        assert_eq!(told["waits"][0], json!([2000, 5000, 0, 1, "munmap", null, "call"]));
+        let pair = json!({ "waiter": "t 1", "waker": "t 2", "what": "call", "count": 1, "ns": 3000 });
         assert_eq!(told["pairs"][0], pair);
         assert_eq!(told["pairs"][1]["waker"], Value::Null, "nobody is said to have ended a wait that nobody did");
+    }
+
+    /// Returns what a wait was for: of a thread that does this before it blocks, and is woken by one that did that.
+    fn wait_of(before: &[EventKind], waker: &[EventKind], pids: [u32; 2], on_cpu_ns: u64) -> Value {
+        let mut events = vec![(0, EventKind::Exec), (1, EventKind::SwitchIn)];
+        events.extend(waker.iter().map(|&kind| (1, kind)));
+        events.extend(before.iter().map(|&kind| (0, kind)));
+        events.extend([(0, BLOCKED), (1, EventKind::Wake { woken: 0 }), (0, EventKind::SwitchIn)]);
+        let event = |(place, &(thread, kind)): (usize, &(ThreadIndex, EventKind))| {
+            let on_cpu_ns = if kind == BLOCKED { on_cpu_ns } else { 0 };
+            Event { thread, time_ns: place as u64 * 100, on_cpu_ns, kind }
+        };
+        let threads = pids.map(|pid| Thread { pid, tid: pid, name: "t".into() });
+        let events = events.iter().enumerate().map(event).collect();
+        outline(&Trace { threads: threads.into(), events, ..Trace::default() })["pairs"][0]["what"].clone()
+    }
+
+    #[test]
+    fn a_wait_is_for_the_address_space_lock_only_if_its_holder_was_seen_with_it() {
+        let fault = EventKind::Fault(Fault { address: 0, ip: 0, error_code: 6, side: Side::User });
+        let cases = [
+            (&[ENTER][..], &[ENTER][..], [1, 1], 0, "lock"),
+            (&[fault], &[ENTER], [1, 1], 2000, "lock"),
+            (&[ENTER], &[fault], [1, 1], 0, "lock"),
+            // Two faults read; much later than a fault it is over; another process has another lock.
+            (&[fault], &[fault], [1, 1], 0, "other"),
+            (&[fault], &[ENTER], [1, 1], 50_000, "other"),
+            (&[ENTER], &[ENTER], [1, 2], 0, "call"),
+            (&[ENTER], &[], [1, 1], 0, "call"),
+            (&[ENTER, EXIT], &[ENTER, EXIT], [1, 1], 0, "other"),
+        ];
+        for (before, waker, pids, on_cpu_ns, what) in cases {
+            assert_eq!(wait_of(before, waker, pids, on_cpu_ns), what, "{before:?} {waker:?} {pids:?} {on_cpu_ns}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use faultless_results::stats::{median, median_interval};
 use faultless_results::verdict::arm_name;
 use faultless_results::{Measured, ResultSet, Unit};
 
-/// Returns the names of all designs of a set, in its order; a name's place is its style.
+/// Returns the names of all designs of a set, in its order: what styles are told apart among.
 pub fn names(set: &ResultSet) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in set.results.iter().map(|result| arm_name(set, result)) {

@@ -5,20 +5,21 @@
 //!   fewest CPUs times their number, and the caption says which
 //! * I2 no mark hides another: those of one number of CPUs stand beside each other, in the order of the legend
 
+use faultless_results::designs::Style;
 use faultless_results::verdict::{Group, arm_name, cpus};
 use faultless_results::{ResultSet, Unit};
 use serde_json::Value;
 
 use crate::arms::{ends_are, middle};
 use crate::markup::{Markup, px};
-use crate::plot::{About, Axis, Frame, Width, figure, fitting, legend, mark, short};
+use crate::plot::{About, Axis, Frame, Width, figure, fitting, legend, line_class, mark, short};
 use crate::scale::{Kind, Scale};
 
 /// A line of the plot.
 struct Line {
     name: String,
-    style: usize,
-    /// By CPUs: the median, the ends, and whether the rates had settled.
+    style: Style,
+    /// By CPUs: the median, the ends, and whether the rates had converged.
     points: Vec<(f64, f64, (f64, f64), bool)>,
 }
 
@@ -40,7 +41,7 @@ pub fn write(out: &mut Markup, set: &ResultSet, group: &Group<'_>, names: &[Stri
             "Higher is better. Marks are medians, upright {}. Marks of one number of CPUs stand beside each other, so \
              that none hides another. Dotted, without marks: ideal, {ideal_is}.{}",
             ends_are(group.arms.iter().map(|arm| &arm.samples)),
-            if is_settled { "" } else { " Hollow marks: the rates had not settled." }
+            if is_settled { "" } else { " Hollow marks: the rates had not converged." }
         ),
         machine,
         is_simulated: set.machine.simulated,
@@ -66,7 +67,7 @@ fn lines(set: &ResultSet, group: &Group<'_>, names: &[String]) -> Vec<Line> {
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => {
-                let style = names.iter().position(|known| *known == name).unwrap_or(0);
+                let style = Style::of(&name, names);
                 lines.push(Line { name, style, points: vec![point] });
             }
         }
@@ -137,13 +138,13 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
 
 fn draw_line(out: &mut Markup, frame: &Frame, line: &Line, shift: f64) {
     let point = |cpus: f64, rate: f64| frame.point(cpus, rate).map(|(x, y)| (x + shift, y));
-    let class = format!("l s{}", line.style % crate::plot::STYLES);
+    let class = line_class(line.style);
     let along = path(line.points.iter().filter_map(|at| point(at.0, at.1)));
     out.empty("path", &[("class", &class), ("d", &along)]);
     for &(cpus, median, (low, high), has_converged) in &line.points {
         if let (Some((x, bottom)), Some((_, top))) = (point(cpus, low), point(cpus, high)) {
             let (x, y1, y2) = (px(x), px(bottom), px(top));
-            let class = format!("whisker s{}", line.style % crate::plot::STYLES);
+            let class = format!("whisker s{}", line.style.color);
             out.empty("line", &[("class", &class), ("x1", &x), ("x2", &x), ("y1", &y1), ("y2", &y2)]);
         }
         if let Some(at) = point(cpus, median) {

@@ -5,6 +5,7 @@
 //! percentiles, and the caption says which. A table beneath has the percentiles in figures: lines may cover each other,
 //! figures don't.
 
+use faultless_results::designs::Style;
 use faultless_results::set::DISTRIBUTION;
 use faultless_results::stats::{Histogram, median};
 use faultless_results::verdict::{Group, arm_name, beside};
@@ -12,7 +13,7 @@ use faultless_results::{Measured, ResultSet, Unit};
 use serde_json::Value;
 
 use crate::markup::{Markup, px};
-use crate::plot::{About, Axis, Frame, STYLES, Width, figure, legend, mark, short};
+use crate::plot::{About, Axis, Frame, Width, figure, legend, line_class, mark, short};
 use crate::scale::{Kind, Scale};
 use crate::table::{self, Cell};
 
@@ -21,7 +22,7 @@ const RAREST: f64 = 1e-5;
 
 struct Line {
     name: String,
-    style: usize,
+    style: Style,
     /// Nanoseconds, and the share that takes longer.
     points: Vec<(f64, f64)>,
     /// The percentiles among them, which get marks.
@@ -109,7 +110,7 @@ fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option
         .filter(|(ns, _)| *ns > 0.0)
         .collect();
     let whole = percentile("p50").and_then(|result| distribution(result.more.get(DISTRIBUTION)?));
-    let style = names.iter().position(|known| *known == name).unwrap_or(0);
+    let style = Style::of(&name, names);
     let (points, marks) = match whole {
         Some(histogram) => {
             let exact = NAMED.iter().filter_map(|(share, ..)| {
@@ -155,7 +156,7 @@ fn draw(out: &mut Markup, width: Width, lines: &[Line], of: Of<'_>) {
     for (place, line) in lines.iter().enumerate() {
         let places = line.points.iter().filter_map(|&(x, y)| frame.point(x, y));
         let places: Vec<String> = places.map(|(x, y)| format!("{} {}", px(x), px(y))).collect();
-        let class = format!("l s{}", line.style % STYLES);
+        let class = line_class(line.style);
         out.empty("path", &[("class", &class), ("d", &format!("M{}", places.join("L")))]);
         for (ns, share) in signs(line, place, lines.len()) {
             if let Some(at) = frame.point(ns, share) {

@@ -12,8 +12,8 @@
 //!
 //! # Rooms
 //! [`of_sets`] makes a page of result sets, [`of_comparison`] of a comparison; `kinds` knows what each command's set
-//! shows. Plots: `curve`, `rows`, `bars`, `latency`, and of a recorded program `timeline` and `space` under `zoom`, on
-//! the ground of `plot` and `scale`; `verdict`s as [`table`]s; [`markup`] keeps names from becoming markup.
+//! shows. Plots: `curve`, `rows`, `bars`, `latency`, and of a recorded program `timeline`, `space` and `calls` under
+//! `zoom`, on the ground of `plot` and `scale`; `verdict`s as [`table`]s; [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};
@@ -27,6 +27,7 @@
 
 mod arms;
 mod bars;
+mod calls;
 mod curve;
 mod embed;
 mod kinds;

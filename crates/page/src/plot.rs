@@ -6,12 +6,10 @@
 //! * I3 what colour tells, the shape of a mark or the dash of a line tells too
 
 use faultless_results::Unit;
+use faultless_results::designs::{NR_STYLES, Style};
 
 use crate::markup::{Markup, px};
 use crate::scale::{Kind, Scale};
-
-/// How many styles there are; names beyond share them.
-pub const STYLES: usize = 8;
 
 /// A width that plots are drawn for (I1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,11 +221,16 @@ pub fn clipped(text: &str, letters: usize) -> String {
     text.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Returns the class of a line: its colour and its dash.
+pub fn line_class(style: Style) -> String {
+    format!("l s{} d{}", style.color, style.mark)
+}
+
 /// Draws a mark of a style, hollow if its figure is not to be relied on, with what a pointer over it is told.
-pub fn mark(out: &mut Markup, style: usize, (x, y): (f64, f64), is_hollow: bool, told: &str) {
+pub fn mark(out: &mut Markup, style: Style, (x, y): (f64, f64), is_hollow: bool, told: &str) {
     let fill = if is_hollow { " hollow" } else { "" };
-    let class = format!("m s{}{fill}", style % STYLES);
-    let shape = shape(style, x, y, 4.5);
+    let class = format!("m s{}{fill}", style.color);
+    let shape = shape(style.mark, x, y, 4.5);
     out.within("path", &[("class", &class), ("d", &shape)], |out| {
         if !told.is_empty() {
             out.line("title", &[], told);
@@ -235,14 +238,14 @@ pub fn mark(out: &mut Markup, style: usize, (x, y): (f64, f64), is_hollow: bool,
     });
 }
 
-/// Returns the path of a style's mark (I3).
-fn shape(style: usize, x: f64, y: f64, r: f64) -> String {
+/// Returns the path of a mark (I3).
+fn shape(mark: usize, x: f64, y: f64, r: f64) -> String {
     let at = |points: &[(f64, f64)]| -> String {
         let places: Vec<String> =
             points.iter().map(|(dx, dy)| format!("{} {}", px(x + r * dx), px(y + r * dy))).collect();
         format!("M{}Z", places.join("L"))
     };
-    match style % STYLES {
+    match mark % NR_STYLES {
         0 => {
             let (left, r2, d) = (px(x - r), px(r), px(2.0 * r));
             format!("M{left} {}a{r2} {r2} 0 1 0 {d} 0a{r2} {r2} 0 1 0 -{d} 0Z", px(y))
@@ -273,13 +276,13 @@ const PLUS: [(f64, f64); 12] = [
 ];
 
 /// Writes the list of names with their marks and dashes.
-pub fn legend<'a>(out: &mut Markup, names: impl Iterator<Item = (&'a str, usize)>) {
+pub fn legend<'a>(out: &mut Markup, names: impl Iterator<Item = (&'a str, Style)>) {
     out.within("ul", &[("class", "legend")], |out| {
         for (name, style) in names {
             out.within("li", &[], |out| {
                 let sample = [("width", "34"), ("height", "14"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
                 out.within("svg", &sample, |out| {
-                    let class = format!("l s{}", style % STYLES);
+                    let class = line_class(style);
                     out.empty("path", &[("class", &class), ("d", "M1 7H33")]);
                     mark(out, style, (17.0, 7.0), false, "");
                 });
@@ -308,8 +311,9 @@ mod tests {
 
     #[test]
     fn every_style_has_a_shape_of_its_own() {
-        let shapes: std::collections::BTreeSet<String> = (0..STYLES).map(|style| shape(style, 0.0, 0.0, 5.0)).collect();
-        assert_eq!(shapes.len(), STYLES);
+        let shapes: std::collections::BTreeSet<String> =
+            (0..NR_STYLES).map(|mark| shape(mark, 0.0, 0.0, 5.0)).collect();
+        assert_eq!(shapes.len(), NR_STYLES);
     }
 
     #[test]

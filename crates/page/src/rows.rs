@@ -4,8 +4,10 @@
 //! Every sample is drawn. Marks that would cover each other are moved up and down, never sideways. Labels and figures
 //! stand whole: what has no room in a line gets another.
 
+use faultless_results::designs::Style;
+
 use crate::markup::{Markup, px};
-use crate::plot::{About, Axis, Frame, STYLES, Width, broken, figure, mark};
+use crate::plot::{About, Axis, Frame, Width, broken, figure, mark};
 use crate::scale::{Kind, Scale};
 
 /// Height of a line of text, and of the marks below it.
@@ -34,7 +36,7 @@ pub struct Marks {
     /// Whose they are, for who points at one.
     pub name: String,
     /// The style.
-    pub style: usize,
+    pub style: Style,
     /// Where they lie.
     pub samples: Vec<f64>,
     /// The middle, drawn as a line down, and the ends of the bar.
@@ -144,11 +146,10 @@ fn draw_labels(out: &mut Markup, width: Width, laid: &Laid, row: &Row) {
 }
 
 fn draw_marks(out: &mut Markup, frame: &Frame, y: f64, unit: &str, marks: &Marks) {
-    let style = marks.style % STYLES;
     if let Some((low, _, high)) = marks.middle
         && let (Some(low), Some(high)) = (frame.x.place(low), frame.x.place(high))
     {
-        let class = format!("band s{style}");
+        let class = format!("band s{}", marks.style.color);
         let (x, y, across) = (px(low), px(y - 5.0), px((high - low).max(1.0)));
         out.empty("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &across), ("height", "10")]);
     }

@@ -43,12 +43,29 @@ for (const group of document.querySelectorAll(".zoom")) {
   const redraw = () => {
     for (const { inner, axis, wakers, left, right, ticks } of axes) {
       const height = inner.viewBox.baseVal.height;
-      // Names inside waits: those that fit into what is seen of theirs.
+      // What stands inside waits: of the call with its waker, the waker, and the number the first that has room; a
+      // number may stand over a shorter wait, if no other is there. The longest waits come first.
+      const taken = new Map();
       for (const waker of wakers) {
         const place = (at) => left + (right - left) * Math.min(1, Math.max(0, (Number(at) - from) / share));
+        const { whole, name, number } = waker.dataset;
         const [begin, end] = [place(waker.dataset.from), place(waker.dataset.to)];
-        waker.setAttribute("x", begin + 4);
-        waker.setAttribute("visibility", end - begin > waker.textContent.length * 6.6 + 6 ? "visible" : "hidden");
+        const isSeen = Number(waker.dataset.to) > from && Number(waker.dataset.from) < from + share;
+        const lane = taken.get(waker.getAttribute("y")) ?? [];
+        taken.set(waker.getAttribute("y"), lane);
+        const show = (text, x, parts) => {
+          waker.textContent = text;
+          waker.setAttribute("x", x);
+          waker.setAttribute("visibility", "visible");
+          lane.push(parts);
+        };
+        waker.setAttribute("visibility", "hidden");
+        if (!isSeen) continue;
+        const fitting = [whole, name, number].find((text) => text && end - begin > text.length * 6.6 + 6);
+        if (fitting) { show(fitting, begin + 4, [begin, end]); continue; }
+        const across = number.length * 6.6;
+        const x = Math.min(Math.max(left, (begin + end) / 2 - across / 2), Math.max(left, right - across));
+        if (number && lane.every(([first, last]) => x + across + 2 < first || last + 2 < x)) show(number, x, [x, x + across]);
       }
       inner.setAttribute("viewBox", `${from * 1000} 0 ${share * 1000} ${height}`);
       for (const tick of axis.querySelectorAll(".grid, .tick")) tick.remove();

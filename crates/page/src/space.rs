@@ -1,17 +1,20 @@
 //! An address space over time: areas as bands by kind, faults as dots, forks as cuts.
 //!
 //! # Guarantee
-//! Each region says at its left which kinds it holds and how large it is: neither colour nor height alone tells it. The
-//! page says how the picture is read, how coarse the grid is and which spaces were left out.
+//! * I1 each region says at its left which kinds it holds and how much of each was mapped there at once: neither colour
+//!   nor height alone tells it, and the sizes are those that the text and the table have
+//! * I2 addresses at which mappings come and go, but which are a strip of the whole picture, have one of their own
+//! * I3 what the program asks of its map again and again is told by call, memory and size
+//! * I4 the page says how the picture is read, how coarse the grid is and which spaces were left out
 
-use faultless_results::Unit;
+use faultless_results::{Unit, grouped};
 use serde_json::Value;
 
 use crate::markup::{Markup, px};
 use crate::plot::{About, Frame, Width, clipped, figure, short};
 use crate::scale::{Kind, Scale};
 use crate::table::{self, Cell};
-use crate::zoom;
+use crate::{calls, zoom};
 
 const TOP: f64 = 40.0;
 /// Height of a row of addresses, in pixels.
@@ -71,7 +74,7 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
     let kinds = kinds(space);
     let (changes, faults) = (space["changes"].as_f64().unwrap_or(0.0), space["faults_total"].as_f64().unwrap_or(0.0));
     let forks = space["nr_forks"].as_u64().unwrap_or(0);
-    let takeaway = takeaway(name, &kinds, (faults, changes), forks);
+    let takeaway = format!("{}{}", takeaway(name, &kinds, (faults, changes), forks), calls::again(space));
     let gone = if began == "0 ns" { String::new() } else { format!(" This one begins {began} into the recording.") };
     let about = About {
         title: format!("The address space of {name} over time"),
@@ -79,7 +82,8 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         caption: format!(
             "Time goes from left to right. Each band is a region of addresses, the highest on top; colour is its kind, \
              gaps in it are memory that was not mapped then, dots are page faults. The larger a region the higher its band, but only by \
-             the logarithm: its size stands at the left. Addresses that were never mapped are left out.{gone} As \
+             the logarithm. At its left stands what was mapped there, and the most of it at once. Addresses that were never \
+             mapped are left out.{gone} As \
              recorded, aggregated into {columns} columns of {} each.",
             short("ns", duration_ns / columns)
         ),
@@ -90,6 +94,7 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
     let rows = space["rows"].as_f64().unwrap_or(1.0);
     let part = out.name();
     let grid = Grid { space, kinds: &kinds, duration_ns, columns, name: &part };
+    let calls = &space["calls"];
     figure(
         out,
         &about,
@@ -105,7 +110,7 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         vec![
             Cell::text(called(kind)),
             Cell::figure(*peak, Unit::Bytes.show(*peak)),
-            Cell::figure(*faults, format!("{faults:.0}")),
+            Cell::figure(*faults, plain(*faults)),
             Cell::figure(*faults, Unit::Share.show(if all > 0.0 { faults / all } else { 0.0 })),
         ]
     };
@@ -115,6 +120,53 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         &caption,
         &["kind", "most mapped at once", "page faults", "of all"],
         &kinds.iter().map(row).collect::<Vec<_>>(),
+    );
+    write_closer(out, &grid, name, machine);
+    calls::write(out, calls, name, (duration_ns, columns), machine);
+}
+
+/// Writes the closer look at the addresses where mappings come and go most often (I2).
+fn write_closer(out: &mut Markup, whole: &Grid<'_>, name: &str, machine: &str) {
+    let closer = &whole.space["closer"];
+    if closer.is_null() {
+        return;
+    }
+    let count = |key: &str| plain(closer[key].as_f64().unwrap_or(0.0));
+    let region = &closer["regions"][0];
+    let bytes = Unit::Bytes.show(region["bytes"].as_f64().unwrap_or(0.0));
+    let rows = closer["rows"].as_f64().unwrap_or(1.0);
+    let about = About {
+        title: format!("Closer: the addresses of {name} that change most"),
+        told: format!(
+            "The addresses that change most lie within {bytes}: mappings begin or end there {} times, and {} page faults \
+             fall there.",
+            count("changes"),
+            count("faults_total")
+        ),
+        caption: format!(
+            "The addresses where mappings come and go again and again, which are a strip of the picture above. Here \
+             each row is {}. A cell is filled if anything was mapped there while its column lasted: what came and went \
+             more often than that is one band, and the sentence above counts it.",
+            Unit::Bytes.show(region["bytes"].as_f64().unwrap_or(0.0) / rows)
+        ),
+        machine,
+        is_simulated: false,
+    };
+    out.line("p", &[("class", "takeaway")], &about.told);
+    let part = out.name();
+    let there = region["kinds"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_there = |kind: &&(&str, char, f64, f64)| there.iter().any(|known| known["kind"] == kind.0);
+    let kinds: Vec<_> = whole.kinds.iter().filter(is_there).copied().collect();
+    let grid = Grid { space: closer, name: &part, ..*whole };
+    figure(
+        out,
+        &about,
+        |_| TOP + rows * ROW + 48.0,
+        |out, width| draw(out, width, &grid),
+        |out| {
+            zoom::write_buttons(out);
+            write_legend(out, &kinds, false);
+        },
     );
 }
 
@@ -139,21 +191,13 @@ fn takeaway(name: &str, kinds: &[(&str, char, f64, f64)], (faults, changes): (f6
     format!("{name}{sizes} it changes its map {} times and {forks}.{}", plain(changes), most.unwrap_or_default())
 }
 
-/// Returns a count in full, a space between thousands.
+/// Returns a count in full.
 fn plain(count: f64) -> String {
-    let digits = format!("{count:.0}");
-    let mut said = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            said.push('\u{a0}');
-        }
-        said.push(digit);
-    }
-    said
+    grouped(count.max(0.0) as u64)
 }
 
 /// Kinds in words.
-fn called(kind: &str) -> &str {
+pub(crate) fn called(kind: &str) -> &str {
     match kind {
         "anonymous" => "anonymous memory",
         "file" => "files (programs, libraries, data)",
@@ -190,6 +234,7 @@ const DOTS: [(&str, &str); 3] =
     [("few", "1 to 3 page faults"), ("some", "4 to 31 page faults"), ("many", "32 page faults or more")];
 
 /// What a plot is drawn of.
+#[derive(Clone, Copy)]
 struct Grid<'a> {
     space: &'a Value,
     kinds: &'a [(&'a str, char, f64, f64)],
@@ -222,13 +267,7 @@ fn draw(out: &mut Markup, width: Width, grid: &Grid<'_>) {
                 continue;
             }
             free = middle;
-            let kind = region_kinds(space, first as usize, many as usize, kinds);
-            let size = Unit::Bytes.show(region["bytes"].as_f64().unwrap_or(0.0));
-            let start = region["start"].as_str().unwrap_or("?");
-            let lines = match width {
-                Width::Wide => [format!("{kind}, {size}"), format!("from {start}")],
-                Width::Narrow => [kind, size],
-            };
+            let lines = label(region, width);
             // A second line has room in a high band alone.
             let is_high = many * ROW >= 2.0 * LINE + 2.0;
             let lines = &lines[..if is_high { 2 } else { 1 }];
@@ -249,31 +288,22 @@ fn draw(out: &mut Markup, width: Width, grid: &Grid<'_>) {
 /// Height of a line of a label.
 const LINE: f64 = 13.0;
 
-/// Of a region's mapped cells, what a kind that is named has at least.
-const NAMED: f64 = 0.2;
+/// Of what a region's first kind has, what a second that is named has at least.
+const NAMED: f64 = 0.02;
 
-/// Returns the kinds that most cells of a region have.
-fn region_kinds(space: &Value, first: usize, many: usize, kinds: &[(&str, char, f64, f64)]) -> String {
-    let cells = space["cells"].as_array().map_or(&[][..], Vec::as_slice);
-    let letters = cells.iter().skip(first).take(many).filter_map(Value::as_str).flat_map(str::chars);
-    let mut counts = vec![0usize; kinds.len()];
-    for letter in letters {
-        if let Some(place) = kinds.iter().position(|(_, known, ..)| *known == letter) {
-            counts[place] += 1;
-        }
-    }
-    let all: usize = counts.iter().sum();
-    let mut named: Vec<(usize, &str)> = counts
-        .iter()
-        .zip(kinds)
-        .filter(|(count, _)| all > 0 && **count as f64 >= all as f64 * NAMED)
-        .map(|(count, (kind, ..))| (*count, *kind))
-        .collect();
-    named.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    match named.as_slice() {
-        [] => "?".to_owned(),
-        [(_, one)] => (*one).to_owned(),
-        [(_, one), (_, other), ..] => format!("{one}, {other}"),
+/// Returns the lines of a region's label: its kinds and the most that was mapped of each at once (I1).
+fn label(region: &Value, width: Width) -> [String; 2] {
+    let of = |place: usize| {
+        let kind = region["kinds"].get(place)?;
+        Some((kind["kind"].as_str()?, kind["peak_bytes"].as_f64()?))
+    };
+    let (kind, peak) = of(0).unwrap_or(("mapped", region["bytes"].as_f64().unwrap_or(0.0)));
+    let size = Unit::Bytes.show(peak);
+    let second = of(1).filter(|(_, other)| *other >= peak * NAMED);
+    match (width, second) {
+        (Width::Narrow, _) => [kind.to_owned(), size],
+        (Width::Wide, Some((other, its))) => [format!("{kind}, {size}"), format!("{other}, {}", Unit::Bytes.show(its))],
+        (Width::Wide, None) => [format!("{kind}, {size}"), format!("from {}", region["start"].as_str().unwrap_or("?"))],
     }
 }
 

@@ -12,6 +12,9 @@ const LONG: usize = 24;
 /// Texts of so many letters are not broken: names of designs have hyphens.
 const SHORT: usize = 16;
 
+/// Tables of more columns have less room between them.
+const ROOMY: usize = 6;
+
 /// Tables of more rows keep their headings, to sort by, where rows are cards.
 const MANY: usize = 8;
 
@@ -67,10 +70,11 @@ pub fn write(out: &mut Markup, caption: &str, headings: &[&str], rows: &[Vec<Cel
     let region = [("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", caption)];
     // A caption inside would scroll away with the table.
     out.line("p", &[("class", "caption"), ("aria-hidden", "true")], caption);
-    let class = if rows.len() > MANY { "many" } else { "few" };
+    let rows_class = if rows.len() > MANY { "many" } else { "few" };
+    let class = if headings.len() > ROOMY { format!("{rows_class} dense") } else { rows_class.to_owned() };
     // Roles are said, because cards are no table for a browser.
     out.within("div", &region, |out| {
-        out.within("table", &[("aria-label", caption), ("role", "table"), ("class", class)], |out| {
+        out.within("table", &[("aria-label", caption), ("role", "table"), ("class", &*class)], |out| {
             out.within("thead", &[("role", "rowgroup")], |out| {
                 out.within("tr", &[("role", "row")], |out| write_headings(out, headings, rows));
             });

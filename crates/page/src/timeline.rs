@@ -1,11 +1,13 @@
 //! A recorded program's threads over time: a lane for each, with whom its long waits are for.
 //!
 //! # Guarantee
-//! States differ in height and pattern as well as in colour. A wait says inside its bar for whom it is, where there is
-//! room for the name; a closer look makes room. The page says how coarse the columns are and how many threads were left
-//! out.
+//! * I1 states differ in height and pattern as well as in colour
+//! * I2 a wait says inside its bar in which call it is and for whom, where there is room; the longest have numbers that
+//!   fit into less, and a table tells them one by one. A closer look makes room
+//! * I3 the page says what an arrow means, how a wait's lock is known, how coarse the columns are and how many threads
+//!   were left out
 
-use faultless_results::Unit;
+use faultless_results::{Unit, grouped};
 use serde_json::Value;
 
 use crate::markup::{Markup, px};
@@ -19,6 +21,12 @@ const TOP: f64 = 24.0;
 /// Height of a lane's name, and of the lane below it.
 const NAME: f64 = 15.0;
 
+/// The most waits that have numbers.
+const NUMBERED: usize = 30;
+
+/// How many of them stand in the open.
+const LONGEST: usize = 10;
+
 /// The most pairs of waiter and waker that stand in the open.
 const PAIRS: usize = 10;
 
@@ -26,7 +34,7 @@ const PAIRS: usize = 10;
 const STATES: [(char, &str, f64, f64, &str); 5] = [
     ('c', "s2", 0.2, 0.6, "runs"),
     ('m', "s0", 0.0, 1.0, "in a memory call, on a CPU"),
-    ('W', "s1", 0.0, 1.0, "waits inside a memory call"),
+    ('W', "s1", 0.0, 1.0, "waits inside a memory call or page fault"),
     ('w', "s7", 0.42, 0.16, "waits for something else"),
     ('r', "s4", 0.65, 0.35, "could run, has no CPU"),
 ];
@@ -52,6 +60,7 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
     let takeaway = takeaway(&lanes);
     out.line("p", &[("class", "takeaway")], &takeaway);
     write_plot(out, &lanes, &takeaway, machine);
+    write_longest(out, &lanes);
     write_pairs(out, threads);
 }
 
@@ -64,8 +73,8 @@ fn write_plot(out: &mut Markup, lanes: &Lanes<'_>, takeaway: &str, machine: &str
         if left_out > 0 { format!(" {left_out} threads with fewer events are left out.") } else { String::new() };
     let pace = match threads["has_pace"].as_bool() {
         Some(true) => {
-            " An arrow inside a wait points to the thread that ended it; the longest waits have one, and a closer look \
-             (+) makes room for more."
+            " An arrow (→) points from a wait to the thread that ended it: the last to let go of what was waited for. \
+             Numbers are those of the longest waits in the table below. A closer look (+) makes room for more names."
         }
         _ => "",
     };
@@ -122,7 +131,10 @@ fn takeaway(lanes: &Lanes<'_>) -> String {
                 calls alone."
             .into();
     }
-    let mut said = vec![format!("The threads spend {} of their time waiting inside memory calls", share(lanes, 'W'))];
+    let mut said = vec![format!(
+        "The threads spend {} of their time waiting inside memory calls and page faults",
+        share(lanes, 'W')
+    )];
     said.push(format!(
         "{} waiting for something else, {} running, {} ready without a CPU",
         share(lanes, 'w'),
@@ -130,8 +142,12 @@ fn takeaway(lanes: &Lanes<'_>) -> String {
         share(lanes, 'r')
     ));
     let mut sentences = vec![format!("{}.", said.join(", "))];
-    sentences.extend(longest(lanes.threads, "in_call_ns").map(|pair| format!("Longest inside memory calls: {pair}.")));
-    sentences.extend(longest(lanes.threads, "outside").map(|pair| format!("Longest outside: {pair}.")));
+    let told = [
+        (&["lock"][..], "Longest for the address-space lock"),
+        (&["call", "end", "other"], "Longest for anything else"),
+    ];
+    sentences
+        .extend(told.iter().filter_map(|(what, told)| Some(format!("{told}: {}.", longest(lanes.threads, what)?))));
     sentences.join(" ")
 }
 
@@ -146,19 +162,18 @@ fn share(lanes: &Lanes<'_>, letter: char) -> String {
     if share > 0.0 && share < 0.01 { "less than 1 %".into() } else { format!("{:.0} %", share * 100.0) }
 }
 
-/// Says which thread waited longest for which, by that time of theirs.
-fn longest(threads: &Value, key: &str) -> Option<String> {
-    let ns = |pair: &Value| {
-        let (whole, inside) = (pair["ns"].as_u64().unwrap_or(0), pair["in_call_ns"].as_u64().unwrap_or(0));
-        if key == "in_call_ns" { inside } else { whole.saturating_sub(inside) }
-    };
+/// Says which thread waited longest for which, for things of these kinds.
+fn longest(threads: &Value, what: &[&str]) -> Option<String> {
+    let ns = |pair: &Value| pair["ns"].as_u64().unwrap_or(0);
+    let is_it = |pair: &&Value| pair["waker"].is_string() && what.contains(&pair["what"].as_str().unwrap_or("other"));
     let pairs = threads["pairs"].as_array().into_iter().flatten();
-    let pair = pairs.filter(|pair| pair["waker"].is_string() && ns(pair) > 0).max_by_key(|pair| ns(pair))?;
+    let pair = pairs.filter(is_it).max_by_key(|pair| ns(pair))?;
     let name = |key: &str| pair[key].as_str().unwrap_or("?");
     let count = pair["count"].as_u64().unwrap_or(0);
-    let waits = if count == 1 { "1 wait".to_owned() } else { format!("{count} waits") };
+    let waits = if count == 1 { "1 wait".to_owned() } else { format!("{} waits", grouped(count)) };
     let waited = Unit::Ns.show(ns(pair) as f64);
-    Some(format!("{} waits for {}, {waited} in {waits}", name("waiter"), name("waker")))
+    let holds = if what == ["lock"] { ", which holds it" } else { "" };
+    Some(format!("{} waits for {}{holds}, {waited} in {waits}", name("waiter"), name("waker")))
 }
 
 fn draw(out: &mut Markup, width: Width, name: &str, lanes: &Lanes<'_>) {
@@ -208,25 +223,96 @@ fn draw_lane(out: &mut Markup, top: f64, height: f64, states: &str) {
 }
 
 /// A wait that is told one by one.
-struct Wait {
+struct Wait<'a> {
     began_ns: f64,
     ended_ns: f64,
     waiter: usize,
-    waker: usize,
-    in_call: bool,
+    waker: Option<usize>,
+    /// The call that the waiter was inside of, or a page fault.
+    inside: Option<&'a str>,
+    /// What its waker held the address-space lock in.
+    held_in: Option<&'a str>,
+    what: &'a str,
 }
 
-/// Returns the longest waits between threads that have lanes.
-fn waits(lanes: &Lanes<'_>) -> Vec<Wait> {
-    let wait = |wait: &Value| {
-        let figure = |place: usize| wait[place].as_f64().unwrap_or(0.0);
-        let (waiter, waker) = (figure(2) as usize, figure(3) as usize);
-        let in_call = wait[4] == Value::Bool(true);
-        let is_known = waiter < lanes.names.len() && waker < lanes.names.len();
-        is_known.then(|| Wait { began_ns: figure(0), ended_ns: figure(1), waiter, waker, in_call })
+impl Wait<'_> {
+    /// Says for what it was.
+    fn what_for(&self) -> String {
+        match (self.what, self.held_in) {
+            ("lock", Some(held)) => format!("the address-space lock, held inside {held}"),
+            (what, _) => what_for(what).to_owned(),
+        }
+    }
+}
+
+/// Says for what waits of a kind are.
+fn what_for(what: &str) -> &'static str {
+    match what {
+        "lock" => "the address-space lock",
+        "call" => "not recorded what, inside a memory call",
+        "end" => "the end of that thread",
+        _ => "not recorded what, outside memory calls",
+    }
+}
+
+/// Returns the longest waits of threads that have lanes, the longest first.
+fn waits<'a>(lanes: &Lanes<'a>) -> Vec<Wait<'a>> {
+    let nr_lanes = lanes.names.len();
+    let wait = |wait: &'a Value| {
+        let figure = |place: usize| wait[place].as_f64();
+        let lane = |place: usize| figure(place).map(|lane| lane as usize).filter(|lane| *lane < nr_lanes);
+        Some(Wait {
+            began_ns: figure(0)?,
+            ended_ns: figure(1)?,
+            waiter: lane(2)?,
+            waker: lane(3),
+            inside: wait[4].as_str(),
+            held_in: wait[5].as_str(),
+            what: wait[6].as_str().unwrap_or("other"),
+        })
     };
     lanes.threads["waits"].as_array().into_iter().flatten().filter_map(wait).collect()
 }
+
+/// Writes the longest waits one by one.
+fn write_longest(out: &mut Markup, lanes: &Lanes<'_>) {
+    let waits = waits(lanes);
+    if waits.is_empty() {
+        return;
+    }
+    let time = |ns: f64| Cell::figure(ns, Unit::Ns.show(ns));
+    let row = |(place, wait): (usize, &Wait<'_>)| {
+        vec![
+            Cell::number(place + 1),
+            Cell::text(lanes.names[wait.waiter]),
+            time(wait.began_ns),
+            time(wait.ended_ns - wait.began_ns),
+            Cell::text(wait.inside.unwrap_or("-")),
+            Cell::text(wait.what_for()),
+            Cell::text(wait.waker.map_or(NOBODY, |waker| lanes.names[waker])),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = waits.iter().take(NUMBERED).enumerate().map(row).collect();
+    let headings = ["number", "thread", "since", "waited", "inside", "for", "until this thread let go or ended"];
+    let (first, rest) = rows.split_at(rows.len().min(LONGEST));
+    table::write(out, "The longest waits, by the numbers in the picture", &headings, first);
+    if !rest.is_empty() {
+        out.within("details", &[], |out| {
+            out.line("summary", &[], &format!("{} more waits that have numbers in the picture", rest.len()));
+            table::write(out, "More waits, by the numbers in the picture", &headings, rest);
+        });
+    }
+    out.line("p", &[("class", "method")], KNOWN);
+}
+
+/// Who ends a wait that no recorded thread ended.
+const NOBODY: &str = "no thread (a timer, a device, the kernel)";
+
+/// How it is known what waits are for.
+const KNOWN: &str = "Linux tells who wakes whom, but not which lock that is about. A wait is taken to be for the lock of the \
+                     address space (mmap_lock) if a thread of the same process ended it from inside a memory call or \
+                     a page fault, and the waiter was inside one too, at least one of the two inside a call. That \
+                     thread was then the last to hold the lock.";
 
 /// Draws a line over each of the longest waits, from its first to its last moment, for who points at it.
 fn draw_waits(out: &mut Markup, lanes: &Lanes<'_>, step: f64) {
@@ -235,33 +321,81 @@ fn draw_waits(out: &mut Markup, lanes: &Lanes<'_>, step: f64) {
         let y = px(step * wait.waiter as f64 + NAME + (step - NAME - 4.0) / 2.0);
         let path = format!("M{} {y}H{}", at(wait.began_ns), at(wait.ended_ns));
         out.within("path", &[("class", "wait"), ("d", &path)], |out| {
-            let inside = if wait.in_call { " inside a memory call" } else { "" };
-            let (waiter, waker) = (lanes.names[wait.waiter], lanes.names[wait.waker]);
+            let inside = wait.inside.map_or(String::new(), |inside| format!(" inside {inside}"));
+            let waiter = lanes.names[wait.waiter];
+            let until = wait.waker.map_or(String::new(), |waker| format!(", until {} ended it", lanes.names[waker]));
             let waited = short("ns", wait.ended_ns - wait.began_ns);
-            out.line("title", &[], &format!("{waiter} waited {waited}{inside}, until {waker} ended it"));
+            out.line("title", &[], &format!("{waiter} waited {waited}{inside} for {}{until}", wait.what_for()));
         });
     }
 }
 
-/// Writes into the longest waits for whom they are. Which names have room changes with what is looked at, so each
-/// says where its wait lies, and the script shows those that fit.
+/// What may stand in a wait: the call with its waker, the waker alone, and its number if it has one.
+struct Label {
+    texts: [String; 3],
+}
+
+impl Label {
+    fn of(place: usize, wait: &Wait<'_>, names: &[&str]) -> Self {
+        let number = if place < NUMBERED { (place + 1).to_string() } else { String::new() };
+        let waker = wait.waker.map(|waker| format!("→ {}", names[waker]));
+        let whole: Vec<&str> = wait.inside.into_iter().chain(waker.as_deref()).collect();
+        let with = |between: &str, text: &str| match (number.is_empty(), text.is_empty()) {
+            (_, true) => String::new(),
+            (true, _) => text.to_owned(),
+            (false, false) => format!("{number}{between}{text}"),
+        };
+        let texts = [with(": ", &whole.join(" ")), with(" ", waker.as_deref().unwrap_or_default())];
+        let [whole, waker] = texts;
+        Self { texts: [whole, waker, number] }
+    }
+
+    /// Returns the text that a wait between two places has room for, and where it begins; the script does the same.
+    fn fitting(&self, from: f64, to: f64, ends: (f64, f64), taken: &mut Vec<(f64, f64)>) -> Option<(&str, f64)> {
+        let width = |text: &str| text.chars().count() as f64 * LETTER;
+        let fits = |text: &&String| !text.is_empty() && to - from > width(text) + 6.0;
+        if let Some(text) = self.texts.iter().find(fits) {
+            taken.push((from, to));
+            return Some((text, from + 4.0));
+        }
+        let [.., number] = &self.texts;
+        let across = width(number);
+        let begin = (f64::midpoint(from, to) - across / 2.0).clamp(ends.0, (ends.1 - across).max(ends.0));
+        let is_free = taken.iter().all(|(first, last)| begin + across + 2.0 < *first || *last + 2.0 < begin);
+        (!number.is_empty() && is_free).then(|| {
+            taken.push((begin, begin + across));
+            (number.as_str(), begin)
+        })
+    }
+}
+
+/// Writes into the longest waits what they are and for whom. What has room changes with what is looked at, so each says
+/// where its wait lies and what may stand there, and the script shows what fits.
 fn draw_wakers(out: &mut Markup, frame: &Frame, lanes: &Lanes<'_>, step: f64) {
     let names = short_names(&lanes.names);
-    for wait in waits(lanes) {
+    let mut taken: Vec<Vec<(f64, f64)>> = vec![Vec::new(); lanes.names.len()];
+    for (place, wait) in waits(lanes).iter().enumerate() {
         let (Some(from), Some(to)) = (frame.x.place(wait.began_ns), frame.x.place(wait.ended_ns)) else { continue };
-        let told = format!("→ {}", names[wait.waker]);
-        let fits = to - from > told.chars().count() as f64 * LETTER + 6.0;
+        let label = Label::of(place, wait, &names);
+        if label.texts.iter().all(String::is_empty) {
+            continue;
+        }
+        let shown = label.fitting(from, to, frame.x.places, &mut taken[wait.waiter]);
+        let (text, x) = shown.unwrap_or((&label.texts[0], from + 4.0));
         let y = px(TOP + step * wait.waiter as f64 + NAME + (step - NAME - 4.0) / 2.0 + 4.0);
         let share = |ns: f64| format!("{:.6}", ns / lanes.duration_ns.max(1.0));
         let attributes = [
             ("class", "waker"),
-            ("x", &*px(from + 4.0)),
+            ("x", &*px(x)),
             ("y", &*y),
             ("data-from", &*share(wait.began_ns)),
             ("data-to", &*share(wait.ended_ns)),
-            ("visibility", if fits { "visible" } else { "hidden" }),
+            ("data-whole", &label.texts[0]),
+            ("data-name", &label.texts[1]),
+            ("data-number", &label.texts[2]),
+            ("visibility", if shown.is_some() { "visible" } else { "hidden" }),
         ];
-        out.line("text", &attributes, &told);
+        out.line("text", &attributes, text);
     }
 }
 
@@ -287,13 +421,13 @@ fn write_pairs(out: &mut Markup, threads: &Value) {
     let row = |pair: &Value| {
         vec![
             Cell::text(pair["waiter"].as_str().unwrap_or("?")),
-            Cell::text(pair["waker"].as_str().unwrap_or("no thread (a timer, a device, the kernel)")),
-            Cell::number(pair["count"].as_u64().unwrap_or(0) as usize),
+            Cell::text(pair["waker"].as_str().unwrap_or(NOBODY)),
+            Cell::text(what_for(pair["what"].as_str().unwrap_or("other"))),
+            Cell::figure(pair["count"].as_f64().unwrap_or(0.0), grouped(pair["count"].as_u64().unwrap_or(0))),
             time(&pair["ns"]),
-            time(&pair["in_call_ns"]),
         ]
     };
-    let headings = ["thread", "waits for", "waits", "time waited", "of it inside memory calls"];
+    let headings = ["thread", "waits for", "for what", "waits", "time waited"];
     let rows: Vec<Vec<Cell>> = pairs.iter().map(row).collect();
     let (first, rest) = rows.split_at(rows.len().min(PAIRS));
     table::write(out, "Who waits for whom, over the whole recording, the longest first", &headings, first);

@@ -4,6 +4,7 @@
 //! Every factor says how many times as fast the design named in its heading or beside it is, with its interval; the
 //! caption names the method.
 
+use faultless_results::stats::Interval;
 use faultless_results::verdict::{Cost, Finding, METHOD, Place, Ranking, Samples, Standing, factor, interval};
 use faultless_results::{Unit, metric};
 
@@ -19,17 +20,26 @@ pub fn write_places(out: &mut Markup, ranking: &Ranking) {
     }
     let faster = format!("{} is … times as fast", ranking.best());
     let figure = format!("{}, median", metric::title(&ranking.metric));
-    let headings = ["design", &figure, &faster, ranking.samples.interval(), "so it"];
+    let headings = ["design", &figure, &faster, ranking.interval(), "so it"];
     let caption = format!("{} on {}, the best median first", ranking.workload, cpus(ranking.cpus));
     let rows: Vec<Vec<Cell>> = ranking.places.iter().map(|place| row(ranking, place)).collect();
     table::write(out, &caption, &headings, &rows);
 }
 
+/// What the ends of a factor are called where there are too few runs for an interval.
+const FEW: &str = "of any two runs";
+
+/// What such ends are.
+const FEW_TELL: &str = " With fewer than five runs there is no interval: what stands in its place is the least and the \
+                        most that a run of the one design differs from a run of the other.";
+
 /// Writes how the factors above are computed.
 pub fn write_method(out: &mut Markup, rankings: &[Ranking]) {
-    if rankings.iter().any(|ranking| matches!(ranking.finding, Finding::Wins | Finding::Level(_))) {
-        let samples = rankings.first().map_or(Samples::Runs, |ranking| ranking.samples);
-        out.line("p", &[("class", "method")], &method(samples));
+    let is_judged = |ranking: &&Ranking| ranking.finding != Finding::Alone;
+    if let Some(first) = rankings.iter().find(is_judged) {
+        let few = rankings.iter().any(|ranking| ranking.interval() == FEW);
+        let few = if few { FEW_TELL } else { "" };
+        out.line("p", &[("class", "method")], &format!("{}{few}", method(first.samples)));
     }
 }
 
@@ -73,27 +83,32 @@ pub fn write_rankings(out: &mut Markup, rankings: &[Ranking]) {
     if rankings.iter().all(|ranking| ranking.finding == Finding::Alone) {
         return;
     }
-    let samples = rankings.first().map_or(Samples::Runs, |ranking| ranking.samples);
-    let headings = ["workload", "CPUs", "first", "times as fast as the next", samples.interval(), "told apart?"];
+    let bounds = rankings.first().map_or("95 % interval", Ranking::interval);
+    let is_mixed = rankings.iter().any(|ranking| ranking.interval() != bounds);
+    let bounds = if is_mixed { "interval" } else { bounds };
+    let headings = ["workload", "CPUs", "first", "times as fast as the next", bounds, "told apart?"];
     table::write(
         out,
         "Who is first, by how much, and how sure that is",
         &headings,
-        &rankings.iter().map(first).collect::<Vec<_>>(),
+        &rankings.iter().map(|ranking| first(ranking, is_mixed)).collect::<Vec<_>>(),
     );
 }
 
-fn first(ranking: &Ranking) -> Vec<Cell> {
-    let next = ranking.places.get(1).filter(|_| matches!(ranking.finding, Finding::Wins | Finding::Level(_)));
+fn first(ranking: &Ranking, is_mixed: bool) -> Vec<Cell> {
+    let next = ranking.places.get(1);
     let lead = next.and_then(|next| next.lead.as_ref());
     let (sure, tone) = match ranking.finding {
-        Finding::Wins => ("yes", "better"),
-        Finding::Level(_) => ("no", "open"),
-        Finding::Alone => ("one design", "open"),
-        Finding::TooFew(_) => ("no: too few runs", "open"),
-        Finding::NotConverged => ("no: not settled", "open"),
+        Finding::Wins => ("yes".to_owned(), "better"),
+        Finding::Alone => ("one design".into(), "open"),
+        Finding::Level(_) => ("no".into(), "open"),
+        Finding::Undecided => (format!("undecided: {}", ranking.doubts_in_short()), "open"),
     };
-    let beside = |lead: &faultless_results::stats::Interval| {
+    let ends = |lead: &Interval| {
+        let mark = if is_mixed && ranking.interval() == FEW { " (any two runs)" } else { "" };
+        Cell::figure(lead.low, format!("{}{mark}", interval(lead)))
+    };
+    let beside = |lead: &Interval| {
         let next = next.map_or("", |next| &next.name);
         Cell::figure(lead.middle, format!("{} × {next}", factor(lead.middle)))
     };
@@ -102,7 +117,7 @@ fn first(ranking: &Ranking) -> Vec<Cell> {
         Cell::number(ranking.cpus),
         Cell::text(ranking.first()),
         lead.map_or_else(|| Cell::text("-"), beside),
-        lead.map_or_else(|| Cell::text("-"), |lead| Cell::figure(lead.low, interval(lead))),
+        lead.map_or_else(|| Cell::text("-"), ends),
         Cell::text(sure).toned(tone),
     ]
 }
@@ -111,7 +126,8 @@ fn first(ranking: &Ranking) -> Vec<Cell> {
 pub fn write_why(out: &mut Markup, ranking: &Ranking, machine: &str) {
     if let Some(why) = ranking.why() {
         out.within("p", &[], |out| {
-            out.line("b", &[], "Why: ");
+            let by = if ranking.finding == Finding::Undecided { "Why, as far as the medians tell: " } else { "Why: " };
+            out.line("b", &[], by);
             out.text(&why);
         });
     }
@@ -139,22 +155,27 @@ fn write_bars(out: &mut Markup, ranking: &Ranking, machine: &str) {
         format!("{}: {}, of it {} waiting.", row.label, show(wait + rest), show(wait))
     });
     let about = About {
-        title: format!("{}: where an operation's time goes on {}", ranking.workload, cpus(ranking.cpus)),
+        title: format!("{}: where the mean time of an operation goes on {}", ranking.workload, cpus(ranking.cpus)),
         told: told.collect::<Vec<_>>().join(" "),
-        caption: "The time of an operation, of one worker: workers over throughput. Shorter is better.".into(),
+        caption: format!("{MEAN} Shorter is better."),
         machine,
         is_simulated: ranking.samples != Samples::Runs,
     };
     let names = ["waiting for the address-space lock", "all else: work, cache lines, other locks"];
-    let axis = Axis { title: "time of an operation (ns, us, ms), from 0", unit: "ns" };
+    let axis = Axis { title: "mean time of an operation (ns, us, ms), from 0", unit: "ns" };
     bars::write(out, &about, axis, Layout::Stacked, names, &rows);
 }
+
+/// What the mean time of an operation is, and why it is not the median.
+pub const MEAN: &str = "The mean time of an operation, of one worker: workers over throughput. It counts every wait, so \
+                        a few long ones lift it far above the median, which is what half of the operations stay below.";
 
 /// A column of what was counted: its heading, the figure, and how it is shown.
 type Column = (&'static str, fn(&Cost) -> Option<f64>, Unit);
 
-const COLUMNS: [Column; 6] = [
-    ("time of an operation", |cost| cost.op_ns, Unit::Ns),
+const COLUMNS: [Column; 7] = [
+    ("time of an operation, mean", |cost| cost.op_ns, Unit::Ns),
+    ("of a timed step, median", |cost| cost.step_ns, Unit::Ns),
     ("waiting for the address-space lock", |cost| cost.waiting, Unit::Share),
     ("faults without that lock", |cost| cost.lockless, Unit::Share),
     ("TLB shootdowns an operation", |cost| cost.shootdowns, Unit::Count),

@@ -78,7 +78,78 @@ fn a_page_shows_the_verdict_before_anything_else_and_says_why() {
     assert!(compare.contains("the slowest 1 % of operations in "), "what got worse besides is told");
     let replay = page("replay");
     assert!(replay.contains("Contention is an upper bound"), "caveats of the command");
-    assert!(replay.contains("Longest inside memory calls: a 3 waits for a 17"), "no takeaway");
+    assert!(replay.contains("Longest for the address-space lock: a 3 waits for a 17, which holds it"), "no takeaway");
+}
+
+#[test]
+fn a_replay_s_page_says_for_what_threads_wait_and_what_the_program_does_with_its_memory() {
+    let replay = sets::page("replay");
+    let says = |part: &str| assert!(replay.contains(part), "no {part}");
+    says("An arrow (→) points from a wait to the thread that ended it");
+    says("the address-space lock, held inside mprotect");
+    says("1: munmap → 17");
+    says(">anonymous, 48.8 MiB</text>");
+    says(">file, 2.30 MiB</text>");
+    says("Closer: the addresses of java 4711 that change most");
+    says("Again and again it calls mmap 2,400 times (anonymous memory, most often 96.0 KiB)");
+    says("8,000 of its 9,000 mappings begin where an earlier one began");
+    says(">1,000,000</td>");
+}
+
+/// Returns the classes of the legend's lines, by design.
+fn styles(page: &str) -> std::collections::BTreeMap<String, String> {
+    let items = page.split("<path class=\"l s").skip(1).filter(|part| part.contains("d=\"M1 7H33\""));
+    let item = |part: &str| {
+        let class = part.split('"').next()?.to_owned();
+        let name = part.split("</svg>").nth(1)?.split('<').next()?.to_owned();
+        Some((name, class))
+    };
+    items.filter_map(item).collect()
+}
+
+#[test]
+fn a_design_has_the_same_colours_and_marks_on_every_page() {
+    let (bench, mut few) = (styles(&sets::page("bench")), sets::default_bench());
+    few.set.results.retain(|result| ["linux", "spf-v11"].contains(&&*result.design));
+    few.set.results.reverse();
+    let few = styles(&faultless_page::of_sets(&[few]));
+    assert_eq!(few.len(), 2);
+    for (name, style) in &few {
+        assert_eq!(bench.get(name), Some(style), "{name}");
+    }
+}
+
+#[test]
+fn lines_of_a_published_table_that_differ_in_the_semaphore_alone_have_other_names() {
+    let mut value = sets::reproduce();
+    let lines = value["checks"]["spf-2018-ebizzy"].as_array_mut().expect("lines");
+    let line = lines[0].clone();
+    lines.clear();
+    for semaphore in ["rwsem-steal", "rwsem-v8"] {
+        let mut line = line.clone();
+        (line["base"], line["head"], line["cpus"]) = ("mmap-sem".into(), "mmap-sem".into(), 1.into());
+        (line["base_semaphore"], line["head_semaphore"]) = (semaphore.into(), semaphore.into());
+        (line["workload"], line["head_workload"]) = ("mmap_touch".into(), "mmap_touch --mutex".into());
+        lines.push(line);
+    }
+    let page = faultless_page::of_sets(&[sets::source("a", value)]);
+    for semaphore in ["rwsem-steal", "rwsem-v8"] {
+        let name = format!(">mmap_touch on 1 CPU, mmap-sem over {semaphore}, to mmap_touch --mutex: rate</td>");
+        assert!(page.contains(&name), "no {name}");
+    }
+}
+
+#[test]
+fn a_bench_s_page_says_which_rates_had_not_converged_and_what_mean_and_median_are() {
+    let bench = sets::page("bench");
+    let says = |part: &str| assert!(bench.contains(part), "no {part}");
+    says(
+        "Rates had not converged when their time was over, so judge nothing by them: mmap-sem of page_fault1 on 1 CPU.",
+    );
+    says("undecided: mmap-sem not converged");
+    says("workers over throughput. It counts every wait, so a few long ones lift it far above the median");
+    says(">time of an operation, mean");
+    says(">of a timed step, median");
 }
 
 #[test]

@@ -15,6 +15,7 @@
 pub mod columns;
 pub mod compare;
 pub mod csv;
+pub mod designs;
 pub mod json;
 pub mod markdown;
 pub mod metric;
@@ -30,9 +31,9 @@ pub mod verdict;
 
 pub use read::{ReadError, parse, read};
 pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA};
-pub use unit::Unit;
+pub use unit::{Unit, grouped};
 
-/// What stands beside a figure of a run whose rates had not settled when its time was over.
+/// What stands beside a figure of a run whose rates had not converged when its time was over.
 pub const NOT_CONVERGED: &str = "not converged";
 
 /// Returns the commit that this was built from.

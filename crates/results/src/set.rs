@@ -16,7 +16,11 @@ pub const SCHEMA: &str = "faultless/1";
 /// The key that says whether an interrupt came before all was measured.
 const INTERRUPTED: &str = "interrupted";
 
-/// The key that says of each run whether its rates had settled; not there where so much time was asked for.
+/// The key of what workloads do, by their names: `does`, what an `operation` is, and `region_bytes` if that is not as
+/// `does` says.
+pub const ABOUT: &str = "about";
+
+/// The key that says of each run whether its rates had converged; not there where so much time was asked for.
 pub const CONVERGED: &str = "converged";
 
 /// The key of a latency metric's whole distribution, all runs together: pairs of nanoseconds and how often they were

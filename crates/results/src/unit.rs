@@ -1,4 +1,9 @@
-//! Units: base units for machines, three digits and a prefix for people.
+//! Numbers for people and for machines.
+//!
+//! # Guarantee
+//! Terminals and pages show a figure in the same way: what was measured with three digits and a prefix ([`Unit::show`]:
+//! `1.46 M/s`, `12.3 us`, `48.8 MiB`), what was counted one by one in full ([`grouped`]: `52,589`). Machines get base
+//! units.
 
 /// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,18 @@ impl Unit {
     }
 }
 
+/// Returns a number in full, with its thousands apart.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut groups: Vec<&str> = Vec::new();
+    if first > 0 {
+        groups.push(&digits[..first]);
+    }
+    groups.extend((first..digits.len()).step_by(3).map(|start| &digits[start..start + 3]));
+    groups.join(",")
+}
+
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;
@@ -78,6 +95,12 @@ fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_in_full_have_their_thousands_apart() {
+        let shown: Vec<String> = [0, 12, 123, 1234, 123_456, 1_706_379, u64::MAX].into_iter().map(grouped).collect();
+        assert_eq!(shown, ["0", "12", "123", "1,234", "123,456", "1,706,379", "18,446,744,073,709,551,615"]);
+    }
 
     #[test]
     fn values_for_people_have_three_digits_and_a_unit() {

@@ -1,7 +1,10 @@
 //! The page of `bench`: throughput against CPUs, how long steps take, what waits.
 
-use faultless_results::verdict::{Group, arm_name, group_rankings, groups, headline as said, rankings};
-use faultless_results::{Measured, ResultSet};
+use faultless_results::designs::Style;
+use faultless_results::set::ABOUT;
+use faultless_results::verdict::{Group, arm_name, group_rankings, groups, headline as said, rankings, upper};
+use faultless_results::{Measured, ResultSet, Unit};
+use serde_json::Value;
 
 use crate::arms::{ends_are, middle, names, shown};
 use crate::latency::Of;
@@ -25,6 +28,7 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
     for group in groups(set, RATE) {
         out.line("h2", &[], &group.name);
         let ranked = group_rankings(set, &group);
+        write_about(out, set, &group.name);
         let Some(last) = ranked.last() else { continue };
         if has_many {
             out.line("p", &[], &format!("{}.", upper(&last.sentence())));
@@ -40,11 +44,15 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
     }
 }
 
-/// Returns a sentence that begins with a large letter, unless with a name that has small ones.
-fn upper(text: &str) -> String {
-    let is_ours = ["no winner", "undecided"].iter().any(|word| text.starts_with(word));
-    let first: String = text.chars().take(1).collect();
-    if is_ours { format!("{}{}", first.to_uppercase(), &text[first.len()..]) } else { text.to_owned() }
+/// Says what a workload does.
+fn write_about(out: &mut Markup, set: &ResultSet, workload: &str) {
+    let about = set.more.get(ABOUT).and_then(|all| all.get(workload));
+    let text = |key: &str| about.and_then(|about| about.get(key)).and_then(Value::as_str);
+    if let (Some(does), Some(operation)) = (text("does"), text("operation")) {
+        let bytes = about.and_then(|about| about.get("region_bytes")).and_then(Value::as_f64);
+        let here = bytes.map_or(String::new(), |bytes| format!(" (here {} at a time)", Unit::Bytes.show(bytes)));
+        out.line("p", &[("class", "method")], &format!("Each worker {does}{here}. An operation is {operation}."));
+    }
 }
 
 /// Returns what plots call the machine.
@@ -76,7 +84,7 @@ pub fn write_runs(out: &mut Markup, set: &ResultSet, group: &Group<'_>, cpus: us
         caption: format!(
             "Each mark is a run, the upright line the median; {}; {better}.{}",
             ends_are(arms.iter().map(|arm| &arm.samples)),
-            if arms.iter().all(|arm| arm.has_converged()) { "" } else { " Hollow marks: the rates had not settled." }
+            if arms.iter().all(|arm| arm.has_converged()) { "" } else { " Hollow marks: the rates had not converged." }
         ),
         machine,
         is_simulated: set.machine.simulated,
@@ -91,7 +99,7 @@ fn row(set: &ResultSet, arm: &Measured, names: &[String]) -> Row {
     Row {
         figure: shown(&arm.unit, &arm.samples),
         marks: vec![Marks {
-            style: names.iter().position(|known| *known == name).unwrap_or(0),
+            style: Style::of(&name, names),
             samples: arm.samples.clone(),
             middle: middle(&arm.samples).map(|middle| (middle.low, middle.median, middle.high)),
             is_hollow: !arm.has_converged(),

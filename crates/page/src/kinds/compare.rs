@@ -7,6 +7,7 @@
 use faultless_results::compare::{
     Change, Comparison, Direction, Finding, Group, Key, LEAST_SAMPLES, Notable, Row as Compared, Source,
 };
+use faultless_results::designs::Style;
 use faultless_results::stats::{Interval, rank_ratio};
 use faultless_results::verdict::{METHOD, factor, interval, listed};
 use faultless_results::{Unit, metric};
@@ -14,7 +15,7 @@ use faultless_results::{Unit, metric};
 use super::{write_badge, write_circumstances};
 use crate::arms::middle;
 use crate::markup::Markup;
-use crate::plot::{About, Axis, STYLES, fitting, legend};
+use crate::plot::{About, Axis, fitting, legend};
 use crate::rows::{self, Marks, Row, Rows};
 use crate::table::{self, Cell};
 
@@ -185,7 +186,7 @@ fn fact(comparison: &Comparison, one: &Notable<'_>) -> String {
         (Way::Open, _) if one.change.finding == Finding::TooFew => {
             format!("undecided in {place}: a difference needs {LEAST_SAMPLES} {each} a side, and there are {n}")
         }
-        (Way::Open, _) => format!("undecided in {place}: rates had not settled"),
+        (Way::Open, _) => format!("undecided in {place}: rates had not converged"),
     }
 }
 
@@ -298,7 +299,7 @@ fn told(row: &Compared, change: &Change) -> Cell {
         (Way::Better, _) => "faster",
         (Way::Worse, _) => "SLOWER",
         (Way::Open, Finding::TooFew) => "undecided: too few",
-        (Way::Open, _) => "undecided: not settled",
+        (Way::Open, _) => "undecided: not converged",
         _ => "not told apart",
     };
     Cell::text(word).toned(way.tone())
@@ -338,7 +339,7 @@ fn write_caveats(out: &mut Markup, comparison: &Comparison) {
             "Intervals tell what other seeds would give. How far the model is from the real machine they do not tell.".into()
         }),
         (few > 0).then(|| format!("{few} figures have fewer than {LEAST_SAMPLES} runs a side: nothing is claimed of them.")),
-        (moving > 0).then(|| format!("{moving} figures are of runs whose rates had not settled: nothing is claimed of them.")),
+        (moving > 0).then(|| format!("{moving} figures are of runs whose rates had not converged: nothing is claimed of them.")),
         (alone > 0).then(|| format!("{alone} figures are in one result alone; they are listed at the end.")),
     ];
     super::write_caveats(out, &said.into_iter().flatten().collect::<Vec<_>>());
@@ -373,7 +374,7 @@ fn write_plot(out: &mut Markup, comparison: &Comparison) {
     let shared = Rows { axis, kind, reference: Some((1.0, "the base's median")), has_zero: false };
     out.line("h2", &[], "Side by side");
     rows::write(out, &about, &shared, &rows, |out| {
-        legend(out, comparison.sources.iter().enumerate().map(|(place, source)| (&*source.label, place % STYLES)));
+        legend(out, comparison.sources.iter().enumerate().map(|(place, source)| (&*source.label, Style::nth(place))));
     });
 }
 
@@ -382,7 +383,7 @@ fn plot_row(comparison: &Comparison, key: &Key, row: &Compared) -> Row {
     let marks = |name: &str, style: usize, samples: &[f64], has_converged: bool| {
         let samples: Vec<f64> = samples.iter().map(|sample| sample / whole).collect();
         let middle = middle(&samples).map(|middle| (middle.low, middle.median, middle.high));
-        Marks { name: name.into(), style: style % STYLES, samples, middle, is_hollow: !has_converged }
+        Marks { name: name.into(), style: Style::nth(style), samples, middle, is_hollow: !has_converged }
     };
     let base = &comparison.sources[0].label;
     let mut all = vec![marks(base, 0, &row.base.samples, row.base.has_converged)];
@@ -411,7 +412,7 @@ fn write_table(out: &mut Markup, comparison: &Comparison) {
             (Way::Other, _) => "differs",
             (Way::Same, _) => "not told apart",
             (Way::Open, Finding::TooFew) => "too few runs",
-            (Way::Open, _) => "not settled",
+            (Way::Open, _) => "not converged",
         };
         // The same figure as above: of times, how many times the base's one it is.
         let times = rank_ratio(&one.row.base.samples, &one.change.figures.samples);

@@ -7,11 +7,12 @@ mod reproduce;
 mod stat;
 
 use faultless_results::compare::Source;
+use faultless_results::designs::{DesignLine, line_of};
 use faultless_results::set::UNCOMPARED;
 use faultless_results::{MachineInfo, Measured, ResultSet, metric};
 use serde_json::Value;
 
-use faultless_results::verdict::{Finding, Ranking, Samples, arm_name, rankings};
+use faultless_results::verdict::{Doubt, Finding, Ranking, Samples, arm_name, listed, rankings};
 
 use crate::arms::{nr_samples, shown};
 use crate::markup::Markup;
@@ -114,18 +115,15 @@ fn write_badge(out: &mut Markup, machine: &MachineInfo) {
 /// Returns what makes a result less than it seems.
 fn caveats(set: &ResultSet, rankings: &[Ranking]) -> Vec<String> {
     let mut said = Vec::new();
-    let is_judged = |one: &Ranking| matches!(one.finding, Finding::Wins | Finding::Level(_));
+    let is_judged = |one: &Ranking| one.finding != Finding::Alone;
     if let Some(told) = rankings.iter().find(|one| is_judged(one)).and_then(|one| intervals_tell(one.samples)) {
         said.push(told.to_owned());
     }
-    let few = rankings.iter().filter(|one| matches!(one.finding, Finding::TooFew(_))).count();
-    if few > 0 {
+    let few = |one: &Ranking| one.doubts.iter().any(|doubt| matches!(doubt, Doubt::TooFew(_)));
+    if rankings.iter().any(few) {
         said.push("Five runs of each design are the fewest that can tell a winner: measure with -r 5 or more.".into());
     }
-    let moving = set.results.iter().any(|result| !result.has_converged());
-    if moving {
-        said.push("Rates of some runs had not settled when their time was over: judge nothing by them.".into());
-    }
+    said.extend(moving(set));
     let disturbed = set.nr_disturbed();
     if disturbed > 0 {
         said.push(format!("{disturbed} runs were disturbed: their threads waited for CPUs that others used."));
@@ -142,6 +140,27 @@ fn caveats(set: &ResultSet, rankings: &[Ranking]) -> Vec<String> {
     said.extend(uncompared.map(|name| format!("{name} did not do the same work (no checks), so it is not compared.")));
     said
 }
+
+/// Says which rates had not converged, by workload, design and CPUs.
+fn moving(set: &ResultSet) -> Option<String> {
+    let mut places: Vec<String> = Vec::new();
+    for result in set.results.iter().filter(|result| !result.has_converged()) {
+        let place = format!("{} of {} on {}", arm_name(set, result), result.workload, verdict::cpus(result.cpus));
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    let rest = places.len().saturating_sub(MOVING);
+    let more = if rest > 0 { format!(", and {rest} more (hollow marks)") } else { String::new() };
+    places.truncate(MOVING);
+    (!places.is_empty()).then(|| {
+        let named = places.join("; ");
+        format!("Rates had not converged when their time was over, so judge nothing by them: {named}{more}.")
+    })
+}
+
+/// The most rates that had not converged that are named one by one.
+const MOVING: usize = 8;
 
 /// Says what intervals of a simulated machine's figures are about.
 fn intervals_tell(samples: Samples) -> Option<&'static str> {
@@ -189,7 +208,28 @@ fn write_circumstances(out: &mut Markup, set: &ResultSet) {
             out.line("dd", &[], &text);
         }
     });
+    write_designs(out, set);
     write_parameters(out, &set.machine);
+}
+
+/// Says what the designs of a set are.
+fn write_designs(out: &mut Markup, set: &ResultSet) {
+    let mut lines: Vec<&DesignLine> = Vec::new();
+    for line in set.results.iter().filter_map(|result| line_of(&result.design)) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    if lines.is_empty() {
+        return;
+    }
+    let row = |line: &&DesignLine| vec![Cell::text(line.name), Cell::text(line.fault), Cell::text(line.source)];
+    out.within("details", &[], |out| {
+        let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
+        out.line("summary", &[], &format!("What {} {}", listed(&names), if names.len() == 1 { "is" } else { "are" }));
+        let headings = ["design", "how a page fault is protected", "where it is from"];
+        table::write(out, "Designs of an address space", &headings, &lines.iter().map(row).collect::<Vec<_>>());
+    });
 }
 
 /// Writes what a simulated machine's figures rest on.

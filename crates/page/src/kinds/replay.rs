@@ -1,7 +1,7 @@
 //! The page of `replay`: time per design, how long faults take, what was checked, and what the program did.
 
-use faultless_results::ResultSet;
-use faultless_results::verdict::{cpus, group_rankings, groups, headline as said, rankings};
+use faultless_results::verdict::{cpus, faith, group_rankings, groups, headline as said, rankings};
+use faultless_results::{ResultSet, grouped};
 use serde_json::Value;
 
 use super::bench::{machine, write_runs, write_waits};
@@ -22,18 +22,6 @@ const RECORDED: &str = "the machine that recorded the program";
 /// Says who wins, and whether the replay is the recorded program.
 pub fn headline(set: &ResultSet) -> String {
     format!("{}; {}", said(&rankings(set)), faith(set))
-}
-
-fn faith(set: &ResultSet) -> String {
-    let count = |name: &str| set.checks.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let skipped = set.checks.get("skipped").and_then(Value::as_object).is_some_and(|kinds| !kinds.is_empty());
-    match () {
-        () if count("faults_recorded") == 0 => "no fault was recorded, so nothing was checked".into(),
-        () if count("mismatches") > 0 || skipped || count("lost") > 0 => {
-            format!("the replay is not the recorded program: {} mismatches, see what was checked", count("mismatches"))
-        }
-        () => format!("the replay is faithful: 0 mismatches in {} events", count("events")),
-    }
 }
 
 /// Writes the plots.
@@ -109,7 +97,10 @@ fn write_checks(out: &mut Markup, set: &ResultSet) {
 }
 
 fn check(name: &str, value: &Value) -> Vec<Cell> {
-    let figure =
-        value.as_f64().map_or_else(|| Cell::text(value.to_string()), |figure| Cell::figure(figure, value.to_string()));
+    let figure = match (value.as_u64(), value.as_f64()) {
+        (Some(count), _) => Cell::figure(count as f64, grouped(count)),
+        (None, Some(figure)) => Cell::figure(figure, value.to_string()),
+        _ => Cell::text(value.to_string()),
+    };
     vec![Cell::text(name), figure]
 }

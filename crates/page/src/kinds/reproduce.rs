@@ -1,5 +1,6 @@
 //! The page of `reproduce`: what was published, beside what a simulation of the machine says.
 
+use faultless_results::designs::Style;
 use faultless_results::{ResultSet, metric};
 use serde_json::Value;
 
@@ -9,6 +10,7 @@ use crate::plot::{About, Axis, legend};
 use crate::rows::{self, Marks, Row, Rows};
 use crate::scale::Kind;
 use crate::table::{self, Cell};
+use crate::verdict::cpus;
 
 /// A line of a published table.
 struct Line<'a> {
@@ -44,14 +46,31 @@ impl Line<'_> {
     }
 
     fn name(&self) -> String {
-        let cpus = self.value.get("cpus").and_then(Value::as_u64).unwrap_or(0);
-        format!(
-            "{} on {cpus} CPUs, {} to {}: {}",
-            self.text("workload"),
-            self.text("base"),
-            self.text("head"),
-            metric::title(self.text("figure"))
-        )
+        let place = cpus(self.value.get("cpus").and_then(Value::as_u64).unwrap_or(0) as usize);
+        let figure = metric::title(self.text("figure"));
+        format!("{} on {place}, {}{}: {figure}", self.text("workload"), self.sides(), self.other_workload())
+    }
+
+    /// Returns what stands on both sides: designs, the semaphores beneath one design, or both.
+    fn sides(&self) -> String {
+        let [base, head] = ["base", "head"].map(|key| self.text(key));
+        let [below_base, below_head] = ["base_semaphore", "head_semaphore"].map(|key| self.text(key));
+        match (base == head, below_base == below_head) {
+            (true, true) if below_base == "-" => base.to_owned(),
+            (true, true) => format!("{base} over {below_base}"),
+            (true, false) => format!("{base} over {below_base} to {below_head}"),
+            (false, true) => format!("{base} to {head}"),
+            (false, false) => format!("{base} over {below_base} to {head} over {below_head}"),
+        }
+    }
+
+    /// Returns the workload of the second side, if that is another.
+    fn other_workload(&self) -> String {
+        match self.text("head_workload") {
+            "-" => String::new(),
+            same if same == self.text("workload") => String::new(),
+            other => format!(", to {other}"),
+        }
     }
 }
 
@@ -96,12 +115,12 @@ fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
         let is_hollow = line.value.get("converged") == Some(&Value::Bool(false));
         let published = Marks {
             name: "published".into(),
-            style: 3,
+            style: Style::nth(3),
             samples: vec![line.published()],
             middle: None,
             is_hollow: false,
         };
-        let simulated = Marks { name: "ours".into(), style: 0, samples: factors, middle, is_hollow };
+        let simulated = Marks { name: "ours".into(), style: Style::nth(0), samples: factors, middle, is_hollow };
         Row {
             label: line.name(),
             figure: format!("published x{:.2}, ours {ours}", line.published()),
@@ -116,14 +135,16 @@ fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
         told: rows.iter().map(|row| format!("{}: {}.", row.label, row.figure)).collect::<Vec<_>>().join(" "),
         caption: "By what factor the change multiplies the figure; the dotted line is no change. Ours: each mark is a \
                   seed, the upright line their median, the bar from the least to the most (a 95 % interval from six \
-                  seeds on). Hollow: the rates had not settled. Published figures were measured on the real machine."
+                  seeds on). Hollow: the rates had not converged. Published figures were measured on the real machine."
             .into(),
         machine: &machines,
         is_simulated: true,
     };
     let axis = Axis { title: "factor, after / before (times), logarithmic", unit: "" };
     let shared = Rows { axis, kind: Kind::Log, reference: Some((1.0, "no change")), has_zero: false };
-    rows::write(out, &about, &shared, &rows, |out| legend(out, [("published", 3), ("ours, simulated", 0)].into_iter()));
+    rows::write(out, &about, &shared, &rows, |out| {
+        legend(out, [("published", Style::nth(3)), ("ours, simulated", Style::nth(0))].into_iter())
+    });
 }
 
 fn write_table(out: &mut Markup, name: &str, lines: &[Line<'_>]) {

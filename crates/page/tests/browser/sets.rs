@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const DESIGNS: [&str; 6] = ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11", "faultless", "linux"];
 
-fn source(label: &str, value: Value) -> Source {
+pub fn source(label: &str, value: Value) -> Source {
     let set: ResultSet = serde_json::from_value(value).expect("a result set");
     Source { label: label.into(), set }
 }
@@ -83,7 +83,7 @@ fn replay() -> Value {
     }
     let mut set = set("replay", false, results);
     set["outline"] = outline();
-    set["verdict"] = json!("Verdict: linux is faster than mmap-sem, and the replay is faithful: 0 mismatches.");
+    set["verdict"] = json!("Verdict:\n* linux wins mapper.trace on 2 CPUs.\n* the replay is faithful: 0 mismatches.");
     set["caveats"] = json!(["contention is an upper bound, blocking not replayed"]);
     set["checks"] = json!({ "events": 1_000_000, "faults_recorded": 900_000, "mismatches": 0, "skipped": {}, "lost": 0,
                             "classified": { "prefault": 3, "reclaim": 0 } });
@@ -101,6 +101,9 @@ fn stat() -> Value {
     (0..16).for_each(|place| {
         locks.push(lock(&format!("page table lock {place}"), Value::Null, 0.01 / (place + 1) as f64))
     });
+    let mut busy = lock("mmap_sem (write)", json!("vm/fault/anonymous.rs:389"), 2.63);
+    (busy["total"], busy["wait_mean_ns"], busy["hold_mean_ns"]) = (json!(238_000_123), json!(52_800), json!(38_123));
+    locks.push(busy);
     let results = DESIGNS.map(|design| figure("malloc1", design, 2, ("faults", "count"), around(1e6)));
     let mut set = set("stat", true, results.into());
     set["locks"] =
@@ -108,7 +111,7 @@ fn stat() -> Value {
     set
 }
 
-fn reproduce() -> Value {
+pub fn reproduce() -> Value {
     let line = |workload: &str, published: f64, ours: f64| {
         json!({ "workload": workload, "cpus": 80, "mode": "threads", "machine": "haswell-80", "base": "mmap-sem", "head": "spf-v11",
                 "figure": "rate", "published_percent": published, "published_as": "x", "ours_percent": ours, "converged": true,
@@ -139,18 +142,39 @@ fn outline() -> Value {
     let kinds =
         kinds.map(|(kind, letter)| json!({ "kind": kind, "letter": letter, "peak_bytes": 1 << 20, "faults": 900 }));
     let faults: Vec<[usize; 3]> = (0..3000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
-    let regions = (0..8).map(|nth| json!({ "start": format!("{:#x}", 0x7f00_0000_0000_u64 - nth * 0x1000_0000), "bytes": 4096, "row": nth * 15, "rows": 14 }));
+    let regions = (0..8).map(|nth| json!({ "start": format!("{:#x}", 0x7f00_0000_0000_u64 - nth * 0x1000_0000), "bytes": 4096, "row": nth * 15, "rows": 14,
+                        "kinds": [{ "kind": "anonymous", "peak_bytes": 51_170_508 }, { "kind": "file", "peak_bytes": 2_411_724 }] }));
     let space = json!({ "name": "java 4711", "began_ns": 1_000, "duration_ns": 999_000_000, "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 2,
                         "cells": (0..120).map(cell).collect::<Vec<_>>(), "faults": faults, "forks": [1_000_000_u64, 700_000_000],
-                        "regions": regions.collect::<Vec<_>>() });
+                        "regions": regions.collect::<Vec<_>>(), "calls": calls(), "again": [9000, 8000], "closer": closer() });
     json!({
         "duration_ns": 1_000_000_000, "events": 1_000_000,
         "threads": { "count": 31, "columns": 600, "has_pace": true, "lanes": lanes.collect::<Vec<_>>(), "nr_waits": 1,
-                     "waits": [[1_000_000, 400_000_000, 3, 17, true]],
-                     "pairs": [{ "waiter": "a 3", "waker": "a 17", "count": 3, "ns": 5_000_000, "in_call_ns": 4_000_000 },
-                               { "waiter": "a 3", "waker": null, "count": 1, "ns": 6_000_000, "in_call_ns": 0 }] },
+                     "waits": [[1_000_000, 400_000_000, 3, 17, "munmap", "mprotect", "lock"], [600_000_000, 700_000_000, 4, null, "mmap", null, "call"],
+                               [600_000_000, 640_000_000, 5, 6, null, null, "end"], [500_000_000, 501_000_000, 3, 7, null, null, "other"]],
+                     "pairs": [{ "waiter": "a 3", "waker": "a 17", "count": 3, "ns": 5_000_000, "what": "lock" },
+                               { "waiter": "a 3", "waker": null, "count": 1, "ns": 6_000_000, "what": "other" }] },
         "spaces": { "count": 9, "columns": 240, "list": [space, worst()] },
     })
+}
+
+/// What a program asks of its map.
+fn calls() -> Value {
+    let names = ["mmap", "munmap", "mprotect", "mremap", "madvise", "brk"];
+    let line = |name: &str| {
+        json!({ "call": name, "kind": "anonymous", "count": 2400, "usual_bytes": 98_304, "usual_count": 2000, "least_bytes": 4096,
+                "most_bytes": 1 << 30, "bytes": 5_000_000_000_u64, "kernel_ns": 12_000_000 })
+    };
+    let counts = |name: &&str| ((*name).to_owned(), (0..240).map(|at| json!(at * name.len() % 97)).collect());
+    let columns: serde_json::Map<String, Value> = names.iter().map(counts).collect();
+    json!({ "lines": names.map(line), "columns": columns })
+}
+
+/// The addresses of a space that change most.
+fn closer() -> Value {
+    let cell = |row: usize| (0..240).map(|at| b"aa.f"[(at / 3 + row) % 4] as char).collect::<String>();
+    json!({ "rows": 48, "changes": 12_000, "faults_total": 30_000, "cells": (0..48).map(cell).collect::<Vec<_>>(), "faults": [[3, 4, 5]],
+            "regions": [{ "start": "0x7f0000000000", "bytes": 1 << 20, "row": 0, "rows": 48, "kinds": [{ "kind": "anonymous", "peak_bytes": 1 << 19 }] }] })
 }
 
 /// The largest space that an outline can hold: no two cells alike beside each other, all faults that fit.
@@ -170,7 +194,8 @@ fn worst() -> Value {
     let faults: Vec<[usize; 3]> = (0..6000).map(|nth| [nth % 240, nth * 7 % 119, nth % 50 + 1]).collect();
     json!({ "name": "worst 1", "began_ns": 0, "duration_ns": 1_000_000_000, "rows": 120, "kinds": kinds, "changes": 12_345, "faults_total": 900_000, "nr_forks": 0, "forks": [],
             "cells": (0..120).map(cell).collect::<Vec<_>>(), "faults": faults,
-            "regions": [{ "start": "0x1000", "bytes": 4096, "row": 0, "rows": 120 }] })
+            "regions": [{ "start": "0x1000", "bytes": 4096, "row": 0, "rows": 120 }], "calls": calls(), "again": [9000, 8000],
+            "closer": closer() })
 }
 
 /// Returns the largest page of a recorded program: four of the largest spaces, forty lanes that change in every column.
@@ -179,10 +204,12 @@ pub fn largest() -> String {
     let mut set = replay();
     let states = (0..600).map(|at| b"cmWwr"[at % 5] as char).collect::<String>();
     let lane = json!({ "name": "a thread with a rather long name 1234567", "states": states, "events": 9 });
-    let pair = json!({ "waiter": "a thread with a name 3", "waker": "another thread 17", "count": 3, "ns": 5_000_000, "in_call_ns": 4 });
+    let pair = json!({ "waiter": "a thread with a name 3", "waker": "another thread 17", "count": 3, "ns": 5_000_000, "what": "lock" });
     let threads = &mut set["outline"]["threads"];
     threads["lanes"] = json!(vec![lane; 40]);
-    threads["waits"] = (0..150).map(|nth| json!([nth, nth * 1_000_000, nth % 40, (nth + 7) % 40, true])).collect();
+    threads["waits"] = (0..150)
+        .map(|nth| json!([nth, nth * 1_000_000, nth % 40, (nth + 7) % 40, "munmap", "mprotect", "lock"]))
+        .collect();
     threads["pairs"] = json!(vec![pair; 100]);
     set["outline"]["spaces"]["list"] = json!(vec![worst(); 4]);
     of_sets(&[source("a result", set)])

@@ -9,7 +9,7 @@ use super::verdict;
 use crate::experiment::{ArmResult, Checks};
 use faultless_plan::classes::Class;
 use faultless_plan::{Pace, Totals};
-use faultless_results::{Unit, columns, markdown::spread};
+use faultless_results::{Unit, columns, grouped, markdown::spread};
 
 /// Writes the report.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -23,7 +23,7 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
     write_refused(&report.outcome.totals, out)?;
-    writeln!(out, "{}", verdict::text(report))?;
+    writeln!(out, "{}", verdict::text(&super::result_set(report)))?;
     info::write_parameters(report.machine, out)
 }
 
@@ -35,7 +35,11 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
         out,
         "runs      {runs} of each design, in turn, seed {}{}",
         report.setup.seed,
-        if runs > 1 { format!("; mean ± standard deviation, n {runs}") } else { String::new() }
+        if runs > 1 {
+            format!("; mean ± standard deviation, n {runs}; the verdict compares medians")
+        } else {
+            String::new()
+        }
     )?;
     if report.setup.pace == Pace::None {
         writeln!(out, "pace      none: upper bound on contention: blocking not replayed")?;
@@ -101,12 +105,12 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
     writeln!(
         out,
         "checked   {} events, {} faults recorded and {} here; {} strict ({:.1} %); mismatches {}, passes {}",
-        checks.events,
-        checks.faults_recorded,
-        checks.faults_replayed,
-        checks.strict,
+        grouped(checks.events),
+        grouped(checks.faults_recorded),
+        grouped(checks.faults_replayed),
+        grouped(checks.strict),
         percent(checks.strict, checks.faults_recorded),
-        checks.mismatches,
+        grouped(checks.mismatches),
         checks.passes
     )?;
     let shares = Class::ALL.map(|class| format!("{} {:.2} %", class.name(), checks.share(class) * 100.0));

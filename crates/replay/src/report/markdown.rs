@@ -6,6 +6,7 @@ use super::human::rows;
 use super::{Report, verdict};
 use faultless_plan::Pace;
 use faultless_results::markdown::{escaped, head, row};
+use faultless_results::screen::uncolored;
 
 /// Writes the table, and what stands around it as text.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -21,5 +22,5 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
         head(&headings.iter().map(String::as_str).collect::<Vec<_>>(), out)?;
         rest.iter().try_for_each(|cells| row(cells, out))?;
     }
-    writeln!(out, "\n{}", verdict::text(report))
+    writeln!(out, "\n{}", uncolored(&verdict::text(&super::result_set(report))))
 }

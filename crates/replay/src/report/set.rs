@@ -20,8 +20,7 @@ use faultless_results::{Measured, Mode, ResultSet};
 pub fn result_set(report: &Report<'_>) -> ResultSet {
     let mut set = ResultSet::new("replay", report.setup.seed, report.machine.clone());
     set.more.insert("trace".into(), trace(report));
-    set.more.insert("verdict".into(), uncolored(&super::verdict::text(report)).into());
-    set.more.insert("caveats".into(), super::verdict::caveats(report).into());
+    set.more.insert(super::verdict::CAVEATS.into(), super::verdict::caveats(report).into());
     set.more.insert(UNCOMPARED.into(), super::verdict::uncompared(report).into());
     set.results = results(report);
     if report.outcome.was_interrupted {
@@ -32,6 +31,8 @@ pub fn result_set(report: &Report<'_>) -> ResultSet {
         ));
     }
     set.checks = checks(&report.outcome.checks);
+    let verdict = uncolored(&super::verdict::text(&set));
+    set.more.insert("verdict".into(), verdict.into());
     set
 }
 

@@ -3,13 +3,16 @@
 //! # Guarantee
 //! * I1 one method: the factor between two designs is that of their medians, with the 95 % interval of the rank test
 //!   (`stats::rank_ratio`). Over machines that were drawn it is the median over the draws, with what holds 90 % of them
-//! * I2 a winner is named only if each design has five samples, all rates had settled, and the interval of its lead
-//!   over every other design leaves out 1; everything else is level or undecided, with what is known
+//! * I2 a winner is named only if each design has five samples, all rates had converged, and the interval of its lead
+//!   over every other design leaves out 1; everything else is level or undecided, with what is known: each factor, and
+//!   every reason against it by the designs that it is about ([`Doubt`])
 //! * I3 an interval is about chance between runs; that a simulated machine is a model is said beside it
 //!
 //! # Rooms
-//! `groups` sorts figures by workload and design, `why` knows where time goes, `words` says it.
+//! `groups` sorts figures by workload and design, `why` knows where time goes, `words` says it, and `faith` whether a
+//! replay is the recorded program.
 
+mod faith;
 mod groups;
 mod why;
 mod words;
@@ -19,9 +22,10 @@ use crate::set::UNCOMPARED;
 use crate::stats::{Interval, median, p_value, rank_ratio};
 use crate::{Measured, ResultSet};
 
+pub use faith::faith;
 pub use groups::{Group, arm_name, beside, cpus, groups};
 pub use why::Cost;
-pub use words::{METHOD, factor, headline, interval, lines, listed};
+pub use words::{METHOD, factor, headline, interval, lines, listed, upper};
 
 /// The key of a figure whose samples are of machines that were drawn.
 const DRAWN: &str = "sensitivity";
@@ -52,10 +56,19 @@ pub enum Finding {
     Level(usize),
     /// There is one design.
     Alone,
-    /// There are too few runs.
+    /// Nobody can tell: there are too few runs, or rates had not converged.
+    Undecided,
+}
+
+/// A reason why no winner is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// There are so few samples of a design.
     TooFew(usize),
-    /// Rates had not settled.
-    NotConverged,
+    /// The rates of these designs had not converged.
+    NotConverged(Vec<String>),
+    /// The samples of these designs do not tell them from the best: the interval of its lead has 1.
+    Overlap(Vec<String>),
 }
 
 /// Where a design stands.
@@ -82,7 +95,11 @@ pub struct Place {
     pub median: f64,
     /// The least and the most of them.
     pub ends: (f64, f64),
-    /// How many times as fast as it the best one is; nothing for the best itself, and where nobody can tell.
+    /// How many samples it has.
+    pub nr_samples: usize,
+    /// Whether its rates had converged.
+    pub has_converged: bool,
+    /// How many times as fast as it the best one is; nothing for the best itself, and of rates of 0.
     pub lead: Option<Interval>,
     /// Where it stands.
     pub standing: Standing,
@@ -107,6 +124,8 @@ pub struct Ranking {
     pub places: Vec<Place>,
     /// What may be said.
     pub finding: Finding,
+    /// Why no winner is named; nothing if one is.
+    pub doubts: Vec<Doubt>,
 }
 
 /// Returns the metric that a set's designs are ranked by.
@@ -137,23 +156,40 @@ fn ranking(set: &ResultSet, group: &Group<'_>, cpus: usize) -> Ranking {
         _ => middle(other).total_cmp(&middle(one)),
     });
     let samples = samples(set, &arms);
-    let undecided = undecided(&arms);
-    let place = |arm: &&Measured| {
-        let (lead, standing) = match arms.first() {
-            Some(best) if !std::ptr::eq(*best, *arm) && undecided.is_none() => beaten(best, arm, better, samples),
-            _ => (None, Standing::Open),
-        };
-        let (name, cost) = (arm_name(set, arm), Cost::of(set, arm));
-        let ends = arm.samples.iter().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(*one), high.max(*one)));
-        Place { name, median: middle(arm), ends, lead, standing, cost }
-    };
-    let mut places: Vec<Place> = arms.iter().map(place).collect();
+    let is_open = is_undecided(&arms);
+    let mut places: Vec<Place> = arms.iter().map(|arm| place(set, &arms, arm, better, samples)).collect();
+    places.iter_mut().filter(|_| is_open).for_each(|place| place.standing = Standing::Open);
     let nr_level = places.iter().filter(|place| place.standing == Standing::Level).count();
-    let finding = undecided.unwrap_or(if nr_level == 0 { Finding::Wins } else { Finding::Level(nr_level + 1) });
+    let finding = match () {
+        () if arms.len() < 2 => Finding::Alone,
+        () if is_open => Finding::Undecided,
+        () if nr_level == 0 => Finding::Wins,
+        () => Finding::Level(nr_level + 1),
+    };
     if let Some(best) = places.first_mut() {
         best.standing = if finding == Finding::Wins { Standing::Wins } else { Standing::Best };
     }
-    Ranking { workload: group.name.clone(), cpus, metric, unit, samples, places, finding }
+    let doubts = if finding == Finding::Alone { Vec::new() } else { doubts(&places) };
+    Ranking { workload: group.name.clone(), cpus, metric, unit, samples, places, finding, doubts }
+}
+
+/// Returns where a design stands beside the best, which is the first of all.
+fn place(set: &ResultSet, arms: &[&Measured], arm: &Measured, better: Direction, samples: Samples) -> Place {
+    let (lead, standing) = match arms.first() {
+        Some(best) if !std::ptr::eq(*best, arm) => beaten(best, arm, better, samples),
+        _ => (None, Standing::Best),
+    };
+    let ends = arm.samples.iter().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(*one), high.max(*one)));
+    Place {
+        name: arm_name(set, arm),
+        median: median(&arm.samples).unwrap_or(0.0),
+        ends,
+        nr_samples: arm.samples.len(),
+        has_converged: arm.has_converged(),
+        lead,
+        standing,
+        cost: Cost::of(set, arm),
+    }
 }
 
 fn samples(set: &ResultSet, arms: &[&Measured]) -> Samples {
@@ -164,15 +200,23 @@ fn samples(set: &ResultSet, arms: &[&Measured]) -> Samples {
     }
 }
 
-/// Returns why nothing may be said of designs, if nothing may (I2).
-fn undecided(arms: &[&Measured]) -> Option<Finding> {
-    let least = arms.iter().map(|arm| arm.samples.len()).min().unwrap_or(0);
-    match () {
-        () if arms.len() < 2 => Some(Finding::Alone),
-        () if arms.iter().any(|arm| !arm.has_converged()) => Some(Finding::NotConverged),
-        () if least < LEAST_SAMPLES => Some(Finding::TooFew(least)),
-        () => None,
-    }
+/// Returns whether nothing may be said of designs (I2).
+fn is_undecided(arms: &[&Measured]) -> bool {
+    arms.iter().any(|arm| arm.samples.len() < LEAST_SAMPLES || !arm.has_converged())
+}
+
+/// Returns every reason why no winner may be named (I2).
+fn doubts(places: &[Place]) -> Vec<Doubt> {
+    let names = |is: &dyn Fn(&Place) -> bool| -> Vec<String> {
+        places.iter().filter(|place| is(place)).map(|place| place.name.clone()).collect()
+    };
+    let least = places.iter().map(|place| place.nr_samples).min().unwrap_or(0);
+    let moving = names(&|place| !place.has_converged);
+    let level = names(&|place| place.is_level());
+    let few = (least < LEAST_SAMPLES).then_some(Doubt::TooFew(least));
+    let moving = (!moving.is_empty()).then_some(Doubt::NotConverged(moving));
+    let level = (!level.is_empty()).then_some(Doubt::Overlap(level));
+    few.into_iter().chain(moving).chain(level).collect()
 }
 
 /// Returns how many times as fast as a design the best one is, and what that says.
@@ -181,7 +225,12 @@ fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) 
         Direction::Lower => (&best.samples, &arm.samples),
         _ => (&arm.samples, &best.samples),
     };
-    let lead = if samples == Samples::Draws { drawn(base, head) } else { rank_ratio(base, head) };
+    let is_few = base.len().min(head.len()) < LEAST_SAMPLES;
+    let lead = match samples {
+        Samples::Draws => drawn(base, head),
+        _ if is_few => extremes(base, head),
+        _ => rank_ratio(base, head),
+    };
     let is_sure = |lead: &Interval| lead.low > 1.0 && (samples == Samples::Draws || p_value(base, head) < CHANCE);
     let standing = match &lead {
         Some(lead) if is_sure(lead) => Standing::Slower,
@@ -193,6 +242,16 @@ fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) 
     (lead, standing)
 }
 
+/// Returns the factor of the medians, and between what that of any two runs lies: all that fewer runs tell than the
+/// test wants.
+fn extremes(base: &[f64], head: &[f64]) -> Option<Interval> {
+    let is_usable = base.iter().chain(head).all(|sample| sample.is_finite() && *sample > 0.0);
+    let middle = median(head).filter(|_| is_usable)? / median(base)?;
+    let ratios = || head.iter().flat_map(|head| base.iter().map(move |base| head / base));
+    let (low, high) = (ratios().fold(f64::MAX, f64::min), ratios().fold(f64::MIN, f64::max));
+    Some(Interval { low, middle, high, n: base.len().min(head.len()) })
+}
+
 /// Returns the factor over machines that were drawn, each of which both designs ran on (I1).
 fn drawn(base: &[f64], head: &[f64]) -> Option<Interval> {
     let mut ratios: Vec<f64> = base.iter().zip(head).map(|(base, head)| head / base).collect();
@@ -200,6 +259,17 @@ fn drawn(base: &[f64], head: &[f64]) -> Option<Interval> {
     ratios.sort_by(f64::total_cmp);
     let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
     Some(Interval { low: at(TAIL), middle, high: at(1.0 - TAIL), n: ratios.len() })
+}
+
+impl Place {
+    /// Returns whether its samples do not tell it from the best.
+    fn is_level(&self) -> bool {
+        match self.standing {
+            Standing::Level => true,
+            Standing::Open => self.lead.is_none_or(|lead| lead.low <= 1.0),
+            Standing::Wins | Standing::Best | Standing::Slower => false,
+        }
+    }
 }
 
 impl Ranking {
@@ -220,6 +290,11 @@ impl Ranking {
         level.map(|place| place.lead).all(|lead| lead.is_some_and(|lead| lead.high.max(1.0 / lead.low) <= NEAR))
     }
 
+    /// Returns whether there are too few samples for the test.
+    fn is_few(&self) -> bool {
+        self.doubts.iter().any(|doubt| matches!(doubt, Doubt::TooFew(_)))
+    }
+
     /// Says why, as far as was counted, in sentences.
     pub fn why(&self) -> Option<String> {
         let named = |place: usize, which: &'static str| why::Named {
@@ -232,8 +307,8 @@ impl Ranking {
         let slowest = (1..=last).rev().find(|&place| self.places[place].cost.waiting.is_some());
         let behind = |which: &'static str| slowest.map(|place| named(place, if place == last { which } else { "" }));
         match self.finding {
-            Finding::Wins if last == 1 => why::faster(named(0, ""), &[named(1, "")]),
-            Finding::Wins => {
+            Finding::Wins | Finding::Undecided if last == 1 => why::faster(named(0, ""), &[named(1, "")]),
+            Finding::Wins | Finding::Undecided => {
                 let next = std::iter::once(named(1, ", the next,"));
                 let others: Vec<_> = next.chain(behind(", the last,").filter(|_| slowest != Some(1))).collect();
                 why::faster(named(0, ""), &others)
@@ -246,7 +321,7 @@ impl Ranking {
                 let said: Vec<String> = [self.noise(), why::little(waiting)].into_iter().flatten().collect();
                 (!said.is_empty()).then(|| said.join(" "))
             }
-            Finding::Alone | Finding::TooFew(_) | Finding::NotConverged => None,
+            Finding::Alone => None,
         }
     }
 

@@ -34,10 +34,7 @@ const FAST: [f64; 6] = [20.0, 21.0, 20.5, 20.2, 20.8, 20.1];
 fn a_lead_that_is_sure_is_named_with_its_interval() {
     let said = said(&set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]));
     assert!(said.starts_with("faultless wins malloc1 on 2 CPUs: 1.9"), "{said}");
-    assert!(
-        said.contains(" times as fast as mmap-sem, the next (95 % interval 1.") && said.contains("6 runs each"),
-        "{said}"
-    );
+    assert!(said.contains(" times as fast as mmap-sem (95 % interval 1.") && said.contains("6 runs each"), "{said}");
 }
 
 #[test]
@@ -49,10 +46,84 @@ fn what_the_runs_do_not_tell_is_not_claimed() {
     let shared = said(&set(&[("a", &SLOW), ("b", &near), ("c", &[1.0; 6])]));
     assert!(shared.starts_with("a and b share the first place in malloc1 on 2 CPUs: a may be 0.9"), "{shared}");
     let few = said(&set(&[("a", &SLOW[..1]), ("b", &FAST)]));
-    assert!(few.contains("b is ahead, but 1 run each are too few"), "{few}");
-    let mut moving = set(&[("a", &SLOW), ("b", &FAST)]);
-    moving.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
-    assert!(said(&moving).contains("had not settled"));
+    assert!(few.contains("b is ahead, 2.04 times as fast as a (1 run each); but 1 run each are too few"), "{few}");
+}
+
+/// Three designs of which the second had not converged.
+fn moving() -> ResultSet {
+    let mut set = set(&[("a", &SLOW), ("b", &FAST), ("c", &[20.3, 20.4, 20.6, 20.1, 20.9, 19.0])]);
+    set.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
+    set
+}
+
+#[test]
+fn of_rates_that_had_not_converged_the_verdict_says_whose_and_how_far_ahead_the_best_is_nonetheless() {
+    let set = moving();
+    let told = said(&set);
+    assert!(told.starts_with("Undecided in malloc1 on 2 CPUs: b is ahead, 1.0"), "{told}");
+    assert!(told.contains(" times as fast as c, the next (95 % interval 0.9"), "{told}");
+    assert!(
+        told.contains("; but the rates of a had not converged; the interval of its lead over c has 1 in it"),
+        "{told}"
+    );
+    let ranking = &rankings(&set)[0];
+    let moving = vec!["a".to_owned()];
+    assert_eq!(ranking.doubts, [Doubt::NotConverged(moving), Doubt::Overlap(vec!["c".into()])]);
+    let readings: Vec<String> = ranking.places.iter().map(|place| place.reading(ranking)).collect();
+    assert_eq!(readings, ["ahead, undecided", "undecided: runs overlap", "undecided: not converged"]);
+    let all = lines(&set).join("\n");
+    assert!(all.contains("b is so many times as fast (95 % interval): 1.0") && all.contains("as a (1.8"), "{all}");
+    assert!(all.contains(", not converged)"), "the mark stands beside the factor: {all}");
+}
+
+#[test]
+fn every_reason_against_a_winner_is_named() {
+    let mut set = set(&[("a", &[20.4, 20.2]), ("b", &[20.3, 21.0]), ("c", &[1.0, 1.1])]);
+    set.results[2].more.insert("converged".into(), serde_json::json!([false]));
+    let said = said(&set);
+    let few = "2 runs each are too few to tell a winner (5 are the fewest)";
+    assert!(said.contains(few), "{said}");
+    assert!(said.contains("the rates of c had not converged; runs of b overlap with those of a"), "{said}");
+    assert!(
+        said.contains("1.017 times as fast as a, the next (of any two runs 0.995 to 1.040, 2 runs each)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn why_is_told_where_nobody_can_tell_who_wins_too() {
+    let mut set = moving();
+    for (name, share) in [("a", 0.5), ("b", 0.01), ("c", 0.0)] {
+        let waited = arm(name, &[share; 6]);
+        set.results.push(Measured { metric: "lock_wait_share".into(), unit: "share".into(), ..waited });
+    }
+    let why = rankings(&set)[0].why().expect("a reason");
+    assert!(why.contains("Under c, the next, it takes") && why.contains("Under a, the last, it takes"), "{why}");
+}
+
+#[test]
+fn a_replay_s_verdict_says_whether_it_is_faithful_in_the_same_breath() {
+    let mut set = set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]);
+    set.command = "replay".into();
+    set.results.iter_mut().for_each(|result| (result.metric, result.unit) = ("elapsed_ns".into(), "ns".into()));
+    set.checks.insert("faults_recorded".into(), 1.into());
+    let told = lines(&set);
+    assert!(
+        told[1].starts_with("* mmap-sem wins malloc1 on 2 CPUs: 1.9"),
+        "against the best, as on the page: {told:?}"
+    );
+    assert_eq!(told[2], "* the replay is faithful: 0 mismatches in 0 events.");
+    set.results.truncate(1);
+    let alone = lines(&set);
+    let said = "Verdict: there is one design, so nothing to compare; the replay is faithful: 0 mismatches in 0 events.";
+    assert_eq!(alone, [said]);
+}
+
+#[test]
+fn from_thirty_runs_on_it_is_said_whether_two_designs_are_within_two_per_cent() {
+    let around = |middle: f64| (0..30).map(|step| middle * (1.0 + f64::from(step) / 1e5)).collect::<Vec<f64>>();
+    let lines = lines(&set(&[("a", &around(100.0)), ("b", &around(100.5))]));
+    assert!(lines.iter().any(|line| line.contains("within 2 %: holds")), "{lines:?}");
 }
 
 #[test]
@@ -128,7 +199,10 @@ fn explained(waits: [f64; 2], lockless: [u64; 2]) -> Ranking {
 #[test]
 fn why_says_how_much_of_the_time_between_two_designs_is_waiting() {
     let all = explained([0.0, 0.49], [995, 0]).why().expect("a reason");
-    assert!(all.starts_with("An operation takes a worker 500 ns under quick. Under slow it takes 1.00 us: "), "{all}");
+    assert!(
+        all.starts_with("An operation takes a worker 500 ns on average under quick. Under slow it takes 1.00 us: "),
+        "{all}"
+    );
     assert!(all.contains("nearly all of the 500 ns between is waiting for the address-space lock (490 ns"), "{all}");
     assert!(all.contains("slow handles none of its faults without that lock, quick 99.5 %"), "{all}");
     let half = explained([0.1, 0.3], [0, 0]).why().expect("a reason");
@@ -166,5 +240,6 @@ fn a_terminal_is_told_who_wins_on_the_most_cpus_and_who_is_first_on_fewer() {
     let alone = super::lines(&set(&[("a", &SLOW)]));
     assert_eq!(alone, ["Verdict: there is one design, so nothing to compare."]);
     let few = super::lines(&set(&[("a", &[1.0]), ("b", &[2.0])]));
-    assert_eq!(few, ["Verdict: undecided: it takes 5 runs to tell a winner (-r 5)."]);
+    let told = "* undecided in malloc1 on 2 CPUs: b is ahead, 2.00 times as fast as a (1 run each).";
+    assert_eq!(few, ["Verdict: undecided: it takes 5 runs to tell a winner (-r 5).", told]);
 }

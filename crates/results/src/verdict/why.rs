@@ -22,8 +22,10 @@ const NEARLY_ALL: f64 = 0.9;
 /// Where the time of a design's operations goes; nothing of what was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// The time of an operation, of one worker.
+    /// The mean time of an operation, of one worker: all its time over its operations.
     pub op_ns: Option<f64>,
+    /// The median time of a step that was timed.
+    pub step_ns: Option<f64>,
     /// What share of the time is waiting for the address-space lock.
     pub waiting: Option<f64>,
     /// What share of the faults did without that lock.
@@ -46,6 +48,7 @@ impl Cost {
         let shootdowns = arm.counters.get("tlb_shootdown").filter(|_| ops > 0.0);
         Self {
             op_ns: rate.filter(|rate| *rate > 0.0).map(|rate| arm.nr_workers() as f64 * 1e9 / rate),
+            step_ns: middle("op_p50_ns"),
             waiting: middle("lock_wait_share"),
             lockless: lockless(arm),
             shootdowns: shootdowns.map(|count| *count as f64 / ops),
@@ -80,7 +83,8 @@ pub struct Named<'a> {
 
 /// Says why the first design is faster than others, in sentences; nothing if nothing was counted that could tell.
 pub fn faster(best: Named<'_>, others: &[Named<'_>]) -> Option<String> {
-    let own = best.cost.op_ns.map(|ns| format!("An operation takes a worker {} under {}.", show(ns), best.name));
+    let own =
+        best.cost.op_ns.map(|ns| format!("An operation takes a worker {} on average under {}.", show(ns), best.name));
     let said: Vec<String> = others.iter().filter_map(|other| against(best, *other)).collect();
     (!said.is_empty()).then(|| own.into_iter().chain(said).collect::<Vec<_>>().join(" "))
 }

@@ -1,14 +1,17 @@
 //! Verdicts in words: for headlines, for tables, for a terminal.
 
-use super::{Finding, Place, Ranking, Samples, Standing, rankings};
+use super::{Doubt, Finding, Place, Ranking, Samples, Standing, faith, rankings};
 use crate::compare::LEAST_SAMPLES;
 use crate::screen::{Tone, toned};
-use crate::stats::Interval;
-use crate::{ResultSet, Unit};
+use crate::stats::{Interval, LEAST_PAIRS, within};
+use crate::{NOT_CONVERGED, ResultSet, Unit};
 
 /// How the factors and intervals of verdicts are computed.
 pub const METHOD: &str = "\"Times as fast\" is the ratio of the medians. Its 95 % interval holds the factors that the \
                           Mann-Whitney test does not refute; two designs are told apart if it leaves out 1.";
+
+/// The limit that is said to hold or not, once there are enough runs to say so.
+const NARROW: f64 = 0.02;
 
 /// The most workloads that a headline names.
 const NAMED: usize = 3;
@@ -44,16 +47,6 @@ impl Samples {
         };
         format!("{n} {} each", if n == 1 { one } else { many })
     }
-
-    /// Returns what an interval of them is called.
-    pub fn interval(self) -> &'static str {
-        if self == Samples::Draws { "of 90 % of the machines" } else { "95 % interval" }
-    }
-}
-
-/// Says how sure a factor is: its interval and the number of samples.
-fn sureness(lead: &Interval, samples: Samples) -> String {
-    format!("{} {}, {}", samples.interval(), interval(lead), samples.each(lead.n))
 }
 
 impl Place {
@@ -64,10 +57,55 @@ impl Place {
             (Standing::Slower, _) => "slower".into(),
             (Standing::Level, _) => "not told apart".into(),
             (Standing::Best, Finding::Level(_)) => "best median, no winner".into(),
-            (_, Finding::TooFew(least)) => format!("undecided: {least} of {LEAST_SAMPLES} runs"),
-            (_, Finding::NotConverged) => "undecided: had not settled".into(),
             (_, Finding::Alone) => "nothing to compare".into(),
-            (Standing::Best | Standing::Open, Finding::Wins | Finding::Level(_)) => "undecided".into(),
+            (standing, _) => {
+                let first = if standing == Standing::Best { "ahead, undecided" } else { "undecided" };
+                let doubts = self.doubts();
+                if doubts.is_empty() { first.into() } else { format!("{first}: {}", doubts.join(", ")) }
+            }
+        }
+    }
+
+    /// Says what is wrong with its own samples.
+    fn doubts(&self) -> Vec<String> {
+        let few = (self.nr_samples < LEAST_SAMPLES).then(|| format!("{} of {LEAST_SAMPLES} runs", self.nr_samples));
+        let moving = (!self.has_converged).then(|| NOT_CONVERGED.to_owned());
+        let level = (self.standing == Standing::Open && self.is_level()).then(|| "runs overlap".to_owned());
+        [moving, level, few].into_iter().flatten().collect()
+    }
+
+    /// Says how far it is behind the best: the factor with its interval, and a mark if that is not to be relied on.
+    fn behind(&self) -> Option<String> {
+        let lead = self.lead.as_ref()?;
+        let mark = if self.has_converged { "" } else { ", not converged" };
+        let time = Interval { low: 1.0 / lead.high, middle: 1.0 / lead.middle, high: 1.0 / lead.low, n: lead.n };
+        let near = match within(&time, NARROW) {
+            _ if lead.n < LEAST_PAIRS => String::new(),
+            verdict => format!("; within 2 %: {}", verdict.name()),
+        };
+        Some(format!("{} as {} ({}{mark}{near})", factor(lead.middle), self.name, interval(lead)))
+    }
+}
+
+impl Doubt {
+    /// Says it in a clause.
+    fn clause(&self, ranking: &Ranking) -> String {
+        let listed = |names: &[String]| match names.len() {
+            many if many > 2 && many == ranking.places.len() => format!("all {many} designs"),
+            _ => listed(&names.iter().map(String::as_str).collect::<Vec<_>>()),
+        };
+        match self {
+            Self::TooFew(least) => {
+                format!(
+                    "{} are too few to tell a winner ({LEAST_SAMPLES} are the fewest)",
+                    ranking.samples.each(*least)
+                )
+            }
+            Self::NotConverged(names) => format!("the rates of {} had not converged", listed(names)),
+            Self::Overlap(names) if ranking.is_few() => {
+                format!("runs of {} overlap with those of {}", ranking.best(), listed(names))
+            }
+            Self::Overlap(names) => format!("the interval of its lead over {} has 1 in it", listed(names)),
         }
     }
 }
@@ -75,6 +113,11 @@ impl Place {
 impl Ranking {
     /// Says it in a sentence.
     pub fn sentence(&self) -> String {
+        self.said(true)
+    }
+
+    /// Says it, and that there are too few samples unless that has been said.
+    fn said(&self, names_few: bool) -> String {
         let place = format!("{} on {}", self.workload, on(self.cpus));
         let best = self.best();
         match self.finding {
@@ -84,23 +127,74 @@ impl Ranking {
                 format!("{} share the first place in {place}{}", listed(&self.leaders()), self.level())
             }
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
-            Finding::TooFew(least) => format!(
-                "undecided in {place}: {best} is ahead, but {} are too few to tell a winner; {LEAST_SAMPLES} are the \
-                 fewest",
-                self.samples.each(least)
-            ),
-            Finding::NotConverged => format!("undecided in {place}: {best} is ahead, but the rates had not settled"),
+            Finding::Undecided => {
+                format!("undecided in {place}: {best} is ahead, {}{}", self.factor(), self.because(names_few))
+            }
         }
     }
 
+    /// Says every reason why nobody wins, in a few words.
+    pub fn doubts_in_short(&self) -> String {
+        let short = |doubt: &Doubt| match doubt {
+            Doubt::TooFew(least) => format!("{least} of {LEAST_SAMPLES} runs"),
+            Doubt::NotConverged(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                format!("{} {NOT_CONVERGED}", listed(&names))
+            }
+            Doubt::Overlap(names) => format!("overlaps with {} of {}", names.len(), self.places.len() - 1),
+        };
+        self.doubts.iter().map(short).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Says every reason why nobody wins.
+    fn because(&self, names_few: bool) -> String {
+        let doubts = self.doubts.iter().filter(|doubt| names_few || !matches!(doubt, Doubt::TooFew(_)));
+        let said: Vec<String> = doubts.map(|doubt| doubt.clause(self)).collect();
+        if said.is_empty() { String::new() } else { format!("; but {}", said.join("; ")) }
+    }
+
+    /// Says by how much a winner is ahead, behind its name.
     fn lead(&self) -> String {
-        let Some(Place { name, lead: Some(lead), .. }) = self.places.get(1) else { return String::new() };
-        format!(": {} times as fast as {name}, the next ({})", factor(lead.middle), sureness(lead, self.samples))
+        let is_known = self.places.get(1).is_some_and(|next| next.lead.is_some());
+        if is_known { format!(": {}", self.factor()) } else { String::new() }
+    }
+
+    /// Says how many times as fast as the next the best one is.
+    fn factor(&self) -> String {
+        let Some(Place { name, lead: Some(lead), .. }) = self.places.get(1) else { return "by no factor".into() };
+        let next = if self.places.len() > 2 { ", the next" } else { "" };
+        format!("{} times as fast as {name}{next} ({})", factor(lead.middle), self.known(lead))
+    }
+
+    /// Says how sure a factor is: its interval and the number of samples.
+    fn known(&self, lead: &Interval) -> String {
+        let each = self.samples.each(lead.n);
+        match self.is_few() && lead.n == 1 {
+            true => each,
+            false => format!("{} {}, {each}", self.interval(), interval(lead)),
+        }
+    }
+
+    /// Returns what the intervals of its factors are called.
+    pub fn interval(&self) -> &'static str {
+        match self.samples {
+            Samples::Draws => "of 90 % of the machines",
+            _ if self.is_few() => "of any two runs",
+            _ => "95 % interval",
+        }
+    }
+
+    /// Says how many times as fast as each of the others the best is, if there are several.
+    fn beside_each(&self) -> Option<String> {
+        let said: Vec<String> = self.places.iter().skip(1).filter_map(Place::behind).collect();
+        let has_more = said.len() > 1 || self.places.iter().any(|place| place.nr_samples >= LEAST_PAIRS);
+        (has_more && !said.is_empty())
+            .then(|| format!("{} is so many times as fast ({}): {}", self.best(), self.interval(), said.join(", ")))
     }
 
     /// Says what an interval is made of.
     fn sureness(&self, lead: &Interval) -> String {
-        format!("{}, {}", self.samples.interval(), self.samples.each(lead.n))
+        format!("{}, {}", self.interval(), self.samples.each(lead.n))
     }
 
     /// Returns the design that the runs tell least from the best.
@@ -141,7 +235,7 @@ impl Ranking {
                 self.best(),
                 factor(widest.middle),
                 other.name,
-                sureness(widest, self.samples)
+                self.known(widest)
             ),
             None => format!("no winner in {place}: the runs do not tell the {many} designs apart"),
         }
@@ -155,7 +249,9 @@ impl Ranking {
             Finding::Level(many) if many == self.places.len() => format!("{workload} has no winner"),
             Finding::Level(_) => format!("{} share the first place in {workload}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
-            Finding::TooFew(_) | Finding::NotConverged => format!("{workload} is undecided, with {best} ahead"),
+            Finding::Undecided => {
+                format!("{workload} is undecided ({}): {best} is ahead, {}", self.doubts_in_short(), self.factor())
+            }
         }
     }
 
@@ -170,7 +266,7 @@ impl Ranking {
             Finding::Level(many) if many == self.places.len() => "no winner".into(),
             Finding::Level(_) => self.sharers(),
             Finding::Alone => format!("{} alone", self.best()),
-            Finding::TooFew(_) | Finding::NotConverged => format!("undecided, {} ahead", self.best()),
+            Finding::Undecided => format!("undecided, {} ahead", self.best()),
         }
     }
 }
@@ -210,7 +306,7 @@ fn summed(last: &[&Ranking]) -> String {
     wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let count = |is: fn(Finding) -> bool| last.iter().filter(|one| is(one.finding)).count();
     let level = count(|finding| matches!(finding, Finding::Level(_)));
-    let open = count(|finding| matches!(finding, Finding::TooFew(_) | Finding::NotConverged));
+    let open = count(|finding| finding == Finding::Undecided);
     let mut said: Vec<String> =
         wins.iter().map(|(name, count)| format!("{name} wins {count} of {total} workloads")).collect();
     let have = |many: usize, what: &str| {
@@ -227,35 +323,37 @@ fn summed(last: &[&Ranking]) -> String {
 }
 
 /// Returns what a terminal is told of a set: for each workload who wins on the most CPUs, who is first on fewer, and
-/// why.
+/// why; of a replay, whether it is the recorded program.
 pub fn lines(set: &ResultSet) -> Vec<String> {
     let all = rankings(set);
     let last = largest(&all);
-    let is = |wanted: fn(Finding) -> bool| !last.is_empty() && last.iter().all(|one| wanted(one.finding));
-    match () {
-        () if last.is_empty() => return Vec::new(),
-        () if is(|finding| finding == Finding::Alone) => {
-            return vec!["Verdict: there is one design, so nothing to compare.".into()];
-        }
-        () if is(|finding| matches!(finding, Finding::TooFew(_))) => {
-            let few = format!("undecided: it takes {LEAST_SAMPLES} runs to tell a winner (-r {LEAST_SAMPLES})");
-            return vec![format!("Verdict: {}.", toned(Tone::Undecided, &few))];
-        }
-        () => {}
+    let faith = (set.command == "replay").then(|| faith(set));
+    if last.is_empty() || last.iter().all(|one| one.finding == Finding::Alone) {
+        let alone = (!last.is_empty()).then(|| "there is one design, so nothing to compare".to_owned());
+        let said: Vec<String> = alone.into_iter().chain(faith).collect();
+        return if said.is_empty() { said } else { vec![format!("Verdict: {}.", said.join("; "))] };
     }
-    let model = if set.machine.simulated {
-        " (a simulated machine: intervals are about seeds, not about the model)"
-    } else {
-        ""
-    };
-    let mut lines = vec![format!("Verdict{model}:")];
+    let is_few = last.iter().all(|one| one.is_few());
+    let mut lines = vec![opening(set, is_few)];
     for one in last {
         let tone = if one.finding == Finding::Wins { Tone::Better } else { Tone::Undecided };
-        lines.push(format!("* {}.", toned(tone, &one.sentence())));
+        lines.push(format!("* {}.", toned(tone, &one.said(!is_few))));
+        lines.extend(one.beside_each().map(|said| format!("  {said}.")));
         lines.extend(fewer(&all, one));
         lines.extend(one.why().map(|why| format!("  Why: {why}")));
     }
+    lines.extend(faith.map(|faith| format!("* {faith}.")));
     lines
+}
+
+/// Says what all verdicts of a set share.
+fn opening(set: &ResultSet, is_few: bool) -> String {
+    let few = format!("undecided: it takes {LEAST_SAMPLES} runs to tell a winner (-r {LEAST_SAMPLES})");
+    match set.machine.simulated {
+        _ if is_few => format!("Verdict: {}.", toned(Tone::Undecided, &few)),
+        true => "Verdict (a simulated machine: intervals are about seeds, not about the model):".into(),
+        false => "Verdict:".into(),
+    }
 }
 
 /// Says who is first on fewer CPUs.
@@ -275,7 +373,7 @@ pub fn listed(names: &[&str]) -> String {
 }
 
 /// Returns a sentence with its first letter large, unless it begins with a design's name.
-fn upper(text: &str) -> String {
+pub fn upper(text: &str) -> String {
     let begins = ["undecided", "no winner"];
     match text.chars().next() {
         Some(first) if begins.iter().any(|word| text.starts_with(word)) => {

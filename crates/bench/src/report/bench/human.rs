@@ -18,6 +18,9 @@ use faultless_workloads::{Settings, Spec, Touch};
 /// What the table of ceilings shows.
 pub(super) const LINEAR: &str = "linear: one CPU's rate on all cores with their threads, or what the memory bus lets through; what sets it; pages that missed the caches";
 
+/// What the table of latencies shows.
+pub(super) const STEPS: &str = "time of a timed step: median / 99th percentile of all runs (the mean time of an operation, workers over rate, counts every long wait and may lie far above the median)";
+
 /// Writes the report.
 pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     write_head(report, out)?;
@@ -38,7 +41,7 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nwhich guessed number goes with each rate (rank correlation over the draws)")?;
         columns::write_designs(&rows(report, |arm| moved_by(report, arm)), NR_NAMES, out)?;
     }
-    writeln!(out, "\ntime of a step: median / 99th percentile of all runs")?;
+    writeln!(out, "\n{STEPS}")?;
     columns::write_designs(&rows(report, latency), NR_NAMES, out)?;
     super::refpage::write(report, out)?;
     notes(report).iter().try_for_each(|note| writeln!(out, "\n{note}"))?;
@@ -55,7 +58,7 @@ pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&ArmResult) -
     match report.machine.simulated {
         true if report.setup.draws.is_some() => ("median [5 %, 95 %] of the machines drawn", interval),
         true => ("median [least, most] of the seeds", range),
-        false => ("mean ± standard deviation", rate),
+        false => ("mean ± standard deviation of the runs (the verdict compares medians)", rate),
     }
 }
 

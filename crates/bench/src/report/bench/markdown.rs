@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::human::{LINEAR, notes, nr_samples, rates};
+use super::human::{LINEAR, STEPS, notes, nr_samples, rates};
 use super::rows::{ceiling, latency, rows};
 use super::{BenchReport, refpage};
 use faultless_results::markdown::{escaped, head, row};
@@ -20,7 +20,7 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{LINEAR}:\n")?;
         write_rows(&rows(report, |arm| ceiling(report, arm)), out)?;
     }
-    writeln!(out, "\nTime of a step, median / 99th percentile:\n")?;
+    writeln!(out, "\n{STEPS}:\n")?;
     write_rows(&rows(report, latency), out)?;
     refpage::sections(report).iter().try_for_each(|section| {
         writeln!(out, "\n{}:\n", escaped(&section.heading))?;

@@ -12,9 +12,10 @@ use crate::spread::{Draws, Interval, sensitivity_json};
 use faultless_machine::events;
 use faultless_results::Unit;
 use faultless_results::screen::uncolored;
-use faultless_results::set::{CONVERGED, DISTRIBUTION, MachineInfo, Measured, ResultSet};
+use faultless_results::set::{ABOUT, CONVERGED, DISTRIBUTION, MachineInfo, Measured, ResultSet};
 use faultless_results::stats::Histogram;
 use faultless_results::verdict;
+use faultless_workloads::{Settings, Spec};
 
 /// A session with what it was about.
 #[derive(Debug)]
@@ -73,6 +74,7 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
         "warm_up_runs": setup.warm_ups,
         "region_bytes": setup.specs.iter().map(|spec| spec.settings.region_bytes).collect::<Vec<_>>(),
         "interrupted": outcome.was_interrupted,
+        ABOUT: about(setup),
     }));
     let arms = outcome.arms.iter();
     set.results = arms.flat_map(|arm| METRICS.iter().filter_map(move |metric| measured(report, arm, metric))).collect();
@@ -84,6 +86,17 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
     let verdict = uncolored(&verdict::lines(&set).join("\n"));
     set.more.insert("verdict".into(), verdict.into());
     set
+}
+
+/// Returns what each workload does, and what an operation of it is.
+fn about(setup: &Setup) -> Map<String, Value> {
+    let told = |spec: &Spec| {
+        let (does, operation, region_bytes) =
+            (spec.workload.about, spec.workload.operation, spec.settings.region_bytes);
+        let other_bytes = (region_bytes != Settings::default().region_bytes).then_some(region_bytes);
+        (spec.name.clone(), json!({ "does": does, "operation": operation, "region_bytes": other_bytes }))
+    };
+    setup.specs.iter().map(told).collect()
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use super::locks::write_locks;
 use super::{StatReport, spread};
 use crate::stat::ArmResult;
-use faultless_results::Unit;
 use faultless_results::columns::{left, right, width};
 use faultless_results::screen;
 use faultless_results::stats::{Summary, summarize};
+use faultless_results::{Unit, grouped};
 
 const COUNT_WIDTH: usize = 18;
 const NAME_WIDTH: usize = 30;
@@ -127,18 +127,6 @@ fn seconds(elapsed: &Summary) -> String {
     }
 }
 
-/// Returns a number with its thousands apart.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let first = digits.len() % 3;
-    let mut groups: Vec<&str> = Vec::new();
-    if first > 0 {
-        groups.push(&digits[..first]);
-    }
-    groups.extend((first..digits.len()).step_by(3).map(|start| &digits[start..start + 3]));
-    groups.join(",")
-}
-
 /// Writes the counters of all runs together, a name and a number a line.
 fn write_vmstat(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let has_several = report.outcome.arms.len() > 1 || report.parts.has_events;
@@ -166,12 +154,6 @@ pub(super) fn sums(arm: &ArmResult) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_have_their_thousands_apart() {
-        let shown: Vec<String> = [0, 12, 123, 1234, 123_456, 1_706_379, u64::MAX].into_iter().map(grouped).collect();
-        assert_eq!(shown, ["0", "12", "123", "1,234", "123,456", "1,706,379", "18,446,744,073,709,551,615"]);
-    }
 
     #[test]
     fn a_line_has_the_count_the_name_the_share_and_the_spread() {

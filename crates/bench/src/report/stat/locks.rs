@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::human::grouped;
 use crate::stat::ArmResult;
 use faultless_machine::watch::{Figures, LockTable};
 use faultless_results::columns::{self, right, width};
+use faultless_results::grouped;
 use faultless_results::screen;
 use faultless_results::stats::summarize;
 
