@@ -26,20 +26,11 @@ pub fn write_places(out: &mut Markup, ranking: &Ranking) {
     table::write(out, &caption, &headings, &rows);
 }
 
-/// What the ends of a factor are called where there are too few runs for an interval.
-const FEW: &str = "of any two runs";
-
-/// What such ends are.
-const FEW_TELL: &str = " With fewer than five runs there is no interval: what stands in its place is the least and the \
-                        most that a run of the one design differs from a run of the other.";
-
 /// Writes how the factors above are computed.
 pub fn write_method(out: &mut Markup, rankings: &[Ranking]) {
     let is_judged = |ranking: &&Ranking| ranking.finding != Finding::Alone;
     if let Some(first) = rankings.iter().find(is_judged) {
-        let few = rankings.iter().any(|ranking| ranking.interval() == FEW);
-        let few = if few { FEW_TELL } else { "" };
-        out.line("p", &[("class", "method")], &format!("{}{few}", method(first.samples)));
+        out.line("p", &[("class", "method")], &method(first.samples));
     }
 }
 
@@ -84,18 +75,16 @@ pub fn write_rankings(out: &mut Markup, rankings: &[Ranking]) {
         return;
     }
     let bounds = rankings.first().map_or("95 % interval", Ranking::interval);
-    let is_mixed = rankings.iter().any(|ranking| ranking.interval() != bounds);
-    let bounds = if is_mixed { "interval" } else { bounds };
     let headings = ["workload", "CPUs", "first", "times as fast as the next", bounds, "told apart?"];
     table::write(
         out,
         "Who is first, by how much, and how sure that is",
         &headings,
-        &rankings.iter().map(|ranking| first(ranking, is_mixed)).collect::<Vec<_>>(),
+        &rankings.iter().map(first).collect::<Vec<_>>(),
     );
 }
 
-fn first(ranking: &Ranking, is_mixed: bool) -> Vec<Cell> {
+fn first(ranking: &Ranking) -> Vec<Cell> {
     let next = ranking.places.get(1);
     let lead = next.and_then(|next| next.lead.as_ref());
     let (sure, tone) = match ranking.finding {
@@ -104,10 +93,7 @@ fn first(ranking: &Ranking, is_mixed: bool) -> Vec<Cell> {
         Finding::Level(_) => ("no".into(), "open"),
         Finding::Undecided => (format!("undecided: {}", ranking.doubts_in_short()), "open"),
     };
-    let ends = |lead: &Interval| {
-        let mark = if is_mixed && ranking.interval() == FEW { " (any two runs)" } else { "" };
-        Cell::figure(lead.low, format!("{}{mark}", interval(lead)))
-    };
+    let ends = |lead: &Interval| Cell::figure(lead.low, interval(lead));
     let beside = |lead: &Interval| {
         let next = next.map_or("", |next| &next.name);
         Cell::figure(lead.middle, format!("{} × {next}", factor(lead.middle)))

@@ -228,7 +228,8 @@ fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) 
     let is_few = base.len().min(head.len()) < LEAST_SAMPLES;
     let lead = match samples {
         Samples::Draws => drawn(base, head),
-        _ if is_few => extremes(base, head),
+        // So few say nothing of a difference.
+        _ if is_few => None,
         _ => rank_ratio(base, head),
     };
     let is_sure = |lead: &Interval| lead.low > 1.0 && (samples == Samples::Draws || p_value(base, head) < CHANCE);
@@ -240,16 +241,6 @@ fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) 
         None => Standing::Level,
     };
     (lead, standing)
-}
-
-/// Returns the factor of the medians, and between what that of any two runs lies: all that fewer runs tell than the
-/// test wants.
-fn extremes(base: &[f64], head: &[f64]) -> Option<Interval> {
-    let is_usable = base.iter().chain(head).all(|sample| sample.is_finite() && *sample > 0.0);
-    let middle = median(head).filter(|_| is_usable)? / median(base)?;
-    let ratios = || head.iter().flat_map(|head| base.iter().map(move |base| head / base));
-    let (low, high) = (ratios().fold(f64::MAX, f64::min), ratios().fold(f64::MIN, f64::max));
-    Some(Interval { low, middle, high, n: base.len().min(head.len()) })
 }
 
 /// Returns the factor over machines that were drawn, each of which both designs ran on (I1).
@@ -266,7 +257,7 @@ impl Place {
     fn is_level(&self) -> bool {
         match self.standing {
             Standing::Level => true,
-            Standing::Open => self.lead.is_none_or(|lead| lead.low <= 1.0),
+            Standing::Open => self.lead.is_some_and(|lead| lead.low <= 1.0),
             Standing::Wins | Standing::Best | Standing::Slower => false,
         }
     }

@@ -46,7 +46,7 @@ fn what_the_runs_do_not_tell_is_not_claimed() {
     let shared = said(&set(&[("a", &SLOW), ("b", &near), ("c", &[1.0; 6])]));
     assert!(shared.starts_with("a and b share the first place in malloc1 on 2 CPUs: a may be 0.9"), "{shared}");
     let few = said(&set(&[("a", &SLOW[..1]), ("b", &FAST)]));
-    assert!(few.contains("b is ahead, 2.04 times as fast as a (1 run each); but 1 run each are too few"), "{few}");
+    assert!(few.contains("b is ahead; but 1 run each are too few"), "{few}");
 }
 
 /// Three designs of which the second had not converged.
@@ -83,11 +83,8 @@ fn every_reason_against_a_winner_is_named() {
     let said = said(&set);
     let few = "2 runs each are too few to tell a winner (5 are the fewest)";
     assert!(said.contains(few), "{said}");
-    assert!(said.contains("the rates of c had not converged; runs of b overlap with those of a"), "{said}");
-    assert!(
-        said.contains("1.017 times as fast as a, the next (of any two runs 0.995 to 1.040, 2 runs each)"),
-        "{said}"
-    );
+    assert!(said.contains("the rates of c had not converged"), "{said}");
+    assert!(!said.contains("times as fast"), "of so few runs no difference is printed: {said}");
 }
 
 #[test]
@@ -240,6 +237,6 @@ fn a_terminal_is_told_who_wins_on_the_most_cpus_and_who_is_first_on_fewer() {
     let alone = super::lines(&set(&[("a", &SLOW)]));
     assert_eq!(alone, ["Verdict: there is one design, so nothing to compare."]);
     let few = super::lines(&set(&[("a", &[1.0]), ("b", &[2.0])]));
-    let told = "* undecided in malloc1 on 2 CPUs: b is ahead, 2.00 times as fast as a (1 run each).";
+    let told = "* undecided in malloc1 on 2 CPUs: b is ahead.";
     assert_eq!(few, ["Verdict: undecided: it takes 5 runs to tell a winner (-r 5).", told]);
 }

@@ -102,9 +102,6 @@ impl Doubt {
                 )
             }
             Self::NotConverged(names) => format!("the rates of {} had not converged", listed(names)),
-            Self::Overlap(names) if ranking.is_few() => {
-                format!("runs of {} overlap with those of {}", ranking.best(), listed(names))
-            }
             Self::Overlap(names) => format!("the interval of its lead over {} has 1 in it", listed(names)),
         }
     }
@@ -128,7 +125,7 @@ impl Ranking {
             }
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
             Finding::Undecided => {
-                format!("undecided in {place}: {best} is ahead, {}{}", self.factor(), self.because(names_few))
+                format!("undecided in {place}: {best} is ahead{}{}", self.factor(", "), self.because(names_few))
             }
         }
     }
@@ -155,31 +152,25 @@ impl Ranking {
 
     /// Says by how much a winner is ahead, behind its name.
     fn lead(&self) -> String {
-        let is_known = self.places.get(1).is_some_and(|next| next.lead.is_some());
-        if is_known { format!(": {}", self.factor()) } else { String::new() }
+        self.factor(": ")
     }
 
-    /// Says how many times as fast as the next the best one is.
-    fn factor(&self) -> String {
-        let Some(Place { name, lead: Some(lead), .. }) = self.places.get(1) else { return "by no factor".into() };
+    /// Says how many times as fast as the next the best one is, behind `before`; nothing where that is not known.
+    fn factor(&self, before: &str) -> String {
+        let Some(Place { name, lead: Some(lead), .. }) = self.places.get(1) else { return String::new() };
         let next = if self.places.len() > 2 { ", the next" } else { "" };
-        format!("{} times as fast as {name}{next} ({})", factor(lead.middle), self.known(lead))
+        format!("{before}{} times as fast as {name}{next} ({})", factor(lead.middle), self.known(lead))
     }
 
     /// Says how sure a factor is: its interval and the number of samples.
     fn known(&self, lead: &Interval) -> String {
-        let each = self.samples.each(lead.n);
-        match self.is_few() && lead.n == 1 {
-            true => each,
-            false => format!("{} {}, {each}", self.interval(), interval(lead)),
-        }
+        format!("{} {}, {}", self.interval(), interval(lead), self.samples.each(lead.n))
     }
 
     /// Returns what the intervals of its factors are called.
     pub fn interval(&self) -> &'static str {
         match self.samples {
             Samples::Draws => "of 90 % of the machines",
-            _ if self.is_few() => "of any two runs",
             _ => "95 % interval",
         }
     }
@@ -250,7 +241,7 @@ impl Ranking {
             Finding::Level(_) => format!("{} share the first place in {workload}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
             Finding::Undecided => {
-                format!("{workload} is undecided ({}): {best} is ahead, {}", self.doubts_in_short(), self.factor())
+                format!("{workload} is undecided ({}): {best} is ahead{}", self.doubts_in_short(), self.factor(", "))
             }
         }
     }
