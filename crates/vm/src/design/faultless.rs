@@ -49,7 +49,7 @@ use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
 use crate::frames;
-use crate::space::{Space, WholeSpace};
+use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -66,6 +66,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
     const FILLS_FREELY: bool = true;
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
     /// Odd while a change is announced. Beside what faults only read: both are written by changes alone.
@@ -140,7 +141,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     let view = area.view();
     attempt::check(&view, fault)?;
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 

@@ -47,7 +47,7 @@ use crate::fault::classic::{self, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, permits, resolve};
 use crate::frames;
 use crate::instance::Vm;
-use crate::space::{ReadPermit, Space, WholeSpace};
+use crate::space::{Areas, ReadPermit, Space, WholeSpace};
 use crate::system::System;
 use crate::table::Leaf;
 use core::marker::PhantomData;
@@ -130,6 +130,7 @@ pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = V::InstanceState;
     type SpaceState = V::SpaceState;
     type AreaState = V::AreaState;
@@ -217,7 +218,7 @@ fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
     // for this section before it frees any.
     let _tables = (!mutants::is_on(Mutant::TablesUnheld)).then(|| space.memory().rcu().read());
     let (leaf, seen) = walk(space, &lock, fault)?;
-    let page = PageFault { space, area, view, fault, leaf, seen };
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen };
     resolve(&page, &lock).map_err(GiveUp::from)
 }
 
@@ -307,7 +308,7 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
         if mutants::is_on(Mutant::RootSetWithoutLock) {
             // SAFETY: not kept, since nothing is locked: the known bug.
-            return unsafe { ReadPermit::assume(page.space) }.root_of(page.area);
+            return unsafe { ReadPermit::assume(page.space) }.root_at(page.fault.address);
         }
         page.view.root
     }

@@ -47,7 +47,7 @@ use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
-use crate::space::{ReadPermit, Space, WholeSpace};
+use crate::space::{Areas, ReadPermit, Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -62,6 +62,7 @@ pub struct VmaLock<S>(PhantomData<fn() -> S>);
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     const NAME: &'static str = "vma-lock";
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
     /// Not beside what faults only read.
@@ -145,7 +146,7 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
@@ -162,7 +163,7 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
         if mutants::is_on(Mutant::RootSetWithoutLock) {
             // SAFETY: not kept, since nothing is locked: the known bug.
-            return unsafe { ReadPermit::assume(page.space) }.root_of(page.area);
+            return unsafe { ReadPermit::assume(page.space) }.root_at(page.fault.address);
         }
         page.view.root
     }

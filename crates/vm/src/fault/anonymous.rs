@@ -14,7 +14,8 @@ pub(super) fn fill<P: System, D: Design<P>>(
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
     if !page.fault.access.is_write() {
-        let zero = Entry::new(page.space.vm().zero_page(), page.view.read_only_entry() | EntryFlags::SPECIAL);
+        let flags = page.view.read_only_entry() | EntryFlags::SPECIAL | page.promise();
+        let zero = Entry::new(page.space.vm().zero_page(), flags);
         if mutants::is_on(Mutant::ZeroPageCounted) {
             return map_counted(page, lock, zero);
         }

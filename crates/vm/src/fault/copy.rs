@@ -7,11 +7,11 @@
 //!
 //! Under a design that fills empty entries without the table's lock, a guard stands there meanwhile: an empty entry
 //! would be filled with a page that lacks what the old one holds. Who meets a guard waits for the lock, and looks
-//! again.
+//! again. Where the entry is the map, its promise stands there: an empty one would be a hole.
 
 use super::{EntryLock, LeafGuard, PageFault, Stop, reference};
 use crate::addr::{PAGE, PageRange, page_floor};
-use crate::design::Design;
+use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
@@ -137,7 +137,8 @@ fn make_copy<P: System, D: Design<P>>(
 /// Swaps the page under the table's lock; see the guarantee.
 fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
     let leaves_guard = D::FILLS_FREELY && !mutants::is_on(Mutant::CopyLeavesEmpty);
-    let old = guard.take(if leaves_guard { Entry::GUARD } else { Entry::EMPTY });
+    let left = if D::Map::PROMISES { page.seen.promise_alone() } else { Entry::EMPTY };
+    let old = guard.take(if leaves_guard { Entry::GUARD } else { left });
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
         page.space.flush(range);

@@ -65,7 +65,7 @@ pub(super) fn check_unshared<P: System, D: Design<P>>(page: &PageFault<'_, P, D>
 /// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
 #[inline]
 pub(super) fn write_untouched<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
-    let (content, tags) = match page.area.behind() {
+    let (content, tags) = match page.behind {
         Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
         Behind::Reference(reference) => (reference.filling(page.space.memory()), reference.tag_source()),
         Behind::Pattern(pattern) => (repeating(*pattern), TagSource::Uniform(0)),

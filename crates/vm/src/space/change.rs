@@ -67,16 +67,21 @@ pub(super) enum Join {
 }
 
 /// How much there is of what a space counts.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Sizes {
-    areas: u64,
-    bytes: u64,
-    data_bytes: u64,
-    locked_bytes: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Areas.
+    pub areas: u64,
+    /// Bytes of all areas.
+    pub bytes: u64,
+    /// Bytes of private writable areas but stacks.
+    pub data_bytes: u64,
+    /// Bytes of locked areas.
+    pub locked_bytes: u64,
 }
 
 impl Sizes {
-    fn add(&mut self, flags: AreaFlags, bytes: u64) {
+    /// Counts an area, or a part of one that is no area more, of so many bytes.
+    pub fn add(&mut self, flags: AreaFlags, bytes: u64) {
         self.areas += 1;
         self.bytes += bytes;
         self.data_bytes += if flags.is_data() { bytes } else { 0 };

@@ -15,6 +15,7 @@
 //!
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 
+use super::areas::Map;
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space, SpaceRef};
@@ -36,6 +37,9 @@ use faultless_platform::{Atomic, Ordering};
 impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes a copy of the space; nothing is left of it if memory runs out.
     pub fn fork(&self) -> Result<Self, CallError> {
+        if D::Map::PROMISES {
+            return Err(CallError::Invalid("memory without areas is not copied"));
+        }
         self.vm().try_again(|| self.try_fork())
     }
 

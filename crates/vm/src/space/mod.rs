@@ -35,9 +35,10 @@
 //! knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
 //! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
 //! `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and ends spaces,
-//! `spaces` lists them.
+//! `spaces` lists them. `areas` is the seam for designs that keep their map elsewhere, `promises` what they do instead.
 
 mod advise;
+mod areas;
 mod ask;
 mod change;
 mod file_pages;
@@ -50,6 +51,7 @@ mod lock;
 mod map;
 mod permit;
 mod populate;
+mod promises;
 mod protect;
 mod quota;
 mod remap;
@@ -64,13 +66,17 @@ mod written;
 mod zap;
 
 pub use advise::Advice;
+pub use areas::{Areas, Map};
 pub use ask::SyncFlags;
+pub use change::Sizes;
 pub use life::SpaceRef;
 pub use list::{AreaLine, AreaList};
 pub use lock::{LockAll, PageLock};
 pub use map::{Backing, MapRequest, Placement, Populate};
 pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
 pub use permit::{MapLock, WholeSpace};
+pub(crate) use promises::counted_entries;
+pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub(crate) use spaces::Spaces;
 pub(crate) use zap::Emptied;

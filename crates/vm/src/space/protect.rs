@@ -1,5 +1,6 @@
 //! mprotect, and other changes of an area's flags.
 
+use super::areas::Map;
 use super::change::{Announced, Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
@@ -85,6 +86,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).ok_or(unmapped)?;
         let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
         let rights = rights & AreaFlags::PROTECTION;
+        match from {
+            From::Start => D::Map::mprotect(self, inside, rights),
+            From::StackStart => self.protect_found(inside, rights, from),
+        }?;
+        if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
+    }
+
+    /// Gives the areas of a range the rights.
+    #[inline]
+    pub(super) fn protect_areas(&self, range: PageRange, rights: AreaFlags) -> Result<(), CallError> {
+        self.protect_found(range, rights, From::Start)
+    }
+
+    fn protect_found(&self, inside: PageRange, rights: AreaFlags, from: From) -> Result<(), CallError> {
         let opened = Opened::default();
         let locked = match from {
             From::Start => inside.addresses(),
@@ -102,8 +117,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             })
         });
         opened.for_each(|part| self.populate_what_is_locked(part));
-        result?;
-        if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
+        result
     }
 }
 
@@ -314,7 +328,8 @@ fn entry_with_rights<P: System>(old: Entry, view: &AreaView<P>, upgrade: Upgrade
     kept.without(RIGHTS).with(flags)
 }
 
-fn is_weaker(old: Entry, new: Entry) -> bool {
+/// Says whether a translation of the old entry may be stronger than the new one.
+pub(super) fn is_weaker(old: Entry, new: Entry) -> bool {
     old.is_present()
         && (!new.is_present()
             || old.is_writable() && !new.is_writable()

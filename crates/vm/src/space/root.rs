@@ -16,6 +16,12 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         area.root_or_set(|| self.neighbours_root(&area.view()).unwrap_or_else(|| self.vm().fresh_root()))
     }
 
+    /// As [`ReadPermit::root_of`], of the area at an address; 0 if there is none.
+    #[cold]
+    pub(crate) fn root_at(self, address: u64) -> u64 {
+        self.containing(address).map_or(0, |found| self.root_of(found.area()))
+    }
+
     /// Returns the root that an area shares with a neighbour: the upper one's, or else the lower one's.
     #[cold]
     fn neighbours_root(self, view: &AreaView<P>) -> Option<u64> {
