@@ -375,7 +375,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 /// Changes one of the space's counters by `after - before`.
-fn add(counter: &(impl Atomic<Value = u64> + AtomicInteger), after: u64, before: u64) {
+fn add(counter: &impl AtomicInteger<Value = u64>, after: u64, before: u64) {
     if after != before {
         // Relaxed: a sum, of which each call's share is exact while the call has its range.
         counter.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
