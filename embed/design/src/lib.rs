@@ -17,10 +17,10 @@
 //! ranges but counters.
 //!
 //! # What it can't
-//! An entry has room for three rights. So it promises private anonymous memory alone, which is neither locked nor grows;
-//! mmap refuses all else. Calls other than mmap, munmap, mprotect and the list find no area. Each page of a mapping has
-//! an entry, so that a large one takes tables at once. Neighbours with equal rights are one area, also where Linux keeps
-//! two apart whose pages came before they met.
+//! An entry has room for three rights. So it promises private anonymous memory alone, which is neither locked nor
+//! grows; mmap refuses all else. Calls other than mmap, munmap, mprotect and the list find no area. Each page of a
+//! mapping has an entry, so that a large one takes tables at once. Neighbours with equal rights are one area, also
+//! where Linux keeps two apart whose pages came before they met.
 //!
 //! It proves what the library's seams can carry, and is not made to be fast.
 #![no_std]

@@ -1,9 +1,9 @@
 //! Calls and faults side by side, in every order with one switch, and in random ones.
 //!
 //! # Guarantee
-//! CPU 0 makes calls. After each of its steps in turn (an access of the platform's), the other CPUs do all that they do,
-//! as far as nothing makes them wait, and then CPU 0 goes on. Each run is judged by what every CPU found in the range
-//! that is its own, and by the checker.
+//! CPU 0 makes calls. After each of its steps in turn (an access of the platform's), the other CPUs do all that they
+//! do, as far as nothing makes them wait, and then CPU 0 goes on. Each run is judged by what every CPU found in the
+//! range that is its own, and by the checker.
 
 use faultless_embed_design::ByEntry;
 use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
@@ -70,7 +70,11 @@ impl Ground {
             play(cpu, &guests[cpu]);
             Explore::leave();
         });
-        run.outcome.unwrap_or_else(|failure| panic!("{place}: {}", failure.message));
+        if let Err(failure) = run.outcome {
+            // They stand where the run stopped.
+            core::mem::forget(guests);
+            panic!("{place}: {}", failure.message);
+        }
         let most = alone(&self.machine, || {
             let most = Promises::of(guests[0].space()).lock().most_at_once();
             // SAFETY: no other thread runs.

@@ -54,7 +54,7 @@ use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_sync::{RwSemaphore, SeqCount};
 
 /// See the module.
@@ -86,10 +86,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
 
     #[inline]
     fn await_faults(space: &Space<P, Self>) {
-        if !mutants::is_on(Mutant::FaultsUnawaited) {
+        mutant!(FaultsUnawaited, {
             let cpus = space.users().members_below(P::nr_cpus());
             space.memory().rcu().await_sections_of(cpus);
-        }
+        } => ());
     }
 
     #[inline]
@@ -134,7 +134,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
         // The commonest reason, at every area's first store.
         return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
     }
-    if area.state.read().is_write_in_progress() && !mutants::is_on(Mutant::AnnouncementIgnored) {
+    if mutant!(AnnouncementIgnored, area.state.read().is_write_in_progress() => false) {
         return Err(GiveUp::VmaChanged.into());
     }
     // From here on nobody changes the area: whoever wants to waits for the section.

@@ -12,6 +12,8 @@
 mod anonymous;
 pub(crate) mod classic;
 mod copy;
+#[cfg(feature = "mutants")]
+mod known;
 mod object;
 mod promised;
 mod reference;

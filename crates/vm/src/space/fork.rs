@@ -31,7 +31,7 @@ use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
 
 impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
@@ -45,14 +45,11 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
 
     fn try_fork(&self) -> Result<Self, CallError> {
         let child = self.instance().create_unlisted(self.limits)?;
-        let is_early = mutants::is_on(Mutant::ChildListedEarly);
-        if is_early {
-            child.enlist();
-        }
+        mutant!(ChildListedEarly => child.enlist());
         self.with_write(EVERYTHING, |permit| {
             let copied = permit.fork_into(&child);
             // Before the parent's semaphore is given up (I2 of `spaces`).
-            if copied.is_ok() && !is_early {
+            if mutant!(ChildListedEarly, copied.is_ok() => false) {
                 child.enlist();
             }
             copied
@@ -64,9 +61,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     fn fork_into(self, child: &Space<P, D>) -> Result<(), CallError> {
         let announce = |act| {
-            if !mutants::is_on(Mutant::ForkUnannounced) {
-                self.for_each_locked(act);
-            }
+            mutant!(ForkUnannounced, self.for_each_locked(act) => ());
         };
         announce(Area::begin_change);
         D::await_faults(&self);
@@ -174,7 +169,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 /// Returns what stands behind a child's area.
 fn inherited<P: System>(behind: &Behind<P>) -> Behind<P> {
     match behind {
-        Behind::Reference(_) if mutants::is_on(Mutant::ReferenceLostAtFork) => Behind::Zeros,
+        Behind::Reference(_) if mutant!(ReferenceLostAtFork, false => true) => Behind::Zeros,
         _ => behind.clone(),
     }
 }

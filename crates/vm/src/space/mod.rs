@@ -95,8 +95,8 @@ use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_phys::{FrameSource, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_phys::FrameSource;
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
 use permit::WritePermit;
@@ -246,7 +246,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// then it is freed after a grace period, else at once.
     #[inline]
     pub(crate) fn is_looked_at(&self) -> bool {
-        self.lookers.may_be_elsewhere() && !mutants::is_on(Mutant::LookersIgnored)
+        mutant!(LookersIgnored, self.lookers.may_be_elsewhere() => false)
     }
 
     /// Returns the number of areas (map_count).
@@ -328,17 +328,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(crate) fn add_resident(&self, nr_pages: u64) {
         self.resident.add(self.memory(), nr_pages);
-    }
-
-    /// Drops an entry's reference to a page that was taken off the tables.
-    pub(crate) fn drop_resident(&self, pfn: Pfn) {
-        self.remove_resident(1);
-        crate::frames::put(self.memory(), pfn);
-    }
-
-    /// Takes pages off the resident size.
-    pub(crate) fn remove_resident(&self, nr_pages: u64) {
-        self.resident.remove(self.memory(), nr_pages);
     }
 
     /// Returns the resident size in pages (rss); exact while nobody faults.

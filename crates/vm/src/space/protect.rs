@@ -1,7 +1,7 @@
 //! mprotect, and other changes of an area's flags.
 
 use super::areas::Map;
-use super::change::{Announced, Change, Join, NewArea};
+use super::change::{Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
@@ -17,7 +17,7 @@ use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
 #[derive(Default)]
@@ -220,10 +220,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let behind = area.behind().clone();
         let change = self.prepare_change(part, Some(NewArea { view, behind, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
-        let mut change = self.check_cuts(change, nr_added, part.start())?;
-        if mutants::is_on(Mutant::ProtectUnannounced) {
-            change.announced = Announced::Nobody;
-        }
+        let change = self.check_cuts(change, nr_added, part.start())?;
+        let change = mutant!(ProtectUnannounced, change => change.unannounced());
         change.commit(|| {
             if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {
                 self.protect_entries(part, &view, area.object());
