@@ -23,7 +23,7 @@
 
 use crate::pfn::Pfn;
 use crate::state::{Kind, State};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{RawSpinLock, RcuHead, lock_class};
 
@@ -107,9 +107,8 @@ impl<P: Platform> Page<P> {
         }
         let most = state.most_references();
         let mut count = self.nr_references();
-        let wraps = mutants::is_on(Mutant::CountWraps);
-        while count != 0 && (count < most || wraps) {
-            let next = if wraps { (count + 1) & most } else { count + 1 };
+        while count != 0 && mutant!(CountWraps, count < most => true) {
+            let next = mutant!(CountWraps, count + 1 => (count + 1) & most);
             // ORDER: Acquire pairs with the Release in `start_counting`: a frame's new life is seen whole.
             match self.references.compare_exchange_weak(count, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,

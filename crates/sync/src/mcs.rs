@@ -42,7 +42,7 @@
 
 use crate::give_way::SLICE_NS;
 use core::ptr;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 
 /// A queue of spinners with room for everybody who comes.
@@ -284,7 +284,7 @@ impl<P: Processor> Turn<'_, P> {
 /// Returns how the head hands its section on: what the series' seventh patch mended.
 fn handing_over() -> Ordering {
     // ORDER: `Turn::hand_over` says with whom it pairs; the mutant is a kernel before that patch.
-    if mutants::is_on(Mutant::McsUnordered) { Ordering::Relaxed } else { Ordering::AcqRel }
+    mutant!(McsUnordered, Ordering::AcqRel => Ordering::Relaxed)
 }
 
 impl<P: Processor> Drop for Turn<'_, P> {

@@ -25,7 +25,7 @@
 //! `tests/models/seqcount.rs`.
 
 use core::marker::PhantomData;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering, Processor};
 
 /// What a sequence count showed at one moment.
@@ -110,7 +110,7 @@ impl<P: Processor, const BITS: u32> SeqCount<P, BITS> {
     }
 
     fn step(&self, order: Ordering) {
-        let mask = if mutants::is_on(Mutant::SequenceWraps) { 3 } else { Self::MASK };
+        let mask = mutant!(SequenceWraps, Self::MASK => 3);
         // Relaxed: only a serialised writer changes the count (I1).
         let next = self.count.load(Ordering::Relaxed).wrapping_add(1) & mask;
         // ORDER: the caller's, see there.

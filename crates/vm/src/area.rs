@@ -22,7 +22,7 @@ use bitflags::bitflags;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::RcuHead;
 
@@ -157,8 +157,9 @@ impl<P: System> AreaView<P> {
 
     /// Says whether both areas show the same.
     pub(crate) fn is_of_one_content(&self, other: &Self) -> bool {
-        let is_merged = mutants::is_on(Mutant::ReferencesMerged) && self.is_reference() && other.is_reference();
-        (self.object, self.opening) == (other.object, other.opening) && (self.content == other.content || is_merged)
+        let is_equal = self.content == other.content;
+        (self.object, self.opening) == (other.object, other.opening)
+            && mutant!(ReferencesMerged, is_equal => is_equal || (self.is_reference() && other.is_reference()))
     }
 
     /// Says whether the area is a reference area: untouched pages read as a reference page.
@@ -179,7 +180,7 @@ impl<P: System> AreaView<P> {
 
     /// As `takes_root_of`, for the lower of two neighbours.
     fn may_get_root_of(&self, next: &Self) -> bool {
-        !mutants::is_on(Mutant::MergeComparesWrongSide) && self.takes_root_of(next)
+        mutant!(MergeComparesWrongSide, self.takes_root_of(next) => false)
     }
 
     /// Says whether this area has no root and may get that of `other`.
@@ -254,17 +255,6 @@ impl<P: System, D: Design<P>> Area<P, D> {
         AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
-    /// A known bug: the words of the bounds are used for what waits to be freed.
-    pub(crate) fn lend_bounds(&self) {
-        P::forbid(core::ptr::from_ref(&self.start).cast(), size_of::<u64>());
-    }
-
-    /// Says whether an address is inside; a known bug looks before it has the area (`Mutant::AreaSharesFreeLink`).
-    pub(crate) fn contains(&self, address: u64) -> bool {
-        let view = self.view();
-        (view.start..view.end).contains(&address)
-    }
-
     /// Notes that guards may be in it; under the space's lock, at least for reading.
     pub(crate) fn note_guards(&self) {
         // Relaxed: a mark that no fault looks at; those who change other flags hold the lock for writing.
@@ -288,10 +278,9 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn lacks_root(&self) -> bool {
         // Relaxed: see `view`.
         let order = Ordering::Relaxed;
-        let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
-        !may_lack
-            && self.root.load(order) == 0
-            && !AreaFlags::from_bits_truncate(self.flags.load(order)).contains(AreaFlags::SHARED)
+        let is_missing = self.root.load(order) == 0
+            && !AreaFlags::from_bits_truncate(self.flags.load(order)).contains(AreaFlags::SHARED);
+        mutant!(FaultWithoutRoot, mutant!(RootSetWithoutLock, is_missing => false) => false)
     }
 
     /// Announces a change to the design, until [`Area::end_change`]; nests. Under the write lock.
@@ -355,6 +344,19 @@ impl<P: System, D: Design<P>> Area<P, D> {
             }
             root => root,
         }
+    }
+}
+
+/// A known bug: the words of the bounds are used for what waits to be freed, and looked at before the area is had.
+#[cfg(feature = "mutants")]
+impl<P: System, D: Design<P>> Area<P, D> {
+    pub(crate) fn lend_bounds(&self) {
+        P::forbid(core::ptr::from_ref(&self.start).cast(), size_of::<u64>());
+    }
+
+    pub(crate) fn look_at_bounds(&self, address: u64) -> Result<(), crate::events::GiveUp> {
+        let view = self.view();
+        (view.start..view.end).contains(&address).then_some(()).ok_or(crate::events::GiveUp::VmaChanged)
     }
 }
 

@@ -26,16 +26,18 @@
 use crate::addr::{PAGE, USER_END, is_page_aligned};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::Content;
-use crate::design::Design;
+use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::instance::Vm;
 use crate::limits::Privileges;
-use crate::space::Space;
+use crate::space::{Space, counted_entries};
 use crate::system::System;
+use crate::table::Tables;
 use crate::tlb::Translation;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES};
 
@@ -164,10 +166,9 @@ pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), B
     unsafe { check_tlbs(vm) }
 }
 
-fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
-    let (mut position, mut nr_areas) = (0, 0);
-    let [mut bytes, mut data, mut locked] = [0; 3];
-    let mut has_sealed = false;
+/// Checks that the index says what its areas say.
+fn check_index<P: System, D: Design<P>>(space: &Space<P, D>) -> Result<u64, Broken> {
+    let mut nr_areas = 0;
     for entry in space.index().overlapping(0..u64::MAX) {
         // SAFETY: the index holds the area, and nobody changes it meanwhile.
         let view = unsafe { entry.area.as_ref() }.view();
@@ -179,23 +180,35 @@ fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census
             view.start,
             view.end
         );
+        nr_areas += 1;
+    }
+    Ok(nr_areas)
+}
+
+fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
+    census.nr_areas += check_index(space)?;
+    let mut areas = Vec::new();
+    D::Map::for_each_area(space, |area| areas.push((area.start, area.end, area.flags)));
+    let lowest = areas.first().map_or(u64::MAX, |area| area.0);
+    let (mut position, mut nr_areas) = (0, 0);
+    let [mut bytes, mut data, mut locked] = [0; 3];
+    let mut has_sealed = false;
+    for (start, end, flags) in areas {
         ensure!(1, start < end && is_page_aligned(start | end), "area {start:#x}-{end:#x} is empty or not aligned");
         ensure!(1, start >= position && end <= USER_END, "area {start:#x}-{end:#x} overlaps or leaves user memory");
         (position, nr_areas, bytes) = (end, nr_areas + 1, bytes + (end - start));
-        data += if view.flags.is_data() { end - start } else { 0 };
-        locked += if view.flags.contains(AreaFlags::LOCKED) { end - start } else { 0 };
-        has_sealed |= view.flags.contains(AreaFlags::SEALED);
+        data += if flags.is_data() { end - start } else { 0 };
+        locked += if flags.contains(AreaFlags::LOCKED) { end - start } else { 0 };
+        has_sealed |= flags.contains(AreaFlags::SEALED);
     }
     let limits = space.limits();
     let is_privileged = limits.privileges.contains(Privileges::LOW_ADDRESSES);
-    let lowest = space.index().first_ending_after(0).map_or(u64::MAX, |entry| entry.start);
     ensure!(1, is_privileged || lowest >= limits.mmap_min_addr, "an area begins at {lowest:#x}, too low");
     let limit = limits.max_map_count.saturating_add(1);
     // As on Linux, an unmapping that meets a sealed area has cut the one that it begins in, whatever the limit.
     ensure!(1, nr_areas <= limit || has_sealed, "{nr_areas} areas, the limit allows {limit}");
     ensure!(1, data == space.data_bytes(), "{data} bytes of data, the total says {}", space.data_bytes());
     ensure!(1, locked == space.locked_bytes(), "{locked} bytes locked, the total says {}", space.locked_bytes());
-    census.nr_areas += nr_areas;
     ensure!(1, nr_areas == space.nr_areas(), "{nr_areas} areas, map_count says {}", space.nr_areas());
     ensure!(1, bytes == space.mapped_bytes(), "{bytes} bytes mapped, the total says {}", space.mapped_bytes());
     check_entries(space, census)
@@ -218,8 +231,7 @@ fn check_entries<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
         if !census.note_table(table) {
             twice = Some(table);
         }
-        let area = space.index().first_ending_after(span.start);
-        if table != space.tables().root() && area.is_none_or(|area| area.start >= span.end) {
+        if table != space.tables().root() && !is_of_use(space, &span, table) {
             idle = Some(span);
         }
     });
@@ -228,16 +240,27 @@ fn check_entries<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
     Ok(())
 }
 
+/// Says whether a table is there for something: an area, or, where there are none, entries that it counts; tables above
+/// the leaves stay then.
+fn is_of_use<P: System, D: Design<P>>(space: &Space<P, D>, span: &Range<u64>, table: Pfn) -> bool {
+    if !D::Map::PROMISES {
+        return space.index().first_ending_after(span.start).is_some_and(|area| area.start < span.end);
+    }
+    if span.end - span.start > Tables::<P>::leaf_end(0) {
+        return true;
+    }
+    let mut nr_entries = 0;
+    space.tables().for_each_mapped(space.memory(), span.clone(), &mut |_, _| nr_entries += 1);
+    nr_entries != 0 && nr_entries == counted_entries::<P>(space.memory(), table)
+}
+
 fn check_entry<P: System, D: Design<P>>(
     space: &Space<P, D>,
     address: u64,
     entry: Entry,
     census: &mut Census,
 ) -> Result<(), Broken> {
-    let area = space.index().containing(address);
-    // SAFETY: the index holds the area, and nobody changes it meanwhile.
-    let view = area.map(|area| unsafe { area.area.as_ref() }.view());
-    let Some(view) = view else {
+    let Some(view) = D::Map::area_at(space, address) else {
         ensure!(2, false, "{address:#x} maps {:?} outside any area", entry.pfn());
         return Ok(());
     };
@@ -247,6 +270,15 @@ fn check_entry<P: System, D: Design<P>>(
         ensure!(2, is_noted, "{address:#x}: a guard in an area that does not say that it may have some");
         let has_root = view.root != 0 || view.object.is_some();
         ensure!(2, has_root, "{address:#x}: a guard in an anonymous area without a root");
+        return Ok(());
+    }
+    ensure!(
+        2,
+        D::Map::PROMISES == entry.promised().is_some(),
+        "{address:#x}: entry {:#x} says that memory is promised, or not",
+        entry.bits()
+    );
+    if entry.is_vacant() {
         return Ok(());
     }
     ensure!(

@@ -31,6 +31,13 @@ bitflags! {
         /// Software (bit 52): not stored to since [`Space::collect_written`](crate::Space::collect_written) looked; never
         /// with WRITE.
         const COLLECTED = 1 << 52;
+        /// Software (bit 53): memory is promised here, whether there is a page or not
+        /// ([`Entry::promise`]).
+        const PROMISED = 1 << 53;
+        /// Software (bit 54): the promise allows loads.
+        const MAY_READ = 1 << 54;
+        /// Software (bit 55): the promise allows stores.
+        const MAY_WRITE = 1 << 55;
         /// The protection key in bits 59 to 62 is 1, the one whose loads and stores are forbidden; else it is 0.
         const EXECUTE_ONLY = 1 << 59;
         /// XD: fetches are forbidden.
@@ -83,6 +90,12 @@ impl Entry {
         self.0 == 0
     }
 
+    /// Says whether no page is here, and none is forbidden: a fault finds nothing, or a promise.
+    #[inline]
+    pub const fn is_vacant(self) -> bool {
+        self.0 & (ADDRESS | EntryFlags::GUARD.bits()) == 0
+    }
+
     /// Says whether the entry may be used.
     #[inline]
     pub const fn is_present(self) -> bool {
@@ -116,7 +129,7 @@ impl Entry {
     /// Says whether the entry holds a reference to a frame.
     #[inline]
     pub const fn holds_frame(self) -> bool {
-        self.0 != 0 && self.0 & EntryFlags::SPECIAL.union(EntryFlags::GUARD).bits() == 0
+        self.0 & ADDRESS != 0 && self.0 & EntryFlags::SPECIAL.bits() == 0
     }
 
     /// Says whether all of `flags` are set.

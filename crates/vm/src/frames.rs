@@ -6,7 +6,7 @@
 
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Bulk, Holds, Ordering, PAGE_BYTES, Platform};
 
 /// The frame has as many references as it can count.
@@ -144,9 +144,7 @@ pub(crate) fn put<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
 
 /// Frees a page table after a grace period.
 pub(crate) fn put_table_deferred<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {
-    if mutants::is_on(Mutant::TablesFreedAtOnce) {
-        return put(memory, table);
-    }
+    mutant!(TablesFreedAtOnce => return put(memory, table));
     // SAFETY: the table was taken out of the tree and shot down; walkers in RCU sections may go on reading.
     unsafe { memory.free_deferred(table) };
 }

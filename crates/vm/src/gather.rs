@@ -17,7 +17,7 @@ use crate::frames;
 use crate::space::Space;
 use crate::system::System;
 use faultless_phys::Pfn;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 
 /// Frames that are collected before they must be flushed.
@@ -80,9 +80,7 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     /// Shoots down what was cleared and drops the frames; called without any spin lock held.
     pub fn flush(&mut self) {
         let cleared = self.cleared.take().and_then(|(first, end)| PageRange::between(first, end));
-        if mutants::is_on(Mutant::PutBeforeFlush) {
-            self.put_frames();
-        }
+        mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
             self.space.flush(self.range);
         } else if let Some(cleared) = cleared {
@@ -122,7 +120,7 @@ impl<P: System, D: Design<P>> Gather<'_, P, D> {
 impl<P: System, D: Design<P>> Drop for Gather<'_, P, D> {
     fn drop(&mut self) {
         // ORDER: Acquire pairs with the AcqRel in `new`: a zapper that began before us and has not ended is seen.
-        let is_alone = self.space.nr_gathers.load(Ordering::Acquire) <= 1 || mutants::is_on(Mutant::GathersIgnored);
+        let is_alone = mutant!(GathersIgnored, self.space.nr_gathers.load(Ordering::Acquire) <= 1 => true);
         self.needs_flush |= !is_alone;
         self.flush();
         // ORDER: Release pairs with the Acquire above: whoever does not see us has our flush behind it.

@@ -16,7 +16,7 @@ use crate::system::System;
 use crate::table::Leaf;
 use crate::tlb;
 use faultless_phys::FrameSource;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 
 /// What an access does.
@@ -31,6 +31,12 @@ pub enum Access {
 }
 
 impl Access {
+    /// What a known bug makes of a store that took a fault.
+    #[cfg(feature = "mutants")]
+    const fn without_write(self) -> Self {
+        if self.is_write() { Self::Read } else { self }
+    }
+
     /// Says whether it stores.
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Write)
@@ -222,8 +228,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
         let mut faults = FaultsTaken::default();
         loop {
             // A known bug drops the wish to write once a fault has broken the sharing.
-            let is_dropped = mutants::is_on(Mutant::RetriedAsLoad) && access.is_write() && faults.count != 0;
-            let tried = if is_dropped { Access::Read } else { access };
+            let tried =
+                mutant!(RetriedAsLoad, access => if faults.count == 0 { access } else { access.without_write() });
             match self.try_access(address, tried, &mut act) {
                 Ok(result) => return Ok((result, faults)),
                 Err(fault) => faults.note(fault, self.space.take_fault(fault)?),

@@ -24,7 +24,7 @@ use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, FrameSource, Kind, OutOfFrames, Pfn, Slab};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Bulk, CachePadded};
 use faultless_sync::{LockStats, Parts, RwSemaphore};
 
@@ -76,10 +76,8 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     pub fn with_semaphore(memory: P::Frames, semaphore: GenerationOf<P, D>) -> Result<Box<Self>, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
-        if !mutants::is_on(Mutant::ZeroPageCounted) {
-            // SAFETY: just given to us, and ours until `drop`.
-            unsafe { memory.page(zero_page).owned() }.stop_counting();
-        }
+        // SAFETY: just given to us, and ours until `drop`.
+        mutant!(ZeroPageCounted, unsafe { memory.page(zero_page).owned() }.stop_counting() => ());
         let lock_stats = Arc::new(LockStats::new(nr_cpus));
         let readers = SemaphoreOf::<P, D>::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
         let vm = Box::new(Self {
@@ -253,13 +251,8 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         // SAFETY: as promised.
         unsafe {
             core::ptr::drop_in_place(area.as_ptr());
-            match mutants::is_on(Mutant::AreaReused) {
-                true => self.areas.free(area),
-                false => self.areas.free_deferred(area),
-            }
-            if mutants::is_on(Mutant::AreaSharesFreeLink) {
-                area.as_ref().lend_bounds();
-            }
+            mutant!(AreaReused, self.areas.free_deferred(area) => self.areas.free(area));
+            mutant!(AreaSharesFreeLink => area.as_ref().lend_bounds());
         }
     }
 

@@ -6,7 +6,8 @@
 //! Nothing is allocated from the global allocator after [`Vm::new`]; an operation that finds no frame changes nothing.
 //!
 //! # Rooms, from below
-//! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables
+//! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables; `promise`: memory that is
+//!   there by its entries alone
 //! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `content`:
 //!   which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
 //! * `pool`: what lives as long as somebody refers to it; `orphans`: what was let go of without a CPU
@@ -110,6 +111,7 @@ mod object;
 mod orphans;
 mod pin;
 mod pool;
+mod promise;
 mod reference;
 pub mod registry;
 mod shootdown;
@@ -137,6 +139,7 @@ pub use object::{
     FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
 };
 pub use pin::{Pin, PinKind, Pinned};
+pub use promise::State;
 pub use reference::{Reference, ReferenceHandle};
 pub use space::{
     Advice, AreaLine, AreaList, Backing, LockAll, MapRequest, PageLock, Placement, Populate, RemapPlacement,

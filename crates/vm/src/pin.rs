@@ -32,7 +32,7 @@ use crate::system::System;
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::PAGE_BYTES;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// What a page is pinned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +187,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let hold = match area.behind() {
             Behind::Reference(reference) if entry.is_special() => {
-                match mutants::is_on(Mutant::ReferenceFreedWhilePinned) {
-                    true => Hold::Nothing,
-                    false => Hold::Reference(reference.clone()),
-                }
+                mutant!(ReferenceFreedWhilePinned, Hold::Reference(reference.clone()) => Hold::Nothing)
             }
             _ if entry.is_special() => Hold::Nothing,
             _ => {

@@ -40,7 +40,7 @@ use crate::system::System;
 use crate::tags::{self, GRANULE_BYTES, GRANULES, TagSource};
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Bulk, PAGE_BYTES};
 
 /// A reference page; see the module.
@@ -122,14 +122,20 @@ impl<P: System> core::ops::Deref for ReferenceHandle<'_, P> {
     }
 }
 
+#[cfg(feature = "mutants")]
+impl<P: System> ReferenceHandle<'_, P> {
+    /// A known bug.
+    fn free_while_mapped(&self) {
+        let memory = self.reference.memory();
+        core::mem::forget(self.reference.clone());
+        // SAFETY: none: the known bug.
+        unsafe { memory.free(self.reference.page) };
+    }
+}
+
 impl<P: System> Drop for ReferenceHandle<'_, P> {
     fn drop(&mut self) {
-        if mutants::is_on(Mutant::ReferenceFreedWhileMapped) {
-            let memory = self.reference.memory();
-            core::mem::forget(self.reference.clone());
-            // SAFETY: none: a known bug.
-            unsafe { memory.free(self.reference.page) };
-        }
+        mutant!(ReferenceFreedWhileMapped => self.free_while_mapped());
     }
 }
 
@@ -167,10 +173,8 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     fn draft(&self) -> Result<Draft<'_, P>, OutOfFrames> {
         let memory = self.memory();
         let page = frames::alloc(memory, Kind::Reference)?;
-        if !mutants::is_on(Mutant::ReferencePageCounted) {
-            // SAFETY: just given to us.
-            unsafe { memory.page(page).owned() }.stop_counting();
-        }
+        // SAFETY: just given to us.
+        mutant!(ReferencePageCounted, unsafe { memory.page(page).owned() }.stop_counting() => ());
         Ok(Draft { memory, page })
     }
 

@@ -14,7 +14,8 @@
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
-//!   away that stand there for nothing, so that the next one needs to look at its own range alone.
+//!   away that stand there for nothing, so that the next one needs to look at its own range alone. In a space without
+//!   areas a leaf table stays as long as it counts something (`space::promises`), and those above it as the space does.
 
 use crate::addr::USER_END;
 use crate::entry::Entry;
@@ -154,6 +155,11 @@ pub(crate) fn load<P: System>(slot: Slot<'_, P>) -> Entry {
 }
 
 impl<P: System> Tables<P> {
+    /// Returns the first address behind those of the leaf table of `address`.
+    pub(crate) const fn leaf_end(address: u64) -> u64 {
+        (address / span(2) + 1) * span(2)
+    }
+
     /// Returns the entry of `address` in its leaf table.
     #[inline]
     pub fn leaf_slot(memory: &P::Frames, table: Pfn, address: u64) -> Slot<'_, P> {
@@ -379,6 +385,15 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 taken(entry.pfn());
             }
         }
+    }
+
+    /// Takes a leaf table, which has no entry and whose lock the caller holds, out of the tree; it is freed as I3 says.
+    pub(crate) fn take_out(memory: &P::Frames, leaf: Leaf<'_, P>) {
+        debug_assert!(Self::is_bare(memory, leaf.table), "what a table holds would leak");
+        let above = if P::HAS_HIGH_MEMORY { memory.pfn_of(leaf.parent.0.address()) } else { None };
+        let _map = above.map(|table| Self::map_upper(memory, table));
+        // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
+        leaf.parent.0.store(Entry::EMPTY, Ordering::Release);
     }
 
     /// Says whether a table has no entry.

@@ -1,10 +1,10 @@
 //! Known bugs, put back one at a time: the feature `mutants`.
 //!
 //! # Guarantee
-//! Without the feature [`is_on`] is the constant false, and nothing of a mutant is left in the code. With it, one
-//! mutant at most is on, on the OS thread that chose it, and only there.
+//! Without the feature [`mutant!`](crate::mutant) is its first argument: the compiler sees nothing of a mutant. With it,
+//! one mutant at most is on, on the OS thread that chose it, and only there.
 //!
-//! A mutant stands at the place where the bug happened, in the form `if is_on(Mutant::..)`. What they are for, and
+//! A mutant stands at the place where the bug happened: `mutant!(Name, right => wrong)`. What they are for, and
 //! which of them dies how, is in `docs/schedules.md`. [`orders`] has those of another kind: orderings, which no
 //! schedule shows.
 
@@ -243,18 +243,43 @@ std::thread_local! {
     static CHOSEN: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
 }
 
-/// Says whether a bug is put back.
+/// Says whether a bug is put back; what [`mutant!`](crate::mutant) asks.
 #[cfg(feature = "mutants")]
 #[inline]
 pub fn is_on(mutant: Mutant) -> bool {
     CHOSEN.with(core::cell::Cell::get) == Some(mutant)
 }
 
-/// Says whether a bug is put back: never, without the feature `mutants`.
+/// `mutant!(Name, right => wrong)` is `right`, and `mutant!(Name => wrong);` is nothing at all; with the feature
+/// `mutants`, and where this [`Mutant`](crate::mutants::Mutant) is chosen, both are `wrong`.
+///
+/// ```
+/// use faultless_platform::mutant;
+///
+/// assert_eq!(mutant!(CountWraps, 7 => 0), 7);
+/// ```
 #[cfg(not(feature = "mutants"))]
-#[inline(always)]
-pub const fn is_on(_mutant: Mutant) -> bool {
-    false
+#[macro_export]
+macro_rules! mutant {
+    ($mutant:ident, $right:expr => $wrong:expr) => {
+        $right
+    };
+    ($mutant:ident => $wrong:expr) => {};
+}
+
+/// `mutant!(Name, right => wrong)` is `wrong` where this [`Mutant`](crate::mutants::Mutant) is chosen, else `right`;
+/// `mutant!(Name => wrong);` is `wrong` there, else nothing.
+#[cfg(feature = "mutants")]
+#[macro_export]
+macro_rules! mutant {
+    ($mutant:ident, $right:expr => $wrong:expr) => {
+        if $crate::mutants::is_on($crate::mutants::Mutant::$mutant) { $wrong } else { $right }
+    };
+    ($mutant:ident => $wrong:expr) => {
+        if $crate::mutants::is_on($crate::mutants::Mutant::$mutant) {
+            $wrong
+        }
+    };
 }
 
 /// Puts a bug back on the calling OS thread, or none.

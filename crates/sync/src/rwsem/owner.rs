@@ -12,7 +12,7 @@
 
 use super::body::Rwsem;
 use super::series::{Patches, Rules};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 
 const READERS: usize = 1;
@@ -61,7 +61,7 @@ impl<P: Processor> Rwsem<P> {
     /// Says that no writer owns the lock.
     #[inline]
     pub(super) fn forget_owner(&self) {
-        if self.has(Patches::OPTIMISTIC_SPIN) && !mutants::is_on(Mutant::OwnerStale) {
+        if mutant!(OwnerStale, self.has(Patches::OPTIMISTIC_SPIN) => false) {
             self.set_owner(0);
         }
     }

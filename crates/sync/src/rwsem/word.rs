@@ -10,7 +10,7 @@
 //! `WRITER` and readers that hold exclude each other; a reader that knocked at a closed door takes its count back under
 //! the queue's lock. *Free* means neither a writer nor a reader is counted, whoever stands in line.
 
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 pub(super) const WRITER: u32 = 1;
 pub(super) const WAITERS: u32 = 2;
@@ -85,7 +85,7 @@ impl Word {
     /// Returns the word after a writer has taken the lock before those in line, who count it or not.
     pub(super) fn stolen(self, theft: Theft) -> Self {
         match theft {
-            _ if !self.has_waiters() || mutants::is_on(Mutant::StealForgetsLine) => Self(WRITER),
+            _ if mutant!(StealForgetsLine, !self.has_waiters() => true) => Self(WRITER),
             Theft::Counted => Self((self.0 + OVERTAKEN_ONCE) | WRITER),
             Theft::Uncounted => Self(self.0 | WRITER),
         }

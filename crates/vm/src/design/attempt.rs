@@ -12,7 +12,7 @@ use crate::fault::classic::{self, Missed};
 use crate::fault::{Fault, Handled, Stop, permits};
 use crate::space::Space;
 use crate::system::System;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 impl<P: System> From<Stop<P>> for GiveUp {
     /// What needs sleep, and errors, are the classic fault's: it says which.
@@ -40,7 +40,7 @@ pub(super) fn handle_missed<'a, P: System, D: Design<P>>(
 /// Checks what a fault must know of an area that stays as it is until the fault ends.
 #[inline]
 pub(super) fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
-    if !(view.start..view.end).contains(&fault.address) && !mutants::is_on(Mutant::BoundsIgnored) {
+    if mutant!(BoundsIgnored, !(view.start..view.end).contains(&fault.address) => false) {
         return Err(GiveUp::VmaChanged);
     }
     if !permits(view.flags, fault.access) {
@@ -55,6 +55,6 @@ pub(super) fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), G
 /// Says whether a fault needs the reverse-map root that the area has not got yet.
 #[inline]
 pub(super) fn lacks_root<P: System>(view: &AreaView<P>, fault: Fault) -> bool {
-    let may_lack = mutants::is_on(Mutant::FaultWithoutRoot) || mutants::is_on(Mutant::RootSetWithoutLock);
-    !may_lack && view.root == 0 && view.makes_page(fault.access)
+    let is_missing = view.root == 0 && view.makes_page(fault.access);
+    mutant!(FaultWithoutRoot, mutant!(RootSetWithoutLock, is_missing => false) => false)
 }

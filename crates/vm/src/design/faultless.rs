@@ -49,12 +49,12 @@ use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
 use crate::frames;
-use crate::space::{Space, WholeSpace};
+use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_sync::{RwSemaphore, SeqCount};
 
 /// See the module.
@@ -66,6 +66,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
     const FILLS_FREELY: bool = true;
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
     /// Odd while a change is announced. Beside what faults only read: both are written by changes alone.
@@ -85,10 +86,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
 
     #[inline]
     fn await_faults(space: &Space<P, Self>) {
-        if !mutants::is_on(Mutant::FaultsUnawaited) {
+        mutant!(FaultsUnawaited, {
             let cpus = space.users().members_below(P::nr_cpus());
             space.memory().rcu().await_sections_of(cpus);
-        }
+        } => ());
     }
 
     #[inline]
@@ -133,14 +134,14 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
         // The commonest reason, at every area's first store.
         return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
     }
-    if area.state.read().is_write_in_progress() && !mutants::is_on(Mutant::AnnouncementIgnored) {
+    if mutant!(AnnouncementIgnored, area.state.read().is_write_in_progress() => false) {
         return Err(GiveUp::VmaChanged.into());
     }
     // From here on nobody changes the area: whoever wants to waits for the section.
     let view = area.view();
     attempt::check(&view, fault)?;
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 

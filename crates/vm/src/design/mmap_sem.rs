@@ -15,7 +15,7 @@ use super::Design;
 use crate::area::Area;
 use crate::error::AccessError;
 use crate::fault::{Fault, Handled, classic};
-use crate::space::{Space, WholeSpace};
+use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -28,6 +28,7 @@ pub struct MmapSem<S>(PhantomData<fn() -> S>);
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     const NAME: &'static str = "mmap-sem";
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
     type AreaState = ();

@@ -17,7 +17,7 @@ mod spf_v11;
 mod spf_v9;
 mod vma_lock;
 
-pub use crate::space::{MapLock, WholeSpace};
+pub use crate::space::{Areas, Change, Cursor, Map, MapLock, Promises, Sizes, Tally, WholeSpace};
 pub use faultless::Faultless;
 pub use mmap_sem::MmapSem;
 pub use speculation::{Speculation, Version, WhenBusy};
@@ -64,6 +64,8 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     const FILLS_FREELY: bool = false;
     /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
     type Lock: MapLock<P>;
+    /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.
+    type Map: Map<P, Self>;
     /// What the design keeps for the instance.
     type InstanceState: Send + Sync;
     /// What the design keeps for each address space.

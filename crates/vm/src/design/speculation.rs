@@ -47,14 +47,14 @@ use crate::fault::classic::{self, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, permits, resolve};
 use crate::frames;
 use crate::instance::Vm;
-use crate::space::{ReadPermit, Space, WholeSpace};
+use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use crate::table::Leaf;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::IrqOffGuard;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_sync::{RwSemaphore, Seq, SeqCount};
 
 /// What an attempt does that finds the page-table lock taken.
@@ -130,6 +130,7 @@ pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = V::InstanceState;
     type SpaceState = V::SpaceState;
     type AreaState = V::AreaState;
@@ -215,9 +216,9 @@ fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
     check(&view, fault)?;
     // The tables below can't be freed while we read them: a writer that bumps the sequence after the last check waits
     // for this section before it frees any.
-    let _tables = (!mutants::is_on(Mutant::TablesUnheld)).then(|| space.memory().rcu().read());
+    let _tables = mutant!(TablesUnheld, Some(space.memory().rcu().read()) => None);
     let (leaf, seen) = walk(space, &lock, fault)?;
-    let page = PageFault { space, area, view, fault, leaf, seen };
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen };
     resolve(&page, &lock).map_err(GiveUp::from)
 }
 
@@ -278,9 +279,7 @@ impl<P: System> SpeculativeLock<'_, P> {
             return Err(GiveUp::PmdChanged);
         }
         let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };
-        if !mutants::is_on(Mutant::NoCheckUnderLock) {
-            self.check_unchanged()?;
-        }
+        mutant!(NoCheckUnderLock, self.check_unchanged()? => ());
         if guard.entry() != page.seen { Err(GiveUp::PmdChanged) } else { Ok(Attempt::Locked(guard)) }
     }
 }
@@ -305,10 +304,6 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
     }
 
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        if mutants::is_on(Mutant::RootSetWithoutLock) {
-            // SAFETY: not kept, since nothing is locked: the known bug.
-            return unsafe { ReadPermit::assume(page.space) }.root_of(page.area);
-        }
-        page.view.root
+        mutant!(RootSetWithoutLock, page.view.root => page.space.root_set_without_lock(page.fault.address))
     }
 }

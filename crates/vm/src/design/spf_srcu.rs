@@ -34,7 +34,7 @@ use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_phys::FrameSource;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_sync::{RcuHead, RwSemaphore, SeqCount, Srcu};
 
 /// See the module.
@@ -120,7 +120,7 @@ unsafe impl<P: System> Version<P> for V2017 {
     ) -> Result<R, SpeculativeMissed<'_, P, S, Self>> {
         let _srcu = space.vm().design_state().read();
         // For the index's nodes; the attempt's own section, for the tables, nests in it and so needs no fence.
-        let _nodes = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.memory().rcu().read());
+        let _nodes = mutant!(NodesUnheld, Some(space.memory().rcu().read()) => None);
         let version = space.index().version();
         let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found inside the SRCU section, so not freed before it ends.

@@ -21,7 +21,7 @@ use crate::fault::Fault;
 use crate::fault::classic::{Found, Missed};
 use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{RwSemaphore, RwSpinLock, SeqCount};
 
@@ -95,7 +95,7 @@ where
     S: RwSemaphore<P>,
     V: Version<P, SpaceState = RwSpinLock<P, IndexLock>>,
 {
-    let is_locked = space.is_shared() && !mutants::is_on(Mutant::IndexWrittenUnlocked);
+    let is_locked = mutant!(IndexWrittenUnlocked, space.is_shared() => false);
     let _index = is_locked.then(|| space.design_state().write());
     update();
 }
@@ -166,7 +166,7 @@ where
 {
     #[inline]
     fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, SpeculativeMissed<'a, P, S, V>> {
-        let _index = (!mutants::is_on(Mutant::IndexReadUnlocked)).then(|| space.design_state().read());
+        let _index = mutant!(IndexReadUnlocked, Some(space.design_state().read()) => None);
         let version = space.index().version();
         let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: the index holds a reference for as long as we hold its lock.
@@ -176,9 +176,7 @@ where
             return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
         }
         // Relaxed: the index's own reference, kept by its lock, is why the count is not 0.
-        if !mutants::is_on(Mutant::AreaReused) {
-            area.state.references.fetch_add(1, Ordering::Relaxed);
-        }
+        mutant!(AreaReused, area.state.references.fetch_add(1, Ordering::Relaxed) => 0);
         Ok(Self { space, area: entry.area })
     }
 }
@@ -186,8 +184,6 @@ where
 impl<P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> Drop for AreaGuard<'_, P, S, V> {
     #[inline]
     fn drop(&mut self) {
-        if !mutants::is_on(Mutant::AreaReused) {
-            put_beside_others(self.space, self.area);
-        }
+        mutant!(AreaReused, put_beside_others(self.space, self.area) => ());
     }
 }

@@ -47,12 +47,12 @@ use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
-use crate::space::{ReadPermit, Space, WholeSpace};
+use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_platform::CachePadded;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 
 /// See the module.
@@ -62,6 +62,7 @@ pub struct VmaLock<S>(PhantomData<fn() -> S>);
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     const NAME: &'static str = "vma-lock";
     type Lock = WholeSpace<S>;
+    type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
     /// Not beside what faults only read.
@@ -118,14 +119,12 @@ struct AreaGuard<'a, P: System, S: RwSemaphore<P>> {
 impl<'a, P: System, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
-        let _rcu = (!mutants::is_on(Mutant::NodesUnheld)).then(|| space.look());
+        let _rcu = mutant!(NodesUnheld, Some(space.look()) => None);
         let version = space.index().version();
         let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };
-        if mutants::is_on(Mutant::AreaSharesFreeLink) && !area.contains(fault.address) {
-            return Err(GiveUp::VmaChanged.into());
-        }
+        mutant!(AreaSharesFreeLink => area.look_at_bounds(fault.address)?);
         if fault.access.is_write() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth the lock.
             return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
@@ -145,7 +144,7 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
@@ -160,10 +159,6 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
 
     #[inline]
     fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        if mutants::is_on(Mutant::RootSetWithoutLock) {
-            // SAFETY: not kept, since nothing is locked: the known bug.
-            return unsafe { ReadPermit::assume(page.space) }.root_of(page.area);
-        }
-        page.view.root
+        mutant!(RootSetWithoutLock, page.view.root => page.space.root_set_without_lock(page.fault.address))
     }
 }

@@ -1,12 +1,13 @@
 //! Empty entries of private anonymous memory: the zero page for a load, a frame of its own for a store.
 
+#[cfg(feature = "mutants")]
+use super::known;
 use super::{EntryLock, PageFault, Stop, reference};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
-use crate::error::AccessError;
 use crate::frames;
 use crate::system::System;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 #[inline]
 pub(super) fn fill<P: System, D: Design<P>>(
@@ -14,10 +15,9 @@ pub(super) fn fill<P: System, D: Design<P>>(
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
     if !page.fault.access.is_write() {
-        let zero = Entry::new(page.space.vm().zero_page(), page.view.read_only_entry() | EntryFlags::SPECIAL);
-        if mutants::is_on(Mutant::ZeroPageCounted) {
-            return map_counted(page, lock, zero);
-        }
+        let flags = page.view.read_only_entry() | EntryFlags::SPECIAL | page.promise();
+        let zero = Entry::new(page.space.vm().zero_page(), flags);
+        mutant!(ZeroPageCounted => return known::map_counted(page, lock, zero));
         page.install(lock, zero)?;
         return Ok(());
     }
@@ -42,22 +42,6 @@ pub(super) fn make_private<P: System, D: Design<P>>(
             frames::put(memory, pfn);
             return Err(reason.into());
         }
-    }
-    Ok(())
-}
-
-/// A known bug: a page that nobody owns is mapped like any other, with a reference.
-#[cold]
-pub(super) fn map_counted<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-    special: Entry,
-) -> Result<(), Stop<P>> {
-    frames::get(page.space.memory(), special.pfn()).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
-    if page.install(lock, special.without(EntryFlags::SPECIAL))? {
-        page.space.add_resident(1);
-    } else {
-        frames::put(page.space.memory(), special.pfn());
     }
     Ok(())
 }

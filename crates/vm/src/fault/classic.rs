@@ -130,8 +130,8 @@ fn attempt<'a, P: System, D: Design<P>>(
     // For a fetch that is in vain, the page is made as for a load.
     let fault = Fault { access: if is_vain { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
-    let page = PageFault { space, area, view, fault, leaf, seen: leaf.read(space.memory()) };
-    match resolve(&page, &ClassicLock(read.permit())) {
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
+    match resolve(&page, &ClassicLock { permit: read.permit(), area }) {
         // The classic lock never gives up.
         Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(forbidden(view.flags, fault)),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
@@ -155,7 +155,8 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
         return Ok(());
     }
     let fault = Fault { access: Access::Write, ..fault };
-    match resolve(&PageFault { space, area, view, fault, leaf, seen }, &ClassicLock(read.permit())) {
+    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen };
+    match resolve(&page, &ClassicLock { permit: read.permit(), area }) {
         Err(Stop::Failed(error)) => Err(error),
         // The classic lock never gives up, and nothing is fetched for such a page.
         Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) => Ok(()),
@@ -172,7 +173,7 @@ fn missed<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<
 }
 
 /// Returns the error of an access that an area's rights, or its key, forbid.
-fn forbidden(flags: AreaFlags, fault: Fault) -> AccessError {
+pub(super) fn forbidden(flags: AreaFlags, fault: Fault) -> AccessError {
     let address = fault.address;
     // As Linux: the key forbids no fetch, and what it forbids is its doing whatever the rights say.
     if flags.contains(AreaFlags::EXECUTE_ONLY) && fault.access != Access::Fetch {
@@ -183,7 +184,7 @@ fn forbidden(flags: AreaFlags, fault: Fault) -> AccessError {
 
 /// Says whether a fault that the area's rights forbid makes the page all the same: as on x86, a fetch from memory that
 /// may be read finds out only when the page is there.
-fn makes_page(flags: AreaFlags, fault: Fault) -> bool {
+pub(super) fn makes_page(flags: AreaFlags, fault: Fault) -> bool {
     fault.access == Access::Fetch && !fault.is_present && flags.intersects(AreaFlags::RIGHTS)
 }
 
@@ -205,7 +206,10 @@ fn fetch<P: System, D: Design<P>>(
 }
 
 /// Locks the page table and nothing else: the semaphore keeps the area as it is.
-struct ClassicLock<'g, P: System, D: Design<P>>(ReadPermit<'g, P, D>);
+struct ClassicLock<'g, P: System, D: Design<P>> {
+    permit: ReadPermit<'g, P, D>,
+    area: &'g Area<P, D>,
+}
 
 impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock<'_, P, D> {
     #[inline]
@@ -214,7 +218,7 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock<'_, P, D> {
     }
 
     #[inline]
-    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        self.0.root_of(page.area)
+    fn root(&self, _: &PageFault<'_, P, D>) -> u64 {
+        self.permit.root_of(self.area)
     }
 }

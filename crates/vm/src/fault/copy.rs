@@ -7,11 +7,13 @@
 //!
 //! Under a design that fills empty entries without the table's lock, a guard stands there meanwhile: an empty entry
 //! would be filled with a page that lacks what the old one holds. Who meets a guard waits for the lock, and looks
-//! again.
+//! again. Where the entry is the map, its promise stands there: an empty one would be a hole.
 
+#[cfg(feature = "mutants")]
+use super::known;
 use super::{EntryLock, LeafGuard, PageFault, Stop, reference};
 use crate::addr::{PAGE, PageRange, page_floor};
-use crate::design::Design;
+use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
@@ -20,7 +22,7 @@ use crate::system::System;
 use crate::tags::TagSource;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::Bulk;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// Answers a fault on a mapped page.
 pub(super) fn allow<P: System, D: Design<P>>(
@@ -53,16 +55,14 @@ fn reuse_or_hold<P: System, D: Design<P>>(
         return Ok(None);
     }
     let old = page.seen.pfn();
-    if page.seen.is_special() && mutants::is_on(writable_mutant(page)) {
-        guard.exchange(page.seen, page.seen.written());
-        return Ok(None);
-    }
     if page.seen.is_special() {
+        mutant!(ZeroPageWritable => return known::make_writable(page, &guard, false));
+        mutant!(ReferencePageWritable => return known::make_writable(page, &guard, true));
         return Ok(Some(old));
     }
     let metadata = memory.page(old);
-    let is_alone = metadata.kind() == Kind::Anonymous
-        && (metadata.nr_references() == 1 || mutants::is_on(Mutant::ReuseByMapcount));
+    let is_alone =
+        metadata.kind() == Kind::Anonymous && mutant!(ReuseByMapcount, metadata.nr_references() == 1 => true);
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {
@@ -72,11 +72,6 @@ fn reuse_or_hold<P: System, D: Design<P>>(
     }
     frames::get(memory, old).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
     Ok(Some(old))
-}
-
-/// Returns the known bug that makes such a page writable.
-fn writable_mutant<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Mutant {
-    if page.view.is_reference() { Mutant::ReferencePageWritable } else { Mutant::ZeroPageWritable }
 }
 
 fn copy<P: System, D: Design<P>>(
@@ -112,15 +107,8 @@ fn make_copy<P: System, D: Design<P>>(
     }
     frames::set_owner(memory, new, root, page.view.page_offset_of(page.fault.address));
     match lock.lock(page) {
-        Ok(guard) if guard.entry() == page.seen && mutants::is_on(Mutant::ClearedThenFlushedUnlocked) => {
-            match replace_unlocked(page, lock, guard, new) {
-                true => finish(page, old, is_special),
-                false if !is_special => page.space.drop_resident(old),
-                false => {}
-            }
-            Ok(())
-        }
         Ok(guard) if guard.entry() == page.seen => {
+            mutant!(ClearedThenFlushedUnlocked => return known::replace_unlocked(page, lock, guard, new));
             replace(page, &guard, page.private_entry(new));
             drop(guard);
             finish(page, old, is_special);
@@ -136,8 +124,9 @@ fn make_copy<P: System, D: Design<P>>(
 
 /// Swaps the page under the table's lock; see the guarantee.
 fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
-    let leaves_guard = D::FILLS_FREELY && !mutants::is_on(Mutant::CopyLeavesEmpty);
-    let old = guard.take(if leaves_guard { Entry::GUARD } else { Entry::EMPTY });
+    let leaves_guard = mutant!(CopyLeavesEmpty, D::FILLS_FREELY => false);
+    let left = if D::Map::PROMISES { page.seen.promise_alone() } else { Entry::EMPTY };
+    let old = guard.take(if leaves_guard { Entry::GUARD } else { left });
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
         page.space.flush(range);
@@ -152,29 +141,8 @@ pub(super) fn is_under_way<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) 
     D::FILLS_FREELY && LeafGuard::lock(page.space.memory(), page.leaf).entry() != page.seen
 }
 
-/// A known bug: the entry is cleared under the lock, and shot down after it. Says whether the new page is in place.
-#[cold]
-fn replace_unlocked<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-    guard: LeafGuard<'_, P>,
-    new: Pfn,
-) -> bool {
-    guard.take(Entry::EMPTY);
-    drop(guard);
-    if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
-        page.space.flush(range);
-    }
-    let again = PageFault { seen: Entry::EMPTY, ..*page };
-    let is_installed = matches!(again.install(lock, page.private_entry(new)), Ok(true));
-    if !is_installed {
-        frames::put(page.space.memory(), new);
-    }
-    is_installed
-}
-
 /// Accounts for a copy that is in place, and drops the entry's reference to the old page.
-fn finish<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_special: bool) {
+pub(super) fn finish<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_special: bool) {
     if was_special {
         page.space.add_resident(1);
     } else {

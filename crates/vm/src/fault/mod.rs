@@ -7,17 +7,20 @@
 //!
 //! # Rooms
 //! `classic` finds the area under the semaphore; `anonymous`, `object` and `reference` fill empty entries;
-//! `copy` answers stores to pages that may not be written yet.
+//! `copy` answers stores to pages that may not be written yet; `promised` asks the entry instead of an area.
 
 mod anonymous;
 pub(crate) mod classic;
 mod copy;
+#[cfg(feature = "mutants")]
+mod known;
 mod object;
+mod promised;
 mod reference;
 
-use crate::area::{Area, AreaFlags, AreaView};
+use crate::area::{AreaFlags, AreaView};
 use crate::content::Behind;
-use crate::design::Design;
+use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::GiveUp;
@@ -29,6 +32,8 @@ use crate::system::System;
 use crate::table::Leaf;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::{Holds, Ordering};
+
+pub(crate) use promised::handle_promised;
 
 /// An access that the page tables did not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +80,10 @@ impl<P: System> From<OutOfFrames> for Stop<P> {
 /// A fault whose area and entry are found.
 pub(crate) struct PageFault<'a, P: System, D: Design<P>> {
     pub(crate) space: &'a Space<P, D>,
-    pub(crate) area: &'a Area<P, D>,
+    /// The area, as it is while the fault is at work; of whatever the design keeps.
     pub(crate) view: AreaView<P>,
+    /// What stands behind it.
+    pub(crate) behind: &'a Behind<P>,
     pub(crate) fault: Fault,
     pub(crate) leaf: Leaf<'a, P>,
     /// The entry as it was when the walk ended.
@@ -177,10 +184,10 @@ pub(crate) fn resolve<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
-    if !page.seen.is_empty() {
+    if !page.seen.is_vacant() {
         return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
     }
-    match page.area.behind() {
+    match page.behind {
         Behind::Zeros => anonymous::fill(page, lock),
         Behind::Object(object) => object::fill(page, lock, object),
         Behind::Reference(reference) => reference::fill(page, lock, reference),
@@ -202,9 +209,15 @@ impl<P: System, D: Design<P>> PageFault<'_, P, D> {
         self.view.flags.contains(AreaFlags::SHARED)
     }
 
+    /// Returns what an entry keeps of its promise when a page comes.
+    #[inline]
+    pub(crate) fn promise(&self) -> EntryFlags {
+        if D::Map::PROMISES { self.seen.promise_alone().flags() } else { EntryFlags::empty() }
+    }
+
     /// Returns the entry of a private page that this fault makes and nobody else has.
     pub(crate) fn private_entry(&self, pfn: Pfn) -> Entry {
-        let mut flags = self.view.read_only_entry() | EntryFlags::EXCLUSIVE;
+        let mut flags = self.view.read_only_entry() | EntryFlags::EXCLUSIVE | self.promise();
         if self.view.flags.contains(AreaFlags::WRITE) {
             flags |= EntryFlags::WRITE | EntryFlags::DIRTY;
         }

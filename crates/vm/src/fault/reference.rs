@@ -10,6 +10,8 @@
 //!
 //! The reference page is the area's own, which holds it: an entry that a walk saw may be another area's by the time.
 
+#[cfg(feature = "mutants")]
+use super::known;
 use super::{EntryLock, PageFault, Stop, anonymous};
 use crate::area::AreaFlags;
 use crate::content::{Behind, Pattern};
@@ -21,7 +23,7 @@ use crate::system::System;
 use crate::tags::TagSource;
 use faultless_phys::Pfn;
 use faultless_platform::Bulk;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// Fills an empty entry of a reference area.
 pub(super) fn fill<P: System, D: Design<P>>(
@@ -36,15 +38,8 @@ pub(super) fn fill<P: System, D: Design<P>>(
         return anonymous::make_private(page, lock);
     }
     let entry = Entry::new(reference.page(), page.view.read_only_entry() | EntryFlags::SPECIAL);
-    if mutants::is_on(Mutant::ReferencePageCounted) {
-        return anonymous::map_counted(page, lock, entry);
-    }
-    if mutants::is_on(Mutant::ReferenceZeroAfterDontNeed) && page.view.root != 0 {
-        let zero = Entry::new(page.space.vm().zero_page(), entry.flags());
-        page.install(lock, zero)?;
-        return Ok(());
-    }
-    page.install(lock, entry)?;
+    mutant!(ReferencePageCounted => return known::map_counted(page, lock, entry));
+    page.install(lock, mutant!(ReferenceZeroAfterDontNeed, entry => known::zero_once_touched(page, entry)))?;
     Ok(())
 }
 
@@ -65,7 +60,7 @@ pub(super) fn check_unshared<P: System, D: Design<P>>(page: &PageFault<'_, P, D>
 /// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
 #[inline]
 pub(super) fn write_untouched<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
-    let (content, tags) = match page.area.behind() {
+    let (content, tags) = match page.behind {
         Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
         Behind::Reference(reference) => (reference.filling(page.space.memory()), reference.tag_source()),
         Behind::Pattern(pattern) => (repeating(*pattern), TagSource::Uniform(0)),

@@ -11,7 +11,7 @@ use crate::system::System;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use faultless_phys::{OutOfFrames, Slab};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
 
 /// Most entries that one edit adds.
@@ -232,7 +232,7 @@ impl<P: System, T> Edit<'_, P, T> {
     fn retire(&self, node: NonNull<Node<P>>, is_looked_at: bool) {
         // SAFETY: the node came from this slab and is no longer reachable from a published root (I3).
         unsafe {
-            match is_looked_at && !mutants::is_on(Mutant::StackGrowthUnderRead) {
+            match mutant!(StackGrowthUnderRead, is_looked_at => false) {
                 true => self.nodes.free_deferred(node),
                 false => self.nodes.free(node),
             }

@@ -29,7 +29,7 @@ use crate::error::Shortage;
 use crate::frames;
 use crate::pool::Membership;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES};
 use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
@@ -225,7 +225,7 @@ impl<P: System> Object<P> {
         let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT);
         let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
-        let is_in_force = *counted == removals || mutants::is_on(Mutant::FetchedBesideRemoval);
+        let is_in_force = mutant!(FetchedBesideRemoval, *counted == removals => true);
         let is_ours = is_in_force && slot.exchange(seen, entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
         if is_ours {

@@ -47,7 +47,7 @@ use crate::system::System;
 use crate::table::Tables;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, InPlace, Ordering};
 use faultless_sync::RwSemaphore;
 
@@ -59,16 +59,14 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         if size_bytes > MAX_OBJECT_BYTES {
             return Err(CallError::Invalid("longer than the longest object"));
         }
-        let mut changes = object.object.change();
+        let changes = object.object.change();
         let old = object.object.resize(size_bytes);
         if size_bytes < old {
             let first = size_bytes.next_multiple_of(PAGE);
             self.remove(&object.object, first..cache::END, Removal::CutOff);
         }
+        let changes = mutant!(TailZeroedUnheld, changes => changes.filter(|_| size_bytes > old));
         if size_bytes <= old {
-            if mutants::is_on(Mutant::TailZeroedUnheld) {
-                changes = None;
-            }
             // As Linux, also where the length stays: programs can store behind the end, up to the page's.
             object.object.zero_tail(self.memory(), size_bytes);
         }
@@ -129,7 +127,7 @@ impl<P: System> Object<P> {
     /// Keeps others who truncate or punch out (I4); always something, but for a mutant.
     #[track_caller]
     fn change(&self) -> Option<impl Sized + '_> {
-        (!mutants::is_on(Mutant::RemovalsOverlap)).then(|| self.changes.write())
+        mutant!(RemovalsOverlap, Some(self.changes.write()) => None)
     }
 
     /// Changes the length; returns the old one.

@@ -24,7 +24,7 @@ use crate::index::{Edit, Entry, Spare};
 use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Access, Atomic, Ordering};
 
 /// An area that stays or comes, with what it shall be.
@@ -67,16 +67,21 @@ pub(super) enum Join {
 }
 
 /// How much there is of what a space counts.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Sizes {
-    areas: u64,
-    bytes: u64,
-    data_bytes: u64,
-    locked_bytes: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Areas.
+    pub areas: u64,
+    /// Bytes of all areas.
+    pub bytes: u64,
+    /// Bytes of private writable areas but stacks.
+    pub data_bytes: u64,
+    /// Bytes of locked areas.
+    pub locked_bytes: u64,
 }
 
 impl Sizes {
-    fn add(&mut self, flags: AreaFlags, bytes: u64) {
+    /// Counts an area, or a part of one that is no area more, of so many bytes.
+    pub fn add(&mut self, flags: AreaFlags, bytes: u64) {
         self.areas += 1;
         self.bytes += bytes;
         self.data_bytes += if flags.is_data() { bytes } else { 0 };
@@ -86,13 +91,28 @@ impl Sizes {
 
 /// Who is told of a change before it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Announced {
+enum Announced {
     /// Every area that takes part.
     All,
     /// All but those that are removed: a known bug.
+    #[cfg(feature = "mutants")]
     Staying,
     /// Nobody: a known bug.
+    #[cfg(feature = "mutants")]
     Nobody,
+}
+
+impl Announced {
+    /// Says whether an area is told that takes part, and is removed or not.
+    fn reaches(self, _is_removed: bool) -> bool {
+        match self {
+            Self::All => true,
+            #[cfg(feature = "mutants")]
+            Self::Staying => !_is_removed,
+            #[cfg(feature = "mutants")]
+            Self::Nobody => false,
+        }
+    }
 }
 
 /// Memory set aside, so that a later change that removes one range can't fail.
@@ -107,7 +127,7 @@ pub(super) struct Reserve<'a, P: System, D: Design<P>> {
 pub(super) struct Change<'a, P: System, D: Design<P>> {
     space: WritePermit<'a, P, D>,
     /// `All`, but where a known bug is put back.
-    pub(super) announced: Announced,
+    announced: Announced,
     reserve: Option<Reserve<'a, P, D>>,
     edit: Option<Edit<'a, P, Area<P, D>>>,
     /// Left, new, right: in order, as far as they exist.
@@ -165,10 +185,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     ) -> Result<Change<'g, P, D>, CallError> {
         let mut change = Change {
             space: self,
-            announced: match mutants::is_on(Mutant::RemovedUnannounced) {
-                true => Announced::Staying,
-                false => Announced::All,
-            },
+            announced: mutant!(RemovedUnannounced, Announced::All => Announced::Staying),
             reserve,
             edit: None,
             pieces: [None; 3],
@@ -291,6 +308,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
     }
 
+    /// A known bug: nobody is told of the change.
+    #[cfg(feature = "mutants")]
+    pub(super) fn unannounced(mut self) -> Self {
+        self.announced = Announced::Nobody;
+        self
+    }
+
     /// Returns how many areas more there will be.
     pub(super) fn nr_added(&self) -> i64 {
         self.pieces.iter().flatten().count() as i64 - self.before.areas.cast_signed()
@@ -360,7 +384,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         for entry in self.space.overlapping(self.span.0..self.span.1) {
             let area = entry.area();
             let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
-            if self.announced == Announced::All || (self.announced == Announced::Staying && !is_removed) {
+            if self.announced.reaches(is_removed) {
                 area.begin_change();
             }
             if is_removed {
@@ -414,7 +438,7 @@ impl<P: System, D: Design<P>> Held<'_, P, D> {
     fn let_in(&mut self) {
         let announced = self.announced;
         for piece in core::mem::take(&mut self.pieces).iter().flatten() {
-            if announced != Announced::Nobody || piece.is_fresh {
+            if announced.reaches(false) || piece.is_fresh {
                 piece.area().end_change();
             }
         }

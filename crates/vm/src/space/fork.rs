@@ -15,6 +15,7 @@
 //!
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 
+use super::areas::Map;
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space, SpaceRef};
@@ -30,25 +31,25 @@ use crate::system::System;
 use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
 
 impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Makes a copy of the space; nothing is left of it if memory runs out.
     pub fn fork(&self) -> Result<Self, CallError> {
+        if D::Map::PROMISES {
+            return Err(CallError::Invalid("memory without areas is not copied"));
+        }
         self.vm().try_again(|| self.try_fork())
     }
 
     fn try_fork(&self) -> Result<Self, CallError> {
         let child = self.instance().create_unlisted(self.limits)?;
-        let is_early = mutants::is_on(Mutant::ChildListedEarly);
-        if is_early {
-            child.enlist();
-        }
+        mutant!(ChildListedEarly => child.enlist());
         self.with_write(EVERYTHING, |permit| {
             let copied = permit.fork_into(&child);
             // Before the parent's semaphore is given up (I2 of `spaces`).
-            if copied.is_ok() && !is_early {
+            if mutant!(ChildListedEarly, copied.is_ok() => false) {
                 child.enlist();
             }
             copied
@@ -60,9 +61,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     fn fork_into(self, child: &Space<P, D>) -> Result<(), CallError> {
         let announce = |act| {
-            if !mutants::is_on(Mutant::ForkUnannounced) {
-                self.for_each_locked(act);
-            }
+            mutant!(ForkUnannounced, self.for_each_locked(act) => ());
         };
         announce(Area::begin_change);
         D::await_faults(&self);
@@ -170,7 +169,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 /// Returns what stands behind a child's area.
 fn inherited<P: System>(behind: &Behind<P>) -> Behind<P> {
     match behind {
-        Behind::Reference(_) if mutants::is_on(Mutant::ReferenceLostAtFork) => Behind::Zeros,
+        Behind::Reference(_) if mutant!(ReferenceLostAtFork, false => true) => Behind::Zeros,
         _ => behind.clone(),
     }
 }

@@ -1,5 +1,6 @@
 //! brk: the heap.
 
+use super::areas::Map;
 use super::map::Backing;
 use super::permit::WritePermit;
 use super::removal::Removal;
@@ -49,7 +50,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.with_write_to_remove(EVERYTHING, |permit| {
             // Relaxed: under the write lock.
             let old = self.heap_end.load(Ordering::Relaxed);
-            if address < self.heap_start.load(Ordering::Relaxed) || !self.is_within_data_limit(address) {
+            // The heap is an area.
+            if D::Map::PROMISES
+                || address < self.heap_start.load(Ordering::Relaxed)
+                || !self.is_within_data_limit(address)
+            {
                 return ((old, None), None);
             }
             let Some((added, removal)) = permit.move_heap_end(old, address) else { return ((old, None), None) };

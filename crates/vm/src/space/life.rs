@@ -18,7 +18,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::Slab;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers};
 
@@ -100,11 +100,8 @@ impl<P: System, D: Design<P>> SpaceRef<'_, P, D> {
     fn put(&self) -> bool {
         // ORDER: AcqRel pairs with the other references' drops: the last one sees all that was done to the space.
         let before = self.references.fetch_sub(1, Ordering::AcqRel);
-        if mutants::is_on(Mutant::LastUserTooEarly) {
-            // ORDER: a known bug's, which two may pass.
-            return self.references.load(Ordering::Acquire) == 0;
-        }
-        before == 1
+        // ORDER: a known bug's, which two may pass.
+        mutant!(LastUserTooEarly, before == 1 => self.references.load(Ordering::Acquire) == 0)
     }
 }
 
@@ -137,16 +134,11 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// # Safety
     /// The last reference is gone, and the caller alone ends the space.
     pub(crate) unsafe fn end_space(&self, space: NonNull<Space<P, D>>) {
-        let unlinks_late = mutants::is_on(Mutant::SpaceUnlinkedLate);
-        if !unlinks_late {
-            self.list().remove(space);
-        }
+        mutant!(SpaceUnlinkedLate, self.list().remove(space) => ());
         // SAFETY: no reference is left, and the list, by which one could come about, does not know the space any more.
         unsafe {
             space.as_ref().end();
-            if unlinks_late {
-                self.list().remove(space);
-            }
+            mutant!(SpaceUnlinkedLate => self.list().remove(space));
             core::ptr::drop_in_place(space.as_ptr());
             self.space_slab().free(space);
         }

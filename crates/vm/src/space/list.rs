@@ -5,6 +5,7 @@
 //! the name of the heap or of a reference page's file. The device is always 00:00, the inode is the object's identity,
 //! and objects have no name.
 
+use super::areas::Map;
 use super::{EVERYTHING, Space};
 use crate::area::AreaFlags;
 use crate::design::{DefaultDesign, Design};
@@ -97,7 +98,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Visits the areas, ascending, under the read lock.
-    pub fn for_each_area(&self, mut visit: impl FnMut(AreaLine)) {
+    pub fn for_each_area(&self, visit: impl FnMut(AreaLine)) {
+        D::Map::for_each_area(self, visit);
+    }
+
+    /// Visits the areas of the index.
+    pub(super) fn visit_areas(&self, mut visit: impl FnMut(AreaLine)) {
         let read = self.read_settled(EVERYTHING);
         // Relaxed: written under the lock that we hold.
         let heap = self.heap_start.load(Ordering::Relaxed)..self.heap_end.load(Ordering::Relaxed);

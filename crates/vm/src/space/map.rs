@@ -1,5 +1,6 @@
 //! mmap and munmap.
 
+use super::areas::Map;
 use super::change::{Join, NewArea};
 use super::permit::{ReadPermit, WritePermit};
 use super::quota::Held;
@@ -113,11 +114,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
     pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<u64, CallError> {
         let len = check_shape(request)?;
-        let (range, flags) = self.try_with_write(EVERYTHING, |permit| permit.place_and_map(request, len))?;
+        let (range, flags) = D::Map::mmap(self, request, len)?;
         if request.populate == Populate::Now || flags.contains(AreaFlags::LOCKED) {
             self.populate_what_can_be(range);
         }
         Ok(range.start())
+    }
+
+    /// Makes an area, or a part of one; returns where it is, and its flags.
+    pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
+        self.try_with_write(EVERYTHING, |permit| permit.place_and_map(request, len))
     }
 }
 
@@ -239,6 +245,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
+    /// Returns the range of a fixed mapping, if there can be one.
     pub(super) fn fixed(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
         if start > USER_END.saturating_sub(len) {
             return Err(CallError::NoRoom { len_bytes: len });
@@ -252,8 +259,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns the range that mmap would choose for `len_bytes`, without making a mapping.
     pub fn search(&self, len_bytes: u64) -> Option<PageRange> {
+        D::Map::search(self, page_ceil(len_bytes)?)
+    }
+
+    /// Searches room between the areas.
+    pub(super) fn search_areas(&self, len: u64) -> Option<PageRange> {
         let read = self.read_settled(EVERYTHING);
-        read.permit().search_locked(page_ceil(len_bytes)?)
+        read.permit().search_locked(len)
     }
 
     /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
@@ -385,6 +397,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return Err(CallError::Invalid("the range is empty or does not begin at a page"));
         }
         let range = PageRange::new(start, len_bytes).ok_or(CallError::Invalid("the range leaves user memory"))?;
+        D::Map::munmap(self, range)
+    }
+
+    /// Removes the areas of a range, or what of them lies in it.
+    pub(super) fn unmap_areas(&self, range: PageRange) -> Result<(), CallError> {
         self.try_again(|| {
             self.with_write_to_remove(range.addresses(), |permit| match permit.begin_removal(range) {
                 Ok(removal) => (Ok(()), removal),

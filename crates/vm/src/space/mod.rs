@@ -35,9 +35,10 @@
 //! knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
 //! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
 //! `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and ends spaces,
-//! `spaces` lists them.
+//! `spaces` lists them. `areas` is the seam for designs that keep their map elsewhere, `promises` what they do instead.
 
 mod advise;
+mod areas;
 mod ask;
 mod change;
 mod file_pages;
@@ -50,6 +51,7 @@ mod lock;
 mod map;
 mod permit;
 mod populate;
+mod promises;
 mod protect;
 mod quota;
 mod remap;
@@ -64,13 +66,17 @@ mod written;
 mod zap;
 
 pub use advise::Advice;
+pub use areas::{Areas, Map};
 pub use ask::SyncFlags;
+pub use change::Sizes;
 pub use life::SpaceRef;
 pub use list::{AreaLine, AreaList};
 pub use lock::{LockAll, PageLock};
 pub use map::{Backing, MapRequest, Placement, Populate};
 pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
 pub use permit::{MapLock, WholeSpace};
+pub(crate) use promises::counted_entries;
+pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub(crate) use spaces::Spaces;
 pub(crate) use zap::Emptied;
@@ -89,8 +95,8 @@ use crate::tlb::SpaceId;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_phys::{FrameSource, Pfn};
-use faultless_platform::mutants::{self, Mutant};
+use faultless_phys::FrameSource;
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
 use permit::WritePermit;
@@ -240,7 +246,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// then it is freed after a grace period, else at once.
     #[inline]
     pub(crate) fn is_looked_at(&self) -> bool {
-        self.lookers.may_be_elsewhere() && !mutants::is_on(Mutant::LookersIgnored)
+        mutant!(LookersIgnored, self.lookers.may_be_elsewhere() => false)
     }
 
     /// Returns the number of areas (map_count).
@@ -322,17 +328,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(crate) fn add_resident(&self, nr_pages: u64) {
         self.resident.add(self.memory(), nr_pages);
-    }
-
-    /// Drops an entry's reference to a page that was taken off the tables.
-    pub(crate) fn drop_resident(&self, pfn: Pfn) {
-        self.remove_resident(1);
-        crate::frames::put(self.memory(), pfn);
-    }
-
-    /// Takes pages off the resident size.
-    pub(crate) fn remove_resident(&self, nr_pages: u64) {
-        self.resident.remove(self.memory(), nr_pages);
     }
 
     /// Returns the resident size in pages (rss); exact while nobody faults.

@@ -1,6 +1,7 @@
 //! mprotect, and other changes of an area's flags.
 
-use super::change::{Announced, Change, Join, NewArea};
+use super::areas::Map;
+use super::change::{Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
@@ -16,7 +17,7 @@ use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
 #[derive(Default)]
@@ -85,6 +86,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).ok_or(unmapped)?;
         let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
         let rights = rights & AreaFlags::PROTECTION;
+        match from {
+            From::Start => D::Map::mprotect(self, inside, rights),
+            From::StackStart => self.protect_found(inside, rights, from),
+        }?;
+        if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
+    }
+
+    /// Gives the areas of a range the rights.
+    #[inline]
+    pub(super) fn protect_areas(&self, range: PageRange, rights: AreaFlags) -> Result<(), CallError> {
+        self.protect_found(range, rights, From::Start)
+    }
+
+    fn protect_found(&self, inside: PageRange, rights: AreaFlags, from: From) -> Result<(), CallError> {
         let opened = Opened::default();
         let locked = match from {
             From::Start => inside.addresses(),
@@ -102,8 +117,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             })
         });
         opened.for_each(|part| self.populate_what_is_locked(part));
-        result?;
-        if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
+        result
     }
 }
 
@@ -206,10 +220,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let behind = area.behind().clone();
         let change = self.prepare_change(part, Some(NewArea { view, behind, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
-        let mut change = self.check_cuts(change, nr_added, part.start())?;
-        if mutants::is_on(Mutant::ProtectUnannounced) {
-            change.announced = Announced::Nobody;
-        }
+        let change = self.check_cuts(change, nr_added, part.start())?;
+        let change = mutant!(ProtectUnannounced, change => change.unannounced());
         change.commit(|| {
             if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {
                 self.protect_entries(part, &view, area.object());
@@ -314,7 +326,8 @@ fn entry_with_rights<P: System>(old: Entry, view: &AreaView<P>, upgrade: Upgrade
     kept.without(RIGHTS).with(flags)
 }
 
-fn is_weaker(old: Entry, new: Entry) -> bool {
+/// Says whether a translation of the old entry may be stronger than the new one.
+pub(super) fn is_weaker(old: Entry, new: Entry) -> bool {
     old.is_present()
         && (!new.is_present()
             || old.is_writable() && !new.is_writable()

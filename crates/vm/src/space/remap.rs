@@ -33,7 +33,7 @@ use crate::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// Where a remapped range goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,11 +113,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let request = check(request)?;
         let progress = Cell::new(Progress::default());
         let (start, grown) = self.try_with_write(EVERYTHING, |permit| permit.remap_locked(&request, &progress))?;
-        if mutants::is_on(Mutant::MoveFlushedLate)
-            && let Some(source) = PageRange::new(request.old_start, request.old_len_bytes)
-        {
-            self.flush(source);
-        }
+        mutant!(MoveFlushedLate => self.flush_late(&request));
         if let Some(grown) = grown {
             self.populate_what_can_be(grown);
         }
@@ -390,7 +386,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         };
         let change = self.prepare_change(target, Some(new))?;
         // From here on no fault adds tables to the source: the target shall have one for each.
-        let is_told = !(request.keeps_source && mutants::is_on(Mutant::KeptSourceUnannounced));
+        let is_told = mutant!(KeptSourceUnannounced, true => !request.keeps_source);
         let announced = is_told.then(|| area.announce_change(&self));
         if let Some(source) = source {
             self.make_tables(source, target)?;
@@ -426,7 +422,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let entry = self.containing(source.start());
         let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
         let area = entry.area();
-        let announced = (!mutants::is_on(Mutant::KeptSourceUnannounced)).then(|| area.announce_change(&self));
+        let announced = mutant!(KeptSourceUnannounced, Some(area.announce_change(&self)) => None);
         self.move_entries(source, target);
         let mut view = area.view();
         if view.flags.contains(AreaFlags::LOCKED) {
@@ -476,7 +472,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
             }
             true
         });
-        if !mutants::is_on(Mutant::MoveFlushedLate) {
+        mutant!(MoveFlushedLate, self.flush(source) => ());
+    }
+
+    /// A known bug: takes the old translations away when the lock is given up.
+    #[cfg(feature = "mutants")]
+    fn flush_late(&self, request: &RemapRequest) {
+        if let Some(source) = PageRange::new(request.old_start, request.old_len_bytes) {
             self.flush(source);
         }
     }
@@ -484,7 +486,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn move_entry(&self, slot: Slot<'_, P>, table: faultless_phys::Pfn, new_address: u64) {
         let memory = self.memory();
         let entry = {
-            let _lock = (!mutants::is_on(Mutant::MoveUnlocked)).then(|| memory.page(table).lock().guard());
+            let _lock = mutant!(MoveUnlocked, Some(memory.page(table).lock().guard()) => None);
             // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
             slot.swap(Entry::EMPTY, Ordering::AcqRel)
         };

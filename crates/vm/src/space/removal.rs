@@ -34,7 +34,7 @@ use crate::addr::PageRange;
 use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
 
 /// What is left to do when areas have left the index: their translations, and they themselves.
@@ -111,7 +111,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(crate) fn is_removing(&self) -> bool {
         // ORDER: Acquire pairs with the Release in `Lock`'s drop.
-        self.is_removing.load(Ordering::Acquire) && !mutants::is_on(Mutant::RemovalUnawaited)
+        mutant!(RemovalUnawaited, self.is_removing.load(Ordering::Acquire) => false)
     }
 
     /// Waits until the removal that is under way has ended; called without the semaphore.

@@ -56,7 +56,7 @@ use crate::pool::refer_unless_gone;
 use crate::system::System;
 use alloc::boxed::Box;
 use core::ptr::NonNull;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{SpinMutex, lock_class};
 
@@ -260,7 +260,7 @@ impl Tour {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes a reference unless the last one is gone.
     fn try_reference(&self) -> bool {
-        let takes_any = mutants::is_on(Mutant::SpaceResurrected) || mutants::is_on(Mutant::SpaceUnlinkedLate);
+        let takes_any = mutant!(SpaceResurrected, mutant!(SpaceUnlinkedLate, false => true) => true);
         // Relaxed: a known bug, put back.
         refer_unless_gone::<P>(&self.references)
             || (takes_any && self.references.fetch_add(1, Ordering::Relaxed) < u32::MAX)

@@ -2,24 +2,24 @@
 
 use super::change::{Join, NewArea};
 use super::permit::{ReadPermit, WritePermit};
-use super::{EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, page_floor};
+use super::{EVERYTHING, Space, SpaceReadGuard};
+use crate::addr::{PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::{AccessError, CallError};
 use crate::events::Event;
 use crate::limits::Limits;
 use crate::system::System;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Grows the stack above `address` down to it, if the gap to the next lower area and the limit allow.
     #[cold]
     pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {
         let not_mapped = AccessError::NotMapped { address };
-        let is_shared = mutants::is_on(Mutant::StackGrowthUnderRead);
-        let _write = (!is_shared).then(|| self.write(EVERYTHING));
-        let _read = is_shared.then(|| self.read(EVERYTHING));
+        let _write = mutant!(StackGrowthUnderRead, Some(self.write(EVERYTHING)) => None);
+        let _read: Option<SpaceReadGuard<'_, P, D>> =
+            mutant!(StackGrowthUnderRead, None => Some(self.read(EVERYTHING)));
         // SAFETY: locked for changing it, but for the known bug.
         let permit = unsafe { WritePermit::assume(self) };
         let entry = permit.first_ending_after(address).ok_or(not_mapped)?;
@@ -71,8 +71,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
             Some(lower) => match lower.area().flags() {
                 // Inaccessible areas and other stacks need no gap, as on Linux.
                 flags if !flags.intersects(AreaFlags::RIGHTS) || flags.contains(AreaFlags::GROWSDOWN) => true,
-                _ if mutants::is_on(Mutant::GapOfOnePage) => start - lower.end >= PAGE,
-                _ => start - lower.end >= Limits::stack_gap_bytes(),
+                _ => start - lower.end >= mutant!(GapOfOnePage, Limits::stack_gap_bytes() => crate::addr::PAGE),
             },
         }
     }

@@ -15,7 +15,7 @@ use crate::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::Ordering;
-use faultless_platform::mutants::{self, Mutant};
+use faultless_platform::mutant;
 
 /// Which entries are emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 Ok(()) => return Some(seen),
                 Err(now) => seen = now,
             }
-            if !self.is_emptied(seen, emptied) && !mutants::is_on(Mutant::GivenUpUnchecked) {
+            if mutant!(GivenUpUnchecked, !self.is_emptied(seen, emptied) => false) {
                 return None;
             }
         }

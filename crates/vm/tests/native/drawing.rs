@@ -303,7 +303,7 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     fn held(&self, page: u64) -> char {
         let entry = self.space.entry_at(at(page));
         match entry {
-            _ if entry.is_empty() => '.',
+            _ if entry.is_vacant() => '.',
             _ if entry.is_guard() => '!',
             _ if entry.is_special() && entry.pfn() == self.world.vm.zero_page() => 'z',
             _ if entry.is_special() => 'p',

@@ -4,11 +4,12 @@
 //! * `semantics`: what the calls promise, drawn as before, call, after (`drawing`); `calls`: the same by hand
 //! * `objects`, `spaces`, `populate`: memory objects, spaces that come and go, pages that are made at once
 //! * `shootdown`, `removal`, `users`: what other CPUs see meanwhile
-//! * `world`: the small instance that they all test on
+//! * `world`: the small instance that they all test on; `designs`: what they are tested under
 
 #[macro_use]
-mod world;
+mod designs;
 mod drawing;
+mod world;
 
 mod calls;
 mod objects;

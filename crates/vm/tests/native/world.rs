@@ -4,7 +4,7 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::Platform;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, WholeSpace};
+use faultless_vm::design::{Design, Map, MapLock};
 use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 pub const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
 
 /// A design over the semaphore that all tests have.
-pub trait Tested: Design<Native, Lock = WholeSpace<Rwsem<Native>>> {}
+pub trait Tested: Design<Native, Lock: MapLock<Native, Semaphore = Rwsem<Native>>> {}
 
-impl<D: Design<Native, Lock = WholeSpace<Rwsem<Native>>>> Tested for D {}
+impl<D: Design<Native, Lock: MapLock<Native, Semaphore = Rwsem<Native>>>> Tested for D {}
 
 /// Returns the generation that a design is tested over: the oldest design over the oldest one.
 fn generation<D: Tested>() -> Generation {
@@ -50,6 +50,13 @@ impl<D: Tested> World<D> {
     pub fn check(&self, when: &str) {
         // SAFETY: the caller's promise, which a test can keep.
         unsafe { check::invariants(&self.vm) }.unwrap_or_else(|broken| panic!("{when}: {broken}"));
+    }
+
+    /// Says whether the design can have what these rows draw: one without areas has memory with rights, and no
+    /// neighbours that only their history keeps apart.
+    pub fn draws(&self, rows: &[&str]) -> bool {
+        let is_plain = |row: &&str| row.chars().all(|mark| "wrxn.()z0123456789".contains(mark));
+        !D::Map::PROMISES || rows.iter().all(is_plain)
     }
 
     pub fn space(&self) -> SpaceRef<'_, Native, D> {
@@ -105,48 +112,4 @@ pub fn lines<D: Tested>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
         end = Some(area.end);
     });
     drawing
-}
-
-/// Makes a test of each design, over one semaphore or the other.
-macro_rules! for_each_design {
-    ($name:ident, $design:ident, $body:block) => {
-        mod $name {
-            #[allow(unused_imports, reason = "what a body needs differs")]
-            use super::*;
-            use faultless_sync::Rwsem;
-            use faultless_vm::design::{Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
-
-            fn run<$design: Tested>() $body
-
-            #[test]
-            fn mmap_sem() {
-                run::<MmapSem<Rwsem<Native>>>();
-            }
-
-            #[test]
-            fn spf_srcu() {
-                run::<SpfSrcu<Rwsem<Native>>>();
-            }
-
-            #[test]
-            fn spf_v9() {
-                run::<SpfV9<Rwsem<Native>>>();
-            }
-
-            #[test]
-            fn spf_v11() {
-                run::<SpfV11<Rwsem<Native>>>();
-            }
-
-            #[test]
-            fn vma_lock() {
-                run::<VmaLock<Rwsem<Native>>>();
-            }
-
-            #[test]
-            fn faultless() {
-                run::<Faultless<Rwsem<Native>>>();
-            }
-        }
-    };
 }

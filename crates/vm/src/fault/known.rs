@@ -1,0 +1,69 @@
+//! Known bugs of faults, as the feature `mutants` puts them back; nothing of this is there without it.
+
+use super::{EntryLock, LeafGuard, PageFault, Stop, copy};
+use crate::addr::{PAGE, PageRange, page_floor};
+use crate::design::Design;
+use crate::entry::{Entry, EntryFlags};
+use crate::error::AccessError;
+use crate::frames;
+use crate::system::System;
+use faultless_phys::Pfn;
+
+/// A page that nobody owns is mapped like any other, with a reference.
+pub(super) fn map_counted<P: System, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    special: Entry,
+) -> Result<(), Stop<P>> {
+    frames::get(page.space.memory(), special.pfn()).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
+    if page.install(lock, special.without(EntryFlags::SPECIAL))? {
+        page.space.add_resident(1);
+    } else {
+        frames::put(page.space.memory(), special.pfn());
+    }
+    Ok(())
+}
+
+/// Returns the page of zeros in place of a reference page, once the area has pages of its own.
+pub(super) fn zero_once_touched<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, entry: Entry) -> Entry {
+    if page.view.root != 0 { Entry::new(page.space.vm().zero_page(), entry.flags()) } else { entry }
+}
+
+/// Makes a page writable that nobody owns: a reference page, or that of zeros; the other one is to be copied.
+pub(super) fn make_writable<P: System, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    guard: &LeafGuard<'_, P>,
+    a_reference_page: bool,
+) -> Result<Option<Pfn>, Stop<P>> {
+    if page.view.is_reference() != a_reference_page {
+        return Ok(Some(page.seen.pfn()));
+    }
+    guard.exchange(page.seen, page.seen.written());
+    Ok(None)
+}
+
+/// The entry is cleared under the lock, and shot down after it.
+pub(super) fn replace_unlocked<P: System, D: Design<P>>(
+    page: &PageFault<'_, P, D>,
+    lock: &impl EntryLock<P, D>,
+    guard: LeafGuard<'_, P>,
+    new: Pfn,
+) -> Result<(), Stop<P>> {
+    let (old, is_special) = (page.seen.pfn(), page.seen.is_special());
+    guard.take(Entry::EMPTY);
+    drop(guard);
+    if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
+        page.space.flush(range);
+    }
+    let again = PageFault { seen: Entry::EMPTY, ..*page };
+    if matches!(again.install(lock, page.private_entry(new)), Ok(true)) {
+        copy::finish(page, old, is_special);
+        return Ok(());
+    }
+    frames::put(page.space.memory(), new);
+    if !is_special {
+        page.space.shrink_resident(1);
+        frames::put(page.space.memory(), old);
+    }
+    Ok(())
+}

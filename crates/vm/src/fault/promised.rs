@@ -1,0 +1,98 @@
+//! Faults of spaces whose entries are the map: no area is looked up, and nothing is locked but the leaf table.
+//!
+//! # Guarantee
+//! The fault's answer is right for the entry as it was at some instant during the fault. A page is put in its place
+//! only if it is still the same then.
+//!
+//! # Race
+//! ```text
+//! fault                                        map call (`space::promises`)
+//! RCU section begins
+//! walk; read a promise
+//!                                              lock the leaf table; entry = empty; unlock
+//!                                              nothing is left in the table: out of the tree, freed after a grace period
+//! lock the leaf table; entry is another: no page, the access is tried again
+//! RCU section ends
+//! ```
+//! A page that comes before the map call is found by it; after it none comes. A promise that was made anew meanwhile
+//! is as good as the one that was read.
+
+use super::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::addr::{PAGE, page_floor};
+use crate::area::AreaView;
+use crate::content::{Behind, Content};
+use crate::design::Design;
+use crate::error::AccessError;
+use crate::events::GiveUp;
+use crate::frames;
+use crate::guest::Access;
+use crate::space::Space;
+use crate::system::System;
+use faultless_phys::{Kind, OutOfFrames, Pfn};
+
+/// Handles a fault by the promise of its entry.
+pub(crate) fn handle_promised<P: System, D: Design<P>>(
+    space: &Space<P, D>,
+    fault: Fault,
+) -> Result<Handled, AccessError> {
+    let result = match attempt(space, fault) {
+        // Outside the section, in which nothing is waited for: frames may wait for its end.
+        Err(AccessError::OutOfFrames(_)) => {
+            space.vm().flush();
+            attempt(space, fault)
+        }
+        result => result,
+    };
+    result.map(|()| Handled::Speculative)
+}
+
+fn attempt<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
+    let _section = space.look();
+    let address = fault.address;
+    let unmapped = AccessError::NotMapped { address };
+    let leaf = space.tables().walk(space.memory(), address).ok_or(unmapped)?;
+    let seen = leaf.read(space.memory());
+    let view = space.promised_area(page_floor(address), seen).ok_or(unmapped)?;
+    let is_refused = !permits(view.flags, fault.access);
+    if is_refused && !classic::makes_page(view.flags, fault) {
+        return Err(classic::forbidden(view.flags, fault));
+    }
+    // A refused fetch makes the page, as a load does.
+    let tried = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
+    let page = PageFault { space, view, behind: &Behind::Zeros, fault: tried, leaf, seen };
+    match resolve(&page, &TableLock) {
+        Err(Stop::Failed(error)) => Err(error),
+        Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) if is_refused => Err(classic::forbidden(view.flags, fault)),
+        // The lock never gives up, and there is no object.
+        Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) => Ok(()),
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Returns the area that a page's entry promises, of that page alone. All memory of a space has one reverse-map
+    /// root.
+    pub(crate) fn promised_area(&self, page: u64, entry: crate::entry::Entry) -> Option<AreaView<P>> {
+        let flags = entry.promised()?;
+        let (start, end, page_offset) = (page, page + PAGE, page / PAGE);
+        let root = self.id();
+        Some(AreaView { start, end, flags, page_offset, object: None, content: Content::Zeros, opening: 0, root })
+    }
+}
+
+/// Locks the leaf table: entries of one that has left the tree are empty, and stay so.
+struct TableLock;
+
+impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
+    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    }
+
+    /// Without sleeping, inside the RCU section.
+    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
+        frames::try_alloc(memory, Kind::Anonymous)
+    }
+
+    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+        page.view.root
+    }
+}

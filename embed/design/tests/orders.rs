@@ -1,0 +1,237 @@
+//! Calls and faults side by side, in every order with one switch, and in random ones.
+//!
+//! # Guarantee
+//! CPU 0 makes calls. After each of its steps in turn (an access of the platform's), the other CPUs do all that they
+//! do, as far as nothing makes them wait, and then CPU 0 goes on. Each run is judged by what every CPU found in the
+//! range that is its own, and by the checker.
+
+use faultless_embed_design::ByEntry;
+use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
+use faultless_phys::{Memory, Options};
+use faultless_platform::Processor;
+use faultless_sync::{Generation, Rwsem};
+use faultless_vm::design::{Design, Promises};
+use faultless_vm::{
+    AccessError, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check,
+};
+use std::sync::Mutex;
+
+type D = ByEntry<Rwsem<Explore>>;
+type Played<'a> = dyn Fn(usize, &Guest<'static, Explore, D>) + Sync + 'a;
+
+const NR_CPUS: usize = 3;
+const BASE: u64 = 0x1000_0000;
+const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
+
+/// Runs `act` on CPU 0 alone.
+fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
+    let (act, result) = (Mutex::new(Some(act)), Mutex::new(None));
+    let run = machine.explore(1, Policy::in_turn(0), &|_| {
+        Explore::enter();
+        let act = act.lock().expect("one thread").take();
+        let value = act.map(|act| act());
+        *result.lock().expect("one thread") = value;
+        Explore::leave();
+    });
+    run.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
+    result.into_inner().expect("one thread").expect("the body ran to its end")
+}
+
+/// A machine, and the instance on it.
+struct Ground {
+    machine: Machine,
+    vm: Option<Box<Vm<Explore, D>>>,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let machine = Machine::with_arena(NR_CPUS, Arena::new(8 << 20).expect("the host has room"));
+        let arena = machine.arena().expect("just given");
+        // Lists of two frames: what one CPU frees, another finds at once.
+        let options = Options { poison: true, list_high: 2, list_batch: 1, ..Options::default() };
+        // SAFETY: the arena is zero, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::<Explore>::new(arena.base(), arena.len_bytes(), NR_CPUS, options) };
+        let memory = memory.expect("room");
+        let vm = alone(&machine, || Vm::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
+        Self { machine, vm: Some(vm) }
+    }
+
+    /// Plays one schedule in a new space; returns the steps of CPU 0, and how many calls were inside at once.
+    fn play(&self, policy: Policy, place: &str, play: &Played<'_>) -> (u64, usize) {
+        let vm = self.vm.as_deref().expect("there until the end");
+        // SAFETY: guests go before the ground does, at the end of this function.
+        let vm: &'static Vm<Explore, D> = unsafe { &*core::ptr::from_ref(vm) };
+        let guests = alone(&self.machine, || {
+            let space = vm.create_space(Limits::default()).expect("room");
+            (0..NR_CPUS).map(|_| Guest::new(&space)).collect::<Vec<_>>()
+        });
+        let run = self.machine.explore(NR_CPUS, policy, &|cpu| {
+            Explore::enter();
+            play(cpu, &guests[cpu]);
+            Explore::leave();
+        });
+        if let Err(failure) = run.outcome {
+            // They stand where the run stopped.
+            core::mem::forget(guests);
+            panic!("{place}: {}", failure.message);
+        }
+        let most = alone(&self.machine, || {
+            let most = Promises::of(guests[0].space()).lock().most_at_once();
+            // SAFETY: no other thread runs.
+            unsafe { check::invariants(vm) }.unwrap_or_else(|broken| panic!("{place}: {broken}"));
+            drop(guests);
+            vm.flush();
+            most
+        });
+        (run.steps[0], most)
+    }
+
+    /// Plays once for each step of CPU 0 and each CPU that may come in there; returns the most that were inside.
+    fn in_every_order(&self, play: &Played<'_>) -> usize {
+        let mut most = 0;
+        for other in 1..NR_CPUS {
+            let mut step = 1;
+            loop {
+                let switches = vec![Switch { from: 0, step, to: other }];
+                let place = format!("CPU {other} after step {step} of CPU 0");
+                let (nr_steps, inside) = self.play(Policy::Replay { first: 0, switches }, &place, play);
+                most = most.max(inside);
+                step += 1;
+                if step > nr_steps {
+                    break;
+                }
+            }
+        }
+        most
+    }
+
+    /// Plays so many random schedules.
+    fn in_random_orders(&self, nr_runs: u64, play: &Played<'_>) {
+        for seed in 0..nr_runs {
+            self.play(Policy::Random { seed, period: 1 + seed % 40 }, &format!("seed {seed}"), play);
+        }
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let vm = self.vm.take();
+        if !std::thread::panicking() {
+            alone(&self.machine, || drop(vm));
+        } else {
+            core::mem::forget(vm);
+        }
+    }
+}
+
+fn map(space: &SpaceRef<'_, Explore, D>, start: u64, nr_pages: u64, rights: AreaFlags) {
+    let request = MapRequest {
+        placement: Placement::Fixed(start),
+        len_bytes: nr_pages * PAGE,
+        flags: rights,
+        backing: Backing::Anonymous,
+        populate: Populate::OnFault,
+    };
+    space.mmap(&request).expect("room");
+}
+
+/// Maps, stores, loads, protects and unmaps pages that nobody else has; each answer is the only one that is right.
+fn own_pages(guest: &Guest<'_, Explore, D>, start: u64) {
+    let space = guest.space();
+    map(space, start, 2, RW);
+    assert_eq!(guest.load(start).map(|loaded| loaded.0), Ok(0));
+    guest.store(start + PAGE, start).expect("mapped");
+    space.mprotect(start + PAGE, PAGE, AreaFlags::READ).expect("mapped");
+    assert_eq!(guest.load(start + PAGE).map(|loaded| loaded.0), Ok(start));
+    let forbidden = AccessError::Forbidden { address: start + PAGE };
+    assert_eq!(guest.store(start + PAGE, 1).map(drop), Err(forbidden));
+    space.munmap(start, 2 * PAGE).expect("valid");
+    assert_eq!(guest.load(start).map(drop), Err(AccessError::NotMapped { address: start }));
+}
+
+/// Ranges in one table, apart by a page and more: calls on them are disjoint.
+fn own_start(cpu: usize) -> u64 {
+    BASE + cpu as u64 * 8 * PAGE
+}
+
+#[test]
+fn calls_on_disjoint_ranges_are_inside_at_once() {
+    let most = Ground::new().in_every_order(&|cpu, guest| own_pages(guest, own_start(cpu)));
+    assert!(most >= 2, "{most} calls were inside at once");
+}
+
+#[test]
+fn calls_on_disjoint_ranges_do_not_disturb_each_other() {
+    Ground::new().in_random_orders(150, &|cpu, guest| own_pages(guest, own_start(cpu)));
+}
+
+/// Tables come and go while others walk to them: each CPU's pages are the last of their table, or not.
+#[test]
+fn calls_on_neighbours_are_one_after_the_other() {
+    let ground = Ground::new();
+    let play: &Played<'_> = &|cpu, guest| own_pages(guest, BASE + cpu as u64 * 2 * PAGE);
+    ground.in_every_order(play);
+    ground.in_random_orders(150, play);
+}
+
+/// One CPU unmaps and maps what the others store to and load from: each access sees the memory before or after.
+#[test]
+fn an_access_beside_a_call_sees_what_was_or_what_will_be() {
+    let ground = Ground::new();
+    let play: &Played<'_> = &|cpu, guest| {
+        let space = guest.space();
+        if cpu == 0 {
+            map(space, BASE, 1, RW);
+            space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
+            map(space, BASE, 1, RW);
+            space.munmap(BASE, PAGE).expect("valid");
+            return;
+        }
+        for round in 0..3 {
+            let value = round * 2 + cpu as u64;
+            match guest.store(BASE, value) {
+                Ok(_) | Err(AccessError::NotMapped { .. } | AccessError::Forbidden { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+            match guest.load(BASE) {
+                Ok((0..=6, _)) | Err(AccessError::NotMapped { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    ground.in_every_order(play);
+    ground.in_random_orders(150, play);
+}
+
+/// Searches find the same room; only one gets it.
+#[test]
+fn two_that_search_get_two_places() {
+    let ground = Ground::new();
+    let places = Mutex::new(Vec::new());
+    let play: &Played<'_> = &|cpu, guest| {
+        let request = MapRequest {
+            placement: Placement::Anywhere,
+            len_bytes: PAGE,
+            flags: RW,
+            backing: Backing::Anonymous,
+            populate: Populate::OnFault,
+        };
+        let place = guest.space().mmap(&request).expect("room");
+        guest.store(place, cpu as u64).expect("mapped");
+        assert_eq!(guest.load(place).map(|loaded| loaded.0), Ok(cpu as u64));
+        places.lock().expect("one thread runs").push(place);
+    };
+    for seed in 0..150 {
+        places.lock().expect("nobody runs").clear();
+        ground.play(Policy::Random { seed, period: 1 + seed % 40 }, &format!("seed {seed}"), play);
+        let mut found = places.lock().expect("nobody runs").clone();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), NR_CPUS, "seed {seed}: two got one place");
+    }
+}
+
+#[test]
+fn the_design_has_a_name_of_its_own() {
+    assert!(!faultless_vm::registry::DESIGNS.contains(&<D as Design<Explore>>::NAME));
+}
