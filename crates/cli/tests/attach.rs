@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -65,9 +65,14 @@ fn a_process_at_work_is_joined_left_running_and_replayed_without_a_mismatch() {
     if !has_tracepoints() {
         return;
     }
-    let place = Place::new("joined");
-    let mut program = Running::start(&place, "joined");
-    let output = join(&place, &program.pid(), &["--duration", "500ms"]);
+    for (name, means) in [("joined", &[][..]), ("joined-by-events", &["--no-bpf"])] {
+        is_joined_at_work(&Place::new(name), means);
+    }
+}
+
+fn is_joined_at_work(place: &Place, means: &[&str]) {
+    let mut program = Running::start(place, "joined");
+    let output = join(place, &program.pid(), &[&["--duration", "500ms"], means].concat());
     assert!(output.status.success(), "{}", err(&output));
     assert!(program.is_running(), "it is left alone");
     let trace = place.open();
@@ -80,8 +85,59 @@ fn a_process_at_work_is_joined_left_running_and_replayed_without_a_mismatch() {
         faults.filter(|event| event.thread == *thread).count() > 0
     };
     assert!(space.threads.iter().filter(|thread| faulted(thread)).count() >= 5, "each thread is watched");
-    let verdict = replay(&place);
+    let verdict = replay(place);
     assert!(verdict.contains("mismatches 0"), "{verdict}");
+}
+
+/// So many faults, memory calls, and bytes sent to a thread and back.
+const DEEDS: usize = 500;
+
+#[test]
+fn programs_in_the_kernel_miss_nothing_and_invent_nothing() {
+    if !has_tracepoints() {
+        return;
+    }
+    for means in [&[][..], &["--no-bpf"]] {
+        let place = Place::new(if means.is_empty() { "counted" } else { "counted-by-events" });
+        let mut program = Command::new(place.compile("counted"));
+        let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let recorder = join_later(&place, program.id(), means);
+        place.await_joined(recorder.id());
+        std::thread::sleep(Duration::from_millis(100));
+        program.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(program.wait().unwrap().success());
+        let output = recorder.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", err(&output));
+        let trace = place.open();
+        assert_eq!(trace.header.lost, 0);
+        let count =
+            |is_one: &dyn Fn(&EventKind) -> bool| trace.events.iter().filter(|event| is_one(&event.kind)).count();
+        let is_advice = |kind: &EventKind| matches!(kind, EventKind::CallEnter(enter) if enter.call == Call::Madvise);
+        let is_result = |kind: &EventKind| matches!(kind, EventKind::CallExit(exit) if exit.call == Call::Madvise);
+        assert_eq!((count(&is_advice), count(&is_result)), (DEEDS, DEEDS), "{means:?}");
+        let in_area = |kind: &EventKind| matches!(kind, EventKind::Fault(fault) if AREA.contains(&fault.address));
+        assert_eq!(count(&in_area), DEEDS, "{means:?}");
+        // On one CPU a thread that is sent a byte wakes, or the other one blocks until it has run on.
+        let least = DEEDS * 9 / 10;
+        let wakes = count(&|kind| matches!(kind, EventKind::Wake { .. }));
+        assert!((least..3 * DEEDS).contains(&wakes), "{means:?}: {wakes}");
+        let blocked = count(&|kind| matches!(kind, EventKind::SwitchOut(SwitchReason::Blocked)));
+        assert!((least..3 * DEEDS).contains(&blocked), "{means:?}: {blocked}");
+        let (begun, ended) = (
+            count(&|kind| matches!(kind, EventKind::SwitchIn)),
+            count(&|kind| matches!(kind, EventKind::SwitchOut(_))),
+        );
+        assert!(begun >= least && begun.abs_diff(ended) <= 4, "{means:?}: {begun} {ended}");
+    }
+}
+
+/// Where the program of [`DEEDS`] has its memory.
+const AREA: std::ops::Range<u64> = 0x6000_0000_0000..0x6000_1000_0000;
+
+fn join_later(place: &Place, pid: u32, means: &[&str]) -> Child {
+    let mut recorder = faultless();
+    recorder.args(["record", "-p", &pid.to_string(), "-o"]).arg(place.trace()).args(means);
+    recorder.stderr(Stdio::piped()).spawn().unwrap()
 }
 
 #[test]

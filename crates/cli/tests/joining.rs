@@ -128,7 +128,7 @@ fn a_descendant_is_awaited_where_whole_cpus_are_watched() {
     for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
         let mut shell = Command::new("sh");
         let mut shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let recorder = record(&place, &[&["-p", &shell.id().to_string()], options].concat());
+        let recorder = record(&place, &[&["--no-bpf", "-p", &shell.id().to_string()], options].concat());
         let recorder = with_few_descriptors(recorder, 7).stderr(Stdio::piped()).spawn().unwrap();
         place.await_joined(recorder.id());
         // Of a process that is made within 10 ms after joining the trace tells its end alone (docs/attach.md).
@@ -326,7 +326,7 @@ fn whole_cpus_are_watched_where_descriptors_would_run_out() {
     let place = Place::new("few-descriptors");
     let (program, other) = (Running::joined(&place), Running::joined(&place));
     // Enough for two of the seven threads.
-    succeed(with_few_descriptors(record(&place, &["-p", &program.pid(), "--duration", "300ms"]), 14));
+    succeed(with_few_descriptors(record(&place, &["-p", &program.pid(), "--no-bpf", "--duration", "300ms"]), 14));
     let trace = place.open();
     assert_eq!(trace.header.lost, 0);
     assert!(has_faults_of(&trace, &program.pid()) && !has_faults_of(&trace, &other.pid()));
@@ -342,6 +342,7 @@ fn options_that_exclude_each_other_are_refused() {
         &["-a", "--wait-all"],
         &["-p", "1", "--cgroup", "x"],
         &["--paused", "--", "true"],
+        &["--no-bpf", "--", "true"],
         &["--duration", "1s", "--", "true"],
         &[],
     ] {

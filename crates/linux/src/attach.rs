@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use faultless_trace::{Area, Ending, Header, HugePages, Mode};
 
+use crate::bpf::Programs;
 use crate::cgroup;
 use crate::child::{Child, Launch};
 use crate::company::Company;
 use crate::convert::{Material, convert};
-use crate::costs::Measured;
+use crate::costs::{self, Measured};
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
 use crate::freeze::Frozen;
@@ -57,6 +58,8 @@ pub struct Joining {
     pub kin: Kin,
     /// How memory is looked at.
     pub snapshot: SnapshotMode,
+    /// Who writes the records.
+    pub means: Means,
     /// A command to run beside the processes; the recording ends with it.
     pub command: Vec<OsString>,
 }
@@ -76,6 +79,16 @@ impl Default for Who {
     fn default() -> Self {
         Self::Processes(Vec::new())
     }
+}
+
+/// Who writes the records of running processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Means {
+    /// Programs in the kernel where it takes them, perf's events elsewhere.
+    #[default]
+    Best,
+    /// Perf's events.
+    Events,
 }
 
 /// When a recording of running processes begins and ends.
@@ -202,14 +215,20 @@ fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
 }
 
 impl Scope {
-    /// Returns how so many can be watched: one by one while there are descriptors enough. Only root may watch whole
-    /// CPUs.
-    fn of(joining: &Joining, targets: &[Target], sources: &Sources, stacks: Option<StackOptions>) -> Self {
+    /// Returns how so many can be watched: by programs, else one by one while there are descriptors enough. Only root
+    /// may watch whole CPUs.
+    fn of(
+        joining: &Joining,
+        targets: &[Target],
+        sources: &Sources,
+        stacks: Option<StackOptions>,
+        programs: Option<&Programs>,
+    ) -> Self {
         let nr_threads: usize = targets.iter().map(|target| target.threads().len()).sum();
         let nr_cpus = online_cpus().map_or(1, |cpus| cpus.len());
         let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources, stacks);
         let is_scarce = host::open_files().is_some_and(|most| nr_needed as u64 > most);
-        let is_many = is_scarce || joining.who == Who::Everyone;
+        let is_many = is_scarce || programs.is_some() || joining.who == Who::Everyone;
         if is_many && sources.mode() == Mode::Privileged { Self::Cpus } else { Self::Threads }
     }
 }
@@ -238,15 +257,19 @@ fn watch(
     let open_files = host::raise_open_files();
     let Options { pace, ring_bytes, stacks, .. } = *options;
     let setup = Setup { pid: 0, pace, begin: Begin::Joining, ring_bytes, stacks };
-    let scope = Scope::of(joining, &targets, sources, stacks);
+    let cpus = online_cpus()?;
+    let programs = programs(joining, sources, &setup, &cpus);
+    let scope = Scope::of(joining, &targets, sources, stacks, programs.as_ref());
     let more = &|targets: &mut Vec<Target>| add_more(joining, targets);
-    let nr_cpus = online_cpus()?.len();
-    let mut kinds = vec![Rings::Events; nr_cpus];
-    kinds.extend(vec![Rings::Stacks; if options.stacks.is_some() { nr_cpus } else { 0 }]);
+    let mut kinds = vec![Rings::Events; cpus.len()];
+    kinds.extend(vec![Rings::Events; programs.as_ref().map_or(0, Programs::nr_rings)]);
+    kinds.extend(vec![Rings::Stacks; if options.stacks.is_some() { cpus.len() } else { 0 }]);
     let mut spool = raw.spool(&kinds).map_err(RecordError::Spool)?;
+    let by_programs = programs.as_ref().map(|programs| costs::measure_programs(&measured, programs)).transpose()?;
     let (session, mut joined) =
-        joining::join(sources, &setup, &mut targets, more, scope, &mut spool).map_err(unjoinable)?;
-    let Measured { costs, session: trial } = measured;
+        joining::join(sources, &setup, &mut targets, more, (scope, programs), &mut spool).map_err(unjoinable)?;
+    let Measured { costs, session: trial, .. } = measured;
+    let costs = by_programs.unwrap_or(costs);
     drop(trial);
     let ends = match options.descendants {
         Descendants::Left => None,
@@ -272,6 +295,14 @@ fn watch(
     open_files.iter().for_each(host::set_open_files);
     let (company, header, frozen) = begun?;
     Ok(Watched { company, drained, end: end?, frozen, header })
+}
+
+/// Returns programs that watch, where the kernel takes them. They write no call chains; and everyone can be watched
+/// without asking who it is.
+fn programs(joining: &Joining, sources: &Sources, setup: &Setup, cpus: &[i32]) -> Option<Programs> {
+    let Sources::Tracepoints(points) = sources else { return None };
+    let is_fit = joining.means == Means::Best && setup.stacks.is_none() && joining.who != Who::Everyone;
+    is_fit.then(|| Programs::attach(points, setup.pace, setup.ring_bytes, cpus).ok()).flatten()
 }
 
 /// Returns the ends of all who are to be awaited: with `-a` the command and all that it makes, otherwise the processes

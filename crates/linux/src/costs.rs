@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 
 use faultless_trace::{Costs, Pace};
 
+use crate::bpf::Programs;
 use crate::perf::Begin;
 use crate::session::{Session, Setup, Sources};
 use crate::stacks::StackOptions;
@@ -34,11 +35,42 @@ type Figures = [u64; 2];
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) costs: Costs,
+    /// Nanoseconds for one fault and one call that nobody watches.
+    plain: Figures,
     pub(crate) session: Session,
 }
 
 /// Measures the costs.
 pub(crate) fn measure(sources: &Sources, pace: Pace, stacks: Option<StackOptions>) -> io::Result<Measured> {
+    let begin = Begin::WhenEnabled;
+    let (plain, watched, session) = compare(|pid| {
+        let session = Session::open(sources, &Setup { pid, pace, begin, ring_bytes: RING_BYTES, stacks })?;
+        session.enable()?;
+        Ok(session)
+    })?;
+    Ok(Measured { costs: costs_of(plain, watched), plain, session })
+}
+
+/// Measures the costs once more, where programs watch.
+pub(crate) fn measure_programs(before: &Measured, programs: &Programs) -> io::Result<Costs> {
+    let (_, watched, ()) = compare(|pid| {
+        programs.watch(pid);
+        Ok(())
+    })?;
+    programs.forget();
+    Ok(costs_of(before.plain, watched))
+}
+
+fn costs_of(plain: Figures, watched: Figures) -> Costs {
+    Costs {
+        fault_ns: plain[0],
+        fault_tracing_ns: watched[0].saturating_sub(plain[0]),
+        call_tracing_ns: watched[1].saturating_sub(plain[1]),
+    }
+}
+
+/// Returns what a fault and a call cost a child before and after it is watched, and what watches it.
+fn compare<T>(watch: impl FnOnce(i32) -> io::Result<T>) -> io::Result<(Figures, Figures, T)> {
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the child calls only functions that are safe after a fork, on memory that was made ready before.
     let pid = unsafe { libc::fork() };
@@ -50,8 +82,7 @@ pub(crate) fn measure(sources: &Sources, pace: Pace, stacks: Option<StackOptions
         }
         _ => {
             drop(theirs);
-            let begin = Begin::WhenEnabled;
-            let measured = ask(ours, sources, Setup { pid, pace, begin, ring_bytes: RING_BYTES, stacks });
+            let measured = ask(ours, || watch(pid));
             // SAFETY: the child is ours and not yet waited for.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
             measured
@@ -59,18 +90,12 @@ pub(crate) fn measure(sources: &Sources, pace: Pace, stacks: Option<StackOptions
     }
 }
 
-fn ask(mut child: UnixStream, sources: &Sources, setup: Setup) -> io::Result<Measured> {
+fn ask<T>(mut child: UnixStream, watch: impl FnOnce() -> io::Result<T>) -> io::Result<(Figures, Figures, T)> {
     let plain = receive(&mut child)?;
-    let session = Session::open(sources, &setup)?;
-    session.enable()?;
+    let watching = watch()?;
     child.write_all(&[1])?;
     let watched = receive(&mut child)?;
-    let costs = Costs {
-        fault_ns: plain[0],
-        fault_tracing_ns: watched[0].saturating_sub(plain[0]),
-        call_tracing_ns: watched[1].saturating_sub(plain[1]),
-    };
-    Ok(Measured { costs, session })
+    Ok((plain, watched, watching))
 }
 
 fn receive(child: &mut UnixStream) -> io::Result<Figures> {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::bpf::Programs;
 use crate::costs::now_ns;
 use crate::error::RecordError;
 use crate::perf::check;
@@ -179,5 +180,22 @@ fn empty(session: &mut Session, drained: &mut Drained) -> Loss {
             loss = Loss::Possible;
         }
     }
+    let first = session.rings_mut().len();
+    for place in 0..session.programs().map_or(0, Programs::nr_rings) {
+        // What its programs lost a session can tell at any time.
+        loss = Loss::Possible;
+        if let Err(error) = empty_programs(session, drained, first, place) {
+            drained.failure = Some(error);
+        }
+    }
     loss
+}
+
+/// Empties a ring of programs, whose place in the spool is behind the first ones.
+fn empty_programs(session: &Session, drained: &mut Drained, first: usize, place: usize) -> io::Result<()> {
+    let Some(programs) = session.programs() else { return Ok(()) };
+    programs.drain(place, |bytes| match drained.failure {
+        None => drained.spool.append(first + place, bytes),
+        Some(_) => Ok(()),
+    })
 }

@@ -1,4 +1,5 @@
-//! Events for processes that run already: one set for each thread on each CPU, or one for each CPU alone.
+//! Events for processes that run already: one set for each thread on each CPU, or one for each CPU alone, into which
+//! programs may write in the kernel's stead.
 //!
 //! # Guarantee
 //! From [`Joined::began_ns`] on every record of every thread of the processes, and of all that they make, is seen once.
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use faultless_trace::{Mode, Pace};
 
+use crate::bpf::Programs;
 use crate::costs::now_ns;
 use crate::perf::{Begin, Event, Switches, Watch};
 use crate::ring::Ring;
@@ -80,7 +82,8 @@ pub(crate) struct Joined {
 pub(crate) enum Scope {
     /// Each thread, on each CPU.
     Threads,
-    /// Each CPU, whoever runs there; what others do than the joined processes is left out later. For root alone.
+    /// Each CPU, whoever runs there; what others do than the joined processes is left out later, or not written by
+    /// the programs, if there are any. For root alone.
     Cpus,
 }
 
@@ -106,12 +109,12 @@ pub(crate) fn join(
     setup: &Setup,
     targets: &mut Vec<Target>,
     more: &dyn Fn(&mut Vec<Target>) -> usize,
-    scope: Scope,
+    (scope, programs): (Scope, Option<Programs>),
     spool: &mut Spool,
 ) -> Result<(Session, Joined), (i32, Unjoinable)> {
     let fail = |pid: i32| move |error| (pid, Unjoinable::of(pid, "watching it", error));
     let first = targets.first().map_or(0, |target| target.pid);
-    let mut joining = Joining::new(sources, setup, scope).map_err(fail(first))?;
+    let mut joining = Joining::new(sources, setup, scope, programs).map_err(fail(first))?;
     let mut nr_quiet = 0;
     for _ in 0..PASSES_MOST {
         let now = now_ns();
@@ -149,12 +152,13 @@ struct Joining<'a> {
     /// As `owners` and `rings`, for call chains.
     stacks: StackRings,
     chains: Vec<Event>,
+    programs: Option<Programs>,
     known: HashSet<u32>,
     joined: Joined,
 }
 
 impl<'a> Joining<'a> {
-    fn new(sources: &'a Sources, setup: &'a Setup, scope: Scope) -> io::Result<Self> {
+    fn new(sources: &'a Sources, setup: &'a Setup, scope: Scope, programs: Option<Programs>) -> io::Result<Self> {
         let mut joining = Self {
             sources,
             setup,
@@ -165,6 +169,7 @@ impl<'a> Joining<'a> {
             events: Vec::new(),
             stacks: StackRings::default(),
             chains: Vec::new(),
+            programs,
             known: HashSet::new(),
             joined: Joined::default(),
         };
@@ -176,10 +181,28 @@ impl<'a> Joining<'a> {
             joining.rings.push(map_as_permitted(&owner, &mut ring_bytes)?);
             joining.owners.push((cpu, owner));
         }
-        if scope == Scope::Cpus {
+        if joining.programs.is_some() {
+            joining.open_outlets()?;
+        } else if scope == Scope::Cpus {
             joining.open_all(EVERYONE)?;
         }
         Ok(joining)
+    }
+
+    /// Opens what programs write into, on each CPU, and what tells of mappings, names, forks and ends.
+    fn open_outlets(&mut self) -> io::Result<()> {
+        for (cpu, ring_owner) in &self.owners {
+            for watch in [Watch::Leader(Switches::Unrecorded), Watch::Outlet] {
+                let event = self.open(watch, EVERYONE, *cpu)?;
+                event.redirect(ring_owner)?;
+                event.enable()?;
+                if let Some(programs) = self.programs.as_ref().filter(|_| watch == Watch::Outlet) {
+                    programs.send_to(*cpu, event.raw())?;
+                }
+                self.events.push(event);
+            }
+        }
+        Ok(())
     }
 
     fn open(&self, watch: Watch, tid: i32, cpu: i32) -> io::Result<Event> {
@@ -189,6 +212,7 @@ impl<'a> Joining<'a> {
 
     /// Opens events for the threads that were not known; returns how many those are.
     fn pass(&mut self, target: &Target) -> io::Result<usize> {
+        self.programs.iter().for_each(|programs| programs.watch(target.pid));
         let mut nr_new = 0;
         for tid in target.threads() {
             if self.known.insert(tid) {
@@ -277,13 +301,16 @@ impl<'a> Joining<'a> {
     /// Puts aside what the rings hold.
     fn empty(&mut self, spool: &mut Spool) -> io::Result<()> {
         let mut rings = self.rings.iter_mut().chain(&mut self.stacks.rings).enumerate();
-        rings.try_for_each(|(cpu, ring)| ring.drain(|bytes| spool.append(cpu, bytes)))
+        rings.try_for_each(|(place, ring)| ring.drain(|bytes| spool.append(place, bytes)))?;
+        let Some(programs) = &self.programs else { return Ok(()) };
+        (0..programs.nr_rings())
+            .try_for_each(|place| programs.drain(place, |bytes| spool.append(self.rings.len() + place, bytes)))
     }
 
     fn finish(self) -> (Session, Joined) {
         let owners = self.owners.into_iter().map(|(_, owner)| owner);
         let leaders = owners.chain(self.stacks.owners).collect();
         let rings = self.rings.into_iter().chain(self.stacks.rings).collect();
-        (Session::of(rings, leaders, self.events, self.chains), self.joined)
+        (Session::of(rings, leaders, self.events, self.chains, self.programs), self.joined)
     }
 }

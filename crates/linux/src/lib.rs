@@ -8,6 +8,7 @@
 #![deny(clippy::unwrap_used)]
 
 mod attach;
+mod bpf;
 mod cgroup;
 mod child;
 mod company;
@@ -44,7 +45,7 @@ mod target;
 mod tracefs;
 mod wire;
 
-pub use attach::{Beginning, Joining, SnapshotMode, Who, attach};
+pub use attach::{Beginning, Joining, Means, SnapshotMode, Who, attach};
 pub use error::RecordError;
 pub use record::{Arguments, Descendants, ModeChoice, Options, Recording, record};
 pub use recover::recover;

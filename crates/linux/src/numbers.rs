@@ -71,9 +71,14 @@ pub(crate) fn call_of(number: i64) -> Option<Call> {
     Some(NUMBERS[place].0)
 }
 
+/// Returns the numbers of the calls that are watched.
+pub(crate) fn watched() -> impl Iterator<Item = i64> {
+    NUMBERS.iter().map(|&(_, number)| number).chain(MAKING_TASKS)
+}
+
 /// Returns the kernel's filter expression for all of these numbers.
 pub(crate) fn filter() -> String {
-    expression(NUMBERS.iter().map(|&(_, number)| number).chain(MAKING_TASKS).collect())
+    expression(watched().collect())
 }
 
 /// Returns the kernel's filter expression for the memory calls alone; `prctl` and `ptrace` are left out, of which few

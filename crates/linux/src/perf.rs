@@ -22,6 +22,8 @@ pub(crate) enum Watch {
     Leader(Switches),
     /// Nothing at all: it owns a ring into which others are redirected.
     Nothing,
+    /// What programs in the kernel write to wake their reader.
+    Outlet,
     /// A tracepoint.
     Tracepoint(u16),
     /// Page faults, as the software event that needs no privilege.
@@ -181,6 +183,14 @@ fn attributes(watch: Watch, reach: Reach, begin: Begin, wakeup_bytes: u32) -> sy
     }
     match watch {
         Watch::Nothing => own_ring(&mut attr, wakeup_bytes),
+        Watch::Outlet => {
+            attr.type_ = sys::PERF_TYPE_SOFTWARE;
+            attr.config = u64::from(sys::PERF_COUNT_SW_BPF_OUTPUT);
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_RAW);
+            // A program may not write to an event that tasks inherit. Each record wakes the reader.
+            attr.set_inherit(0);
+            attr.__bindgen_anon_2.wakeup_events = 1;
+        }
         Watch::Leader(switches) => lead(&mut attr, switches, wakeup_bytes),
         Watch::Tracepoint(id) => {
             attr.type_ = sys::PERF_TYPE_TRACEPOINT;

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use faultless_trace::stacks::StackMethod;
 use faultless_trace::{Missing, Mode, Pace};
 
+use crate::bpf::Programs;
 use crate::numbers;
 use crate::perf::{Begin, Event, Reach, Switches, Watch};
 use crate::ring::Ring;
@@ -38,6 +39,8 @@ pub(crate) struct Tracepoints {
     pub(crate) sys_enter: Format,
     pub(crate) sys_exit: Format,
     pub(crate) waking: Format,
+    /// Programs write it; perf has records of its own for switches.
+    pub(crate) switch: Format,
 }
 
 impl Sources {
@@ -51,6 +54,7 @@ impl Sources {
             sys_enter: tracefs.format("raw_syscalls/sys_enter")?,
             sys_exit: tracefs.format("raw_syscalls/sys_exit")?,
             waking: tracefs.format("sched/sched_waking")?,
+            switch: tracefs.format("sched/sched_switch")?,
         })))
     }
 
@@ -64,14 +68,16 @@ impl Sources {
             sys_enter: format("sys_enter")?,
             sys_exit: format("sys_exit")?,
             waking: format("sched_waking")?,
+            // Earlier recorders did not describe it, nor have its records.
+            switch: format("sched_switch").unwrap_or_default(),
         })))
     }
 
     /// Returns the kernel's descriptions of the tracepoints, one after the other.
     pub(crate) fn descriptions(&self) -> Option<String> {
         let Self::Tracepoints(points) = self else { return None };
-        let Tracepoints { fault_user, fault_kernel, new_task, sys_enter, sys_exit, waking } = &**points;
-        let all = [fault_user, fault_kernel, new_task, sys_enter, sys_exit, waking];
+        let Tracepoints { fault_user, fault_kernel, new_task, sys_enter, sys_exit, waking, switch } = &**points;
+        let all = [fault_user, fault_kernel, new_task, sys_enter, sys_exit, waking, switch];
         Some(all.iter().map(|format| format.text.as_str()).collect())
     }
 
@@ -176,6 +182,8 @@ pub(crate) struct Session {
     others: Vec<Event>,
     /// The events of call chains. What they lose is no loss to the trace.
     chains: Vec<Event>,
+    /// What writes into the others, if it is not the events themselves.
+    programs: Option<Programs>,
 }
 
 /// Rings of call chains that are not yet part of a session.
@@ -207,7 +215,7 @@ impl StackRings {
 impl Session {
     /// Opens everything, not yet recording.
     pub(crate) fn open(sources: &Sources, setup: &Setup) -> io::Result<Self> {
-        let mut session = Self { rings: Vec::new(), leaders: Vec::new(), others: Vec::new(), chains: Vec::new() };
+        let mut session = Self::of(Vec::new(), Vec::new(), Vec::new(), Vec::new(), None);
         let watches = sources.watches(setup.pace);
         let mut setup = *setup;
         let cpus = online_cpus()?;
@@ -230,8 +238,14 @@ impl Session {
     }
 
     /// Puts together what was opened one by one.
-    pub(crate) fn of(rings: Vec<Ring>, leaders: Vec<Event>, others: Vec<Event>, chains: Vec<Event>) -> Self {
-        Self { rings, leaders, others, chains }
+    pub(crate) fn of(
+        rings: Vec<Ring>,
+        leaders: Vec<Event>,
+        others: Vec<Event>,
+        chains: Vec<Event>,
+        programs: Option<Programs>,
+    ) -> Self {
+        Self { rings, leaders, others, chains, programs }
     }
 
     fn open_cpu(
@@ -263,12 +277,13 @@ impl Session {
 
     /// Stops to record.
     pub(crate) fn disable(&self) -> io::Result<()> {
+        self.programs.iter().for_each(Programs::stop);
         self.chains.iter().chain(self.events()).try_for_each(Event::disable)
     }
 
     /// Returns how many records found no room, as far as the kernel can tell.
     pub(crate) fn lost(&self) -> u64 {
-        self.events().map(Event::lost).sum()
+        self.events().map(Event::lost).sum::<u64>() + self.programs.as_ref().map_or(0, Programs::lost)
     }
 
     /// Returns how many call chains found no room.
@@ -276,7 +291,7 @@ impl Session {
         self.chains.iter().map(Event::lost).sum()
     }
 
-    /// Returns what the rings hold, in their order.
+    /// Returns what the rings hold that are not of programs, in their order.
     pub(crate) fn kinds(&self) -> Vec<Rings> {
         let has_chains = !self.chains.is_empty();
         let nr_events = if has_chains { self.rings.len() / 2 } else { self.rings.len() };
@@ -286,6 +301,11 @@ impl Session {
     /// Returns the rings, in the order of the leaders.
     pub(crate) fn rings_mut(&mut self) -> &mut [Ring] {
         &mut self.rings
+    }
+
+    /// Returns the programs, whose rings come after the others.
+    pub(crate) fn programs(&self) -> Option<&Programs> {
+        self.programs.as_ref()
     }
 
     /// Returns the events whose descriptors tell that a ring has filled.

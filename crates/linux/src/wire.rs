@@ -24,6 +24,9 @@ use crate::tracefs::Format;
 /// What stands before every record: type, misc, size.
 pub(crate) const HEAD_BYTES: usize = 8;
 
+/// Programs wake their reader by a record of no tracepoint.
+const WAKING_THE_READER: u16 = 0;
+
 /// What follows every record that is not a sample: pid, tid, time.
 const TRAILER_BYTES: usize = 16;
 
@@ -130,6 +133,16 @@ struct Layout {
     sys_enter: (u16, usize, usize),
     sys_exit: (u16, usize, usize),
     waking: (u16, usize),
+    switch: Option<SwitchLayout>,
+}
+
+/// A switch as programs write it: of one task, the other's number is 0.
+#[derive(Debug)]
+struct SwitchLayout {
+    id: u16,
+    prev_pid: usize,
+    prev_state: usize,
+    next_pid: usize,
 }
 
 #[derive(Debug)]
@@ -279,15 +292,23 @@ impl Layout {
             sys_enter: pair(&points.sys_enter, "id", "args")?,
             sys_exit: pair(&points.sys_exit, "id", "ret")?,
             waking: (points.waking.id, points.waking.offset("pid")?),
+            switch: SwitchLayout::new(&points.switch),
         })
     }
 
     /// A sample of a tracepoint: pid, tid, time, the raw record's size, the raw record.
     fn sample(&self, bytes: &[u8]) -> Option<Record> {
         let raw = bytes.get(20..)?;
-        let context = self.context(raw)?;
-        let body = Body::Sample(context, self.point(u16_at(raw, 0)?, raw)?);
-        Some(Record { tid: u32_at(bytes, 4)?, time_ns: u64_at(bytes, 8)?, bytes: 0, event: 0, body })
+        let (id, time_ns) = (u16_at(raw, 0)?, u64_at(bytes, 8)?);
+        if id == WAKING_THE_READER {
+            return Some(Record { time_ns, ..unused() });
+        }
+        if let Some(switch) = self.switch.as_ref().filter(|switch| switch.id == id) {
+            let (tid, body) = switch.read(raw)?;
+            return Some(Record { tid, time_ns, bytes: 0, event: 0, body });
+        }
+        let body = Body::Sample(self.context(raw)?, self.point(id, raw)?);
+        Some(Record { tid: u32_at(bytes, 4)?, time_ns, bytes: 0, event: 0, body })
     }
 
     /// Returns what a stack is of.
@@ -345,6 +366,22 @@ impl FaultLayout {
 
     fn read(&self, raw: &[u8]) -> Option<(u64, u64, u32)> {
         Some((u64_at(raw, self.address)?, u64_at(raw, self.ip)?, u64_at(raw, self.error_code)? as u32))
+    }
+}
+
+impl SwitchLayout {
+    fn new(format: &Format) -> Option<Self> {
+        let [prev_pid, prev_state, next_pid] =
+            ["prev_pid", "prev_state", "next_pid"].map(|field| format.offset(field).ok());
+        Some(Self { id: format.id, prev_pid: prev_pid?, prev_state: prev_state?, next_pid: next_pid? })
+    }
+
+    /// Returns who got or left the CPU. Who leaves it while it could run on was preempted, as perf's records say too.
+    fn read(&self, raw: &[u8]) -> Option<(u32, Body)> {
+        match u32_at(raw, self.prev_pid)? {
+            0 => Some((u32_at(raw, self.next_pid)?, Body::SwitchedIn)),
+            tid => Some((tid, Body::SwitchedOut { is_preempted: u64_at(raw, self.prev_state)? == 0 })),
+        }
     }
 }
 
