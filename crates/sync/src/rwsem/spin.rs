@@ -133,3 +133,28 @@ impl<P: Processor> Rwsem<P> {
         minds_no_readers || self.look_at_owner().writer() != ThreadToken::NONE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Generation, RwSemaphore, Rwsem};
+    use faultless_platform::native::{Machine, Native};
+    use faultless_platform::{Processor, Threads};
+
+    #[test]
+    fn it_is_worth_spinning_while_the_owner_runs() {
+        let lock = Rwsem::<Native>::of(Generation::RWSEM_V8);
+        let machine = Machine::new(2);
+        machine.attach(|| {
+            assert!(lock.is_worth_spinning(), "nobody has it");
+            let write = lock.write();
+            assert!(lock.is_worth_spinning(), "a thread that runs");
+            drop(write);
+            Native::run(&machine, 1, &|_| {
+                Native::enter();
+                core::mem::forget(lock.write());
+                Native::leave();
+            });
+            assert!(!lock.is_worth_spinning(), "one that has ended");
+        });
+    }
+}

@@ -338,3 +338,19 @@ for_each_design!(mincore_tells_of_what_the_object_has_in_memory, D, {
         assert_eq!(told(2), [false, true]);
     });
 });
+
+for_each_design!(neighbours_that_differ_in_rights_have_one_root_and_join_later, D, {
+    with_world::<D>(|world| {
+        for stores in [[0, 1], [1, 0]] {
+            let scene = world.scene("w", "");
+            let request = MapRequest { flags: RW | AreaFlags::EXEC, ..anonymous(Some(at(1)), PAGE) };
+            scene.space.mmap(&request).expect("room");
+            assert_eq!(scene.space.nr_areas(), 2);
+            for page in stores {
+                scene.guest.store(at(page), page + 1).expect("mapped");
+            }
+            scene.protect(1..2, RW).expect("mapped");
+            scene.after("ww", "12").counts([1, 2, 2, 0, 2]);
+        }
+    });
+});
