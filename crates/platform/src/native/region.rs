@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn regions_leave_their_neighbours_alone() {
-        // The host puts one below the other, into what was cut off the one before.
+        // The host puts one below the other, into what was cut off the one before, once its holes are full.
         let regions: std::vec::Vec<_> =
-            (1..9).map(|size| HostRegion::reserve(size * ALIGN_BYTES / 2).expect("little")).collect();
+            (0..if cfg!(miri) { 3 } else { 60 }).map(|_| HostRegion::reserve(ALIGN_BYTES).expect("little")).collect();
         for (number, region) in regions.iter().enumerate() {
             for place in [0, region.len_bytes() / 2, region.len_bytes() - 1] {
                 // SAFETY: inside the region, which nobody else has.
