@@ -55,7 +55,7 @@ impl Rule {
             }
             Self::TwinParted => {
                 "mincore, MADV_FREE: anonymous memory in place of a reference area was joined where the file's offsets forbid it, so that a \
-                 call before had another answer there, and nothing is left to judge by"
+                 call before had another answer there, and nothing is left to judge by, or a fork copied more of it"
             }
             Self::AreaHistory => {
                 "whether equal neighbours are joined depends on what was faulted before they met, and programs can't tell"
@@ -84,6 +84,7 @@ pub fn compare_with_twin(ops: &[Op], kernel: &[Outcome], twin: Option<&[Outcome]
         Some(twin) if verdict == Verdict::Different && is_judged_by_twin(last) => match twin.last() {
             _ if has_parted(before, kernel, twin) => Verdict::Exempt(Rule::TwinParted),
             Some(twin) if twin == vm => Verdict::Exempt(Rule::ReferenceIsAnonymous),
+            Some(twin) if is_copied_whole(last, before, twin, vm) => Verdict::Exempt(Rule::TwinParted),
             _ => verdict,
         },
         _ => verdict,
@@ -104,6 +105,14 @@ fn has_parted(ops: &[Op], kernel: &[Outcome], twin: &[Outcome]) -> bool {
         _ => std::mem::discriminant(kernel) != std::mem::discriminant(twin),
     };
     ops.iter().zip(kernel.iter().zip(twin)).any(differ)
+}
+
+/// Says whether a child may have got more pages in the twin: anonymous neighbours of a reference area are one area with
+/// it there, and a fork copies all that such an area shows once a page of it was written.
+fn is_copied_whole(last: &Op, before: &[Op], twin: &Outcome, vm: &Outcome) -> bool {
+    let (&Outcome::Value(twin), &Outcome::Value(vm)) = (twin, vm) else { return false };
+    let has_bits = last.call == Call::Mincore && last.args[1] <= NR_BITS * PAGE;
+    has_bits && vm & !twin == 0 && before.iter().any(|op| op.call == Call::Fork)
 }
 
 /// Returns a sequence with private anonymous memory in place of reference areas; nothing if it has none.
@@ -145,10 +154,11 @@ pub fn compare(ops: &[Op], kernel: &Outcome, vm: &Outcome) -> Verdict {
     }
 }
 
+/// So many pages have a bit of their own in mincore's answer.
+const NR_BITS: u64 = 48;
+
 /// Says whether a mincore may tell fewer pages of objects on the kernel's side, which dropped them.
 fn is_dropped_clean(ops: &[Op], kernel: u64, vm: u64) -> bool {
-    /// So many pages have a bit of their own in the answer.
-    const NR_BITS: u64 = 48;
     let Some((last, before)) = ops.split_last().filter(|(last, _)| last.call == Call::Mincore) else { return false };
     let Some(last_pageout) = before.iter().rposition(|op| op.advises(libc::MADV_PAGEOUT)) else { return false };
     let before = &before[..last_pageout];
@@ -225,6 +235,13 @@ mod tests {
             let verdict = compare_with_twin(&sequence.ops, &kernel, Some(&twin), &vm[1]);
             assert_eq!(verdict, Verdict::Exempt(Rule::TwinParted), "what came before differs");
         }
+        // A fork copies all of an area of which a page was written.
+        let forked: Sequence = format!("{map}; fork 0x1; mincore w+0x0 0x4000 0x0").parse().expect("a sequence");
+        let ran = |bits| [Outcome::Value(WINDOW), Outcome::Value(0), Outcome::Value(bits)];
+        let judged = |twin, vm| compare_with_twin(&forked.ops, &ran(0b1111), Some(&ran(twin)), &Outcome::Value(vm));
+        assert_eq!(judged(0b0110, 0b0100), Verdict::Exempt(Rule::TwinParted));
+        assert_eq!(judged(0b0110, 0b1100), Verdict::Different, "a page that is not even there");
+        assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&kernel), &vm[1]), Verdict::Different, "no fork");
         let load: Sequence = format!("{map}; load w+0x0").parse().expect("a sequence");
         assert_eq!(compare_with_twin(&load.ops, &kernel, Some(&vm), &vm[1]), Verdict::Different);
         let plain: Sequence = "user; mmap w+0x0 0x4000 rw private|anon|fixed - 0x0".parse().expect("a sequence");

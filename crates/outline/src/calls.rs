@@ -1,5 +1,5 @@
-//! What a program asks of its map: its memory calls by kind, by the memory that they are about and by size, and how many
-//! there are over time.
+//! What a program asks of its map: its memory calls by kind, by the memory that they are about and by size, and how
+//! many there are over time.
 //!
 //! # Guarantee
 //! * I1 every memory call of a space is counted once, in the column in which it was entered

@@ -251,3 +251,23 @@ impl<P: Platform> List<P> {
         full
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_platform::native::Native;
+
+    #[test]
+    fn a_kept_block_comes_out_for_its_own_order_alone() {
+        let list = List::<Native>::new(Shape::of_own(1 << 20, 1, &Options::default()));
+        let block = Pfn::new(64);
+        assert!(!list.keep_block(block, 0), "a frame is none");
+        assert!(!list.keep_block(block, BLOCK_ORDER_MAX + 1), "too large");
+        assert!(list.keep_block(block, 3));
+        assert!(!list.keep_block(Pfn::new(128), 2), "there is one");
+        assert_eq!((list.len(), list.take_block(2), list.take_block(4)), (8, None, None));
+        assert_eq!((list.take_block(3), list.take_block(3), list.len()), (Some(block), None, 0));
+        assert!(list.keep_block(block, BLOCK_ORDER_MAX));
+        assert_eq!(list.take_row(), Some(Span { first: 64, len: 1 << BLOCK_ORDER_MAX }), "whoever runs short");
+    }
+}

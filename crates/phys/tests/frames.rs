@@ -42,6 +42,21 @@ fn the_frame_freed_last_is_given_out_first() {
 }
 
 #[test]
+fn frames_that_are_drained_from_a_list_merge() {
+    let (world, machine) = (World::<Native>::new(64, 1, Options::default()), Machine::new(1));
+    machine.attach(|| {
+        let mut frames = world.take_all();
+        frames.sort_unstable();
+        // In an order in which no two that are next to each other follow each other.
+        world.free_all((0..64).map(|turn| frames[turn * 23 % 64]));
+        world.memory.drain_cpu_lists();
+        let first: Vec<_> = (0..8).map(|_| world.memory.try_alloc().expect("plenty").get()).collect();
+        assert!(first.windows(2).all(|pair| pair[1] == pair[0] + 1), "{first:?}");
+        world.free_all(first.into_iter().map(Pfn::new));
+    });
+}
+
+#[test]
 fn a_zeroed_frame_holds_zeros_whatever_it_held() {
     let (world, machine) = (NativeWorld::new(100, 1, Options::default()), Machine::new(1));
     machine.attach(|| {

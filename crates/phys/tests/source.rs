@@ -180,3 +180,24 @@ fn a_block_that_was_not_handed_out_does_not_come_back() {
         }
     });
 }
+
+#[test]
+fn who_may_not_sleep_is_found_with_any_source_that_has_poison() {
+    let region = HostRegion::reserve(4 << 20).expect("the host has room");
+    Machine::new(1).attach(|| {
+        let options = Options { poison: true, ..Options::default() };
+        // SAFETY: the region is new and outlives the memory.
+        let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, options) };
+        let source = CheckedSource::new(memory.expect("large enough"));
+        let _section = source.rcu().read();
+        let kept = source.try_alloc().expect("plenty");
+        let calls: [&dyn Fn() -> bool; 2] = [&|| source.alloc().is_ok(), &|| source.alloc_order(1).is_ok()];
+        for call in calls {
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err("inside a section");
+            let said = panic.downcast_ref::<&str>().expect("words");
+            assert!(said.starts_with("an allocation that may sleep is made inside an RCU section"), "{said}");
+        }
+        // SAFETY: ours alone.
+        unsafe { source.give(kept, 0) };
+    });
+}

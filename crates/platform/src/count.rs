@@ -390,6 +390,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_runs_until_it_leaves_its_cpu() {
+        let machine = Machine::new(2);
+        machine.attach(|| {
+            let ended = || std::thread::scope(|scope| scope.spawn(|| machine.attach(Count::current)).join());
+            let ended = ended().expect("no panic");
+            assert!(!Count::is_running(ended) && Count::is_running(Count::current()));
+        });
+    }
+
+    #[test]
     fn a_wait_with_a_deadline_lasts_until_it_or_until_the_word_changes() {
         Machine::new(1).attach(|| {
             let word = <Count as Processor>::AtomicU32::new(1);

@@ -102,4 +102,7 @@ fn a_member_of_a_cpu_set_is_inserted_by_a_look() {
     let set = AtomicCpuSet::<Count>::new();
     let figures = cost(|| _ = set.insert(Count::cpu()));
     assert_eq!(figures, Figures { atomics: 1, ..Figures::default() });
+    // Nor does one who is none, who is removed.
+    let figures = cost(|| _ = set.remove(100 + Count::cpu()));
+    assert_eq!(figures, Figures { atomics: 1, ..Figures::default() });
 }

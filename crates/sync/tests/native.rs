@@ -247,6 +247,21 @@ fn a_timed_semaphore_counts_acquisitions_and_the_time_held() {
     assert_eq!(stats.figures(Side::Write), write, "what is released counts no more time");
 }
 
+#[test]
+fn a_timed_semaphore_has_the_table_of_the_one_inside() {
+    let has_table = |generation| {
+        let places = [8, 64].map(|nr_places| {
+            let inside = Rwsem::<Native>::reader_table(generation, nr_places).is_some();
+            let timed = Timed::<Native, Rwsem<Native>>::reader_table(generation, nr_places).is_some();
+            (inside, timed)
+        });
+        assert!(places.iter().all(|&(inside, timed)| inside == timed), "{places:?}");
+        places[0].1
+    };
+    let nr_with = SEMAPHORES.iter().filter(|name| Generation::named(name).is_some_and(&has_table)).count();
+    assert!(nr_with > 0 && nr_with < SEMAPHORES.len(), "{nr_with}");
+}
+
 /// Thread 0 fails while the others wait for a lock that nobody releases.
 fn a_panic_empties_the_line(generation: Generation, nr_cpus: usize) {
     let (machine, lock) = (Machine::new(nr_cpus), Rwsem::<Native>::of(generation));
@@ -469,6 +484,34 @@ fn a_batch_is_not_put_off_by_later_ones() {
     });
     on(2, 1, |_| rcu.flush());
     assert_eq!(nr_freed.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn a_grace_period_waits_for_no_section_that_began_after_it() {
+    let (rcu, nr_freed) = (Rcu::<Native, 1>::with_batch(2), Arc::new(Word::new(0)));
+    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Event::<Native>::new());
+    on(2, 2, |thread| {
+        if thread == 0 {
+            is_reading.wait();
+            defer(&rcu, Object::boxed(&nr_freed));
+            rcu.poll();
+            assert_eq!(nr_freed.load(Ordering::Relaxed), 0, "the reader is in the way");
+            has_deferred.set();
+            is_reading_again.wait();
+            // More often than the CPU may be patient.
+            (0..200).for_each(|_| rcu.poll());
+            assert_eq!(nr_freed.load(Ordering::Relaxed), 1);
+            is_done.set();
+        } else {
+            let first = rcu.read();
+            is_reading.set();
+            Native::spin_until(|| has_deferred.is_set());
+            drop(first);
+            let _second = rcu.read();
+            is_reading_again.set();
+            Native::spin_until(|| is_done.is_set());
+        }
+    });
 }
 
 #[test]

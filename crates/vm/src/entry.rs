@@ -168,3 +168,16 @@ impl Entry {
         Self(self.0 & !flags.bits())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upper_entry_takes_no_right_away() {
+        let (pfn, entry) = (Pfn::new(0x12_3456), Entry::table(Pfn::new(0x12_3456)));
+        // A walk needs the right at every level.
+        assert!(entry.flags().contains(EntryFlags::PRESENT | EntryFlags::WRITE | EntryFlags::USER));
+        assert!(!entry.flags().contains(EntryFlags::NO_EXECUTE) && entry.pfn() == pfn && entry.is_present());
+    }
+}

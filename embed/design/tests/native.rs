@@ -2,7 +2,12 @@
 //!
 //! The files are those of `faultless-vm`. Of their tests those run that the list below names: the others are about
 //! memory or calls that the design refuses. Rows of drawings that show such memory are left out by `World::draws`.
-#![allow(dead_code, unused_imports, reason = "tests that do not apply are left out, and what they use is not")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "tests that do not apply are left out, and what they use is not"
+)]
 
 use faultless_embed_design::ByEntry;
 

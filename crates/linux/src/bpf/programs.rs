@@ -39,8 +39,8 @@ const STACK_BYTES: i32 = 16 << 10;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Where a slot has perf's head of a sample: type, misc and size; the event's number; process and thread; time; the size
-/// of the rest; and the rest.
+/// Where a slot has perf's head of a sample: type, misc and size; the event's number; process and thread; time; the
+/// size of the rest; and the rest.
 const PERF_HEAD: i16 = 8;
 const PERF_EVENT: i16 = 16;
 const PERF_PROCESS: i16 = 24;

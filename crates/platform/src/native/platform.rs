@@ -352,13 +352,16 @@ mod tests {
         Native::run(&machine, 2, &|thread| {
             Native::enter();
             if thread == 0 {
+                assert!(!crate::native::holds_irq_off());
                 let outer = crate::IrqOffGuard::<Native>::new();
                 drop(crate::IrqOffGuard::<Native>::new());
+                assert!(crate::native::holds_irq_off());
                 target.store(Native::cpu(), Ordering::Release);
                 Native::spin_until(|| is_asked.load(Ordering::Acquire));
                 wait();
                 assert_eq!(nr_served.load(Ordering::Relaxed), 0, "served under the outer guard");
                 drop(outer);
+                assert!(!crate::native::holds_irq_off());
                 wait();
                 assert_eq!(nr_served.load(Ordering::Relaxed), 1);
             } else {

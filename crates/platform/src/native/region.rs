@@ -150,4 +150,22 @@ mod tests {
         assert!(HostRegion::reserve(usize::MAX - 5).is_err());
         assert!(HostRegion::reserve(1 << 60).is_err());
     }
+
+    #[test]
+    fn regions_leave_their_neighbours_alone() {
+        // The host puts one below the other, into what was cut off the one before, once its holes are full.
+        let regions: std::vec::Vec<_> =
+            (0..if cfg!(miri) { 3 } else { 60 }).map(|_| HostRegion::reserve(ALIGN_BYTES).expect("little")).collect();
+        for (number, region) in regions.iter().enumerate() {
+            for place in [0, region.len_bytes() / 2, region.len_bytes() - 1] {
+                // SAFETY: inside the region, which nobody else has.
+                unsafe {
+                    let byte = region.base().as_ptr().add(place);
+                    assert_eq!(byte.read(), 0);
+                    byte.write(number as u8 + 1);
+                    assert_eq!(byte.read(), number as u8 + 1);
+                }
+            }
+        }
+    }
 }

@@ -331,3 +331,32 @@ fn run<P: Processor>(chain: Chain<P>) {
         unsafe { callback(head) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use faultless_platform::native::Native;
+
+    /// Returns how many polls pass before the next look.
+    fn nr_polls(deferred: &Deferred<Native>, driven: Driven) -> u32 {
+        deferred.set_patience(driven);
+        (0..).take_while(|_| deferred.is_patient()).count() as u32
+    }
+
+    #[test]
+    fn patience_grows_with_looks_in_vain_and_ends_with_one_that_was_not() {
+        let deferred = Deferred::<Native>::new();
+        assert!(!deferred.is_patient(), "the first poll looks");
+        let in_vain =
+            |nr_looks: usize| -> Vec<u32> { (0..nr_looks).map(|_| nr_polls(&deferred, Driven::Busy)).collect() };
+        assert_eq!(in_vain(6), [1, 2, 4, 8, PATIENCE_MAX, PATIENCE_MAX]);
+        assert_eq!(deferred.last_patience.load(Ordering::Relaxed), PATIENCE_MAX + 1);
+        in_vain((NR_LOOKS - PATIENCE_MAX - 1) as usize);
+        assert_eq!(deferred.last_patience.load(Ordering::Relaxed), NR_LOOKS, "it looks everywhere now");
+        assert_eq!(in_vain(1), [PATIENCE_MAX]);
+        assert_eq!(deferred.last_patience.load(Ordering::Relaxed), PATIENCE_MAX, "and not again at once");
+        assert_eq!([Driven::Blocked, Driven::Complete].map(|driven| nr_polls(&deferred, driven)), [0, 0]);
+        assert_eq!(in_vain(2), [1, 2]);
+    }
+}

@@ -108,3 +108,27 @@ impl<P: Processor> Drop for RcuGuard<'_, P> {
         self.reader.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_platform::native::Native;
+
+    #[test]
+    fn a_section_is_over_once_another_began() {
+        let reader = Reader::<Native>::new();
+        let outside = reader.look();
+        let first = reader.enter();
+        let seen = reader.look();
+        assert!(reader.has_passed(outside), "there was none");
+        let inner = reader.enter_fenced();
+        assert!(!reader.has_passed(seen) && !reader.has_passed(reader.look()));
+        drop(inner);
+        assert!(!reader.has_passed(seen), "the outer one goes on");
+        drop(first);
+        assert!(reader.has_passed(seen) && !reader.is_inside());
+        let _second = reader.enter();
+        assert!(reader.has_passed(seen), "it is another one");
+        assert!(!reader.has_passed(reader.look()) && reader.is_inside());
+    }
+}

@@ -133,3 +133,55 @@ impl<P: Processor> Rwsem<P> {
         minds_no_readers || self.look_at_owner().writer() != ThreadToken::NONE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{FOR_EACH_READER_NS, FOR_MANY_READERS_NS, FOR_READERS_NS};
+    use crate::{Generation, RwSemaphore, Rwsem};
+    use faultless_platform::native::{Machine, Native};
+    use faultless_platform::{Processor, Threads};
+
+    #[test]
+    fn it_is_worth_spinning_while_the_owner_runs() {
+        let lock = Rwsem::<Native>::of(Generation::RWSEM_V8);
+        let machine = Machine::new(2);
+        machine.attach(|| {
+            assert!(lock.is_worth_spinning(), "nobody has it");
+            let write = lock.write();
+            assert!(lock.is_worth_spinning(), "a thread that runs");
+            drop(write);
+            Native::run(&machine, 1, &|_| {
+                Native::enter();
+                core::mem::forget(lock.write());
+                Native::leave();
+            });
+            assert!(!lock.is_worth_spinning(), "one that has ended");
+        });
+    }
+
+    #[test]
+    fn a_spinner_is_tired_of_readers_after_so_long_and_says_so() {
+        let lock = Rwsem::<Native>::of(Generation::HANDOFF);
+        let (mut end_ns, begin_ns) = (None, 1_000_000);
+        Machine::new(1).attach(|| {
+            assert!(!lock.is_tired_of_readers(&mut end_ns, begin_ns) && end_ns.is_none(), "nobody has it");
+            let readers = [lock.read(), lock.read()];
+            let wait_ns = FOR_READERS_NS + 2 * FOR_EACH_READER_NS;
+            for now_ns in [begin_ns, begin_ns + 1, begin_ns + wait_ns - 1] {
+                assert!(!lock.is_tired_of_readers(&mut end_ns, now_ns), "{now_ns}");
+            }
+            assert!(lock.is_worth_spinning());
+            assert!(lock.is_tired_of_readers(&mut end_ns, begin_ns + wait_ns));
+            assert!(!lock.is_worth_spinning(), "nor does anybody else spin");
+            drop(readers);
+            // As the last of them does if others wait.
+            lock.allow_spinning();
+            assert!(lock.is_worth_spinning());
+            let readers: [_; 40] = core::array::from_fn(|_| lock.read());
+            end_ns = None;
+            assert!(!lock.is_tired_of_readers(&mut end_ns, begin_ns));
+            assert_eq!(end_ns, Some(begin_ns + FOR_MANY_READERS_NS));
+            drop(readers);
+        });
+    }
+}

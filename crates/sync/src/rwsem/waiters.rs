@@ -291,3 +291,31 @@ impl<P: Processor> Wake<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_platform::native::Native;
+
+    #[test]
+    fn it_is_the_turn_of_the_side_that_did_not_have_the_lock_last() {
+        let waiters = [Side::Read, Side::Read, Side::Write].map(|side| Waiter::<Native>::new(side, 0));
+        let mut line = WaitList::new();
+        let turns = |line: &mut WaitList<Native>| {
+            [Side::Read, Side::Write].map(|had_it_last| {
+                line.set_phase(had_it_last);
+                line.next_phase()
+            })
+        };
+        let expected = [(Side::Read, Side::Read), (Side::Read, Side::Read), (Side::Write, Side::Read)];
+        assert_eq!(turns(&mut line), [None, None]);
+        for (waiter, (after_readers, after_a_writer)) in waiters.iter().zip(expected) {
+            // SAFETY: the nodes outlive the line and stay where they are.
+            unsafe { line.push(waiter) };
+            assert_eq!(turns(&mut line), [Some(after_readers), Some(after_a_writer)]);
+        }
+        waiters[..2].iter().for_each(|reader| assert!(line.remove(reader) == Place::InLine));
+        assert_eq!(turns(&mut line), [Some(Side::Write), Some(Side::Write)]);
+        assert!(line.remove(&waiters[2]) == Place::InLine && line.is_empty());
+    }
+}

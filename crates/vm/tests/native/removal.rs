@@ -5,6 +5,7 @@
 use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
+use faultless_sync::Side;
 use faultless_vm::{AccessError, Guest, Limits, PAGE, SpaceRef};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -82,3 +83,47 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
     machine.attach(|| drop(space));
     machine.attach(|| drop(world));
 });
+
+for_each_design!(who_waits_for_a_space_is_counted_by_its_instance, D, {
+    let region = HostRegion::reserve(16 << 20).expect("the host has room");
+    let machine = Machine::new(3);
+    let world = machine.attach(|| World::<D>::new(&region, 3));
+    let waits = || world.vm.lock_stats().figures(Side::Write);
+    // In most rounds the second thread comes while the first is held up; never say never.
+    for _ in 0..100 {
+        if waits().nr_contended > 0 {
+            break;
+        }
+        machine.attach(|| hold_up_a_writer(&world, &machine));
+    }
+    let waits = machine.attach(waits);
+    assert!(waits.nr_contended > 0 && waits.wait_ns >= waits.longest_wait_ns && waits.longest_wait_ns > 0, "{waits:?}");
+    machine.attach(|| drop(world));
+});
+
+/// Lets one thread unmap a page, which a second holds up from guest state, and a third map one meanwhile.
+fn hold_up_a_writer<D: Tested>(world: &World<D>, machine: &Machine) {
+    let space = world.space();
+    for at in [REMOVED, TOUCHED] {
+        space.mmap(&anonymous(Some(at), PAGE)).expect("room");
+    }
+    let guest = Guest::new(&space);
+    for at in [REMOVED, TOUCHED] {
+        guest.store(at, 1).expect("mapped");
+    }
+    stand_in_guest(&guest, TOUCHED);
+    let comes = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| machine.attach(|| space.munmap(REMOVED, PAGE).expect("valid")));
+        scope.spawn(|| {
+            machine.attach(|| {
+                Native::spin_until(|| space.nr_areas() == 1);
+                comes.store(true, Ordering::SeqCst);
+                space.mmap(&anonymous(Some(UNTOUCHED), PAGE)).expect("room");
+            });
+        });
+        is_soon(&comes, 100 * STOP);
+        is_soon(&AtomicBool::new(false), STOP / 4);
+        Native::guest_exit();
+    });
+}

@@ -7,8 +7,9 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_vm::{
     Advice, AreaFlags, Backing, CallError, Event, Guest, Limits, MapRequest, ObjectSpec, PAGE, PageLock, Pattern,
-    Placement, Populate, RemapPlacement, RemapRequest, SyncFlags, USER_END, WriteNotice, ZeroSource, check,
+    PinKind, Placement, Populate, RemapPlacement, RemapRequest, SyncFlags, USER_END, WriteNotice, ZeroSource, check,
 };
+use std::ops::ControlFlow;
 
 const READ: AreaFlags = AreaFlags::READ;
 
@@ -142,28 +143,57 @@ for_each_design!(more_rights_take_no_translation_away, D, {
     });
 });
 
-for_each_design!(what_was_left_without_a_cpu_serves_who_finds_no_frame, D, {
-    let region = HostRegion::reserve(8 << 20).expect("the host has room");
-    let machine = Machine::new(1);
-    let world = machine.attach(|| World::<D>::new(&region, 1));
-    const KEPT: u64 = 200;
-    let object = machine.attach(|| {
-        let spec =
-            ObjectSpec { identity: 1, size_bytes: KEPT * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
-        let object = world.vm.create_object(&spec).expect("room");
-        (0..KEPT).for_each(|page| world.vm.read_object(&object, page * PAGE, &mut [0]).expect("room for all"));
+/// How many frames are left without a CPU, at least.
+const LEFT: u64 = 200;
+
+/// Makes things that hold `LEFT` frames, drops them on this thread, which has no CPU, and then touches more pages than
+/// there are free frames: the things end for that.
+macro_rules! ends_for_who_finds_no_frame {
+    ($world:ident, $space:ident, $make:block) => {{
+        let region = HostRegion::reserve(8 << 20).expect("the host has room");
+        let machine = Machine::new(1);
+        let $world = machine.attach(|| World::<D>::new(&region, 1));
+        let $space = machine.attach(|| $world.space());
+        let held = machine.attach(|| $make);
+        let nr_free = machine.attach(|| $world.vm.memory().nr_free() as u64);
+        drop(held);
+        machine.attach(|| {
+            let guest = Guest::new(&$space);
+            let nr_wanted = nr_free + LEFT / 2;
+            $space.mmap(&anonymous(Some(at(LEFT)), nr_wanted * PAGE)).expect("room");
+            let touch = |page| assert!(guest.store(at(LEFT + page), 1).is_ok(), "page {page} of {nr_wanted}");
+            (0..nr_wanted).for_each(touch);
+        });
+        machine.attach(|| drop($space));
+        machine.attach(|| drop($world));
+    }};
+}
+
+for_each_design!(an_object_that_was_left_without_a_cpu_serves_who_finds_no_frame, D, {
+    ends_for_who_finds_no_frame!(world, space, {
+        let (size_bytes, write_notice) = (LEFT * PAGE, WriteNotice::None);
+        let object = world.vm.create_object(&ObjectSpec { identity: 1, size_bytes, source: &ZeroSource, write_notice });
+        let object = object.expect("room");
+        (0..LEFT).for_each(|page| world.vm.read_object(&object, page * PAGE, &mut [0]).expect("room for all"));
         object
     });
-    let nr_free = machine.attach(|| world.vm.memory().nr_free() as u64);
-    drop(object);
-    machine.attach(|| {
-        let space = world.space();
-        let guest = Guest::new(&space);
-        let nr_wanted = nr_free + KEPT / 2;
-        space.mmap(&anonymous(Some(ORIGIN), nr_wanted * PAGE)).expect("room");
-        (0..nr_wanted).for_each(|page| assert!(guest.store(at(page), 1).is_ok(), "page {page} of {nr_wanted}"));
+});
+
+for_each_design!(pins_that_were_left_without_a_cpu_serve_who_finds_no_frame, D, {
+    ends_for_who_finds_no_frame!(world, space, {
+        space.mmap(&anonymous(Some(ORIGIN), LEFT * PAGE)).expect("room");
+        let pins: Vec<_> = (0..LEFT).map(|page| space.pin(at(page), PinKind::Write).expect("mapped")).collect();
+        space.munmap(ORIGIN, LEFT * PAGE).expect("valid");
+        world.vm.flush();
+        pins
     });
-    machine.attach(|| drop(world));
+});
+
+for_each_design!(reference_pages_that_were_left_without_a_cpu_serve_who_finds_no_frame, D, {
+    ends_for_who_finds_no_frame!(world, space, {
+        let repeated = |value: u64| world.vm.create_repeated(Pattern::Byte(value as u8)).expect("room");
+        (0..LEFT).map(repeated).collect::<Vec<_>>()
+    });
 });
 
 for_each_design!(the_checker_knows_a_reference_page_that_was_written, D, {
@@ -219,5 +249,108 @@ for_each_design!(a_range_that_wraps_is_no_source_of_a_move, D, {
             assert!(matches!(answer, Err(CallError::Invalid(_))), "{old_len_bytes:#x}: {answer:?}");
         }
         scene.after("ww", "12");
+    });
+});
+
+for_each_design!(advice_given_twice_is_advice_given_once, D, {
+    with_world::<D>(|world| {
+        let pairs = [
+            (Advice::Random, AreaFlags::RANDOM, Advice::Normal),
+            (Advice::Sequential, AreaFlags::SEQUENTIAL, Advice::Normal),
+            (Advice::DontFork, AreaFlags::DONTFORK, Advice::DoFork),
+            (Advice::WipeOnFork, AreaFlags::WIPEONFORK, Advice::KeepOnFork),
+            (Advice::DontDump, AreaFlags::NO_DUMP, Advice::DoDump),
+            (Advice::Mergeable, AreaFlags::MERGEABLE, Advice::Unmergeable),
+        ];
+        let scene = world.scene("ww", "12");
+        let flags = || {
+            let mut of_areas = Vec::new();
+            scene.space.for_each_area(|area| of_areas.push(area.flags));
+            of_areas
+        };
+        let advise = |advice| scene.advise(0..1, advice).expect("mapped");
+        let plain = flags()[0];
+        for (does, flag, undoes) in pairs {
+            (0..2).for_each(|_| advise(does));
+            assert_eq!(flags(), [plain | flag, plain], "{does:?}");
+            (0..2).for_each(|_| advise(undoes));
+            assert_eq!(flags(), [plain], "{undoes:?}");
+        }
+        // Two that exclude each other.
+        for (does, has) in [(Advice::HugePage, AreaFlags::HUGE), (Advice::NoHugePage, AreaFlags::NO_HUGE)] {
+            (0..2).for_each(|_| advise(does));
+            assert_eq!(flags(), [plain | has, plain], "{does:?}");
+        }
+        for (does, has) in [(Advice::Random, AreaFlags::RANDOM), (Advice::Sequential, AreaFlags::SEQUENTIAL)] {
+            advise(does);
+            assert_eq!(flags(), [plain | AreaFlags::NO_HUGE | has, plain], "{does:?}");
+        }
+        scene.space.munmap(ORIGIN, 2 * PAGE).expect("valid");
+    });
+});
+
+for_each_design!(a_move_may_end_where_user_memory_ends, D, {
+    with_world::<D>(|world| {
+        const LAST: u64 = USER_END - 2 * PAGE;
+        let moved_to = |start| RemapRequest {
+            old_start: ORIGIN,
+            old_len_bytes: 2 * PAGE,
+            new_len_bytes: 2 * PAGE,
+            placement: RemapPlacement::Fixed(start),
+            keeps_source: false,
+        };
+        let outside = CallError::Invalid("the new range leaves user memory");
+        let scene = world.scene("ww", "12");
+        for start in [LAST + PAGE, USER_END, USER_END + PAGE, u64::MAX - PAGE + 1] {
+            assert_eq!(scene.space.mremap(&moved_to(start)), Err(outside), "{start:#x}");
+        }
+        assert_eq!(scene.space.mremap(&moved_to(LAST)), Ok(LAST));
+        assert_eq!([0, 1].map(|page| scene.guest.load(LAST + page * PAGE).expect("mapped").0), [1, 2]);
+    });
+});
+
+for_each_design!(mincore_tells_of_what_the_object_has_in_memory, D, {
+    with_world::<D>(|world| {
+        let (size_bytes, write_notice) = (3 * PAGE, WriteNotice::None);
+        let object = world.vm.create_object(&ObjectSpec { identity: 1, size_bytes, source: &ZeroSource, write_notice });
+        let object = object.expect("room");
+        let (maker, asker) = (world.space(), world.space());
+        for space in [&maker, &asker] {
+            let request = MapRequest {
+                flags: RW | AreaFlags::SHARED,
+                backing: Backing::Object(&object, 0),
+                // A page behind the end, too.
+                ..anonymous(Some(ORIGIN), 4 * PAGE)
+            };
+            space.mmap(&request).expect("room");
+        }
+        Guest::new(&maker).store(at(1), 5).expect("mapped");
+        let told = |most: usize| {
+            let mut told = Vec::new();
+            let mut tell = |is_in_memory| {
+                told.push(is_in_memory);
+                if told.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            asker.mincore(ORIGIN, 4 * PAGE, &mut tell).expect("mapped");
+            told
+        };
+        assert_eq!(told(usize::MAX), [false, true, false, false]);
+        assert_eq!(told(2), [false, true]);
+    });
+});
+
+for_each_design!(neighbours_that_differ_in_rights_have_one_root_and_join_later, D, {
+    with_world::<D>(|world| {
+        for stores in [[0, 1], [1, 0]] {
+            let scene = world.scene("w", "");
+            let request = MapRequest { flags: RW | AreaFlags::EXEC, ..anonymous(Some(at(1)), PAGE) };
+            scene.space.mmap(&request).expect("room");
+            assert_eq!(scene.space.nr_areas(), 2);
+            for page in stores {
+                scene.guest.store(at(page), page + 1).expect("mapped");
+            }
+            scene.protect(1..2, RW).expect("mapped");
+            scene.after("ww", "12").counts([1, 2, 2, 0, 2]);
+        }
     });
 });
