@@ -1,6 +1,6 @@
 //! How fast a simulation is: `simulate MACHINE|FILE CPUS DESIGN WORKLOAD [DURATION_US] [SEED] [threads|processes]`.
 
-use faultless_bench::measure::{Job, Length, Mode, once_simulated, shrunk};
+use faultless_bench::measure::{Job, Length, Mode, PlacementPolicy, once_simulated, shrunk};
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated;
 use faultless_sim::LineAllocator;
@@ -24,6 +24,7 @@ fn main() {
         mode: if word(6, "threads") == "processes" { Mode::Processes } else { Mode::Threads },
         length: Length::Fixed(number(4, "1000") * 1000),
         memory_bytes: None,
+        placement: PlacementPolicy::Linux,
     };
     let began = Instant::now();
     let (run, figures) = once_simulated(&machine, &job, number(5, "1"), &|| false).expect("a run");

@@ -26,7 +26,7 @@ pub use faultless_machine::high::{Counted, Lies};
 pub use crate::measure::compile::Start;
 
 use crate::measure::compile::{self, Files, Needs};
-use crate::measure::{self, Job, Length, MeasureError, Mode, NoSite, Run};
+use crate::measure::{self, Job, Length, MeasureError, Mode, NoSite, PlacementPolicy, Run};
 
 /// Memory of a workload that maps little; a compile has what it needs.
 const MEMORY_BYTES: usize = 128 << 20;
@@ -132,6 +132,7 @@ impl Arm {
             mode: self.mode,
             length: Length::Fixed(if self.workload.workload.is_recorded() { 1 } else { self.duration_ns }),
             memory_bytes: (!self.workload.workload.is_recorded()).then_some(MEMORY_BYTES),
+            placement: PlacementPolicy::Linux,
         }
     }
 }

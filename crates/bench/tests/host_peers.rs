@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless_bench::measure::{Job, Length, Mode, Pinning, Run, once_on_host};
+use faultless_bench::measure::{Job, Length, Mode, Pinning, PlacementPolicy, Run, once_on_host};
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_results::stats::{Interval, LEAST_PAIRS, Verdict, median_ratio, within};
 use faultless_workloads::Spec;
@@ -47,6 +47,7 @@ fn ours(name: &str, ms: u64) -> Run {
         mode: Mode::Threads,
         length: Length::Fixed(ms * 1_000_000),
         memory_bytes: None,
+        placement: PlacementPolicy::Linux,
     };
     once_on_host(&job, Pinning::Always).expect("the host runs it")
 }

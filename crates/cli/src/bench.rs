@@ -26,6 +26,7 @@ use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{INTERRUPTED, OutputArgs};
+use crate::placement::PlacementArgs;
 use crate::replay::distinct;
 use crate::rwsem::{self, RwsemArgs};
 use crate::{duration, size};
@@ -163,6 +164,9 @@ pub struct BenchArgs {
     /// Draws the order of the designs in each run; on a simulated machine the first run's seed. Example: --seed 7
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+
+    #[command(flatten)]
+    placement: PlacementArgs,
 
     /// Physical memory of the virtual memories; as much as each workload needs unless said. Example: --memory 2G
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
@@ -426,6 +430,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
             Pin::Never => Pinning::Never,
         },
         memory_bytes: args.memory,
+        placement: args.placement.chosen(),
         has_ceiling: args.ceiling,
         draws,
         has_sensitivity: args.sensitivity,

@@ -22,6 +22,7 @@ mod machines;
 mod message;
 mod nearest;
 mod output;
+mod placement;
 mod record;
 mod replay;
 mod report;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use faultless_bench::high::Memory;
-use faultless_bench::measure::{self, Mode};
+use faultless_bench::measure::{self, Mode, PlacementPolicy};
 use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_set};
 use faultless_bench::stat::{self, Arm, Locks, NO_DESIGN, Outcome, Setup, Subject, Tap};
 use faultless_linux::space::on_interrupt;
@@ -32,6 +32,7 @@ use crate::kmap::{self, KmapArgs};
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{INTERRUPTED, OutputArgs};
+use crate::placement::PlacementArgs;
 use crate::replay::distinct;
 use crate::table::Format;
 use crate::{duration, machine, size};
@@ -109,6 +110,9 @@ pub struct StatArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
+    #[command(flatten)]
+    placement: PlacementArgs,
+
     /// Physical memory; as much as is needed unless said. Example: --memory 2G
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<usize>,
@@ -151,6 +155,11 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
     let subject = subject(args, &machine)?;
     let is_maps = matches!(subject, Subject::KernelMaps { .. });
+    if args.placement.chosen() != PlacementPolicy::Linux && !matches!(subject, Subject::Workload { .. }) {
+        return Err(Failure::usage(
+            "--placement is for workloads: a trace says where everything lies, and kernel maps have no choice",
+        ));
+    }
     let designs = if is_maps { vec![NO_DESIGN.to_owned()] } else { known("design", &args.design, designs())? };
     measure::check_designs(&machine, &designs).map_err(Failure::usage)?;
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
@@ -164,6 +173,7 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
         seed: args.seed,
         locks: if args.locks { Locks::Watched } else { Locks::Unwatched },
         memory_bytes: args.memory,
+        placement: args.placement.chosen(),
         high: high(args, &machine, &subject)?,
         pace: args.high.pace(),
         subject,

@@ -15,7 +15,7 @@ use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
     AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Pattern, Placement,
-    Populate, Privileges, ReferenceHandle, SpaceRef, Vm, WriteNotice, ZeroSource,
+    PlacementPolicy, Populate, Privileges, ReferenceHandle, SpaceRef, Vm, WriteNotice, ZeroSource,
 };
 
 use super::abi::{self, Answer};
@@ -217,6 +217,7 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
         stack_bytes: or_none(bounds.stack.or(usual.stack)),
         commit_bytes,
         has_protection_keys: conditions.has_protection_keys,
+        placement: PlacementPolicy::Linux,
         privileges: if sequence.user.is_root() { all } else { Privileges::empty() },
         ..Limits::default()
     }

@@ -3,7 +3,7 @@
 //! # Guarantee
 //! Limits never refuse what Linux allowed: whether a limit was reached is the recording's to say.
 
-use faultless_vm::Limits;
+use faultless_vm::{Limits, PlacementPolicy};
 
 use faultless_plan::Plan;
 
@@ -24,6 +24,7 @@ pub(super) fn limits(recorded: &faultless_trace::Limits, plan: &Plan) -> Limits 
         mmap_min_addr: lowest.min(plan.lowest_mapped),
         address_space_bytes: u64::MAX,
         stack_bytes: recorded.stack_bytes.unwrap_or(u64::MAX),
+        placement: PlacementPolicy::Linux,
         ..defaults
     }
 }

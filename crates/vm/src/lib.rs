@@ -134,7 +134,7 @@ pub use format::{Ept, TableFormat, X86_64, check_format};
 pub use guest::{Access, FaultsTaken, Guest};
 pub use hardware::{FutexKey, Mode, Reason, Resolution};
 pub use instance::Vm;
-pub use limits::{Limits, LinuxVersion, Privileges, STACK_GUARD_PAGES};
+pub use limits::{Limits, LinuxVersion, PlacementPolicy, Privileges, STACK_GUARD_PAGES};
 pub use object::{
     FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
 };

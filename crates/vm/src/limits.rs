@@ -5,6 +5,7 @@
 
 use crate::addr::PAGE;
 use bitflags::bitflags;
+use core::fmt;
 
 /// Pages that must stay free below a stack (Linux's stack_guard_gap; CVE-2017-1000364).
 pub const STACK_GUARD_PAGES: u64 = 256;
@@ -39,6 +40,40 @@ impl LinuxVersion {
     }
 }
 
+/// Where a search puts what may lie anywhere; what has an address of its own (fixed, a hint, the heap, a stack) knows
+/// nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementPolicy {
+    /// Where Linux puts it: the highest room below [`Limits::mmap_base`]. So mappings of all threads lie side by side,
+    /// and often are one area.
+    Linux,
+    /// In the range of addresses of the CPU that asks, so that what threads map lies apart. The range is a hint and no
+    /// reservation: what finds no room there goes where Linux puts it.
+    Spread,
+    /// As `Linux` until a second CPU maps in the space, and as `Spread` from then on.
+    Auto,
+}
+
+impl PlacementPolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Linux, Self::Spread, Self::Auto];
+
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Spread => "spread",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl fmt::Display for PlacementPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Limits of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -62,6 +97,8 @@ pub struct Limits {
     pub commit_bytes: u64,
     /// Where the search for free ranges begins, downwards.
     pub mmap_base: u64,
+    /// Where a search puts mappings.
+    pub placement: PlacementPolicy,
     /// What the owner may do.
     pub privileges: Privileges,
     /// Whether the processor has protection keys (x86's PKU): then what may only be fetched from can't be loaded from
@@ -86,6 +123,7 @@ impl Default for Limits {
             stack_bytes: 8 << 20,
             commit_bytes: u64::MAX,
             mmap_base: 0x7fff_f7ff_f000,
+            placement: PlacementPolicy::Linux,
             privileges: Privileges::empty(),
             has_protection_keys: false,
             reference_extensions: false,

@@ -9,7 +9,9 @@ use faultless_workloads::Spec as Workload;
 use serde_json::{Map, Value, json};
 
 use super::fit::{distance_ns, is_same_distance, with_transfers};
-use crate::measure::{HostSite, Job, Length, MeasureError, Mode, Pinning, once, once_simulated, shrunk};
+use crate::measure::{
+    HostSite, Job, Length, MeasureError, Mode, Pinning, PlacementPolicy, once, once_simulated, shrunk,
+};
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::{HERE, Spec};
 use faultless_results::columns;
@@ -262,6 +264,7 @@ fn job(setup: &Setup, workload: &Workload, design: &str, cpus: usize) -> Job {
         mode: Mode::Threads,
         length: Length::Fixed(setup.duration_ns),
         memory_bytes: None,
+        placement: PlacementPolicy::Linux,
     }
 }
 

@@ -8,7 +8,9 @@ use faultless_sim::{Failure, Machine, Sim, Spec, SpecError, TooManyCpus, isolate
 use faultless_workloads::Spec as Workload;
 
 use super::probes::{Bench, Copying};
-use crate::measure::{HostSite, Job, Length, MeasureError, Mode, NoSite, Pinning, once, once_simulated, shrunk};
+use crate::measure::{
+    HostSite, Job, Length, MeasureError, Mode, NoSite, Pinning, PlacementPolicy, once, once_simulated, shrunk,
+};
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::HERE;
 use faultless_results::stats::median;
@@ -289,6 +291,7 @@ fn job(name: &str) -> Job {
         mode: Mode::Threads,
         length: Length::Fixed(NATIVE_NS),
         memory_bytes: None,
+        placement: PlacementPolicy::Linux,
     }
 }
 

@@ -232,6 +232,7 @@ mod tests {
             mode: Mode::Threads,
             length: Length::Fixed(1),
             memory_bytes: None,
+            placement: crate::measure::PlacementPolicy::Linux,
         }
     }
 

@@ -32,6 +32,7 @@ use faultless_phys::SetupError;
 use faultless_platform::MAX_CPUS;
 use faultless_platform::native::ReserveError;
 use faultless_sim::{Failure, TooManyCpus};
+pub use faultless_vm::PlacementPolicy;
 use faultless_vm::check::Broken;
 use faultless_vm::registry::Unknown;
 use faultless_workloads::{Refused, Spec};
@@ -87,6 +88,8 @@ pub struct Job {
     pub length: Length,
     /// Physical memory; as much as the workload needs unless said.
     pub memory_bytes: Option<usize>,
+    /// Where address spaces put mappings; the host has its own policy.
+    pub placement: PlacementPolicy,
 }
 
 impl Job {

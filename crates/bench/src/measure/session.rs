@@ -11,6 +11,7 @@ use std::fmt;
 use faultless_linux::space::has_interrupt;
 use faultless_platform::MAX_CPUS;
 use faultless_platform::native::{Machine, Native};
+use faultless_vm::PlacementPolicy;
 use faultless_workloads::Spec;
 
 use super::site::{HostSite, Pinning};
@@ -49,6 +50,8 @@ pub struct Setup {
     pub pinning: Pinning,
     /// Physical memory of a run; as much as each workload needs unless said.
     pub memory_bytes: Option<usize>,
+    /// Where address spaces put mappings.
+    pub placement: PlacementPolicy,
     /// Whether to say what the machine could do at most: then one of the numbers of CPUs is 1.
     pub has_ceiling: bool,
     /// Machines as the simulated one may be: one for each run. None: each run has the machine as its file says.
@@ -197,6 +200,7 @@ impl Setup {
             mode: self.mode,
             length: self.length,
             memory_bytes: self.memory_bytes,
+            placement: self.placement,
         }
     }
 

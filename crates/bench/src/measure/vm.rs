@@ -147,7 +147,9 @@ impl<P: Threads<Embedding = Usual>> Visitor<'_, P> {
     ) -> Result<Vec<Team<'vm, '_, P, D>>, Refused> {
         let (nr_spaces, team) = self.job.spaces();
         let make = |_| {
-            let space = vm.create_space(Limits::default()).map_err(|_| Refused::OutOfFrames)?;
+            let space = vm
+                .create_space(Limits { placement: self.job.placement, ..Limits::default() })
+                .map_err(|_| Refused::OutOfFrames)?;
             space.set_heap_start(HEAP_START);
             space.brk(HEAP_START + HEAP_BYTES);
             let program = self.job.spec.prepare(&VmSpace::new(&space, files), team)?;
@@ -374,7 +376,16 @@ mod tests {
     fn job(cpus: usize) -> Job {
         let spec = Spec::parse("mmap1").expect("a workload");
         let (design, semaphore) = ("mmap-sem".into(), "rwsem-v8".into());
-        Job { spec, design, semaphore, cpus, mode: Mode::Threads, length: Length::Fixed(1000), memory_bytes: None }
+        Job {
+            spec,
+            design,
+            semaphore,
+            cpus,
+            mode: Mode::Threads,
+            length: Length::Fixed(1000),
+            memory_bytes: None,
+            placement: crate::measure::PlacementPolicy::Linux,
+        }
     }
 
     fn tally(ops_in_window: f64, aside_in_window_ns: f64) -> Tally {

@@ -24,7 +24,9 @@ use faultless_sim::Spec;
 use faultless_workloads::{Spec as Workload, renderer_cpu_ns};
 use serde_json::{Value, json};
 
-use crate::measure::{Job, Length, MeasureError, Mode, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk};
+use crate::measure::{
+    Job, Length, MeasureError, Mode, PlacementPolicy, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk,
+};
 use faultless_machine::simulated::in_parallel;
 use faultless_results::stats::median;
 use faultless_results::{NOT_CONVERGED, columns};
@@ -182,6 +184,7 @@ fn job(case: &Case, side: Side) -> Job {
         mode: if case.processes { Mode::Processes } else { Mode::Threads },
         length: case.duration_ns.map_or(UNTIL_SETTLED, Length::Fixed),
         memory_bytes: None,
+        placement: PlacementPolicy::Linux,
     }
 }
 

@@ -17,6 +17,7 @@ use std::io::Write;
 
 use faultless_linux::space::has_interrupt;
 use faultless_trace::Trace;
+use faultless_vm::PlacementPolicy;
 use faultless_workloads::Spec;
 
 use crate::measure::Mode;
@@ -130,6 +131,8 @@ pub struct Setup {
     pub locks: Locks,
     /// Physical memory; as much as the subject needs unless said.
     pub memory_bytes: Option<usize>,
+    /// Where a workload's address spaces put mappings.
+    pub placement: PlacementPolicy,
     /// What of it has no addresses, if anything; of workloads on simulated machines.
     pub high: Option<high::Memory>,
     /// Whether compilers compute as recorded, where memory is high.

@@ -192,6 +192,7 @@ pub(super) fn job(setup: &Setup, arm: &Arm, spec: &Spec, duration_ns: u64, mode:
         mode,
         length: Length::Fixed(duration_ns),
         memory_bytes: setup.memory_bytes,
+        placement: setup.placement,
     }
 }
 

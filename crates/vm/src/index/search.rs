@@ -70,20 +70,29 @@ impl<P: System, T> Index<P, T> {
         let Some(root) = self.root() else { return found(room.start, room.end) };
         let summary = root.summary();
         found(summary.end, room.end)
-            .or_else(|| highest_in(root, len_bytes, &found))
+            .or_else(|| highest_in(root, len_bytes, &room, &found))
             .or_else(|| found(room.start, summary.start))
     }
 }
 
-/// Searches the holes between the areas of a subtree, from above.
-fn highest_in<P: System>(node: &Node<P>, len_bytes: u64, found: &dyn Fn(u64, u64) -> Option<u64>) -> Option<u64> {
+/// Searches the holes between the areas of a subtree, from above; no part of it that lies beside the room.
+fn highest_in<P: System>(
+    node: &Node<P>,
+    len_bytes: u64,
+    room: &Range<u64>,
+    found: &dyn Fn(u64, u64) -> Option<u64>,
+) -> Option<u64> {
     let mut upper = None;
     for slot in node.slots().iter().rev() {
         if let Some(place) = upper.and_then(|upper| found(slot.end, upper)) {
             return Some(place);
         }
+        if slot.end <= room.start {
+            return None;
+        }
         if slot.max_gap >= len_bytes
-            && let Some(place) = highest_in(child::<P>(slot), len_bytes, found)
+            && slot.start < room.end
+            && let Some(place) = highest_in(child::<P>(slot), len_bytes, room, found)
         {
             return Some(place);
         }

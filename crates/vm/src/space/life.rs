@@ -2,6 +2,7 @@
 
 use super::Space;
 use super::permit::MapLock;
+use super::place::Mappers;
 use super::resident::Resident;
 use super::spaces::Listing;
 use crate::addr::{PageRange, USER_END};
@@ -175,6 +176,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             default_flags: P::AtomicU32::new(0),
             static_data_bytes: P::AtomicU64::new(0),
             is_removing: P::AtomicBool::new(false),
+            mappers: Mappers::new(),
             heap_start: P::AtomicU64::new(0),
             heap_end: P::AtomicU64::new(0),
             resident,

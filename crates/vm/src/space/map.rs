@@ -130,6 +130,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         self.check_new_area()?;
+        self.note_mapper();
         let range = self.place(request, len)?;
         if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
@@ -271,9 +272,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
     /// semaphore, so that it may be taken by now.
     pub fn search_unlocked(&self, len_bytes: u64) -> Option<u64> {
-        let room = self.limits.mmap_min_addr..self.limits.mmap_base;
+        let (room, len) = (self.limits.mmap_min_addr..self.limits.mmap_base, page_ceil(len_bytes)?);
         let _reading = self.look();
-        self.index.highest_gap(page_ceil(len_bytes)?, room)
+        let own = self.own_room(room.clone()).and_then(|own| self.index.highest_gap(len, own));
+        own.or_else(|| self.index.highest_gap(len, room))
     }
 }
 
@@ -293,7 +295,8 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
 
     pub(super) fn search_locked(self, len: u64) -> Option<PageRange> {
         let (low, base) = (self.limits.lowest_chosen.max(PAGE), self.limits.mmap_base);
-        self.search_between(len, low..base).or_else(|| self.search_between(len, base..USER_END))
+        let own = self.own_room(low..base).and_then(|room| self.search_between(len, room));
+        own.or_else(|| self.search_between(len, low..base)).or_else(|| self.search_between(len, base..USER_END))
     }
 
     /// Searches the highest room that also leaves the gap below a stack.

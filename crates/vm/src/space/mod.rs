@@ -50,6 +50,7 @@ mod list;
 mod lock;
 mod map;
 mod permit;
+mod place;
 mod populate;
 mod promises;
 mod protect;
@@ -100,6 +101,7 @@ use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
 use permit::WritePermit;
+use place::Mappers;
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
 pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
@@ -132,6 +134,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     default_flags: P::AtomicU32,
     /// See `removal`.
     is_removing: P::AtomicBool,
+    mappers: Mappers<P>,
     heap_start: P::AtomicU64,
     heap_end: P::AtomicU64,
     /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.

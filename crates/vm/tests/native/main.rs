@@ -13,6 +13,7 @@ mod world;
 
 mod calls;
 mod objects;
+mod placement;
 mod populate;
 mod removal;
 mod semantics;

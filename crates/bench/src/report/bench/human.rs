@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use super::BenchReport;
 use super::rows::{NR_NAMES, ceiling, curves, interval, latency, moved_by, range, rate, rows};
-use crate::measure::{AGREEMENT, ArmResult, Length, Mode, Run};
+use crate::measure::{AGREEMENT, ArmResult, Length, Mode, PlacementPolicy, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
 use faultless_results::{NOT_CONVERGED, columns, verdict};
@@ -70,6 +70,9 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         Mode::Processes => "processes, an address space each",
     };
     writeln!(out, "workers   {mode}")?;
+    if setup.placement != PlacementPolicy::Linux {
+        writeln!(out, "placement {}", setup.placement)?;
+    }
     let duration = length(setup.length);
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
     if report.machine.simulated {

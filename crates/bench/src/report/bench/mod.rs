@@ -73,6 +73,7 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
         "runs": setup.runs,
         "warm_up_runs": setup.warm_ups,
         "region_bytes": setup.specs.iter().map(|spec| spec.settings.region_bytes).collect::<Vec<_>>(),
+        "placement": setup.placement.name(),
         "interrupted": outcome.was_interrupted,
         ABOUT: about(setup),
     }));

@@ -1,0 +1,111 @@
+//! Where mappings go that may lie anywhere, when threads map side by side: each policy's places, and no page less room
+//! for being spread.
+
+use crate::world::{RW, Tested, World, anonymous};
+use faultless_platform::Processor;
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_vm::{CallError, Limits, MapRequest, PAGE, Placement, PlacementPolicy, SpaceRef, USER_END};
+use std::sync::{Barrier, Mutex};
+
+const GIB: u64 = 1 << 30;
+
+/// Lets threads that all have a CPU of their own act at once in a space of these limits.
+fn on_each_cpu<D: Tested>(nr_cpus: usize, limits: Limits, act: impl Fn(&SpaceRef<'_, Native, D>) + Sync) {
+    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(nr_cpus));
+    let world = machine.attach(|| World::<D>::new(&region, nr_cpus));
+    let space = machine.attach(|| world.vm.create_space(limits).expect("room for a space"));
+    let (all_came, all_did) = (Barrier::new(nr_cpus), Barrier::new(nr_cpus));
+    std::thread::scope(|scope| {
+        for _ in 0..nr_cpus {
+            scope.spawn(|| {
+                machine.attach(|| {
+                    all_came.wait();
+                    act(&space);
+                    all_did.wait();
+                });
+            });
+        }
+    });
+    machine.attach(|| {
+        world.check("at the end");
+        drop(space);
+    });
+    machine.attach(|| drop(world));
+}
+
+fn limits(placement: PlacementPolicy) -> Limits {
+    Limits { placement, ..Limits::default() }
+}
+
+/// Maps 16 pages on one CPU after the other; returns the places in the order of the CPUs.
+fn places<D: Tested>(placement: PlacementPolicy) -> Vec<u64> {
+    let (turn, found) = (Mutex::new(()), Mutex::new(vec![0; 4]));
+    on_each_cpu::<D>(4, limits(placement), |space| {
+        let _turn = turn.lock().unwrap();
+        found.lock().unwrap()[Native::cpu()] = space.mmap(&anonymous(None, 16 * PAGE)).expect("room");
+    });
+    found.into_inner().unwrap()
+}
+
+/// Says how far apart the closest two are.
+fn least_distance(places: &[u64]) -> u64 {
+    let mut sorted = places.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).map(|pair| pair[1] - pair[0]).min().expect("two at least")
+}
+
+for_each_design!(places_are_those_of_the_policy, D, {
+    assert_eq!(least_distance(&places::<D>(PlacementPolicy::Linux)), 16 * PAGE, "side by side");
+    let spread = places::<D>(PlacementPolicy::Spread);
+    assert!(spread.is_sorted_by(|low, high| low > high), "the first CPU's is the highest: {spread:x?}");
+    assert!(least_distance(&spread) > 1 << 40, "{spread:x?}");
+    let auto = places::<D>(PlacementPolicy::Auto);
+    assert!(auto.contains(&(Limits::default().mmap_base - 16 * PAGE)), "the first mapping is where Linux's is");
+    assert!(least_distance(&auto) > 1 << 40, "{auto:x?}");
+});
+
+for_each_design!(one_cpu_alone_maps_where_linux_does, D, {
+    let spaces = [PlacementPolicy::Auto, PlacementPolicy::Linux].map(|policy| {
+        let found = Mutex::new(Vec::new());
+        on_each_cpu::<D>(1, limits(policy), |space| {
+            for len in [1, 512, 3, 1024, 7] {
+                found.lock().unwrap().push(space.mmap(&anonymous(None, len * PAGE)).expect("room"));
+            }
+        });
+        found.into_inner().unwrap()
+    });
+    assert_eq!(spaces[0], spaces[1]);
+});
+
+for_each_design!(what_is_spread_fills_the_room_to_the_last_page, D, {
+    // Ranges of 1 GiB for each of four CPUs, and one for nobody, and half of one at both ends; nothing above.
+    let (low, base) = (GIB / 2, 6 * GIB + GIB / 2);
+    let limits = Limits { lowest_chosen: low, mmap_base: base, ..limits(PlacementPolicy::Spread) };
+    let (len, mapped) = (32 << 20, Mutex::new(0));
+    on_each_cpu::<D>(4, limits, |space| {
+        let above = MapRequest { flags: RW, ..anonymous(Some(base), USER_END - base) };
+        assert_eq!(space.mmap(&above), Ok(base));
+        // More than a CPU's range.
+        let large = space.mmap(&anonymous(None, GIB + GIB / 8));
+        *mapped.lock().unwrap() += large.map_or(0, |_| GIB + GIB / 8);
+        loop {
+            match space.mmap(&anonymous(None, len)) {
+                Ok(start) => assert!(start >= low && start + len <= base, "{start:x}"),
+                Err(error) => {
+                    assert_eq!(error, CallError::NoRoom { len_bytes: len });
+                    break;
+                }
+            }
+            *mapped.lock().unwrap() += len;
+        }
+        while space.mmap(&anonymous(None, PAGE)).is_ok() {
+            *mapped.lock().unwrap() += PAGE;
+        }
+        // What has a place of its own knows no ranges.
+        assert_eq!(
+            space.mmap(&MapRequest { placement: Placement::FixedNoReplace(low), ..anonymous(None, PAGE) }),
+            Err(CallError::Exists { address: low })
+        );
+    });
+    assert_eq!(mapped.into_inner().unwrap(), base - low);
+});
