@@ -184,7 +184,8 @@ pub(crate) fn resolve<P: System, D: Design<P>>(
     page: &PageFault<'_, P, D>,
     lock: &impl EntryLock<P, D>,
 ) -> Result<(), Stop<P>> {
-    if !page.seen.is_vacant() {
+    let is_vacant = if D::Map::PROMISES { page.seen.is_vacant() } else { page.seen.is_empty() };
+    if !is_vacant {
         return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
     }
     match page.behind {
@@ -216,6 +217,7 @@ impl<P: System, D: Design<P>> PageFault<'_, P, D> {
     }
 
     /// Returns the entry of a private page that this fault makes and nobody else has.
+    #[inline]
     pub(crate) fn private_entry(&self, pfn: Pfn) -> Entry {
         let mut flags = self.view.read_only_entry() | EntryFlags::EXCLUSIVE | self.promise();
         if self.view.flags.contains(AreaFlags::WRITE) {
