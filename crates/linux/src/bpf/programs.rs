@@ -5,8 +5,8 @@
 //!
 //! # Steps of each
 //! Leave if nothing is to be written; take a slot of the CPU's ring; lay the record out there, as perf would and as the
-//! tracepoint's [`Format`] says; publish it. `S6` holds the program's context: the tracepoint's arguments, 64 bits each.
-//! `S7` holds the running process's number and thread, high and low. `S9` holds the slot.
+//! tracepoint's [`Format`] says; publish it. `S6` holds the program's context: the tracepoint's arguments, 64 bits
+//! each. `S7` holds the running process's number and thread, high and low. `S9` holds the slot.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -39,8 +39,8 @@ const STACK_BYTES: i32 = 16 << 10;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Where a slot has perf's head of a sample: type, misc and size; the event's number; process and thread; time; the size
-/// of the rest; and the rest.
+/// Where a slot has perf's head of a sample: type, misc and size; the event's number; process and thread; time; the
+/// size of the rest; and the rest.
 const PERF_HEAD: i16 = 8;
 const PERF_EVENT: i16 = 16;
 const PERF_PROCESS: i16 = 24;

@@ -51,8 +51,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Makes rings that hold as many records as perf's of so many bytes, a power of two, and at least those of a trial: a
-    /// fault takes 72 bytes there, and a slot here.
+    /// Makes rings that hold as many records as perf's of so many bytes, a power of two, and at least those of a trial:
+    /// a fault takes 72 bytes there, and a slot here.
     pub(super) fn new(ring_bytes: usize, nr_cpus: usize) -> io::Result<Self> {
         const LEAST_BYTES: usize = 2 << 20;
         let ring_bytes = (2 * ring_bytes).max(LEAST_BYTES);

@@ -122,7 +122,9 @@ mod tests {
     /// A head, then an integer, a definition and a structure of two fields, then their names.
     fn description() -> Vec<u8> {
         let names = b"\0int\0btf_trace_fork\0task_struct\0pid\0tgid\0";
-        let place = |name: &str| names.windows(name.len()).position(|window| window == name.as_bytes()).unwrap() as u32;
+        let place = |name: &str| {
+            names.windows(name.len()).position(|window| window == name.as_bytes()).expect("it is there") as u32
+        };
         let (integer, definition, structure) = (1 << 24, TYPEDEF << 24, STRUCTURE << 24 | 2);
         let types = [
             &[place("int"), integer, 4, 32][..],
