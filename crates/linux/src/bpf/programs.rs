@@ -4,9 +4,9 @@
 //! Each writes the record of its tracepoint for processes that are watched, and does nothing for others.
 //!
 //! # Steps of each
-//! Leave if nothing is to be written; take a slot of the CPU's ring; lay the record out there, as perf would and as
-//! the tracepoint's [`Format`] says; publish it. `S6` holds the program's context: the tracepoint's arguments, 64 bits each.
-//! `S7` holds the running process's number and thread, high and low. `S9` holds the slot.
+//! Leave if nothing is to be written; take a slot of the CPU's ring; lay the record out there, as perf would and as the
+//! tracepoint's [`Format`] says; publish it. `S6` holds the program's context: the tracepoint's arguments, 64 bits
+//! each. `S7` holds the running process's number and thread, high and low. `S9` holds the slot.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -51,10 +51,11 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Makes rings of so many bytes, a power of two, but no fewer than hold the records of a trial.
+    /// Makes rings that hold as many records as perf's of so many bytes, a power of two, and at least those of a trial:
+    /// a fault takes 72 bytes there, and a slot here.
     pub(super) fn new(ring_bytes: usize, nr_cpus: usize) -> io::Result<Self> {
         const LEAST_BYTES: usize = 2 << 20;
-        let ring_bytes = ring_bytes.max(LEAST_BYTES);
+        let ring_bytes = (2 * ring_bytes).max(LEAST_BYTES);
         let shared = Words::array(nr_cpus, (HEAD_BYTES + ring_bytes) / WORD_BYTES)?;
         Ok(Self { shared, nr_slots: ring_bytes / SLOT_BYTES })
     }

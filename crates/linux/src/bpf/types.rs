@@ -123,8 +123,7 @@ mod tests {
     fn description() -> Vec<u8> {
         let names = b"\0int\0btf_trace_fork\0task_struct\0pid\0tgid\0";
         let place = |name: &str| {
-            let found = names.windows(name.len()).position(|window| window == name.as_bytes());
-            found.expect("it is one of the names") as u32
+            names.windows(name.len()).position(|window| window == name.as_bytes()).expect("it is there") as u32
         };
         let (integer, definition, structure) = (1 << 24, TYPEDEF << 24, STRUCTURE << 24 | 2);
         let types = [
