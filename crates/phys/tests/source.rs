@@ -167,10 +167,11 @@ fn a_block_handed_out_twice_is_noticed() {
 #[test]
 fn a_block_that_was_not_handed_out_does_not_come_back() {
     let region = HostRegion::reserve(4 << 20).expect("the host has room");
-    Machine::new(1).attach(|| {
+    Machine::new(3).attach(|| {
         // SAFETY: the region is new and outlives the memory.
-        let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, Options::default()) };
+        let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 3, Options::default()) };
         let source = CheckedSource::new(memory.expect("large enough"));
+        assert_eq!(source.nr_cpus(), 3);
         let row = source.alloc_order(2).expect("plenty");
         let half = Pfn::new(row.get() + 2);
         for (first, order) in [(row, 1), (half, 1), (half, 0)] {

@@ -6,8 +6,9 @@ use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_vm::{
-    Advice, AreaFlags, Backing, CallError, Event, Guest, Limits, MapRequest, ObjectSpec, PAGE, PageLock, Pattern,
-    PinKind, Placement, Populate, RemapPlacement, RemapRequest, SyncFlags, USER_END, WriteNotice, ZeroSource, check,
+    AccessError, Advice, AreaFlags, Backing, CallError, Event, FutexKey, Guest, Limits, MapRequest, ObjectSpec, PAGE,
+    PageLock, Pattern, PinKind, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END,
+    WriteNotice, ZeroSource, check,
 };
 use std::ops::ControlFlow;
 
@@ -354,3 +355,57 @@ for_each_design!(neighbours_that_differ_in_rights_have_one_root_and_join_later, 
         }
     });
 });
+
+for_each_design!(a_word_has_one_name_wherever_its_object_is_mapped, D, {
+    with_world::<D>(|world| {
+        let (size_bytes, write_notice) = (4 * PAGE, WriteNotice::None);
+        let object = world.vm.create_object(&ObjectSpec { identity: 1, size_bytes, source: &ZeroSource, write_notice });
+        let object = object.expect("room");
+        let [one, other] = [world.space(), world.space()];
+        let map = |space: &SpaceRef<'_, Native, D>, to, flags, page_offset| {
+            let backing = Backing::Object(&object, page_offset * PAGE);
+            space.mmap(&MapRequest { flags, backing, ..anonymous(Some(at(to)), 2 * PAGE) }).expect("room");
+        };
+        map(&one, 0, RW | AreaFlags::SHARED, 0);
+        map(&one, 2, RW, 0);
+        map(&other, 5, RW | AreaFlags::SHARED, 1);
+        let shared = one.futex_key(at(1) + 8).expect("mapped");
+        assert!(matches!(shared, FutexKey::Shared { offset, .. } if offset == PAGE + 8), "{shared:?}");
+        assert_eq!(other.futex_key(at(5) + 8), Ok(shared));
+        assert_ne!(other.futex_key(at(6) + 8), Ok(shared));
+        let private = one.futex_key(at(2) + 4).expect("mapped");
+        assert_eq!(private, FutexKey::Private { space: one.id(), address: at(2) + 4 });
+        assert_eq!(one.futex_key(at(9)), Err(AccessError::NotMapped { address: at(9) }));
+    });
+});
+
+for_each_design!(rights_change_from_the_beginning_of_a_stack, D, {
+    with_world::<D>(|world| {
+        let unmapped = |page| CallError::Unmapped { address: at(page) };
+        let none = CallError::Invalid("the area does not grow downwards");
+        let scene = world.scene("....kkkk.w", "....1234.5");
+        let protect = |page, rights| scene.space.mprotect_stack(at(page), PAGE, rights);
+        assert_eq!(protect(9, READ), Err(none));
+        assert_eq!(protect(1, READ), Err(unmapped(1)));
+        assert_eq!(protect(6, READ), Ok(()));
+        let may_store = |page| scene.guest.store(at(page), 7).is_ok();
+        assert_eq!([4, 5, 6, 7].map(may_store), [false, false, false, true]);
+    });
+});
+
+#[test]
+fn a_refused_access_says_why_and_where() {
+    let address = 0x1230;
+    let said = [
+        AccessError::NotMapped { address },
+        AccessError::Forbidden { address },
+        AccessError::ForbiddenByKey { address },
+        AccessError::NoPage { address },
+        AccessError::NotCanonical { address },
+    ]
+    .map(|error| error.to_string());
+    let words = ["SIGSEGV (MAPERR) at", "SIGSEGV (ACCERR) at", "SIGSEGV (PKUERR) at", "SIGBUS (ADRERR) at"];
+    assert!(said.iter().zip(words).all(|(said, words)| *said == format!("{words} 0x1230")), "{said:?}");
+    assert_eq!(said[4], "SIGSEGV (SI_KERNEL) for 0x1230");
+    assert!(AccessError::TooManyReferences.to_string().contains("as often as its frame can count"));
+}
