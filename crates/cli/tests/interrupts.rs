@@ -67,7 +67,7 @@ fn a_replay_keeps_its_whole_passes_in_every_format() {
     for format in ["human", "markdown"] {
         let output = with(format);
         let shown = out(&output);
-        assert!(shown.contains("Verdict: "), "{shown}");
+        assert!(shown.contains("Verdict:"), "{shown}");
         assert!(shown.contains("Partial: interrupted after ") && shown.contains(" of 200000 passes"), "{shown}");
     }
     let set = json(&with("json"));

@@ -98,11 +98,11 @@ fn against(best: Named<'_>, other: Named<'_>) -> Option<String> {
 /// Says that there is little to win, if nobody waits for the lock.
 pub fn little(most: Option<f64>) -> Option<String> {
     most.filter(|most| *most < 0.02).map(|most| {
-        format!(
-            "Waiting for the address-space lock takes at most {} of the time under any design, so there is little that a \
-             design could win.",
-            Unit::Share.show(most)
-        )
+        let waits = match most > 0.0 {
+            true => format!("Waiting for the address-space lock takes at most {} of the time", Unit::Share.show(most)),
+            false => "Nobody waits for the address-space lock".to_owned(),
+        };
+        format!("{waits} under any design, so there is little that a design could win.")
     })
 }
 

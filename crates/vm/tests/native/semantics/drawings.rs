@@ -321,8 +321,9 @@ for_each_design!(guards, D, {
         // An area that joins one without guards brings its own.
         let joined = world.scene("rrww", "").call(install(2..4)).call(|s| s.protect(0..2, RW)).after("wwww", "..!!");
         joined.fork().after("wwww", "..!!");
-        let both = world.scene("rrww", "").call(install(0..4)).call(|s| s.protect(0..2, RW)).after("wwww", "!!!!");
-        both.fork().after("wwww", "!!!!");
+        // Guards give a root: of memory that is accounted for and memory that is not, one each.
+        let both = world.scene("rrww", "").call(install(0..4)).call(|s| s.protect(0..2, RW)).after("ww|ww", "!!!!");
+        both.fork().after("ww|ww", "!!!!");
         // Guards are no pages to lock, and locked pages are not guarded.
         let locked = CallError::Invalid("the pages are locked");
         world.scene("ll", "12").refuse(install(0..1), locked).after("ll", "12");
