@@ -46,7 +46,7 @@ pub fn again(space: &Value) -> String {
     } else {
         String::new()
     };
-    format!(" Again and again it calls {}.{reused}", said.join(", "))
+    format!(" It makes the same calls again and again: {}.{reused}", said.join(", "))
 }
 
 fn said(line: &Value) -> String {

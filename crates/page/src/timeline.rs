@@ -172,7 +172,7 @@ fn longest(threads: &Value, what: &[&str]) -> Option<String> {
     let count = pair["count"].as_u64().unwrap_or(0);
     let waits = if count == 1 { "1 wait".to_owned() } else { format!("{} waits", grouped(count)) };
     let waited = Unit::Ns.show(ns(pair) as f64);
-    let holds = if what == ["lock"] { ", which holds it" } else { "" };
+    let holds = if what == ["lock"] { ", the last that held it" } else { "" };
     Some(format!("{} waits for {}{holds}, {waited} in {waits}", name("waiter"), name("waker")))
 }
 
@@ -239,7 +239,7 @@ impl Wait<'_> {
     /// Says for what it was.
     fn what_for(&self) -> String {
         match (self.what, self.held_in) {
-            ("lock", Some(held)) => format!("the address-space lock, held inside {held}"),
+            ("lock", Some(held)) => format!("the address-space lock, held last inside {held}"),
             (what, _) => what_for(what).to_owned(),
         }
     }

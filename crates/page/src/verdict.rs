@@ -154,7 +154,7 @@ fn write_bars(out: &mut Markup, ranking: &Ranking, machine: &str) {
 
 /// What the mean time of an operation is, and why it is not the median.
 pub const MEAN: &str = "The mean time of an operation, of one worker: workers over throughput. It counts every wait, so \
-                        a few long ones lift it far above the median, which is what half of the operations stay below.";
+                        a few long ones may lift it far above the median, which is what half of the operations stay below.";
 
 /// A column of what was counted: its heading, the figure, and how it is shown.
 type Column = (&'static str, fn(&Cost) -> Option<f64>, Unit);

@@ -77,6 +77,16 @@ fn of_rates_that_had_not_converged_the_verdict_says_whose_and_how_far_ahead_the_
 }
 
 #[test]
+fn a_lead_that_is_known_is_told_although_another_design_had_not_converged() {
+    let mut set = set(&[("a", &SLOW), ("b", &FAST), ("c", &SLOW)]);
+    set.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
+    let told = said(&set);
+    assert!(told.ends_with("the rates of a had not converged; its lead over c is not in doubt"), "{told}");
+    set.results[1].more.insert("converged".into(), serde_json::json!([false]));
+    assert!(!said(&set).contains("not in doubt"), "the best had not converged either");
+}
+
+#[test]
 fn every_reason_against_a_winner_is_named() {
     let mut set = set(&[("a", &[20.4, 20.2]), ("b", &[20.3, 21.0]), ("c", &[1.0, 1.1])]);
     set.results[2].more.insert("converged".into(), serde_json::json!([false]));
@@ -206,7 +216,9 @@ fn why_says_how_much_of_the_time_between_two_designs_is_waiting() {
     assert!(half.contains("of the 500 ns between 50.0 % is waiting") && !half.contains("handles"), "{half}");
     let none = explained([0.5, 0.25], [0, 0]).why().expect("a reason");
     assert!(
-        none.contains("which waiting for the address-space lock does not explain (250 ns against 250 ns)"),
+        none.contains(
+            "which waiting for the address-space lock does not explain (250 ns under slow, 250 ns under quick)"
+        ),
         "{none}"
     );
 }

@@ -115,7 +115,7 @@ fn time(best: Named<'_>, other: Named<'_>) -> Option<String> {
     let between = long - short;
     let takes = format!("Under {}{} it takes {}", other.name, other.which, show(long));
     let (Some(own), Some(its)) = (best.cost.wait_ns(), other.cost.wait_ns()) else { return None };
-    let waits = format!("{} against {}", show(its), show(own));
+    let waits = format!("{} under {}, {} under {}", show(its), other.name, show(own), best.name);
     let rest = "work and other waits (cache lines that CPUs pass on, other locks, shootdowns)";
     Some(match (its - own) / between {
         part if part >= NEARLY_ALL => {

@@ -147,7 +147,18 @@ impl Ranking {
     fn because(&self, names_few: bool) -> String {
         let doubts = self.doubts.iter().filter(|doubt| names_few || !matches!(doubt, Doubt::TooFew(_)));
         let said: Vec<String> = doubts.map(|doubt| doubt.clause(self)).collect();
-        if said.is_empty() { String::new() } else { format!("; but {}", said.join("; ")) }
+        if said.is_empty() { String::new() } else { format!("; but {}{}", said.join("; "), self.undoubted()) }
+    }
+
+    /// Says over which designs the lead of the best is known all the same.
+    fn undoubted(&self) -> String {
+        let is_known = |place: &&Place| place.has_converged && place.lead.is_some_and(|lead| lead.low > 1.0);
+        let [best, others @ ..] = self.places.as_slice() else { return String::new() };
+        let known: Vec<&str> = others.iter().filter(is_known).map(|place| place.name.as_str()).collect();
+        if known.is_empty() || !best.has_converged || self.is_few() {
+            return String::new();
+        }
+        format!("; its lead over {} is not in doubt", listed(&known))
     }
 
     /// Says by how much a winner is ahead, behind its name.
@@ -220,15 +231,11 @@ impl Ranking {
                 self.best(),
                 self.sureness(widest)
             ),
-            Some((other, widest)) => format!(
-                "no winner in {place}: the runs do not tell the {many} designs apart; {} has the best median, {} times \
-                 as fast as {} ({})",
-                self.best(),
-                factor(widest.middle),
-                other.name,
-                self.known(widest)
-            ),
-            None => format!("no winner in {place}: the runs do not tell the {many} designs apart"),
+            _ => {
+                let told = format!("no winner in {place}: the runs do not tell the {many} designs apart");
+                let lead = self.factor(", ");
+                if lead.is_empty() { told } else { format!("{told}; {} has the best median{lead}", self.best()) }
+            }
         }
     }
 
