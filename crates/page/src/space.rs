@@ -78,7 +78,7 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
     let gone = if began == "0 ns" { String::new() } else { format!(" This one begins {began} into the recording.") };
     let about = About {
         title: format!("The address space of {name} over time"),
-        told: takeaway.clone(),
+        told: takeaway,
         caption: format!(
             "Time goes from left to right. Each band is a region of addresses, the highest on top; colour is its kind, \
              gaps in it are memory that was not mapped then, dots are page faults. The larger a region the higher its band, but only by \
@@ -90,21 +90,8 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         machine,
         is_simulated: false,
     };
-    out.line("p", &[("class", "takeaway")], &takeaway);
-    let rows = space["rows"].as_f64().unwrap_or(1.0);
-    let part = out.name();
-    let grid = Grid { space, kinds: &kinds, duration_ns, columns, name: &part };
-    let calls = &space["calls"];
-    figure(
-        out,
-        &about,
-        |_| TOP + rows * ROW + 48.0,
-        |out, width| draw(out, width, &grid),
-        |out| {
-            zoom::write_buttons(out);
-            write_legend(out, &kinds, forks > 0);
-        },
-    );
+    let grid = Grid { space, kinds: &kinds, duration_ns, columns, name: "" };
+    write_picture(out, &about, grid, &kinds, forks > 0);
     let all = faults;
     let row = |(kind, _, peak, faults): &(&str, char, f64, f64)| {
         vec![
@@ -122,7 +109,7 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         &kinds.iter().map(row).collect::<Vec<_>>(),
     );
     write_closer(out, &grid, name, machine);
-    calls::write(out, calls, name, (duration_ns, columns), machine);
+    calls::write(out, &space["calls"], name, (duration_ns, columns), machine);
 }
 
 /// Writes the closer look at the addresses where mappings come and go most often (I2).
@@ -152,20 +139,32 @@ fn write_closer(out: &mut Markup, whole: &Grid<'_>, name: &str, machine: &str) {
         machine,
         is_simulated: false,
     };
-    out.line("p", &[("class", "takeaway")], &about.told);
-    let part = out.name();
     let there = region["kinds"].as_array().map_or(&[][..], Vec::as_slice);
     let is_there = |kind: &&(&str, char, f64, f64)| there.iter().any(|known| known["kind"] == kind.0);
     let kinds: Vec<_> = whole.kinds.iter().filter(is_there).copied().collect();
-    let grid = Grid { space: closer, name: &part, ..*whole };
+    write_picture(out, &about, Grid { space: closer, ..*whole }, &kinds, false);
+}
+
+/// Writes what a picture tells, the picture under a name of its own, and the legend of the kinds that are in it.
+fn write_picture(
+    out: &mut Markup,
+    about: &About<'_>,
+    grid: Grid<'_>,
+    kinds: &[(&str, char, f64, f64)],
+    has_forks: bool,
+) {
+    out.line("p", &[("class", "takeaway")], &about.told);
+    let part = out.name();
+    let grid = Grid { name: &part, ..grid };
+    let rows = grid.space["rows"].as_f64().unwrap_or(1.0);
     figure(
         out,
-        &about,
+        about,
         |_| TOP + rows * ROW + 48.0,
         |out, width| draw(out, width, &grid),
         |out| {
             zoom::write_buttons(out);
-            write_legend(out, &kinds, false);
+            write_legend(out, kinds, has_forks);
         },
     );
 }
