@@ -5,8 +5,8 @@
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 /// ENOMEM.

@@ -7,8 +7,8 @@
 //!
 //! # Rooms
 //! * `space`: what a program may ask of its memory; `guest`: that, by the crate `vm`; `heap`: malloc over it
-//! * `program`: what a program is; `registry`: all of them by name; `spec`: a name with its flags; `rounds`: teams that
-//!   work in step
+//! * `program`: what a program is; `registry`: all of them by name; `settings`: what it is told; `spec`:
+//!   a name with its flags; `rounds`: teams that work in step
 //! * one file for each workload, named after it, with its published source
 //!
 //! # Invariants
@@ -49,6 +49,7 @@ mod refpage;
 mod registry;
 mod renderer;
 mod rounds;
+mod settings;
 mod space;
 mod spec;
 mod storing;
@@ -59,15 +60,13 @@ mod tlb_flush3;
 
 pub use guest::{Counts, Files, VmSpace};
 pub use heap::{Heap, HeapPolicy};
-pub use mmap_touch::MmapTouch;
-pub use pagefaults::{AccessKind, Mapping, PageFaults, Pattern};
 pub use program::{Program, Seat, Step, Worker};
-pub use read_byte::Whose;
-pub use refpage::{Access, Refpage, Touch, Variant};
 pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};
 pub use renderer::{RENDERER, renderer_cpu_ns};
+pub use settings::{Access, AccessKind, Contention, Ebizzy, Mapping, MmapTouch, PageFaults, Pattern};
+pub use settings::{Refpage, Settings, Touch, Variant, Whose};
 pub use space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights, Start};
-pub use spec::{Contention, Ebizzy, Settings, Spec, SpecError};
+pub use spec::{Spec, SpecError};
 
 /// Bytes of a page.
 pub const PAGE: u64 = faultless_vm::PAGE;

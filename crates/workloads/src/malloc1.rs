@@ -4,8 +4,8 @@
 //! mapping of its own; the allocator notes its length in front of it, which touches one page.
 
 use crate::program::{Seat, Step, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 struct Malloc1<'a> {

@@ -4,8 +4,8 @@
 //! both from its lists: the kernel has no part in it, so no design differs from another.
 
 use crate::program::{Seat, Step, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 const LEN_BYTES: u64 = 1024;

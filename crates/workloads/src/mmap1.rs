@@ -3,8 +3,8 @@
 //! Source: will-it-scale (A. Blanchard), "Anonymous memory mmap/munmap of 128MB". An operation is a pair of calls.
 
 use crate::program::{Seat, Step, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 struct Mmap1<'a> {

@@ -3,8 +3,8 @@
 //! Source: will-it-scale (A. Blanchard), "Separate file mmap/munmap of 128MB". An operation is a pair of calls.
 
 use crate::program::{Seat, Step, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 struct Mmap2<'a> {

@@ -6,8 +6,8 @@
 
 use crate::PAGE;
 use crate::program::{Program, Seat, Step, Worker};
+use crate::settings::{MmapTouch, Settings};
 use crate::space::{AddressSpace, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 use faultless_platform::{Atomic, Ordering, Processor, Threads};
 
@@ -15,15 +15,6 @@ use faultless_platform::{Atomic, Ordering, Processor, Threads};
 pub(crate) const REGION_BYTES: u64 = 1 << 20;
 /// What is stored to each byte.
 const BYTE: u8 = 0xa;
-
-/// mmap_touch's flags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MmapTouch {
-    /// `--mutex`: one worker at a time, behind a mutex of the program's.
-    pub has_mutex: bool,
-    /// `--untouched`: nothing is stored.
-    pub is_untouched: bool,
-}
 
 /// The program: what its workers share is the mutex.
 pub(crate) struct Touching<P: Processor> {

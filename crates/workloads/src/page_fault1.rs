@@ -3,8 +3,8 @@
 //! Source: will-it-scale (A. Blanchard), "Anonymous memory page fault". An operation is a page.
 
 use crate::program::{Seat, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, MapCall, Refused};
-use crate::spec::Settings;
 use crate::storing;
 use alloc::boxed::Box;
 

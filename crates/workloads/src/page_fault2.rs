@@ -4,8 +4,8 @@
 //! copied from the page cache.
 
 use crate::program::{Seat, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
-use crate::spec::Settings;
 use crate::storing;
 use alloc::boxed::Box;
 

@@ -4,8 +4,8 @@
 //! page cache's own.
 
 use crate::program::{Seat, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
-use crate::spec::Settings;
 use crate::storing;
 use alloc::boxed::Box;
 

@@ -9,53 +9,10 @@
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
 use crate::random::Random;
+use crate::settings::{AccessKind, Mapping, Pattern, Settings};
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-
-/// What `pagefaults` is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageFaults {
-    /// In which order memory is accessed (`--pattern`).
-    pub pattern: Pattern,
-    /// How (`--access`).
-    pub access: AccessKind,
-    /// What is mapped (`--mapping`).
-    pub mapping: Mapping,
-}
-
-/// In which order memory is accessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pattern {
-    /// Page by page, ascending.
-    #[default]
-    Sequential,
-    /// Each page once, in random order.
-    Random,
-    /// Ascending, so many bytes apart: a multiple of 8.
-    Stride(u64),
-}
-
-/// How memory is accessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AccessKind {
-    /// By loads.
-    Read,
-    /// By stores.
-    #[default]
-    Write,
-}
-
-/// What is mapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mapping {
-    /// Private anonymous memory.
-    #[default]
-    Private,
-    /// A file of the worker's own, shared.
-    Shared,
-}
 
 /// The same order in every run.
 const SEED: u64 = 20_131_009;

@@ -5,8 +5,8 @@
 
 use crate::program::{Seat, Worker};
 use crate::reading;
+use crate::settings::Settings;
 use crate::space::{AddressSpace, FileName, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 /// Makes a worker.

@@ -6,19 +6,9 @@
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
+use crate::settings::{Settings, Whose};
 use crate::space::{AddressSpace, Content, FileId, FileName, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
-
-/// Whose file is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whose {
-    /// Each worker's own (`--own`).
-    #[default]
-    Own,
-    /// One for all (`--shared`).
-    Shared,
-}
 
 struct Reading<'a> {
     space: &'a dyn AddressSpace,

@@ -8,8 +8,8 @@
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
 use crate::renderer::{self, Act};
+use crate::settings::{Access, Refpage, Settings, Touch, Variant};
 use crate::space::{AddressSpace, Refused, Start};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,20 +18,6 @@ use core::ops::Range;
 const BYTE: u8 = 0xaa;
 /// Bytes that the published program maps.
 pub(crate) const REGION_BYTES: u64 = 4 << 20;
-
-/// How memory comes to hold the byte.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Variant {
-    /// It does not: zeros.
-    #[default]
-    Anon,
-    /// The program stores it.
-    Memset,
-    /// By a reference page.
-    Refpage,
-    /// By a pattern, without a page.
-    Pattern,
-}
 
 impl Variant {
     /// All of them, in the order of the tables.
@@ -67,18 +53,6 @@ impl Variant {
     }
 }
 
-/// Which pages are touched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Touch {
-    /// The first one.
-    #[default]
-    One,
-    /// So many of a hundred, evenly spread; one at least.
-    Percent(u64),
-    /// Those of a recorded renderer's large blocks.
-    Renderer,
-}
-
 impl Touch {
     /// Returns how many of so many pages that is; of a renderer's blocks, the recording says.
     pub fn of(self, nr_pages: u64) -> u64 {
@@ -88,31 +62,6 @@ impl Touch {
             Self::Renderer => nr_pages,
         }
     }
-}
-
-/// How they are touched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// By a store.
-    #[default]
-    Store,
-    /// By a load, whose result is compared with what must be there.
-    Load,
-    /// By such a load, and a store that follows at once.
-    Update,
-}
-
-/// What the workload is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refpage {
-    /// `--variant`.
-    pub variant: Variant,
-    /// `--touch`.
-    pub touch: Touch,
-    /// `--load`, `--update`.
-    pub access: Access,
-    /// `--reuse`: the memory is mapped once; later rounds drop its pages, or fill it again.
-    pub is_reused: bool,
 }
 
 struct Rounds<'a> {

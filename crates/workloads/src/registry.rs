@@ -2,9 +2,9 @@
 
 use crate::corten::{self, Act};
 use crate::program::{Program, Seat, Worker};
-use crate::refpage::Touch;
+use crate::settings::{Settings, Touch};
 use crate::space::{AddressSpace, Refused};
-use crate::spec::{Settings, Spec};
+use crate::spec::Spec;
 use crate::{
     PAGE, brk1, brk2, ebizzy, fork, malloc1, malloc2, mmap_touch, mmap1, mmap2, page_fault1, page_fault2, page_fault3,
 };

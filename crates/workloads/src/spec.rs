@@ -4,93 +4,13 @@
 //! What is understood means what the original program's flags mean; everything else is an error that says what there
 //! is.
 
-use crate::mmap_touch::{self, MmapTouch};
-use crate::pagefaults::{AccessKind, Mapping, PageFaults, Pattern};
-use crate::read_byte::Whose;
-use crate::refpage::{self, Access, Refpage, Touch, Variant};
 use crate::registry::{self, Flags, Workload};
+use crate::settings::{Access, Refpage, Touch, Variant};
+use crate::settings::{AccessKind, Contention, Ebizzy, Mapping, Pattern, Settings, Whose};
+use crate::{mmap_touch, refpage};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-
-/// What a program is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Bytes of the memory that a worker maps at once (`--region`); the published size unless told otherwise.
-    pub region_bytes: u64,
-    /// Whether workers meet (`--low`, `--high`).
-    pub contention: Contention,
-    /// ebizzy's flags.
-    pub ebizzy: Ebizzy,
-    /// refpage's flags.
-    pub refpage: Refpage,
-    /// mmap_touch's flags.
-    pub mmap_touch: MmapTouch,
-    /// Whose file read-byte reads (`--own`, `--shared`).
-    pub whose: Whose,
-    /// pagefaults' flags.
-    pub pagefaults: PageFaults,
-}
-
-/// Whether the workers of a `corten-*` workload meet in the same page tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Contention {
-    /// Each has tables of its own.
-    #[default]
-    Low,
-    /// The pages of all are shuffled.
-    High,
-}
-
-/// ebizzy's flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ebizzy {
-    /// `-m`: chunks and copies are mappings.
-    pub always_maps: bool,
-    /// `-M`: malloc takes nothing from mappings.
-    pub never_maps: bool,
-    /// `-t`: threads; two for each CPU unless given.
-    pub nr_threads: Option<usize>,
-    /// `-n`: chunks.
-    pub nr_chunks: u64,
-    /// `-s`: bytes of a chunk.
-    pub chunk_bytes: u64,
-    /// `-T`: copies are only touched.
-    pub only_touches: bool,
-    /// `-R`: copies are of random length.
-    pub has_random_lengths: bool,
-    /// `-p`: every other chunk is read-only.
-    pub alternates_rights: bool,
-}
-
-impl Default for Ebizzy {
-    fn default() -> Self {
-        Self {
-            always_maps: false,
-            never_maps: false,
-            nr_threads: None,
-            nr_chunks: 10,
-            chunk_bytes: 512 << 10,
-            only_touches: false,
-            has_random_lengths: false,
-            alternates_rights: false,
-        }
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            region_bytes: 128 << 20,
-            contention: Contention::default(),
-            ebizzy: Ebizzy::default(),
-            refpage: Refpage::default(),
-            mmap_touch: MmapTouch::default(),
-            whose: Whose::default(),
-            pagefaults: PageFaults::default(),
-        }
-    }
-}
 
 /// A workload with its flags.
 #[derive(Clone, Debug)]
@@ -399,6 +319,7 @@ fn size(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::PageFaults;
     use std::string::ToString;
 
     fn ebizzy(text: &str) -> Ebizzy {

@@ -5,8 +5,8 @@
 
 use crate::flush;
 use crate::program::{Seat, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 const LEN_BYTES: u64 = 1 << 20;

@@ -5,8 +5,8 @@
 
 use crate::flush::{self, STORED};
 use crate::program::{Seat, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, Backing, Content, FileName, MapCall, Refused};
-use crate::spec::Settings;
 use alloc::boxed::Box;
 
 /// Makes a worker.

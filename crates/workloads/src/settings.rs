@@ -1,0 +1,196 @@
+//! What a program is told: plain data, one type for the flags of each workload that has any.
+//!
+//! # Guarantee
+//! Unless a flag says otherwise, each value is that of the published program.
+
+/// What a program is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of the memory that a worker maps at once (`--region`); the published size unless told otherwise.
+    pub region_bytes: u64,
+    /// Whether workers meet (`--low`, `--high`).
+    pub contention: Contention,
+    /// ebizzy's flags.
+    pub ebizzy: Ebizzy,
+    /// refpage's flags.
+    pub refpage: Refpage,
+    /// mmap_touch's flags.
+    pub mmap_touch: MmapTouch,
+    /// Whose file read-byte reads (`--own`, `--shared`).
+    pub whose: Whose,
+    /// pagefaults' flags.
+    pub pagefaults: PageFaults,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            region_bytes: 128 << 20,
+            contention: Contention::default(),
+            ebizzy: Ebizzy::default(),
+            refpage: Refpage::default(),
+            mmap_touch: MmapTouch::default(),
+            whose: Whose::default(),
+            pagefaults: PageFaults::default(),
+        }
+    }
+}
+
+/// Whether the workers of a `corten-*` workload meet in the same page tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contention {
+    /// Each has tables of its own.
+    #[default]
+    Low,
+    /// The pages of all are shuffled.
+    High,
+}
+
+/// ebizzy's flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ebizzy {
+    /// `-m`: chunks and copies are mappings.
+    pub always_maps: bool,
+    /// `-M`: malloc takes nothing from mappings.
+    pub never_maps: bool,
+    /// `-t`: threads; two for each CPU unless given.
+    pub nr_threads: Option<usize>,
+    /// `-n`: chunks.
+    pub nr_chunks: u64,
+    /// `-s`: bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// `-T`: copies are only touched.
+    pub only_touches: bool,
+    /// `-R`: copies are of random length.
+    pub has_random_lengths: bool,
+    /// `-p`: every other chunk is read-only.
+    pub alternates_rights: bool,
+}
+
+impl Default for Ebizzy {
+    fn default() -> Self {
+        Self {
+            always_maps: false,
+            never_maps: false,
+            nr_threads: None,
+            nr_chunks: 10,
+            chunk_bytes: 512 << 10,
+            only_touches: false,
+            has_random_lengths: false,
+            alternates_rights: false,
+        }
+    }
+}
+
+/// What the workload is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refpage {
+    /// `--variant`.
+    pub variant: Variant,
+    /// `--touch`.
+    pub touch: Touch,
+    /// `--load`, `--update`.
+    pub access: Access,
+    /// `--reuse`: the memory is mapped once; later rounds drop its pages, or fill it again.
+    pub is_reused: bool,
+}
+
+/// How memory comes to hold the byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// It does not: zeros.
+    #[default]
+    Anon,
+    /// The program stores it.
+    Memset,
+    /// By a reference page.
+    Refpage,
+    /// By a pattern, without a page.
+    Pattern,
+}
+
+/// Which pages are touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touch {
+    /// The first one.
+    #[default]
+    One,
+    /// So many of a hundred, evenly spread; one at least.
+    Percent(u64),
+    /// Those of a recorded renderer's large blocks.
+    Renderer,
+}
+
+/// How they are touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// By a store.
+    #[default]
+    Store,
+    /// By a load, whose result is compared with what must be there.
+    Load,
+    /// By such a load, and a store that follows at once.
+    Update,
+}
+
+/// What `pagefaults` is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageFaults {
+    /// In which order memory is accessed (`--pattern`).
+    pub pattern: Pattern,
+    /// How (`--access`).
+    pub access: AccessKind,
+    /// What is mapped (`--mapping`).
+    pub mapping: Mapping,
+}
+
+/// In which order memory is accessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pattern {
+    /// Page by page, ascending.
+    #[default]
+    Sequential,
+    /// Each page once, in random order.
+    Random,
+    /// Ascending, so many bytes apart: a multiple of 8.
+    Stride(u64),
+}
+
+/// How memory is accessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessKind {
+    /// By loads.
+    Read,
+    /// By stores.
+    #[default]
+    Write,
+}
+
+/// What is mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// Private anonymous memory.
+    #[default]
+    Private,
+    /// A file of the worker's own, shared.
+    Shared,
+}
+
+/// mmap_touch's flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MmapTouch {
+    /// `--mutex`: one worker at a time, behind a mutex of the program's.
+    pub has_mutex: bool,
+    /// `--untouched`: nothing is stored.
+    pub is_untouched: bool,
+}
+
+/// Whose file is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// Each worker's own (`--own`).
+    #[default]
+    Own,
+    /// One for all (`--shared`).
+    Shared,
+}
