@@ -15,7 +15,8 @@ use faultless_trace::{Costs, Pace};
 
 use crate::bpf::Programs;
 use crate::perf::Begin;
-use crate::session::{Session, Setup, Sources};
+use crate::session::{Session, Setup};
+use crate::sources::Sources;
 use crate::stacks::StackOptions;
 
 const ROUNDS: usize = 7;

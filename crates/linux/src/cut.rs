@@ -21,10 +21,8 @@ use std::io;
 
 use crate::merge::Merge;
 use crate::numbers;
+use crate::spool::QUIET_WITHIN_NS;
 use crate::wire::{Body, Record, Sample};
-
-/// Records this much older than the recording's end are not given up for a quiet instant.
-pub(crate) const QUIET_WITHIN_NS: u64 = 100_000_000;
 
 /// Returns the time of the last records that count. `tail` gives the records of the recording's last moments.
 pub(crate) fn find(tail: &mut Merge<'_>, ended_ns: u64) -> io::Result<u64> {

@@ -36,6 +36,7 @@ mod session;
 mod signals;
 mod smaps;
 mod snapshot;
+mod sources;
 pub mod space;
 mod spool;
 mod stacks;

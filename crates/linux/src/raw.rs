@@ -27,7 +27,7 @@ use faultless_trace::{Header, Mode, Thread, Trace, Writer};
 
 use crate::company::Company;
 use crate::error::RecordError;
-use crate::session::Sources;
+use crate::sources::Sources;
 use crate::spool::{Rings, Spool};
 use crate::stacks::StackOptions;
 

@@ -9,7 +9,8 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-use crate::cut::QUIET_WITHIN_NS;
+/// Records this much older than the recording's end are not given up for a quiet instant.
+pub(crate) const QUIET_WITHIN_NS: u64 = 100_000_000;
 
 /// The last records are those of at least so long.
 const TAIL_NS: u64 = 2 * QUIET_WITHIN_NS;

@@ -16,7 +16,7 @@ use faultless_trace::stacks::StackMethod;
 
 use crate::files::Identity;
 use crate::numbers;
-use crate::session::{Sources, Tracepoints};
+use crate::sources::{Sources, Tracepoints};
 use crate::spool::Rings;
 use crate::stacks::{Caught, Copied, Of, Stack, StackOptions};
 use crate::tracefs::Format;

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use faultless_trace::Pace;
 
 use crate::numbers;
-use crate::session::Tracepoints;
+use crate::sources::Tracepoints;
 use kernel::{Attached, Outlets, Words};
 use programs::Writer;
 use slots::Slots;
