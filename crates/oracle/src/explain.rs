@@ -29,9 +29,9 @@ use crate::kernel::{Answer, Call, Op, Outcome, PAGE, Sequence};
 use faultless_vm::design::Design;
 use faultless_vm::{Guest, Vm};
 
-use super::compare::{Finding, Verdicts};
+use super::batch::Ground;
+use super::finding::{Finding, Verdicts};
 use super::rules::{self, Rule, Verdict};
-use super::subject::Ground;
 use super::world::{self, Conditions, Process};
 
 /// Judges a sequence with threads.

@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 use crate::kernel::{Answer, Bounds, Host, HostError, Outcome, PAGE, Room, Sequence, User};
 use faultless_linux::space::has_interrupt;
 
-use super::compare::Finding;
+use super::batch::{Batch, Checking};
+use super::finding::Finding;
 use super::generate::{self, Profile};
 use super::rules;
-use super::subject::{Batch, Checking, Report, Side, Subject};
+use super::subject::{Report, Side, Subject};
 use super::tally::Tally;
 use super::world::Conditions;
 

@@ -8,16 +8,19 @@
 //! * [`kernel`]: the kernel as judge, in a process of its own; what sequences and answers are
 //! * `generate`: sequences from a seed
 //! * `abi`, `world`: a sequence on the VM
-//! * `subject`: a design on a thread of its own; `judge`: the run over all of them, beside the kernel
-//! * `compare`, `explain`, [`rules`]: what counts as the same
+//! * `batch`: what is compared at a time; `subject`: a design on a thread of its own; `judge`: the run over all of
+//!   them, beside the kernel
+//! * `compare`, `explain`, [`rules`], `finding`: what counts as the same, and what does not
 //! * `shrink`: differences made small
 //! * `tally`, `report`: what was seen
 
 #![deny(unsafe_code)]
 
 mod abi;
+mod batch;
 mod compare;
 mod explain;
+mod finding;
 pub mod generate;
 mod judge;
 #[allow(unsafe_code)]
@@ -29,9 +32,10 @@ mod subject;
 mod tally;
 mod world;
 
-pub use compare::Finding;
+pub use batch::Checking;
+pub use finding::Finding;
 pub use generate::Profile;
 pub use judge::{Bench, Difference, Jury, Outcomes, Settings, Verdict, replay, run};
 pub use shrink::{pasteable, shrink};
-pub use subject::{Checking, Side};
+pub use subject::Side;
 pub use tally::Tally;

@@ -6,7 +6,7 @@
 
 use crate::kernel::{Bounds, Kind, Op, PAGE, Sequence};
 
-use super::compare::Finding;
+use super::finding::Finding;
 
 /// Makes a sequence small; `differs` runs one and says what differs.
 pub fn shrink(

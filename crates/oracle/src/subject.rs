@@ -12,19 +12,19 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::kernel::{Answer, NoAnswer, Sequence};
 use faultless_kmap::{Costs, Shape};
 use faultless_machine::high::{self, Lies, Maps, When, Zones};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::watched::{self, Watched};
-use faultless_platform::{PAGE_BYTES, Threads, Usual};
+use faultless_platform::watched::{self};
+use faultless_platform::{PAGE_BYTES, Threads};
 use faultless_vm::Vm;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
 
-use super::compare::{self, Finding, Verdicts};
-use super::world::Conditions;
+use super::batch::{Batch, Ground, Mapped};
+use super::compare;
+use super::finding::{Finding, Verdicts};
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 
 /// Frames of an instance: the window several times over, for forks.
@@ -32,31 +32,6 @@ const MEMORY_BYTES: usize = 48 << 20;
 
 /// CPUs of an instance: one for each thread of a sequence, and one for the sequence's own.
 const NR_CPUS: usize = 4;
-
-/// Sequences with what the kernel made of them.
-pub struct Batch {
-    /// The sequences.
-    pub sequences: Vec<Sequence>,
-    /// The kernel's answers.
-    pub answers: Vec<Result<Answer, NoAnswer>>,
-    /// Its answers where anonymous memory stands in place of reference areas, for sequences that have some.
-    pub twins: Vec<Option<Answer>>,
-    /// Under which conditions.
-    pub conditions: Conditions,
-    /// When the invariants are checked.
-    pub checking: Checking,
-}
-
-/// When the invariants are checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checking {
-    /// After each operation.
-    EachOperation,
-    /// When a sequence ends.
-    EachSequence,
-    /// When a batch ends.
-    EachBatch,
-}
 
 /// A design, and how it reaches its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,27 +45,6 @@ pub struct Side {
 impl From<&'static str> for Side {
     fn from(design: &'static str) -> Self {
         Self { design, high: None }
-    }
-}
-
-/// A platform whose machines any thread may attach to.
-pub(super) trait Ground: Threads<Embedding = Usual> {
-    /// Runs `act` on the calling thread, on a CPU of the machine.
-    fn attach<R>(machine: &Self::Machine, act: impl FnOnce() -> R) -> R;
-}
-
-impl Ground for Native {
-    fn attach<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
-        machine.attach(act)
-    }
-}
-
-/// Where memory has no addresses.
-type Mapped = Watched<Native>;
-
-impl Ground for Mapped {
-    fn attach<R>(machine: &watched::Machine<Native>, act: impl FnOnce() -> R) -> R {
-        machine.attach(act)
     }
 }
 

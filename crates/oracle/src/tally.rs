@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::kernel::{Call, Op, Outcome, Sequence, advice_name, errno_name};
 
-use super::compare::{COUNTED, Verdicts};
+use super::finding::{COUNTED, Verdicts};
 use super::rules::Rule;
 
 /// Counts of one run.

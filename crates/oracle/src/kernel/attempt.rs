@@ -22,6 +22,9 @@ use core::ptr;
 use super::answer::Seen;
 use super::sys;
 
+/// A signal outside any access.
+pub(super) const EXIT_STRAY_SIGNAL: i32 = 90;
+
 /// Size and alignment of a slot.
 pub(super) const SLOT_BYTES: u64 = 128 << 10;
 
@@ -266,7 +269,7 @@ unsafe extern "C" fn handle(signo: i32, info: *mut libc::siginfo_t, context: *mu
     // SAFETY: the kernel gives whole structures; the handler runs on a slot's signal stack, so the frame is found (I1).
     let (frame, info, context) = unsafe { (&mut *frame, &*info, &mut *context.cast::<libc::ucontext_t>()) };
     if frame.resume == 0 {
-        sys::exit(super::child::EXIT_STRAY_SIGNAL);
+        sys::exit(EXIT_STRAY_SIGNAL);
     }
     if signo == libc::SIGTRAP && frame.phase == 0 {
         frame.phase = 1;

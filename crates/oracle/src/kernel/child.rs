@@ -9,22 +9,17 @@
 //! * I1 after `shed`, system calls are raw.
 //! * I2 the fillers beside the window are shared mappings: they never join what sequences map.
 
-use std::ops::Range;
 use std::os::fd::RawFd;
 
-use super::attempt::{self, SLOT_BYTES, Slot};
-use super::block::{Block, state};
+use super::attempt::{SLOT_BYTES, Slot};
+use super::block::Block;
 use super::look::Inodes;
-use super::op::{Call, FILE_BYTES, FILE_CONTENT, Op, REFERENCE_BYTE, REFERENCE_BYTES};
-use super::processes;
-use super::steps;
-use super::sys::{self, AREA_SHARED, area_from, exit, raw};
+use super::op::{FILE_BYTES, FILE_CONTENT, REFERENCE_BYTE, REFERENCE_BYTES};
+use super::sys::{AREA_SHARED, area_from, raw};
 use super::zone::{HEAP_START, LOW_END, PAGE, USER_END, WINDOW, WINDOW_BYTES};
 
-/// A signal outside any access.
-pub(super) const EXIT_STRAY_SIGNAL: i32 = 90;
 /// The process could not be made ready.
-const EXIT_SETUP: i32 = 91;
+pub(super) const EXIT_SETUP: i32 = 91;
 
 /// Threads, and processes that share memory with their parent, at once.
 pub(super) const NR_SLOTS: usize = 8;
@@ -66,7 +61,7 @@ pub(super) struct Child {
     pub(super) inodes: Inodes,
     pub(super) slots: u64,
     pub(super) scratch: u64,
-    has_used_files: bool,
+    pub(super) has_used_files: bool,
     has_set_bounds: bool,
     usual_bounds: [[u64; 2]; 4],
     has_heap: bool,
@@ -75,44 +70,9 @@ pub(super) struct Child {
 /// The resources of [`super::Bounds`], in order.
 const RESOURCES: [u32; 4] = [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_MEMLOCK, libc::RLIMIT_STACK];
 
-/// Makes the process ready; runs in a fresh child of fork, and never returns.
-pub(super) fn begin(start: Start) -> ! {
-    // SAFETY: the process is fresh and single-threaded; the calls take numbers, or memory of ours.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        if libc::getppid() != start.keeper {
-            exit(EXIT_SETUP);
-        }
-        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
-        // An interrupt from the terminal is the judge's: it ends this process when it has heard the last answer.
-        let mut interrupts: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut interrupts);
-        libc::sigaddset(&mut interrupts, libc::SIGINT);
-        libc::sigaddset(&mut interrupts, libc::SIGTERM);
-        libc::sigprocmask(libc::SIG_SETMASK, &interrupts, std::ptr::null_mut());
-    }
-    attempt::install_handler();
-    let child = Child::new(start).unwrap_or_else(|| exit(EXIT_SETUP));
-    let top = child.slot(0).stack_top();
-    // SAFETY: the slot's stack is fresh; the child stays in its arena.
-    unsafe { sys::continue_on(top, serve, std::ptr::from_mut(child) as u64) }
-}
-
-extern "C" fn serve(child: u64) -> ! {
-    // SAFETY: `begin` hands over the child that it made, and nobody else has it.
-    let child = unsafe { &mut *(child as *mut Child) };
-    child.slot(0).adopt();
-    child.settle().unwrap_or_else(|_| exit(EXIT_SETUP));
-    loop {
-        child.report();
-        child.await_command();
-        child.run_batch();
-    }
-}
-
 impl Child {
     /// Makes the arena and the descriptors, and puts the child in the arena.
-    fn new(start: Start) -> Option<&'static mut Self> {
+    pub(super) fn new(start: Start) -> Option<&'static mut Self> {
         let arena_bytes = (NR_SLOTS as u64 + 1) * SLOT_BYTES + SCRATCH_BYTES + PAGE;
         let arena =
             map(0, arena_bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
@@ -148,7 +108,7 @@ impl Child {
     }
 
     /// Sheds, fills, drops rights, measures.
-    fn settle(&mut self) -> Result<(), i32> {
+    pub(super) fn settle(&mut self) -> Result<(), i32> {
         self.shed();
         fill_around()?;
         self.has_heap = move_heap().is_ok();
@@ -216,68 +176,8 @@ impl Child {
         self.fds.pagemap = reopened(self.fds.pagemap, c"/proc/self/pagemap");
     }
 
-    fn report(&self) {
-        // SAFETY: one byte of ours.
-        if unsafe { raw!(libc::SYS_write, self.start.reports, self.scratch, 1) } != Ok(1) {
-            exit(0);
-        }
-    }
-
-    fn await_command(&self) {
-        // SAFETY: one byte of ours.
-        if unsafe { raw!(libc::SYS_read, self.start.commands, self.scratch, 1) } != Ok(1) {
-            exit(0);
-        }
-    }
-
-    fn run_batch(&mut self) {
-        let block = self.start.block;
-        // SAFETY: a plain number; the keeper waits.
-        let nr_sequences = unsafe { (*block.control()).nr_sequences } as usize;
-        for place in 0..nr_sequences {
-            let mut head = block.head(place);
-            head.state = state::RUNNING;
-            block.set_head(place, head);
-            head.state = self.run_one(&head);
-            block.set_head(place, head);
-            if head.state == state::NOT_CLEAN {
-                return;
-            }
-        }
-    }
-
-    fn run_one(&mut self, head: &super::block::Head) -> u64 {
-        let range = head.first_op as usize..(head.first_op + head.nr_ops) as usize;
-        let has = |call: Call| range.clone().any(|place| self.start.block.op(place).call == call as u8);
-        let (has_locked_all, has_sealed) = (has(Call::Mlockall), has(Call::Mseal) || self.loses_locks(range.clone()));
-        if self.clean().is_err() || self.set_bounds(&head.bounds).is_err() {
-            return state::NOT_CLEAN;
-        }
-        self.has_used_files = range.clone().any(|place| self.start.block.op(place).op().names_file());
-        // What is sealed stays until its process ends.
-        let result = if has_sealed { processes::in_child(self, range) } else { steps::run(self, range, 0) };
-        if has_locked_all {
-            // SAFETY: no memory changes.
-            let _ = unsafe { raw!(libc::SYS_munlockall) };
-        }
-        self.unset_bounds();
-        result
-    }
-
-    /// Says whether locked memory may be moved with its source kept: Linux goes on counting the source as locked.
-    fn loses_locks(&self, mut range: Range<usize>) -> bool {
-        let block = self.start.block;
-        let keeps = |op: &Op| op.call == Call::Mremap && op.args[3] & libc::MREMAP_DONTUNMAP as u64 != 0;
-        let locks = |op: &Op| match op.call {
-            Call::Mlock | Call::Mlock2 | Call::Mlockall => true,
-            Call::Mmap => op.args[3] & libc::MAP_LOCKED as u64 != 0,
-            _ => false,
-        };
-        range.clone().any(|place| keeps(&block.op(place).op())) && range.any(|place| locks(&block.op(place).op()))
-    }
-
     /// Removes what the last sequence left, and checks that nothing is left.
-    fn clean(&mut self) -> Result<(), i32> {
+    pub(super) fn clean(&mut self) -> Result<(), i32> {
         if self.has_heap {
             self.reset_heap()?;
         }
@@ -318,7 +218,7 @@ impl Child {
         Ok(())
     }
 
-    fn set_bounds(&mut self, bounds: &[u64; 4]) -> Result<(), i32> {
+    pub(super) fn set_bounds(&mut self, bounds: &[u64; 4]) -> Result<(), i32> {
         // SAFETY: a plain number.
         let control = unsafe { &*self.start.block.control() };
         let offsets = [control.baseline_pages * PAGE, control.baseline_data * PAGE, 0, 0];
@@ -334,7 +234,7 @@ impl Child {
         Ok(())
     }
 
-    fn unset_bounds(&mut self) {
+    pub(super) fn unset_bounds(&mut self) {
         if self.has_set_bounds {
             for (resource, usual) in RESOURCES.iter().zip(&self.usual_bounds) {
                 // SAFETY: the kernel reads the two numbers.

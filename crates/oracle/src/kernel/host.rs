@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use super::block::{Block, Room, state};
-use super::child::{self, Start};
+use super::child::Start;
 use super::sequence::{Sequence, User};
+use super::serve;
 
 /// The user and group without rights.
 const NOBODY: u32 = 65534;
@@ -234,7 +235,7 @@ impl Process {
                     libc::close(commands.as_raw_fd());
                     libc::close(reports.as_raw_fd());
                 }
-                child::begin(start)
+                serve::begin(start)
             }
             pid => pid,
         };

@@ -8,8 +8,8 @@
 //! * `op`, `words`, `sequence`, `zone`: what can be asked for, as numbers and as text
 //! * `answer`, `block`: what comes back, and the memory through which it does
 //! * `sys`, `attempt`: system calls, and accesses that survive their signals
-//! * `child`, `steps`, `processes`, `look`, `resident`: the process in which sequences run, and those that it makes;
-//!   they use no heap, no thread-local, no C library
+//! * `child`, `serve`, `steps`, `processes`, `look`, `resident`: the process in which sequences run, and those that it
+//!   makes; they use no heap, no thread-local, no C library
 //! * `host`: starts that process, watches over it, and collects the answers
 
 mod answer;
@@ -22,6 +22,7 @@ mod op;
 mod processes;
 mod resident;
 mod sequence;
+mod serve;
 mod steps;
 mod sys;
 mod words;
