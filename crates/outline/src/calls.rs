@@ -13,7 +13,7 @@ use faultless_trace::Trace;
 use serde_json::{Value, json};
 
 use crate::areas::{Kind, Work, follow};
-use crate::{column, spaces::COLUMNS};
+use crate::columns::{COLUMNS, column};
 
 /// Calls of one name on one kind of memory.
 #[derive(Default)]

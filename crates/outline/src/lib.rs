@@ -13,6 +13,7 @@
 
 pub mod areas;
 pub mod calls;
+mod columns;
 pub mod spaces;
 pub mod threads;
 
@@ -30,10 +31,4 @@ pub fn outline(trace: &Trace) -> Value {
         "threads": threads::outline(trace),
         "spaces": spaces::outline(trace),
     })
-}
-
-/// Returns which column a time falls into.
-fn column(time_ns: u64, duration_ns: u64, columns: usize) -> usize {
-    let place = u128::from(time_ns) * columns as u128 / u128::from(duration_ns.max(1));
-    (place as usize).min(columns - 1)
 }

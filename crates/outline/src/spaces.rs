@@ -18,10 +18,8 @@ use faultless_trace::{ThreadIndex, Trace};
 use serde_json::{Value, json};
 
 use crate::areas::{Kind, Seen, changes};
-use crate::{calls, column};
-
-/// Columns of time.
-pub const COLUMNS: usize = 240;
+use crate::calls;
+use crate::columns::{COLUMNS, column};
 
 /// Rows of addresses, about.
 pub const ROWS: usize = 120;

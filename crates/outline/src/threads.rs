@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use faultless_trace::{Call, Event, EventKind, Pace, SwitchReason, ThreadIndex, Trace};
 use serde_json::{Value, json};
 
-use crate::column;
+use crate::columns::column;
 
 /// Columns of time.
 pub const COLUMNS: usize = 600;

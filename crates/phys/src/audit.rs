@@ -3,10 +3,8 @@
 //! # Guarantee
 //! While nobody allocates or frees, the counts are exact: every frame is seen once.
 
-use crate::memory::Memory;
 use crate::page::Page;
 use crate::pfn::Pfn;
-use crate::source::FrameSource;
 use crate::state::{Kind, State};
 use core::fmt;
 use core::ops::Range;
@@ -95,18 +93,6 @@ impl fmt::Display for Audit {
         }
         write!(out, ", {} deferred, {} lost", self.nr_deferred, self.nr_lost)?;
         self.first_lost.map_or(Ok(()), |pfn| write!(out, " ({pfn} first)"))
-    }
-}
-
-impl<P: Platform> Memory<P> {
-    /// Counts all frames.
-    pub fn audit(&self) -> Audit {
-        self.audit_with(|_| ())
-    }
-
-    /// Counts all frames, and shows those in use to `visit`, ascending.
-    pub fn audit_with(&self, visit: impl FnMut(FrameInfo)) -> Audit {
-        FrameSource::audit_with(self, visit)
     }
 }
 

@@ -8,6 +8,7 @@
 //! * I1 a frame is free, given out, or deferred; its metadata says which.
 //! * I2 `Core` stays where it is from set-up on: the region's anchor points to it.
 
+use crate::audit::{Audit, FrameInfo};
 use crate::error::{Cause, OutOfFrames, SetupError};
 use crate::frames::Frames;
 use crate::high::Division;
@@ -668,5 +669,17 @@ unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
     #[inline(always)]
     fn try_alloc(&self) -> Result<Pfn, OutOfFrames> {
         self.core.try_alloc()
+    }
+}
+
+impl<P: Platform> Memory<P> {
+    /// Counts all frames.
+    pub fn audit(&self) -> Audit {
+        self.audit_with(|_| ())
+    }
+
+    /// Counts all frames, and shows those in use to `visit`, ascending.
+    pub fn audit_with(&self, visit: impl FnMut(FrameInfo)) -> Audit {
+        FrameSource::audit_with(self, visit)
     }
 }

@@ -12,10 +12,10 @@ use faultless_trace::{Access, ThreadIndex};
 use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef};
 
-use super::ReplayError;
 use super::content::{token, word_of};
 use super::deeds::Hand;
 use super::pass::Pass;
+use super::settings::ReplayError;
 use super::tally::Tally;
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;

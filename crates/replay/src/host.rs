@@ -24,12 +24,12 @@ use faultless_platform::native::Native;
 use faultless_trace::{Access, ThreadIndex};
 use serde_json::{Value, json};
 
-use super::ReplayError;
 use super::actor::shown;
 use super::atlas::Atlas;
 use super::content::token;
 use super::host_calls::Caller;
 use super::pass::PassResult;
+use super::settings::ReplayError;
 use super::tally::Tally;
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;

@@ -30,13 +30,8 @@ mod unit;
 pub mod verdict;
 
 pub use read::{ReadError, parse, read};
-pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA};
+pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA, commit};
 pub use unit::{Unit, grouped};
 
 /// What stands beside a figure of a run whose rates had not converged when its time was over.
 pub const NOT_CONVERGED: &str = "not converged";
-
-/// Returns the commit that this was built from.
-pub fn commit() -> &'static str {
-    env!("FAULTLESS_COMMIT")
-}

@@ -140,7 +140,7 @@ impl ResultSet {
         Self {
             schema: SCHEMA.into(),
             command: command.into(),
-            commit: super::commit().into(),
+            commit: commit().into(),
             seed,
             machine,
             more: Map::new(),
@@ -203,4 +203,9 @@ impl Measured {
     pub fn semaphore_name(&self) -> &str {
         self.semaphore.as_deref().unwrap_or("-")
     }
+}
+
+/// Returns the commit that this was built from.
+pub fn commit() -> &'static str {
+    env!("FAULTLESS_COMMIT")
 }

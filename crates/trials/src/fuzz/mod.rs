@@ -85,13 +85,13 @@ impl Target {
     /// If the kernel's side of the sequences can't be started.
     pub fn start(self) -> Result<Attempt, String> {
         Ok(match self {
-            Self::Sequences => sequences::start()?,
+            Self::Sequences => Box::new(sequences::start()?),
             Self::Api => Box::new(|random| {
                 let _ = faultless_soak::api::run(random.u64(..)).map_err(|error| panic!("{error:?}"));
             }),
-            Self::Traces => traces::start(),
+            Self::Traces => Box::new(traces::start()),
             Self::Machines => Box::new(machines::try_one),
-            Self::Results => results::start(),
+            Self::Results => Box::new(results::start()),
         })
     }
 }

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::{Attempt, damage};
+use super::damage;
+use fastrand::Rng;
 use faultless_results::compare::{
     Source, benchstat, compare, csv as compared_csv, json as compared_json, lkp, markdown as compared_markdown,
 };
 use faultless_results::{MachineInfo, Measured, Mode, ResultSet, csv, json, markdown, parse};
 
-pub(super) fn start() -> Attempt {
+pub(super) fn start() -> impl FnMut(&mut Rng) {
     let good = good();
     let text = written(&good);
-    Box::new(move |random| try_text(&good, &damage::text(random, &text)))
+    move |random: &mut Rng| try_text(&good, &damage::text(random, &text))
 }
 
 /// A set with what sets have.

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use faultless_oracle::kernel::{Host, Sequence, User};
 
-use super::{Attempt, damage};
+use super::damage;
 use faultless_machine::designs::DESIGNS;
 use faultless_oracle::generate::{decode, encode, sequence};
 use faultless_oracle::{Checking, Jury, Profile, pasteable};
@@ -11,11 +11,11 @@ use faultless_oracle::{Checking, Jury, Profile, pasteable};
 /// Operations of a sequence that is then damaged.
 const NR_OPS: usize = 24;
 
-pub(super) fn start() -> Result<Attempt, String> {
+pub(super) fn start() -> Result<impl FnMut(&mut Rng), String> {
     let users: Vec<User> = [User::Nobody, User::Root].into_iter().filter(|&user| Host::can_be(user)).collect();
     let designs: Vec<&'static str> = DESIGNS.to_vec();
     let mut jury = Jury::start(&designs, &users, Checking::EachOperation, 0).map_err(|error| error.to_string())?;
-    Ok(Box::new(move |random| {
+    Ok(move |random: &mut Rng| {
         let sequence = drawn(random, &users);
         let compared = jury.compare(&sequence).unwrap_or_else(|error| panic!("{error}"));
         for (design, result) in compared.1 {
@@ -23,7 +23,7 @@ pub(super) fn start() -> Result<Attempt, String> {
                 panic!("{}", pasteable(&sequence, &finding, design));
             }
         }
-    }))
+    })
 }
 
 /// Draws random bytes, or a sequence that knows what it does and damages its bytes.

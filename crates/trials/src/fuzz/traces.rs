@@ -8,7 +8,7 @@ use fastrand::Rng;
 use faultless_trace::blocks::{RawBlock, put_together, take_apart};
 use faultless_trace::{Trace, pair_calls};
 
-use super::{Attempt, damage};
+use super::damage;
 use faultless_machine::designs::DESIGNS;
 use faultless_plan::{Losses, Options, Pace, plan};
 use faultless_replay::patterned::{Filling, Patterned, Way};
@@ -22,13 +22,13 @@ const MOST_MEMORY: u64 = 192 << 20;
 
 const NR_CPUS: usize = 2;
 
-pub(super) fn start() -> Attempt {
+pub(super) fn start() -> impl FnMut(&mut Rng) {
     let good: Vec<_> = GOOD.iter().map(|bytes| take_apart(bytes).unwrap_or_else(|error| panic!("{error}"))).collect();
-    Box::new(move |random| {
+    move |random: &mut Rng| {
         let (version, blocks) = &good[random.usize(0..good.len())];
         let bytes = damaged(random, *version, blocks);
         try_bytes(random, &bytes);
-    })
+    }
 }
 
 fn damaged(random: &mut Rng, version: u16, blocks: &[RawBlock]) -> Vec<u8> {
