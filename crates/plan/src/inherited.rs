@@ -31,19 +31,11 @@ use super::lives::Turn;
 use super::pages::{Content, Page};
 use super::regions::{Backing, PAGE, Prot, Region, Traits, page_floor};
 use super::space::{Ground, Space, copies_on_write, filled};
+pub use super::steps::Restoration;
 use super::windows::{Moment, at, span};
 
 /// The count of steps at which restored pages became what they are: before every step, after no fork.
 const SINCE: u32 = 1;
-
-/// How a space is made as it was when the snapshot was complete.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Restoration {
-    /// Which space.
-    pub space: SpaceIndex,
-    /// What to do in the empty space, in order. None of it may fail.
-    pub deeds: Vec<Deed>,
-}
 
 /// Who lives where while the events up to the snapshot's end are applied.
 struct Homes {

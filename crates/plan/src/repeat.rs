@@ -5,9 +5,9 @@
 //! memory, and the order of threads are each copy's own.
 
 use super::deeds::Deed;
-use super::inherited::Restoration;
 use super::lives::Departure;
 use super::regions::Backing;
+use super::steps::Restoration;
 use super::{Action, Before, Plan, Program, Step};
 
 /// Where a copy's numbers begin.
