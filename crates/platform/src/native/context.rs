@@ -74,6 +74,27 @@ pub(super) fn machine<'a>() -> &'a Machine {
     unsafe { &*machine }
 }
 
+impl Machine {
+    /// Runs `body` on the calling thread, on a slot of this machine.
+    pub fn attach<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _bound = Bound::new(self, ptr::null());
+        with(|context| self.enter(context));
+        body()
+    }
+
+    pub(super) fn enter(&self, context: &Context) {
+        assert_eq!(context.cpu.get(), NO_CPU, "this thread owns a slot already");
+        let cpu = self.take_slot(context.last_cpu.get(), context.token.get());
+        context.cpu.set(cpu);
+        context.last_cpu.set(cpu);
+    }
+
+    pub(super) fn leave(&self, context: &Context) {
+        assert_eq!(context.irq_depth.get(), 0, "a slot is left with interrupts off");
+        self.give_slot(context.cpu.replace(NO_CPU), context.token.get());
+    }
+}
+
 /// Binds the calling thread to a machine, until dropped.
 pub(super) struct Bound<'a> {
     machine: &'a Machine,

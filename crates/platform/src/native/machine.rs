@@ -1,11 +1,9 @@
 //! A machine: its slots, the names of its threads, its interrupt handler.
 
-use super::context::{self, Bound, Context, NO_CPU};
 use super::fence::fence;
 use super::handler::Place;
 use super::slots::{FREE, GUEST, KERNEL, Slots};
 use crate::{CpuSet, InterruptHandler, MAX_CPUS, Nodes};
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::boxed::Box;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -56,13 +54,6 @@ impl Machine {
         &self.nodes
     }
 
-    /// Runs `body` on the calling thread, on a slot of this machine.
-    pub fn attach<R>(&self, body: impl FnOnce() -> R) -> R {
-        let _bound = Bound::new(self, ptr::null());
-        context::with(|context| self.enter(context));
-        body()
-    }
-
     pub(super) fn nr_cpus(&self) -> usize {
         self.slots.len()
     }
@@ -73,20 +64,6 @@ impl Machine {
 
     pub(super) fn is_awaited(&self) -> bool {
         self.slots.is_awaited()
-    }
-
-    pub(super) fn enter(&self, context: &Context) {
-        assert_eq!(context.cpu.get(), NO_CPU, "this thread owns a slot already");
-        let cpu = self.slots.take(context.last_cpu.get() % self.nr_cpus(), &|| self.check_alive());
-        context.cpu.set(cpu);
-        context.last_cpu.set(cpu);
-        self.tokens.set_running(context.token.get(), true);
-    }
-
-    pub(super) fn leave(&self, context: &Context) {
-        assert_eq!(context.irq_depth.get(), 0, "a slot is left with interrupts off");
-        self.tokens.set_running(context.token.get(), false);
-        self.slots.give(context.cpu.replace(NO_CPU));
     }
 
     /// Ends the waits of all threads, because one has panicked.
@@ -110,7 +87,7 @@ impl Machine {
     pub(super) fn guest_enter(&self, cpu: usize) -> bool {
         let slot = self.slots.get(cpu);
         slot.state.store(GUEST, Ordering::Relaxed);
-        // ORDER: pairs with the fence in `shoot_down`; forbids that the target misses the request and the sender the
+        // ORDER: pairs with the fence in `request`; forbids that the target misses the request and the sender the
         // state.
         fence(Ordering::SeqCst);
         // Relaxed: the fence orders it; the queue has its own lock.
@@ -119,7 +96,8 @@ impl Machine {
 
     #[inline]
     pub(super) fn guest_exit(&self, cpu: usize) {
-        // ORDER: Release pairs with the Acquire in `shoot_down`: accesses made in guest are over when KERNEL is seen.
+        // ORDER: Release pairs with the Acquire in `is_outside_guest`: accesses made in guest are over when KERNEL is
+        // seen.
         self.slots.get(cpu).state.store(KERNEL, Ordering::Release);
     }
 
@@ -128,18 +106,35 @@ impl Machine {
         self.slots.get(cpu).state.load(Ordering::Relaxed) == FREE
     }
 
-    pub(super) fn shoot_down(&self, me: usize, targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
+    /// Asks the targets but `me` to drain their queues.
+    #[inline]
+    pub(super) fn request(&self, me: usize, targets: &CpuSet) {
         for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
             self.slots.get(cpu).is_pending.store(true, Ordering::Relaxed);
         }
         // ORDER: pairs with the fence in `guest_enter`; forbids that the target misses the request and the sender the
         // state.
         fence(Ordering::SeqCst);
-        for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < self.nr_cpus()) {
-            let slot = self.slots.get(cpu);
-            // ORDER: Acquire pairs with the Release in `guest_exit`.
-            super::platform::spin(|| slot.state.load(Ordering::Acquire) != GUEST || is_drained(cpu));
-        }
+    }
+
+    /// Says whether `cpu`, which was asked, is not in guest: it drains its queue before it enters again.
+    #[inline]
+    pub(super) fn is_outside_guest(&self, cpu: usize) -> bool {
+        // ORDER: Acquire pairs with the Release in `guest_exit`.
+        self.slots.get(cpu).state.load(Ordering::Acquire) != GUEST
+    }
+
+    /// Takes a slot, the last one if it is free, for the thread behind `token`.
+    pub(super) fn take_slot(&self, last_cpu: usize, token: usize) -> usize {
+        let cpu = self.slots.take(last_cpu % self.nr_cpus(), &|| self.check_alive());
+        self.tokens.set_running(token, true);
+        cpu
+    }
+
+    /// Gives back the slot of the thread behind `token`.
+    pub(super) fn give_slot(&self, cpu: usize, token: usize) {
+        self.tokens.set_running(token, false);
+        self.slots.give(cpu);
     }
 
     pub(super) fn set_handler(&self, function: InterruptHandler, context: *const ()) {
@@ -168,7 +163,7 @@ impl Machine {
     /// Notes that the owner of `cpu` is about to drain its queue.
     pub(super) fn clear_pending(&self, cpu: usize) {
         self.slots.get(cpu).is_pending.store(false, Ordering::Relaxed);
-        // ORDER: the flag is down before the queue is read; pairs with the fence in `shoot_down`, which raises it after
+        // ORDER: the flag is down before the queue is read; pairs with the fence in `request`, which raises it after
         // filling the queue.
         fence(Ordering::SeqCst);
     }
@@ -200,7 +195,7 @@ impl Tokens {
         (chunk, position - (64 << chunk))
     }
 
-    fn set_running(&self, token: usize, is_running: bool) {
+    pub(super) fn set_running(&self, token: usize, is_running: bool) {
         let (chunk, index) = Self::place(token);
         let records = self.chunks[chunk].get_or_init(|| (0..64 << chunk).map(|_| AtomicBool::new(false)).collect());
         // Relaxed: a hint for spinners.

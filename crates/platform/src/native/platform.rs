@@ -20,7 +20,7 @@ pub type Native = NativeOf<Usual>;
 const SPINS_PER_YIELD: u32 = 128;
 
 /// Spins until `condition` holds, giving the core away now and then.
-pub(super) fn spin(mut condition: impl FnMut() -> bool) {
+fn spin(mut condition: impl FnMut() -> bool) {
     while !condition() {
         pause();
     }
@@ -214,8 +214,12 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
         machine().is_idle(cpu)
     }
 
-    fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
-        machine().shoot_down(Self::cpu(), targets, is_drained);
+    fn shoot_down(targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
+        let (machine, me) = (machine(), Self::cpu());
+        machine.request(me, targets);
+        for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < machine.nr_cpus()) {
+            spin(|| machine.is_outside_guest(cpu) || is_drained(cpu));
+        }
     }
 
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
