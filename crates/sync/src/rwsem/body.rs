@@ -1,7 +1,7 @@
 //! Taking and releasing a semaphore: one read-modify-write each while nobody is in the way.
 
-use super::bravo::{self, ReaderTable, Share};
 use super::limits::{Ended, Limits};
+use super::readers::{self, ReaderTable, Share};
 use super::series::{Generation, Patches, Rules};
 use super::waiters::WaitList;
 use super::word::{READER, Theft, WRITER, Word};
@@ -210,7 +210,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
             waiters: SpinMutex::classed(WaitList::new()),
             scatter: readers.as_ref().map_or(0, |readers| readers.draw_scatter()),
             readers,
-            bias: P::AtomicU32::new(bravo::OFF),
+            bias: P::AtomicU32::new(readers::OFF),
             nr_left: P::AtomicU32::new(0),
             unbiased_until_ns: P::AtomicU64::new(0),
             stats: parts.stats,
@@ -300,7 +300,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     #[inline]
     fn is_contended(&self) -> bool {
         // Relaxed: a hint.
-        self.look().has_waiters() || self.readers.is_some() && self.bias.load(Ordering::Relaxed) == bravo::REVOKED
+        self.look().has_waiters() || self.readers.is_some() && self.bias.load(Ordering::Relaxed) == readers::REVOKED
     }
 
     #[inline]

@@ -22,14 +22,16 @@
 //!
 //! # Rooms
 //! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and
-//! wakes; `spin` waits awake; `waiters` is the queue; `limits` ends waits; `bravo` is the table of readers; `series`
-//! has the generations, `registry` their names; `timed` measures any of them.
+//! wakes; `spin` waits awake; `waiters` is the queue; `limits` ends waits; `readers` is a table for
+//! readers, `bravo` how they use it; `series` has the generations, `registry` their names; `timed` measures any
+//! of them.
 
 mod body;
 mod bravo;
 mod guard;
 mod limits;
 mod owner;
+mod readers;
 mod registry;
 mod series;
 mod slow;
@@ -39,9 +41,9 @@ mod waiters;
 mod word;
 
 pub use body::Rwsem;
-pub use bravo::{ReaderTable, Share};
 pub use guard::{ReadGuard, WriteGuard};
 pub use limits::{Ended, Interrupt, Limits};
+pub use readers::{ReaderTable, Share};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
 pub use series::{Effect, Generation, Patches, Rules, SERIES, SeriesPatch};
 pub use timed::Timed;

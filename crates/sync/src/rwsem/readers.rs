@@ -1,0 +1,61 @@
+//! The table in which readers of biased semaphores show themselves, and what a reader is given: see `bravo`.
+
+use alloc::boxed::Box;
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
+
+/// Values of a semaphore's `bias`.
+pub(super) const OFF: u32 = 0;
+pub(super) const ON: u32 = 1;
+pub(super) const REVOKED: u32 = 2;
+
+/// Values of a place; any other is a semaphore's address, with or without [`AWAITED`].
+pub(super) const FREE: usize = 0;
+pub(super) const AWAITED: usize = 1;
+
+/// What a reader was given, to be given back when it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a share is given back by read_unlock"]
+pub struct Share(pub(super) u32);
+
+impl Share {
+    /// A share that the lock word counts.
+    pub const COUNTED: Self = Self(0);
+
+    /// Returns the place in the table, if it is one.
+    pub(super) fn place(self) -> Option<usize> {
+        (self.0 as usize).checked_sub(1)
+    }
+}
+
+/// Places in which readers of biased semaphores show themselves.
+pub struct ReaderTable<P: Processor> {
+    pub(super) places: Box<[CachePadded<P::AtomicUsize>]>,
+    nr_drawn: CachePadded<P::AtomicU32>,
+}
+
+impl<P: Processor> ReaderTable<P> {
+    /// How many places a semaphore gets that is given no table.
+    pub const USUAL_PLACES: usize = 64;
+
+    /// Returns a table of at least `nr_places`, and of at most 65,536; allocates, so it is for set-up.
+    pub fn new(nr_places: usize) -> Self {
+        let nr_places = nr_places.clamp(1, 1 << 16).next_power_of_two();
+        let places = (0..nr_places).map(|_| CachePadded::new(P::AtomicUsize::new(FREE))).collect();
+        Self { places, nr_drawn: CachePadded::new(P::AtomicU32::new(0)) }
+    }
+
+    /// Returns by what a semaphore that is being made scatters its readers: unlike its address, the same in each run.
+    pub(super) fn draw_scatter(&self) -> u32 {
+        // Relaxed: two that draw the same have readers in each other's places, no more.
+        self.nr_drawn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right: it is a guess
+    /// that others make a different one.
+    pub(super) fn guess(&self, scatter: u32) -> usize {
+        let thread = P::try_cpu().unwrap_or_else(|| P::current().bits());
+        // Fibonacci hashing: neighbouring CPUs and neighbouring locks get places far apart.
+        let mixed = (thread ^ (scatter as usize).rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
+        (mixed >> (usize::BITS / 2)) & (self.places.len() - 1)
+    }
+}
