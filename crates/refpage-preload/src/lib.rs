@@ -33,6 +33,7 @@ mod bits;
 mod boot;
 mod exports;
 mod large;
+mod lines;
 mod next;
 mod pool;
 mod report;

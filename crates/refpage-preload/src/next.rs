@@ -120,7 +120,7 @@ fn find(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string.
     let symbol = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if symbol.is_null() {
-        crate::report::say(format_args!("no allocator behind this one has {name:?}"));
+        crate::lines::say(format_args!("no allocator behind this one has {name:?}"));
         // SAFETY: ends the process.
         unsafe { libc::abort() };
     }

@@ -4,10 +4,10 @@
 //! A line is put together on the stack and written by one call; nothing is said unless a setting
 //! is wrong or the user asked for it.
 
+use crate::lines::{say, write_line};
 use crate::settings::{self, Settings};
 use faultless_refpage::{Error, stats};
 use std::ffi::CStr;
-use std::fmt::{Arguments, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 // Relaxed throughout: counters publish nothing.
@@ -17,41 +17,6 @@ static FILLED: AtomicU64 = AtomicU64::new(0);
 static PASSED: AtomicU64 = AtomicU64::new(0);
 static PATTERNED: AtomicU64 = AtomicU64::new(0);
 static AHEAD: AtomicU64 = AtomicU64::new(0);
-
-/// A line on the stack; what does not fit is cut off.
-struct Line {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let room = self.bytes.len() - self.len;
-        let part = &text.as_bytes()[..text.len().min(room)];
-        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
-        self.len += part.len();
-        Ok(())
-    }
-}
-
-/// Writes a line to a descriptor.
-fn write_line(fd: i32, text: Arguments) {
-    let mut line = Line { bytes: [0; 512], len: 0 };
-    // A line never refuses text.
-    let _ = writeln!(line, "faultless-refpage-preload: {text}");
-    // SAFETY: the line is readable. A stderr that is closed loses it.
-    unsafe { libc::write(fd, line.bytes.as_ptr().cast(), line.len) };
-}
-
-/// Says something on stderr.
-pub(crate) fn say(text: Arguments) {
-    write_line(libc::STDERR_FILENO, text);
-}
-
-/// Says why memory is filled instead of patterned; the library calls this once.
-pub(crate) fn warn(why: &Error) {
-    say(format_args!("filling instead of mapping: {why}"));
-}
 
 /// Says, once and on request, why allocations are neither mapped nor filled.
 pub(crate) fn warn_of_passing(settings: &Settings, why: &Error) {
@@ -157,6 +122,8 @@ static AT_EXIT: extern "C" fn() = at_exit;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::Line;
+    use std::fmt::Write;
 
     #[test]
     fn a_line_that_is_too_long_is_cut() {

@@ -17,7 +17,7 @@
 //! changes nothing. Before, and while they are read, allocations pass through. A value that makes no
 //! sense is named on stderr, and the default stands.
 
-use crate::{next, report};
+use crate::{lines, next};
 use faultless_refpage::{Error, Fallback, Options, RefPage, keeping_errno};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
@@ -164,7 +164,7 @@ fn read() -> Option<Settings> {
     });
     let warns = value(c"FAULTLESS_WARN", "0 or 1", parse_switch).unwrap_or(false);
     let options = Options::new().fallback(Fallback::Fail);
-    let options = if warns { options.on_fallback(report::warn) } else { options };
+    let options = if warns { options.on_fallback(warn) } else { options };
     let pages = options.create(&buffer[..len]).inspect_err(say_impossible).ok()?;
     Some(Settings {
         pages,
@@ -189,13 +189,18 @@ fn stats_path() -> Option<Path> {
     let text = variable(c"FAULTLESS_STATS").filter(|text| !text.is_empty())?;
     let path = Path::copied(text);
     if path.is_none() {
-        report::say(format_args!("FAULTLESS_STATS is longer than any path; counters go nowhere"));
+        lines::say(format_args!("FAULTLESS_STATS is longer than any path; counters go nowhere"));
     }
     path
 }
 
+/// Says why memory is filled instead of patterned; the library calls this once.
+fn warn(why: &Error) {
+    lines::say(format_args!("filling instead of mapping: {why}"));
+}
+
 fn say_impossible(error: &Error) {
-    report::say(format_args!("allocations pass through: {error}"));
+    lines::say(format_args!("allocations pass through: {error}"));
 }
 
 /// Returns a variable's value, parsed; one that makes no sense is named, and counts as unset.
@@ -203,7 +208,7 @@ fn value<T>(name: &CStr, wants: &str, mut parse: impl FnMut(&str) -> Option<T>) 
     let text = variable(name)?;
     let parsed = text.to_str().ok().and_then(&mut parse);
     if parsed.is_none() {
-        report::say(format_args!("{name:?}={text:?} is not {wants}; the default stands"));
+        lines::say(format_args!("{name:?}={text:?} is not {wants}; the default stands"));
     }
     parsed
 }

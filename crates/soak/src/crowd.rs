@@ -1,6 +1,7 @@
 //! What all threads use at once: counters seen by children, a region that everybody changes, the list of spaces.
 
-use crate::worker::{MARK, RW, Worker, anonymous};
+use crate::known::{MARK, RW, anonymous};
+use crate::worker::Worker;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
 use faultless_vm::{Advice, AreaFlags, Guest, PAGE, SpaceRef};

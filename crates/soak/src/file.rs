@@ -1,6 +1,7 @@
 //! An object that all threads shorten, extend, punch, map, store to and read; a new one each round.
 
-use crate::worker::{MARK, RW, Worker};
+use crate::known::{FILE_PAGES, Known, MARK, RW};
+use crate::worker::Worker;
 use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
@@ -10,7 +11,6 @@ use faultless_vm::{
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub(crate) const FILE_PAGES: u64 = 8;
 const FILE_SHARED: u64 = 0x40_0000_0000;
 const FILE_PRIVATE: u64 = 0x50_0000_0000;
 /// Word of a page that the source gives.
@@ -71,10 +71,6 @@ impl<'vm> File<'vm> {
         pages.for_each(|page| self.is_cut[page as usize].store(true, Ordering::SeqCst));
     }
 }
-
-/// What a thread knows of its word of a page of the object: its value, and how many removals were over before it was
-/// so.
-pub(crate) type Known = Option<(u64, u64)>;
 
 impl<D: Design<Native>> Worker<'_, '_, D> {
     pub fn use_file(&mut self) {

@@ -1,6 +1,7 @@
 //! A thread's own region: nobody else changes it, so each answer is known beforehand.
 
-use crate::worker::{RW, Worker, anonymous};
+use crate::known::{OWN_PAGES, Page, RW, anonymous};
+use crate::worker::Worker;
 use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
@@ -10,22 +11,7 @@ use faultless_vm::{
 };
 use std::ops::Range;
 
-/// Pages of a thread's own region; it spans two page tables.
-pub(crate) const OWN_PAGES: u64 = 48;
 const OWN_BASE: u64 = 0x10_0000_0000;
-
-/// What a thread knows of one of its pages.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Page {
-    pub rights: Option<AreaFlags>,
-    pub value: u64,
-    /// What it held before the first store, and holds when it was dropped.
-    pub untouched: u64,
-}
-
-impl Page {
-    pub const UNMAPPED: Self = Self { rights: None, value: 0, untouched: 0 };
-}
 
 fn places(pages: &Range<u64>) -> Range<usize> {
     pages.start as usize..pages.end as usize

@@ -2,14 +2,16 @@
 
 use crate::crowd::COUNTERS;
 use crate::file::File;
-use crate::worker::{Ground, Worker, anonymous};
-use crate::{Report, Settings};
-use faultless_phys::{Failing, Kind, Memory, Options};
+use crate::known::anonymous;
+use crate::settings::{Report, Settings};
+use crate::worker::{Ground, Worker};
+use crate::world::World;
+use faultless_phys::Failing;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::design::{Design, GenerationOf};
-use faultless_vm::{Event, Limits, PAGE, Vm, check};
+use faultless_vm::{Event, Limits, PAGE};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,35 +22,6 @@ const OPS_PER_ROUND: u64 = 400;
 /// Events that say what a run reached.
 const EVENTS: [Event; 6] =
     [Event::Faults, Event::Spf, Event::SpfFailed, Event::Cow, Event::TlbShootdown, Event::TablesFreed];
-
-/// An instance with poisoned frames.
-pub(crate) struct World<D: Design<Native>> {
-    pub vm: Box<Vm<Native, D>>,
-}
-
-impl<D: Design<Native>> World<D> {
-    fn new(region: &HostRegion, nr_cpus: usize, semaphore: GenerationOf<Native, D>) -> Self {
-        let options = Options { poison: true, ..Options::default() };
-        // SAFETY: the region is zeroed, ours alone, and outlives the world.
-        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");
-        Self { vm: Vm::with_semaphore(memory, semaphore).expect("a frame for the zero page") }
-    }
-
-    /// Checks every invariant while no thread uses the instance.
-    fn check(&self, when: &str) {
-        // SAFETY: the threads wait at a barrier, or have ended.
-        unsafe { check::invariants(&self.vm) }.unwrap_or_else(|broken| panic!("{when}: {broken}"));
-    }
-
-    /// Checks that nothing but what belongs to the instance itself is left.
-    fn check_frames(&self) {
-        self.vm.flush();
-        self.check("invariants at the end");
-        let audit = self.vm.memory().audit();
-        let nr_left = [Kind::Anonymous, Kind::Table, Kind::Reference].map(|kind| audit.nr_of(kind));
-        assert_eq!(nr_left, [0; 3], "frames were lost: {audit}");
-    }
-}
 
 /// Runs rounds until the time is over.
 ///

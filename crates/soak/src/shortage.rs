@@ -4,7 +4,7 @@
 //! A shortage is passed over only where the run injects shortages; everywhere else it is an answer like any other, and
 //! wrong.
 
-use crate::Shortages;
+use crate::settings::Shortages;
 use faultless_vm::{AccessError, CallError};
 
 /// An error that may say that no frame was free.

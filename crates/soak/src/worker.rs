@@ -1,23 +1,17 @@
 //! A thread of a run: what it knows, and how it chooses.
 
-use crate::file::{FILE_PAGES, File, Known};
-use crate::own::{OWN_PAGES, Page};
-use crate::round::World;
+use crate::file::File;
+use crate::known::{FILE_PAGES, Known, MARK, OWN_PAGES, Page};
+use crate::settings::{Settings, Shortages};
 use crate::shortage::Patience;
-use crate::{Settings, Shortages};
+use crate::world::World;
 use fastrand::Rng;
 use faultless_phys::Failing;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
-use faultless_vm::{AreaFlags, Backing, Guest, MapRequest, Pin, Placement, Populate, ReferenceHandle, SpaceRef};
+use faultless_vm::{Guest, Pin, ReferenceHandle, SpaceRef};
 use std::sync::RwLock;
 use std::sync::atomic::AtomicU64;
-
-/// Loads and stores.
-pub(crate) const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
-
-/// Begins every value that a thread stores.
-pub(crate) const MARK: u64 = 0xfa17_0000_0000_0000;
 
 /// What the threads of a run share.
 pub(crate) struct Ground<'a, 'vm, D: Design<Native>> {
@@ -91,16 +85,5 @@ impl<'a, 'vm, D: Design<Native>> Worker<'a, 'vm, D> {
         let value = MARK | self.thread << 40 | self.next_value;
         self.next_value += 1;
         value
-    }
-}
-
-/// Asks for private anonymous memory at an address.
-pub(crate) fn anonymous(at: u64, len_bytes: u64) -> MapRequest<'static, Native> {
-    MapRequest {
-        placement: Placement::Fixed(at),
-        len_bytes,
-        flags: RW,
-        backing: Backing::Anonymous,
-        populate: Populate::OnFault,
     }
 }
