@@ -15,31 +15,14 @@
 //! read in this way and not written since is shared with the next reader.
 
 use super::lines::{LineId, MANY, NEVER, NOBODY};
-use super::thread::suspend;
-use super::{Borrowed, ENDED_AT, ENGINE, Engine, NO_CPU, RUN_AHEAD, step, with};
+use super::pending::{Asked, Kind, Pending, Stage};
+use super::record::NO_CPU;
+use super::state::{Borrowed, ENDED_AT, ENGINE, Engine, RUN_AHEAD, step, with};
+use super::suspend::suspend;
 use faultless_platform::{Access, Entry};
 
 const LINE_BYTES: usize = 64;
 const WORD_BYTES: usize = 8;
-
-/// What an access does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Reads.
-    Load,
-    /// Writes.
-    Store,
-    /// Writes, and is ordered before all that follows.
-    FencedStore,
-    /// Reads and writes in one step.
-    ReadModifyWrite,
-}
-
-impl Kind {
-    fn is_write(self) -> bool {
-        self != Self::Load
-    }
-}
 
 /// How far an access got at once.
 enum Begun {
@@ -47,32 +30,6 @@ enum Begun {
     Done,
     /// It must wait for its turn.
     Turn(LineId),
-}
-
-/// An access that waits for its turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    line: LineId,
-    kind: Kind,
-    stage: Stage,
-}
-
-/// What comes next of an access.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// The line is asked for.
-    Serve,
-    /// What was asked for arrives.
-    Take(Asked),
-}
-
-/// What a miss asks for.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    /// The line, which nobody else has then.
-    Whole,
-    /// A copy of what this owner has, or of what many share.
-    CopyOf(u16),
 }
 
 /// What a turn brought.

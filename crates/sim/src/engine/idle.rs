@@ -12,7 +12,7 @@
 //!
 //! Source: drivers/cpuidle/governors/menu.c; docs/semaphores.md has what it does to the tables of 2013.
 
-use super::Engine;
+use super::state::Engine;
 use crate::machine::costs::IdleCosts;
 
 /// How many of the last idle times are compared.

@@ -6,9 +6,11 @@
 //! the slowest handler; each target that runs loses the handler's time. Idle CPUs are skipped; an interrupt that has
 //! not arrived yet serves two senders.
 
-use super::thread::{Wait, check_alive, suspend_in};
-use super::{Engine, Handler, NO_CPU, slots, step, with};
-use crate::engine::schedule::order;
+use super::record::{NO_CPU, Wait};
+use super::schedule::order;
+use super::slots;
+use super::state::{Engine, Handler, step, with};
+use super::suspend::{check_alive, suspend_in};
 use faultless_platform::{CpuSet, InterruptHandler};
 
 /// A distance from which on a CPU is on another socket.

@@ -1,10 +1,14 @@
 //! A machine: the state that outlives a run.
 
+use super::figures::Figures;
+use super::heap::Heap;
 use super::lines::{Lines, NEVER};
-use super::schedule::Heap;
+use super::places::Places;
+use super::random::Random;
+use super::record::{Body, NO_CPU};
+use super::state::{Cpu, Engine, Sleepers, step};
 use super::thread::{Running, resume};
-use super::wait::Sleepers;
-use super::{Cpu, Engine, NO_CPU, step, story};
+use super::{slots, story};
 use crate::machine::{Costs, Spec, Topology};
 use faultless_platform::{MAX_CPUS, Nodes};
 use std::collections::VecDeque;
@@ -18,33 +22,6 @@ pub struct Machine {
     /// Taken out while it runs.
     engine: Mutex<Option<Box<Engine>>>,
     nodes: Nodes,
-}
-
-/// What a simulation did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Virtual time.
-    pub elapsed_ns: u64,
-    /// Accesses of atomics, and of memory that the program named as hot.
-    pub accesses: u64,
-    /// Those that had to get the line from another CPU.
-    pub transfers: u64,
-    /// Those that had to get the line from memory.
-    pub fetches: u64,
-    /// Times that a thread went to sleep.
-    pub sleeps: u64,
-    /// Interrupts sent.
-    pub interrupts: u64,
-    /// Pages zeroed or copied.
-    pub pages_filled: u64,
-    /// Those of them that no cache of this CPU's held.
-    pub pages_missed: u64,
-    /// Pages that went through a memory bus for that; of a copy its source, too.
-    pub pages_moved: u64,
-    /// Turns taken by threads.
-    pub switches: u64,
-    /// Lines ever touched.
-    pub lines: u64,
 }
 
 /// More CPUs were asked for than the machine has.
@@ -125,11 +102,11 @@ impl Machine {
     pub fn attach<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         let (body, result) = (Mutex::new(Some(body)), Mutex::new(None));
         self.run(1, &|_| {
-            super::enter();
+            slots::enter();
             let taken = body.lock().unwrap_or_else(PoisonError::into_inner).take();
             let value = taken.map(|body| body());
             *result.lock().unwrap_or_else(PoisonError::into_inner) = value;
-            super::leave();
+            slots::leave();
         });
         let value = result.into_inner().unwrap_or_else(PoisonError::into_inner);
         value.expect("the thread ran, or its panic was passed on")
@@ -195,7 +172,7 @@ impl Engine {
             lines: Lines::new(nr_cpus),
             complex_fillings: vec![0; topology.nr_complexes],
             buses: vec![0; topology.nr_sockets],
-            places: super::Places::default(),
+            places: Places::default(),
             topology,
             cpus: (0..nr_cpus).map(|_| Cpu::new()).collect(),
             threads: Vec::new(),
@@ -204,7 +181,7 @@ impl Engine {
             queue: VecDeque::new(),
             nr_free: nr_cpus,
             sleepers: Sleepers::default(),
-            random: super::Random::new(seed),
+            random: Random::new(seed),
             handler: None,
             body: None,
             nr_alive: 0,
@@ -219,7 +196,7 @@ impl Engine {
     fn begin_run(&mut self, body: &(dyn Fn(usize) + Sync)) {
         // SAFETY: only the lifetime changes; `run` returns after the last thread has ended, and `end_run` forgets the
         // body.
-        let body: super::Body = unsafe { std::mem::transmute(body) };
+        let body: Body = unsafe { std::mem::transmute(body) };
         self.body = Some(body);
         self.cpu = NO_CPU;
     }

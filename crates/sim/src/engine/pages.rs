@@ -8,8 +8,9 @@
 //! longer ago in theirs (warm): they cost less, and the bus nothing.
 
 use super::lines::{Filled, Fillings, NOBODY};
+use super::record::NO_CPU;
 use super::schedule::order;
-use super::{Engine, IS_BORROWED, NO_CPU, step, with};
+use super::state::{Engine, IS_BORROWED, step, with};
 
 /// The greatest distance inside a complex.
 const COMPLEX_LEVEL: usize = 2;

@@ -5,9 +5,10 @@
 //! A thread is asked to give way (`should_yield`) when its slice is over and somebody waits, and does so by itself
 //! where it leaves guest and while it computes: nowhere else may its CPU change under it.
 
+use super::record::{NO_CPU, Wait};
 use super::schedule::order;
-use super::thread::{Wait, check_alive, suspend, suspend_in};
-use super::{Engine, NO_CPU, step, with};
+use super::state::{Engine, step, with};
+use super::suspend::{check_alive, suspend, suspend_in};
 
 /// Takes a CPU, waiting in line for one.
 pub(crate) fn enter() {

@@ -3,8 +3,8 @@
 //! # Guarantee
 //! The words are the same for the same machine, program and seed: no address is in them.
 
-use super::thread::Wait;
-use super::{Engine, NO_CPU, with};
+use super::record::{NO_CPU, Thread, Wait};
+use super::state::{Engine, with};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt::Write;
@@ -103,7 +103,7 @@ impl Engine {
         report
     }
 
-    fn awaited(&self, thread: &super::Thread) -> String {
+    fn awaited(&self, thread: &Thread) -> String {
         match thread.wait {
             Wait::Turn => "runs".to_owned(),
             Wait::Slot => "waits for a CPU".to_owned(),

@@ -4,74 +4,18 @@
 //! A thread that panics takes the others with it: each is woken from its wait by a panic of its own, unwinds while the
 //! scheduler still runs, and so releases what it holds.
 
-use super::access::Pending;
-use super::lines::LineId;
-use super::schedule::MAX_THREADS;
-use super::{ENGINE, Engine, NO_CPU, START_SPREAD, slots, step};
+use super::heap::MAX_THREADS;
+use super::record::{Fiber, FiberYielder, Thread, Wait};
+use super::slots;
+use super::state::{ENDED_AT, ENGINE, Engine, START_SPREAD, is_running_one, step};
+use super::suspend::Ended;
+use corosensei::CoroutineResult;
 use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
 use faultless_platform::StartError;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A thread's stack; the host gives it memory as it is used. The library's deepest call needs a quarter.
 const STACK_BYTES: usize = 256 << 10;
-
-/// What the threads run, for as long as `run` lasts.
-pub(super) type Body = *const (dyn Fn(usize) + Sync);
-type Fiber = Coroutine<(), (), (), DefaultStack>;
-type FiberYielder = Yielder<(), ()>;
-
-/// What a suspended thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Its turn.
-    Turn,
-    /// A write to a line that it read, or a deadline.
-    Spin,
-    /// That somebody wakes it.
-    Sleep,
-    /// A CPU.
-    Slot,
-    /// That a CPU leaves guest.
-    Guest(usize),
-}
-
-/// A thread.
-pub(super) struct Thread {
-    /// In a box: it is taken out at each turn, and a coroutine is large.
-    fiber: Option<Box<Fiber>>,
-    yielder: *const FiberYielder,
-    /// The number that its body got.
-    pub(super) number: usize,
-    pub(super) generation: u32,
-    pub(super) cpu: u16,
-    pub(super) last_cpu: u16,
-    pub(super) irq_depth: u32,
-    pub(super) wait: Wait,
-    pub(super) is_done: bool,
-    /// It has panicked, or was told to.
-    pub(super) is_unwinding: bool,
-    /// It was woken before it slept.
-    pub(super) is_roused: bool,
-    /// The access that its turn begins with.
-    pub(super) pending: Option<Pending>,
-    /// It evaluates the condition of a wait.
-    pub(super) is_recording: bool,
-    /// Its clock when it began to wait.
-    pub(super) since: u64,
-    /// Until when an interrupt keeps it busy while it waits.
-    pub(super) busy_until: u64,
-    /// The address that it sleeps on.
-    pub(super) word: usize,
-    /// What the condition of its wait read: lines and their versions.
-    pub(super) reads: Vec<(LineId, u32)>,
-    /// The lines that it watches.
-    pub(super) watched: Vec<LineId>,
-}
-
-/// The quiet panic of a thread whose simulation is over.
-struct Ended;
 
 impl Engine {
     /// Makes a thread that runs `body(number)` from `clock` on.
@@ -115,45 +59,6 @@ impl Engine {
             }
         }
     }
-
-    /// Notes that the running thread unwinds, if it is the one that does: panics that no hook saw are found here.
-    #[cold]
-    fn note_unwinding(&mut self) {
-        let is_others = self.threads.iter().any(|thread| thread.is_unwinding && !thread.is_done);
-        if !is_others {
-            self.thread().is_unwinding = true;
-        }
-    }
-
-    /// Lets a thread whose simulation is over panic, once.
-    fn must_end(&mut self) -> bool {
-        self.is_dying && !std::mem::replace(&mut self.thread().is_unwinding, true)
-    }
-}
-
-impl Thread {
-    fn new(fiber: Fiber, number: usize) -> Self {
-        Self {
-            fiber: Some(Box::new(fiber)),
-            yielder: ptr::null(),
-            number,
-            generation: 0,
-            cpu: NO_CPU,
-            last_cpu: NO_CPU,
-            irq_depth: 0,
-            wait: Wait::Turn,
-            is_done: false,
-            is_unwinding: false,
-            is_roused: false,
-            pending: None,
-            is_recording: false,
-            since: 0,
-            busy_until: 0,
-            word: 0,
-            reads: Vec::new(),
-            watched: Vec::new(),
-        }
-    }
 }
 
 /// A thread's whole life.
@@ -179,37 +84,6 @@ fn live(yielder: &FiberYielder, index: u32, number: usize) {
     step(|engine| engine.end_thread(index, failure));
 }
 
-/// Suspends the running thread until the scheduler gives it its turn.
-#[inline]
-pub(super) fn suspend() {
-    if std::thread::panicking() {
-        step(Engine::note_unwinding);
-    }
-    let yielder = step(|engine| engine.thread().yielder);
-    // SAFETY: set by `live`, on whose stack the yielder stays until the thread ends.
-    unsafe { (*yielder).suspend(()) };
-}
-
-/// Suspends the running thread in a wait, which a dying simulation ends by a panic.
-pub(super) fn suspend_in(wait: Wait) {
-    step(|engine| {
-        let clock = engine.clock;
-        let thread = engine.thread();
-        thread.wait = wait;
-        thread.since = clock;
-    });
-    suspend();
-    step(|engine| engine.thread().wait = Wait::Turn);
-    check_alive();
-}
-
-/// Panics if the simulation is over, unless this thread does already.
-pub(super) fn check_alive() {
-    if step(|engine| engine.must_end()) {
-        resume_unwind(Box::new(Ended));
-    }
-}
-
 /// Starts `body(number)` beside the running thread.
 pub(crate) fn start(number: usize) -> Result<(), StartError> {
     step(|engine| {
@@ -233,14 +107,14 @@ pub(super) struct Running(*mut Engine);
 
 impl Running {
     pub(super) fn new(engine: &mut Engine) -> Self {
-        assert!(!super::is_running_one(), "a simulation can't be run inside another");
+        assert!(!is_running_one(), "a simulation can't be run inside another");
         Self(ENGINE.replace(engine))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        super::ENDED_AT.set(step(|engine| engine.figures.elapsed_ns));
+        ENDED_AT.set(step(|engine| engine.figures.elapsed_ns));
         ENGINE.set(self.0);
     }
 }

@@ -5,20 +5,19 @@
 //! written, at its deadline, and when an interrupt has work for it. What it read is compared, by version, before it is
 //! suspended: no write is missed.
 
-use super::access::{Kind, access};
+use super::access::access;
 use super::lines::LineId;
+use super::pending::Kind;
+use super::record::Wait;
 use super::schedule::order;
-use super::thread::{Wait, check_alive, suspend_in};
-use super::{Engine, interrupts, slots, step, with};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
-
-/// Threads that sleep, by the address of the word.
-pub(super) type Sleepers = HashMap<usize, VecDeque<u32>, BuildHasherDefault<DefaultHasher>>;
+use super::state::{Engine, is_running_one, step, with};
+use super::suspend::{check_alive, suspend_in};
+use super::{interrupts, slots};
+use std::collections::VecDeque;
 
 /// Waits until `condition` holds or the deadline has come; says whether it held.
 pub(crate) fn spin_until(deadline_ns: Option<u64>, mut condition: impl FnMut() -> bool) -> bool {
-    if !super::is_running_one() {
+    if !is_running_one() {
         assert!(condition(), "a wait outside a simulation: nobody is left who could end it");
         return true;
     }
@@ -67,7 +66,7 @@ pub(crate) fn park(address: usize, is_expected: impl FnOnce() -> bool) {
 
 /// Wakes up to `threads` of those that sleep on `address`; returns how many.
 pub(crate) fn unpark(address: usize, threads: usize) -> usize {
-    if !super::is_running_one() {
+    if !is_running_one() {
         return 0;
     }
     order();
