@@ -5,7 +5,8 @@
 //! core run; or what the memory buses let through, if that is less. It takes no workload to share nothing: that is what
 //! it is compared with.
 
-use super::{ArmResult, Outcome, Setup};
+use super::job::Run;
+use super::session::{ArmResult, Outcome, Setup};
 use faultless_results::stats::median;
 
 /// The most that an arm can do.
@@ -41,7 +42,7 @@ impl SetBy {
 pub fn ceiling(setup: &Setup, outcome: &Outcome, arm: &ArmResult) -> Option<Ceiling> {
     let machine = setup.machine.simulated().filter(|_| setup.has_ceiling)?;
     let alone = outcome.arms.iter().find(|other| other.arm.cpus == 1 && other.arm.is_like(&arm.arm))?;
-    if !alone.runs.iter().all(super::Run::has_converged) {
+    if !alone.runs.iter().all(Run::has_converged) {
         return None;
     }
     let one = median(&alone.runs.iter().map(|run| run.ops_per_s).collect::<Vec<_>>())?;
@@ -57,14 +58,14 @@ impl ArmResult {
     /// Returns the part of a ceiling that was reached; nothing if there is no run, or one that has not settled.
     pub fn reached(&self, ceiling: &Ceiling) -> Option<f64> {
         let rates: Vec<f64> = self.runs.iter().map(|run| run.ops_per_s).collect();
-        let has_converged = self.runs.iter().all(super::Run::has_converged);
+        let has_converged = self.runs.iter().all(Run::has_converged);
         Some(median(&rates).filter(|_| has_converged)? / ceiling.ops_per_s)
     }
 }
 
 /// Returns how many pages an operation moves through the memory bus.
 fn pages_moved_each(arm: &ArmResult) -> f64 {
-    let sum = |of: &dyn Fn(&super::Run) -> u64| arm.runs.iter().map(of).sum::<u64>() as f64;
+    let sum = |of: &dyn Fn(&Run) -> u64| arm.runs.iter().map(of).sum::<u64>() as f64;
     sum(&|run| run.pages.map_or(0, |pages| pages.moved)) / sum(&|run| run.ops).max(1.0)
 }
 

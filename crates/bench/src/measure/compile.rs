@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use faultless_platform::{PAGE_BYTES, Threads, Usual};
 use faultless_trace::Trace;
 
-use super::{Job, MeasureError, Run};
+use super::job::{Job, MeasureError, Run};
 use faultless_plan as plan;
 use faultless_plan::files::FileCall;
 use faultless_plan::{Losses, Options, Pace, Plan};

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use super::compile;
 use super::drive::{End, Tally, Window, drive};
 use super::host_space::HostSpace;
+use super::job::{Job, MeasureError, Run};
 use super::site::{HostSite, Pinning, Site};
 use super::vm::sum_up;
-use super::{Job, MeasureError, Run};
 use faultless_results::stats::Histogram;
 
 /// From the moment all workers are ready to the start: each of them has to look again first.

@@ -14,11 +14,15 @@ use faultless_platform::native::{Machine, Native};
 use faultless_vm::PlacementPolicy;
 use faultless_workloads::Spec;
 
+use super::host::once as once_on_host;
+use super::job::{Job, Length, MeasureError, Run};
+use super::simulated::once_simulated;
 use super::site::{HostSite, Pinning};
-use super::{Job, Length, MeasureError, Mode, Run, once, once_on_host, once_simulated};
+use super::vm::once;
 use crate::spread::Draws;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
+use faultless_results::Mode;
 use faultless_results::stats::Random;
 
 /// What to measure, and how.

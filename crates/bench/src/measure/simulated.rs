@@ -6,13 +6,12 @@
 use faultless_sim::{Figures, Machine, Spec, isolate};
 use faultless_workloads::Spec as Workload;
 
+use super::job::{Job, MeasureError, Pages, Run};
 use super::site::SimulatedSite;
-use super::{Job, MeasureError, Pages, Run, once};
+use super::vm::once;
 use faultless_machine::simulated::with_rerun;
 use faultless_machine::watch::{self, Simulated};
 
-/// How long a run is in a machine's own time that neither goes on until its rates have settled nor was told.
-pub const SIMULATED_NS: u64 = 4_000_000;
 /// The longest that a run goes on until its rates have settled, unless told.
 pub const SETTLED_AT_MOST_NS: u64 = 45_000_000;
 /// What a worker maps at once unless told: small enough for each of many to come round more than once.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Row, sides};
+use super::row::{Row, sides};
 use crate::spread::{Draws, Interval, LEVEL, sensitivity_json, strongest};
 use faultless_results::{NOT_CONVERGED, columns};
 

@@ -9,7 +9,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Figure, Row, sides};
+use super::row::{Row, sides};
+use super::tables::Figure;
 use crate::spread::Interval;
 use faultless_results::stats::median;
 use faultless_results::{NOT_CONVERGED, Unit, columns};

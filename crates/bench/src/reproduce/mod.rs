@@ -15,6 +15,7 @@ pub mod kmap;
 mod levels;
 mod overheads;
 mod own;
+mod row;
 mod tables;
 
 use faultless_linux::space::has_interrupt;
@@ -28,10 +29,11 @@ use crate::measure::{
     Job, Length, MeasureError, Mode, PlacementPolicy, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk,
 };
 use faultless_machine::simulated::in_parallel;
-use faultless_results::stats::median;
 use faultless_results::{NOT_CONVERGED, columns};
 
 pub use drawn::{Drawn, write_sensitivity};
+pub use row::Row;
+use row::sides;
 pub use tables::{Case, Figure, TABLES, Table};
 
 /// How long a run is, unless the case says.
@@ -60,25 +62,6 @@ impl Side {
     fn all(case: &Case) -> &'static [Self] {
         if case.own_workload().is_some() { &[Self::Base, Self::Head, Self::Own] } else { &[Self::Base, Self::Head] }
     }
-}
-
-/// A case with what came out.
-#[derive(Debug)]
-pub struct Row {
-    /// The case.
-    pub case: &'static Case,
-    /// The base's figure under each seed.
-    pub base: Vec<f64>,
-    /// The head's figure under each seed.
-    pub head: Vec<f64>,
-    /// That of what the head is to be compared with on its own kernel, where the base is another kernel's.
-    pub own: Vec<f64>,
-    /// Events of the head's runs: name, and how many of a hundred faults.
-    pub events: Vec<(&'static str, f64)>,
-    /// Whether the rates of all runs had settled; else nothing is said of the sign.
-    pub has_converged: bool,
-    /// What drawn machines say, if each seed had one of its own.
-    pub drawn: Option<Drawn>,
 }
 
 /// What stands above the fields of a row.
@@ -200,45 +183,7 @@ fn events<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<(&'static str,
     wanted.map(|name| (name, count(name) as f64 * 100.0 / faults)).collect()
 }
 
-/// Returns what stands on both sides: designs, or the semaphores beneath one design.
-fn sides(case: &Case) -> String {
-    if case.base == case.head && case.machine != "here" {
-        format!("{} > {}", case.base_semaphore, case.head_semaphore)
-    } else {
-        format!("{} > {}", case.base, case.head)
-    }
-}
-
 impl Row {
-    /// Returns our change in percent; nothing if the base did nothing.
-    pub fn change(&self) -> Option<f64> {
-        let (base, head) = (median(&self.base)?, median(&self.head)?);
-        (base > 0.0).then(|| (head / base - 1.0) * 100.0)
-    }
-
-    /// Returns the least and the most of the changes under the same seed.
-    fn range(&self) -> Option<(f64, f64)> {
-        let changes = self.base.iter().zip(&self.head).map(|(base, head)| (head / base - 1.0) * 100.0);
-        let (least, most) =
-            changes.fold((f64::MAX, f64::MIN), |(least, most), change| (least.min(change), most.max(change)));
-        (least <= most).then_some((least, most))
-    }
-
-    /// Returns the ratio of the factors: ours over the published one.
-    fn ratio(&self) -> Option<f64> {
-        Some((1.0 + self.change()? / 100.0) / (1.0 + self.case.published_percent / 100.0))
-    }
-
-    /// Says whether both changes go the same way; less than 1 % is no way. Nothing is said of rates that have not
-    /// settled.
-    fn sign_agrees(&self) -> Option<bool> {
-        if !self.has_converged {
-            return None;
-        }
-        let way = |percent: f64| if percent.abs() < 1.0 { 0 } else { percent.signum() as i32 };
-        Some(way(self.change()?) == way(self.case.published_percent))
-    }
-
     fn cells(&self) -> Vec<String> {
         let case = self.case;
         let mode = if case.processes { "processes" } else { "threads" };

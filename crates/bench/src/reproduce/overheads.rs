@@ -6,7 +6,8 @@
 
 use std::io::{self, Write};
 
-use super::{Figure, Row};
+use super::row::Row;
+use super::tables::Figure;
 use faultless_results::stats::median;
 
 /// Writes the overheads of rows that have a whole program's time, over that of the first of them.

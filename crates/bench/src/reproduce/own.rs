@@ -10,7 +10,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Case, Row, TABLES};
+use super::row::Row;
+use super::tables::{Case, TABLES};
 use faultless_results::columns;
 use faultless_results::stats::median;
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use faultless_linux::counters::{Counter, Software, vmstat};
 
+use super::arm::{Arm, RunCounts, Setup, Subject};
 use super::sources::{HostSource, host_source};
 use super::vm::job;
-use super::{Arm, RunCounts, Setup, Subject};
 use crate::measure::{self, Pinning};
 use faultless_replay as replay;
 

@@ -10,7 +10,7 @@ use faultless_sim::{Sim, isolate};
 use faultless_vm::Event;
 use faultless_workloads::{Spec, Spec as Workload};
 
-use super::{Arm, Locks, RunCounts, Setup, Subject, Tap};
+use super::arm::{Arm, Locks, RunCounts, Setup, Subject, Tap};
 use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, Site};
 use crate::{high, kmap};
 use faultless_machine::events;
