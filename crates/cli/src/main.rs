@@ -7,15 +7,19 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_args;
 mod check;
+mod choose;
 mod compare;
 mod curves;
 mod date;
 mod duration;
 mod fit;
 mod high;
+mod high_args;
 mod install;
 mod kmap;
+mod kmap_args;
 mod lists;
 mod machine;
 mod machines;
@@ -28,6 +32,7 @@ mod replay;
 mod report;
 mod reproduce;
 mod rwsem;
+mod rwsem_args;
 mod size;
 mod stat;
 mod table;
@@ -66,7 +71,7 @@ enum Command {
     /// Runs a program and records what it does to its memory.
     Record(record::RecordArgs),
     /// Measures workloads under locking designs and on the host's own kernel.
-    Bench(bench::BenchArgs),
+    Bench(bench_args::BenchArgs),
     /// Replays a recorded trace under locking designs and compares them.
     Replay(replay::ReplayArgs),
     /// Counts what happens in a workload or a trace, as perf stat does.

@@ -26,6 +26,7 @@ use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Missing, ReadError, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::choose::distinct;
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{INTERRUPTED, OutputArgs};
@@ -213,12 +214,6 @@ fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
         checking: if args.check { Checking::EachStep } else { Checking::AtEnd },
         pattern: args.pattern,
     })
-}
-
-/// Returns the values without those that came before.
-pub fn distinct<T: Clone + PartialEq>(values: &[T]) -> Vec<T> {
-    let first = |&place: &usize| !values[..place].contains(&values[place]);
-    (0..values.len()).filter(first).map(|place| values[place].clone()).collect()
 }
 
 /// Returns a bar that is shown on a terminal only.

@@ -26,14 +26,15 @@ use faultless_trace::Trace;
 use faultless_workloads::{Spec, SpecError, WORKLOADS};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::{designs, known};
-use crate::high::HighArgs;
-use crate::kmap::{self, KmapArgs};
+use crate::choose::distinct;
+use crate::choose::{designs, known};
+use crate::high_args::HighArgs;
+use crate::kmap;
+use crate::kmap_args::KmapArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{INTERRUPTED, OutputArgs};
 use crate::placement::PlacementArgs;
-use crate::replay::distinct;
 use crate::table::Format;
 use crate::{duration, machine, size};
 

@@ -18,7 +18,8 @@ use faultless_trials::all::{self, Judge, Outcome, Row, Setup, verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{chosen, write_found};
+use super::found::write_found;
+use crate::choose::known;
 use crate::date::today_in_digits;
 use crate::duration;
 use crate::message::{Color, Failure};
@@ -61,7 +62,7 @@ pub struct AllArgs {
 /// Runs the subcommand.
 pub fn run(args: &AllArgs, color: Color) -> Result<ExitCode, Failure> {
     let setup = Setup {
-        designs: chosen("design", &args.design, DESIGNS)?,
+        designs: known("design", &args.design, DESIGNS.to_vec())?,
         duration: Duration::from_nanos(args.duration),
         seed: args.seed.unwrap_or_else(today_in_digits),
         keep: args.keep.clone(),

@@ -13,9 +13,9 @@ use faultless_machine::simulated::HERE;
 use faultless_results::ResultSet;
 use faultless_workloads::Spec as Workload;
 
+use crate::choose::distinct;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
-use crate::replay::distinct;
 use crate::{duration, machine};
 
 /// The arguments of `check calibration`.

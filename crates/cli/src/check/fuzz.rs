@@ -16,7 +16,8 @@ use faultless_results::ResultSet;
 use faultless_trials::fuzz::{self, Outcome, Setup, Target};
 use serde_json::{Value, json};
 
-use super::{chosen, write_found};
+use super::found::write_found;
+use crate::choose::known;
 use crate::duration;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
@@ -98,7 +99,7 @@ pub fn run(args: &FuzzArgs, color: Color) -> Result<ExitCode, Failure> {
 
 impl FuzzArgs {
     fn setup(&self) -> Result<Setup, Failure> {
-        let names = chosen("target", &self.target, &Target::ALL.map(Target::name))?;
+        let names = known("target", &self.target, Target::ALL.map(Target::name).to_vec())?;
         let target = |name: &String| Target::ALL.into_iter().find(|target| target.name() == name);
         Ok(Setup {
             targets: names.iter().filter_map(target).collect(),

@@ -14,7 +14,7 @@ use faultless_schedules::mutants::{self, Step};
 use faultless_schedules::report;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::ExploreArgs;
+use super::explored::ExploreArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
 

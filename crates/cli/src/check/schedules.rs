@@ -15,7 +15,7 @@ use faultless_schedules::mutants::Mutant;
 use faultless_schedules::report;
 use faultless_schedules::search::Failed;
 
-use super::{ExploreArgs, progress_bar};
+use super::explored::{ExploreArgs, progress_bar};
 use crate::message::{Color, Failure};
 use crate::nearest::unknown;
 use crate::output::{OutputArgs, Table, exit_code, print};

@@ -17,7 +17,8 @@ use faultless_soak::Shortages;
 use faultless_trials::soak::{self, Outcome, Row, Setup, shortages_name};
 use serde_json::{Value, json};
 
-use super::chosen;
+use super::found::write_found;
+use crate::choose::known;
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::{OutputArgs, Table, exit_code};
@@ -125,7 +126,7 @@ impl SoakArgs {
         }
         let shortages = self.shortages.kinds();
         Ok(Setup {
-            designs: chosen("design", &self.design, DESIGNS)?,
+            designs: known("design", &self.design, DESIGNS.to_vec())?,
             semaphore: self.semaphore.clone(),
             duration: Duration::from_nanos(self.duration) / shortages.len() as u32,
             shortages,
@@ -184,5 +185,5 @@ fn write_human(setup: &Setup, outcome: &Outcome, rows: &[Vec<String>], out: &mut
     writeln!(out, "Soak: {nr_threads} threads on {nr_cpus} CPUs over {semaphore}, seed {seed}\n")?;
     write_columns(out, &HEADINGS, rows)?;
     writeln!(out)?;
-    super::write_found(&outcome.found, out)
+    write_found(&outcome.found, out)
 }

@@ -7,7 +7,7 @@ use faultless_trace::text::printable;
 use serde_json::Value;
 
 use super::fields::{COLUMNS, Field, fields, plain};
-use super::{open, unreadable};
+use super::open::{open, unreadable};
 use crate::message::Failure;
 use crate::table::{Format, csv_row, markdown_head, markdown_row};
 

@@ -10,7 +10,7 @@ use faultless_trace::{Ending, Header, HugePages, Limits, Missing, Mode, Pace, St
 use serde_json::{Map, Value, json};
 
 use super::fields::plain;
-use super::{FileReader, open, unreadable};
+use super::open::{FileReader, open, unreadable};
 use crate::message::Failure;
 use crate::table::{Format, csv_row, markdown_head, markdown_row};
 

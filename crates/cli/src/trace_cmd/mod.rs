@@ -7,18 +7,16 @@
 mod dump;
 mod fields;
 mod info;
+mod open;
 mod ps;
 mod recover;
 mod sites;
 mod top;
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use faultless_trace::{ReadError, Reader};
 
 use crate::message::Failure;
 use crate::table::Format;
@@ -93,9 +91,6 @@ struct TopArgs {
     folded: bool,
 }
 
-/// A trace that is read event by event.
-type FileReader = Reader<BufReader<File>>;
-
 /// Runs the subcommand.
 pub fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
     match &args.command {
@@ -107,14 +102,4 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
         TraceCommand::Recover(args) => recover::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn open(path: &Path) -> Result<FileReader, Failure> {
-    let file = File::open(path).map_err(|error| unreadable(path, &error.into()))?;
-    Reader::new(BufReader::new(file)).map_err(|error| unreadable(path, &error))
-}
-
-/// Returns the failure that names the file and what is wrong with it.
-fn unreadable(path: &Path, error: &ReadError) -> Failure {
-    Failure::new(format_args!("{}: {error}", path.display()))
 }

@@ -9,7 +9,7 @@ use faultless_trace::text::printable;
 use faultless_trace::{EventKind, Trace};
 use serde_json::{Value, json};
 
-use super::unreadable;
+use super::open::unreadable;
 use crate::message::Failure;
 use crate::table::{Format, write_csv, write_markdown};
 
