@@ -7,34 +7,10 @@
 //! [`AreaView::is_reference`](crate::AreaView::is_reference) is the one place that knows a reference area.
 
 use crate::object::ObjectRef;
+use crate::pattern::Pattern;
 use crate::reference::{Reference, ReferenceRef};
 use crate::system::System;
 use core::ptr::NonNull;
-
-/// What fills a page without a page to copy: 1, 2, 4 or 8 bytes, again and again, as the machine stores them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// One byte.
-    Byte(u8),
-    /// 2 bytes.
-    Half(u16),
-    /// 4 bytes.
-    Word(u32),
-    /// 8 bytes.
-    Double(u64),
-}
-
-impl Pattern {
-    /// Returns the 8 bytes that a page repeats.
-    pub const fn word(self) -> u64 {
-        match self {
-            Self::Byte(byte) => u64::from_ne_bytes([byte; 8]),
-            Self::Half(half) => half as u64 * 0x0001_0001_0001_0001,
-            Self::Word(word) => word as u64 * 0x0000_0001_0000_0001,
-            Self::Double(double) => double,
-        }
-    }
-}
 
 /// What an untouched page of an area without an object reads as.
 #[derive(Debug)]
@@ -104,18 +80,5 @@ impl<P: System> Clone for Behind<P> {
             Self::Reference(reference) => Self::Reference(reference.clone()),
             Self::Pattern(pattern) => Self::Pattern(*pattern),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Pattern;
-
-    #[test]
-    fn a_pattern_repeats_its_bytes() {
-        assert_eq!(Pattern::Byte(0xaa).word(), 0xaaaa_aaaa_aaaa_aaaa);
-        assert_eq!(Pattern::Half(0x1234).word(), 0x1234_1234_1234_1234);
-        assert_eq!(Pattern::Word(0x1234_5678).word(), 0x1234_5678_1234_5678);
-        assert_eq!(Pattern::Double(7).word(), 7);
     }
 }

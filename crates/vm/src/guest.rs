@@ -5,6 +5,7 @@
 //! signal that Linux would send. Between lookup and access nothing else happens on the CPU, so that a shootdown never
 //! misses one.
 
+use crate::access::Access;
 use crate::addr::page_floor;
 use crate::design::{DefaultDesign, Design};
 use crate::entry::{Entry, EntryFlags};
@@ -15,33 +16,10 @@ use crate::space::{Space, SpaceRef};
 use crate::system::System;
 use crate::table::Leaf;
 use crate::tlb;
+use crate::words::{load_words, store_words};
 use faultless_phys::FrameSource;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
-
-/// What an access does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Loads data.
-    Read,
-    /// Stores data.
-    Write,
-    /// Fetches an instruction.
-    Fetch,
-}
-
-impl Access {
-    /// What a known bug makes of a store that took a fault.
-    #[cfg(feature = "mutants")]
-    const fn without_write(self) -> Self {
-        if self.is_write() { Self::Read } else { self }
-    }
-
-    /// Says whether it stores.
-    pub const fn is_write(self) -> bool {
-        matches!(self, Self::Write)
-    }
-}
 
 /// The faults that one access took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -257,32 +235,6 @@ impl<P: System, D: Design<P>> Drop for Guest<'_, P, D> {
             self.space.vm().cpus().leave(cpu, self.space.users(), self.space.id());
         }
         self.space.remove_user();
-    }
-}
-
-/// Loads words that other CPUs may store to.
-///
-/// # Safety
-/// The words from `source` on lie in memory that is accessed atomically by all, and `source` is a multiple of 8.
-pub(crate) unsafe fn load_words<P: System>(source: *const u8, words: &mut [u64]) {
-    for (place, value) in words.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        let word = unsafe { P::AtomicU64::view(source.add(place * 8).cast_mut().cast()) };
-        // Relaxed: a program's plain load.
-        *value = word.load(Ordering::Relaxed);
-    }
-}
-
-/// Stores words that other CPUs may load.
-///
-/// # Safety
-/// As for [`load_words`], with `target` for `source`.
-pub(crate) unsafe fn store_words<P: System>(target: *mut u8, words: &[u64]) {
-    for (place, &value) in words.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        let word = unsafe { P::AtomicU64::view(target.add(place * 8).cast()) };
-        // Relaxed: a program's plain store.
-        word.store(value, Ordering::Relaxed);
     }
 }
 

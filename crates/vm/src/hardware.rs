@@ -19,13 +19,14 @@
 //! awaits every target. Hardware that sets no accessed and dirty bits gets them set by [`Space::handle_fault`]: its
 //! format makes a store to a page that is not dirty fault.
 
+use crate::access::Access;
 use crate::addr::{USER_END, page_floor};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::fault::{Fault, Handled};
-use crate::guest::{self, Access, Guest, is_canonical};
+use crate::guest::{self, Guest, is_canonical};
 use crate::space::Space;
 use crate::system::System;
 use crate::table::TableMap;

@@ -1,12 +1,10 @@
 //! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
 
-use crate::area::Area;
-use crate::design::{DefaultDesign, Design, GenerationOf, SemaphoreOf};
+use crate::design::{Design, GenerationOf, SemaphoreOf};
 use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
 use crate::frames::{self, FrameMap};
-use crate::index::Node;
 use crate::limits::Limits;
 use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, WriteNotice, ZeroSource};
 use crate::orphans::Orphans;
@@ -14,9 +12,11 @@ use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::{Reference, ReferenceRef};
 use crate::shootdown::Cpus;
-use crate::space::{Space, SpaceRef, Spaces};
+use crate::space::SpaceRef;
 use crate::system::System;
 use crate::tags::{MemoryTags, TagSource};
+pub use crate::types::Vm;
+use crate::types::{Area, Space, Spaces};
 use crate::unique::Unique;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -30,33 +30,6 @@ use faultless_sync::{LockStats, Parts, RwSemaphore};
 
 /// How many places the table of readers has for each CPU: enough that two faults seldom want the same one.
 const PLACES_PER_CPU: usize = 4;
-
-/// An instance; everything else borrows from it.
-///
-/// # Invariants
-/// * I1 it stays where it was made (it is boxed), and outlives its spaces and objects, which borrow it.
-/// * I2 the zero page is never written, never counted, never freed.
-pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
-    memory: P::Frames,
-    pub(crate) areas: Slab<P, Area<P, D>, P::Frames>,
-    pub(crate) nodes: Slab<P, Node<P>, P::Frames>,
-    spaces: Slab<P, Space<P, D>, P::Frames>,
-    objects: Pool<P, Object<P>>,
-    references: Pool<P, Reference<P>>,
-    pins: Pool<P, Pinned<P>>,
-    tags: Option<Arc<dyn MemoryTags>>,
-    cpus: Cpus<P>,
-    design: D::InstanceState,
-    semaphore: GenerationOf<P, D>,
-    events: Events<P>,
-    lock_stats: Arc<LockStats<P>>,
-    semaphore_parts: Parts<P>,
-    zero_page: Pfn,
-    next_space: Unique<P>,
-    next_root: Unique<P>,
-    list: Spaces<P, D>,
-    orphans: CachePadded<Orphans<P, Space<P, D>>>,
-}
 
 // SAFETY: the list's and the orphans' pointers are followed as their files say; everything else is shared by design.
 unsafe impl<P: System, D: Design<P>> Sync for Vm<P, D> {}

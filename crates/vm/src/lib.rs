@@ -6,12 +6,14 @@
 //! Nothing is allocated from the global allocator after [`Vm::new`]; an operation that finds no frame changes nothing.
 //!
 //! # Rooms, from below
-//! * `addr`, `entry`, `table`: addresses, the hardware's entries, four levels of tables; `promise`: memory that is
-//!   there by its entries alone
-//! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `content`:
-//!   which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
+//! * `access`, `words`: kinds of accesses, and the words that they move; `addr`, `entry`, `table`: addresses, the
+//!   hardware's entries, four levels of tables; `promise`: memory that is there by its entries alone
+//! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `pattern`,
+//!   `content`: which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
 //! * `pool`: what lives as long as somebody refers to it; `orphans`: what was let go of without a CPU
-//! * `area`, `index`: ranges of one kind of memory, and the ordered index that RCU readers walk
+//! * `view`, `area`, `index`: ranges of one kind of memory, by value and as they are kept, and the ordered index that
+//!   RCU readers walk
+//! * `types`: instance, space, area and design, which name each other; `instance`: what holds for all spaces
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
 //! * `space`: the calls; `guest`: loads, stores and fetches; `hardware`: what whoever has real tables calls instead
@@ -90,6 +92,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod access;
 mod addr;
 mod area;
 pub mod check;
@@ -109,6 +112,7 @@ mod instance;
 mod limits;
 mod object;
 mod orphans;
+mod pattern;
 mod pin;
 mod pool;
 mod promise;
@@ -121,23 +125,28 @@ mod system;
 mod table;
 mod tags;
 mod tlb;
+mod types;
 mod unique;
+mod view;
+mod words;
 
+pub use access::Access;
 pub use addr::{PAGE, PageRange, USER_END, page_ceil, page_floor};
 pub use area::{Area, AreaFlags, AreaView};
-pub use content::{Content, Pattern};
+pub use content::Content;
 pub use entry::{Entry, EntryFlags};
 pub use error::{AccessError, CallError, Signal};
 pub use events::{Event, Events, GiveUp};
 pub use fault::{Fault, Handled};
 pub use format::{Ept, TableFormat, X86_64, check_format};
-pub use guest::{Access, FaultsTaken, Guest};
+pub use guest::{FaultsTaken, Guest};
 pub use hardware::{FutexKey, Mode, Reason, Resolution};
 pub use instance::Vm;
 pub use limits::{Limits, LinuxVersion, PlacementPolicy, Privileges, STACK_GUARD_PAGES};
 pub use object::{
     FetchError, MAX_OBJECT_BYTES, Object, ObjectHandle, ObjectRef, ObjectSpec, PageSource, WriteNotice, ZeroSource,
 };
+pub use pattern::Pattern;
 pub use pin::{Pin, PinKind, Pinned};
 pub use promise::State;
 pub use reference::{Reference, ReferenceHandle};

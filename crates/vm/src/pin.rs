@@ -16,23 +16,16 @@
 //! * I1 a pin of a counted frame owns one of its references; one of a reference page owns a reference to that.
 //! * I2 both are taken while the entry that maps the page is locked, or its area held.
 
-use crate::area::AreaFlags;
-use crate::content::Behind;
-use crate::design::Design;
-use crate::entry::Entry;
-use crate::error::{AccessError, CallError};
-use crate::fault::{Fault, LeafGuard, classic};
+use crate::access::Access;
 use crate::frames;
-use crate::guest::{self, Access};
 use crate::orphans::Orphan;
 use crate::pool::{Membership, PoolRef, Pooled};
 use crate::reference::ReferenceRef;
-use crate::space::{Space, SpaceRef};
 use crate::system::System;
+use crate::words;
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::PAGE_BYTES;
-use faultless_platform::mutant;
 
 /// What a page is pinned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +40,13 @@ pub enum PinKind {
 }
 
 impl PinKind {
-    fn access(self) -> Access {
+    pub(crate) fn access(self) -> Access {
         if self == Self::Write { Access::Write } else { Access::Read }
     }
 }
 
 /// What holds the frame of a pin.
-enum Hold<P: System> {
+pub(crate) enum Hold<P: System> {
     /// One of its references.
     Counted,
     /// It is a reference page.
@@ -64,10 +57,10 @@ enum Hold<P: System> {
 
 /// A frame that is held; see the module.
 pub struct Pinned<P: System> {
-    membership: Membership<P, Self>,
-    frame: Pfn,
-    hold: Hold<P>,
-    kind: PinKind,
+    pub(crate) membership: Membership<P, Self>,
+    pub(crate) frame: Pfn,
+    pub(crate) hold: Hold<P>,
+    pub(crate) kind: PinKind,
 }
 
 // SAFETY: immutable but for its membership, which the pool uses as it says.
@@ -112,8 +105,8 @@ impl<P: System> Pooled<P> for Pinned<P> {
 
 /// A page that is held until this is dropped, on any thread.
 pub struct Pin<'vm, P: System> {
-    pinned: PoolRef<P, Pinned<P>>,
-    instance: PhantomData<&'vm ()>,
+    pub(crate) pinned: PoolRef<P, Pinned<P>>,
+    pub(crate) instance: PhantomData<&'vm ()>,
 }
 
 impl<P: System> core::ops::Deref for Pin<'_, P> {
@@ -131,7 +124,7 @@ impl<P: System> Pin<'_, P> {
         let nr_words = words.len().min((PAGE_BYTES - offset) / 8);
         let page = self.pinned.memory().frame(self.frame);
         // SAFETY: the pin holds the frame, the words lie in it, and mapped frames are accessed atomically.
-        unsafe { guest::load_words::<P>(page.add(offset), &mut words[..nr_words]) };
+        unsafe { words::load_words::<P>(page.add(offset), &mut words[..nr_words]) };
     }
 
     /// Writes words of a page that is pinned for writing; those behind its end go nowhere. Says whether it was.
@@ -143,81 +136,7 @@ impl<P: System> Pin<'_, P> {
         let nr_words = words.len().min((PAGE_BYTES - offset) / 8);
         let page = self.pinned.memory().frame(self.frame);
         // SAFETY: as above; the page was one that stores reach when it was pinned, so it is no shared one.
-        unsafe { guest::store_words::<P>(page.add(offset), &words[..nr_words]) };
+        unsafe { words::store_words::<P>(page.add(offset), &words[..nr_words]) };
         true
-    }
-}
-
-impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
-    /// Pins the page of `address`, made as an access makes it; EFAULT if there is none to be had.
-    pub fn pin(&self, address: u64, kind: PinKind) -> Result<Pin<'vm, P>, CallError> {
-        let pinned = self.try_again(|| self.pinned(address, kind))?;
-        Ok(Pin { pinned, instance: PhantomData })
-    }
-}
-
-impl<P: System, D: Design<P>> Space<P, D> {
-    /// As [`SpaceRef::pin`], for the crate.
-    pub(crate) fn pinned(&self, address: u64, kind: PinKind) -> Result<PoolRef<P, Pinned<P>>, CallError> {
-        let fault = Fault { address, access: kind.access(), is_present: false };
-        loop {
-            let made = match kind {
-                PinKind::LongTermRead => classic::unshare(self, fault),
-                PinKind::Read | PinKind::Write => classic::handle(self, fault),
-            };
-            made.map_err(bad_buffer)?;
-            if let Some((frame, hold)) = self.take_hold(address, kind)? {
-                let pinned = Pinned { membership: Membership::new(), frame, hold, kind };
-                // SAFETY: pins are held by users, who borrow the instance.
-                return Ok(unsafe { self.vm().pins().add(pinned) }?);
-            }
-        }
-    }
-
-    /// Holds the page that is mapped at an address, if it is one for that kind of pin.
-    fn take_hold(&self, address: u64, kind: PinKind) -> Result<Option<(Pfn, Hold<P>)>, CallError> {
-        let read = self.read_settled(address..address + 1);
-        let Some(found) = read.permit().containing(address) else { return Ok(None) };
-        let area = found.area();
-        let Some(leaf) = self.tables().walk(self.memory(), address) else { return Ok(None) };
-        let guard = LeafGuard::lock(self.memory(), leaf);
-        let entry = guard.entry();
-        if !suits(entry, kind, area.flags()) {
-            return Ok(None);
-        }
-        let hold = match area.behind() {
-            Behind::Reference(reference) if entry.is_special() => {
-                mutant!(ReferenceFreedWhilePinned, Hold::Reference(reference.clone()) => Hold::Nothing)
-            }
-            _ if entry.is_special() => Hold::Nothing,
-            _ => {
-                frames::get(self.memory(), entry.pfn()).map_err(|_| CallError::TooManyReferences)?;
-                Hold::Counted
-            }
-        };
-        Ok(Some((entry.pfn(), hold)))
-    }
-}
-
-/// Says whether a page may be pinned so.
-fn suits(entry: Entry, kind: PinKind, flags: AreaFlags) -> bool {
-    entry.is_present()
-        && match kind {
-            PinKind::Read => true,
-            PinKind::Write => entry.is_writable(),
-            // As Linux: a mapping that can't be copied on write has nothing to copy.
-            PinKind::LongTermRead => !entry.is_special() || flags.contains(AreaFlags::SHARED),
-        }
-}
-
-fn bad_buffer(error: AccessError) -> CallError {
-    match error {
-        AccessError::OutOfFrames(cause) => CallError::OutOfFrames(cause),
-        AccessError::TooManyReferences => CallError::TooManyReferences,
-        AccessError::NotMapped { address }
-        | AccessError::Forbidden { address }
-        | AccessError::ForbiddenByKey { address }
-        | AccessError::NoPage { address }
-        | AccessError::NotCanonical { address } => CallError::BadBuffer { address },
     }
 }

@@ -4,9 +4,9 @@
 //! Like hardware: it answers from its own copy, also when the tables say otherwise by now. That makes it the witness
 //! of missing shootdowns. Direct-mapped, tagged by address space.
 
+use crate::access::Access;
 use crate::addr::{PAGE, PageRange};
 use crate::entry::{Entry, EntryFlags};
-use crate::guest::Access;
 
 /// Entries of a CPU's TLB.
 const SIZE: usize = 256;

@@ -41,6 +41,7 @@
 //!
 //! A fault under the area's lock counts as `spf`, also in a space that one thread uses.
 
+use super::names::VmaLock;
 use super::{Design, attempt};
 use crate::area::Area;
 use crate::error::AccessError;
@@ -49,14 +50,10 @@ use crate::fault::classic::{Found, Missed};
 use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
 use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
-use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_platform::CachePadded;
 use faultless_platform::mutant;
 use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
-
-/// See the module.
-pub struct VmaLock<S>(PhantomData<fn() -> S>);
 
 // SAFETY: a change locks the area for writing, which waits for its faults; it is freed when locked for good.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "mutants")]
 use super::known;
-use super::{EntryLock, PageFault, Stop, reference};
+use super::{EntryLock, PageFault, Stop, untouched};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::frames;
@@ -33,7 +33,7 @@ pub(super) fn make_private<P: System, D: Design<P>>(
     let memory = page.space.memory();
     let root = lock.root(page);
     let pfn = lock.alloc(memory)?;
-    reference::write_untouched(page, pfn);
+    untouched::write_untouched(page, pfn);
     frames::set_owner(memory, pfn, root, page.view.page_offset_of(page.fault.address));
     match page.install(lock, page.private_entry(pfn)) {
         Ok(true) => page.space.add_resident(1),

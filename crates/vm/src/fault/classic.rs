@@ -1,12 +1,12 @@
 //! The classic fault: under the address space's semaphore.
 
 use super::{EntryLock, Fault, LeafGuard, PageFault, Stop, permits, resolve};
+use crate::access::Access;
 use crate::addr::{PAGE, page_floor};
 use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
-use crate::guest::Access;
 use crate::index::Version;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::{ReadPermit, Space, SpaceReadGuard};

@@ -9,9 +9,10 @@
 //! would be filled with a page that lacks what the old one holds. Who meets a guard waits for the lock, and looks
 //! again. Where the entry is the map, its promise stands there: an empty one would be a hole.
 
+use super::finish::finish;
 #[cfg(feature = "mutants")]
 use super::known;
-use super::{EntryLock, LeafGuard, PageFault, Stop, reference};
+use super::{EntryLock, LeafGuard, PageFault, Stop, untouched};
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
@@ -34,7 +35,7 @@ pub(super) fn allow<P: System, D: Design<P>>(
         return Ok(());
     }
     if page.is_shared() {
-        reference::check_unshared(page)?;
+        untouched::check_unshared(page)?;
         page.install(lock, page.seen.written())?;
         return Ok(());
     }
@@ -99,7 +100,7 @@ fn make_copy<P: System, D: Design<P>>(
     let root = lock.root(page);
     let new = lock.alloc(memory)?;
     match is_special {
-        true => reference::write_untouched(page, new),
+        true => untouched::write_untouched(page, new),
         // SAFETY: the new frame is ours alone, and the old one is held.
         false => unsafe {
             page.space.vm().write_page(new, Bulk::CopyFrom(memory.frame(old)), TagSource::Page(old));
@@ -139,14 +140,4 @@ fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuar
 #[cold]
 pub(super) fn is_under_way<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
     D::FILLS_FREELY && LeafGuard::lock(page.space.memory(), page.leaf).entry() != page.seen
-}
-
-/// Accounts for a copy that is in place, and drops the entry's reference to the old page.
-pub(super) fn finish<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, old: Pfn, was_special: bool) {
-    if was_special {
-        page.space.add_resident(1);
-    } else {
-        page.space.vm().events().note(Event::Cow, page.fault.address);
-        frames::put(page.space.memory(), old);
-    }
 }

@@ -1,6 +1,7 @@
 //! Known bugs of faults, as the feature `mutants` puts them back; nothing of this is there without it.
 
-use super::{EntryLock, LeafGuard, PageFault, Stop, copy};
+use super::finish::finish;
+use super::{EntryLock, LeafGuard, PageFault, Stop};
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
@@ -57,7 +58,7 @@ pub(super) fn replace_unlocked<P: System, D: Design<P>>(
     }
     let again = PageFault { seen: Entry::EMPTY, ..*page };
     if matches!(again.install(lock, page.private_entry(new)), Ok(true)) {
-        copy::finish(page, old, is_special);
+        finish(page, old, is_special);
         return Ok(());
     }
     frames::put(page.space.memory(), new);

@@ -7,17 +7,24 @@
 //!
 //! # Rooms
 //! `classic` finds the area under the semaphore; `anonymous`, `object` and `reference` fill empty entries;
-//! `copy` answers stores to pages that may not be written yet; `promised` asks the entry instead of an area.
+//! `copy` answers stores to pages that may not be written yet, `finish` ends a copy; `untouched` is what a page holds
+//! before its first store; `resolve` tells the cases apart; `kinds` are faults by value; `promised` asks the entry
+//! instead of an area.
 
 mod anonymous;
 pub(crate) mod classic;
 mod copy;
+mod finish;
+pub(crate) mod kinds;
 #[cfg(feature = "mutants")]
 mod known;
 mod object;
 mod promised;
 mod reference;
+mod resolve;
+mod untouched;
 
+use crate::access::Access;
 use crate::area::{AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::{Design, Map};
@@ -25,7 +32,6 @@ use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::frames;
-use crate::guest::Access;
 use crate::object::ObjectRef;
 use crate::space::Space;
 use crate::system::System;
@@ -33,27 +39,9 @@ use crate::table::Leaf;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::{Holds, Ordering};
 
+pub use kinds::{Fault, Handled};
 pub(crate) use promised::handle_promised;
-
-/// An access that the page tables did not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The address.
-    pub address: u64,
-    /// What was tried.
-    pub access: Access,
-    /// Whether the entry was present, and forbade it.
-    pub is_present: bool,
-}
-
-/// How a fault was handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handled {
-    /// Without the address-space lock.
-    Speculative,
-    /// Under it.
-    Classic,
-}
+pub(crate) use resolve::resolve;
 
 /// Why [`resolve`] did not map the page.
 pub(crate) enum Stop<P: System> {
@@ -175,33 +163,6 @@ pub(crate) fn permits(flags: AreaFlags, access: Access) -> bool {
         Access::Read => flags.intersects(AreaFlags::RIGHTS) && !flags.contains(AreaFlags::EXECUTE_ONLY),
         Access::Write => flags.contains(AreaFlags::WRITE),
         Access::Fetch => flags.contains(AreaFlags::EXEC),
-    }
-}
-
-/// Maps what the area promises at the fault's address.
-#[inline]
-pub(crate) fn resolve<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-) -> Result<(), Stop<P>> {
-    let is_vacant = if D::Map::PROMISES { page.seen.is_vacant() } else { page.seen.is_empty() };
-    if !is_vacant {
-        return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
-    }
-    match page.behind {
-        Behind::Zeros => anonymous::fill(page, lock),
-        Behind::Object(object) => object::fill(page, lock, object),
-        Behind::Reference(reference) => reference::fill(page, lock, reference),
-        Behind::Pattern(_) => anonymous::make_private(page, lock),
-    }
-}
-
-/// A guard fails the access, but for one that a copy leaves for a moment.
-#[cold]
-fn at_guard<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
-    match copy::is_under_way(page) {
-        true => Ok(()),
-        false => Err(Stop::Failed(AccessError::NotMapped { address: page.fault.address })),
     }
 }
 

@@ -18,6 +18,7 @@
 //! is as good as the one that was read.
 
 use super::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use crate::access::Access;
 use crate::addr::{PAGE, page_floor};
 use crate::area::AreaView;
 use crate::content::{Behind, Content};
@@ -25,7 +26,6 @@ use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::frames;
-use crate::guest::Access;
 use crate::space::Space;
 use crate::system::System;
 use faultless_phys::{Kind, OutOfFrames, Pfn};

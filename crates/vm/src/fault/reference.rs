@@ -12,17 +12,13 @@
 
 #[cfg(feature = "mutants")]
 use super::known;
+use super::untouched::no_page;
 use super::{EntryLock, PageFault, Stop, anonymous};
 use crate::area::AreaFlags;
-use crate::content::{Behind, Pattern};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
-use crate::error::AccessError;
 use crate::reference::ReferenceRef;
 use crate::system::System;
-use crate::tags::TagSource;
-use faultless_phys::Pfn;
-use faultless_platform::Bulk;
 use faultless_platform::mutant;
 
 /// Fills an empty entry of a reference area.
@@ -46,31 +42,6 @@ pub(super) fn fill<P: System, D: Design<P>>(
 /// Says whether the page is one of a shared writable reference area.
 fn is_forced<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
     page.view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED
-}
-
-fn no_page<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Stop<P> {
-    Stop::Failed(AccessError::NoPage { address: page.fault.address })
-}
-
-/// Refuses a store to a page that nobody owns, where it would reach others.
-pub(super) fn check_unshared<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
-    if page.seen.is_special() { Err(no_page(page)) } else { Ok(()) }
-}
-
-/// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
-#[inline]
-pub(super) fn write_untouched<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
-    let (content, tags) = match page.behind {
-        Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
-        Behind::Reference(reference) => (reference.filling(page.space.memory()), reference.tag_source()),
-        Behind::Pattern(pattern) => (repeating(*pattern), TagSource::Uniform(0)),
-    };
-    // SAFETY: the frame is the caller's; the area holds the reference page.
-    unsafe { page.space.vm().write_page(pfn, content, tags) };
-}
-
-fn repeating(pattern: Pattern) -> Bulk {
-    Bulk::Fill(pattern.word())
 }
 
 #[cfg(test)]

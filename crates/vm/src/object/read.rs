@@ -5,9 +5,9 @@ use crate::addr::{PAGE, page_floor};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::frames::{self, FrameMap};
-use crate::guest;
 use crate::instance::Vm;
 use crate::system::System;
+use crate::words;
 use faultless_phys::FrameSource;
 use faultless_platform::Holds;
 
@@ -31,7 +31,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
                     let map = FrameMap::new(self.memory(), pfn, Some(Holds::FilePage));
                     // SAFETY: the reference keeps the frame, the words lie in it, and mapped frames are accessed
                     // atomically.
-                    unsafe { guest::load_words::<P>(self.memory().frame(pfn).add(place as usize), words) };
+                    unsafe { words::load_words::<P>(self.memory().frame(pfn).add(place as usize), words) };
                     drop(map);
                     frames::put(self.memory(), pfn);
                     return Ok(());

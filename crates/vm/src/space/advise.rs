@@ -7,13 +7,13 @@
 use super::Space;
 use super::permit::ReadPermit;
 use super::zap::Emptied;
+use crate::access::Access;
 use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::events::Event;
 use crate::gather::Gather;
-use crate::guest::Access;
 use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::system::System;

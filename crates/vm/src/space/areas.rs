@@ -11,36 +11,7 @@ use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::system::System;
-
-/// Where a space's map is, and what the map calls do to it.
-///
-/// Calls that are not named here look for areas. Under a map of promises there is none: they answer as for a hole, brk
-/// moves nothing, and fork refuses.
-///
-/// # Safety
-/// * `area_at` and `for_each_area` tell the same, and what the calls made it.
-/// * Nobody else fills a page where `area_at` tells of no area; where it does, pages have no stronger rights.
-pub unsafe trait Map<P: System, D: Design<P>>: 'static {
-    /// Whether memory is promised by the entries of its pages, and no area is made.
-    const PROMISES: bool;
-
-    /// Maps `len_bytes`, whole pages; returns where, and the flags in force.
-    fn mmap(
-        space: &Space<P, D>,
-        request: &MapRequest<'_, P>,
-        len_bytes: u64,
-    ) -> Result<(PageRange, AreaFlags), CallError>;
-    /// Removes what is mapped in a range.
-    fn munmap(space: &Space<P, D>, range: PageRange) -> Result<(), CallError>;
-    /// Gives the pages of a range the rights; across a hole, those before it.
-    fn mprotect(space: &Space<P, D>, range: PageRange, rights: AreaFlags) -> Result<(), CallError>;
-    /// Returns the range that mmap would choose for `len_bytes`, whole pages.
-    fn search(space: &Space<P, D>, len_bytes: u64) -> Option<PageRange>;
-    /// Visits the areas, ascending, while none changes.
-    fn for_each_area(space: &Space<P, D>, visit: impl FnMut(AreaLine));
-    /// Returns the area that holds an address, if one does; nobody changes the map meanwhile.
-    fn area_at(space: &Space<P, D>, address: u64) -> Option<AreaView<P>>;
-}
+use crate::types::Map;
 
 /// A map of areas, in the space's index.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,6 @@
 //! If L and R are one area, R becomes an area of its own.
 
 use super::permit::WritePermit;
-use super::removal::Removal;
 use super::{AreaAt, Space};
 use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
@@ -340,14 +339,6 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         held.end();
     }
 
-    /// As [`Change::commit`], for a change that takes `range` away and adds nothing: what stays of its areas serves
-    /// faults again at once, since its bounds leave out what the removal takes away.
-    pub(super) fn commit_removal(self, range: PageRange) -> Removal<'a, P, D> {
-        let mut held = self.commit_and_hold();
-        held.let_in();
-        Removal::new(held, range)
-    }
-
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
     fn commit_addition(&mut self) {
         for piece in self.pieces.iter().flatten() {
@@ -435,7 +426,7 @@ impl<P: System, D: Design<P>> Held<'_, P, D> {
     pub(super) fn end(self) {}
 
     /// Lets faults into the areas that stay.
-    fn let_in(&mut self) {
+    pub(super) fn let_in(&mut self) {
         let announced = self.announced;
         for piece in core::mem::take(&mut self.pieces).iter().flatten() {
             if announced.reaches(false) || piece.is_fresh {

@@ -1,9 +1,9 @@
 //! remap_file_pages, as Linux emulates it since 4.0: by a mapping of the same object at another offset.
 
 use super::Space;
-use super::map::Backing;
-use super::map::Populate;
 use super::permit::WritePermit;
+use super::request::Backing;
+use super::request::Populate;
 use crate::addr::{PAGE, PageRange, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;

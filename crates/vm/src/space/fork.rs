@@ -15,7 +15,6 @@
 //!
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 
-use super::areas::Map;
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space, SpaceRef};
@@ -29,6 +28,7 @@ use crate::frames;
 use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
+use crate::types::Map;
 use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::mutant;

@@ -1,15 +1,15 @@
 //! brk: the heap.
 
-use super::areas::Map;
-use super::map::Backing;
 use super::permit::WritePermit;
 use super::removal::Removal;
+use super::request::Backing;
 use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::system::System;
+use crate::types::Map;
 use faultless_platform::{Atomic, Ordering};
 
 /// What moving the heap's end did to its pages: those that came, and the removal of those that go.

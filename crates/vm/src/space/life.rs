@@ -1,10 +1,9 @@
 //! How spaces are made, shared and ended, and what they count.
 
 use super::Space;
-use super::permit::MapLock;
-use super::place::Mappers;
+use super::map_lock::MapLock;
+use super::mappers::Mappers;
 use super::resident::Resident;
-use super::spaces::Listing;
 use crate::addr::{PageRange, USER_END};
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
@@ -15,6 +14,7 @@ use crate::orphans::Orphan;
 use crate::system::System;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
+use crate::types::Listing;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -1,114 +1,28 @@
 //! mmap and munmap.
 
-use super::areas::Map;
 use super::change::{Join, NewArea};
 use super::permit::{ReadPermit, WritePermit};
 use super::quota::Held;
 use super::removal::Removal;
+use super::request::{Alignment, Backing, HUGE_BYTES, MapRequest, Placement, Populate};
 use super::zap::Emptied;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
 use crate::area::{AreaFlags, AreaView};
-use crate::content::{Behind, Pattern};
+use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::limits::Limits;
-use crate::object::{ObjectHandle, ObjectRef};
+use crate::object::ObjectRef;
 use crate::reference::ReferenceHandle;
 use crate::system::System;
+use crate::types::Map;
 use core::ops::Range;
 
-/// Large mappings of anonymous memory begin at a multiple of this, so that huge pages would fit.
-const HUGE_BYTES: u64 = 2 << 20;
 /// Where `MAP_32BIT` puts mappings (`find_start_end` of Linux's x86-64).
 const LOW_2G: Range<u64> = 0x4000_0000..0x8000_0000;
 /// Largest offset of a file, inclusive.
 const MAX_OFFSET: u64 = i64::MAX as u64;
-
-/// What stands behind a mapping.
-pub enum Backing<'a, P: System> {
-    /// Zeros of the mapping's own.
-    Anonymous,
-    /// Zeros of a new object of the mapping's length; the area is shared with forked children.
-    SharedZeros,
-    /// An object, from this byte on (a multiple of the page size).
-    Object(&'a ObjectHandle<'a, P>, u64),
-    /// A reference page, as a file from this byte on (a multiple of the page size): mappings are private, or shared and
-    /// read-only.
-    Reference(&'a ReferenceHandle<'a, P>, u64),
-    /// A pattern in place of the zeros of private anonymous memory; there is no page before the first access.
-    Pattern(Pattern),
-    /// A file that can't be mapped so: the call fails with this error, unless the place or a limit refuses it first.
-    /// Linux looks at the file as late.
-    Refused(CallError),
-}
-
-impl<P: System> Backing<'_, P> {
-    fn alignment(&self, len: u64) -> Alignment {
-        match self {
-            Self::Anonymous | Self::Pattern(_) => Alignment::of_private(len),
-            Self::SharedZeros | Self::Object(..) | Self::Reference(..) | Self::Refused(_) => Alignment::Page,
-        }
-    }
-}
-
-/// Where a search puts a mapping.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Alignment {
-    /// At a page.
-    Page,
-    /// Where a huge page could begin.
-    Huge,
-}
-
-impl Alignment {
-    /// Returns that of private anonymous memory: whole huge pages' worth is aligned so, whether there are any or not.
-    pub(super) fn of_private(len: u64) -> Self {
-        if len.is_multiple_of(HUGE_BYTES) { Self::Huge } else { Self::Page }
-    }
-}
-
-/// Where a mapping goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// Where there is room.
-    Anywhere,
-    /// At this address if there is room, else elsewhere.
-    Hint(u64),
-    /// At this address, in place of what is there (`MAP_FIXED`).
-    Fixed(u64),
-    /// At this address if nothing is there (`MAP_FIXED_NOREPLACE`).
-    FixedNoReplace(u64),
-    /// Below 2 GiB (`MAP_32BIT`): at the hint if it is below 2 GiB and free, else at the lowest free range from 1 GiB
-    /// up.
-    Low2G {
-        /// The address asked for; 0 asks for none.
-        hint: u64,
-    },
-}
-
-/// What mmap is asked for.
-pub struct MapRequest<'a, P: System> {
-    /// Where.
-    pub placement: Placement,
-    /// Length in bytes, rounded up to pages.
-    pub len_bytes: u64,
-    /// Rights and kind.
-    pub flags: AreaFlags,
-    /// What stands behind it. Of anonymous memory, only [`Backing::SharedZeros`] is shared.
-    pub backing: Backing<'a, P>,
-    /// Whether its pages are made at once (`MAP_POPULATE`).
-    pub populate: Populate,
-}
-
-/// Whether pages are made at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Populate {
-    /// They are.
-    Now,
-    /// When they are touched.
-    OnFault,
-}
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.

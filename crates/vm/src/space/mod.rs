@@ -35,7 +35,9 @@
 //! knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
 //! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
 //! `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and ends spaces,
-//! `spaces` lists them. `areas` is the seam for designs that keep their map elsewhere, `promises` what they do instead.
+//! `spaces` lists them. `areas` is the map of the published designs, `promises` that of designs that keep none.
+//! `map_lock` says who waits for whom, `request` what mmap is asked for, `line` how an area is shown; `references` and
+//! `pins` are the calls about those.
 
 mod advise;
 mod areas;
@@ -46,18 +48,24 @@ mod fork;
 mod guard;
 mod heap;
 mod life;
+pub(crate) mod line;
 mod list;
 mod lock;
 mod map;
+pub(crate) mod map_lock;
+pub(crate) mod mappers;
 mod permit;
+mod pins;
 mod place;
 mod populate;
 mod promises;
 mod protect;
 mod quota;
+mod references;
 mod remap;
 mod removal;
-mod resident;
+pub(crate) mod request;
+pub(crate) mod resident;
 mod root;
 mod seal;
 mod spaces;
@@ -66,83 +74,40 @@ mod truncate;
 mod written;
 mod zap;
 
+pub use crate::types::Space;
 pub use advise::Advice;
-pub use areas::{Areas, Map};
+pub use areas::Areas;
 pub use ask::SyncFlags;
 pub use change::Sizes;
 pub use life::SpaceRef;
-pub use list::{AreaLine, AreaList};
+pub use line::AreaLine;
+pub use list::AreaList;
 pub use lock::{LockAll, PageLock};
-pub use map::{Backing, MapRequest, Placement, Populate};
+pub use map_lock::{MapLock, WholeSpace};
 pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
-pub use permit::{MapLock, WholeSpace};
 pub(crate) use promises::counted_entries;
 pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
-pub(crate) use spaces::Spaces;
+pub use request::{Backing, MapRequest, Placement, Populate};
 pub(crate) use zap::Emptied;
 
 use crate::addr::{PageRange, USER_END};
-use crate::area::Area;
-use crate::design::{DefaultDesign, Design};
+use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index::Index;
-use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::system::System;
 use crate::table::Tables;
 use crate::tlb::SpaceId;
-use core::cell::UnsafeCell;
+use crate::types::{Area, Vm};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::FrameSource;
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
-use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
+use faultless_platform::{Atomic, AtomicInteger, Ordering};
+use faultless_sync::{AtomicCpuSet, RcuGuard};
 use permit::WritePermit;
-use place::Mappers;
-
-/// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`].
-pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
-    vm: NonNull<Vm<P, D>>,
-    id: SpaceId,
-    limits: Limits,
-    /// What every fault writes stands apart from what every fault reads.
-    lock: CachePadded<D::Lock>,
-    state: CachePadded<D::SpaceState>,
-    index: Index<P, Area<P, D>>,
-    tables: Tables<P>,
-    /// CPUs that may have translations of this space.
-    users: AtomicCpuSet<P>,
-    references: P::AtomicU32,
-    nr_users: P::AtomicU32,
-    /// Whether there were ever two users at once.
-    is_shared: P::AtomicBool,
-    /// Who looks areas, the index and tables up without the semaphore.
-    lookers: Lookers<P>,
-    /// See `gather`.
-    pub(crate) nr_gathers: P::AtomicU32,
-    /// Changed under the semaphore's write side.
-    nr_areas: P::AtomicU64,
-    mapped_bytes: P::AtomicU64,
-    data_bytes: P::AtomicU64,
-    locked_bytes: P::AtomicU64,
-    /// See `quota`.
-    lost_lock_bytes: P::AtomicU64,
-    /// Flags that every new area gets: what `mlockall` said about the future.
-    default_flags: P::AtomicU32,
-    /// See `removal`.
-    is_removing: P::AtomicBool,
-    mappers: Mappers<P>,
-    heap_start: P::AtomicU64,
-    heap_end: P::AtomicU64,
-    /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
-    static_data_bytes: P::AtomicU64,
-    resident: resident::Resident<P>,
-    listing: UnsafeCell<spaces::Listing<P, D>>,
-    next_orphan: P::AtomicPtr<Self>,
-}
 
 // SAFETY: shared by design; `listing` is used under the lock of the list.
 unsafe impl<P: System, D: Design<P>> Sync for Space<P, D> {}

@@ -7,98 +7,18 @@
 //!
 //! A permit is a value of one pointer: it costs nothing. An area that its own holder takes off the index stays until
 //! [`Held::end`](super::change::Held::end), and is not to be used after that.
-//!
-//! # The seam
-//! Calls say which addresses they are about and whether they look or change; [`MapLock`] decides who waits for whom.
-//! The published designs lock the whole space ([`WholeSpace`]), whatever the range.
 
-use super::Space;
-use crate::area::Area;
+use super::map_lock::MapLock;
 use crate::design::Design;
 use crate::index;
 use crate::system::System;
+use crate::types::{Area, Space};
 use core::marker::PhantomData;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
-use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
 
 /// All addresses: what a call locks that is about every area, or does not know yet about which.
 pub(crate) const EVERYTHING: Range<u64> = 0..u64::MAX;
-
-/// How the calls of a space exclude each other, and the faults that lock as they do.
-///
-/// A range says what the caller is about. What it does reaches farther: it joins and cuts the areas that meet the
-/// range, frees tables that span more of the hole around it, and edits the space's one index and its counters. A lock
-/// that lets two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
-///
-/// # Safety
-/// While a guard for writing lives, there is no other guard that permits to look at, or change, what its holder does.
-pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
-    /// The semaphore that it is made of.
-    type Semaphore: RwSemaphore<P>;
-    /// Keeps areas and tables of a range as they are.
-    type Read<'a>;
-    /// Permits to change them.
-    type Write<'a>;
-
-    /// Makes the lock of a new space.
-    fn new(semaphore: Self::Semaphore) -> Self;
-    /// Locks a range for looking.
-    #[track_caller]
-    fn read(&self, range: Range<u64>) -> Self::Read<'_>;
-    /// As [`MapLock::read`], if that takes no waiting.
-    #[track_caller]
-    fn try_read(&self, range: Range<u64>) -> Option<Self::Read<'_>>;
-    /// Locks a range for changing it.
-    #[track_caller]
-    fn write(&self, range: Range<u64>) -> Self::Write<'_>;
-    /// Lets others look, with no writer in between.
-    fn downgrade<'a>(&'a self, write: Self::Write<'a>) -> Self::Read<'a>;
-    /// Says whether somebody sleeps in line.
-    fn is_contended(&self) -> bool;
-}
-
-/// One semaphore around each call, whatever its range.
-pub struct WholeSpace<S>(S);
-
-// SAFETY: a writer has the semaphore alone.
-unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for WholeSpace<S> {
-    type Semaphore = S;
-    type Read<'a> = ReadGuard<'a, P, S>;
-    type Write<'a> = WriteGuard<'a, P, S>;
-
-    fn new(semaphore: S) -> Self {
-        Self(semaphore)
-    }
-
-    #[inline]
-    #[track_caller]
-    fn read(&self, _: Range<u64>) -> ReadGuard<'_, P, S> {
-        self.0.read()
-    }
-
-    #[inline]
-    #[track_caller]
-    fn try_read(&self, _: Range<u64>) -> Option<ReadGuard<'_, P, S>> {
-        self.0.try_read()
-    }
-
-    #[inline]
-    #[track_caller]
-    fn write(&self, _: Range<u64>) -> WriteGuard<'_, P, S> {
-        self.0.write()
-    }
-
-    #[inline]
-    fn downgrade<'a>(&'a self, write: WriteGuard<'a, P, S>) -> ReadGuard<'a, P, S> {
-        write.downgrade()
-    }
-
-    #[inline]
-    fn is_contended(&self) -> bool {
-        self.0.is_contended()
-    }
-}
 
 /// A guard for looking, of a design's lock.
 pub(super) type ReadOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Read<'a>;

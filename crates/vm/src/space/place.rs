@@ -14,39 +14,9 @@ use crate::design::Design;
 use crate::limits::PlacementPolicy;
 use crate::system::System;
 use core::ops::Range;
-use faultless_platform::{Atomic, Ordering};
 
 /// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
 const RANGE_UNIT: u64 = 1 << 30;
-
-/// Which CPUs have mapped in a space.
-pub(super) struct Mappers<P: System> {
-    /// One more than the number of the only one; [`MANY`] of more.
-    only: P::AtomicU64,
-}
-
-const NOBODY: u64 = 0;
-const MANY: u64 = u64::MAX;
-
-impl<P: System> Mappers<P> {
-    pub(super) fn new() -> Self {
-        Self { only: P::AtomicU64::new(NOBODY) }
-    }
-
-    fn note(&self, cpu: usize) {
-        let own = cpu as u64 + 1;
-        // Relaxed, both: written under the write lock; who searches without it finds a place that may be taken by then.
-        let only = self.only.load(Ordering::Relaxed);
-        if only != own && only != MANY {
-            self.only.store(if only == NOBODY { own } else { MANY }, Ordering::Relaxed);
-        }
-    }
-
-    fn are_many(&self) -> bool {
-        // Relaxed: see `note`.
-        self.only.load(Ordering::Relaxed) == MANY
-    }
-}
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Notes that this CPU maps, where that decides anything.

@@ -5,12 +5,12 @@
 //! error stays. No stack grows for it.
 
 use super::Space;
+use crate::access::Access;
 use crate::addr::PageRange;
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::{AccessError, CallError};
 use crate::fault::{Fault, classic};
-use crate::guest::Access;
 use crate::system::System;
 
 impl<P: System, D: Design<P>> Space<P, D> {

@@ -22,7 +22,6 @@
 //! ```
 //! Forbidden: an entry is set in a table that is not in the tree.
 
-use super::areas::Map;
 use super::change::Sizes;
 use super::protect::is_weaker;
 use super::{AreaLine, Space};
@@ -37,6 +36,7 @@ use crate::promise::State;
 use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{Leaf, TableMap, Tables};
+use crate::types::Map;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, AtomicInteger, Ordering};

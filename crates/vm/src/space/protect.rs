@@ -1,6 +1,5 @@
 //! mprotect, and other changes of an area's flags.
 
-use super::areas::Map;
 use super::change::{Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
@@ -14,6 +13,7 @@ use crate::object::{ObjectRef, WriteNotice};
 use crate::slot::Slot;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
+use crate::types::Map;
 use core::cell::Cell;
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;

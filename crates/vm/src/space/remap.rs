@@ -17,9 +17,9 @@
 //! much at once as the call needs one after the other, and moving back needs some again.)
 
 use super::change::{Join, NewArea};
-use super::map::Alignment;
 use super::permit::WritePermit;
 use super::quota::Removed;
+use super::request::Alignment;
 use super::zap::Emptied;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};

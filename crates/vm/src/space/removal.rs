@@ -27,7 +27,7 @@
 //! A reader finds no entry of a table that goes: those that an area spans stay (I4 of `table`), and areas come and go
 //! under the semaphore alone. For the same reason there is one removal at a time.
 
-use super::change::Held;
+use super::change::{Change, Held};
 use super::permit::{SpaceWriteGuard, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
 use crate::addr::PageRange;
@@ -54,6 +54,16 @@ impl<'a, P: System, D: Design<P>> Removal<'a, P, D> {
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
         space.zap_and_prune(self.range, pause);
         self.held.end();
+    }
+}
+
+impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
+    /// As [`Change::commit`], for a change that takes `range` away and adds nothing: what stays of its areas serves
+    /// faults again at once, since its bounds leave out what the removal takes away.
+    pub(super) fn commit_removal(self, range: PageRange) -> Removal<'a, P, D> {
+        let mut held = self.commit_and_hold();
+        held.let_in();
+        Removal::new(held, range)
     }
 }
 

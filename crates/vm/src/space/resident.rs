@@ -26,7 +26,7 @@ const CELL_BYTES: usize = 128;
 const SEEN_OFFSET: usize = size_of::<u64>();
 
 /// Resident pages, counted by each CPU.
-pub(super) struct Resident<P: System> {
+pub(crate) struct Resident<P: System> {
     cells: Pfn,
     order: u8,
     nr_cpus: usize,

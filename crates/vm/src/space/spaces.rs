@@ -54,51 +54,17 @@ use crate::design::Design;
 use crate::instance::Vm;
 use crate::pool::refer_unless_gone;
 use crate::system::System;
-use alloc::boxed::Box;
+use crate::types::{Link, List, Listing, Spaces};
 use core::ptr::NonNull;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
-use faultless_sync::{SpinMutex, lock_class};
-
-lock_class! {
-    /// The locks of an instance's lists of spaces.
-    ListLock = "space_list"
-}
-
-/// A place that links to a space.
-type Link<P, D> = Option<NonNull<Space<P, D>>>;
-
-/// Where a space is listed; all but `list` is used under that list's lock.
-pub(super) struct Listing<P: System, D: Design<P>> {
-    before: Link<P, D>,
-    behind: Link<P, D>,
-    /// The round in which it was listed (I4); 0 of a space that is not listed.
-    round: u64,
-    /// The visitor that met it last, by its first round.
-    met_by: u64,
-    list: usize,
-}
+use faultless_sync::SpinMutex;
 
 impl<P: System, D: Design<P>> Listing<P, D> {
     /// Returns that of a space that is not listed.
     pub(super) const fn none() -> Self {
         Self { before: None, behind: None, round: 0, met_by: 0, list: 0 }
     }
-}
-
-/// The spaces that were made on a CPU.
-type CpuList<P, D> = CachePadded<SpinMutex<P, List<P, D>, ListLock>>;
-
-/// The lists.
-pub(crate) struct Spaces<P: System, D: Design<P>> {
-    lists: Box<[CpuList<P, D>]>,
-    /// The newest round; the first visitor's is 2.
-    round: CachePadded<P::AtomicU64>,
-}
-
-struct List<P: System, D: Design<P>> {
-    first: Link<P, D>,
-    last: Link<P, D>,
 }
 
 /// How far a visitor has come.

@@ -1,0 +1,23 @@
+//! A fault by value, and how it was handled.
+
+use crate::access::Access;
+
+/// An access that the page tables did not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The address.
+    pub address: u64,
+    /// What was tried.
+    pub access: Access,
+    /// Whether the entry was present, and forbade it.
+    pub is_present: bool,
+}
+
+/// How a fault was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// Without the address-space lock.
+    Speculative,
+    /// Under it.
+    Classic,
+}

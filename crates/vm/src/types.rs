@@ -1,0 +1,266 @@
+//! The types that name each other: an instance, its address spaces, their areas, and the design under which they run.
+//!
+//! # Why they stand together
+//! A design is asked about spaces, areas and the instance; those keep what the design says ([`Design::AreaState`] and
+//! its like); a space knows its instance, which lists its spaces. Each of them apart would import all others. What they
+//! do stands in files of its own: `instance`, `space`, `area`, `space::spaces`, and the designs.
+//!
+//! # Who may touch a field
+//! An area's: `area`. An instance's: `instance`. A space's: the rooms of `space`, under the lock that the field's
+//! comment names. A listing's: `space::spaces` (I1 there).
+
+use crate::addr::PageRange;
+use crate::content::Behind;
+use crate::design::names::DefaultDesign;
+use crate::error::{AccessError, CallError};
+use crate::events::Events;
+use crate::fault::kinds::{Fault, Handled};
+use crate::index::{Index, Node};
+use crate::limits::Limits;
+use crate::object::Object;
+use crate::orphans::Orphans;
+use crate::pin::Pinned;
+use crate::pool::Pool;
+use crate::reference::Reference;
+use crate::shootdown::Cpus;
+use crate::space::line::AreaLine;
+use crate::space::map_lock::MapLock;
+use crate::space::mappers::Mappers;
+use crate::space::request::MapRequest;
+use crate::space::resident::Resident;
+use crate::system::System;
+use crate::table::Tables;
+use crate::tags::MemoryTags;
+use crate::tlb::SpaceId;
+use crate::unique::Unique;
+use crate::view::{AreaFlags, AreaView};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use faultless_phys::{Pfn, Slab};
+use faultless_platform::CachePadded;
+use faultless_sync::{AtomicCpuSet, LockStats, Lookers, Parts, RcuHead, RwSemaphore, SpinMutex, lock_class};
+
+/// A way to lock an address space against its faults.
+///
+/// # Safety
+/// * `update_index` runs `update` once.
+/// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault uses what it found in the area
+///   before.
+/// * `release_area` frees the area once, after every fault that may use it.
+pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
+    /// The name in the registry.
+    const NAME: &'static str;
+    /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
+    /// moment.
+    const FILLS_FREELY: bool = false;
+    /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
+    type Lock: MapLock<P>;
+    /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.
+    type Map: Map<P, Self>;
+    /// What the design keeps for the instance.
+    type InstanceState: Send + Sync;
+    /// What the design keeps for each address space.
+    type SpaceState: Send + Sync;
+    /// What the design keeps for each area.
+    type AreaState: Send + Sync;
+
+    /// Returns the state of a new instance; may allocate.
+    fn new_instance_state(nr_cpus: usize) -> Self::InstanceState;
+    /// Returns the state of a new address space.
+    fn new_space_state() -> Self::SpaceState;
+    /// Returns the state of a new area, which the index holds; under a change, as after [`Design::begin_change`].
+    fn new_area_state() -> Self::AreaState;
+
+    /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.
+    fn begin_change(area: &Self::AreaState);
+    /// Called under the write lock when all areas of a change are announced, and before anything changes: waits for the
+    /// faults that found one of them before, if [`Design::begin_change`] has not.
+    #[inline]
+    fn await_faults(_space: &Space<P, Self>) {}
+    /// Called under the write lock when they have changed. A removed area gets no such call, and calls don't nest.
+    fn end_change(area: &Self::AreaState);
+    /// As [`Design::end_change`], for an area that is about to be published and that nobody has reached yet.
+    #[inline]
+    fn end_change_unpublished(area: &Self::AreaState) {
+        Self::end_change(area);
+    }
+    /// Runs `update`, which publishes a new version of the index; called under the write lock.
+    fn update_index(space: &Space<P, Self>, update: impl FnOnce());
+    /// Ends the index's hold on a removed area; whoever holds it last frees it by `Space::free_area`.
+    ///
+    /// # Safety
+    /// The area was in the index of `space`, is not any more, and is released once.
+    unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
+    /// Waits until every area that was let go of and that nobody holds is freed; called without any lock.
+    fn flush(_vm: &Vm<P, Self>) {}
+    /// Frees areas that were let go of, as far as that needs no waiting; called without any lock.
+    #[inline]
+    fn poll(_vm: &Vm<P, Self>) {}
+    /// Says whether areas that were let go of wait, so that [`Design::flush`] may free memory.
+    fn has_deferred(_vm: &Vm<P, Self>) -> bool {
+        false
+    }
+
+    /// Handles a page fault; returns how.
+    fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError>;
+}
+
+/// Where a space's map is, and what the map calls do to it.
+///
+/// Calls that are not named here look for areas. Under a map of promises there is none: they answer as for a hole, brk
+/// moves nothing, and fork refuses.
+///
+/// # Safety
+/// * `area_at` and `for_each_area` tell the same, and what the calls made it.
+/// * Nobody else fills a page where `area_at` tells of no area; where it does, pages have no stronger rights.
+pub unsafe trait Map<P: System, D: Design<P>>: 'static {
+    /// Whether memory is promised by the entries of its pages, and no area is made.
+    const PROMISES: bool;
+
+    /// Maps `len_bytes`, whole pages; returns where, and the flags in force.
+    fn mmap(
+        space: &Space<P, D>,
+        request: &MapRequest<'_, P>,
+        len_bytes: u64,
+    ) -> Result<(PageRange, AreaFlags), CallError>;
+    /// Removes what is mapped in a range.
+    fn munmap(space: &Space<P, D>, range: PageRange) -> Result<(), CallError>;
+    /// Gives the pages of a range the rights; across a hole, those before it.
+    fn mprotect(space: &Space<P, D>, range: PageRange, rights: AreaFlags) -> Result<(), CallError>;
+    /// Returns the range that mmap would choose for `len_bytes`, whole pages.
+    fn search(space: &Space<P, D>, len_bytes: u64) -> Option<PageRange>;
+    /// Visits the areas, ascending, while none changes.
+    fn for_each_area(space: &Space<P, D>, visit: impl FnMut(AreaLine));
+    /// Returns the area that holds an address, if one does; nobody changes the map meanwhile.
+    fn area_at(space: &Space<P, D>, address: u64) -> Option<AreaView<P>>;
+}
+
+/// What tells the members of a design's family of semaphores apart.
+pub type GenerationOf<P, D> = <SemaphoreOf<P, D> as RwSemaphore<P>>::Generation;
+
+/// The semaphore that a design's lock is made of.
+pub type SemaphoreOf<P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Semaphore;
+
+/// An instance; everything else borrows from it.
+///
+/// # Invariants
+/// * I1 it stays where it was made (it is boxed), and outlives its spaces and objects, which borrow it.
+/// * I2 the zero page is never written, never counted, never freed.
+pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
+    pub(crate) memory: P::Frames,
+    pub(crate) areas: Slab<P, Area<P, D>, P::Frames>,
+    pub(crate) nodes: Slab<P, Node<P>, P::Frames>,
+    pub(crate) spaces: Slab<P, Space<P, D>, P::Frames>,
+    pub(crate) objects: Pool<P, Object<P>>,
+    pub(crate) references: Pool<P, Reference<P>>,
+    pub(crate) pins: Pool<P, Pinned<P>>,
+    pub(crate) tags: Option<Arc<dyn MemoryTags>>,
+    pub(crate) cpus: Cpus<P>,
+    pub(crate) design: D::InstanceState,
+    pub(crate) semaphore: GenerationOf<P, D>,
+    pub(crate) events: Events<P>,
+    pub(crate) lock_stats: Arc<LockStats<P>>,
+    pub(crate) semaphore_parts: Parts<P>,
+    pub(crate) zero_page: Pfn,
+    pub(crate) next_space: Unique<P>,
+    pub(crate) next_root: Unique<P>,
+    pub(crate) list: Spaces<P, D>,
+    pub(crate) orphans: CachePadded<Orphans<P, Space<P, D>>>,
+}
+
+/// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`](crate::SpaceRef).
+pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
+    pub(crate) vm: NonNull<Vm<P, D>>,
+    pub(crate) id: SpaceId,
+    pub(crate) limits: Limits,
+    /// What every fault writes stands apart from what every fault reads.
+    pub(crate) lock: CachePadded<D::Lock>,
+    pub(crate) state: CachePadded<D::SpaceState>,
+    pub(crate) index: Index<P, Area<P, D>>,
+    pub(crate) tables: Tables<P>,
+    /// CPUs that may have translations of this space.
+    pub(crate) users: AtomicCpuSet<P>,
+    pub(crate) references: P::AtomicU32,
+    pub(crate) nr_users: P::AtomicU32,
+    /// Whether there were ever two users at once.
+    pub(crate) is_shared: P::AtomicBool,
+    /// Who looks areas, the index and tables up without the semaphore.
+    pub(crate) lookers: Lookers<P>,
+    /// See `gather`.
+    pub(crate) nr_gathers: P::AtomicU32,
+    /// Changed under the semaphore's write side.
+    pub(crate) nr_areas: P::AtomicU64,
+    pub(crate) mapped_bytes: P::AtomicU64,
+    pub(crate) data_bytes: P::AtomicU64,
+    pub(crate) locked_bytes: P::AtomicU64,
+    /// See `quota`.
+    pub(crate) lost_lock_bytes: P::AtomicU64,
+    /// Flags that every new area gets: what `mlockall` said about the future.
+    pub(crate) default_flags: P::AtomicU32,
+    /// See `removal`.
+    pub(crate) is_removing: P::AtomicBool,
+    pub(crate) mappers: Mappers<P>,
+    pub(crate) heap_start: P::AtomicU64,
+    pub(crate) heap_end: P::AtomicU64,
+    /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
+    pub(crate) static_data_bytes: P::AtomicU64,
+    pub(crate) resident: Resident<P>,
+    pub(crate) listing: UnsafeCell<Listing<P, D>>,
+    pub(crate) next_orphan: P::AtomicPtr<Self>,
+}
+
+/// An area; see the module.
+pub struct Area<P: System, D: Design<P>> {
+    pub(crate) start: P::AtomicU64,
+    pub(crate) end: P::AtomicU64,
+    pub(crate) page_offset: P::AtomicU64,
+    pub(crate) flags: P::AtomicU32,
+    pub(crate) root: P::AtomicU64,
+    pub(crate) behind: Behind<P>,
+    pub(crate) opening: u64,
+    /// What the design keeps for each area.
+    pub(crate) state: D::AreaState,
+    /// For whoever frees the area after a grace period; readers never look at it.
+    pub(crate) head: UnsafeCell<MaybeUninit<RcuHead<P>>>,
+    /// Links areas that one change removes; the writer's alone.
+    pub(crate) next_removed: UnsafeCell<Option<NonNull<Self>>>,
+    /// Changes at work: a move changes its source while its target is still held. The writer's alone.
+    pub(crate) nr_changes: UnsafeCell<u32>,
+}
+
+lock_class! {
+    /// The locks of an instance's lists of spaces.
+    pub(crate) ListLock = "space_list"
+}
+
+/// A place that links to a space.
+pub(crate) type Link<P, D> = Option<NonNull<Space<P, D>>>;
+
+/// Where a space is listed; all but `list` is used under that list's lock.
+pub(crate) struct Listing<P: System, D: Design<P>> {
+    pub(crate) before: Link<P, D>,
+    pub(crate) behind: Link<P, D>,
+    /// The round in which it was listed (I4); 0 of a space that is not listed.
+    pub(crate) round: u64,
+    /// The visitor that met it last, by its first round.
+    pub(crate) met_by: u64,
+    pub(crate) list: usize,
+}
+
+/// The spaces that were made on a CPU.
+pub(crate) type CpuList<P, D> = CachePadded<SpinMutex<P, List<P, D>, ListLock>>;
+
+/// The lists.
+pub(crate) struct Spaces<P: System, D: Design<P>> {
+    pub(crate) lists: Box<[CpuList<P, D>]>,
+    /// The newest round; the first visitor's is 2.
+    pub(crate) round: CachePadded<P::AtomicU64>,
+}
+
+pub(crate) struct List<P: System, D: Design<P>> {
+    pub(crate) first: Link<P, D>,
+    pub(crate) last: Link<P, D>,
+}
