@@ -16,7 +16,7 @@ use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_s
 use faultless_bench::stat::{self, Arm, Locks, NO_DESIGN, Outcome, Setup, Subject, Tap};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_machine::designs::{DEFAULT_DESIGN, DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_machine::events;
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
@@ -64,8 +64,8 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "EVENTS", default_value = events::DEFAULT, hide_default_value = true)]
     event: Vec<String>,
 
-    /// Designs to count under, one block for each; spf-v11 unless named. Example: --design spf-v11,linux
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "spf-v11")]
+    /// Designs to count under, one block for each; vma-lock unless named. Example: --design spf-v11,linux
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_DESIGN)]
     design: Vec<String>,
 
     /// Semaphores beneath the designs. Example: --semaphore rwsem-2012

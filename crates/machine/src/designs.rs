@@ -8,6 +8,9 @@ pub use faultless_vm::registry::DESIGNS;
 /// The design that is the host's kernel.
 pub const HOST_DESIGN: &str = "linux";
 
+/// The design where one alone is meant and none is named: the one that an instance has by default.
+pub const DEFAULT_DESIGN: &str = "vma-lock";
+
 /// The semaphore beneath a design unless another is asked for: the one that Linux had when the designs met.
 pub const DEFAULT_SEMAPHORE: &str = "rwsem-v8";
 
@@ -27,6 +30,13 @@ mod tests {
             assert!(names.contains(name), "{name} is not described");
         }
         assert_eq!(names.len(), DESIGNS.len() + 1);
+    }
+
+    #[test]
+    fn the_default_is_the_librarys() {
+        use faultless_platform::native::Native;
+        use faultless_vm::design::{DefaultDesign, Design};
+        assert_eq!(DEFAULT_DESIGN, <DefaultDesign<Native> as Design<Native>>::NAME);
     }
 
     #[test]
