@@ -50,7 +50,7 @@ pub struct McsQueue<P: Processor> {
     tail: P::AtomicPtr<Node<P>>,
 }
 
-/// One who waits or is at the head. Padded: its neighbours on the stack are other locks' business.
+/// A waiter or the head. Padded: stack neighbours belong to other locks.
 #[repr(align(64))]
 struct Node<P: Processor> {
     link: P::AtomicPtr<Node<P>>,

@@ -66,7 +66,7 @@ impl<P: Processor> PerVmaLock<P> {
         if !is_shared {
             self.read_unlock();
         }
-        // Lazily: a guard made in vain would give a share back when dropped.
+        // `then`, not `then_some`: dropping an eager guard would release a share that others hold.
         let is_told = tried::<P>(is_shared, NAME, self.address(), Holding::Shared);
         is_told.then(|| PerVmaReadGuard { lock: self, is_thread_bound: PhantomData })
     }

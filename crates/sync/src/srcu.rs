@@ -29,16 +29,13 @@
 //! look it up, use it, sleep                        sum come; not equal: again
 //! gone[side] += 1   (Release)
 //! ```
-//! Of the reader's and the scanner's fence one comes first. The reader's: the scan sees it come, and waits until it
-//! has gone,
-//! and then all that it did. The scanner's, which stands before every scan of the grace period: the reader's lookups
-//! see the
-//! removal, whether it is counted or not. Forbidden: found and freed.
-//! The two phases of a grace period are for its end: it waits for the side on which nobody comes any more (but those
-//! who had
-//! read an old `phase`), turns `phase`, and waits for the other. Without the turn, readers that follow each other
-//! would keep
-//! a side from ever looking empty. Model: `tests/models/srcu.rs`.
+//! One of the two fences comes first. If the reader's does, the scan sees the reader come, waits until it has gone, and
+//! then sees all that it did. If the scanner's does, which stands before every scan of the grace period, the reader's
+//! lookups see the removal, whether the reader is counted or not. Forbidden: found and freed.
+//!
+//! A grace period has two phases so that it ends: it waits for the inactive side, which only readers of a stale `phase`
+//! still enter, turns `phase`, and waits for the other. Without the turn, readers that follow each other would keep a
+//! side from ever looking empty. Model: `tests/models/srcu.rs`.
 //!
 //! Source: McKenney's SRCU of 2017, on which the speculative page faults of that year stand.
 
@@ -134,7 +131,7 @@ struct Sides<P: Processor> {
 /// What the grace period at work waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The side on which nobody comes, but those who looked at an old phase.
+    /// The inactive side: only readers of a stale phase still enter.
     IdleSide,
     /// The side on which readers came before the phase was turned.
     UsedSide,

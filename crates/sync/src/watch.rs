@@ -4,7 +4,7 @@
 //! On a platform that nobody watches ([`Processor::WATCHED`] is false) all of it compiles to nothing: no clock is read,
 //! nothing is stored, no argument is passed on.
 //!
-//! A lock has a class, by type, whose name is what reports show; a lock without one is not told of. The caller is the
+//! A lock has a class, by type, whose name is what reports show; a lock without one is not reported. The caller is the
 //! line that calls the first function without `#[track_caller]`, or the function that it names (`lock_in`).
 
 use core::marker::PhantomData;
@@ -13,7 +13,7 @@ use faultless_platform::{Event, Holding, LockId, Processor};
 
 /// What kind of lock it is.
 pub trait LockClass: 'static {
-    /// The name in reports; locks of a class with an empty one are not told of.
+    /// The name in reports; locks of a class with an empty one are not reported.
     const NAME: &'static str;
 }
 

@@ -105,7 +105,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         &self.design
     }
 
-    /// Waits until all that was let go of and that nobody holds is freed: areas, nodes, tables, frames.
+    /// Blocks until every unreferenced deferred object is freed: areas, nodes, tables, frames.
     ///
     /// Called as the other calls are; see the crate.
     pub fn flush(&self) {

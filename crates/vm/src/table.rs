@@ -118,7 +118,7 @@ impl<P: System> Drop for TableMap<'_, P> {
     }
 }
 
-/// Returns the first address behind those of a tree of so many levels; of those of 64 bits only the lower half counts.
+/// Returns the exclusive end of a tree's addresses, capped at 2^63.
 pub(crate) const fn reach(height: u32) -> u64 {
     if height < 6 { span(height + 1) } else { 1 << 63 }
 }

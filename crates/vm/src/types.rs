@@ -94,12 +94,12 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// # Safety
     /// The area was in the index of `space`, is not any more, and is released once.
     unsafe fn release_area(space: &Space<P, Self>, area: NonNull<Area<P, Self>>);
-    /// Waits until every area that was let go of and that nobody holds is freed; called without any lock.
+    /// Blocks until every deferred area that nobody holds is freed; called without any lock.
     fn flush(_vm: &Vm<P, Self>) {}
-    /// Frees areas that were let go of, as far as that needs no waiting; called without any lock.
+    /// Frees deferred areas, as far as that needs no waiting; called without any lock.
     #[inline]
     fn poll(_vm: &Vm<P, Self>) {}
-    /// Says whether areas that were let go of wait, so that [`Design::flush`] may free memory.
+    /// Says whether deferred areas wait, so that [`Design::flush`] may free memory.
     fn has_deferred(_vm: &Vm<P, Self>) -> bool {
         false
     }

@@ -56,7 +56,7 @@ bitflags! {
         const NO_HUGE = 1 << 19;
         /// Pages may be dropped when memory is short (`MAP_DROPPABLE`).
         const DROPPABLE = 1 << 20;
-        /// Guards were installed in it, or in an area that it was joined with; it never goes, and keeps nothing apart.
+        /// Guards were installed in it, or in an area that it was joined with. Sticky; ignored when merging.
         const MAYBE_GUARD = 1 << 21;
         /// `MAP_SYNC` was asked for; where it means nothing, it keeps neighbours apart all the same.
         const SYNC = 1 << 22;

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! A run on a platform that is not [`Watched`] is what it is without this module. Of a watched run only what lies
-//! between [`begin`] and [`end`] counts, so that setting up and taking down is not told of.
+//! between [`begin`] and [`end`] counts, so that setting up and taking down are not reported.
 //!
 //! Simulated machines are always [`Simulated`], that is watched, if only by nobody: watching takes no virtual time, and
 //! a second copy of everything that runs on them would be most of what there is to compile.

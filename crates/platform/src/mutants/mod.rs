@@ -61,7 +61,7 @@ pub enum Mutant {
     NoCheckUnderLock,
     /// Frames are given back before the translations are gone.
     PutBeforeFlush,
-    /// Areas that a change removes are not told of it.
+    /// A change is not announced to the areas that it removes.
     RemovedUnannounced,
     /// A speculative fault uses page tables outside an RCU section.
     TablesUnheld,

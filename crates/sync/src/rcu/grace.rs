@@ -13,7 +13,7 @@
 //!     CPU  CPU  CPU   CPU  CPU  CPU   CPU  CPU  CPU              words of readers
 //! ```
 //! CPUs whose numbers are next to each other are near each other: a look within a group is cheap, and takes few lines
-//! from far. One who has waited long looks at the other groups too, where perhaps nobody comes by. A machine of one
+//! from far. After a long wait a waiter looks at the other groups too, where perhaps no CPU comes by. A machine of one
 //! group has no root: whoever has the group's lock begins, looks and ends.
 //!
 //! # Invariants

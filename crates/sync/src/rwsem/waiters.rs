@@ -29,7 +29,7 @@ const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
 const ROUSED: u32 = WAITING + ROUSING;
 
-/// One who waits.
+/// A waiting thread.
 pub(super) struct Waiter<P: Processor> {
     state: P::AtomicU32,
     side: Side,

@@ -20,8 +20,7 @@
 //! irq on; install; unlock
 //! RCU section ends; let go of the area
 //! ```
-//! What stays of an area of which a part is unmapped is even again before the part's translations go: its bounds leave
-//! them out.
+//! A partial unmap ends the survivor's write section before it zaps the part: the survivor's new bounds exclude it.
 //!
 //! # Give-ups
 //! Each attempt that isn't completed has exactly one reason, in the order of the checks. A space that one thread uses

@@ -123,17 +123,17 @@ fn attempt<'a, P: System, D: Design<P>>(
         let grows = view.flags.contains(AreaFlags::GROWSDOWN);
         return if grows { Ok(Some(Again::GrowStack)) } else { missed(space, fault) };
     }
-    let is_vain = !permits(view.flags, fault.access);
-    if is_vain && !makes_page(view.flags, fault) {
+    let is_refused = !permits(view.flags, fault.access);
+    if is_refused && !makes_page(view.flags, fault) {
         return Err(forbidden(view.flags, fault));
     }
-    // For a fetch that is in vain, the page is made as for a load.
-    let fault = Fault { access: if is_vain { Access::Read } else { fault.access }, ..fault };
+    // A refused fetch still populates the page, as a load would.
+    let fault = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
     let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     match resolve(&page, &ClassicLock { permit: read.permit(), area }) {
         // The classic lock never gives up.
-        Ok(()) | Err(Stop::GiveUp(_)) if is_vain => Err(forbidden(view.flags, fault)),
+        Ok(()) | Err(Stop::GiveUp(_)) if is_refused => Err(forbidden(view.flags, fault)),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
         Err(Stop::Fetch((object, page_index))) => Ok(Some(Again::Fetch(object, page_index))),
         Err(Stop::Failed(error)) => Err(error),

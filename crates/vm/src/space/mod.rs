@@ -13,8 +13,8 @@
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
 //! 5. inboxes, the list of spaces, the frame source's locks
 //!
-//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. One who only
-//! tries waits for nobody: an attempt that is given up tries the semaphore under the index lock.
+//! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. A trylock
+//! may break this order, because it never waits: an attempt that is given up tries the semaphore under the index lock.
 //!
 //! # Race: a second user comes (`tests/native/users.rs`)
 //! ```text
@@ -184,7 +184,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.is_shared.load(Ordering::Relaxed)
     }
 
-    /// Counts a user in. One who is not alone waits for the writer at work, who may rely on there being one user.
+    /// Counts a user in. A second user waits for the current writer, which may have assumed that there was one.
     pub(crate) fn add_user(&self) {
         // Relaxed: one user is no reason to speculate.
         if self.nr_users.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {

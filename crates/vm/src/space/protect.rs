@@ -156,7 +156,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(flags)
     }
 
-    /// Gives flags the execute-only key if that was asked for and is to be had.
+    /// Gives flags the execute-only key if requested and supported.
     pub(super) fn with_key(&self, mut flags: AreaFlags, asked: AreaFlags) -> AreaFlags {
         let is_alone = flags & AreaFlags::RIGHTS == AreaFlags::EXEC;
         let is_keyed = asked.contains(AreaFlags::EXECUTE_ONLY) && is_alone && self.limits.has_protection_keys;

@@ -34,7 +34,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !old.flags.contains(AreaFlags::GROWSDOWN) || !is_free {
             return Err(not_mapped);
         }
-        // As Linux, which makes it for its lock: a grown stack has a root, and one that a limit keeps from growing too.
+        // Linux prepares the anon_vma before it checks limits, so even a refused growth leaves a root.
         permit.root_of(area);
         let old = area.view();
         if !self.is_growth_within_limits(&old, start) {
