@@ -322,6 +322,30 @@ for_each_design!(stores_survive_a_move_of_their_page, D, {
     );
 });
 
+for_each_design!(a_page_is_not_taken_for_zeros_where_it_is_moved_to, D, {
+    let nr_found = AtomicU64::new(0);
+    let nr_runs = in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => stage.move_page(BASE, ELSEWHERE),
+            _ => match stage.guests[cpu].load(ELSEWHERE) {
+                Ok((word, _)) => {
+                    nr_found.fetch_add(1, Ordering::Relaxed);
+                    stage.owed[cpu].store(u64::from(word != 1), Ordering::Relaxed);
+                }
+                Err(error) => assert_eq!(error, AccessError::NotMapped { address: ELSEWHERE }),
+            },
+        },
+        |stage| {
+            let has_seen_zeros = stage.owed.iter().any(|owed| owed.load(Ordering::Relaxed) != 0);
+            let seen = stage.guests[0].load(ELSEWHERE).expect("mapped").0;
+            if seen == 1 && !has_seen_zeros { Ok(()) } else { Err(format!("a load found zeros, and then {seen}")) }
+        },
+    );
+    let nr_found = nr_found.into_inner() as usize;
+    assert!((1..2 * nr_runs).contains(&nr_found), "the page was there at {nr_found} of {} looks", 2 * nr_runs);
+});
+
 for_each_design!(stores_survive_a_change_of_rights_and_back, D, {
     in_every_order::<D>(
         Sharers::Nobody,

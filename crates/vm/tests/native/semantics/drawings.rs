@@ -321,6 +321,10 @@ for_each_design!(guards, D, {
         // An area that joins one without guards brings its own.
         let joined = world.scene("rrww", "").call(install(2..4)).call(|s| s.protect(0..2, RW)).after("wwww", "..!!");
         joined.fork().after("wwww", "..!!");
+        // So do both where both have some.
+        let parted = world.scene("wwww", "").call(install(0..4)).call(|s| s.protect(0..2, READ)).after("rrww", "!!!!");
+        let joined = parted.call(|s| s.protect(0..2, RW)).after("wwww", "!!!!");
+        joined.fork().after("wwww", "!!!!");
         // Guards give a root: of memory that is accounted for and memory that is not, one each.
         let both = world.scene("rrww", "").call(install(0..4)).call(|s| s.protect(0..2, RW)).after("ww|ww", "!!!!");
         both.fork().after("ww|ww", "!!!!");
