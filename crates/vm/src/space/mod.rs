@@ -43,6 +43,7 @@ mod advise;
 mod areas;
 mod ask;
 mod change;
+pub(crate) mod departure;
 mod file_pages;
 mod fork;
 mod guard;
@@ -244,6 +245,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Runs `act` with a range locked for changing it, then what a grace period was waited for.
     #[track_caller]
     fn with_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
+        let result = {
+            let write = self.write_settled(range);
+            act(write.permit())
+        };
+        self.poll_deferred();
+        result
+    }
+
+    /// As [`Space::with_write`], also while parts of the range leave.
+    #[track_caller]
+    fn with_any_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
         let result = {
             let write = self.write(range);
             act(write.permit())
