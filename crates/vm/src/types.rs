@@ -23,7 +23,7 @@ use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::Reference;
 use crate::shootdown::Cpus;
-use crate::space::departure::Departures;
+use crate::space::departures::Departures;
 use crate::space::line::AreaLine;
 use crate::space::map_lock::MapLock;
 use crate::space::mappers::Mappers;
@@ -206,7 +206,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) default_flags: P::AtomicU32,
     /// See `removal`.
     pub(crate) is_removing: P::AtomicBool,
-    pub(crate) departures: Departures<P, D>,
+    pub(crate) departures: Departures<P, D::Lock>,
     pub(crate) mappers: Mappers<P>,
     pub(crate) heap_start: P::AtomicU64,
     pub(crate) heap_end: P::AtomicU64,

@@ -38,23 +38,9 @@ use crate::design::Design;
 use crate::error::CallError;
 use crate::gather::Gather;
 use crate::system::System;
+use crate::table::Tables;
 use core::ops::Range;
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, CachePadded, Ordering};
-
-/// The unmappings of a space that are under way without its lock.
-pub(crate) struct Departures<P: System, D: Design<P>> {
-    /// How many areas leave; changed under the space's lock for changing.
-    nr_leaving: P::AtomicU32,
-    /// Shared by each; who waits for them takes it alone.
-    departing: CachePadded<D::Lock>,
-}
-
-impl<P: System, D: Design<P>> Departures<P, D> {
-    pub(super) fn new(departing: D::Lock) -> Self {
-        Self { nr_leaving: P::AtomicU32::new(0), departing: CachePadded::new(departing) }
-    }
-}
 
 /// An unmapping without the space's lock; see the module.
 #[must_use = "what a range held stays until the departure is finished"]
@@ -87,7 +73,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Says whether others may be waiting, and there are so many tables that they would for long.
     fn is_worth_departing(&self, range: PageRange) -> bool {
-        if !self.is_shared() {
+        if !self.is_shared() || range.end() <= Tables::<P>::leaf_end(range.start()) {
             return false;
         }
         let mut nr_tables = 0;
@@ -125,7 +111,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         };
         let change = self.prepare_change(range, Some(NewArea { view, behind: Behind::Zeros, join: Join::Never }))?;
         let departing = change.commit_departure();
-        space.departures.add(1);
+        space.departures.begin();
         Ok(Some(Departure { space, range, departing, reserve, _share: share }))
     }
 }
@@ -147,7 +133,7 @@ impl<P: System, D: Design<P>> Departure<'_, P, D> {
                 arrival.commit_arrival();
                 permit.count(&counted);
                 space.prune_into(self.range, &mut gather);
-                space.departures.add(u32::MAX);
+                space.departures.end();
                 return;
             }
             // More areas came meanwhile than the reserve is for, and there is no frame: until there is one.
@@ -157,22 +143,12 @@ impl<P: System, D: Design<P>> Departure<'_, P, D> {
     }
 }
 
-impl<P: System, D: Design<P>> Departures<P, D> {
-    /// Counts areas that leave, or have left; under the space's lock for changing.
-    fn add(&self, nr_areas: u32) {
-        // Relaxed, both: as it says.
-        let before = self.nr_leaving.load(Ordering::Relaxed);
-        self.nr_leaving.store(before.wrapping_add(nr_areas), Ordering::Relaxed);
-    }
-}
-
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Says whether an area that leaves has a part of a range.
     #[inline]
     pub(crate) fn meets_departure(self, range: &Range<u64>) -> bool {
-        // Relaxed: changed under the lock for changing, of which the caller has a share at least.
         D::REMOVES_APART
-            && mutant!(DepartureUnawaited, self.departures.nr_leaving.load(Ordering::Relaxed) != 0 => false)
+            && mutant!(DepartureUnawaited, self.departures.are_under_way() => false)
             && (*range == EVERYTHING || self.overlapping(range.clone()).any(|entry| entry.area().leaves()))
     }
 }

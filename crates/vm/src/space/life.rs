@@ -1,7 +1,7 @@
 //! How spaces are made, shared and ended, and what they count.
 
 use super::Space;
-use super::departure::Departures;
+use super::departures::Departures;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
 use super::resident::Resident;

@@ -50,11 +50,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Returns what was mapped; nothing if something else must leave the place first.
-    fn place_and_map(
-        self,
-        request: &MapRequest<'_, P>,
-        len: u64,
-    ) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
+    fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
         self.check_new_area()?;
         self.note_mapper();
         let range = self.place(request, len)?;

@@ -54,8 +54,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.prune_into(range, &mut gather);
     }
 
-    /// As [`Space::zap`] of a range that leaves, without the space's lock; also takes away the tables that nothing beside
-    /// the range uses.
+    /// As [`Space::zap`] of a range that leaves, without the space's lock; also takes away the leaf tables that are
+    /// wholly the range's.
     pub(super) fn zap_departing(&self, range: PageRange) {
         let mut gather = Gather::new(self, range);
         let memory = self.memory();
