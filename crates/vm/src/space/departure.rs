@@ -31,16 +31,16 @@ use super::change::{Departing, Join, NewArea, Reserve};
 use super::map_lock::MapLock;
 use super::permit::{ReadOf, ReadPermit, WritePermit};
 use super::{EVERYTHING, Space};
-use crate::addr::PageRange;
+use crate::addr::{PAGE, PageRange};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::{Behind, Content};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::gather::Gather;
 use crate::system::System;
-use crate::table::Tables;
+use crate::table::{TableMap, Tables};
 use core::ops::Range;
-use faultless_platform::mutant;
+use faultless_platform::{Ordering, mutant};
 
 /// An unmapping without the space's lock; see the module.
 #[must_use = "what a range held stays until the departure is finished"]
@@ -71,15 +71,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(is_done)
     }
 
-    /// Says whether others may be waiting, and there are so many tables that they would for long.
+    /// Says whether others may be waiting, and the range has pages in so many tables that they would for long.
     fn is_worth_departing(&self, range: PageRange) -> bool {
         if !self.is_shared() || range.end() <= Tables::<P>::leaf_end(range.start()) {
             return false;
         }
-        let mut nr_tables = 0;
+        let (memory, mut nr_tables) = (self.memory(), 0);
         let _reading = self.look();
-        self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |_, _| {
-            nr_tables += 1;
+        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+            let _map = TableMap::<P>::new(memory, table);
+            // Relaxed: a look; who empties them looks again.
+            let is_empty = |page| Tables::<P>::leaf_slot(memory, table, page).load(Ordering::Relaxed).is_empty();
+            nr_tables += u32::from(!part.step_by(PAGE as usize).all(is_empty));
             nr_tables < 2
         });
         nr_tables == 2
