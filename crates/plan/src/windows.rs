@@ -245,10 +245,10 @@ struct SoFar {
 }
 
 /// Looks at what surrounds a call.
-struct Scout<'a> {
-    trace: &'a Trace,
+pub(super) struct Scout<'a> {
+    pub(super) trace: &'a Trace,
     lives: &'a Lives,
-    windows: &'a Windows,
+    pub(super) windows: &'a Windows,
 }
 
 impl<'a> Scout<'a> {
@@ -277,6 +277,10 @@ impl<'a> Scout<'a> {
         let default = if reach.takes.is_empty() { at(exit) } else { at(window.enter) };
         if !self.is_shared(window.enter) || reach == Reach::default() {
             let (_, latest) = self.room(&(window.enter..exit));
+            let lock = self.is_shared(window.enter).then(|| self.lock_moment(&enter, &(window.enter..exit), result));
+            // As below.
+            let floor = so_far.moments.get(&self.thread(window.enter)).copied().unwrap_or_default();
+            let default = lock.flatten().map_or(default, |moment| moment.max(at(window.enter)).max(floor));
             return (Window { moment: default, latest: latest.max(default), ..window }, Vec::new());
         }
         let others = self.others_inside(window.enter, exit, &reach);
@@ -322,7 +326,7 @@ impl<'a> Scout<'a> {
         Some(Reach::of(&enter, result, None).takes)
     }
 
-    fn enter(&self, event: EventIndex) -> Option<CallEnter> {
+    pub(super) fn enter(&self, event: EventIndex) -> Option<CallEnter> {
         match self.trace.events[event as usize].kind {
             EventKind::CallEnter(enter) => Some(enter),
             _ => None,
@@ -353,8 +357,8 @@ impl<'a> Scout<'a> {
         wanted.clamp(earliest, latest.max(earliest))
     }
 
-    /// Returns the first exit in the window, or within the clock error behind it, by which another thread got memory that
-    /// this call took away.
+    /// Returns the first exit in the window, or within the clock error behind it, by which another thread got memory
+    /// that this call took away.
     fn regiven(&self, window: &Range<EventIndex>, reach: &Reach) -> EventIndex {
         let thread = self.thread(window.start);
         let is_regiven = |exit: EventIndex| {
@@ -367,8 +371,8 @@ impl<'a> Scout<'a> {
         exits.find(|&event| self.is_neighbour(event, thread, window.start) && is_regiven(event)).unwrap_or(NONE)
     }
 
-    /// Returns the last enter in the window, or within the clock error before it, by which another thread took memory away
-    /// that this call gave: what was touched there before was that thread's, and this call came later.
+    /// Returns the last enter in the window, or within the clock error before it, by which another thread took memory
+    /// away that this call gave: what was touched there before was that thread's, and this call came later.
     fn taken_before(&self, window: &Range<EventIndex>, reach: &Reach) -> Option<EventIndex> {
         let thread = self.thread(window.start);
         let is_taken = |event: EventIndex| {
@@ -380,7 +384,7 @@ impl<'a> Scout<'a> {
     }
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
-    fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
+    pub(super) fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
         self.thread(event) != thread && self.lives.space_of[event as usize] == self.lives.space_of[of as usize]
     }
 
@@ -392,7 +396,7 @@ impl<'a> Scout<'a> {
         (at(before.unwrap_or(window.start)).saturating_sub(1), at(after.unwrap_or(window.end)) + 1)
     }
 
-    fn thread(&self, event: EventIndex) -> ThreadIndex {
+    pub(super) fn thread(&self, event: EventIndex) -> ThreadIndex {
         self.trace.events[event as usize].thread
     }
 

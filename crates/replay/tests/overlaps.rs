@@ -158,6 +158,37 @@ fn advice_that_found_nothing_comes_before_the_next_mapping_of_its_place() {
 }
 
 #[test]
+fn memory_that_was_unlocked_while_a_lock_still_fetched_pages_is_not_locked_afterwards() {
+    const DONTNEED: u64 = 4;
+    const EINVAL: i64 = -22;
+    let advice = [HEAP, PAGE, DONTNEED, 0, 0, 0];
+    let range = [HEAP, PAGE, 0, 0, 0, 0];
+    for is_last in [false, true] {
+        let mut story = threads(2);
+        story.map(0, HEAP, 4);
+        story.enter(0, Call::Mlock, range);
+        story.call(1, Call::Mlock, range, 0);
+        story.call(1, Call::Madvise, advice, EINVAL);
+        story.call(1, Call::Munlock, range, 0);
+        story.exit(0, Call::Mlock, 0);
+        story.call(0, Call::Madvise, advice, if is_last { EINVAL } else { 0 });
+        story.call(0, Call::Munlock, range, 0);
+        story.call(0, Call::Madvise, advice, 0);
+        assert_clean(&story);
+    }
+    // Who is told so before the call has returned.
+    let mut story = threads(2);
+    story.map(0, HEAP, 4);
+    story.enter(0, Call::Mlock, range);
+    story.call(1, Call::Madvise, advice, EINVAL);
+    story.exit(0, Call::Mlock, 0);
+    story.enter(0, Call::Munlock, range);
+    story.call(1, Call::Madvise, advice, 0);
+    story.exit(0, Call::Munlock, 0);
+    assert_clean(&story);
+}
+
+#[test]
 fn breaks_of_several_threads_keep_their_order() {
     let mut story = threads(4);
     story.call(0, Call::Brk, [0; 6], BREAK as i64);
