@@ -81,7 +81,8 @@ impl<'a> Newcomers<'a> {
             if self.since_ns.contains_key(&pid) || self.unjoined.contains_key(&(pid as u32)) {
                 continue;
             }
-            let parent = target::parent_of(pid).unwrap_or_default();
+            // It may have ended since the list was read.
+            let Some(parent) = target::parent_of(pid) else { continue };
             let made_ns = target::made_ns(pid).unwrap_or_default();
             if self.since_ns.get(&parent).is_some_and(|&since_ns| since_ns <= made_ns) {
                 self.since_ns.insert(pid, made_ns);
