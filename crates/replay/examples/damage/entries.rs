@@ -11,10 +11,10 @@
 //!   private memory readable.
 //! * A fork leaves private memory readable in both processes. A child gets no page of a shared mapping, nor of a file's
 //!   private mapping into which nobody stored (mm/memory.c, `vma_needs_copy`).
-//! * A fault on a file's page, or on shared memory, may map others of its table and mapping (mm/memory.c, fault-around and
-//!   large folios).
-//! * What unmaps, maps over or drops a page leaves nothing there. After a call that fills or protects pages more than one
-//!   state is possible. A page that was moved, guarded or kept from a child is not understood.
+//! * A fault on a file's page, or on shared memory, may map others of its table and mapping (mm/memory.c, fault-around
+//!   and large folios).
+//! * What unmaps, maps over or drops a page leaves nothing there. After a call that fills or protects pages more than
+//!   one state is possible. A page that was moved, guarded or kept from a child is not understood.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
