@@ -173,7 +173,7 @@ impl Builder<'_> {
             (Class::Populated, self.is_populated(scene)),
             (Class::FaultAround, self.is_around_another(scene)),
             (Class::Huge, self.is_huge(scene)),
-            (Class::Reclaimed, is_reclaimed(scene)),
+            (Class::Reclaimed, is_reclaimed(scene) && !self.is_just_touched(scene)),
             (Class::Raced, self.is_behind_its_time(scene)),
         ];
         rules.into_iter().find(|&(_, applies)| applies).map(|(class, _)| class)
@@ -290,6 +290,17 @@ impl Builder<'_> {
         }
         self.plan.arounds[touch.around as usize].push(address);
         true
+    }
+
+    /// The thread has just made the page come, and nothing but memory stands behind it: to take such a page, Linux must
+    /// look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ.
+    fn is_just_touched(&self, scene: &Scene) -> bool {
+        let Page { thread, event, .. } = scene.page;
+        let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
+        let is_memory = scene.object_page().is_some_and(|page| self.plan.objects[page.object as usize].is_memory);
+        let time_ns = |event: EventIndex| self.trace.events[event as usize].time_ns;
+        let error_ns = self.trace.header.clock_error_ns;
+        is_in_a_row && is_memory && time_ns(scene.place) - time_ns(event) <= error_ns
     }
 
     /// The entry allows the access, made so by another thread: this CPU still held the entry as it was before.

@@ -31,6 +31,7 @@ pub mod ids;
 pub mod inherited;
 mod lifecycle;
 pub mod lives;
+mod locks;
 mod pace;
 pub mod pages;
 mod pending;

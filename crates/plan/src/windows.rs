@@ -245,10 +245,10 @@ struct SoFar {
 }
 
 /// Looks at what surrounds a call.
-struct Scout<'a> {
-    trace: &'a Trace,
+pub(super) struct Scout<'a> {
+    pub(super) trace: &'a Trace,
     lives: &'a Lives,
-    windows: &'a Windows,
+    pub(super) windows: &'a Windows,
 }
 
 impl<'a> Scout<'a> {
@@ -277,6 +277,10 @@ impl<'a> Scout<'a> {
         let default = if reach.takes.is_empty() { at(exit) } else { at(window.enter) };
         if !self.is_shared(window.enter) || reach == Reach::default() {
             let (_, latest) = self.room(&(window.enter..exit));
+            let lock = self.is_shared(window.enter).then(|| self.lock_moment(&enter, &(window.enter..exit), result));
+            // As below.
+            let floor = so_far.moments.get(&self.thread(window.enter)).copied().unwrap_or_default();
+            let default = lock.flatten().map_or(default, |moment| moment.max(at(window.enter)).max(floor));
             return (Window { moment: default, latest: latest.max(default), ..window }, Vec::new());
         }
         let others = self.others_inside(window.enter, exit, &reach);
@@ -290,8 +294,8 @@ impl<'a> Scout<'a> {
         (Window { moment, latest: latest.max(moment), ..window }, uncertain.map(|(event, _)| event).collect())
     }
 
-    /// Returns what other threads unmapped in the window of a call that needs free room and got some there, each with
-    /// the event at which it began.
+    /// Returns what other threads unmapped in the window of a call that needs free room and got some there, or within
+    /// the clock error before it, each with the event at which it began.
     fn taken_for(&self, enter: &CallEnter, window: &Range<EventIndex>, reach: &Reach) -> Vec<(EventIndex, Range<u64>)> {
         let needs_room = match enter.call {
             Call::Mmap => enter.args[3] & flags::MAP_FIXED == 0,
@@ -302,7 +306,8 @@ impl<'a> Scout<'a> {
             return Vec::new();
         }
         let thread = self.thread(window.start);
-        let neighbours = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
+        let enters = self.first_near(window.start)..window.end;
+        let neighbours = enters.filter(|&event| self.is_neighbour(event, thread, window.start));
         neighbours.filter_map(|event| Some((event, self.unmapped_by(event)?))).collect()
     }
 
@@ -321,7 +326,7 @@ impl<'a> Scout<'a> {
         Some(Reach::of(&enter, result, None).takes)
     }
 
-    fn enter(&self, event: EventIndex) -> Option<CallEnter> {
+    pub(super) fn enter(&self, event: EventIndex) -> Option<CallEnter> {
         match self.trace.events[event as usize].kind {
             EventKind::CallEnter(enter) => Some(enter),
             _ => None,
@@ -352,7 +357,8 @@ impl<'a> Scout<'a> {
         wanted.clamp(earliest, latest.max(earliest))
     }
 
-    /// Returns the first exit in the window by which another thread got memory that this call took away.
+    /// Returns the first exit in the window, or within the clock error behind it, by which another thread got memory
+    /// that this call took away.
     fn regiven(&self, window: &Range<EventIndex>, reach: &Reach) -> EventIndex {
         let thread = self.thread(window.start);
         let is_regiven = |exit: EventIndex| {
@@ -361,24 +367,24 @@ impl<'a> Scout<'a> {
             let gives = Reach::of(&enter, result, None).gives;
             gives.start < reach.takes.end && reach.takes.start < gives.end
         };
-        let exits = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
-        exits.into_iter().find(|&event| is_regiven(event)).unwrap_or(NONE)
+        let mut exits = window.start..=self.last_near(window.end);
+        exits.find(|&event| self.is_neighbour(event, thread, window.start) && is_regiven(event)).unwrap_or(NONE)
     }
 
-    /// Returns the last enter in the window by which another thread took memory away that this call gave: what was
-    /// touched there before was that thread's, and this call came later.
+    /// Returns the last enter in the window, or within the clock error before it, by which another thread took memory
+    /// away that this call gave: what was touched there before was that thread's, and this call came later.
     fn taken_before(&self, window: &Range<EventIndex>, reach: &Reach) -> Option<EventIndex> {
         let thread = self.thread(window.start);
         let is_taken = |event: EventIndex| {
             let takes = self.unmapped_by(event).unwrap_or_default();
             takes.start < reach.gives.end && reach.gives.start < takes.end
         };
-        let enters = window.clone().filter(|&event| self.is_neighbour(event, thread, window.start));
-        enters.rev().find(|&event| is_taken(event))
+        let mut enters = (self.first_near(window.start)..window.end).rev();
+        enters.find(|&event| self.is_neighbour(event, thread, window.start) && is_taken(event))
     }
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
-    fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
+    pub(super) fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
         self.thread(event) != thread && self.lives.space_of[event as usize] == self.lives.space_of[of as usize]
     }
 
@@ -390,7 +396,7 @@ impl<'a> Scout<'a> {
         (at(before.unwrap_or(window.start)).saturating_sub(1), at(after.unwrap_or(window.end)) + 1)
     }
 
-    fn thread(&self, event: EventIndex) -> ThreadIndex {
+    pub(super) fn thread(&self, event: EventIndex) -> ThreadIndex {
         self.trace.events[event as usize].thread
     }
 
@@ -405,15 +411,24 @@ impl<'a> Scout<'a> {
             .take_while(move |&other| self.trace.events[other as usize].time_ns.abs_diff(time_ns) <= error_ns)
     }
 
+    /// Returns the first event within the clock error before one.
+    fn first_near(&self, event: EventIndex) -> EventIndex {
+        self.near(event, Direction::Back).last().unwrap_or(event)
+    }
+
+    /// Returns the last event within the clock error behind one.
+    fn last_near(&self, event: EventIndex) -> EventIndex {
+        self.near(event, Direction::Forth).last().unwrap_or(event)
+    }
+
     /// Collects the faults of other threads of the space that the call reaches, inside its window or near its edges.
     fn others_inside(&self, enter: EventIndex, exit: EventIndex, reach: &Reach) -> Vec<(EventIndex, Fault)> {
-        let first = self.near(enter, Direction::Back).last().unwrap_or(enter);
-        let last = self.near(exit, Direction::Forth).last().unwrap_or(exit);
         let fault = |event: EventIndex| match self.trace.events[event as usize].kind {
             EventKind::Fault(fault) if reach.touches(fault.address) => Some((event, fault)),
             _ => None,
         };
-        let others = (first..=last).filter(|&event| self.is_neighbour(event, self.thread(enter), enter));
+        let all = self.first_near(enter)..=self.last_near(exit);
+        let others = all.filter(|&event| self.is_neighbour(event, self.thread(enter), enter));
         others.filter_map(fault).collect()
     }
 

@@ -15,9 +15,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::Scope;
 
-use faultless_linux::space::lineage::{self, Gates};
+use faultless_linux::space::lineage::{self, Crew, Gates};
 use faultless_linux::space::{self as host, Affinity, Family, Together, Usage, probe};
 use faultless_platform::Processor;
 use faultless_platform::native::Native;
@@ -40,6 +39,9 @@ use faultless_results::stats::Histogram;
 
 /// Length of each object: none was recorded, and no recorded access was behind an end.
 const OBJECT_BYTES: u64 = 1 << 46;
+
+/// The stack of a recorded thread.
+const STACK_BYTES: usize = 256 << 10;
 
 /// Files behind the objects. A program may make more objects than a process may open files; they share files then, far
 /// from each other.
@@ -119,7 +121,7 @@ impl Stage<'_> {
 
     /// A process's first thread; its other threads end before it returns.
     fn begin<'a>(&'a self, _files: &'a [File], actor: Actor<'a>) {
-        std::thread::scope(|scope| actor.live(scope));
+        lineage::crew(|crew| actor.live(crew));
     }
 
     /// Says what a thread counted. Each line is one write behind the last one.
@@ -154,7 +156,7 @@ impl<'a> Actor<'a> {
     }
 
     /// Lives the thread's life, from the next step on.
-    fn live<'scope>(mut self, scope: &'scope Scope<'scope, 'a>) {
+    fn live<'scope>(mut self, crew: &'scope Crew<'scope, 'a>) {
         self.faults_before = Usage::of_this_thread().faults;
         let program = &self.stage.plan.programs[self.thread as usize];
         while let Some(step) = program.steps.get(self.next.0) {
@@ -170,7 +172,7 @@ impl<'a> Actor<'a> {
             {
                 return self.go_on_alone(step);
             }
-            self.take(step, scope);
+            self.take(step, crew);
             self.open(step);
         }
         self.end();
@@ -212,7 +214,7 @@ impl<'a> Actor<'a> {
         HEAP_END.store(0, Ordering::Relaxed);
     }
 
-    fn take<'scope>(&mut self, step: &'a Step, scope: &'scope Scope<'scope, 'a>) {
+    fn take<'scope>(&mut self, step: &'a Step, crew: &'scope Crew<'scope, 'a>) {
         if step.work_ns > 0 {
             let until_ns = Native::now() + step.work_ns;
             while Native::now() < until_ns {
@@ -235,8 +237,8 @@ impl<'a> Actor<'a> {
                 }
             }
             Action::Spawn { child } => {
-                let body = move || Actor::new(stage, files, child).live(scope);
-                if std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, body).is_err() {
+                let body = move || Actor::new(stage, files, child).live(crew);
+                if crew.begin(STACK_BYTES, body).is_err() {
                     stage.gates.stop();
                 }
             }

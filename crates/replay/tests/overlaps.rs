@@ -111,6 +111,23 @@ fn memory_that_was_given_before_its_old_mapping_went_comes_after_it() {
 }
 
 #[test]
+fn memory_that_was_given_within_the_clock_error_after_its_old_mapping_went_comes_after_it() {
+    // (enter of mmap, exit of munmap, exit of mmap, fault), each in ns after the event before it.
+    for waits in [[1_200, 20_000, 6_000, 2_500], [1_200, 2_000, 1_000, 500], [8_000, 30_000, 200, 300]] {
+        let mut story = threads(2);
+        story.map(0, HEAP, 4);
+        story.at_once().wait(3_800).fault(0, HEAP, WRITE);
+        story.at_once().wait(6_200).enter(0, Call::Munmap, [HEAP, 4 * PAGE, 0, 0, 0, 0]);
+        story.at_once().wait(waits[0]).enter(1, Call::Mmap, [0, 4 * PAGE, 3, 0x22, u64::MAX, 0]);
+        story.at_once().wait(waits[1]).exit(0, Call::Munmap, 0);
+        story.at_once().wait(waits[2]).exit(1, Call::Mmap, HEAP as i64);
+        story.at_once().wait(waits[3]).fault(1, HEAP, WRITE);
+        story.fault(1, HEAP + PAGE, WRITE);
+        assert_clean(&story);
+    }
+}
+
+#[test]
 fn a_range_with_a_hole_is_unmapped_without_waiting_for_the_next_user_of_its_place() {
     let mut story = threads(2);
     story.map(0, HEAP, 8);
@@ -137,6 +154,37 @@ fn advice_that_found_nothing_comes_before_the_next_mapping_of_its_place() {
         calls.push(story.call(second, Call::Madvise, [HEAP, PAGE, 0, 0, 0, 0], -12));
     }
     assert_eq!(order(&planned(&story.done()), &calls), calls);
+    assert_clean(&story);
+}
+
+#[test]
+fn memory_that_was_unlocked_while_a_lock_still_fetched_pages_is_not_locked_afterwards() {
+    const DONTNEED: u64 = 4;
+    const EINVAL: i64 = -22;
+    let advice = [HEAP, PAGE, DONTNEED, 0, 0, 0];
+    let range = [HEAP, PAGE, 0, 0, 0, 0];
+    for is_last in [false, true] {
+        let mut story = threads(2);
+        story.map(0, HEAP, 4);
+        story.enter(0, Call::Mlock, range);
+        story.call(1, Call::Mlock, range, 0);
+        story.call(1, Call::Madvise, advice, EINVAL);
+        story.call(1, Call::Munlock, range, 0);
+        story.exit(0, Call::Mlock, 0);
+        story.call(0, Call::Madvise, advice, if is_last { EINVAL } else { 0 });
+        story.call(0, Call::Munlock, range, 0);
+        story.call(0, Call::Madvise, advice, 0);
+        assert_clean(&story);
+    }
+    // Who is told so before the call has returned.
+    let mut story = threads(2);
+    story.map(0, HEAP, 4);
+    story.enter(0, Call::Mlock, range);
+    story.call(1, Call::Madvise, advice, EINVAL);
+    story.exit(0, Call::Mlock, 0);
+    story.enter(0, Call::Munlock, range);
+    story.call(1, Call::Madvise, advice, 0);
+    story.exit(0, Call::Munlock, 0);
     assert_clean(&story);
 }
 

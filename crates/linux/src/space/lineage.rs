@@ -3,8 +3,14 @@
 //! # Guarantee
 //! [`reap`] returns once every descendant has ended, also those whose own parent ended before them. If one is ended by
 //! a signal, the gates open and all are asked to stop, so that nobody waits for it in vain.
+//!
+//! Threads are the C library's and not the standard library's, which locks a list of stacks whenever a thread begins or
+//! ends: a child that another thread makes meanwhile would find the lock taken for ever.
 
 use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -91,11 +97,91 @@ pub fn split(life: impl FnOnce()) -> io::Result<()> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let is_whole = std::panic::catch_unwind(std::panic::AssertUnwindSafe(life)).is_ok();
+            // Relaxed: the child's only thread. Its parent's other threads are not here.
+            NR_THREADS.store(0, Ordering::Relaxed);
+            let is_whole = catch_unwind(AssertUnwindSafe(life)).is_ok();
             // SAFETY: ends the child.
-            unsafe { libc::_exit(if is_whole { 0 } else { 101 }) }
+            unsafe { libc::_exit(if is_whole { 0 } else { PANICKED }) }
         }
         _ => Ok(()),
+    }
+}
+
+/// What a process ends with if one of its threads panics.
+const PANICKED: i32 = 101;
+
+/// How many threads of a crew this process has.
+static NR_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// Threads beside a process's first one, which end before [`crew`] returns; as `std::thread::Scope`.
+#[derive(Debug)]
+pub struct Crew<'scope, 'env: 'scope>(PhantomData<&'scope mut &'scope ()>, PhantomData<&'env mut &'env ()>);
+
+/// Lives `life`, which may let threads begin, and waits until these have ended. A process has one crew at a time.
+pub fn crew<'env>(life: impl for<'scope> FnOnce(&'scope Crew<'scope, 'env>)) {
+    let crew = Crew(PhantomData, PhantomData);
+    let done = catch_unwind(AssertUnwindSafe(|| life(&crew)));
+    loop {
+        // ORDER: Acquire pairs with the Release of a thread that ends: what it did is seen.
+        let nr_threads = NR_THREADS.load(Ordering::Acquire);
+        if nr_threads == 0 {
+            break;
+        }
+        // SAFETY: the word is a static; the call waits only while the word holds what was read.
+        unsafe { libc::syscall(libc::SYS_futex, NR_THREADS.as_ptr(), libc::FUTEX_WAIT, nr_threads, 0) };
+    }
+    done.unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+/// A thread's life.
+type Life = Box<dyn FnOnce() + Send>;
+
+impl<'scope> Crew<'scope, '_> {
+    /// Begins a thread. If it panics, the process ends.
+    pub fn begin(&'scope self, stack_bytes: usize, life: impl FnOnce() + Send + 'scope) -> io::Result<()> {
+        let life: Box<dyn FnOnce() + Send + 'scope> = Box::new(life);
+        // SAFETY: only the lifetime changes, and `crew` does not return before the thread has ended.
+        let life: Box<Life> = Box::new(unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Life>(life) });
+        let life = Box::into_raw(life);
+        // Relaxed: whoever waits for the threads is the one that lets them begin, or one of these.
+        NR_THREADS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the attributes are initialised before they are used, and destroyed once; the thread takes the box.
+        let code = unsafe {
+            let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+            let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+            libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_bytes);
+            let code = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), live, life.cast());
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            code
+        };
+        if code == 0 {
+            return Ok(());
+        }
+        leave_crew();
+        // SAFETY: no thread has taken it over.
+        drop(unsafe { Box::from_raw(life) });
+        Err(io::Error::from_raw_os_error(code))
+    }
+}
+
+extern "C" fn live(life: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `begin` made the box for this thread.
+    let life = unsafe { Box::from_raw(life.cast::<Life>()) };
+    if catch_unwind(AssertUnwindSafe(life)).is_err() {
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(PANICKED) }
+    }
+    leave_crew();
+    std::ptr::null_mut()
+}
+
+fn leave_crew() {
+    // ORDER: Release pairs with the Acquire in `crew`.
+    if NR_THREADS.fetch_sub(1, Ordering::Release) == 1 {
+        // SAFETY: the word is a static.
+        unsafe { libc::syscall(libc::SYS_futex, NR_THREADS.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 }
 
@@ -140,5 +226,34 @@ fn describe(status: i32) -> String {
         format!("a replaying process was ended by signal {}", libc::WTERMSIG(status))
     } else {
         format!("a replaying process ended with code {}", libc::WEXITSTATUS(status))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Family;
+
+    const STACK_BYTES: usize = 256 << 10;
+
+    #[test]
+    fn a_child_that_is_made_while_threads_begin_and_end_has_threads_of_its_own() {
+        let begin_three = || {
+            crew(|crew| (0..3).for_each(|_| crew.begin(STACK_BYTES, || {}).expect("there is room for a thread")));
+        };
+        let life = || {
+            adopt();
+            let gates = Gates::new(0).expect("there is room for a gate");
+            crew(|crew| {
+                for _ in 0..300 {
+                    let make_child = || split(begin_three).expect("there is room for a process");
+                    crew.begin(STACK_BYTES, make_child).expect("there is room for a thread");
+                    crew.begin(STACK_BYTES, || {}).expect("there is room for a thread");
+                }
+            });
+            reap(&gates).unwrap_or_else(|| "done".into()).into_bytes()
+        };
+        let answer = Family::run(1, &|_, _| life()).expect("the family comes to its end");
+        assert_eq!(answer, [b"done"]);
     }
 }
