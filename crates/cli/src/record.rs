@@ -16,8 +16,9 @@ use faultless_linux::{
 };
 use faultless_trace::stacks::StackMethod;
 use faultless_trace::{HugePages, Missing, Mode, Pace};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
+use crate::progress;
 use crate::duration;
 use crate::message::{Color, Failure, Tone, say};
 use crate::size;
@@ -283,8 +284,7 @@ fn say_paused() {
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::hidden());
     bar.set_style(
-        ProgressStyle::with_template("writing the trace [{bar:40}] {percent} %")
-            .unwrap_or(ProgressStyle::default_bar()),
+        progress::style("writing the trace [{bar:40}] {percent} %"),
     );
     bar
 }

@@ -56,6 +56,8 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
     /// moment.
     const FILLS_FREELY: bool = false;
+    /// What reports call the memory of an area's state.
+    const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
     /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
     type Lock: MapLock<P>;
     /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.
