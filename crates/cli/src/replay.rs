@@ -26,11 +26,11 @@ use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Missing, ReadError, Trace};
 use indicatif::ProgressBar;
 
-use crate::progress;
 use crate::choose::distinct;
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{INTERRUPTED, OutputArgs};
+use crate::progress;
 use crate::size;
 
 /// The arguments of `replay`.

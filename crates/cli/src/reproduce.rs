@@ -15,10 +15,10 @@ use faultless_machine::simulated::{MachineChoice, Spec};
 use faultless_results::{MachineInfo, ResultSet};
 use indicatif::ProgressBar;
 
-use crate::progress;
 use crate::message::{Color, Failure};
 use crate::nearest::unknown;
 use crate::output::{OutputArgs, Table as OutputTable, exit_code};
+use crate::progress;
 
 /// How often the bar is drawn anew.
 const TICK: Duration = Duration::from_millis(200);

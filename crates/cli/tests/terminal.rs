@@ -23,10 +23,7 @@ fn on_terminal(columns: usize, locale: &str, color: &str, arguments: &str) -> Op
 
 /// As [`on_terminal`], with what stands on stderr: progress and warnings.
 fn all_on_terminal(columns: usize, locale: &str, color: &str, arguments: &str) -> Option<String> {
-    let line = format!(
-        "stty rows 24 cols {columns}; {} --color {color} {arguments}",
-        env!("CARGO_BIN_EXE_faultless")
-    );
+    let line = format!("stty rows 24 cols {columns}; {} --color {color} {arguments}", env!("CARGO_BIN_EXE_faultless"));
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).env("LC_ALL", locale).env("TERM", "xterm").env("SHELL", "/bin/sh");
     match script.output() {

@@ -351,7 +351,9 @@ impl Label {
     fn of(place: usize, wait: &Wait<'_>, names: &[&str]) -> Self {
         let number = if place < NUMBERED { (place + 1).to_string() } else { String::new() };
         let waker = wait.waker.map(|waker| format!("→ {}", names[waker]));
-        let whole: Vec<&str> = wait.inside.into_iter().chain(waker.as_deref()).collect();
+        // Without a call the waker alone says as much.
+        let whole: Vec<&str> =
+            wait.inside.map_or(Vec::new(), |call| [call].into_iter().chain(waker.as_deref()).collect());
         let with = |between: &str, text: &str| match (number.is_empty(), text.is_empty()) {
             (_, true) => String::new(),
             (true, _) => text.to_owned(),
@@ -393,7 +395,7 @@ fn draw_wakers(out: &mut Markup, frame: &Frame, lanes: &Lanes<'_>, step: f64) {
             continue;
         }
         let shown = label.fitting(from, to, frame.x.places, &mut taken[wait.waiter]);
-        let (text, x) = shown.unwrap_or((&label.texts[0], from + 4.0));
+        let (text, x) = shown.unwrap_or(("", from + 4.0));
         let y = px(TOP + step * wait.waiter as f64 + NAME + (step - NAME - 4.0) / 2.0 + 4.0);
         let share = |ns: f64| format!("{:.6}", ns / lanes.duration_ns.max(1.0));
         let attributes = [
@@ -419,7 +421,7 @@ fn short_names<'a>(names: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// About how wide a letter inside a wait is; the script has the same figure.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 7.4;
 
 fn write_pairs(out: &mut Markup, threads: &Value) {
     let pairs = threads["pairs"].as_array().map_or(&[][..], Vec::as_slice);

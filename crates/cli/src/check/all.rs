@@ -19,12 +19,12 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::found::write_found;
-use crate::progress;
 use crate::choose::known;
 use crate::date::today_in_digits;
 use crate::duration;
 use crate::message::{Color, Failure};
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::progress;
 use crate::table::write_columns;
 
 /// The arguments of `check all`.

@@ -6,9 +6,9 @@ use faultless_schedules::explore::Setup;
 use faultless_schedules::worlds::{WORLDS, World};
 use indicatif::ProgressBar;
 
-use crate::progress;
 use crate::choose::known;
 use crate::message::Failure;
+use crate::progress;
 
 /// What both checks of schedules are told.
 #[derive(Args)]

@@ -15,9 +15,9 @@ use faultless_schedules::report;
 use indicatif::ProgressBar;
 
 use super::explored::ExploreArgs;
-use crate::progress;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::progress;
 
 /// The arguments of `check mutants`.
 #[derive(Args)]

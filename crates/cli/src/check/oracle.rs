@@ -19,9 +19,9 @@ use faultless_oracle::kernel::{Host, HostError, Sequence, User};
 use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, Side, report};
 use indicatif::ProgressBar;
 
-use crate::progress;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{INTERRUPTED, print};
+use crate::progress;
 use crate::table::Format;
 
 /// The arguments of `check oracle`.
