@@ -23,6 +23,7 @@ use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::Reference;
 use crate::shootdown::Cpus;
+use crate::space::departures::Departures;
 use crate::space::line::AreaLine;
 use crate::space::map_lock::MapLock;
 use crate::space::mappers::Mappers;
@@ -58,6 +59,9 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     const FILLS_FREELY: bool = false;
     /// What reports call the memory of an area's state.
     const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
+    /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no
+    /// fault uses an area that a change took away, once [`Design::await_faults`] has returned.
+    const REMOVES_APART: bool = false;
     /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
     type Lock: MapLock<P>;
     /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.
@@ -204,6 +208,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) default_flags: P::AtomicU32,
     /// See `removal`.
     pub(crate) is_removing: P::AtomicBool,
+    pub(crate) departures: Departures<P, D::Lock>,
     pub(crate) mappers: Mappers<P>,
     pub(crate) heap_start: P::AtomicU64,
     pub(crate) heap_end: P::AtomicU64,

@@ -66,6 +66,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
     const AREA_STATE_NAME: &'static str = "an area's sequence count";
     const FILLS_FREELY: bool = true;
+    const REMOVES_APART: bool = true;
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = ();
