@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use faultless_bench::spread::Draws;
 use faultless_machine::simulated::MachineChoice;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::high_args::HighArgs;
 use crate::kmap_args::KmapArgs;
@@ -12,7 +12,7 @@ use crate::message::Failure;
 use crate::output::OutputArgs;
 use crate::placement::PlacementArgs;
 use crate::rwsem_args::RwsemArgs;
-use crate::{duration, size};
+use crate::{duration, progress, size};
 
 /// The arguments of `bench`.
 #[derive(Args)]
@@ -193,6 +193,6 @@ pub(crate) fn draws(args: &BenchArgs, machine: &MachineChoice) -> Result<Option<
 
 /// Returns a bar that is shown on a terminal only.
 pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("measuring [{bar:40}] run {pos} of {len}, {eta} left: {msg}");
-    ProgressBar::new(runs as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+    let style = progress::style("measuring [{bar:40}] run {pos} of {len}, {eta} left: {msg}");
+    ProgressBar::new(runs as u64).with_style(style)
 }

@@ -34,7 +34,7 @@ fn columns() -> Option<usize> {
 }
 
 /// Returns whether the locale has symbols; one that nobody has set has.
-fn has_symbols() -> bool {
+pub fn has_symbols() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
     let locale = set.into_iter().find(|locale| !locale.is_empty());
     locale.is_none_or(|locale| is_utf8(&locale))

@@ -27,6 +27,7 @@ mod message;
 mod nearest;
 mod output;
 mod placement;
+mod progress;
 mod record;
 mod replay;
 mod report;

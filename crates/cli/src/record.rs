@@ -16,10 +16,11 @@ use faultless_linux::{
 };
 use faultless_trace::stacks::StackMethod;
 use faultless_trace::{HugePages, Missing, Mode, Pace};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use crate::duration;
 use crate::message::{Color, Failure, Tone, say};
+use crate::progress;
 use crate::size;
 
 /// The arguments of `record`.
@@ -283,10 +284,7 @@ fn say_paused() {
 /// Returns a bar that is shown only on a terminal, and only once there is work to show.
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::hidden());
-    bar.set_style(
-        ProgressStyle::with_template("writing the trace [{bar:40}] {percent} %")
-            .unwrap_or(ProgressStyle::default_bar()),
-    );
+    bar.set_style(progress::style("writing the trace [{bar:40}] {percent} %"));
     bar
 }
 

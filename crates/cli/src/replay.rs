@@ -24,12 +24,13 @@ use faultless_replay::experiment::{self, Outcome, Setup};
 use faultless_replay::patterned::{DEFAULT_THRESHOLD_BYTES, Patterned};
 use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Missing, ReadError, Trace};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::choose::distinct;
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{INTERRUPTED, OutputArgs};
+use crate::progress;
 use crate::size;
 
 /// The arguments of `replay`.
@@ -168,8 +169,8 @@ pub fn run(args: &ReplayArgs, color: Color) -> Result<ExitCode, Failure> {
 /// Reads the trace; on a terminal a bar shows how much of the file is decoded.
 fn read(path: &Path) -> Result<Trace, ReadError> {
     let file = File::open(path)?;
-    let style = ProgressStyle::with_template("decoding [{bar:40}] {bytes} of {total_bytes}, {eta} left");
-    let bar = ProgressBar::new(file.metadata()?.len()).with_style(style.unwrap_or(ProgressStyle::default_bar()));
+    let style = progress::style("decoding [{bar:40}] {bytes} of {total_bytes}, {eta} left");
+    let bar = ProgressBar::new(file.metadata()?.len()).with_style(style);
     let trace = Trace::read(BufReader::new(bar.wrap_read(file)));
     bar.finish_and_clear();
     trace
@@ -218,8 +219,8 @@ fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
 
 /// Returns a bar that is shown on a terminal only.
 fn progress_bar(passes: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("replaying [{bar:40}] pass {pos} of {len}, {eta} left");
-    ProgressBar::new(passes as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+    let style = progress::style("replaying [{bar:40}] pass {pos} of {len}, {eta} left");
+    ProgressBar::new(passes as u64).with_style(style)
 }
 
 fn print(args: &ReplayArgs, trace: &Trace, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {

@@ -13,11 +13,12 @@ use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::host;
 use faultless_machine::simulated::{MachineChoice, Spec};
 use faultless_results::{MachineInfo, ResultSet};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::message::{Color, Failure};
 use crate::nearest::unknown;
 use crate::output::{OutputArgs, Table as OutputTable, exit_code};
+use crate::progress;
 
 /// How often the bar is drawn anew.
 const TICK: Duration = Duration::from_millis(200);
@@ -172,8 +173,8 @@ fn run_kmap(args: &ReproduceArgs) -> Result<Vec<kmap::Row>, Failure> {
 
 /// Returns a bar that is shown on a terminal only, from the first run on: some take seconds.
 fn progress_bar(name: &'static str, runs: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} [{bar:40}] run {pos} of {len}, {elapsed}, {eta} left");
-    let bar = ProgressBar::new(runs).with_style(style.unwrap_or(ProgressStyle::default_bar())).with_message(name);
+    let style = progress::style("{msg} [{bar:40}] run {pos} of {len}, {elapsed}, {eta} left");
+    let bar = ProgressBar::new(runs).with_style(style).with_message(name);
     bar.enable_steady_tick(TICK);
     bar
 }

@@ -24,7 +24,7 @@ use faultless_plan as plan;
 use faultless_plan::{Losses, Options, Pace};
 use faultless_trace::Trace;
 use faultless_workloads::{Spec, SpecError, WORKLOADS};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::choose::distinct;
 use crate::choose::{designs, known};
@@ -36,7 +36,7 @@ use crate::nearest::unknown;
 use crate::output::{INTERRUPTED, OutputArgs};
 use crate::placement::PlacementArgs;
 use crate::table::Format;
-use crate::{duration, machine, size};
+use crate::{duration, machine, progress, size};
 
 /// The arguments of `stat`.
 #[derive(Args)]
@@ -292,8 +292,8 @@ fn warn(args: &StatArgs, setup: &Setup, color: Color) {
 
 /// Returns a bar that is shown on a terminal only.
 fn progress_bar(runs: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("counting [{bar:40}] run {pos} of {len}, {eta} left");
-    ProgressBar::new(runs as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+    let style = progress::style("counting [{bar:40}] run {pos} of {len}, {eta} left");
+    ProgressBar::new(runs as u64).with_style(style)
 }
 
 fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {

@@ -197,6 +197,38 @@ fn the_ceiling_is_one_cpus_rate_on_all_cores() {
 }
 
 #[test]
+fn the_line_that_all_cpus_write_is_named_and_the_books_balance() {
+    let words = ["bench", "page_fault1", "--machine", "skylake-192", "--cpus", "16", "-r", "1", "-d", "500us"];
+    let told = json(&output(faultless(&[&words[..], &["--design", "mmap-sem,vma-lock", "--format", "json"]].concat())));
+    let rates = told["results"].as_array().expect("results").iter().filter(|result| result["metric"] == "ops_per_s");
+    let books: Vec<(&str, &serde_json::Value)> =
+        rates.map(|rate| (rate["design"].as_str().expect("a name"), &rate["profile"])).collect();
+    let hottest = |design: &str| {
+        let (_, profile) = books.iter().find(|(name, _)| *name == design).expect("a design");
+        let ns = |value: &serde_json::Value| value["ns"].as_u64().expect("ns");
+        let lines = profile["lines"].as_array().expect("lines");
+        let waits = profile["waits"].as_array().expect("waits");
+        let other = ["bus_ns", "interrupted_ns"].map(|key| profile[key].as_u64().expect("ns"));
+        let parts: u64 = lines.iter().chain(waits).map(ns).chain(other).sum();
+        let all = profile["thread_ns"].as_u64().expect("ns");
+        assert!(all >= 16 * 480_000 && parts > 0 && parts < all, "{design}: {parts} of {all}");
+        lines[0].clone()
+    };
+    let names = [
+        ("mmap-sem", "the address-space lock (its count of readers and writers)"),
+        ("vma-lock", "an area's lock (its count of readers)"),
+    ];
+    for (design, name) in names {
+        let line = hottest(design);
+        let ns = |value: &serde_json::Value| value["ns"].as_f64().expect("ns");
+        assert_eq!((&line["name"], &line["hottest"]["writers"]), (&name.into(), &16.into()), "{design}: {line}");
+        assert!(ns(&line["hottest"]) > 0.9 * ns(&line), "one line: {line}");
+    }
+    let told = told["verdict"].as_str().expect("a verdict");
+    assert!(told.contains(" fetching one line that all 16 CPUs write: an area's lock (its count of"), "{told}");
+}
+
+#[test]
 fn stat_counts_on_a_simulated_machine() {
     let words =
         ["stat", "-e", "faults,spf", "page_fault1", "--machine", "xeon-40", "--cpus", "40", "--locks", "-d", "500us"];

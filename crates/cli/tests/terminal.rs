@@ -18,10 +18,12 @@ fn example(name: &str) -> String {
 
 /// Runs the command on a terminal of so many columns (`script` makes one); nothing if there is no such program.
 fn on_terminal(columns: usize, locale: &str, color: &str, arguments: &str) -> Option<String> {
-    let line = format!(
-        "stty rows 24 cols {columns}; {} --color {color} {arguments} 2>/dev/null",
-        env!("CARGO_BIN_EXE_faultless")
-    );
+    all_on_terminal(columns, locale, color, &format!("{arguments} 2>/dev/null"))
+}
+
+/// As [`on_terminal`], with what stands on stderr: progress and warnings.
+fn all_on_terminal(columns: usize, locale: &str, color: &str, arguments: &str) -> Option<String> {
+    let line = format!("stty rows 24 cols {columns}; {} --color {color} {arguments}", env!("CARGO_BIN_EXE_faultless"));
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).env("LC_ALL", locale).env("TERM", "xterm").env("SHELL", "/bin/sh");
     match script.output() {
@@ -89,11 +91,14 @@ fn a_replay_s_terminal_and_page_have_the_same_verdict() {
     let text = out(&told);
     let first = text.lines().find(|line| line.starts_with("* ")).unwrap_or_else(|| panic!("no verdict: {text}"));
     let page = std::fs::read_to_string(place.path("a.html")).expect("a page");
-    let head = page.split("<h1>").nth(1).and_then(|rest| rest.split("</h1>").next()).expect("a headline");
-    let [shown, head] = [first.trim_start_matches("* ").trim_end_matches('.'), head].map(str::to_lowercase);
-    assert!(head.starts_with(&shown), "{head}\n{shown}");
+    let between = |from: &str, to: &str| page.split(from).nth(1).and_then(|rest| rest.split(to).next());
+    let head = between("<h1>", "</h1>").expect("a headline");
+    let facts = between("<ul class=\"facts\">", "</ul>").expect("how sure it is").to_lowercase();
+    let shown = first.trim_start_matches("* ").to_lowercase();
+    assert!(facts.contains(&shown), "{facts}\n{shown}");
+    assert!(head.len() < 90, "a headline is short: {head}");
     assert!(
-        text.contains("\n* the replay is faithful: 0 mismatches in ") && head.contains("the replay is faithful"),
+        text.contains("\n* the replay is faithful: 0 mismatches in ") && facts.contains("the replay is faithful"),
         "{text}"
     );
 }
@@ -103,6 +108,10 @@ fn without_utf8_everything_is_ascii() {
     let trace = example("python.trace");
     let Some(text) = on_terminal(100, "C", "never", &format!("replay {trace} -r 2")) else { return };
     assert!(text.is_ascii() && text.contains("+-"), "{text}");
+    let Some(all) = all_on_terminal(100, "C", "never", &format!("replay {trace} -r 2")) else { return };
+    assert!(all.is_ascii() && all.contains("decoding ["), "progress is plain too: {all}");
+    let Some(all) = all_on_terminal(100, "C.UTF-8", "never", &format!("replay {trace} -r 2")) else { return };
+    assert!(!all.is_ascii(), "and has symbols where there are some: {all}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub fn outline(trace: &Trace) -> Value {
     json!({
         "duration_ns": trace.events.last().map_or(0, |event| event.time_ns),
         "events": trace.events.len(),
+        "cpus": trace.header.machine.cpus,
         "threads": threads::outline(trace),
         "spaces": spaces::outline(trace),
     })

@@ -345,23 +345,19 @@ fn space(trace: &Trace, journal: &Journal, life: Life) -> Value {
         "kinds": drawing.kinds(), "changes": drawing.nr_changes, "faults_total": nr_faults,
         "cells": drawing.letters(), "regions": told.collect::<Vec<_>>(),
         "faults": joined(drawing.faults), "forks": &forks[..forks.len().min(FORKS)], "nr_forks": forks.len(),
-        "again": again(journal, life), "closer": closer(journal, life, &regions),
+        "again": again(journal), "closer": closer(journal, life, &regions),
     })
 }
 
-/// Returns how many mappings there were since the space began, and how many of them begin where one did before.
-fn again(journal: &Journal, life: Life) -> [u64; 2] {
+/// Returns how many ranges were mapped, what was there when the space began included, and how many of them begin where
+/// one did before.
+fn again(journal: &Journal) -> [u64; 2] {
     let mut starts = HashSet::new();
-    let mut counts = [0, 0];
-    for (now_ns, seen) in &journal.entries {
-        let Seen::Changed { start, what: Some(_), .. } = seen else { continue };
-        let is_new = starts.insert(*start);
-        if *now_ns > life.began_ns {
-            counts[0] += 1;
-            counts[1] += u64::from(!is_new);
-        }
-    }
-    counts
+    let mapped = journal.entries.iter().filter_map(|(_, seen)| match seen {
+        Seen::Changed { start, what: Some(_), .. } => Some(*start),
+        _ => None,
+    });
+    mapped.fold([0, 0], |[all, before], start| [all + 1, before + u64::from(!starts.insert(start))])
 }
 
 /// Rows of the closer look at the busiest addresses.

@@ -42,11 +42,12 @@ pub fn again(space: &Value) -> String {
     }
     let [mapped, before] = [0, 1].map(|place| space["again"][place].as_u64().unwrap_or(0));
     let reused = if before > 0 {
-        format!(" {} of its {} mappings begin where an earlier one began.", grouped(before), grouped(mapped))
+        format!(" {} of the {} mapped ranges begin where an earlier one began.", grouped(before), grouped(mapped))
     } else {
         String::new()
     };
-    format!(" It makes the same calls again and again: {}.{reused}", said.join(", "))
+    let all: u64 = lines(&space["calls"]).iter().map(|line| count(line, "count")).sum();
+    format!(" It makes the same calls again and again, {} in all: {}.{reused}", grouped(all), said.join(", "))
 }
 
 fn said(line: &Value) -> String {
@@ -86,7 +87,8 @@ pub fn write(out: &mut Markup, calls: &Value, name: &str, (duration_ns, columns)
         ]
     };
     let headings = ["call", "on what", "calls", "size, most often", "sizes", "bytes in all", "time on a CPU in all"];
-    let caption = format!("What {name} asks of its map, the most frequent first");
+    let all: u64 = lines(calls).iter().map(|line| count(line, "count")).sum();
+    let caption = format!("What {name} asks of its map, {} calls in all, the most frequent first", grouped(all));
     table::write(out, &caption, &headings, &lines(calls).iter().map(row).collect::<Vec<_>>());
 }
 

@@ -1,16 +1,14 @@
 //! How many operations, or faults, take longer than a time: a line for each design, both axes logarithmic.
 //!
 //! # Guarantee
-//! Lines come from the whole distribution where the result set holds it ([`DISTRIBUTION`]), otherwise from its
+//! Lines come from the whole distribution where the result set holds it, otherwise from its
 //! percentiles, and the caption says which. A table beneath has the percentiles in figures: lines may cover each other,
 //! figures don't.
 
 use faultless_results::designs::Style;
-use faultless_results::set::DISTRIBUTION;
 use faultless_results::stats::{Histogram, median};
 use faultless_results::verdict::{Group, arm_name, beside};
 use faultless_results::{Measured, ResultSet, Unit};
-use serde_json::Value;
 
 use crate::markup::{Markup, px};
 use crate::plot::{About, Axis, Frame, Width, figure, legend, line_class, mark, short};
@@ -109,7 +107,7 @@ fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option
         .filter_map(|(share, end, _)| Some((median(&percentile(end)?.samples)?, *share)))
         .filter(|(ns, _)| *ns > 0.0)
         .collect();
-    let whole = percentile("p50").and_then(|result| distribution(result.more.get(DISTRIBUTION)?));
+    let whole = percentile("p50").and_then(Measured::distribution);
     let style = Style::of(&name, names);
     let (points, marks) = match whole {
         Some(histogram) => {
@@ -121,12 +119,6 @@ fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option
         None => (marks.clone(), marks),
     };
     (!points.is_empty()).then_some(Line { name, style, points, marks })
-}
-
-fn distribution(value: &Value) -> Option<Histogram> {
-    let pair = |pair: &Value| Some((pair.get(0)?.as_u64()?, pair.get(1)?.as_u64()?));
-    let histogram = Histogram::from_pairs(value.as_array()?.iter().filter_map(pair));
-    (histogram.total() > 0).then_some(histogram)
 }
 
 /// Returns the share that takes longer, for each time of a histogram.

@@ -117,7 +117,9 @@ fn page(title: &str, sources: &[Source], content: impl FnOnce(&mut Markup)) -> S
     out.into_text()
 }
 
-/// The pattern of second bars.
+/// The patterns of bars.
 const HATCH: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\" style=\"position:absolute\"><defs>\
     <pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
-    patternTransform=\"rotate(45)\"><path d=\"M0 0V6\"/></pattern></defs></svg>";
+    patternTransform=\"rotate(45)\"><path d=\"M0 0V6\"/></pattern>\
+    <pattern id=\"dots\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><circle cx=\"2\" cy=\"2\" r=\"1.3\"/></pattern>\
+    <pattern id=\"bars\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><path d=\"M0 2H4\"/></pattern></defs></svg>";

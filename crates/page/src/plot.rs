@@ -142,7 +142,7 @@ impl Frame {
                 out.empty("line", &[("class", "grid"), ("x1", &x), ("x2", &x), ("y1", &px(top)), ("y2", &px(bottom))]);
                 let label = short(axis.unit, *tick);
                 let half = label.chars().count() as f64 * 3.6;
-                let middle = at.min(right + 30.0 - half);
+                let middle = at.min(right + 30.0 - half).max(half);
                 if middle - half > free {
                     free = middle + half + 4.0;
                     let (x, y) = (px(middle), px(bottom + 16.0));

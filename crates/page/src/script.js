@@ -61,9 +61,9 @@ for (const group of document.querySelectorAll(".zoom")) {
         };
         waker.setAttribute("visibility", "hidden");
         if (!isSeen) continue;
-        const fitting = [whole, name, number].find((text) => text && end - begin > text.length * 6.6 + 6);
+        const fitting = [whole, name, number].find((text) => text && end - begin > text.length * 7.4 + 6);
         if (fitting) { show(fitting, begin + 4, [begin, end]); continue; }
-        const across = number.length * 6.6;
+        const across = number.length * 7.4;
         const x = Math.min(Math.max(left, (begin + end) / 2 - across / 2), Math.max(left, right - across));
         if (number && lane.every(([first, last]) => x + across + 2 < first || last + 2 < x)) show(number, x, [x, x + across]);
       }

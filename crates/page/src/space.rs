@@ -73,8 +73,9 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
     let name = space["name"].as_str().unwrap_or("?");
     let kinds = kinds(space);
     let (changes, faults) = (space["changes"].as_f64().unwrap_or(0.0), space["faults_total"].as_f64().unwrap_or(0.0));
+    let mapped = space["again"][0].as_f64().unwrap_or(0.0);
     let forks = space["nr_forks"].as_u64().unwrap_or(0);
-    let takeaway = format!("{}{}", takeaway(name, &kinds, (faults, changes), forks), calls::again(space));
+    let takeaway = format!("{}{}", takeaway(name, &kinds, (faults, changes, mapped), forks), calls::again(space));
     let gone = if began == "0 ns" { String::new() } else { format!(" This one begins {began} into the recording.") };
     let about = About {
         title: format!("The address space of {name} over time"),
@@ -110,6 +111,7 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
     );
     write_closer(out, &grid, name, machine);
     calls::write(out, &space["calls"], name, (duration_ns, columns), machine);
+    out.line("p", &[("class", "method")], COUNTS);
 }
 
 /// Writes the closer look at the addresses where mappings come and go most often (I2).
@@ -169,8 +171,20 @@ fn write_picture(
     );
 }
 
+/// What the counts of a space count, and why they differ.
+const COUNTS: &str = "Calls and ranges are counted apart: mmap maps a range, and may unmap what was there; munmap unmaps one or \
+                      several, or a part; mremap maps one where it moves to and unmaps where it came from; mprotect and madvise map \
+                      and unmap nothing; what a program begins with is mapped \
+                      without a call of its own. \"Begin or end\" in the closer picture counts the mapped and the unmapped \
+                      ranges of those addresses.";
+
 /// Says what the space is used for.
-fn takeaway(name: &str, kinds: &[(&str, char, f64, f64)], (faults, changes): (f64, f64), forks: u64) -> String {
+fn takeaway(
+    name: &str,
+    kinds: &[(&str, char, f64, f64)],
+    (faults, changes, mapped): (f64, f64, f64),
+    forks: u64,
+) -> String {
     let mut sizes: Vec<&(&str, char, f64, f64)> = kinds.iter().filter(|kind| kind.2 > 0.0).collect();
     sizes.sort_by(|one, other| other.2.total_cmp(&one.2));
     let sizes: Vec<String> = sizes
@@ -187,7 +201,8 @@ fn takeaway(name: &str, kinds: &[(&str, char, f64, f64)], (faults, changes): (f6
         many => format!("forks {many} times"),
     };
     let sizes = if sizes.is_empty() { String::new() } else { format!(" maps at most {} at once;", sizes.join(", ")) };
-    format!("{name}{sizes} it changes its map {} times and {forks}.{}", plain(changes), most.unwrap_or_default())
+    let changes = format!("{} ranges are mapped and {} unmapped", plain(mapped), plain(changes - mapped));
+    format!("{name}{sizes} {changes}, and it {forks}.{}", most.unwrap_or_default())
 }
 
 /// Returns a count in full.

@@ -41,6 +41,8 @@ const STATES: [(char, &str, f64, f64, &str); 5] = [
 
 struct Lanes<'a> {
     threads: &'a Value,
+    /// How many CPUs the machine had that recorded it, if that is known.
+    cpus: Option<u64>,
     duration_ns: f64,
     names: Vec<&'a str>,
     states: Vec<&'a str>,
@@ -55,7 +57,8 @@ pub fn write(out: &mut Markup, outline: &Value, machine: &str) {
     }
     let text = |key: &'static str| list.iter().map(move |lane| lane[key].as_str().unwrap_or("")).collect::<Vec<_>>();
     let duration_ns = outline["duration_ns"].as_f64().unwrap_or(1.0);
-    let lanes = Lanes { threads, duration_ns, names: text("name"), states: text("states") };
+    let cpus = outline["cpus"].as_u64().filter(|cpus| *cpus > 0);
+    let lanes = Lanes { threads, cpus, duration_ns, names: text("name"), states: text("states") };
     out.line("h2", &[], "Which thread waits for whom");
     let takeaway = takeaway(&lanes);
     out.line("p", &[("class", "takeaway")], &takeaway);
@@ -136,10 +139,11 @@ fn takeaway(lanes: &Lanes<'_>) -> String {
         share(lanes, 'W')
     )];
     said.push(format!(
-        "{} waiting for something else, {} running, {} ready without a CPU",
+        "{} waiting for something else, {} running, {} ready without a CPU{}",
         share(lanes, 'w'),
         share(lanes, 'c'),
-        share(lanes, 'r')
+        share(lanes, 'r'),
+        on_cpus(lanes)
     ));
     let mut sentences = vec![format!("{}.", said.join(", "))];
     let told = [
@@ -149,6 +153,14 @@ fn takeaway(lanes: &Lanes<'_>) -> String {
     sentences
         .extend(told.iter().filter_map(|(what, told)| Some(format!("{told}: {}.", longest(lanes.threads, what)?))));
     sentences.join(" ")
+}
+
+/// Says how many CPUs the threads had between them.
+fn on_cpus(lanes: &Lanes<'_>) -> String {
+    let Some(cpus) = lanes.cpus else { return String::new() };
+    let threads = lanes.threads["count"].as_u64().unwrap_or(0);
+    let s = |many: u64| if many == 1 { "" } else { "s" };
+    format!(" ({threads} thread{} on a machine of {cpus} CPU{})", s(threads), s(cpus))
 }
 
 /// Returns the share of the columns of all lanes that a state has.
@@ -339,7 +351,9 @@ impl Label {
     fn of(place: usize, wait: &Wait<'_>, names: &[&str]) -> Self {
         let number = if place < NUMBERED { (place + 1).to_string() } else { String::new() };
         let waker = wait.waker.map(|waker| format!("→ {}", names[waker]));
-        let whole: Vec<&str> = wait.inside.into_iter().chain(waker.as_deref()).collect();
+        // Without a call the waker alone says as much.
+        let whole: Vec<&str> =
+            wait.inside.map_or(Vec::new(), |call| [call].into_iter().chain(waker.as_deref()).collect());
         let with = |between: &str, text: &str| match (number.is_empty(), text.is_empty()) {
             (_, true) => String::new(),
             (true, _) => text.to_owned(),
@@ -381,7 +395,7 @@ fn draw_wakers(out: &mut Markup, frame: &Frame, lanes: &Lanes<'_>, step: f64) {
             continue;
         }
         let shown = label.fitting(from, to, frame.x.places, &mut taken[wait.waiter]);
-        let (text, x) = shown.unwrap_or((&label.texts[0], from + 4.0));
+        let (text, x) = shown.unwrap_or(("", from + 4.0));
         let y = px(TOP + step * wait.waiter as f64 + NAME + (step - NAME - 4.0) / 2.0 + 4.0);
         let share = |ns: f64| format!("{:.6}", ns / lanes.duration_ns.max(1.0));
         let attributes = [
@@ -407,7 +421,7 @@ fn short_names<'a>(names: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// About how wide a letter inside a wait is; the script has the same figure.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 7.4;
 
 fn write_pairs(out: &mut Markup, threads: &Value) {
     let pairs = threads["pairs"].as_array().map_or(&[][..], Vec::as_slice);

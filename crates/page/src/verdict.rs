@@ -5,7 +5,9 @@
 //! caption names the method.
 
 use faultless_results::stats::Interval;
-use faultless_results::verdict::{Cost, Finding, METHOD, Place, Ranking, Samples, Standing, factor, interval};
+use faultless_results::verdict::{
+    Cost, Finding, Kind, METHOD, Part, Place, Ranking, Samples, Standing, factor, interval,
+};
 use faultless_results::{Unit, metric};
 
 use crate::bars::{self, Bars, Layout};
@@ -125,11 +127,16 @@ pub fn write_why(out: &mut Markup, ranking: &Ranking, machine: &str) {
 }
 
 fn write_bars(out: &mut Markup, ranking: &Ranking, machine: &str) {
+    let has_books = ranking.places.iter().all(|place| !place.cost.parts.is_empty());
     let bar = |place: &Place| {
         let (whole, wait) = (place.cost.op_ns?, place.cost.wait_ns());
         let label = if wait.is_none() { format!("{} (waiting not counted)", place.name) } else { place.name.clone() };
-        let wait = wait.unwrap_or(0.0);
-        Some(Bars { label, lengths: [wait, (whole - wait).max(0.0)] })
+        let of = |kind: Kind| place.cost.spent(kind).unwrap_or(0.0);
+        let lengths = match has_books {
+            true => [Kind::Lock, Kind::Lines, Kind::Wait, Kind::Work].map(of).to_vec(),
+            false => vec![wait.unwrap_or(0.0), (whole - wait.unwrap_or(0.0)).max(0.0)],
+        };
+        Some(Bars { label, lengths })
     };
     let rows: Vec<Bars> = ranking.places.iter().filter_map(bar).collect();
     if rows.is_empty() {
@@ -137,8 +144,8 @@ fn write_bars(out: &mut Markup, ranking: &Ranking, machine: &str) {
     }
     let show = |ns: f64| crate::plot::short("ns", ns);
     let told = rows.iter().map(|row| {
-        let [wait, rest] = row.lengths;
-        format!("{}: {}, of it {} waiting.", row.label, show(wait + rest), show(wait))
+        let whole = row.lengths.iter().sum();
+        format!("{}: {}, of it {} waiting for the lock.", row.label, show(whole), show(row.lengths[0]))
     });
     let about = About {
         title: format!("{}: where the mean time of an operation goes on {}", ranking.workload, cpus(ranking.cpus)),
@@ -147,9 +154,16 @@ fn write_bars(out: &mut Markup, ranking: &Ranking, machine: &str) {
         machine,
         is_simulated: ranking.samples != Samples::Runs,
     };
-    let names = ["waiting for the address-space lock", "all else: work, cache lines, other locks"];
     let axis = Axis { title: "mean time of an operation (ns, us, ms), from 0", unit: "ns" };
-    bars::write(out, &about, axis, Layout::Stacked, names, &rows);
+    let lock = (bars::WAITED, "waiting for the address-space lock");
+    let books = [
+        lock,
+        (bars::LINES, "fetching cache lines that other CPUs had"),
+        (bars::OTHERS, "other waits: shootdowns, the memory bus, other locks"),
+        (bars::REST, "work"),
+    ];
+    let kinds = if has_books { &books[..] } else { &[lock, (bars::REST, "all else: work, cache lines, other locks")] };
+    bars::write(out, &about, axis, Layout::Stacked, kinds, &rows);
 }
 
 /// What the mean time of an operation is, and why it is not the median.
@@ -159,14 +173,17 @@ pub const MEAN: &str = "The mean time of an operation, of one worker: workers ov
 /// A column of what was counted: its heading, the figure, and how it is shown.
 type Column = (&'static str, fn(&Cost) -> Option<f64>, Unit);
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 10] = [
     ("time of an operation, mean", |cost| cost.op_ns, Unit::Ns),
-    ("of a timed step, median", |cost| cost.step_ns, Unit::Ns),
+    ("of a timed step, median of all", |cost| cost.step_ns, Unit::Ns),
     ("waiting for the address-space lock", |cost| cost.waiting, Unit::Share),
+    ("fetching lines", |cost| cost.spent_share(Kind::Lines), Unit::Share),
+    ("lines fetched, an operation", Cost::transfers, Unit::Count),
+    ("other waits", |cost| cost.spent_share(Kind::Wait), Unit::Share),
     ("faults without that lock", |cost| cost.lockless, Unit::Share),
     ("TLB shootdowns an operation", |cost| cost.shootdowns, Unit::Count),
-    ("time of a fault, median", |cost| cost.fault_ns, Unit::Ns),
-    ("time of a map call, median", |cost| cost.call_ns, Unit::Ns),
+    ("time of a fault, median of all", |cost| cost.fault_ns, Unit::Ns),
+    ("time of a map call, median of runs", |cost| cost.call_ns, Unit::Ns),
 ];
 
 fn write_costs(out: &mut Markup, ranking: &Ranking) {
@@ -185,6 +202,45 @@ fn write_costs(out: &mut Markup, ranking: &Ranking) {
         std::iter::once(Cell::text(&*place.name)).chain(cells).collect()
     };
     let headings: Vec<&str> = std::iter::once("design").chain(columns.iter().map(|column| column.0)).collect();
-    let caption = format!("{} on {}: what was counted, medians of the runs", ranking.workload, cpus(ranking.cpus));
+    let caption = format!("{} on {}: what was counted", ranking.workload, cpus(ranking.cpus));
     table::write(out, &caption, &headings, &ranking.places.iter().map(row).collect::<Vec<Vec<Cell>>>());
+    write_parts(out, ranking);
+}
+
+/// Of an operation's time, what a part has at least that is listed.
+const LISTED: f64 = 0.005;
+
+/// Writes what the time of an operation is spent on under each design, where books were kept: by name, also of what
+/// sentences leave out.
+fn write_parts(out: &mut Markup, ranking: &Ranking) {
+    let row = |place: &Place, part: &Part| {
+        let (share, is_line) = (part.ns / place.cost.op_ns.unwrap_or(1.0), part.kind == Kind::Lines);
+        (share >= LISTED).then(|| {
+            vec![
+                Cell::text(&*place.name),
+                Cell::text(part.told(ranking.cpus)),
+                Cell::figure(part.ns, Unit::Ns.show(part.ns)),
+                Cell::figure(share, Unit::Share.show(share)),
+                if is_line { Cell::figure(part.transfers, Unit::Count.show(part.transfers)) } else { Cell::text("-") },
+            ]
+        })
+    };
+    let of = |place: &'_ Place| place.cost.parts.iter().filter_map(|part| row(place, part)).collect::<Vec<_>>();
+    let rows: Vec<Vec<Cell>> = ranking.places.iter().flat_map(of).collect();
+    if rows.is_empty() {
+        return;
+    }
+    out.within("details", &[], |out| {
+        let place = format!("{} on {}", ranking.workload, cpus(ranking.cpus));
+        out.line(
+            "summary",
+            &[],
+            &format!("What an operation's time is spent on: locks and cache lines by name ({place})"),
+        );
+        let caption = format!(
+            "{place}: of the mean time of an operation, warm-up included; a line is fetched when another CPU had it"
+        );
+        let headings = ["design", "time spent", "of an operation", "share", "lines fetched, an operation"];
+        table::write(out, &caption, &headings, &rows);
+    });
 }

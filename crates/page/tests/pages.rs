@@ -67,6 +67,10 @@ fn a_page_shows_the_verdict_before_anything_else_and_says_why() {
     let order = ["<h1>", "SIMULATED</span>", "Who is first", "Mann-Whitney", "Keep in mind", "<svg class=\"plot"];
     assert!(order.map(|part| place(bench, part)).is_sorted(), "{:?}", order.map(|part| place(bench, part)));
     assert!(bench.contains("<b>Why: </b>An operation takes a worker "), "no reason");
+    let one = " fetching one line that all 192 CPUs write: the address-space lock (its count of readers and writers), 1.80 \
+               transfers an operation";
+    assert!(bench.contains(one), "the line that is held is not named");
+    assert!(bench.contains(" is at the memory bus: 97.0 % of what it lets through."), "the ceiling is not named");
     assert!(!bench.contains("certain"), "an interval is no certainty");
     let compare = page("compare");
     assert!(place(compare, "SIMULATED</span>") < place(compare, "<table"), "the machine's kind comes first");
@@ -94,8 +98,9 @@ fn a_replay_s_page_says_for_what_threads_wait_and_what_the_program_does_with_its
     says(">anonymous, 48.8 MiB</text>");
     says(">file, 2.30 MiB</text>");
     says("Closer: the addresses of java 4711 that change most");
-    says("It makes the same calls again and again: mmap 2,400 times (anonymous memory, most often 96.0 KiB)");
-    says("8,000 of its 9,000 mappings begin where an earlier one began");
+    says(" in all: mmap 2,400 times (anonymous memory, most often 96.0 KiB)");
+    says("8,000 of the 9,000 mapped ranges begin where an earlier one began");
+    says("% ready without a CPU (31 threads on a machine of 2 CPUs).");
     says(">1,000,000</td>");
 }
 

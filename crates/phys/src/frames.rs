@@ -17,7 +17,7 @@ use crate::page::Page;
 use crate::pfn::Pfn;
 use core::mem::{align_of, size_of};
 use core::ptr::NonNull;
-use faultless_platform::{PAGE_BYTES, Platform};
+use faultless_platform::{Event, PAGE_BYTES, Platform};
 
 /// What stands where frame 0's metadata would: frame 0 holds metadata itself and has no use for its own.
 #[repr(C, align(64))]
@@ -89,6 +89,12 @@ impl<P: Platform> Frames<P> {
     pub(crate) unsafe fn memory_of(page: NonNull<Page<P>>, number: u32) -> *const () {
         // SAFETY: the metadata of frame `number` stands `number` places behind the anchor.
         unsafe { page.sub(number as usize).cast::<Anchor>().as_ref().memory }
+    }
+
+    /// Returns the event that gives the metadata of all frames a name.
+    pub(crate) fn named(&self, name: &'static str) -> Event {
+        let len_bytes = self.end as usize * PAGE_METADATA_BYTES;
+        Event::Named { name, address: self.base.as_ptr().addr(), len_bytes }
     }
 
     #[inline(always)]

@@ -56,6 +56,13 @@ pub(crate) struct Core<P: Platform> {
     division: P::AtomicPtr<Division<P>>,
 }
 
+impl<P: Platform> Core<P> {
+    fn tell_names(&self) {
+        P::trace(self.frames.named("a frame's metadata (its count of references)"));
+        self.zones.tell_names();
+    }
+}
+
 impl<P: Platform> Drop for Core<P> {
     fn drop(&mut self) {
         if !P::HAS_HIGH_MEMORY {
@@ -611,6 +618,9 @@ unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
     }
 
     #[inline(always)]
+    fn tell_names(&self) {
+        self.core.tell_names();
+    }
     fn pointer(&self, address: usize) -> NonNull<u8> {
         self.core.frames.pointer(address)
     }

@@ -146,6 +146,9 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
         unsafe { self.page_pointer(pfn).as_ref() }
     }
 
+    /// Tells those who watch what lies where; called by whoever uses the source, on the machine that it is for.
+    fn tell_names(&self) {}
+
     /// Returns a pointer to an address inside a frame, that may reach all of the frame.
     ///
     /// # Panics

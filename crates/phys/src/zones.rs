@@ -62,6 +62,11 @@ pub(crate) struct Zones<P: Platform> {
 }
 
 impl<P: Platform> Zones<P> {
+    /// Tells those who watch what lies where.
+    pub(crate) fn tell_names(&self) {
+        self.zones.iter().for_each(Zone::tell_names);
+    }
+
     pub(crate) fn new(frames: Frames<P>, nr_cpus: usize, nodes: &Nodes, options: &Options) -> Self {
         let nr_frames = (frames.end() - frames.first()) as usize;
         // With one node all frames are of node 0, whatever their number.

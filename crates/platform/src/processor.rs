@@ -90,6 +90,36 @@ pub enum Event {
         /// How it was held.
         holding: Holding,
     },
+    /// The thread waits for what this names, until [`Event::WaitEnds`]; waits nest.
+    WaitBegins {
+        /// A lock's name; empty if reports have none for it.
+        name: &'static str,
+    },
+    /// The wait that began last is over.
+    WaitEnds {
+        /// How much of it belongs to nothing that is measured.
+        aside_ns: u64,
+    },
+    /// The thread begins with what it is measured by.
+    WorkBegins,
+    /// It has done that.
+    WorkEnds,
+    /// Memory has a name from now on, in place of the one that it had.
+    Named {
+        /// What lies there, for reports.
+        name: &'static str,
+        /// Where it begins.
+        address: usize,
+        /// How long it is.
+        len_bytes: usize,
+    },
+}
+
+impl Event {
+    /// Returns the event that gives an object's memory a name.
+    pub fn named<T>(name: &'static str, object: &T) -> Self {
+        Self::Named { name, address: core::ptr::from_ref(object).addr(), len_bytes: size_of::<T>() }
+    }
 }
 
 /// What a CPU offers to code that runs on it.

@@ -10,6 +10,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::stats::Histogram;
+
 /// The schema of result sets, as their first key names it.
 pub const SCHEMA: &str = "faultless/1";
 
@@ -26,6 +28,9 @@ pub const CONVERGED: &str = "converged";
 /// The key of a latency metric's whole distribution, all runs together: pairs of nanoseconds and how often they were
 /// counted.
 pub const DISTRIBUTION: &str = "distribution_ns";
+
+/// The key of where the workers' time went, of all runs of a simulated machine together.
+pub const PROFILE: &str = "profile";
 
 /// The key of the designs that no verdict compares with others, because they did not do the same work.
 pub const UNCOMPARED: &str = "uncompared";
@@ -131,6 +136,13 @@ impl Measured {
     pub fn has_converged(&self) -> bool {
         let runs = self.more.get(CONVERGED).and_then(Value::as_array);
         runs.is_none_or(|runs| runs.iter().all(|run| run != &Value::Bool(false)))
+    }
+
+    /// Returns the whole distribution of what a latency is of, all runs together; nothing if the set does not hold it.
+    pub fn distribution(&self) -> Option<Histogram> {
+        let pair = |pair: &Value| Some((pair.get(0)?.as_u64()?, pair.get(1)?.as_u64()?));
+        let histogram = Histogram::from_pairs(self.more.get(DISTRIBUTION)?.as_array()?.iter().filter_map(pair));
+        (histogram.total() > 0).then_some(histogram)
     }
 }
 

@@ -17,7 +17,8 @@
 //! # Rooms
 //! `machine` reads machine files; `engine` is the simulation: `lines` who has which cache line, `access` what an access
 //! costs, `schedule` who runs next, `wait` spinning and sleeping, `slots` CPUs and the threads that share them,
-//! `interrupts` shootdown, `pages` zeroing and copying, `story` what is said of a run that failed; `platform` and
+//! `interrupts` shootdown, `pages` zeroing and copying, `profile` where the time of
+//! threads goes, `story` what is said of a run that failed; `platform` and
 //! `atomics` are the traits; `isolate` keeps host addresses out of the results. The crate `explore` is another machine,
 //! without a clock.
 //!
@@ -44,7 +45,7 @@ mod isolate;
 mod machine;
 mod platform;
 
-pub use engine::{Failure, Figures, Machine, TooManyCpus};
+pub use engine::{Failure, Figures, LineCost, Machine, NamedLines, Profile, TooManyCpus, waits};
 pub use isolate::{LineAllocator, isolate};
 pub use machine::{MACHINES, Number, Spec, SpecError};
 pub use platform::Sim;

@@ -4,7 +4,7 @@ use crate::atomics::{Carrier, Simulated};
 use crate::engine::{self, Filling, Machine};
 use faultless_platform::native::Native;
 use faultless_platform::{
-    Access, Atomic, Bulk, CpuSet, Entry, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
+    Access, Atomic, Bulk, CpuSet, Entry, Event, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
     ThreadToken, Threads,
 };
 
@@ -79,6 +79,9 @@ impl Processor for Sim {
     }
     fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
         engine::unpark(word.addr(), threads)
+    }
+    fn trace(event: Event) {
+        engine::note(event);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The platform's contracts, and what a run costs, on simulated CPUs.
 
 use faultless_platform::{
-    Access, Atomic, AtomicInteger, Bulk, CpuSet, Ordering, PAGE_BYTES, Platform, Processor, Threads,
+    Access, Atomic, AtomicInteger, Bulk, CpuSet, Event, Ordering, PAGE_BYTES, Platform, Processor, Threads,
 };
-use faultless_sim::{Failure, Figures, LineAllocator, Machine, Sim, Spec, isolate};
+use faultless_sim::{Failure, Figures, LineAllocator, Machine, Profile, Sim, Spec, isolate, waits};
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicPtr;
 
@@ -58,6 +58,90 @@ fn contention_costs_and_private_lines_do_not() {
     assert!(own.elapsed_ns < crowd.elapsed_ns / 5, "{own:?} {crowd:?}");
 }
 
+fn add(word: &Wide) {
+    word.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Lets CPUs fight for a word, and then wait; says what was counted where they told.
+fn booked(tells: bool) -> (Figures, Profile) {
+    let tell = |event: Event| {
+        if tells {
+            Sim::trace(event);
+        }
+    };
+    let result = isolate(|| {
+        let fought = Box::new(Wide::new(0));
+        let machine = machine("xeon-40", 4, 1);
+        Sim::run(&machine, 4, &|thread| {
+            Sim::enter();
+            if thread == 0 {
+                tell(Event::named("what they fight for", &*fought));
+            }
+            // Before it works, nothing counts.
+            (0..100).for_each(|_| add(&fought));
+            tell(Event::WorkBegins);
+            (0..200).for_each(|_| add(&fought));
+            tell(Event::WaitBegins { name: "outer" });
+            tell(Event::WaitBegins { name: "inner" });
+            (0..50).for_each(|_| add(&fought));
+            tell(Event::WaitEnds { aside_ns: 0 });
+            tell(Event::WaitEnds { aside_ns: 1000 });
+            Sim::spin_until_deadline(Sim::watch_clock() + 5000, || false);
+            tell(Event::WorkEnds);
+            (0..100).for_each(|_| add(&fought));
+            Sim::leave();
+        });
+        (machine.figures(), machine.profile())
+    });
+    result.expect("nobody fails")
+}
+
+#[test]
+fn books_say_where_the_time_of_threads_goes_each_part_once_and_take_no_time() {
+    let (figures, profile) = booked(true);
+    assert_eq!(booked(false), (figures, Profile::default()), "who tells nothing is not counted, and runs alike");
+    let line = profile.lines.iter().find(|line| line.name == "what they fight for").expect("the line");
+    assert!((100..=800).contains(&line.all.transfers), "outside work and waits nothing counts: {line:?}");
+    assert_eq!((line.all, line.hottest_writers), (line.hottest, 4), "one line that all write");
+    let wait = |name: &str| profile.waits.iter().find(|(known, _)| *known == name).map_or(0, |(_, ns)| *ns);
+    assert!(wait("outer") > 0 && wait("inner") == 0, "of nested waits the outer one: {:?}", profile.waits);
+    assert!((19_900..24_000).contains(&wait(waits::SPINNING)), "{:?}", profile.waits);
+    let lines: u64 = profile.lines.iter().map(|line| line.all.wait_ns).sum();
+    let parts = lines + profile.waits.iter().map(|(_, ns)| ns).sum::<u64>();
+    let work = profile.thread_ns - parts;
+    // 200 additions by each of four, 6 to 20 ns each, and no more.
+    assert!((800 * 5..800 * 40).contains(&work), "the rest is work: {work} of {profile:?}");
+}
+
+#[test]
+fn memory_that_is_named_anew_is_counted_anew() {
+    let result = isolate(|| {
+        let page = pages_of(1);
+        // SAFETY: the page is zeroed, aligned, and lives as long as the machine; an atomic is in place in its bytes.
+        let word: &Wide = unsafe { &*page[0].0.as_ptr().cast() };
+        let name = |name| Sim::trace(Event::Named { name, address: page[0].0.as_ptr().addr(), len_bytes: PAGE_BYTES });
+        let machine = machine("xeon-40", 2, 1);
+        Sim::run(&machine, 2, &|_| {
+            Sim::enter();
+            Sim::trace(Event::WorkBegins);
+            for names in ["first", "second"] {
+                name(names);
+                (0..200).for_each(|_| add(word));
+            }
+            Sim::trace(Event::named("part", word));
+            (0..200).for_each(|_| add(word));
+            Sim::trace(Event::WorkEnds);
+            Sim::leave();
+        });
+        machine.profile()
+    });
+    let profile = result.expect("nobody fails");
+    let mut names: Vec<&str> =
+        profile.lines.iter().filter(|line| line.all.transfers > 20).map(|line| line.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["first", "part", "second"], "{:?}", profile.lines);
+}
+
 /// A page of host memory.
 #[repr(align(4096))]
 #[derive(Clone)]
@@ -66,7 +150,11 @@ struct Page([u8; PAGE_BYTES]);
 const NR_PAGES: usize = 400;
 
 fn pages() -> Vec<Page> {
-    vec![Page([0; PAGE_BYTES]); NR_PAGES]
+    pages_of(NR_PAGES)
+}
+
+fn pages_of(many: usize) -> Vec<Page> {
+    vec![Page([0; PAGE_BYTES]); many]
 }
 
 /// Lets CPU 0 of `epyc-384` touch the lines of pages on a node, one after another; returns how long it took.

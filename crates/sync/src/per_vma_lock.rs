@@ -31,7 +31,7 @@
 //! Source: the reader count with a writer bit in Linux's areas since 6.15.
 
 use crate::give_way::SLICE_NS;
-use crate::watch::{Wait, Wanted, released, tried};
+use crate::watch::{Wait, Waiting, Wanted, released, tried};
 use core::marker::PhantomData;
 use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor};
 
@@ -155,6 +155,7 @@ impl<P: Processor> PerVmaLock<P> {
     /// 1. spins for a while: readers are about to leave; 2. sleeps, so that they can have the CPU.
     #[cold]
     fn wait_for_readers(&self) {
+        let _waiting = Waiting::<P>::begin(NAME);
         if P::spin_until_deadline(P::now() + SLICE_NS, || self.has_no_reader()) {
             return;
         }

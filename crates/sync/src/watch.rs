@@ -45,6 +45,30 @@ pub enum Wait {
     Some,
 }
 
+/// A wait in progress; over when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting<P: Processor>(PhantomData<fn() -> P>);
+
+impl<P: Processor> Waiting<P> {
+    /// Begins a wait for what has that name.
+    #[inline(always)]
+    pub(crate) fn begin(name: &'static str) -> Self {
+        if P::WATCHED {
+            P::trace(Event::WaitBegins { name });
+        }
+        Self(PhantomData)
+    }
+}
+
+impl<P: Processor> Drop for Waiting<P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if P::WATCHED {
+            P::trace(Event::WaitEnds { aside_ns: 0 });
+        }
+    }
+}
+
 /// An acquisition in progress; made before the first attempt.
 #[derive(Debug)]
 pub struct Wanted<P> {

@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, Bulk, Holds, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Bulk, Event, Holds, Ordering, PAGE_BYTES, Platform};
 
 /// The frame has as many references as it can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,18 @@ pub(crate) fn alloc_table<P: Platform>(memory: &impl FrameSource<P>, holds: Opti
     zero(memory, pfn, holds);
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(Kind::Table);
+    tell_table(memory, pfn);
     Ok(pfn)
+}
+
+/// Tells those who watch that the frame is a table.
+#[inline(always)]
+fn tell_table<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
+    if P::WATCHED {
+        let address = memory.frame(pfn).addr();
+        P::trace(Event::Named { name: "entries of a page table", address, len_bytes: PAGE_BYTES });
+        P::trace(Event::named("the lock and the counts of a page table", memory.page(pfn)));
+    }
 }
 
 /// As [`alloc_table`], without sleeping.
@@ -106,6 +117,7 @@ pub(crate) fn try_alloc_table<P: Platform>(
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(Kind::Table);
     zero(memory, pfn, holds);
+    tell_table(memory, pfn);
     Ok(pfn)
 }
 

@@ -77,6 +77,9 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         });
         // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).
         unsafe { P::set_interrupt_handler(drain::<P>, core::ptr::from_ref(&vm.cpus).cast()) };
+        if P::WATCHED {
+            vm.memory.tell_names();
+        }
         Ok(vm)
     }
 

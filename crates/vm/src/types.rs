@@ -57,6 +57,8 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
     /// moment.
     const FILLS_FREELY: bool = false;
+    /// What reports call the memory of an area's state.
+    const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
     /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no
     /// fault uses an area that a change took away, once [`Design::await_faults`] has returned.
     const REMOVES_APART: bool = false;

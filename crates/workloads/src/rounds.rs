@@ -14,7 +14,7 @@
 //! ```
 
 use crate::space::Refused;
-use faultless_platform::{Atomic, AtomicInteger, Ordering, Threads};
+use faultless_platform::{Atomic, AtomicInteger, Event, Ordering, Threads};
 use faultless_sync::{Barrier, SpinMutex};
 
 /// Returns in what time a team is awake: with one thread waking the others, each of which takes some microseconds.
@@ -52,6 +52,13 @@ impl<P: Threads> Rounds<P> {
     /// Waits for all; the last one prepares the next round. All get its failure, or how long it was until the round
     /// began, in ns: waiting for those who have not ended the last round yet is part of that round.
     pub(crate) fn turn(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
+        P::trace(Event::WaitBegins { name: "round" });
+        let turned = self.turn_together(prepare);
+        P::trace(Event::WaitEnds { aside_ns: turned.unwrap_or(0) });
+        turned
+    }
+
+    fn turn_together(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
         if self.barrier.wait() {
             let began_ns = P::now();
             *self.refused.lock() = prepare().err();

@@ -90,6 +90,7 @@ mod tests {
             run_delay_ns: None,
             settled: None,
             pages: Some(Pages { filled: pages_moved, missed: pages_moved, moved: pages_moved }),
+            profile: None,
         }
     }
 

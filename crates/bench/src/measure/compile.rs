@@ -212,6 +212,7 @@ impl Sum {
             run_delay_ns: None,
             settled: None,
             pages: None,
+            profile: None,
         }
     }
 }

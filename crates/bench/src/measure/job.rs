@@ -6,7 +6,7 @@ use faultless_linux::space::ChildError;
 use faultless_phys::SetupError;
 use faultless_platform::MAX_CPUS;
 use faultless_platform::native::ReserveError;
-use faultless_sim::{Failure, TooManyCpus};
+use faultless_sim::{Failure, Profile, TooManyCpus};
 use faultless_vm::PlacementPolicy;
 use faultless_vm::check::Broken;
 use faultless_vm::registry::Unknown;
@@ -107,6 +107,8 @@ pub struct Run {
     pub settled: Option<Settled>,
     /// What became of pages that were zeroed or copied; unknown but on a simulated machine.
     pub pages: Option<Pages>,
+    /// Where the workers' time went; unknown but on a simulated machine.
+    pub profile: Option<Profile>,
 }
 
 /// Pages that a run and its preparations zeroed or copied.

@@ -41,7 +41,8 @@ pub fn once_simulated(
         let run = once::<Simulated>(&machine, job, &site, has_stopped)?;
         let figures = machine.inner().figures();
         let pages = Pages { filled: figures.pages_filled, missed: figures.pages_missed, moved: figures.pages_moved };
-        Ok((Run { pages: Some(pages), ..run }, figures))
+        let profile = Some(machine.inner().profile());
+        Ok((Run { pages: Some(pages), profile, ..run }, figures))
     });
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }

@@ -355,6 +355,7 @@ pub(super) fn sum_up(tallies: &[Tally], job: &Job) -> Result<Run, Refused> {
         run_delay_ns: tallies.iter().map(|tally| tally.run_delay_ns).sum(),
         settled: None,
         pages: None,
+        profile: None,
     })
 }
 

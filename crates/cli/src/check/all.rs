@@ -15,7 +15,7 @@ use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::DESIGNS;
 use faultless_results::ResultSet;
 use faultless_trials::all::{self, Judge, Outcome, Row, Setup, verdict};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::found::write_found;
@@ -24,6 +24,7 @@ use crate::date::today_in_digits;
 use crate::duration;
 use crate::message::{Color, Failure};
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::progress;
 use crate::table::write_columns;
 
 /// The arguments of `check all`.
@@ -85,8 +86,8 @@ pub fn run(args: &AllArgs, color: Color) -> Result<ExitCode, Failure> {
 
 /// Returns a bar that is shown on a terminal only.
 fn progress_bar(duration: Duration) -> ProgressBar {
-    let style = ProgressStyle::with_template("checking [{bar:40}] {pos} of {len} s: {msg}");
-    ProgressBar::new(duration.as_secs()).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+    let style = progress::style("checking [{bar:40}] {pos} of {len} s: {msg}");
+    ProgressBar::new(duration.as_secs()).with_style(style)
 }
 
 const HEADINGS: [&str; 6] = ["judge", "batches", "tried", "unit", "seconds", "found"];

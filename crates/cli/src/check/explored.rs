@@ -4,10 +4,11 @@ use clap::Args;
 use faultless_machine::designs::{DESIGNS, SEMAPHORES};
 use faultless_schedules::explore::Setup;
 use faultless_schedules::worlds::{WORLDS, World};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::choose::known;
 use crate::message::Failure;
+use crate::progress;
 
 /// What both checks of schedules are told.
 #[derive(Args)]
@@ -56,6 +57,6 @@ impl ExploreArgs {
 
 /// Returns a bar that is shown on a terminal only.
 pub(super) fn progress_bar(schedules: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("exploring [{bar:40}] {pos} of {len} schedules, {eta} left");
-    ProgressBar::new(schedules).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+    let style = progress::style("exploring [{bar:40}] {pos} of {len} schedules, {eta} left");
+    ProgressBar::new(schedules).with_style(style)
 }

@@ -12,11 +12,12 @@ use faultless_linux::space::on_interrupt;
 use faultless_schedules::explore::ExploreError;
 use faultless_schedules::mutants::{self, Step};
 use faultless_schedules::report;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::explored::ExploreArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{OutputArgs, Table, exit_code};
+use crate::progress;
 
 /// The arguments of `check mutants`.
 #[derive(Args)]
@@ -69,6 +70,6 @@ pub fn run(args: &MutantsArgs, color: Color) -> Result<ExitCode, Failure> {
 
 /// Returns a bar that is shown on a terminal only; elsewhere each row is told as it is done.
 fn progress_bar(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("[{bar:40}] {pos} of {len} (bug, seed), {elapsed}: {msg}");
-    ProgressBar::new(steps).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+    let style = progress::style("[{bar:40}] {pos} of {len} (bug, seed), {elapsed}: {msg}");
+    ProgressBar::new(steps).with_style(style)
 }

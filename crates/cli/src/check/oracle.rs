@@ -17,10 +17,11 @@ use faultless_machine::host;
 use faultless_oracle as oracle;
 use faultless_oracle::kernel::{Host, HostError, Sequence, User};
 use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, Side, report};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{INTERRUPTED, print};
+use crate::progress;
 use crate::table::Format;
 
 /// The arguments of `check oracle`.
@@ -198,9 +199,9 @@ fn users(args: &OracleArgs, color: Color) -> Result<Vec<User>, Failure> {
 }
 
 fn draw(settings: &Settings) -> Result<Outcomes, Failure> {
-    let style = ProgressStyle::with_template("comparing [{bar:40}] {pos} of {len} sequences, {eta} left");
+    let style = progress::style("comparing [{bar:40}] {pos} of {len} sequences, {eta} left");
     on_interrupt();
-    let bar = ProgressBar::new(settings.sequences).with_style(style.unwrap_or(ProgressStyle::default_bar()));
+    let bar = ProgressBar::new(settings.sequences).with_style(style);
     let outcomes = oracle::run(settings, &|done| bar.set_position(done));
     bar.finish_and_clear();
     outcomes.map_err(Failure::new)

@@ -12,7 +12,7 @@ use faultless_results::set::UNCOMPARED;
 use faultless_results::{MachineInfo, Measured, ResultSet, metric};
 use serde_json::Value;
 
-use faultless_results::verdict::{Doubt, Finding, Ranking, Samples, arm_name, listed, rankings};
+use faultless_results::verdict::{Doubt, Finding, Ranking, Samples, arm_name, faith, listed, rankings, upper};
 
 use crate::arms::{nr_samples, shown};
 use crate::markup::Markup;
@@ -25,6 +25,7 @@ pub fn write_alone(out: &mut Markup, source: &Source) {
         let called = if source.label.is_empty() { String::new() } else { format!(": {}", source.label) };
         out.line("p", &[("class", "kind")], &format!("faultless {}{called}", source.set.command));
         out.line("h1", &[], &headline(&source.set));
+        write_facts(out, &source.set);
         write_origin(out, &source.set);
     });
     write_set(out, &source.set);
@@ -49,6 +50,7 @@ pub fn write_several(out: &mut Markup, sources: &[Source]) {
     for (place, source) in sources.iter().enumerate() {
         out.within("section", &[("id", &format!("result{}", place + 1))], |out| {
             out.line("h2", &[("class", "result")], &format!("{}: {}", source.label, headline(&source.set)));
+            write_facts(out, &source.set);
             write_origin(out, &source.set);
             write_set(out, &source.set);
         });
@@ -61,6 +63,22 @@ fn headline(set: &ResultSet) -> String {
         "stat" => stat::headline(set),
         "reproduce" => reproduce::headline(set),
         _ => bench::headline(set),
+    }
+}
+
+/// Writes what the headline has no room for: how sure the verdict is, and whether a replay is the recorded program. Of
+/// several workloads each says it where it stands.
+fn write_facts(out: &mut Markup, set: &ResultSet) {
+    let is_judged = matches!(&*set.command, "bench" | "replay");
+    let ranked = if is_judged { rankings(set) } else { Vec::new() };
+    let last = ranked.iter().max_by_key(|one| one.cpus);
+    let is_one = ranked.iter().all(|one| last.is_some_and(|last| last.workload == one.workload));
+    let sentence = last.filter(|one| is_one && one.finding != Finding::Alone);
+    let sentence = sentence.map(|one| format!("{}.", upper(&one.sentence())));
+    let faith = (set.command == "replay").then(|| format!("{}.", faith(set)));
+    let facts: Vec<String> = sentence.into_iter().chain(faith).collect();
+    if !facts.is_empty() {
+        out.within("ul", &[("class", "facts")], |out| facts.iter().for_each(|fact| out.line("li", &[], fact)));
     }
 }
 

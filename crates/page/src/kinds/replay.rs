@@ -1,6 +1,6 @@
 //! The page of `replay`: time per design, how long faults take, what was checked, and what the program did.
 
-use faultless_results::verdict::{cpus, faith, group_rankings, groups, headline as said, rankings};
+use faultless_results::verdict::{cpus, group_rankings, groups, headline as said, is_faithful, rankings};
 use faultless_results::{ResultSet, grouped};
 use serde_json::Value;
 
@@ -21,7 +21,8 @@ const RECORDED: &str = "the machine that recorded the program";
 
 /// Says who wins, and whether the replay is the recorded program.
 pub fn headline(set: &ResultSet) -> String {
-    format!("{}; {}", said(&rankings(set)), faith(set))
+    let faith = if is_faithful(set) { "" } else { "; the replay is not the recorded program" };
+    format!("{}{faith}", said(&rankings(set)))
 }
 
 /// Writes the plots.

@@ -59,7 +59,7 @@ fn lock_table(arm: &Value) -> LockTable {
     let lock_name = |lock: &Value| lock.get("lock").and_then(Value::as_str).unwrap_or("?").to_owned();
     let whole = locks.iter().filter(|lock| lock.get("caller").is_none_or(Value::is_null));
     let mut rows: Vec<Bars> = whole
-        .map(|lock| Bars { label: lock_name(lock), lengths: [of(lock, "cpu_share"), of(lock, "utilisation")] })
+        .map(|lock| Bars { label: lock_name(lock), lengths: vec![of(lock, "cpu_share"), of(lock, "utilisation")] })
         .collect();
     rows.sort_by(|one, other| {
         let key = |bars: &Bars| (bars.lengths[0], bars.lengths[1]);
@@ -122,7 +122,7 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
         };
         let axis = Axis { title: "share of time (%), from 0", unit: "share" };
         let shown = &table.rows[..table.rows.len().min(SHOWN)];
-        bars::write(out, &about, axis, Layout::Beside, ["waited for", "held"], shown);
+        bars::write(out, &about, axis, Layout::Beside, &[(bars::WAITED, "waited for"), (bars::REST, "held")], shown);
         let headings = [
             "lock",
             "caller",

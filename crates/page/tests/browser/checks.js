@@ -49,6 +49,15 @@
     names.forEach((box, place) => {
       if (names.some((other, before) => before < place && other.y === box.y && other.x < box.x + box.width && box.x < other.x + other.width)) wrong.push(`${name(plot)}names of wakers cover each other`);
     });
+    // Glyphs do not fill their line: letters touch from some two pixels of common height on.
+    const texts = [...plot.querySelectorAll("text")].filter((text) => text.getAttribute("visibility") !== "hidden").map((text) => ({ text: text.textContent, box: text.getBBox() }));
+    texts.forEach(({ text, box }, place) => {
+      for (const other of texts.slice(0, place)) {
+        const wide = Math.min(box.x + box.width, other.box.x + other.box.width) - Math.max(box.x, other.box.x);
+        const high = Math.min(box.y + box.height, other.box.y + other.box.height) - Math.max(box.y, other.box.y);
+        if (wide > 0 && high > 3) wrong.push(`${name(plot)}"${text}" touches "${other.text}"`);
+      }
+    });
     if (!plot.getAttribute("aria-label")) wrong.push(`${name(plot)}no text for who does not see it`);
     if (!/SIMULATED|measured/.test(plot.querySelector(".mark")?.textContent ?? "")) wrong.push(`${name(plot)}not said where from`);
     const ticks = [...plot.querySelectorAll("[data-axis=x] .tick")].map((tick) => tick.getBBox()).sort((a, b) => a.x - b.x);
@@ -78,7 +87,7 @@
     const style = getComputedStyle(element);
     if (element.getAttribute("visibility") === "hidden") continue;
     const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    const isMark = element.matches(".m:not(.hollow), .l, .bar:not(.hatched), .whisker, .datum");
+    const isMark = element.matches(".m:not(.hollow), .l, .bar:not(.hatched, .dotted, .barred), .whisker, .datum");
     if (!own && !isMark) continue;
     const inside = element.closest("svg");
     const colour = isMark ? (element.matches(".l, .whisker, .datum") ? style.stroke : style.fill) : inside ? style.fill : style.color;

@@ -63,25 +63,31 @@ fn check(chrome: &mut Chrome, name: &str, file: &Path) {
 #[test]
 fn every_kind_of_page_is_whole_on_a_phone_and_a_desktop_light_and_dark() {
     let Some(mut chrome) = browser("kinds") else { return };
-    for (name, text) in sets::pages() {
+    for (name, text) in sets::pages().into_iter().chain([("largest", sets::largest())]) {
         let page = Page::new(name, &text);
         check(&mut chrome, name, &page.0);
     }
+    for file in own_pages() {
+        check(&mut chrome, &file.display().to_string(), &file);
+    }
+}
+
+/// Returns the pages of one's own that are to be looked at, too: `FAULTLESS_PAGES=FILE:FILE`.
+fn own_pages() -> Vec<PathBuf> {
+    std::env::var_os("FAULTLESS_PAGES").iter().flat_map(std::env::split_paths).collect()
 }
 
 /// How often a page is opened until its first picture is there in time: on a machine that does something else
 /// meanwhile, the first look may be late through no fault of the page.
 const LOOKS: usize = 10;
 
-/// `FAULTLESS_PAGES=FILE:FILE` takes pages of one's own, too, and `--nocapture` shows the times.
+/// `--nocapture` shows the times.
 #[test]
 fn the_first_picture_is_there_within_a_second() {
     let Some(mut chrome) = browser("paint") else { return };
     let pages = sets::pages().into_iter().chain([("largest", sets::largest())]);
     let kept: Vec<Page> = pages.map(|(name, text)| Page::new(&format!("paint-{name}"), &text)).collect();
-    let own = std::env::var_os("FAULTLESS_PAGES");
-    let own = own.iter().flat_map(std::env::split_paths);
-    for file in kept.iter().map(|page| page.0.clone()).chain(own) {
+    for file in kept.iter().map(|page| page.0.clone()).chain(own_pages()) {
         let mut looks = (0..LOOKS).map(|_| first_picture_ms(&mut chrome, &file));
         let ms = looks.by_ref().find(|ms| *ms < 1000.0);
         println!("{}: {ms:?} ms, after {} looks", file.display(), LOOKS - looks.len());
@@ -160,7 +166,7 @@ fn a_part_of_the_time_is_looked_at_closely_by_keyboard_alone() {
 fn a_page_that_is_broken_is_noticed() {
     let Some(mut chrome) = browser("broken") else { return };
     let good = sets::page("bench");
-    let breaks: [(&str, &str, &str, &str); 8] = [
+    let breaks: [(&str, &str, &str, &str); 9] = [
         ("wide", "<h1>", "<h1 style=\"width:2000px\">", "px wide in a window"),
         ("axis", "data-axis=\"y\"", "data-other=\"y\"", "no axis y"),
         ("ticks", "class=\"tick\"", "class=\"tock\"", "fewer than two ticks"),
@@ -169,6 +175,7 @@ fn a_page_that_is_broken_is_noticed() {
         ("out", "class=\"name\" x=\"", "class=\"name\" x=\"9", "leaves the plot"),
         ("table", "max-width: 22rem", "min-width: 22rem", "px wide in"),
         ("cut", ">faultless</td>", ">faultle…</td>", "is cut off"),
+        ("touch", "height: auto; font-size: 12px", "height: auto; font-size: 24px", "touches"),
     ];
     for (name, from, to, noticed) in breaks {
         let broken = good.replace(from, to);

@@ -43,7 +43,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use depot::Depot;
-use faultless_platform::{CachePadded, GROUP_BITS, NodeSet, PAGE_BYTES, Platform};
+use faultless_platform::{CachePadded, Event, GROUP_BITS, NodeSet, PAGE_BYTES, Platform};
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
@@ -150,6 +150,9 @@ impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
             magazine_high,
             magazine_batch: memory.options().list_batch.min(MAGAZINE_BATCH),
         };
+        if P::WATCHED {
+            core.depots.iter().for_each(|depot| P::trace(Event::named("a store of objects that CPUs share", depot)));
+        }
         Self { core: ManuallyDrop::new(Box::new(core)), objects: PhantomData }
     }
 

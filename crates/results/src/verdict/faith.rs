@@ -15,6 +15,11 @@ pub fn faith(set: &ResultSet) -> String {
     }
 }
 
+/// Returns whether nothing speaks against a replay's being the recorded program.
+pub fn is_faithful(set: &ResultSet) -> bool {
+    doubts(set).is_empty()
+}
+
 fn doubts(set: &ResultSet) -> Vec<String> {
     let count = |name: &str| set.checks.get(name).and_then(Value::as_u64).unwrap_or(0);
     let shown = |name: &str| crate::grouped(count(name));

@@ -9,11 +9,13 @@
 //! * I3 an interval is about chance between runs; that a simulated machine is a model is said beside it
 //!
 //! # Rooms
-//! `groups` sorts figures by workload and design, `why` knows where time goes, `words` says it, and `faith` whether a
+//! `groups` sorts figures by workload and design, `why` knows where time goes, `spent` what a
+//! simulated machine's books say of it, `words` says it, and `faith` whether a
 //! replay is the recorded program.
 
 mod faith;
 mod groups;
+mod spent;
 mod why;
 mod words;
 
@@ -22,8 +24,9 @@ use crate::set::UNCOMPARED;
 use crate::stats::{Interval, median, p_value, rank_ratio};
 use crate::{Measured, ResultSet};
 
-pub use faith::faith;
+pub use faith::{faith, is_faithful};
 pub use groups::{Group, arm_name, beside, cpus, groups};
+pub use spent::{Ceiling, Kind, Part};
 pub use why::Cost;
 pub use words::{METHOD, factor, headline, interval, lines, listed, upper};
 
@@ -309,7 +312,9 @@ impl Ranking {
             }
             Finding::Level(_) => {
                 let waiting = self.places.iter().filter_map(|place| place.cost.waiting).reduce(f64::max);
-                let said: Vec<String> = [self.noise(), why::little(waiting)].into_iter().flatten().collect();
+                let own = self.places.first().filter(|place| !place.cost.parts.is_empty());
+                let own = own.and_then(|_| why::own(named(0, "")));
+                let said: Vec<String> = [self.noise(), why::little(waiting), own].into_iter().flatten().collect();
                 (!said.is_empty()).then(|| said.join(" "))
             }
             Finding::Alone => None,

@@ -24,7 +24,7 @@ fn arm(design: &str, samples: &[f64]) -> Measured {
 }
 
 fn said(set: &ResultSet) -> String {
-    headline(&rankings(set))
+    upper(&rankings(set)[0].sentence())
 }
 
 const SLOW: [f64; 6] = [10.0, 11.0, 10.5, 10.2, 10.8, 10.1];
@@ -167,9 +167,10 @@ fn several_workloads_are_counted() {
     let mut two = set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]);
     let other = two.results.clone().into_iter().map(|result| Measured { workload: "mmap1".into(), ..result });
     two.results.extend(other.collect::<Vec<_>>());
+    let said = |set: &ResultSet| headline(&rankings(set));
     let said_of_two = said(&two);
-    assert!(said_of_two.starts_with("On 2 CPUs faultless wins malloc1: 1.9"), "{said_of_two}");
-    assert!(said_of_two.contains("; faultless wins mmap1: 1.9"), "{said_of_two}");
+    assert!(said_of_two.starts_with("On 2 CPUs faultless wins malloc1, 1.9"), "{said_of_two}");
+    assert!(said_of_two.contains("; faultless wins mmap1, 1.9"), "{said_of_two}");
     let many = |place: usize| {
         two.results[..2].iter().map(move |one| Measured { workload: format!("w{place}"), ..one.clone() })
     };
@@ -221,6 +222,71 @@ fn why_says_how_much_of_the_time_between_two_designs_is_waiting() {
         ),
         "{none}"
     );
+}
+
+/// Gives a rate the books of a simulated machine: ns of 10,000 in waits, a line that two CPUs write, and the bus.
+fn keep_books(rate: &mut Measured, (writers, readers, line, bus): (u64, u64, u64, u64)) {
+    rate.more.insert("ops".into(), serde_json::json!([10]));
+    let one = serde_json::json!({ "transfers": 15, "ns": line, "writers": 2 });
+    let profile = serde_json::json!({
+        "thread_ns": 10_000, "bus_ns": bus, "interrupted_ns": 0,
+        "waits": [{ "for": "mmap_sem:write", "ns": writers }, { "for": "mmap_sem:read", "ns": readers }],
+        "lines": [{ "name": "a counter", "transfers": 20, "ns": line, "hottest": one }],
+    });
+    rate.more.insert(crate::set::PROFILE.into(), profile);
+}
+
+#[test]
+fn why_names_the_line_that_all_cpus_write_the_bus_and_who_waits_where_books_were_kept() {
+    let mut set = set(&[("slow", &[1e6; 5]), ("quick", &[2e6, 2e6, 2e6, 2e6, 2.0001e6])]);
+    keep_books(&mut set.results[0], (100, 0, 6000, 500));
+    keep_books(&mut set.results[1], (1500, 500, 0, 7000));
+    set.results[1].more.insert("linear".into(), serde_json::json!({ "set_by": "memory bus", "reached": 0.95 }));
+    let ranking = rankings(&set).remove(0);
+    let why = ranking.why().expect("a reason");
+    let own = "An operation takes a worker 1.00 us on average under quick: 70.0 % waiting for the memory bus; 20.0 % \
+               waiting for the address-space lock (75.0 % of that in calls that change the map, the rest in page faults); \
+               10.0 % work. quick is at the memory bus: 95.0 % of what it lets through.";
+    assert!(why.starts_with(own), "{why}");
+    let other = "Under slow it takes 2.00 us, 1.00 us longer: 1.20 us more fetching one line that all 2 CPUs write: a \
+                 counter, 2.00 transfers an operation; 600 ns less waiting for the memory bus; 580 ns more work; 180 ns \
+                 less waiting for the address-space lock.";
+    assert!(why.ends_with(other), "{why}");
+    for place in &ranking.places {
+        let sum: f64 = place.cost.parts.iter().map(|part| part.ns).sum();
+        assert!((sum - place.cost.op_ns.expect("a rate")).abs() < 1e-6, "the parts add up: {:?}", place.cost);
+    }
+    set.results[0].more["profile"]["lines"][0]["hottest"]["ns"] = 600.into();
+    let why = rankings(&set)[0].why().expect("a reason");
+    assert!(why.contains("more fetching lines that other CPUs had: a counter"), "it is not one line: {why}");
+    set.results[0].more.remove("profile");
+    assert_eq!(rankings(&set)[0].why(), None, "nothing is said that was not measured");
+}
+
+#[test]
+fn the_median_of_a_timed_step_is_that_of_all_runs_together() {
+    let mut set = set(&[("a", &SLOW), ("b", &FAST)]);
+    let steps = arm("a", &[100.0, 900.0, 900.0]);
+    set.results.push(Measured { metric: "op_p50_ns".into(), unit: "ns".into(), ..steps });
+    let median = |set: &ResultSet| rankings(set)[0].places[1].cost.step_ns;
+    assert_eq!(median(&set), Some(900.0), "of the runs' medians, where there is nothing else");
+    let all = serde_json::json!([[100, 90], [900, 20]]);
+    set.results[2].more.insert(crate::set::DISTRIBUTION.into(), all);
+    assert_eq!(median(&set), Some(101.0), "to a thirty-second");
+}
+
+#[test]
+fn headlines_are_short_and_sentences_say_how_sure_that_is() {
+    let one = set(&[("mmap-sem", &SLOW), ("faultless", &FAST)]);
+    let said = headline(&rankings(&one));
+    assert!(said.starts_with("faultless wins malloc1 on 2 CPUs, 1.9") && said.ends_with(" as mmap-sem"), "{said}");
+    let few = headline(&rankings(&set(&[("a", &SLOW[..1]), ("b", &FAST)])));
+    assert_eq!(few, "Undecided in malloc1 on 2 CPUs: b is ahead");
+    let mut two = one.clone();
+    let level =
+        one.results.iter().map(|arm| Measured { workload: "mmap1".into(), samples: SLOW.into(), ..arm.clone() });
+    two.results.extend(level);
+    assert!(headline(&rankings(&two)).ends_with("; mmap1 has no winner"), "{}", headline(&rankings(&two)));
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Why a design wins: where the time of its operations goes, beside that of another design.
 //!
 //! # Guarantee
-//! A reason is one only by its size: how much of the time between two designs is waiting for the address-space lock. If
-//! that explains less than a tenth of it, the text says so.
+//! * I1 a reason is one only by its size: how much of the time between two designs it takes. Where nobody kept books
+//!   but of the address-space lock, and that explains less than a tenth, the text says so
+//! * I2 where a simulated machine kept books (`spent`), each part that is a tenth of the time between is named: lines
+//!   with how often they moved, locks, the memory bus. Nothing is said that was not measured
 
 use serde_json::Value;
 
 use super::groups::beside;
+use super::spent::{Ceiling, Kind, Part, parts};
 use crate::stats::median;
 use crate::{Measured, ResultSet, Unit};
 
@@ -16,11 +19,17 @@ const HOST: &str = "linux";
 /// Of the time between two designs, what explains it in part.
 const PART: f64 = 0.1;
 
+/// The most parts of it that are named.
+const REASONS: usize = 4;
+
+/// Of an operation's time, what is no reason if it is less.
+const SEEN: f64 = 0.01;
+
 /// Of the time between two designs, what is nearly all of it.
 const NEARLY_ALL: f64 = 0.9;
 
 /// Where the time of a design's operations goes; nothing of what was not counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// The mean time of an operation, of one worker: all its time over its operations.
     pub op_ns: Option<f64>,
@@ -36,6 +45,12 @@ pub struct Cost {
     pub fault_ns: Option<f64>,
     /// The median time of a map call, where those were timed.
     pub call_ns: Option<f64>,
+    /// What an operation's time is spent on, the longest first; nothing where no books were kept.
+    pub parts: Vec<Part>,
+    /// The most that the machine can do, if that was measured.
+    pub ceiling: Option<Ceiling>,
+    /// How many CPUs there were.
+    pub cpus: usize,
 }
 
 impl Cost {
@@ -46,21 +61,55 @@ impl Cost {
         let ops: f64 =
             arm.more.get("ops").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_f64).sum();
         let shootdowns = arm.counters.get("tlb_shootdown").filter(|_| ops > 0.0);
+        let op_ns = rate.filter(|rate| *rate > 0.0).map(|rate| arm.nr_workers() as f64 * 1e9 / rate);
+        let waiting = middle("lock_wait_share");
         Self {
-            op_ns: rate.filter(|rate| *rate > 0.0).map(|rate| arm.nr_workers() as f64 * 1e9 / rate),
-            step_ns: middle("op_p50_ns"),
-            waiting: middle("lock_wait_share"),
+            op_ns,
+            step_ns: middle_time(set, arm, "op_p50_ns"),
+            waiting,
             lockless: lockless(arm),
             shootdowns: shootdowns.map(|count| *count as f64 / ops),
-            fault_ns: middle("fault_p50_ns"),
-            call_ns: middle("call_p50_ns"),
+            fault_ns: middle_time(set, arm, "fault_p50_ns"),
+            call_ns: middle_time(set, arm, "call_p50_ns"),
+            parts: parts(arm, op_ns, waiting),
+            ceiling: Ceiling::of(arm),
+            cpus: arm.cpus,
         }
+    }
+
+    /// Returns the time of all parts of a kind; nothing where no books were kept.
+    pub fn spent(&self, kind: Kind) -> Option<f64> {
+        let parts = self.parts.iter().filter(|part| part.kind == kind);
+        (!self.parts.is_empty()).then(|| parts.map(|part| part.ns).sum())
+    }
+
+    /// Returns what share of an operation's time goes to parts of a kind; nothing where no books were kept.
+    pub fn spent_share(&self, kind: Kind) -> Option<f64> {
+        Some(self.spent(kind)? / self.op_ns?)
+    }
+
+    /// Returns how often lines move for each operation; nothing where no books were kept.
+    pub fn transfers(&self) -> Option<f64> {
+        (!self.parts.is_empty()).then(|| self.parts.iter().map(|part| part.transfers).sum())
+    }
+
+    /// Returns the time of the part that is like another design's.
+    fn like(&self, part: &Part) -> f64 {
+        self.parts.iter().find(|own| own.is_like(part)).map_or(0.0, |own| own.ns)
     }
 
     /// Returns the part of an operation's time that is waiting for the address-space lock.
     pub fn wait_ns(&self) -> Option<f64> {
         Some(self.op_ns? * self.waiting?)
     }
+}
+
+/// Returns the median time of what was timed: of all runs together where the set has all times, as tables and plots
+/// have it; else of the runs' medians.
+fn middle_time(set: &ResultSet, arm: &Measured, metric: &str) -> Option<f64> {
+    let runs = beside(set, arm, metric)?;
+    let all = runs.distribution().and_then(|all| all.percentile(500));
+    all.map_or_else(|| median(&runs.samples), |ns| Some(ns as f64))
 }
 
 /// A design that cannot do without the lock counts no such faults.
@@ -83,16 +132,54 @@ pub struct Named<'a> {
 
 /// Says why the first design is faster than others, in sentences; nothing if nothing was counted that could tell.
 pub fn faster(best: Named<'_>, others: &[Named<'_>]) -> Option<String> {
-    let own =
-        best.cost.op_ns.map(|ns| format!("An operation takes a worker {} on average under {}.", show(ns), best.name));
     let said: Vec<String> = others.iter().filter_map(|other| against(best, *other)).collect();
-    (!said.is_empty()).then(|| own.into_iter().chain(said).collect::<Vec<_>>().join(" "))
+    (!said.is_empty()).then(|| own(best).into_iter().chain(said).collect::<Vec<_>>().join(" "))
+}
+
+/// Says what an operation's time is under a design, and what it is spent on.
+pub fn own(best: Named<'_>) -> Option<String> {
+    let cost = best.cost;
+    let takes = format!("An operation takes a worker {} on average under {}", show(cost.op_ns?), best.name);
+    let share = |part: &Part| part.ns / cost.op_ns.unwrap_or(1.0);
+    let large = cost.parts.iter().filter(|part| share(part) >= PART);
+    let spent: Vec<String> = large
+        .map(|part| format!("{} {}{}", Unit::Share.show(share(part)), part.told(cost.cpus), part.moved()))
+        .collect();
+    let waits = cost.waiting.filter(|share| cost.parts.is_empty() && *share >= PART);
+    let waits = waits.map(|share| format!(", {} of it waiting for the address-space lock", Unit::Share.show(share)));
+    let spent = if spent.is_empty() { waits.unwrap_or_default() } else { format!(": {}", spent.join("; ")) };
+    let ceiling = cost.ceiling.as_ref().map_or(String::new(), |ceiling| format!(" {}.", ceiling.told(best.name)));
+    Some(format!("{takes}{spent}.{ceiling}"))
 }
 
 fn against(best: Named<'_>, other: Named<'_>) -> Option<String> {
-    let said: Vec<String> =
-        [time(best, other), lock(best, other), flushes(best, other)].into_iter().flatten().collect();
+    let has_books = !best.cost.parts.is_empty() && !other.cost.parts.is_empty();
+    let reasons = match has_books {
+        true => [by_parts(best, other), lock(best, other), None],
+        false => [time(best, other), lock(best, other), flushes(best, other)],
+    };
+    let said: Vec<String> = reasons.into_iter().flatten().collect();
     (!said.is_empty()).then(|| format!("{}.", said.join("; ")))
+}
+
+/// Says it by the parts of the time that are longer or shorter (I2).
+fn by_parts(best: Named<'_>, other: Named<'_>) -> Option<String> {
+    let between = other.cost.op_ns? - best.cost.op_ns?;
+    let least = (between.abs() * PART).max(other.cost.op_ns? * SEEN);
+    let own = other.cost.parts.iter().map(|part| (part, part.ns - best.cost.like(part)));
+    let is_gone = |part: &&Part| !other.cost.parts.iter().any(|its| its.is_like(part));
+    let gone = best.cost.parts.iter().filter(is_gone).map(|part| (part, -part.ns));
+    let mut parts: Vec<(&Part, f64)> = own.chain(gone).filter(|(_, more)| more.abs() >= least).collect();
+    parts.sort_by(|(_, one), (_, other)| other.abs().total_cmp(&one.abs()));
+    let reason = |(part, more): &(&Part, f64)| {
+        let (size, by) = (show(more.abs()), if *more > 0.0 { "more" } else { "less" });
+        let moved = if *more > 0.0 && part.kind == Kind::Lines { part.moved() } else { String::new() };
+        format!("{size} {by} {}{moved}", part.told(other.cost.cpus))
+    };
+    let said: Vec<String> = parts.iter().take(REASONS).map(reason).collect();
+    let (size, by) = (show(between.abs()), if between >= 0.0 { "longer" } else { "shorter" });
+    let told = if said.is_empty() { "many small parts".to_owned() } else { said.join("; ") };
+    Some(format!("Under {}{} it takes {}, {size} {by}: {told}", other.name, other.which, show(other.cost.op_ns?)))
 }
 
 /// Says that there is little to win, if nobody waits for the lock.

@@ -243,14 +243,30 @@ impl Ranking {
     fn brief(&self) -> String {
         let (workload, best) = (&self.workload, self.best());
         match self.finding {
-            Finding::Wins => format!("{best} wins {workload}{}", self.lead()),
+            Finding::Wins => format!("{best} wins {workload}{}", self.lead_in_short()),
             Finding::Level(many) if many == self.places.len() => format!("{workload} has no winner"),
             Finding::Level(_) => format!("{} share the first place in {workload}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
-            Finding::Undecided => {
-                format!("{workload} is undecided ({}): {best} is ahead{}", self.doubts_in_short(), self.factor(", "))
-            }
+            Finding::Undecided => format!("{workload} is undecided, {best} ahead"),
         }
+    }
+
+    /// Says it in a headline's few words.
+    fn brief_alone(&self) -> String {
+        let (best, place) = (self.best(), format!("{} on {}", self.workload, on(self.cpus)));
+        match self.finding {
+            Finding::Wins => format!("{best} wins {place}{}", self.lead_in_short()),
+            Finding::Level(many) if many == self.places.len() => format!("no winner in {place}"),
+            Finding::Level(_) => format!("{} share the first place in {place}", self.sharers()),
+            Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
+            Finding::Undecided => format!("undecided in {place}: {best} is ahead"),
+        }
+    }
+
+    /// Says how many times as fast as the next the best one is, if that is known.
+    fn lead_in_short(&self) -> String {
+        let Some(Place { name, lead: Some(lead), .. }) = self.places.get(1) else { return String::new() };
+        format!(", {} times as fast as {name}", factor(lead.middle))
     }
 
     fn best_figure(&self) -> String {
@@ -269,12 +285,13 @@ impl Ranking {
     }
 }
 
-/// Returns one sentence about all workloads, each on its largest number of CPUs.
+/// Returns a few words about all workloads, each on its largest number of CPUs; how sure that is stands in
+/// [`Ranking::sentence`].
 pub fn headline(rankings: &[Ranking]) -> String {
     let last = largest(rankings);
     match last.as_slice() {
         [] => "Nothing was measured".into(),
-        [one] => upper(&one.sentence()),
+        [one] => upper(&one.brief_alone()),
         many => summed(many),
     }
 }

@@ -48,13 +48,13 @@ pub(crate) fn access(address: usize, kind: Kind) {
     }
     // SAFETY: as in `with`; the borrow ends before anything is suspended (E1).
     if let Begun::Turn(line) = unsafe { (*engine).begin(address, kind) } {
-        access_in_turn(line, kind);
+        access_in_turn(line, address, kind);
     }
 }
 
 #[inline(never)]
-fn access_in_turn(line: LineId, kind: Kind) {
-    let access = Pending { line, kind, stage: Stage::Serve };
+fn access_in_turn(line: LineId, address: usize, kind: Kind) {
+    let access = Pending { line, address, kind, stage: Stage::Serve };
     if !step(|engine| engine.access_when_early(access)) {
         // The scheduler makes the access meanwhile.
         suspend();
@@ -192,7 +192,10 @@ impl Engine {
     #[inline(always)]
     fn drain(&mut self) {
         let drained_at = self.here().drained_at;
-        self.clock = self.clock.max(drained_at);
+        if drained_at > self.clock {
+            self.count_drain(drained_at - self.clock);
+            self.clock = drained_at;
+        }
     }
 
     /// Makes an access as far as the running thread's clock is the lowest; says whether that was all of it. The rest is
@@ -207,10 +210,10 @@ impl Engine {
 
     /// Makes an access whose turn has come; as [`Engine::access_when_early`].
     pub(super) fn access_now(&mut self, access: Pending) -> bool {
-        let Pending { line, kind, stage } = access;
+        let Pending { line, address, kind, stage } = access;
         match stage {
             Stage::Serve => {
-                if let Served::Arriving(asked) = self.serve(line, kind) {
+                if let Served::Arriving(asked) = self.serve(line, address, kind) {
                     return self.access_when_early(Pending { stage: Stage::Take(asked), ..access });
                 }
             }
@@ -220,7 +223,7 @@ impl Engine {
         true
     }
 
-    fn serve(&mut self, id: LineId, kind: Kind) -> Served {
+    fn serve(&mut self, id: LineId, address: usize, kind: Kind) -> Served {
         let cpu = self.cpu;
         if matches!(kind, Kind::FencedStore | Kind::ReadModifyWrite) {
             self.drain();
@@ -238,12 +241,15 @@ impl Engine {
             return Served::Done;
         }
         self.figures.transfers += 1;
-        match kind {
+        let since = self.clock;
+        let served = match kind {
             Kind::Load => Served::Arriving(self.ask_to_read(id)),
             Kind::Store => {
                 let end = self.reserve(id, kind);
-                let drained_at = self.here().drained_at.max(end);
-                self.here().drained_at = drained_at;
+                let here = self.here();
+                if end > here.drained_at {
+                    (here.drained_at, here.drained_line) = (end, Some((id, address)));
+                }
                 self.take(id, Asked::Whole);
                 Served::Done
             }
@@ -251,7 +257,9 @@ impl Engine {
                 self.clock = self.reserve(id, kind);
                 Served::Arriving(Asked::Whole)
             }
-        }
+        };
+        self.count_transfer(id, address, kind, since);
+        served
     }
 
     /// Reserves a read: of the whole line if it migrates, else of a copy, for which others need not wait long.

@@ -6,6 +6,7 @@
 //! the slowest handler; each target that runs loses the handler's time. Idle CPUs are skipped; an interrupt that has
 //! not arrived yet serves two senders.
 
+use super::profile::{in_wait, waits};
 use super::record::{NO_CPU, Wait};
 use super::schedule::order;
 use super::slots;
@@ -53,7 +54,11 @@ pub(crate) fn guest_exit() {
 }
 
 /// Interrupts `targets`, and waits until none of them can use what was taken away.
-pub(crate) fn shoot_down(targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
+pub(crate) fn shoot_down(targets: &CpuSet, is_drained: impl FnMut(usize) -> bool) {
+    in_wait(waits::SHOOTDOWN, || interrupt_and_wait(targets, is_drained));
+}
+
+fn interrupt_and_wait(targets: &CpuSet, mut is_drained: impl FnMut(usize) -> bool) {
     order();
     let (me, nr_cpus) = step(|engine| {
         engine.interrupt_all(targets);
@@ -103,7 +108,10 @@ impl Engine {
     pub(super) fn pay_stolen(&mut self) {
         if self.cpu != NO_CPU {
             let stolen = std::mem::take(&mut self.here().stolen);
-            self.clock += stolen;
+            if stolen > 0 {
+                self.clock += stolen;
+                self.count_interrupts(stolen);
+            }
         }
     }
 

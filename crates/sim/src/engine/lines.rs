@@ -27,8 +27,14 @@ const PAGE_BITS: u32 = 12;
 
 /// Returns a line's key: 0 is none's.
 #[inline(always)]
-fn line_key(address: usize) -> u64 {
+pub(super) fn line_key(address: usize) -> u64 {
     (address >> LINE_BITS) as u64 + 1
+}
+
+/// Returns a page's key: 0 is none's.
+#[inline(always)]
+pub(super) fn page_key(address: usize) -> u64 {
+    (address >> PAGE_BITS) as u64 + 1
 }
 
 /// A line's number, by first touch.
@@ -81,18 +87,18 @@ pub(super) struct Fillings {
 }
 
 /// A table from keys, which are never 0, to small numbers; keys stay.
-struct Index {
+pub(super) struct Index {
     slots: Vec<(u64, u32)>,
     len: usize,
 }
 
 impl Index {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { slots: vec![(0, 0); 1 << 10], len: 0 }
     }
 
     #[inline(always)]
-    fn find(&self, key: u64) -> Result<u32, usize> {
+    pub(super) fn find(&self, key: u64) -> Result<u32, usize> {
         let mask = self.slots.len() - 1;
         let mut place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24) as usize & mask;
         loop {
@@ -107,7 +113,7 @@ impl Index {
         }
     }
 
-    fn insert(&mut self, key: u64, value: u32) {
+    pub(super) fn insert(&mut self, key: u64, value: u32) {
         // Three quarters full: a smaller table misses the host's caches less, and most probes stay within one of its
         // lines.
         if self.len * 4 >= self.slots.len() * 3 {
@@ -204,7 +210,7 @@ impl Lines {
     }
 
     fn page(&mut self, address: usize) -> &mut Page {
-        let key = (address >> PAGE_BITS) as u64 + 1;
+        let key = page_key(address);
         let place = self.pages.find(key).unwrap_or_else(|_| {
             let place = self.page_infos.len() as u32;
             self.page_infos.push(Page { touched: 0, filler: NOBODY, fillings: Fillings::default() });
@@ -236,6 +242,15 @@ impl Lines {
                 self.lines[id as usize].give_to(NOBODY);
             }
         }
+    }
+
+    /// Returns the lines of a page that have a number.
+    pub(super) fn touched_in_page(&self, address: usize) -> impl Iterator<Item = LineId> {
+        let key = page_key(address);
+        let touched = self.pages.find(key).map_or(0, |place| self.page_infos[place as usize].touched);
+        let page = address >> PAGE_BITS << PAGE_BITS;
+        let is_touched = move |line: &usize| touched & 1 << line != 0;
+        (0..64).filter(is_touched).filter_map(move |line| self.find(page + (line << LINE_BITS)))
     }
 
     fn for_each_touched(&mut self, address: usize, touched: u64, mut act: impl FnMut(&mut Line)) {

@@ -4,6 +4,7 @@ use super::figures::Figures;
 use super::heap::Heap;
 use super::lines::{Lines, NEVER};
 use super::places::Places;
+use super::profile::{Books, Profile};
 use super::random::Random;
 use super::record::{Body, NO_CPU};
 use super::state::{Cpu, Engine, Sleepers, step};
@@ -98,6 +99,11 @@ impl Machine {
         self.lock().as_ref().map_or(Figures::default(), |engine| engine.figures)
     }
 
+    /// Returns where the time of threads went that told when they worked; nothing while it runs.
+    pub fn profile(&self) -> Profile {
+        self.lock().as_ref().map_or_else(Profile::default, |engine| engine.books.profile())
+    }
+
     /// Runs `body` on a thread of this machine that owns a CPU.
     pub fn attach<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         let (body, result) = (Mutex::new(Some(body)), Mutex::new(None));
@@ -188,6 +194,7 @@ impl Engine {
             failure: None,
             last_panic: None,
             figures: Figures::default(),
+            books: Books::default(),
             machine: spec.name().to_owned(),
             seed,
         }

@@ -20,6 +20,7 @@ mod machine;
 mod pages;
 mod pending;
 mod places;
+mod profile;
 mod random;
 mod record;
 mod schedule;
@@ -38,6 +39,8 @@ pub(crate) use interrupts::{
 pub use machine::{Failure, Machine, TooManyCpus};
 pub(crate) use pages::{Filling, bulk, forget};
 pub(crate) use pending::Kind;
+pub(crate) use profile::note;
+pub use profile::{LineCost, NamedLines, Profile, waits};
 pub(crate) use slots::{current_token, enter, is_running, leave, prefer, should_yield, work};
 pub(crate) use state::{cpu, is_idle, nr_cpus, owned_cpu};
 pub(crate) use story::{Quiet, words_of};

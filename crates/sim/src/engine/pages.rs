@@ -64,7 +64,11 @@ impl Engine {
             self.figures.pages_missed += 1;
             let cost = self.random.about(costs.cold);
             let moved_at = self.move_pages(address, filling.pages());
-            self.clock = (clock + cost).max(moved_at);
+            self.clock = clock + cost;
+            if moved_at > self.clock {
+                self.count_bus(moved_at - self.clock);
+                self.clock = moved_at;
+            }
         }
     }
 

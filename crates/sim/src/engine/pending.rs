@@ -25,6 +25,8 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) line: LineId,
+    /// An address in it.
+    pub(super) address: usize,
     pub(super) kind: Kind,
     pub(super) stage: Stage,
 }

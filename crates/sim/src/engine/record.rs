@@ -2,6 +2,7 @@
 
 use super::lines::LineId;
 use super::pending::Pending;
+use super::profile::Book;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use std::ptr;
@@ -61,6 +62,8 @@ pub(super) struct Thread {
     pub(super) reads: Vec<(LineId, u32)>,
     /// The lines that it watches.
     pub(super) watched: Vec<LineId>,
+    /// Where its time goes.
+    pub(super) book: Book,
 }
 
 impl Thread {
@@ -84,6 +87,7 @@ impl Thread {
             word: 0,
             reads: Vec::new(),
             watched: Vec::new(),
+            book: Book::default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! A thread is asked to give way (`should_yield`) when its slice is over and somebody waits, and does so by itself
 //! where it leaves guest and while it computes: nowhere else may its CPU change under it.
 
+use super::profile::{in_wait, waits};
 use super::record::{NO_CPU, Wait};
 use super::schedule::order;
 use super::state::{Engine, step, with};
@@ -16,8 +17,10 @@ pub(crate) fn enter() {
     check_alive();
     step(|engine| assert_eq!(engine.cpu, NO_CPU, "this thread owns a slot already"));
     if !step(Engine::try_take_slot) {
-        suspend_in(Wait::Slot);
-        ensure_owned();
+        in_wait(waits::CPU, || {
+            suspend_in(Wait::Slot);
+            ensure_owned();
+        });
     }
 }
 

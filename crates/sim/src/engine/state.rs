@@ -6,8 +6,9 @@
 use super::figures::Figures;
 use super::heap::Heap;
 use super::idle::Idle;
-use super::lines::{Lines, NEVER};
+use super::lines::{LineId, Lines, NEVER};
 use super::places::Places;
+use super::profile::Books;
 use super::random::Random;
 use super::record::{Body, NO_CPU, Thread};
 use crate::machine::{Costs, Topology};
@@ -41,6 +42,8 @@ pub(super) struct Cpu {
     pub(super) next_leaves_at: u64,
     /// Until when its stores are on their way.
     pub(super) drained_at: u64,
+    /// The line of the last of them, by an address in it.
+    pub(super) drained_line: Option<(LineId, usize)>,
     pub(super) nr_fillings: u64,
     /// Threads that wait until it leaves guest.
     pub(super) watchers: Vec<u32>,
@@ -61,6 +64,7 @@ impl Cpu {
             handled_at: 0,
             next_leaves_at: NEVER,
             drained_at: 0,
+            drained_line: None,
             nr_fillings: 0,
             watchers: Vec::new(),
         }
@@ -110,6 +114,7 @@ pub(crate) struct Engine {
     pub(super) failure: Option<String>,
     pub(super) last_panic: Option<String>,
     pub(super) figures: Figures,
+    pub(super) books: Books,
     pub(super) machine: String,
     pub(super) seed: u64,
 }

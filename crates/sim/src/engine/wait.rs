@@ -8,6 +8,7 @@
 use super::access::access;
 use super::lines::LineId;
 use super::pending::Kind;
+use super::profile::{in_wait, waits};
 use super::record::Wait;
 use super::schedule::order;
 use super::state::{Engine, is_running_one, step, with};
@@ -31,8 +32,10 @@ pub(crate) fn spin_until(deadline_ns: Option<u64>, mut condition: impl FnMut() -
         }
         check_alive();
         if !interrupts::serve_pending() && step(|engine| engine.prepare_spin(deadline)) {
-            suspend_in(Wait::Spin);
-            step(Engine::end_spin);
+            in_wait(waits::SPINNING, || {
+                suspend_in(Wait::Spin);
+                step(Engine::end_spin);
+            });
         }
     }
 }
@@ -59,9 +62,11 @@ pub(crate) fn park(address: usize, is_expected: impl FnOnce() -> bool) {
     if step(|engine| std::mem::take(&mut engine.thread().is_roused)) {
         return;
     }
-    slots::leave_at_once();
-    suspend_in(Wait::Sleep);
-    slots::ensure_owned();
+    in_wait(waits::ASLEEP, || {
+        slots::leave_at_once();
+        suspend_in(Wait::Sleep);
+        slots::ensure_owned();
+    });
 }
 
 /// Wakes up to `threads` of those that sleep on `address`; returns how many.

@@ -7,6 +7,7 @@ use super::deferred::{Deferred, RcuCallback, RcuHead};
 use super::numbers::Numbers;
 use crate::PerCpu;
 use crate::give_way::{SLICE_NS, give_way};
+use crate::watch::Waiting;
 use core::ptr::NonNull;
 use faultless_platform::Processor;
 
@@ -119,6 +120,7 @@ impl<P: Processor, G: Periods<P>, const BATCH: usize> Domain<P, G, BATCH> {
     }
 
     fn wait_for(&self, ticket: u64) {
+        let _waiting = Waiting::<P>::begin("rcu");
         while !self.periods.drive_until(ticket, P::now() + SLICE_NS) {
             give_way::<P>();
         }

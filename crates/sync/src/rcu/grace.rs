@@ -26,6 +26,7 @@ use super::domain::{Driven, Periods, Urgency};
 use super::numbers::Numbers;
 use super::reader::{Reader, ReaderWord};
 use crate::give_way::{SLICE_NS, give_way};
+use crate::watch::Waiting;
 use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -114,6 +115,10 @@ impl<P: Processor> Grace<P> {
         for cpu in cpus {
             let reader = self.readers.get(cpu);
             let seen = reader.look();
+            if reader.has_passed(seen) {
+                continue;
+            }
+            let _waiting = Waiting::<P>::begin("rcu");
             while !reader.has_passed(seen) && !P::spin_until_deadline(P::now() + SLICE_NS, || reader.has_passed(seen)) {
                 give_way::<P>();
             }

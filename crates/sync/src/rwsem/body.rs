@@ -7,7 +7,7 @@ use super::waiters::WaitList;
 use super::word::{READER, Theft, WRITER, Word};
 use super::{Parts, RwSemaphore};
 use crate::watch::{Wait, Wanted, released, tried};
-use crate::{LockStats, McsQueue, SpinMutex, lock_class};
+use crate::{LockStats, McsQueue, Side, SpinMutex, lock_class};
 use alloc::sync::Arc;
 use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor, ThreadToken};
 
@@ -79,6 +79,16 @@ impl<P: Processor> Rwsem<P> {
             true if self.stats.is_some() => "mmap_sem",
             true => "rwsem",
             false => "",
+        }
+    }
+
+    /// Returns the name of waits for one side of the lock; see `told_name`.
+    #[inline(always)]
+    pub(super) fn waited_name(&self, side: Side) -> &'static str {
+        match side {
+            _ if self.stats.is_none() => "rwsem",
+            Side::Read => "mmap_sem:read",
+            Side::Write => "mmap_sem:write",
         }
     }
 

@@ -36,6 +36,7 @@ use super::limits::{Ended, Limits};
 use super::series::{Patches, Rules};
 use super::waiters::{Place, WaitList, Waiter, Wake};
 use super::word::{READER, SHUT, WAITERS, WRITER, Word};
+use crate::watch::Waiting;
 use crate::{Side, SpinMutexGuard};
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
@@ -48,6 +49,7 @@ impl<P: Processor> Rwsem<P> {
             self.overtake_as_reader(before);
             return Ok(());
         }
+        let _waiting = Waiting::<P>::begin(self.waited_name(Side::Read));
         let since_ns = self.clock();
         let waiter = Waiter::new(Side::Read, self.line_clock());
         let queued = Queued { semaphore: self, waiter: &waiter };
@@ -61,6 +63,7 @@ impl<P: Processor> Rwsem<P> {
 
     #[cold]
     pub(super) fn write_slow(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        let _waiting = Waiting::<P>::begin(self.waited_name(Side::Write));
         let since_ns = self.clock();
         if !(self.has(Patches::OPTIMISTIC_SPIN) && self.spin_for_write(limits)) {
             let waiter = Waiter::new(Side::Write, self.line_clock());

@@ -11,7 +11,7 @@
 //! ```
 //! Forbidden: the next holder reads older data. Model: `tests/models/spin.rs`.
 
-use crate::watch::{LockClass, Unnamed, Wait, Wanted, released, tried};
+use crate::watch::{LockClass, Unnamed, Wait, Waiting, Wanted, released, tried};
 use core::marker::PhantomData;
 use faultless_platform::{Atomic, Holding, Ordering, Processor};
 
@@ -110,6 +110,7 @@ impl<P: Processor, C: LockClass> RawSpinLock<P, C> {
 
     #[cold]
     fn wait_until_free(&self) {
+        let _waiting = Waiting::<P>::begin(C::NAME);
         P::spin_until(|| !self.is_locked());
     }
 }

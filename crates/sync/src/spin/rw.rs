@@ -23,7 +23,7 @@
 //! ```
 //! Forbidden: both inside, or either reading older data. Model: `tests/models/spin.rs`.
 
-use crate::watch::{LockClass, Unnamed, Wait, Wanted, released, tried};
+use crate::watch::{LockClass, Unnamed, Wait, Waiting, Wanted, released, tried};
 use core::marker::PhantomData;
 use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor};
 
@@ -117,6 +117,7 @@ impl<P: Processor, C: LockClass> RwSpinLock<P, C> {
 
     #[cold]
     fn wait_until_open(&self) {
+        let _waiting = Waiting::<P>::begin(C::NAME);
         // Relaxed: a hint; entering looks again.
         P::spin_until(|| self.word.load(Ordering::Relaxed) & (WRITER | AWAITED) == 0);
     }
@@ -130,6 +131,7 @@ impl<P: Processor, C: LockClass> RwSpinLock<P, C> {
 
     #[cold]
     fn write_slow(&self) {
+        let _waiting = Waiting::<P>::begin(C::NAME);
         let closed = Closed { lock: self };
         loop {
             // Relaxed: the bit only keeps readers out; entering orders the data.

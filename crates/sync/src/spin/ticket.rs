@@ -16,6 +16,7 @@
 //! Every release is read by all who wait; where many do, use [`McsQueue`](crate::McsQueue), whose waiters have lines of
 //! their own and may leave.
 
+use crate::watch::Waiting;
 use core::marker::PhantomData;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
@@ -47,6 +48,7 @@ impl<P: Processor> TicketLock<P> {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         let guard = TicketGuard { lock: self, ticket, is_cpu_bound: PhantomData };
         if !self.is_serving(ticket) {
+            let _waiting = Waiting::<P>::begin("");
             // If this ends by a panic the guard waits for its turn, and hands it on.
             P::spin_until(|| self.is_serving(ticket));
         }

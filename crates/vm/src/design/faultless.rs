@@ -64,6 +64,7 @@ pub struct Faultless<S>(PhantomData<fn() -> S>);
 // see the announcement. A removed area is freed after the sections that found it.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
+    const AREA_STATE_NAME: &'static str = "an area's sequence count";
     const FILLS_FREELY: bool = true;
     const REMOVES_APART: bool = true;
     type Lock = WholeSpace<S>;

@@ -128,6 +128,7 @@ pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 // version's.
 unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
+    const AREA_STATE_NAME: &'static str = "an area's counts of users and of changes";
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = V::InstanceState;

@@ -58,6 +58,7 @@ use faultless_sync::{PerVmaLock, PerVmaReadGuard, RwSemaphore};
 // SAFETY: a change locks the area for writing, which waits for its faults; it is freed when locked for good.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
     const NAME: &'static str = "vma-lock";
+    const AREA_STATE_NAME: &'static str = "an area's lock (its count of readers)";
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = ();

@@ -12,13 +12,21 @@ use core::ops::Range;
 use core::ptr::{self, NonNull};
 use faultless_phys::{OutOfFrames, Slab};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, Ordering};
+use faultless_platform::{Atomic, Event, Ordering};
 
 /// Most entries that one edit adds.
 pub const MAX_ADDED: usize = 3;
 /// Most nodes that an edit makes on one level: two rebuilt nodes, what is added and a neighbour, spread anew; and one
 /// for a root above.
 const NODES_PER_LEVEL: usize = Slots::CAPACITY.div_ceil(FANOUT) + 1;
+
+/// Tells those who watch where a node lies.
+fn tell_name<P: System>(node: NonNull<Node<P>>) {
+    if P::WATCHED {
+        // SAFETY: just made, and still the caller's.
+        P::trace(Event::named("a node of the area index", unsafe { node.as_ref() }));
+    }
+}
 
 /// Nodes set aside.
 pub struct Spare<'a, P: System> {
@@ -97,6 +105,7 @@ impl<P: System, T> Index<P, T> {
             let node = nodes.alloc()?;
             // SAFETY: the slab gave us room for a node.
             unsafe { Node::make_at(node, 0, &[]) };
+            tell_name(node);
             push(&mut spare.head, node.as_ptr());
         }
         Ok(spare)
@@ -229,6 +238,7 @@ impl<P: System, T> Edit<'_, P, T> {
         };
         // SAFETY: the slab gave us room for a node.
         unsafe { Node::make_at(node, height, slots) };
+        tell_name(node);
         push(&mut self.fresh, node.as_ptr());
         Ok(node)
     }

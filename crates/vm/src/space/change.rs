@@ -24,7 +24,7 @@ use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutant;
-use faultless_platform::{Access, Atomic, Ordering};
+use faultless_platform::{Access, Atomic, Event, Ordering};
 
 /// An area that stays or comes, with what it shall be.
 struct Piece<P: System, D: Design<P>> {
@@ -283,6 +283,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
         P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), Access::Write);
+        if P::WATCHED {
+            // SAFETY: just written, and still ours.
+            let area = unsafe { area.as_ref() };
+            P::trace(Event::named("an area's bounds and rights", area));
+            P::trace(Event::named(D::AREA_STATE_NAME, &area.state));
+        }
         Ok(area)
     }
 

@@ -21,7 +21,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::Slab;
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Event, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
@@ -53,7 +53,20 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         })?;
         // SAFETY: the slab gave us room for a space.
         unsafe { room.write(Space::new(vm, id, limits, tables, resident)) };
-        Ok(Self { space: room, vm: PhantomData })
+        let space = Self { space: room, vm: PhantomData };
+        if P::WATCHED {
+            space.tell_names();
+        }
+        Ok(space)
+    }
+
+    /// Tells those who watch what lies where.
+    fn tell_names(&self) {
+        P::trace(Event::named("the address space's counts", &**self));
+        P::trace(Event::named("the root of the area index", &self.index));
+        P::trace(Event::named("the lock of the area index", &self.state));
+        P::trace(Event::named("the set of CPUs that use the address space", &self.users));
+        P::trace(Event::named("the address-space lock (its count of readers and writers)", &self.lock));
     }
 
     /// Takes a counted reference over.

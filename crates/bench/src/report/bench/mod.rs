@@ -2,6 +2,7 @@
 
 pub mod human;
 pub mod markdown;
+mod profile;
 mod refpage;
 mod rows;
 
@@ -12,7 +13,7 @@ use crate::spread::{Draws, Interval, sensitivity_json};
 use faultless_machine::events;
 use faultless_results::Unit;
 use faultless_results::screen::uncolored;
-use faultless_results::set::{ABOUT, CONVERGED, DISTRIBUTION, MachineInfo, Measured, ResultSet};
+use faultless_results::set::{ABOUT, CONVERGED, DISTRIBUTION, MachineInfo, Measured, PROFILE, ResultSet};
 use faultless_results::stats::Histogram;
 use faultless_results::verdict;
 use faultless_workloads::{Settings, Spec};
@@ -113,6 +114,9 @@ fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Op
     let mut more = circumstances(report, result);
     if metric.name == "op_p50_ns" {
         more.extend([distribution(result)]);
+    }
+    if metric.name == "ops_per_s" {
+        more.extend(profile::json(&result.runs).map(|profile| (PROFILE.to_owned(), profile)));
     }
     if let Some(draws) = &report.setup.draws {
         more.extend(over_draws(draws, &samples));
