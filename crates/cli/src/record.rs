@@ -60,11 +60,12 @@ then.
 With -p, processes are recorded that run already: what stands in their memory is read while they run, and the trace \
 begins there. They are not changed, and get no signal unless --snapshot frozen is to stop them for that. Their threads, and the processes that they make, \
 are recorded too. The recording ends when its time is over, when the processes have ended, or with Ctrl-C; the exit \
-code is 0 then. -a joins all processes as perf does, --cgroup those of a control group and of the groups below it. With --paused the \
+code is 0 then. -a joins all processes as perf does, --cgroup those of a control group and of the groups \
+below it, also those that join it later. With --paused the \
 recorder joins them when it gets SIGUSR1, and ends the recording when it gets SIGUSR2. For root, programs in the kernel (BPF) write their \
 records; a fault or a memory call then costs them about a quarter of a microsecond more, and a change of threads hardly anything. Elsewhere, \
 with --no-bpf and with --stacks, each thread takes seven descriptors on each CPU; where the limit (ulimit -n) has no room for them, and \
-with -a, root watches whole CPUs instead, and what other processes do is left out of the trace; the raw records then hold it too.
+with -a and --cgroup, root watches whole CPUs instead, and what other processes do is left out of the trace; the raw records then hold it too.
 
 The exit code is the program's own: 128 and the signal if one ended it, 127 if it does not exist, 126 if it may not \
 run; 1 if it could not be recorded.")]
@@ -112,8 +113,8 @@ pub struct RecordArgs {
     #[arg(short = 'a', long = "all", conflicts_with = "thp", group = "joined")]
     all: bool,
 
-    /// Record the running processes of a control group and of those below it: a path below /sys/fs/cgroup, or a whole
-    /// one.
+    /// Record the processes of a control group and of those below it, also those that join it later: a path below
+    /// /sys/fs/cgroup, or a whole one.
     /// Example: --cgroup system.slice/nginx.service
     #[arg(long, value_name = "PATH", conflicts_with = "thp", group = "joined")]
     cgroup: Option<PathBuf>,

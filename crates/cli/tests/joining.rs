@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faultless_trace::*;
 use support::{Place, err, faultless, has_tracepoints, is_root, out};
@@ -58,7 +58,10 @@ fn has_ended(trace: &Trace, name: &str) -> bool {
 
 fn replays(place: &Place, options: &[&str]) {
     let mut command = faultless();
-    command.args(["replay", "--design", "vma-lock", "-r", "1"]).args(options).arg(place.trace());
+    command.args(["replay", "-r", "1"]).args(options).arg(place.trace());
+    if !options.contains(&"--design") {
+        command.args(["--design", "vma-lock"]);
+    }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}{}", out(&output), err(&output));
 }
@@ -295,27 +298,73 @@ fn with_few_descriptors(mut recorder: Command, nr_events: u64) -> Command {
     recorder
 }
 
+/// Records a group in which one program works and into which another is moved; `act` sees the recorder then.
+fn with_newcomer(place: &Place, options: &[&str], act: impl FnOnce(Child) -> Output) -> Option<(Output, [String; 3])> {
+    let Some(group) = Group::new() else {
+        println!("skipped: no control group can be made");
+        return None;
+    };
+    let programs = [(); 3].map(|()| Running::joined(place));
+    let [inside, later, outside] = programs.each_ref().map(Running::pid);
+    let procs = group.0.join("cgroup.procs");
+    fs::write(&procs, &inside).unwrap();
+    let options = [&["--cgroup", group.0.to_str().unwrap()], options].concat();
+    let recorder = record(place, &options).stderr(Stdio::piped()).spawn().unwrap();
+    place.await_joined(recorder.id());
+    fs::write(&procs, &later).unwrap();
+    let output = act(recorder);
+    drop(programs);
+    Some((output, [inside, later, outside]))
+}
+
 #[test]
-fn who_is_moved_into_a_control_group_later_is_named() {
+fn who_is_moved_into_a_control_group_later_is_recorded_from_then_on() {
     if !has_tracepoints() || !is_root() {
         return;
     }
-    let Some(group) = Group::new() else {
-        println!("skipped: no control group can be made");
-        return;
-    };
     let place = Place::new("newcomers");
-    let (inside, later) = (Running::joined(&place), Running::joined(&place));
-    let procs = group.0.join("cgroup.procs");
-    fs::write(&procs, inside.pid()).unwrap();
-    let options = ["--cgroup", group.0.to_str().unwrap(), "--duration", "2s"];
-    let recorder = record(&place, &options).stderr(Stdio::piped()).spawn().unwrap();
-    place.await_joined(recorder.id());
-    fs::write(&procs, later.pid()).unwrap();
-    let output = recorder.wait_with_output().unwrap();
-    let warning = err(&output).lines().find(|line| line.contains("moved into the control group")).map(str::to_owned);
-    let named = warning.unwrap_or_else(|| panic!("{}", err(&output)));
-    assert!(named.ends_with(&format!(": {}", later.pid())), "children of who was joined are none: {named}");
+    for options in [&[][..], &["--no-bpf"], &["--stacks=fp"], &["--snapshot", "frozen"]] {
+        let options = [options, &["--duration", "2s"]].concat();
+        let ended = |recorder: Child| recorder.wait_with_output().unwrap();
+        let Some((output, [inside, later, outside])) = with_newcomer(&place, &options, ended) else { return };
+        assert!(output.status.success() && !err(&output).contains("moved into"), "{options:?}: {}", err(&output));
+        let trace = place.open();
+        assert_eq!(trace.header.lost, 0, "{options:?}");
+        let late: Vec<_> = trace.snapshot.spaces.iter().filter(|space| space.is_late()).collect();
+        let pids = late.iter().map(|space| trace.threads[space.threads[0] as usize].pid.to_string());
+        assert_eq!(pids.collect::<Vec<_>>(), [later.clone()], "{options:?}: children are recorded by their making");
+        for (pid, is_there) in [(&inside, true), (&later, true), (&outside, false)] {
+            assert_eq!(has_faults_of(&trace, pid), is_there, "{options:?}: {pid}");
+        }
+        for design in ["vma-lock", "linux"] {
+            replays(&place, &["--design", design]);
+        }
+        replays(&place, &["--process", &later]);
+    }
+}
+
+#[test]
+fn a_killed_recorder_leaves_what_is_needed_of_who_came_later() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("late-salvage");
+    let killed = |mut recorder: Child| {
+        let folder = place.path(&format!("t.trace.{}.raw", recorder.id()));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !folder.join("late-0-joined").exists() {
+            assert!(Instant::now() < deadline, "nobody is joined later");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        faultless().args(["trace", "recover", "-o"]).arg(place.trace()).arg(folder).output().unwrap()
+    };
+    let Some((output, [_, later, _])) = with_newcomer(&place, &[], killed) else { return };
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(has_faults_of(&place.open(), &later));
+    replays(&place, &[]);
 }
 
 #[test]

@@ -30,6 +30,7 @@ use crate::error::RecordError;
 use crate::freeze::Frozen;
 use crate::host;
 use crate::joining::{self, Scope};
+use crate::late::{self, Newcomers};
 use crate::output::Output;
 use crate::perf::{Begin, Event, Reach, Watch};
 use crate::raw::RawFolder;
@@ -144,7 +145,7 @@ fn write(
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
     let Watched { company, drained, end, frozen, mut header } = watched;
-    let End { interrupted_by, beside, newcomers } = end;
+    let End { interrupted_by, beside, newcomers, .. } = end;
     header.is_interrupted = interrupted_by.is_some();
     let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
     let stacks = options.stacks;
@@ -229,7 +230,9 @@ impl Scope {
         let nr_cpus = online_cpus().map_or(1, |cpus| cpus.len());
         let nr_needed = joining::nr_descriptors(nr_threads, nr_cpus, sources, stacks);
         let is_scarce = host::open_files().is_some_and(|most| nr_needed as u64 > most);
-        let is_many = is_scarce || programs.is_some() || joining.who == Who::Everyone;
+        // Who comes to a group later can be joined only so.
+        let is_open = matches!(joining.who, Who::Everyone | Who::Cgroup(_));
+        let is_many = is_scarce || programs.is_some() || is_open;
         if is_many && sources.mode() == Mode::Privileged { Self::Cpus } else { Self::Threads }
     }
 }
@@ -276,6 +279,7 @@ fn watch(
         Descendants::Left => None,
         Descendants::Awaited => Some(ends_of(joining, &session, scope, &targets, beside.as_ref())?),
     };
+    let means = late_means(scope, &session);
     let drain = Drain::start(session, spool)?;
     let mut begin = || {
         let Looked { seen, frozen } = look(joining, &mut targets)?;
@@ -283,19 +287,33 @@ fn watch(
         let described = targets.first().map(|target| describe_target(target, &seen)).unwrap_or_default();
         let Header { command, limits, huge_pages, .. } = described;
         let header = Header { limits, huge_pages, ..describe(options, command, sources, costs) };
-        let company = Company { joined: joined.clone(), seen };
+        let company = Company { joined: joined.clone(), seen, late: Vec::new() };
         raw.describe_joined(&header, &company, sources, options.stacks)?;
         Ok::<_, RecordError>((company, header, frozen))
     };
     let begun = begin();
     let end = match &begun {
-        Ok(_) => wait(joining, &targets, (beside.as_mut(), ends.as_ref()), signals, &drain),
+        Ok((_, header, _)) => {
+            let keep = &|company: &Company, number| raw.describe_late(header, company, number);
+            wait(joining, &mut targets, (beside.as_mut(), ends.as_ref()), (means, keep), signals, &drain)
+        }
         Err(_) => Ok(End::default()),
     };
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);
-    let (company, header, frozen) = begun?;
-    Ok(Watched { company, drained, end: end?, frozen, header })
+    let ((company, header, frozen), mut end) = (begun?, end?);
+    let company = Company { late: std::mem::take(&mut end.late), ..company };
+    let frozen = frozen.map(|frozen| frozen + end.frozen);
+    Ok(Watched { company, drained, end, frozen, header })
+}
+
+/// Returns how who comes to a group later is watched.
+fn late_means(scope: Scope, session: &Session) -> late::Means {
+    match (scope, session.programs()) {
+        (Scope::Threads, _) => late::Means::Threads,
+        (Scope::Cpus, None) => late::Means::Cpus,
+        (Scope::Cpus, Some(programs)) => late::Means::Programs(programs.watcher()),
+    }
 }
 
 /// Returns programs that watch, where the kernel takes them. They write no call chains; and everyone can be watched
@@ -406,13 +424,21 @@ struct End {
     beside: Option<Ending>,
     /// Who was seen in the control group and was not joined, and the parent of each.
     newcomers: BTreeMap<u32, u32>,
+    /// Who was joined later.
+    late: Vec<Company>,
+    /// For how long those stood still.
+    frozen: Duration,
 }
+
+/// Keeps what must be known of the processes that are joined later, by their number.
+type Keep<'a> = &'a dyn Fn(&Company, usize) -> Result<(), RecordError>;
 
 /// Lets the command run, if there is one, and waits until the recording shall end.
 fn wait(
     joining: &Joining,
-    targets: &[Target],
+    targets: &mut Vec<Target>,
     (mut beside, ends): (Option<&mut Child>, Option<&Ends>),
+    (means, keep): (late::Means, Keep<'_>),
     signals: &Signals,
     drain: &Drain,
 ) -> Result<End, RecordError> {
@@ -424,11 +450,11 @@ fn wait(
     // Relaxed: the figure only says when to stop, and nothing is read through it.
     let is_full = || joining.raw_bytes_most.is_some_and(|most| drain.raw_bytes().load(Ordering::Relaxed) >= most);
     let are_all = || ends.is_none_or(Ends::are_all);
-    let is_done = || targets.iter().all(Target::has_ended) && are_all();
+    let mut newcomers = newcomers(joining, means, targets);
     // With all of the system it is the command's descendants that are awaited.
     let awaits_command = joining.who == Who::Everyone && ends.is_some();
     let mut end = End::default();
-    while !is_over() && !is_full() && !is_done() {
+    while !is_over() && !is_full() && !(targets.iter().all(Target::has_ended) && are_all()) {
         if end.beside.is_none()
             && let Some(child) = beside.as_mut()
         {
@@ -437,7 +463,11 @@ fn wait(
         if end.beside.is_some() && (!awaits_command || are_all()) {
             break;
         }
-        note_newcomers(joining, targets, &mut end.newcomers);
+        for (target, company) in newcomers.iter_mut().flat_map(Newcomers::join) {
+            keep(&company, end.late.len())?;
+            targets.push(target);
+            end.late.push(company);
+        }
         match signals.next_word(deadline) {
             Some(Word::Stop(signal)) => {
                 end.interrupted_by = Some(signal);
@@ -447,14 +477,18 @@ fn wait(
             Some(Word::Begin) | None => {}
         }
     }
+    if let Some(Newcomers { unjoined, frozen, .. }) = newcomers {
+        (end.newcomers, end.frozen) = (unjoined, frozen);
+    }
     Ok(end)
 }
 
-/// Notes who is in the control group and was not joined. Of these the trace knows those that joined processes made.
-fn note_newcomers(joining: &Joining, targets: &[Target], newcomers: &mut BTreeMap<u32, u32>) {
-    let Who::Cgroup(path) = &joining.who else { return };
-    let members = cgroup::members(path).unwrap_or_default();
-    let is_new = |pid: &i32| *pid > 0 && targets.iter().all(|target| target.pid != *pid);
-    let with_parent = |pid: i32| Some((pid as u32, target::parent_of(pid)? as u32));
-    newcomers.extend(members.into_iter().filter(is_new).filter_map(with_parent));
+/// Returns the watch over the control group, if there is one.
+fn newcomers<'a>(joining: &'a Joining, means: late::Means, targets: &[Target]) -> Option<Newcomers<'a>> {
+    let Who::Cgroup(path) = &joining.who else { return None };
+    let look = match joining.snapshot {
+        SnapshotMode::Live => late::Look::Live,
+        SnapshotMode::Frozen => late::Look::Frozen,
+    };
+    Some(Newcomers::new(path, means, look, targets))
 }

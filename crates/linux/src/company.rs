@@ -1,4 +1,5 @@
-//! The beginning of a story that joins running processes: its threads, and what stood in their memory.
+//! The beginning of a story that joins running processes: its threads, and what stood in their memory; and the same of
+//! each process that was joined later.
 //!
 //! # Guarantee
 //! [`Company::snapshot`] makes the same snapshot, with the same file indices, each time that it is asked, also of what
@@ -19,13 +20,15 @@ use crate::snapshot::{Seen, SeenArea};
 pub(crate) struct Company {
     pub(crate) joined: Joined,
     pub(crate) seen: Vec<Seen>,
+    /// Who was joined after the recording's begin, in order.
+    pub(crate) late: Vec<Self>,
 }
 
 impl Company {
     /// Returns a trace without events that holds the threads and what stood in their memory.
     pub(crate) fn head(&self, header: &Header) -> Trace {
         let mut files = FileTable::default();
-        let snapshot = Snapshot { spaces: self.snapshot(&mut files) };
+        let snapshot = Snapshot { spaces: self.snapshot(&mut files, self.joined.began_ns, 0) };
         let thread = |member: &Member| Thread { pid: member.pid, tid: member.tid, name: member.name.clone() };
         Trace {
             header: header.clone(),
@@ -60,12 +63,13 @@ impl Company {
             Some(Seen { pid, heap: space.heap.clone(), window: since_boot(space.window, began_ns), areas })
         };
         let seen = head.snapshot.spaces.iter().map(seen).collect::<Option<_>>()?;
-        Some(Self { joined, seen })
+        Some(Self { joined, seen, late: Vec::new() })
     }
 
-    /// Returns what stood in the memory of each process; the files behind it are entered into the table.
-    pub(crate) fn snapshot(&self, files: &mut FileTable) -> Vec<SpaceState> {
-        self.seen.iter().map(|seen| self.space(seen, files)).collect()
+    /// Returns what stood in the memory of each process; the files behind it are entered into the table. Times are
+    /// counted from the recording's begin, and the company's first thread has this index.
+    pub(crate) fn snapshot(&self, files: &mut FileTable, since_ns: u64, first: ThreadIndex) -> Vec<SpaceState> {
+        self.seen.iter().map(|seen| self.space(seen, files, since_ns, first)).collect()
     }
 
     /// Returns the monotonic time when the last part of memory had been read.
@@ -80,41 +84,38 @@ impl Company {
         self.seen.iter().any(|seen| seen.pid == pid && is_foreign(seen))
     }
 
-    fn space(&self, seen: &Seen, files: &mut FileTable) -> SpaceState {
-        let members = self.joined.members.iter().enumerate();
-        let threads = members.filter(|(_, member)| member.pid == seen.pid).map(|(place, _)| place as ThreadIndex);
+    fn space(&self, seen: &Seen, files: &mut FileTable, since_ns: u64, first: ThreadIndex) -> SpaceState {
+        let members = self.joined.members.iter().zip(first..);
+        let threads = members.filter(|(member, _)| member.pid == seen.pid).map(|(_, thread)| thread);
+        let areas = seen.areas.iter().filter(|area| !area.listed.range.is_empty());
         SpaceState {
             threads: threads.collect(),
             heap: seen.heap.clone(),
-            window: self.since_beginning(seen.window),
-            areas: seen
-                .areas
-                .iter()
-                .filter(|area| !area.listed.range.is_empty())
-                .map(|area| self.area(area, files))
-                .collect(),
+            joined_ns: self.joined.began_ns.saturating_sub(since_ns),
+            window: since(seen.window, since_ns),
+            areas: areas.map(|area| area_of(area, files, since_ns)).collect(),
         }
     }
+}
 
-    fn area(&self, area: &SeenArea, files: &mut FileTable) -> Area {
-        let listed = &area.listed;
-        let file = files.index_of_listed(listed, area.size_bytes);
-        Area {
-            start: listed.range.start,
-            end: listed.range.end,
-            prot: listed.prot,
-            flags: listed.flags,
-            file,
-            file_offset: if file.is_some() { listed.file_offset } else { 0 },
-            window: self.since_beginning(area.window),
-            runs: clipped(area),
-        }
+fn area_of(area: &SeenArea, files: &mut FileTable, since_ns: u64) -> Area {
+    let listed = &area.listed;
+    let file = files.index_of_listed(listed, area.size_bytes);
+    Area {
+        start: listed.range.start,
+        end: listed.range.end,
+        prot: listed.prot,
+        flags: listed.flags,
+        file,
+        file_offset: if file.is_some() { listed.file_offset } else { 0 },
+        window: since(area.window, since_ns),
+        runs: clipped(area),
     }
+}
 
-    fn since_beginning(&self, window: Window) -> Window {
-        let since = |time_ns: u64| time_ns.saturating_sub(self.joined.began_ns);
-        Window { began_ns: since(window.began_ns), ended_ns: since(window.ended_ns) }
-    }
+fn since(window: Window, since_ns: u64) -> Window {
+    let since = |time_ns: u64| time_ns.saturating_sub(since_ns);
+    Window { began_ns: since(window.began_ns), ended_ns: since(window.ended_ns) }
 }
 
 /// Reads who was joined, and the processes that run programs of 32 bits.
@@ -214,7 +215,8 @@ mod tests {
         let window = Window { began_ns: 5_500, ended_ns: 5_600 };
         let seen = |pid, areas| Seen { pid, heap: 0x1000..0x3000, window, areas };
         let areas = vec![area(16, 3, "/lib/x"), area(32, 0, ""), area(48, 0, "[vdso]")];
-        Company { joined, seen: vec![seen(7, areas), seen(9, vec![area(16, 3, "/lib/x"), area(64, 4, "/lib/y")])] }
+        let seen = vec![seen(7, areas), seen(9, vec![area(16, 3, "/lib/x"), area(64, 4, "/lib/y")])];
+        Company { joined, seen, late: Vec::new() }
     }
 
     #[test]
@@ -223,7 +225,7 @@ mod tests {
         let recalled = Company::recalled(&company.head(&Header::default()), &company.notes()).expect("it is whole");
         let tables = |company: &Company| {
             let mut files = FileTable::default();
-            (company.snapshot(&mut files), files.files().to_vec())
+            (company.snapshot(&mut files, 1_000, 7), files.files().to_vec())
         };
         assert_eq!(tables(&recalled), tables(&company));
         let parts = |company: &Company| {

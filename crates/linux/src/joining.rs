@@ -49,7 +49,7 @@ const EVERYONE: i32 = -1;
 const SETTLING_MOST: Duration = Duration::from_millis(100);
 
 /// So often they are looked at.
-const SETTLING_LOOK: Duration = Duration::from_millis(1);
+pub(crate) const SETTLING_LOOK: Duration = Duration::from_millis(1);
 
 /// So often the threads are listed at most; a process that outpaces this makes threads faster than events can be
 /// opened.
@@ -138,6 +138,41 @@ pub(crate) fn join(
         return Ok(joining.finish());
     }
     Err(fail(first)(io::Error::other("it makes threads faster than they can be watched")))
+}
+
+/// Looking where threads are.
+pub(crate) struct Settling {
+    begun: Instant,
+    /// The process and thread of each that was not seen yet.
+    unsettled: Vec<(u32, u32)>,
+}
+
+/// Whether looking where threads are is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Yes,
+    No,
+}
+
+impl Settling {
+    pub(crate) fn of(joined: &Joined) -> Self {
+        let unsettled = joined.members.iter().map(|member| (member.pid, member.tid)).collect();
+        Self { begun: Instant::now(), unsettled }
+    }
+
+    /// Looks once, and notes the calls that threads sleep in.
+    pub(crate) fn look(&mut self, joined: &mut Joined) -> Settled {
+        self.unsettled.retain(|&(pid, tid)| match whereabouts(pid, tid) {
+            Whereabouts::Outside => false,
+            Whereabouts::Inside(call) => {
+                joined.inside.insert(tid, call);
+                false
+            }
+            Whereabouts::Unknown => true,
+        });
+        let is_over = self.unsettled.is_empty() || self.begun.elapsed() > SETTLING_MOST;
+        if is_over { Settled::Yes } else { Settled::No }
+    }
 }
 
 /// Joining under way.
@@ -277,22 +312,11 @@ impl<'a> Joining<'a> {
     /// Waits until each thread was seen outside of memory calls, or asleep in one: of every call that one is inside of
     /// from then on the arguments are known. A thread that computes all the time can't be seen so.
     fn settle(&mut self, spool: &mut Spool) -> io::Result<()> {
-        let begun = Instant::now();
-        let mut unsettled: Vec<(u32, u32)> =
-            self.joined.members.iter().map(|member| (member.pid, member.tid)).collect();
-        while self.sources.mode() == Mode::Privileged {
-            let inside = &mut self.joined.inside;
-            unsettled.retain(|&(pid, tid)| match whereabouts(pid, tid) {
-                Whereabouts::Outside => false,
-                Whereabouts::Inside(call) => {
-                    inside.insert(tid, call);
-                    false
-                }
-                Whereabouts::Unknown => true,
-            });
-            if unsettled.is_empty() || begun.elapsed() > SETTLING_MOST {
-                break;
-            }
+        if self.sources.mode() != Mode::Privileged {
+            return Ok(());
+        }
+        let mut settling = Settling::of(&self.joined);
+        while settling.look(&mut self.joined) == Settled::No {
             self.empty(spool)?;
             thread::sleep(SETTLING_LOOK);
         }

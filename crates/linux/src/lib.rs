@@ -22,6 +22,7 @@ mod files;
 mod freeze;
 mod host;
 mod joining;
+mod late;
 mod merge;
 mod numbers;
 pub mod output;

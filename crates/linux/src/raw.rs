@@ -14,6 +14,7 @@
 //! | `tracepoints` | the kernel's descriptions of the tracepoints, if any were watched |
 //! | `cpu-N` | the records of the N-th ring, as the kernel wrote them |
 //! | `joined` | of processes that were joined: when, and who each event was opened for; `head` holds what stood in their memory |
+//! | `late-N`, `late-N-joined` | as `head` and `joined`, of the N-th process that was joined after the recording's begin |
 //! | `stacks` | how call chains were recorded, if they were: `dwarf,8192,101` |
 //! | `stacks-N` | the records of the N-th ring of call chains, with copies of stacks' tops |
 //! | `mark` | two words: until when (CLOCK_MONOTONIC) all records are in these files, and how many were lost by then |
@@ -106,6 +107,15 @@ impl RawFolder {
         self.describe_sources(sources, stacks)
     }
 
+    /// Writes what must be known of processes that are joined later. The notes come last: a recorder that is killed in
+    /// between has not joined them.
+    pub(crate) fn describe_late(&self, header: &Header, company: &Company, number: usize) -> Result<(), RecordError> {
+        let (head, notes) = late_names(number);
+        let head = private(&self.path.join(head)).map_err(RecordError::Spool)?;
+        company.head(header).write(&head)?;
+        fs::write(self.path.join(notes), company.notes()).map_err(RecordError::Spool)
+    }
+
     fn describe_sources(&mut self, sources: &Sources, stacks: Option<StackOptions>) -> Result<(), RecordError> {
         if let Some(text) = sources.descriptions() {
             fs::write(self.path.join(TRACEPOINTS), text).map_err(RecordError::Spool)?;
@@ -178,7 +188,8 @@ impl Left {
             Err(error) => return Err(missing(JOINED, &error)),
             Ok(notes) => {
                 let recalled = Company::recalled(&trace, &notes);
-                Some(recalled.ok_or_else(|| foreign(format!("'{JOINED}' can't be understood")))?)
+                let company = recalled.ok_or_else(|| foreign(format!("'{JOINED}' can't be understood")))?;
+                Some(Company { late: read_late(folder), ..company })
             }
         };
         let Trace { header, threads, .. } = trace;
@@ -236,6 +247,20 @@ fn open_rings(folder: &Path, rings: Rings) -> io::Result<Vec<(Rings, File)>> {
             Err(error) => return Err(error),
         }
     }
+}
+
+fn late_names(number: usize) -> (String, String) {
+    (format!("late-{number}"), format!("late-{number}-joined"))
+}
+
+/// Reads who was joined later, up to the first one of whom not all was written.
+fn read_late(folder: &Path) -> Vec<Company> {
+    let read = |number: usize| {
+        let (head, notes) = late_names(number);
+        let notes = fs::read_to_string(folder.join(notes)).ok()?;
+        Company::recalled(&Trace::read(File::open(folder.join(head)).ok()?).ok()?, &notes)
+    };
+    (0..).map_while(read).collect()
 }
 
 /// Returns until when all records are there, and how many were lost; nothing was looked at yet if the file is empty.

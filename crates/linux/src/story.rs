@@ -12,6 +12,7 @@
 //!   or, without privilege, by a guess
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use faultless_trace::{
     Area, Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
@@ -20,6 +21,7 @@ use faultless_trace::{
 
 use crate::company::Company;
 use crate::files::FileTable;
+use crate::joining::Joined;
 use crate::numbers;
 use crate::rights::Rights;
 use crate::stacks::{Caught, Code, Keeper, StackOptions};
@@ -57,11 +59,10 @@ pub(crate) struct Story {
     owners: HashMap<u64, u32>,
     /// The memory calls that threads were seen asleep in since then.
     inside: HashMap<u32, RawCall>,
-    /// When all events of the threads that were joined were open.
-    complete_ns: u64,
-    /// A process made until then may be a copy of memory that changed before it was read; what it does before an exec
-    /// is not told, unless it is a copy of a program that began in the story.
-    copies_unknown_until_ns: u64,
+    /// Who is still to be joined, the first one last.
+    late: Vec<Company>,
+    /// Those of them that are being joined: their threads' indices.
+    arriving: Vec<Range<usize>>,
     snapshot: Vec<SpaceState>,
     begun_ns: Option<u64>,
     opening: Opening,
@@ -107,6 +108,18 @@ struct State {
     abi: Abi,
     program: Program,
     following: Following,
+    arrival: Arrival,
+    /// Whether it was found running.
+    was_found: bool,
+}
+
+/// When a process was joined: both are 0 for one that began in the story.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrival {
+    /// When all events of its threads were open.
+    complete_ns: u64,
+    /// When its part of the story begins.
+    began_ns: u64,
 }
 
 /// What is known of an address space.
@@ -114,8 +127,9 @@ struct State {
 struct Known {
     rights: Rights,
     code: Code,
-    /// Its program began in the story, which so has told all of it: it may be copied at any time.
-    is_told_whole: bool,
+    /// A process made until then may be a copy of memory that changed before it was read; what it does before an exec
+    /// is not told. A program that began in the story may be copied at any time.
+    copies_unknown_until_ns: u64,
 }
 
 /// Whether what happened while processes were being joined is still to be told.
@@ -191,8 +205,8 @@ impl Story {
             scene,
             owners: HashMap::new(),
             inside: HashMap::new(),
-            complete_ns: 0,
-            copies_unknown_until_ns: 0,
+            late: Vec::new(),
+            arriving: Vec::new(),
             snapshot: Vec::new(),
             begun_ns: None,
             opening: Opening::Over,
@@ -219,30 +233,59 @@ impl Story {
     /// Begins a story in the midst of running processes.
     pub(crate) fn joining(scene: Scene, company: &Company, stacks: Option<StackOptions>) -> Self {
         let mut story = Self::new(scene, stacks);
-        let joined = &company.joined;
-        story.begun_ns = Some(joined.began_ns);
-        story.time_ns = joined.began_ns;
-        story.owners = joined.owners.clone();
-        story.inside = joined.inside.clone();
-        story.complete_ns = joined.complete_ns;
-        story.copies_unknown_until_ns = company.looked_until_ns() + LATE_COPY_NS;
+        story.begun_ns = Some(company.joined.began_ns);
+        story.time_ns = company.joined.began_ns;
+        story.owners = company.joined.owners.clone();
         story.opening = Opening::Joining;
-        story.snapshot = company.snapshot(&mut story.files);
-        story.spaces = (0..story.snapshot.len()).map(|place| story.seen(place)).collect();
-        for member in &joined.members {
-            let space = company.seen.iter().position(|seen| seen.pid == member.pid).unwrap_or_default();
-            let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
-            story.has_foreign_calls |= abi == Abi::Foreign;
-            let (pid, tid, open) = (member.pid, member.tid, Openness::Unknown);
-            let thread = story.add_thread(State { pid, tid, owner: tid, open, space, abi, ..State::default() });
-            story.threads[thread as usize].name = member.name.clone();
-        }
+        story.late = company.late.iter().rev().cloned().collect();
+        story.enter_company(company);
         story
     }
 
+    /// Lets the threads of a company live in the memory that was seen.
+    fn enter_company(&mut self, company: &Company) {
+        let (nr_spaces, first) = (self.spaces.len(), self.threads.len() as ThreadIndex);
+        let since_ns = self.begun_ns.unwrap_or(0);
+        self.inside.extend(&company.joined.inside);
+        let until_ns = company.looked_until_ns() + LATE_COPY_NS;
+        for space in company.snapshot(&mut self.files, since_ns, first) {
+            let known = Known { copies_unknown_until_ns: until_ns, ..self.seen(&space) };
+            self.spaces.push(known);
+            self.snapshot.push(space);
+        }
+        let Joined { complete_ns, began_ns, ref members, .. } = company.joined;
+        let arrival = Arrival { complete_ns, began_ns };
+        for member in members {
+            let seen = company.seen.iter().position(|seen| seen.pid == member.pid).unwrap_or_default();
+            let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
+            self.has_foreign_calls |= abi == Abi::Foreign;
+            let (pid, tid, open, space) = (member.pid, member.tid, Openness::Unknown, nr_spaces + seen);
+            let state = State { pid, tid, owner: tid, open, space, abi, arrival, was_found: true, ..State::default() };
+            let thread = self.add_thread(state);
+            self.threads[thread as usize].name = member.name.clone();
+        }
+    }
+
+    /// Lets those in who were joined until now, and begins their parts of the story.
+    fn meet_late(&mut self, now_ns: u64, sink: Sink<'_>) {
+        while let Some(company) = self.late.pop_if(|company| company.joined.complete_ns <= now_ns) {
+            let members = &company.joined.members;
+            // Who was made by somebody in the story is in it already.
+            if members.iter().any(|member| self.live.contains_key(&member.tid)) {
+                continue;
+            }
+            members.iter().for_each(|member| drop(self.early.remove(&member.tid)));
+            let first = self.states.len();
+            self.enter_company(&company);
+            self.arriving.push(first..self.states.len());
+        }
+        let begins = |threads: &mut Range<usize>| self.states[threads.start].arrival.began_ns <= now_ns;
+        let begun: Vec<_> = self.arriving.extract_if(.., begins).collect();
+        begun.into_iter().for_each(|threads| self.begin_joined(threads, sink));
+    }
+
     /// Returns what is known of an address space that was looked at.
-    fn seen(&mut self, place: usize) -> Known {
-        let space = &self.snapshot[place];
+    fn seen(&mut self, space: &SpaceState) -> Known {
         let mut known = Known { rights: Rights::of(space), ..Known::default() };
         let Some(keeper) = &mut self.keeper else { return known };
         for area in &space.areas {
@@ -263,14 +306,19 @@ impl Story {
         }
         if self.opening == Opening::Joining {
             if self.begun_ns.is_some_and(|begun_ns| record.time_ns < begun_ns) {
-                return self.before_joining(record, sink);
+                if let Some(&thread) = self.live.get(&record.actor()) {
+                    self.before_joining(thread, record, sink);
+                }
+                return;
             }
-            self.begin_joined(sink);
+            self.opening = Opening::Over;
+            self.begin_joined(0..self.states.len(), sink);
         }
         if self.begun_ns.is_none() && !self.begin(&record) {
             return;
         }
         self.time_ns = self.time_ns.max(record.time_ns);
+        self.meet_late(record.time_ns, sink);
         if !self.early.is_empty() && self.time_ns >= self.early_until_ns {
             self.adopt_forgotten(PATIENCE_NS, sink);
         }
@@ -280,22 +328,22 @@ impl Story {
     /// Takes what happened while processes were being joined. Of the threads that were found only their children, their
     /// ends and the call that they are inside of matter; a child that was not found is watched by what it inherited,
     /// and begins with the recording.
-    fn before_joining(&mut self, record: Record, sink: Sink<'_>) {
-        let nr_joined: usize = self.snapshot.iter().map(|space| space.threads.len()).sum();
-        let Some(thread) = self.live.get(&record.actor()).copied() else { return };
-        let is_joined = (thread as usize) < nr_joined;
+    fn before_joining(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
+        let State { was_found: is_joined, arrival: Arrival { complete_ns, .. }, .. } = self.states[thread as usize];
         let is_kept = match record.body {
             Body::Exited { tid } if is_joined => {
                 self.live.remove(&tid);
                 false
             }
-            Body::Forked(fork) => record.time_ns >= self.complete_ns && !self.live.contains_key(&fork.tid),
+            Body::Forked(fork) => record.time_ns >= complete_ns && !self.live.contains_key(&fork.tid),
             Body::Sample(_, Sample::NewTask { .. }) => self.forks.contains_key(&record.tid),
             _ => !is_joined,
         };
-        if is_kept {
-            self.dispatch(record, sink);
-        } else if is_joined && record.time_ns >= self.complete_ns && !self.is_double(thread, &record) {
+        if self.is_double(thread, &record) {
+            // Of what another event told of, only a thread's end counts.
+        } else if is_kept {
+            self.act(thread, record, sink);
+        } else if is_joined && record.time_ns >= complete_ns {
             self.note_call(thread, record.body);
         }
     }
@@ -319,10 +367,9 @@ impl Story {
         }
     }
 
-    /// Begins the story of joined processes with the calls that they are inside of.
-    fn begin_joined(&mut self, sink: Sink<'_>) {
-        self.opening = Opening::Over;
-        for thread in 0..self.states.len() {
+    /// Begins the story of joined threads with the calls that they are inside of.
+    fn begin_joined(&mut self, threads: Range<usize>, sink: Sink<'_>) {
+        for thread in threads {
             let State { open, tid, .. } = self.states[thread];
             // Neither an enter nor an exit was seen since it slept in the call, so it is there all the time.
             let asleep =
@@ -402,6 +449,9 @@ impl Story {
             self.succeed_leader(tid, sink);
         }
         match self.live.get(&tid) {
+            Some(&thread) if record.time_ns < self.states[thread as usize].arrival.began_ns => {
+                self.before_joining(thread, record, sink);
+            }
             Some(&thread) if self.is_double(thread, &record) => {}
             Some(&thread) => self.act(thread, record, sink),
             None => self.early.entry(tid).or_default().push(record),
@@ -570,7 +620,7 @@ impl Story {
     }
 
     fn exec(&mut self, thread: ThreadIndex, sink: Sink<'_>) {
-        self.spaces.push(Known { is_told_whole: true, ..Known::default() });
+        self.spaces.push(Known::default());
         let state = &mut self.states[thread as usize];
         state.space = self.spaces.len() - 1;
         state.following = Following::Followed;
@@ -600,7 +650,7 @@ impl Story {
                 }
             }
             // The fork itself came before the recording.
-            None if self.is_joining() => {}
+            None if self.is_joining(parent) => {}
             None => self.lost += 1,
         }
     }
@@ -610,9 +660,9 @@ impl Story {
         !self.snapshot.is_empty()
     }
 
-    /// Returns whether running processes have been joined a moment ago.
-    fn is_joining(&self) -> bool {
-        let since_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
+    /// Returns whether a thread's process has been joined a moment ago.
+    fn is_joining(&self, thread: ThreadIndex) -> bool {
+        let since_ns = self.time_ns.saturating_sub(self.states[thread as usize].arrival.began_ns);
         self.has_joined() && since_ns < JOINING_NS
     }
 
@@ -625,14 +675,13 @@ impl Story {
     /// Begins a thread.
     fn clone_task(&mut self, fork: Forked, flags: u64, sink: Sink<'_>) -> Option<ThreadIndex> {
         let parent = *self.live.get(&fork.parent_tid)?;
-        let State { abi, space, owner, following, .. } = self.states[parent as usize];
+        let State { abi, space, owner, following, arrival, .. } = self.states[parent as usize];
         let shares_memory = flags & CloneTask::VM != 0;
         let space = if shares_memory { space } else { self.copy_space(space) };
-        let is_early = self.has_joined() && self.time_ns <= self.copies_unknown_until_ns;
-        let is_unknown = !shares_memory && is_early && !self.spaces[space].is_told_whole;
+        let is_unknown = !shares_memory && self.time_ns <= self.spaces[space].copies_unknown_until_ns;
         let following = if is_unknown { Following::Unknown } else { following };
         let (pid, tid) = (fork.pid, fork.tid);
-        let child = self.add_thread(State { pid, tid, owner, abi, space, following, ..State::default() });
+        let child = self.add_thread(State { pid, tid, owner, abi, space, following, arrival, ..State::default() });
         self.threads[child as usize].name = self.threads[parent as usize].name.clone();
         self.emit(parent, EventKind::Clone(CloneTask { child, flags }), sink);
         Some(child)

@@ -265,6 +265,24 @@ pub(crate) fn parent_of(pid: i32) -> Option<i32> {
     Some(Stat::read(&format!("/proc/{pid}/stat"))?.number(PARENT) as i32)
 }
 
+/// Returns the monotonic time when a process was made, or up to a hundredth of a second before.
+pub(crate) fn made_ns(pid: i32) -> Option<u64> {
+    let ticks = Stat::read(&format!("/proc/{pid}/stat"))?.number(MADE);
+    // SAFETY: the call takes an integer only.
+    let ticks_a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)?;
+    let since_boot_ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_a_second);
+    // The field counts the time asleep, which the monotonic clock does not.
+    let asleep_ns = clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(clock_ns(libc::CLOCK_MONOTONIC));
+    Some((since_boot_ns as u64).saturating_sub(asleep_ns))
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one structure of ours.
+    unsafe { libc::clock_gettime(clock, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn owner_of(pid: i32) -> u32 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(Path::new("/proc").join(pid.to_string())).map_or(0, |found| found.uid())
@@ -293,6 +311,7 @@ pub(crate) struct Stat {
 
 const PARENT: usize = 4;
 const FLAGS: usize = 9;
+const MADE: usize = 22;
 const HEAP_START: usize = 47;
 
 impl Stat {

@@ -98,8 +98,7 @@ impl<'a> Builder<'a> {
 
     pub(super) fn build(mut self) -> Plan {
         let order = self.in_order();
-        let nr_applied = self.begin_joined(&order);
-        let mut order = order[nr_applied..].iter().copied().peekable();
+        let mut order = self.begin_joined(order).into_iter().peekable();
         while let Some((moment, event)) = self.next_in(&mut order) {
             if !self.is_postponed(event, moment) {
                 self.take(event);

@@ -3,6 +3,7 @@
 //! # Guarantee
 //! Every space that lives when the snapshot was complete is restored by one step before any event is replayed, and
 //! every thread that lives then is started in its space. Nothing is restored that the recording does not tell.
+//! A process that was joined later stands there from the first step on, as it was when it had been looked at.
 //!
 //! # Protocol
 //! The snapshot was read while the processes ran. Its parts are brought to one moment, the end of its last window, by
@@ -11,13 +12,18 @@
 //! because its target gets what its source held: where the snapshot found the source gone already, the target stays as
 //! it was found, and pages found at the target stay too.
 //!
+//! The processes that were joined together have one such moment; each that was joined later has its own, and so have
+//! the children that it makes until then.
+//!
 //! # What is not known
 //! Whether an entry could be written, and what a page held. So a page of the snapshot is marked until its first event,
 //! and that event may differ ([`Class::Inherited`](super::classes::Class::Inherited)).
 
 use std::ops::Range;
 
-use faultless_trace::{Access, Area, CallEnter, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex};
+use faultless_trace::{
+    Access, Area, CallEnter, Event, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex, Trace,
+};
 use rustc_hash::FxHashSet;
 
 use super::Action;
@@ -37,6 +43,39 @@ use super::windows::{Moment, at, span};
 /// The count of steps at which restored pages became what they are: before every step, after no fork.
 const SINCE: u32 = 1;
 
+/// When the looks at the processes were over.
+struct Looks {
+    /// By thread, the first event behind the look at its process.
+    first_behind: Vec<EventIndex>,
+}
+
+impl Looks {
+    fn of(trace: &Trace) -> Self {
+        let first_behind =
+            |ended_ns: u64| trace.events.partition_point(|event| event.time_ns <= ended_ns) as EventIndex;
+        let mut looks = Self { first_behind: vec![first_behind(trace.snapshot.ended_ns()); trace.threads.len()] };
+        for space in trace.snapshot.spaces.iter().filter(|space| space.is_late()) {
+            let first = first_behind(space.ended_ns());
+            space.threads.iter().for_each(|&thread| looks.first_behind[thread as usize] = first);
+        }
+        looks
+    }
+
+    /// Returns whether an event came before the look at its process was over; then a child that it makes has the same
+    /// look.
+    fn are_before(&mut self, trace: &Trace, event: EventIndex, moment: Moment) -> bool {
+        let Event { thread, kind, .. } = trace.events[event as usize];
+        let first = self.first_behind[thread as usize];
+        let is_before = moment < at(first);
+        if let EventKind::Clone(clone) = kind
+            && is_before
+        {
+            self.first_behind[clone.child as usize] = first;
+        }
+        is_before
+    }
+}
+
 /// Who lives where while the events up to the snapshot's end are applied.
 struct Homes {
     of: Vec<Option<SpaceIndex>>,
@@ -45,21 +84,26 @@ struct Homes {
 }
 
 impl Builder<'_> {
-    /// Applies the events that came before the snapshot was complete and makes the steps that restore what stood then;
-    /// returns how many events those are. `order` is sorted.
-    pub(super) fn begin_joined(&mut self, order: &[(Moment, EventIndex)]) -> usize {
+    /// Applies the events that came before their processes were looked at, and makes the steps that restore what stood
+    /// then; returns the other events. `order` is sorted.
+    pub(super) fn begin_joined(&mut self, order: Vec<(Moment, EventIndex)>) -> Vec<(Moment, EventIndex)> {
         if self.trace.snapshot.is_empty() {
-            return 0;
+            return order;
         }
-        let ended_ns = self.trace.snapshot.ended_ns();
-        let first = self.trace.events.partition_point(|event| event.time_ns <= ended_ns) as EventIndex;
-        let nr_applied = order.partition_point(|&(moment, _)| moment < at(first));
+        let mut looks = Looks::of(self.trace);
         self.now = SINCE;
         let mut homes = self.settle_snapshot();
-        order[..nr_applied].iter().for_each(|&(_, event)| self.apply_event(event, &mut homes));
-        self.plan.totals.applied = nr_applied as u64;
+        let mut rest = Vec::with_capacity(order.len());
+        for (moment, event) in order {
+            if looks.are_before(self.trace, event, moment) {
+                self.apply_event(event, &mut homes);
+                self.plan.totals.applied += 1;
+            } else {
+                rest.push((moment, event));
+            }
+        }
         self.restore_all(&homes);
-        nr_applied
+        rest
     }
 
     fn settle_snapshot(&mut self) -> Homes {

@@ -200,3 +200,42 @@ fn guards_that_stood_before_the_recording_refuse_until_they_are_removed() {
     assert_eq!(outcomes, [(Outcome::Refused, None), (Outcome::Done, None), (Outcome::Done, None)]);
     assert_clean(&story);
 }
+
+/// A process that was joined later: thread 2 alone, at the same addresses as the others' memory.
+fn join_later(story: &mut Story, joined_ns: u64, ended_ns: u64) {
+    let mut areas = process();
+    areas.iter_mut().for_each(|area| area.window = Window { began_ns: joined_ns, ended_ns });
+    let window = Window { began_ns: joined_ns, ended_ns: joined_ns };
+    let late = SpaceState { threads: vec![2], heap: HEAP..HEAP + 4 * PAGE, joined_ns, window, areas };
+    story.trace.threads.extend((2..5).map(|tid| Thread { pid: tid, tid, name: String::new() }));
+    story.trace.snapshot.spaces.push(late);
+}
+
+#[test]
+fn a_process_that_was_joined_later_has_a_look_of_its_own() {
+    let mut story = joined();
+    join_later(&mut story, 20 * STEP_NS, 30 * STEP_NS);
+    // While the others are replayed already, what the newcomer does is still applied to what was seen of it.
+    let first = story.fault(0, MAPS + 3 * PAGE, WRITE);
+    story.wait(20 * STEP_NS);
+    let applied = story.fault(2, MAPS + 3 * PAGE, WRITE);
+    let replayed = story.fault(1, MAPS + 5 * PAGE, WRITE);
+    story.unmap(2, MAPS + 5 * PAGE, 1);
+    story.clone_task(2, 3, 0);
+    let childs = story.fault(3, MAPS + 6 * PAGE, WRITE);
+    story.wait(20 * STEP_NS);
+    let again = story.fault(2, MAPS + 3 * PAGE, WRITE);
+    let gone = story.fault(2, MAPS + 5 * PAGE, WRITE);
+    let fresh = story.fault(2, MAPS + 6 * PAGE, WRITE);
+    story.clone_task(2, 4, 0);
+    let copied = story.fault(4, MAPS + 6 * PAGE, WRITE_PRESENT);
+    let plan = planned(&story);
+    let class = |event| find(&plan, event).map(|touch| (touch.class, touch.is_strict));
+    assert_eq!([first, replayed].map(class), [Some((None, true)); 2]);
+    assert_eq!([applied, childs].map(class), [None; 2], "they came before the look was over");
+    assert_eq!(class(again), Some((Some(Class::Inherited), false)));
+    assert_eq!(find(&plan, gone).map(|touch| touch.outcome), Some(Outcome::Refused));
+    assert_eq!([fresh, copied].map(class), [Some((None, true)); 2]);
+    assert_eq!(plan.totals.applied, 4, "two faults, one call, one fork");
+    assert_clean(&story);
+}

@@ -16,8 +16,12 @@ use std::io::{self, Read, Write};
 
 use crate::error::ReadError;
 
-/// The latest format version that this crate reads, and the one it writes where a trace holds call chains.
-pub const VERSION: u16 = 3;
+/// The latest format version that this crate reads, and the one it writes where processes were joined after the
+/// recording's begin.
+pub const VERSION: u16 = 4;
+
+/// The version of traces with call chains in which all was joined at once.
+pub(crate) const CHAINS_VERSION: u16 = 3;
 
 /// The version of traces with a snapshot and without call chains.
 pub(crate) const JOINED_VERSION: u16 = 2;

@@ -1,4 +1,4 @@
-//! What stood in memory when a recording began that joined a running process.
+//! What stood in memory when a recording joined a running process: when it began, or later.
 //!
 //! # Guarantee
 //! A snapshot that was read without an error obeys N1..N4.
@@ -8,6 +8,7 @@
 //! - N2 a space's areas are page-aligned, not empty, sorted by address and disjoint
 //! - N3 an area's runs are not empty, sorted and disjoint, and lie inside the area
 //! - N4 a window begins no later than it ends
+//! - N5 the list of a space's areas was read after its threads were joined
 //!
 //! # How a live snapshot is used
 //! The process runs on while it is looked at, so the areas and the pages of each area are of different moments. Every
@@ -19,6 +20,8 @@
 //!        |--- events ----[==]---------[===]--------------[===]----------|--- events
 //!        '------------------- applied to the snapshot ------------------'   replayed
 //! ```
+//! A process that was joined later has such a time of its own, from [`SpaceState::joined_ns`] to
+//! [`SpaceState::ended_ns`].
 
 use std::ops::Range;
 
@@ -27,7 +30,7 @@ use crate::event::{FileIndex, ThreadIndex};
 /// The size of a page in a snapshot.
 const PAGE: u64 = 4096;
 
-/// All that stood when the recording began; empty in a trace that was recorded from a program's start.
+/// All that stood when processes were joined; empty in a trace that was recorded from a program's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The address spaces of the processes that were joined.
@@ -41,6 +44,8 @@ pub struct SpaceState {
     pub threads: Vec<ThreadIndex>,
     /// Where the heap begins, and the page boundary at or behind its end; empty if that is not known.
     pub heap: Range<u64>,
+    /// Since when its threads' events are told: 0 if it was joined when the recording began.
+    pub joined_ns: u64,
     /// When the list of areas was read.
     pub window: Window,
     /// What was mapped.
@@ -149,13 +154,17 @@ impl Snapshot {
         self.spaces.is_empty()
     }
 
-    /// Returns when the last part was read.
+    /// Returns when the last part was read of the spaces that were joined when the recording began.
     pub fn ended_ns(&self) -> u64 {
-        let areas = self.spaces.iter().flat_map(|space| &space.areas).map(|area| area.window.ended_ns);
-        areas.chain(self.spaces.iter().map(|space| space.window.ended_ns)).max().unwrap_or(0)
+        self.spaces.iter().filter(|space| !space.is_late()).map(SpaceState::ended_ns).max().unwrap_or(0)
     }
 
-    /// Checks N1 to N4, for tables of these sizes.
+    /// Returns whether a space was joined after the recording's begin.
+    pub fn has_late(&self) -> bool {
+        self.spaces.iter().any(SpaceState::is_late)
+    }
+
+    /// Checks N1 to N5, for tables of these sizes.
     pub(crate) fn check(&self, nr_threads: usize, nr_files: usize) -> Result<(), &'static str> {
         let mut is_met = vec![false; nr_threads];
         for &thread in self.spaces.iter().flat_map(|space| &space.threads) {
@@ -167,9 +176,21 @@ impl Snapshot {
 }
 
 impl SpaceState {
+    /// Returns whether it was joined after the recording's begin.
+    pub fn is_late(&self) -> bool {
+        self.joined_ns != 0
+    }
+
+    /// Returns when its last part was read.
+    pub fn ended_ns(&self) -> u64 {
+        let areas = self.areas.iter().map(|area| area.window.ended_ns);
+        areas.chain([self.window.ended_ns]).max().unwrap_or(0)
+    }
+
     fn check(&self, nr_files: usize) -> Result<(), &'static str> {
         ensure(self.heap.start <= self.heap.end, "its heap ends before it begins (N2)")?;
         self.window.check()?;
+        ensure(self.joined_ns <= self.window.began_ns, "it was looked at before it was joined (N5)")?;
         let mut reached = 0;
         for area in &self.areas {
             let is_placed = area.start >= reached && area.start < area.end;

@@ -28,7 +28,8 @@ pub(crate) fn entries(snapshot: &Snapshot) -> Vec<Entry> {
     let mut entries = Vec::new();
     for space in &snapshot.spaces {
         let (threads, heap) = (space.threads.clone(), space.heap.clone());
-        entries.push(Entry::Space(SpaceState { threads, heap, window: space.window, areas: Vec::new() }));
+        let (joined_ns, window) = (space.joined_ns, space.window);
+        entries.push(Entry::Space(SpaceState { threads, heap, joined_ns, window, areas: Vec::new() }));
         for area in &space.areas {
             entries.push(Entry::Area(Area { runs: Vec::new(), ..area.clone() }));
             entries.extend(area.runs.chunks(RUNS_MOST).map(|runs| Entry::Runs(runs.to_vec())));
@@ -63,7 +64,12 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
 }
 
 fn put_space(out: &mut Vec<u8>, space: &SpaceState) {
-    out.push(0);
+    if space.is_late() {
+        out.push(3);
+        put(out, space.joined_ns);
+    } else {
+        out.push(0);
+    }
     put(out, space.threads.len() as u64);
     space.threads.iter().for_each(|&thread| put(out, u64::from(thread)));
     put(out, space.heap.start);
@@ -107,7 +113,11 @@ pub(crate) fn decode_entries(bytes: &[u8]) -> Decoded<Vec<Entry>> {
     let mut entries = Vec::new();
     while input.remaining() > 0 {
         entries.push(match input.byte()? {
-            0 => Entry::Space(space(&mut input)?),
+            0 => Entry::Space(space(&mut input, 0)?),
+            3 => {
+                let joined_ns = input.int()?;
+                Entry::Space(space(&mut input, joined_ns)?)
+            }
             1 => Entry::Area(area(&mut input)?),
             2 => Entry::Runs(runs(&mut input)?),
             _ => return Err(Malformed),
@@ -116,11 +126,11 @@ pub(crate) fn decode_entries(bytes: &[u8]) -> Decoded<Vec<Entry>> {
     Ok(entries)
 }
 
-fn space(input: &mut Cursor<'_>) -> Decoded<SpaceState> {
+fn space(input: &mut Cursor<'_>, joined_ns: u64) -> Decoded<SpaceState> {
     let threads = counted(input, Cursor::int32)?;
     let start = input.int()?;
     let heap = start..input.difference(start)?;
-    Ok(SpaceState { threads, heap, window: window(input)?, areas: Vec::new() })
+    Ok(SpaceState { threads, heap, joined_ns, window: window(input)?, areas: Vec::new() })
 }
 
 fn area(input: &mut Cursor<'_>) -> Decoded<Area> {

@@ -10,7 +10,7 @@ use crate::check::Checker;
 use crate::columns::{BLOCK_EVENTS, BlockEncoder, Clock};
 use crate::error::{Inconsistent, WriteError};
 use crate::event::Event;
-use crate::frame::{BlockKind, FrameWriter, JOINED_VERSION, MAX_RAW_BYTES, PLAIN_VERSION, VERSION};
+use crate::frame::{BlockKind, CHAINS_VERSION, FrameWriter, JOINED_VERSION, MAX_RAW_BYTES, PLAIN_VERSION, VERSION};
 use crate::header::{File, Header, Thread};
 use crate::meta;
 use crate::snapshot::Snapshot;
@@ -57,7 +57,8 @@ impl<W: Write> Writer<W> {
             (tables.snapshot.cloned().unwrap_or_default(), tables.stacks.cloned().unwrap_or_default());
         let checker = Checker::new(header, threads.len(), files.len()).join(&snapshot)?;
         let version = match (stacks.is_empty(), snapshot.is_empty()) {
-            (false, _) => VERSION,
+            _ if snapshot.has_late() => VERSION,
+            (false, _) => CHAINS_VERSION,
             (true, false) => JOINED_VERSION,
             (true, true) => PLAIN_VERSION,
         };

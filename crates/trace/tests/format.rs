@@ -258,6 +258,21 @@ fn only_a_thread_of_the_snapshot_may_leave_a_call_that_it_never_entered_and_only
     assert!(matches!(trace.write(Vec::new()), Err(WriteError::Inconsistent(_))), "areas overlap");
 }
 
+#[test]
+fn a_process_that_was_joined_later_comes_back() {
+    let mut trace = joined();
+    let window = Window { began_ns: 2500, ended_ns: 2600 };
+    let late = SpaceState { threads: vec![1], joined_ns: 2400, window, ..SpaceState::default() };
+    trace.threads.push(Thread { pid: 2, tid: 2, name: "two".into() });
+    trace.snapshot.spaces.push(late);
+    let bytes = bytes_of(&trace);
+    assert_eq!(bytes[8], 4, "readers of version 3 know no late space");
+    assert_eq!(Trace::read(&bytes[..]).unwrap(), trace);
+    assert_eq!((trace.snapshot.ended_ns(), trace.snapshot.spaces[1].ended_ns()), (1700, 2600));
+    trace.snapshot.spaces[1].joined_ns = 2501;
+    assert!(matches!(trace.write(Vec::new()), Err(WriteError::Inconsistent(_))), "it was looked at before");
+}
+
 /// Returns a trace that joined a process of one thread, which was inside a call.
 fn joined() -> Trace {
     let run = |page: u64, nr_pages, state, is_huge| PageRun { start: page << 12, nr_pages, state, is_huge };
@@ -267,7 +282,7 @@ fn joined() -> Trace {
         Area { start: 1 << 30, end: 1 << 31, flags: Area::SHARED, file_offset: 4096, ..Area::default() },
     ];
     let window = Window { began_ns: 500, ended_ns: 1700 };
-    let space = SpaceState { threads: vec![0], heap: 0x1234..0x2000, window, areas };
+    let space = SpaceState { threads: vec![0], heap: 0x1234..0x2000, joined_ns: 0, window, areas };
     let exit = EventKind::CallExit(CallExit { call: Call::Munmap, result: 0 });
     Trace {
         header: header(Pace::Absent),

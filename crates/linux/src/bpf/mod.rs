@@ -25,6 +25,7 @@ mod types;
 use std::fs;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use faultless_trace::Pace;
@@ -52,7 +53,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 #[derive(Debug)]
 pub(crate) struct Programs {
     outlets: Outlets,
-    shared: Words,
+    shared: Arc<Words>,
     slots: Slots,
     cpus: Vec<i32>,
     #[expect(dead_code, reason = "they are held, and end when this is dropped")]
@@ -86,7 +87,12 @@ impl Programs {
         }
         let load = |(point, code): &(&str, Vec<_>)| Attached::load(code, types.tracepoint(point)?);
         let attached = programs.iter().map(load).collect::<io::Result<_>>()?;
-        Ok(Self { outlets, shared, slots, cpus: cpus.to_vec(), attached })
+        Ok(Self { outlets, shared: Arc::new(shared), slots, cpus: cpus.to_vec(), attached })
+    }
+
+    /// Returns what lets a process be recorded while somebody else has the programs.
+    pub(crate) fn watcher(&self) -> Watcher {
+        Watcher(Arc::clone(&self.shared))
     }
 
     /// Lets an event of a CPU wake its reader when records are to be read.
@@ -123,6 +129,17 @@ impl Programs {
     /// Forgets all that was written of a process that has ended.
     pub(crate) fn forget(&self) {
         self.slots.forget();
+    }
+}
+
+/// Lets processes be recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Watcher(Arc<Words>);
+
+impl Watcher {
+    /// Begins to record a process: whatever it does after the return.
+    pub(crate) fn watch(&self, pid: i32) {
+        set(&self.0, PROCESSES, pid as usize);
     }
 }
 

@@ -271,6 +271,11 @@ const BEGAN_NS: u64 = 10_000;
 /// Tells the story of one joined thread, to which event 1 belongs; event 2 was opened for one that ended before it
 /// could be listed.
 fn tell_joined(records: Vec<Record>) -> Told {
+    tell_with(Vec::new(), records)
+}
+
+/// The same, with others that were joined later.
+fn tell_with(late: Vec<crate::company::Company>, records: Vec<Record>) -> Told {
     use crate::company::Company;
     use crate::joining::{Joined, Member};
     use crate::snapshot::Seen;
@@ -279,7 +284,7 @@ fn tell_joined(records: Vec<Record>) -> Told {
     let owners = [(1, ROOT), (2, 77)].into_iter().collect();
     let joined =
         Joined { complete_ns: COMPLETE_NS, began_ns: BEGAN_NS, members: vec![member], owners, ..Joined::default() };
-    let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }] };
+    let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }], late };
     let scene = Scene { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
     let (mut story, mut events) = (Story::joining(scene, &company, None), Vec::new());
     records.into_iter().for_each(|record| story.take(record, &mut |event| events.push(event)));
@@ -384,4 +389,66 @@ fn a_story_begins_with_the_calls_that_its_threads_are_inside_of() {
     assert_eq!((told.events[0].time_ns, told.cast.lost), (0, 0));
     let told = tell_joined(vec![enter(COMPLETE_NS - 300, libc::SYS_munmap), exit(BEGAN_NS + 100, libc::SYS_munmap)]);
     assert_eq!(told.kinds(), [(0, EventKind::CallExit(left))], "its exit might not have been seen");
+}
+
+/// A process of one thread that was joined this long after the others.
+fn newcomer(pid: u32, after_ns: u64) -> crate::company::Company {
+    use crate::joining::{Joined, Member};
+    use crate::snapshot::Seen;
+
+    let (complete_ns, began_ns) = (COMPLETE_NS + after_ns, BEGAN_NS + after_ns);
+    let members = vec![Member { pid, tid: pid, name: "new".into() }];
+    let window = faultless_trace::Window { began_ns, ended_ns: began_ns + 100 };
+    let seen = vec![Seen { pid, window, ..Seen::default() }];
+    crate::company::Company {
+        joined: Joined { complete_ns, began_ns, members, ..Joined::default() },
+        seen,
+        late: vec![],
+    }
+}
+
+const LATER_NS: u64 = 3_000_000;
+
+#[test]
+fn who_is_joined_later_is_followed_from_then_on() {
+    let enter = Sample::Enter { number: libc::SYS_munmap, args: [7, 8, 0, 0, 0, 0] };
+    let told = tell_with(
+        vec![newcomer(90, LATER_NS)],
+        vec![
+            fault(90, BEGAN_NS + 100),
+            fault(90, COMPLETE_NS + LATER_NS - 100),
+            sample(90, COMPLETE_NS + LATER_NS + 100, enter),
+            fault(90, COMPLETE_NS + LATER_NS + 200),
+            fork(90, 90, 91, COMPLETE_NS + LATER_NS + 300),
+            new_task(90, 91, COMPLETE_NS + LATER_NS + 310),
+            fault(91, COMPLETE_NS + LATER_NS + 400),
+            of(1, fault(ROOT, BEGAN_NS + LATER_NS - 50)),
+            fault(90, BEGAN_NS + LATER_NS + 100),
+            fork(90, 92, 92, BEGAN_NS + LATER_NS + 200),
+            sample(90, BEGAN_NS + LATER_NS + 210, Sample::NewTask { outer_tid: 1092, flags: 0 }),
+            fault(92, BEGAN_NS + LATER_NS + 300),
+        ],
+    );
+    assert_eq!(faulters(&told), [91, ROOT, 90], "the last one's memory was copied while it was read");
+    assert_eq!(told.cast.lost, 0);
+    let entered = told.events.iter().find(|event| matches!(event.kind, EventKind::CallEnter(_))).expect("it is inside");
+    assert_eq!((told.cast.threads[entered.thread as usize].tid, entered.time_ns), (90, LATER_NS + 100));
+    let [_, late] = &told.cast.snapshot.spaces[..] else { panic!("two were joined") };
+    assert_eq!((late.threads.as_slice(), late.joined_ns, late.window.ended_ns), (&[1][..], LATER_NS, LATER_NS + 100));
+}
+
+#[test]
+fn who_is_in_the_story_already_is_not_joined_again() {
+    let told = tell_with(
+        vec![newcomer(80, LATER_NS), newcomer(81, 2 * LATER_NS)],
+        vec![
+            of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
+            of(1, sample(ROOT, BEGAN_NS + 110, Sample::NewTask { outer_tid: 1080, flags: 0 })),
+            of(1, exec(80, BEGAN_NS + 200)),
+            of(1, fault(80, COMPLETE_NS + LATER_NS + 100)),
+            of(1, fault(80, BEGAN_NS + LATER_NS + 100)),
+        ],
+    );
+    assert_eq!(faulters(&told), [80, 80]);
+    assert_eq!((told.cast.snapshot.spaces.len(), told.cast.threads.len()), (1, 2), "the second came after the end");
 }

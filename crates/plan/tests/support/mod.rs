@@ -47,7 +47,7 @@ impl Story {
         areas.iter_mut().for_each(|area| area.window = Window { began_ns: STEP_NS, ended_ns: pages_ended_ns });
         let window = Window { began_ns: 0, ended_ns: STEP_NS };
         let threads = (0..nr_threads).collect();
-        story.trace.snapshot.spaces.push(SpaceState { threads, heap, window, areas });
+        story.trace.snapshot.spaces.push(SpaceState { threads, heap, joined_ns: 0, window, areas });
         story
     }
 
