@@ -228,6 +228,16 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "depart",
+        about: "pages of two tables that are unmapped at once, while others use and map them",
+        weight: 2,
+        nr_pages: 4,
+        prologue: "m0-3+s0+s1+s2+s3",
+        menus: &["u0-3+m0-3+u1-2+m1-2", "s0+l3+m0-3+u0-3+m2-3+d0-3", "s2+l1+s3.1+r0-3+w0-3+f"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
         name: "shrink",
         about: "an object that shrinks, grows and loses pages while they are used",
         weight: 2,

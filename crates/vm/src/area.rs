@@ -69,6 +69,12 @@ impl<P: System, D: Design<P>> Area<P, D> {
         AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
+    /// Says whether it is what is left of an unmapping that is under way (`space::departure`).
+    #[inline]
+    pub(crate) fn leaves(&self) -> bool {
+        self.flags().contains(AreaFlags::LEAVING)
+    }
+
     /// Notes that guards may be in it; under the space's lock, at least for reading.
     pub(crate) fn note_guards(&self) {
         // Relaxed: a mark that no fault looks at; those who change other flags hold the lock for writing.

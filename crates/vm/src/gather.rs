@@ -9,6 +9,8 @@
 //! to flush, and would return while the first has not flushed yet. So each gather counts itself in
 //! `Space::nr_gathers`; one that is not alone flushes its whole range at the end (bug 3ea277194daa).
 
+mod stored;
+
 use crate::addr::{PAGE, PageRange};
 use crate::design::Design;
 use crate::entry::Entry;
@@ -19,17 +21,17 @@ use crate::system::System;
 use faultless_phys::Pfn;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
-
-/// Frames that are collected before they must be flushed.
-const CAPACITY: usize = 256;
+use stored::{RUN, Stored};
 
 /// See the module.
 #[must_use = "a gather flushes when it is dropped"]
 pub struct Gather<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     range: PageRange,
-    frames: [Pfn; CAPACITY],
+    /// The newest, and those before them.
+    frames: [Pfn; RUN],
     len: usize,
+    stored: Stored,
     /// The pages whose entries were cleared since the last flush: first byte, and first byte behind.
     cleared: Option<(u64, u64)>,
     /// Page tables taken out of the tree; linked through their frames' metadata.
@@ -43,7 +45,16 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     pub fn new(space: &'a Space<P, D>, range: PageRange) -> Self {
         // ORDER: AcqRel pairs with the other zapper's: see `drop`.
         space.nr_gathers.fetch_add(1, Ordering::AcqRel);
-        Self { space, range, frames: [Pfn::new(0); CAPACITY], len: 0, cleared: None, tables: None, needs_flush: false }
+        Self {
+            space,
+            range,
+            frames: [Pfn::new(0); RUN],
+            len: 0,
+            stored: Stored::NOTHING,
+            cleared: None,
+            tables: None,
+            needs_flush: false,
+        }
     }
 
     /// Takes over the reference of the entry of `page`, which was cleared; a full gather is flushed before. Pages come
@@ -60,8 +71,19 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     }
 
     /// Says whether the gather must be flushed before it takes another entry.
-    pub fn is_full(&self) -> bool {
-        self.len == CAPACITY
+    #[inline]
+    pub fn is_full(&mut self) -> bool {
+        self.len == RUN && !self.store()
+    }
+
+    /// Makes room for a run more; says whether there is any.
+    #[cold]
+    fn store(&mut self) -> bool {
+        let is_kept = self.stored.keep::<P>(self.space.memory(), &self.frames);
+        if is_kept {
+            self.len = 0;
+        }
+        is_kept
     }
 
     /// Notes that rights were taken away, so that translations must go although no frame does.
@@ -110,6 +132,7 @@ impl<P: System, D: Design<P>> Gather<'_, P, D> {
 
     fn put_frames(&mut self) {
         let memory = self.space.memory();
+        self.stored.drain::<P>(memory, &mut |run| run.iter().for_each(|&frame| frames::put(memory, frame)));
         for &frame in &self.frames[..self.len] {
             frames::put(memory, frame);
         }

@@ -23,6 +23,7 @@ use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::Reference;
 use crate::shootdown::Cpus;
+use crate::space::departures::Departures;
 use crate::space::line::AreaLine;
 use crate::space::map_lock::MapLock;
 use crate::space::mappers::Mappers;
@@ -56,6 +57,9 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
     /// moment.
     const FILLS_FREELY: bool = false;
+    /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no
+    /// fault uses an area that a change took away, once [`Design::await_faults`] has returned.
+    const REMOVES_APART: bool = false;
     /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
     type Lock: MapLock<P>;
     /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.
@@ -202,6 +206,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) default_flags: P::AtomicU32,
     /// See `removal`.
     pub(crate) is_removing: P::AtomicBool,
+    pub(crate) departures: Departures<P, D::Lock>,
     pub(crate) mappers: Mappers<P>,
     pub(crate) heap_start: P::AtomicU64,
     pub(crate) heap_end: P::AtomicU64,

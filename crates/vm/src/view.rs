@@ -65,6 +65,8 @@ bitflags! {
         /// whoever asks says so. Without [`Limits::has_protection_keys`](crate::Limits::has_protection_keys), or beside
         /// other rights, it is dropped.
         const EXECUTE_ONLY = 1 << 23;
+        /// Nothing any more but a place that is not free yet (`space::departure`); nobody asks for it.
+        const LEAVING = 1 << 24;
     }
 }
 
@@ -73,6 +75,8 @@ impl AreaFlags {
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
     /// What neighbours may differ in and be joined all the same.
     pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD);
+    /// What the library alone says of an area; callers' are dropped.
+    pub(crate) const NOT_ASKED_FOR: Self = Self::IGNORED_BY_JOINS.union(Self::LEAVING);
     /// The rights, and what takes loads away from them.
     pub const PROTECTION: Self = Self::RIGHTS.union(Self::EXECUTE_ONLY);
     /// What says that pages are locked, and how.

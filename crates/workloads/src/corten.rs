@@ -10,15 +10,22 @@
 //! | `corten-munmap_virt` | the items, of 4 pages, are mapped | unmaps an item | |
 //! | `corten-munmap` | the items, a page each, are mapped and stored to | unmaps an item | |
 //!
-//! With `--low`, the default, each worker has a region of its own: its items lie together, in tables of their own, and
-//! a hole lies between two regions, so that they never become one area. With `--high` the items of all workers are one
-//! region, dealt out in an order that a fixed seed shuffles.
+//! | flag | where the items lie |
+//! |---|---|
+//! | `--low`, the default | each worker's together, in a region and tables of their own; a hole lies between two regions, so that they never become one area |
+//! | `--near` | each worker's together, in tables of their own, in one region of all |
+//! | `--interleaved` | the workers' alternate every 64 KiB, in one region of all |
+//! | `--high` | in one region of all, dealt out in an order that a fixed seed shuffles |
+//!
+//! The first and the last are the paper's. `corten-pf --protect` has one worker change the rights of pages in the
+//! region all the time, which is no operation: *inside* the others' tables, on a page of each that nobody stores to, or
+//! *outside*, in a table of its own. It takes a page's stores away and gives them back. One worker alone stores.
 
 use crate::PAGE;
 use crate::program::{Program, Seat, Step, Worker};
 use crate::random::Random;
 use crate::rounds::Rounds;
-use crate::settings::{Contention, Settings};
+use crate::settings::{Contention, Protects, Settings};
 use crate::space::{AddressSpace, MapCall, Refused, Rights};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -44,7 +51,11 @@ pub(crate) enum Act {
 pub(crate) const ITEMS: u64 = 512;
 /// Bytes that one page table covers: a worker's items of its own begin at a multiple.
 const TABLE_BYTES: u64 = 2 << 20;
+/// Bytes after which the next worker's items begin, where they alternate.
+const STRIPE_BYTES: u64 = 64 << 10;
 const SEED: u64 = 2025;
+/// ENOMEM: what mprotect answers where nothing is mapped.
+const NOT_MAPPED: i32 = 12;
 
 impl Act {
     /// Bytes of an item.
@@ -65,6 +76,11 @@ impl Act {
         self.part_bytes().next_multiple_of(TABLE_BYTES) + TABLE_BYTES
     }
 
+    /// Bytes from one worker's items to the next in one region.
+    const fn near_bytes(self) -> u64 {
+        self.part_bytes().next_multiple_of(TABLE_BYTES)
+    }
+
     /// Says whether a round begins with items that are mapped.
     const fn begins_mapped(self) -> bool {
         matches!(self, Self::Store | Self::UnmapUntouched | Self::Unmap)
@@ -79,6 +95,8 @@ pub(crate) struct Region<P: Threads> {
     /// The items' places, worker after worker.
     items: Vec<u64>,
     rounds: Rounds<P>,
+    /// What the first worker does, if it does not take part in the rounds.
+    protects: Option<Protects>,
 }
 
 /// Makes the region of a team.
@@ -93,23 +111,36 @@ pub(crate) fn prepare<P: Threads>(
     space.unmap(found..found + len_bytes + TABLE_BYTES)?;
     let start = found.next_multiple_of(TABLE_BYTES);
     let items = places(act, settings.contention, team).into_iter().map(|place| start + place).collect();
-    let ranges = match settings.contention {
-        Contention::Low => (0..team as u64).map(|worker| start + worker * act.stride_bytes()).collect(),
-        Contention::High => alloc::vec![start],
+    let parts = |count: u64, bytes: u64| (0..count).map(|part| start + part * bytes).collect::<Vec<_>>();
+    let nr_workers = team as u64;
+    let (starts, len_bytes) = match settings.contention {
+        Contention::Low => (parts(nr_workers, act.stride_bytes()), act.part_bytes()),
+        Contention::Near => (parts(1, 0), nr_workers * act.near_bytes()),
+        Contention::Interleaved | Contention::High => (parts(1, 0), nr_workers * act.part_bytes()),
     };
-    let len_bytes = act.part_bytes() * (team / ranges.len()) as u64;
-    let ranges = ranges.into_iter().map(|start: u64| start..start + len_bytes).collect();
-    Ok(Region { act, ranges, items, rounds: Rounds::new(team) })
+    let ranges = starts.into_iter().map(|start| start..start + len_bytes).collect();
+    let protects = settings.protects.filter(|_| team > 1);
+    let nr_in_rounds = team - usize::from(protects.is_some());
+    Ok(Region { act, ranges, items, rounds: Rounds::new(nr_in_rounds), protects })
 }
 
 /// Returns the places of all items, worker after worker.
 fn places(act: Act, contention: Contention, team: usize) -> Vec<u64> {
     let (item_bytes, nr_items) = (act.item_bytes(), ITEMS * team as u64);
+    let together = |stride_bytes: u64| {
+        let part = |worker: u64| (0..ITEMS).map(move |item| worker * stride_bytes + item * item_bytes);
+        (0..team as u64).flat_map(part).collect()
+    };
+    let alternating = |worker: u64| {
+        (0..ITEMS).map(move |item| {
+            let (stripe, rest) = (item * item_bytes / STRIPE_BYTES, item * item_bytes % STRIPE_BYTES);
+            (stripe * team as u64 + worker) * STRIPE_BYTES + rest
+        })
+    };
     match contention {
-        Contention::Low => {
-            let part = |worker: u64| (0..ITEMS).map(move |item| worker * act.stride_bytes() + item * item_bytes);
-            (0..team as u64).flat_map(part).collect()
-        }
+        Contention::Low => together(act.stride_bytes()),
+        Contention::Near => together(act.near_bytes()),
+        Contention::Interleaved => (0..team as u64).flat_map(alternating).collect(),
         Contention::High => {
             let mut all: Vec<u64> = (0..nr_items).map(|item| item * item_bytes).collect();
             Random::new(SEED).shuffle(&mut all);
@@ -141,8 +172,44 @@ impl<P: Threads> Region<P> {
 
 impl<P: Threads> Program<P> for Region<P> {
     fn worker<'a>(&'a self, seat: Seat, space: &'a dyn AddressSpace) -> Result<Box<dyn Worker + 'a>, Refused> {
-        let mine = seat.worker * ITEMS as usize..(seat.worker + 1) * ITEMS as usize;
-        Ok(Box::new(Hand { region: self, space, items: &self.items[mine], next: ITEMS as usize }))
+        let mine = &self.items[seat.worker * ITEMS as usize..(seat.worker + 1) * ITEMS as usize];
+        let Some(protects) = self.protects else {
+            return Ok(Box::new(Hand { region: self, space, items: mine, next: mine.len() }));
+        };
+        let (last, stored) = mine.split_last().unwrap_or((&0, &[]));
+        if seat.worker > 0 {
+            return Ok(Box::new(Hand { region: self, space, items: stored, next: stored.len() }));
+        }
+        let first_of_next = (seat.worker + 1) * ITEMS as usize;
+        let pages = match protects {
+            Protects::Inside => {
+                self.items[first_of_next..].chunks(ITEMS as usize).filter_map(<[u64]>::last).copied().collect()
+            }
+            Protects::Outside => alloc::vec![*last],
+        };
+        Ok(Box::new(Protector { space, pages, next: 0 }))
+    }
+}
+
+/// Takes the stores to one page after the other away, and gives them back.
+struct Protector<'a> {
+    space: &'a dyn AddressSpace,
+    pages: Vec<u64>,
+    next: usize,
+}
+
+impl Worker for Protector<'_> {
+    fn step(&mut self) -> Result<Step, Refused> {
+        let page = self.pages[self.next % self.pages.len()];
+        self.next += 1;
+        for rights in [Rights::Read, Rights::ReadWrite] {
+            match self.space.protect(page..page + PAGE, rights) {
+                // Between two rounds nothing is mapped.
+                Ok(()) | Err(Refused::Call { errno: NOT_MAPPED, .. }) => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(Step::of(0))
     }
 }
 

@@ -6,8 +6,8 @@
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
-use crate::settings::{Settings, Whose};
-use crate::space::{AddressSpace, Content, FileId, FileName, MapCall, Refused};
+use crate::settings::Settings;
+use crate::space::{AddressSpace, Content, FileId, MapCall, Refused};
 use alloc::boxed::Box;
 
 struct Reading<'a> {
@@ -22,11 +22,7 @@ pub(crate) fn worker<'a>(
     seat: Seat,
     space: &'a dyn AddressSpace,
 ) -> Result<Box<dyn Worker + 'a>, Refused> {
-    let name = match settings.whose {
-        Whose::Own => FileName::Own(seat.global),
-        Whose::Shared => FileName::Common,
-    };
-    let file = space.open(name, PAGE, Content::Written)?;
+    let file = space.open(settings.file_of(seat), PAGE, Content::Written)?;
     let buffer = space.map(&MapCall::anonymous(PAGE))?;
     Ok(Box::new(Reading { space, file, buffer }))
 }

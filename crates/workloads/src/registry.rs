@@ -39,8 +39,12 @@ pub enum Flags {
     None,
     /// `--region SIZE`.
     Region,
-    /// `--low` and `--high`.
+    /// `--low` and its like.
     Contention,
+    /// As `Contention`, and `--protect`.
+    Stores,
+    /// `--region SIZE`, `--own` and `--shared`.
+    RegionAndWhose,
     /// ebizzy's.
     Ebizzy,
     /// refpage's.
@@ -59,7 +63,9 @@ impl Flags {
         match self {
             Self::None => "",
             Self::Region => "--region SIZE",
-            Self::Contention => "--low, --high",
+            Self::Contention => "--low, --near, --interleaved, --high",
+            Self::Stores => "--low, --near, --interleaved, --high, --protect inside|outside",
+            Self::RegionAndWhose => "--own, --shared, --region SIZE",
             Self::Refpage => {
                 "--variant NAME, --touch one|half|all|N%|renderer, --load, --update, --reuse, --region SIZE"
             }
@@ -122,6 +128,18 @@ const fn corten(name: &'static str, about: &'static str, operation: &'static str
     }
 }
 
+impl Workload {
+    /// Maps a file, which may be one of all, in a region that may have another size.
+    const fn in_file(self, pages: fn(&Settings) -> u64) -> Self {
+        Self { flags: Flags::RegionAndWhose, pages, ..self }
+    }
+
+    /// May have a worker that changes rights meanwhile.
+    const fn beside_a_protector(self) -> Self {
+        Self { flags: Flags::Stores, ..self }
+    }
+}
+
 /// All workloads.
 pub const WORKLOADS: &[Workload] = &[
     will_it_scale(
@@ -137,14 +155,14 @@ pub const WORKLOADS: &[Workload] = &[
         "a page",
         page_fault2::worker,
     )
-    .in_region(region_and_file_pages),
+    .in_file(region_and_file_pages),
     will_it_scale(
         "page_fault3",
         "stores to each page of a shared mapping of a file of 128 MiB, unmaps it, and again",
         "a page",
         page_fault3::worker,
     )
-    .in_region(region_pages),
+    .in_file(region_pages),
     Workload {
         name: "pagefaults",
         about: "accesses each page of 128 MiB of fresh memory in a pattern, unmaps it, and again",
@@ -219,7 +237,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
     corten("corten-mmap", "maps 16 KiB", "a mapping", Act::Map),
     corten("corten-mmap_pf", "maps a page and stores to it", "a mapping and its fault", Act::MapAndStore),
-    corten("corten-pf", "stores to a page that is mapped", "a fault", Act::Store),
+    corten("corten-pf", "stores to a page that is mapped", "a fault", Act::Store).beside_a_protector(),
     corten("corten-munmap_virt", "unmaps 16 KiB that nobody touched", "an unmapping", Act::UnmapUntouched),
     corten("corten-munmap", "unmaps a page that was stored to", "an unmapping", Act::Unmap),
     Workload {
@@ -337,6 +355,8 @@ impl Spec {
             Flags::None
             | Flags::Region
             | Flags::Contention
+            | Flags::Stores
+            | Flags::RegionAndWhose
             | Flags::Refpage
             | Flags::MmapTouch
             | Flags::Whose
@@ -351,6 +371,8 @@ impl Spec {
             Flags::None
             | Flags::Region
             | Flags::Contention
+            | Flags::Stores
+            | Flags::RegionAndWhose
             | Flags::Refpage
             | Flags::MmapTouch
             | Flags::Whose

@@ -3,20 +3,25 @@
 //! # Guarantee
 //! Unless a flag says otherwise, each value is that of the published program.
 
+use crate::program::Seat;
+use crate::space::FileName;
+
 /// What a program is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes of the memory that a worker maps at once (`--region`); the published size unless told otherwise.
     pub region_bytes: u64,
-    /// Whether workers meet (`--low`, `--high`).
+    /// Whether workers meet (`--low`, `--near`, `--interleaved`, `--high`).
     pub contention: Contention,
+    /// Whether one worker changes rights instead, and where (`--protect`).
+    pub protects: Option<Protects>,
     /// ebizzy's flags.
     pub ebizzy: Ebizzy,
     /// refpage's flags.
     pub refpage: Refpage,
     /// mmap_touch's flags.
     pub mmap_touch: MmapTouch,
-    /// Whose file read-byte reads (`--own`, `--shared`).
+    /// Whose file is used (`--own`, `--shared`).
     pub whose: Whose,
     /// pagefaults' flags.
     pub pagefaults: PageFaults,
@@ -27,6 +32,7 @@ impl Default for Settings {
         Self {
             region_bytes: 128 << 20,
             contention: Contention::default(),
+            protects: None,
             ebizzy: Ebizzy::default(),
             refpage: Refpage::default(),
             mmap_touch: MmapTouch::default(),
@@ -36,14 +42,37 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Returns the file that a worker uses.
+    pub(crate) fn file_of(&self, seat: Seat) -> FileName {
+        match self.whose {
+            Whose::Own => FileName::Own(seat.global),
+            Whose::Shared => FileName::Common,
+        }
+    }
+}
+
 /// Whether the workers of a `corten-*` workload meet in the same page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Contention {
-    /// Each has tables of its own.
+    /// Each has an area and tables of its own.
     #[default]
     Low,
+    /// Each has tables of its own in one area of all.
+    Near,
+    /// They alternate every 64 KiB, so that they share tables, but few lines of them.
+    Interleaved,
     /// The pages of all are shuffled.
     High,
+}
+
+/// Where a worker changes rights all the time, in the area that the others use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protects {
+    /// In the others' tables, on pages that they do not use.
+    Inside,
+    /// In a table of its own.
+    Outside,
 }
 
 /// ebizzy's flags.
@@ -185,7 +214,7 @@ pub struct MmapTouch {
     pub is_untouched: bool,
 }
 
-/// Whose file is read.
+/// Whose file is read or mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Whose {
     /// Each worker's own (`--own`).

@@ -6,7 +6,7 @@
 
 use crate::registry::{self, Flags, Workload};
 use crate::settings::{Access, Refpage, Touch, Variant};
-use crate::settings::{AccessKind, Contention, Ebizzy, Mapping, Pattern, Settings, Whose};
+use crate::settings::{AccessKind, Contention, Ebizzy, Mapping, Pattern, Protects, Settings, Whose};
 use crate::{mmap_touch, refpage};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -74,6 +74,8 @@ const CHUNK: &str = "a size of at least 8 bytes, such as 512K";
 const PATTERN: &str = "sequential, random, or stride=SIZE with a multiple of 8 bytes";
 const ACCESS: &str = "read or write";
 const MAPPING: &str = "private or shared";
+/// What corten-pf's flag takes.
+const PROTECT: &str = "inside or outside";
 /// What refpage's flags take.
 const VARIANT: &str = "anon, memset, refpage or pattern";
 const TOUCH: &str = "one, half, all, 1% to 100%, or renderer";
@@ -92,6 +94,8 @@ impl Spec {
             Flags::None => spec.read_none(rest),
             Flags::Region => spec.read_region(rest),
             Flags::Contention => spec.read_contention(rest),
+            Flags::Stores => spec.read_stores(rest),
+            Flags::RegionAndWhose => spec.read_region_and_whose(rest),
             Flags::Ebizzy => spec.read_ebizzy(rest),
             Flags::Refpage => spec.read_refpage(rest),
             Flags::MmapTouch => spec.read_mmap_touch(rest),
@@ -219,11 +223,50 @@ impl Spec {
         for flag in words {
             self.settings.contention = match flag {
                 "--low" => Contention::Low,
+                "--near" => Contention::Near,
+                "--interleaved" => Contention::Interleaved,
                 "--high" => Contention::High,
                 _ => return Err(self.no_such(flag)),
             };
         }
         Ok(())
+    }
+
+    fn read_stores<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        let mut others = Vec::new();
+        while let Some(word) = words.next() {
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) => (flag, Some(value)),
+                None => (word, None),
+            };
+            if flag != "--protect" {
+                others.push(word);
+                continue;
+            }
+            let value = value.or_else(|| words.next()).unwrap_or_default();
+            self.settings.protects = Some(match value {
+                "inside" => Protects::Inside,
+                "outside" => Protects::Outside,
+                _ => return Err(wrong(flag, value, PROTECT)),
+            });
+        }
+        let is_placed = !others.is_empty();
+        self.read_contention(others.into_iter())?;
+        if self.settings.protects.is_none() {
+            return Ok(());
+        }
+        if is_placed && self.settings.contention != Contention::Near {
+            return Err(SpecError::Contradiction("--protect is about one area of all: it goes with --near alone"));
+        }
+        self.settings.contention = Contention::Near;
+        Ok(())
+    }
+
+    fn read_region_and_whose<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        let is_whose = |word: &&str| ["--own", "--shared"].contains(word);
+        let (whose, others): (Vec<_>, Vec<_>) = words.partition(is_whose);
+        self.read_whose(whose.into_iter())?;
+        self.read_region(others.into_iter())
     }
 
     /// Reads flags as getopt does: several may stand behind one dash, and a value may follow its flag at once.
@@ -354,6 +397,10 @@ mod tests {
             ("page_fault1 --region", "--region"),
             ("page_fault1 --region 99999999G", "99999999G"),
             ("corten-pf --middle", "--high"),
+            ("corten-pf --protect", "inside or outside"),
+            ("corten-pf --high --protect inside", "--near"),
+            ("corten-mmap --protect inside", "--interleaved"),
+            ("page_fault2 --mine", "--shared"),
             ("refpage --variant calloc", "anon"),
             ("refpage --touch 0%", "half"),
             ("refpage --touch 101%", "100%"),
@@ -403,6 +450,18 @@ mod tests {
     fn regions_and_contention_are_read() {
         assert_eq!(Spec::parse("mmap1 --region=16M").expect("understood").settings.region_bytes, 16 << 20);
         assert_eq!(Spec::parse("malloc1 --region 4K").expect("understood").settings.region_bytes, 4096);
-        assert_eq!(Spec::parse("corten-pf --high").expect("understood").settings.contention, Contention::High);
+        let told = |text| Spec::parse(text).expect("understood").settings;
+        assert_eq!(told("corten-pf --high").contention, Contention::High);
+        assert_eq!(told("corten-mmap --interleaved").contention, Contention::Interleaved);
+        assert_eq!(told("corten-pf --near").protects, None);
+        for text in ["corten-pf --protect inside", "corten-pf --near --protect=inside"] {
+            assert_eq!(
+                (told(text).contention, told(text).protects),
+                (Contention::Near, Some(Protects::Inside)),
+                "{text}"
+            );
+        }
+        let settings = told("page_fault3 --shared --region 1M");
+        assert_eq!((settings.whose, settings.region_bytes), (Whose::Shared, 1 << 20));
     }
 }

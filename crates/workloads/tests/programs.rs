@@ -235,10 +235,36 @@ fn corten_rounds_act_on_every_item_once() {
         let made = model.count(calls);
         assert!((512..=516).contains(&made), "{name}: {made}");
     }
-    for text in ["corten-pf --high", "corten-mmap_pf --high"] {
+    for text in ["corten-pf --near", "corten-pf --interleaved", "corten-pf --high", "corten-mmap_pf --high"] {
         let model = Model::new();
         assert_eq!(steps(text, &model, 1024), Ok(1024));
         assert_eq!(model.faults.get(), 1024, "{text}: each item faults once in a round");
+    }
+}
+
+/// Lets both workers of a team make steps; returns the pages whose rights were changed, and where stores went.
+fn protected_and_stored(text: &str) -> (Vec<u64>, Vec<u64>) {
+    let spec = Spec::parse(text).expect("a workload");
+    let model = Model::new();
+    Machine::new(1).attach(|| {
+        let program: Box<dyn Program<Native> + '_> = spec.prepare(&model, 2).expect("prepared");
+        let worker = |worker| program.worker(Seat { worker, team: 2, global: worker }, &model).expect("a worker");
+        let (mut protector, mut storing) = (worker(0), worker(1));
+        for _ in 0..511 {
+            assert_eq!(storing.step().map(|step| step.ops), Ok(1));
+            assert_eq!(protector.step().map(|step| step.ops), Ok(0));
+        }
+    });
+    (model.protected.take(), model.words.borrow().keys().copied().collect())
+}
+
+#[test]
+fn a_protector_changes_pages_that_nobody_stores_to() {
+    for (text, distance) in [("corten-pf --protect inside", 511), ("corten-pf --protect outside", -1)] {
+        let (protected, stored) = protected_and_stored(text);
+        assert_eq!((stored.len(), protected.len()), (511, 2 * 511), "{text}");
+        let page = stored[0].wrapping_add_signed(distance * PAGE as i64);
+        assert!(protected.iter().all(|&at| at == page), "{text}: {page:x}, not {:x}", protected[0]);
     }
 }
 

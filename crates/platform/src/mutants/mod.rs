@@ -87,6 +87,8 @@ pub enum Mutant {
     KeptSourceUnannounced,
     /// A fault that misses an area does not wait for the removal that is under way.
     RemovalUnawaited,
+    /// Who is about addresses that a departure still has does not wait for its end.
+    DepartureUnawaited,
     /// Fork lists the child before it has edited the child's index and copied its entries.
     ChildListedEarly,
     /// Who goes along the list of spaces takes a reference to one whose last reference is gone.
@@ -126,7 +128,7 @@ impl Mutant {
     pub const MODELLED: [Self; 2] = [Self::McsUnordered, Self::OwnerStale];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -163,6 +165,7 @@ impl Mutant {
         Self::MoveUnlocked,
         Self::KeptSourceUnannounced,
         Self::RemovalUnawaited,
+        Self::DepartureUnawaited,
         Self::ChildListedEarly,
         Self::SpaceResurrected,
         Self::SpaceUnlinkedLate,
@@ -218,6 +221,7 @@ impl Mutant {
             Self::MoveUnlocked => "move-unlocked",
             Self::KeptSourceUnannounced => "kept-source-unannounced",
             Self::RemovalUnawaited => "removal-unawaited",
+            Self::DepartureUnawaited => "departure-unawaited",
             Self::ChildListedEarly => "child-listed-early",
             Self::SpaceResurrected => "space-resurrected",
             Self::SpaceUnlinkedLate => "space-unlinked-late",

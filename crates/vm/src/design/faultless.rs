@@ -65,6 +65,7 @@ pub struct Faultless<S>(PhantomData<fn() -> S>);
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
     const FILLS_FREELY: bool = true;
+    const REMOVES_APART: bool = true;
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = ();

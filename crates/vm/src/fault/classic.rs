@@ -13,6 +13,7 @@ use crate::space::{ReadPermit, Space, SpaceReadGuard};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::NonNull;
+use faultless_platform::mutant;
 
 /// An area that an attempt without the semaphore found before it was given up, and the share of the semaphore that
 /// keeps it as it is: the classic fault need not look it up again.
@@ -119,6 +120,9 @@ fn attempt<'a, P: System, D: Design<P>>(
     // SAFETY: the semaphore keeps the area.
     let area = unsafe { area.as_ref() };
     let view = area.view();
+    if D::REMOVES_APART && view.flags.contains(AreaFlags::LEAVING) && view.start <= fault.address {
+        return mutant!(DepartureUnawaited, Ok(Some(Again::AwaitRemoval)) => missed(space, fault));
+    }
     if fault.address < view.start {
         let grows = view.flags.contains(AreaFlags::GROWSDOWN);
         return if grows { Ok(Some(Again::GrowStack)) } else { missed(space, fault) };
@@ -149,6 +153,9 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
     let Some(found) = read.permit().containing(fault.address) else { return Ok(()) };
     let area = found.area();
     let view = area.view();
+    if view.flags.contains(AreaFlags::LEAVING) {
+        return Ok(());
+    }
     let Some(leaf) = space.tables().walk(space.memory(), fault.address) else { return Ok(()) };
     let seen = leaf.read(space.memory());
     if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {

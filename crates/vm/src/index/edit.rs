@@ -79,9 +79,21 @@ impl<P: System, T> Index<P, T> {
 
     /// Sets aside the nodes that one edit without additions needs at most.
     pub fn reserve<'a>(&self, nodes: &'a Slab<P, Node<P>, P::Frames>) -> Result<Spare<'a, P>, OutOfFrames> {
-        let height = self.root().map_or(0, |root| usize::from(root.height) + 1);
+        Self::reserve_levels(nodes, self.nr_levels() + 1)
+    }
+
+    /// Returns how many levels of nodes there are.
+    pub fn nr_levels(&self) -> usize {
+        self.root().map_or(0, |root| usize::from(root.height) + 1)
+    }
+
+    /// Sets aside the nodes that one edit without additions needs at most in an index of less than so many levels.
+    pub fn reserve_levels<'a>(
+        nodes: &'a Slab<P, Node<P>, P::Frames>,
+        nr_levels: usize,
+    ) -> Result<Spare<'a, P>, OutOfFrames> {
         let mut spare = Spare { head: ptr::null_mut(), nodes };
-        for _ in 0..(height + 1) * NODES_PER_LEVEL {
+        for _ in 0..nr_levels * NODES_PER_LEVEL {
             let node = nodes.alloc()?;
             // SAFETY: the slab gave us room for a node.
             unsafe { Node::make_at(node, 0, &[]) };

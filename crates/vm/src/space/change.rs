@@ -19,7 +19,7 @@ use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
-use crate::index::{Edit, Entry, Spare};
+use crate::index::{Edit, Entry, Index, Spare};
 use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
@@ -81,6 +81,10 @@ pub struct Sizes {
 impl Sizes {
     /// Counts an area, or a part of one that is no area more, of so many bytes.
     pub fn add(&mut self, flags: AreaFlags, bytes: u64) {
+        // What leaves is counted as what it was, until it has left.
+        if flags.contains(AreaFlags::LEAVING) {
+            return;
+        }
         self.areas += 1;
         self.bytes += bytes;
         self.data_bytes += if flags.is_data() { bytes } else { 0 };
@@ -136,6 +140,19 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     before: Sizes,
 }
 
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Sets aside what taking an area that leaves off the index needs at most, unless that grows by three levels
+    /// meanwhile.
+    pub(super) fn reserve_departure(&self) -> Result<Reserve<'_, P, D>, OutOfFrames> {
+        let nr_levels = {
+            let _reading = self.look();
+            self.index.nr_levels()
+        };
+        let nodes = Index::<P, Area<P, D>>::reserve_levels(&self.vm().nodes, nr_levels + 3)?;
+        Ok(Reserve { space: self, nodes: Some(nodes), area: None })
+    }
+}
+
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Sets aside what [`WritePermit::prepare_removal`] needs at most.
     pub(super) fn reserve_removal(self) -> Result<Reserve<'g, P, D>, OutOfFrames> {
@@ -152,6 +169,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         reserve: Reserve<'g, P, D>,
     ) -> Result<Change<'g, P, D>, CallError> {
         self.prepare(range, None, Some(reserve))
+    }
+
+    /// Prepares to take away the area that leaves; out of memory that was set aside, as far as that goes.
+    pub(super) fn prepare_arrival(
+        self,
+        range: PageRange,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<Change<'g, P, D>, CallError> {
+        self.prepare(range, None, reserve)
     }
 
     /// Cuts the area that holds `address` in two there.
@@ -369,8 +395,42 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
-    /// Announces the change to every area that takes part; returns those that it removes, linked.
+    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. If it also cuts areas, faults
+    /// have been waited for.
+    pub(super) fn commit_departure(mut self) -> Departing<P, D> {
+        let is_awaited = self.pieces.iter().flatten().any(|piece| !piece.is_fresh);
+        let removed = self.announce();
+        if is_awaited {
+            D::await_faults(&self.space);
+        }
+        self.publish();
+        let after = self.sizes();
+        for piece in core::mem::take(&mut self.pieces).iter().flatten() {
+            piece.area().set(&piece.view);
+            if self.announced.reaches(false) || piece.is_fresh {
+                piece.area().end_change();
+            }
+        }
+        Departing { removed, is_awaited, counted: Counted { before: self.before, after } }
+    }
+
+    /// Takes areas away that no fault uses; their tables are empty.
+    pub(super) fn commit_arrival(mut self) {
+        let removed = self.announce();
+        self.publish();
+        // SAFETY: the change took them off the index.
+        unsafe { release(&self.space, removed) };
+    }
+
+    /// Announces the change, and waits for the faults that began before; returns the areas that it removes, linked.
     fn begin(&self) -> Option<NonNull<Area<P, D>>> {
+        let removed = self.announce();
+        D::await_faults(&self.space);
+        removed
+    }
+
+    /// Announces the change to every area that takes part; returns those that it removes, linked.
+    fn announce(&self) -> Option<NonNull<Area<P, D>>> {
         let mut removed = None;
         for entry in self.space.overlapping(self.span.0..self.span.1) {
             let area = entry.area();
@@ -384,20 +444,76 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 removed = Some(entry.place());
             }
         }
-        D::await_faults(&self.space);
         removed
     }
 
-    fn account(&self) {
-        let mut after = Sizes::default();
+    /// Returns how much there will be of what takes part.
+    fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
         for piece in self.pieces.iter().flatten() {
-            after.add(piece.view.flags, piece.view.end - piece.view.start);
+            sizes.add(piece.view.flags, piece.view.end - piece.view.start);
         }
-        let (space, before) = (self.space, self.before);
-        add(&space.nr_areas, after.areas, before.areas);
-        add(&space.mapped_bytes, after.bytes, before.bytes);
-        add(&space.data_bytes, after.data_bytes, before.data_bytes);
-        add(&space.locked_bytes, after.locked_bytes, before.locked_bytes);
+        sizes
+    }
+
+    fn account(&self) {
+        self.space.count(&Counted { before: self.before, after: self.sizes() });
+    }
+}
+
+/// What a change makes of a space's sizes.
+#[derive(Clone, Copy)]
+pub(super) struct Counted {
+    before: Sizes,
+    after: Sizes,
+}
+
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    /// Counts a change.
+    pub(super) fn count(self, counted: &Counted) {
+        let Counted { before, after } = counted;
+        add(&self.nr_areas, after.areas, before.areas);
+        add(&self.mapped_bytes, after.bytes, before.bytes);
+        add(&self.data_bytes, after.data_bytes, before.data_bytes);
+        add(&self.locked_bytes, after.locked_bytes, before.locked_bytes);
+    }
+}
+
+/// Areas that have left the index, while faults may still use them, and what their unmapping makes of the sizes.
+#[must_use = "the areas are freed by `release_areas`"]
+pub(super) struct Departing<P: System, D: Design<P>> {
+    removed: Option<NonNull<Area<P, D>>>,
+    is_awaited: bool,
+    counted: Counted,
+}
+
+impl<P: System, D: Design<P>> Departing<P, D> {
+    /// Waits for the faults that found the areas before.
+    pub(super) fn await_faults(&self, space: &Space<P, D>) {
+        if !self.is_awaited {
+            D::await_faults(space);
+        }
+    }
+
+    /// Lets the areas go, which faults do not use any more.
+    pub(super) fn release_areas(self, space: &Space<P, D>) -> Counted {
+        // SAFETY: the change took them off the index, and nobody else has the list.
+        unsafe { release(space, self.removed) };
+        self.counted
+    }
+}
+
+/// Lets removed areas go.
+///
+/// # Safety
+/// A change took them off the index of `space`, and linked them for the caller.
+unsafe fn release<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Option<NonNull<Area<P, D>>>) {
+    while let Some(area) = removed {
+        // SAFETY: the link is the caller's alone, read before the area is let go; passed on.
+        unsafe {
+            removed = *area.as_ref().next_removed.get();
+            D::release_area(space, area);
+        }
     }
 }
 
@@ -439,15 +555,8 @@ impl<P: System, D: Design<P>> Held<'_, P, D> {
 impl<P: System, D: Design<P>> Drop for Held<'_, P, D> {
     fn drop(&mut self) {
         self.let_in();
-        let mut removed = self.removed;
-        while let Some(area) = removed {
-            // SAFETY: the link is the writer's alone, read before the area is let go; the change took the area off the
-            // index.
-            unsafe {
-                removed = *area.as_ref().next_removed.get();
-                D::release_area(&self.space, area);
-            }
-        }
+        // SAFETY: the change took them off the index; the list is the writer's alone.
+        unsafe { release(&self.space, self.removed) };
     }
 }
 

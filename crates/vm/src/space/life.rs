@@ -1,6 +1,7 @@
 //! How spaces are made, shared and ended, and what they count.
 
 use super::Space;
+use super::departures::Departures;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
 use super::resident::Resident;
@@ -176,6 +177,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             default_flags: P::AtomicU32::new(0),
             static_data_bytes: P::AtomicU64::new(0),
             is_removing: P::AtomicBool::new(false),
+            departures: Departures::new(D::Lock::new(vm.new_semaphore())),
             mappers: Mappers::new(),
             heap_start: P::AtomicU64::new(0),
             heap_end: P::AtomicU64::new(0),

@@ -37,19 +37,30 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Makes an area, or a part of one; returns where it is, and its flags.
     pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
-        self.try_with_write(EVERYTHING, |permit| permit.place_and_map(request, len))
+        self.try_again(|| {
+            loop {
+                if let Some(mapped) = self.with_any_write(EVERYTHING, |permit| permit.place_and_map(request, len))? {
+                    return Ok(mapped);
+                }
+                self.await_departures();
+            }
+        })
     }
 }
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
-    fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
+    /// Returns what was mapped; nothing if something else must leave the place first.
+    fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
         self.check_new_area()?;
         self.note_mapper();
         let range = self.place(request, len)?;
+        if self.meets_departure(&range.addresses()) {
+            return Ok(None);
+        }
         if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
-        let flags = (request.flags - AreaFlags::IGNORED_BY_JOINS) | self.default_flags();
+        let flags = (request.flags - AreaFlags::NOT_ASKED_FOR) | self.default_flags();
         self.check_lock(flags, len)?;
         self.check_kind(request)?;
         // Memory that may be dropped is never locked; Linux finds that out after it checked the limit.
@@ -59,7 +70,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             matches!(request.backing, Backing::Reference(..)) && request.flags.contains(AreaFlags::SHARED);
         let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
         self.map_locked(range, flags, &request.backing)?;
-        Ok((range, flags))
+        Ok(Some((range, flags)))
     }
 }
 
@@ -320,6 +331,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Removes the areas of a range, or what of them lies in it.
     pub(super) fn unmap_areas(&self, range: PageRange) -> Result<(), CallError> {
         self.try_again(|| {
+            if self.unmap_apart(range)? {
+                return Ok(());
+            }
             self.with_write_to_remove(range.addresses(), |permit| match permit.begin_removal(range) {
                 Ok(removal) => (Ok(()), removal),
                 Err(error) => (Err(error), None),

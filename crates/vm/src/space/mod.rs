@@ -34,15 +34,18 @@
 //! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
 //! knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
 //! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
-//! `fork`. `removal` is the second half of those that unmap; `list` shows the areas; `life` makes and ends spaces,
-//! `spaces` lists them. `areas` is the map of the published designs, `promises` that of designs that keep none.
-//! `map_lock` says who waits for whom, `request` what mmap is asked for, `line` how an area is shown; `references` and
+//! `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list` shows the areas;
+//! `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs, `promises` that of
+//! designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for, `line` how an area is
+//! shown; `references` and
 //! `pins` are the calls about those.
 
 mod advise;
 mod areas;
 mod ask;
 mod change;
+mod departure;
+pub(crate) mod departures;
 mod file_pages;
 mod fork;
 mod guard;
@@ -244,6 +247,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Runs `act` with a range locked for changing it, then what a grace period was waited for.
     #[track_caller]
     fn with_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
+        let result = {
+            let write = self.write_settled(range);
+            act(write.permit())
+        };
+        self.poll_deferred();
+        result
+    }
+
+    /// As [`Space::with_write`], also while parts of the range leave.
+    #[track_caller]
+    fn with_any_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
         let result = {
             let write = self.write(range);
             act(write.permit())

@@ -105,7 +105,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
     ) -> R {
         let result = {
-            let mut lock = Lock { space: self, alone: Some(self.write(range)), shared: None };
+            let mut lock = Lock { space: self, alone: Some(self.write_settled(range)), shared: None };
             // SAFETY: `lock` has the range alone, and then shares it until the removal is finished.
             let (result, removal) = act(unsafe { WritePermit::assume(self) });
             if let Some(removal) = removal {
@@ -124,22 +124,39 @@ impl<P: System, D: Design<P>> Space<P, D> {
         mutant!(RemovalUnawaited, self.is_removing.load(Ordering::Acquire) => false)
     }
 
-    /// Waits until the removal that is under way has ended; called without the semaphore.
+    /// Waits until what is being unmapped is gone; called without the semaphore.
     #[cold]
     pub(crate) fn await_removal(&self) {
         drop(self.write(EVERYTHING));
+        if D::REMOVES_APART {
+            self.await_departures();
+        }
     }
 
-    /// Shares the semaphore while no removal is under way, so that a hole is one.
+    /// Shares the semaphore while no removal is under way, and nothing of the range leaves, so that a hole is one.
     #[track_caller]
     pub(crate) fn read_settled(&self, range: Range<u64>) -> SpaceReadGuard<'_, P, D> {
         loop {
             let read = self.read(range.clone());
-            if !self.is_removing() {
+            if !self.is_removing() && !read.permit().meets_departure(&range) {
                 return read;
             }
             drop(read);
             self.await_removal();
+        }
+    }
+
+    /// Locks a range for changing it, of which nothing leaves.
+    #[inline]
+    #[track_caller]
+    pub(super) fn write_settled(&self, range: Range<u64>) -> SpaceWriteGuard<'_, P, D> {
+        loop {
+            let write = self.write(range.clone());
+            if !write.permit().meets_departure(&range) {
+                return write;
+            }
+            drop(write);
+            self.await_departures();
         }
     }
 }

@@ -17,7 +17,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[cold]
     pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {
         let not_mapped = AccessError::NotMapped { address };
-        let _write = mutant!(StackGrowthUnderRead, Some(self.write(EVERYTHING)) => None);
+        let _write = mutant!(StackGrowthUnderRead, Some(self.write_settled(EVERYTHING)) => None);
         let _read: Option<SpaceReadGuard<'_, P, D>> =
             mutant!(StackGrowthUnderRead, None => Some(self.read(EVERYTHING)));
         // SAFETY: locked for changing it, but for the known bug.

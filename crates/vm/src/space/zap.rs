@@ -54,13 +54,43 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.prune_into(range, &mut gather);
     }
 
+    /// As [`Space::zap`] of a range that leaves, without the space's lock; also takes away the leaf tables that are
+    /// wholly the range's.
+    pub(super) fn zap_departing(&self, range: PageRange) {
+        let mut gather = Gather::new(self, range);
+        let memory = self.memory();
+        let mut nr_pages = 0;
+        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+            nr_pages += self.zap_table(table, part.clone(), &mut gather);
+            // The area that leaves keeps everybody else out of what is wholly its own.
+            self.tables.free_empty(memory, part.clone(), part, &mut |table| gather.add_table(table));
+            true
+        });
+        if nr_pages != 0 {
+            self.shrink_resident(nr_pages);
+        }
+    }
+
+    /// Empties all entries of a table's part; returns how many pages they held.
+    fn zap_table(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P, D>) -> u64 {
+        let mut progress = Progress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
+        let mut position = part.start;
+        while position < part.end {
+            position = self.zap_leaf(table, position..part.end, &mut progress, gather);
+            if gather.is_full() {
+                gather.flush();
+            }
+        }
+        progress.nr_pages
+    }
+
     /// Takes away the tables of those parts of a range that no area has.
     #[cold]
     pub(super) fn prune_holes(&self, range: PageRange) {
         self.prune_into(range, &mut Gather::new(self, range));
     }
 
-    fn prune_into(&self, range: PageRange, gather: &mut Gather<'_, P, D>) {
+    pub(super) fn prune_into(&self, range: PageRange, gather: &mut Gather<'_, P, D>) {
         let mut position = range.start();
         let mut below = self.index.last_starting_before(position).map_or(0, |entry| entry.end);
         while position < range.end() {

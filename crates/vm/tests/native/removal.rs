@@ -10,14 +10,16 @@ use faultless_vm::{AccessError, Guest, Limits, PAGE, SpaceRef};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What is unmapped: four page tables, each of two shootdowns' pages.
+/// What is unmapped: page tables of more pages than are shot down at a time, and of more than twice as many.
 const REMOVED: u64 = 0x10_0000_0000;
-const REMOVED_PAGES: u64 = 4 * 512;
+const REMOVED_PAGES: u64 = 44 * 512;
 const LAST: u64 = REMOVED + (REMOVED_PAGES - 1) * PAGE;
 /// What stays, and nobody has touched: the first store to it reads the semaphore under every design.
 const UNTOUCHED: u64 = 0x20_0000_0000;
 /// What stays, and is in the tables.
 const TOUCHED: u64 = 0x30_0000_0000;
+/// What is mapped meanwhile, under a design that lets it.
+const MAPPED: u64 = 0x40_0000_0000;
 /// How long the unmapping is held up each time.
 const STOP: Duration = Duration::from_millis(20);
 
@@ -27,7 +29,7 @@ fn is_under_way<D: Tested>(space: &SpaceRef<'_, Native, D>) -> bool {
 }
 
 for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, {
-    let region = HostRegion::reserve(64 << 20).expect("the host has room");
+    let region = HostRegion::reserve(160 << 20).expect("the host has room");
     let machine = Machine::new(3);
     let world = machine.attach(|| World::<D>::new(&region, 3));
     let space = machine.attach(|| {
@@ -44,7 +46,8 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
         space
     });
     let (may_begin, has_stored, has_failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
-    let stored_in_time = AtomicBool::new(false);
+    let (stored_in_time, has_mapped, mapped_in_time) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     Native::run(&machine, 3, &|thread| {
         Native::enter();
         let guest = Guest::new(&space);
@@ -54,9 +57,13 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
                 space.munmap(REMOVED, REMOVED_PAGES * PAGE).expect("valid");
             }
             1 => {
-                Native::spin_until(|| space.nr_areas() == 2);
+                Native::spin_until(|| space.entry_at(REMOVED).is_empty());
                 guest.store(UNTOUCHED, 1).expect("mapped");
                 has_stored.store(true, Ordering::SeqCst);
+                if D::REMOVES_APART {
+                    space.mmap(&anonymous(Some(MAPPED), PAGE)).expect("room");
+                    has_mapped.store(true, Ordering::SeqCst);
+                }
                 assert_eq!(guest.load(REMOVED).map(drop), Err(AccessError::NotMapped { address: REMOVED }));
                 has_failed.store(true, Ordering::SeqCst);
             }
@@ -67,6 +74,9 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
                     may_begin.store(true, Ordering::SeqCst);
                     if is_soon(&has_stored, STOP) && is_under_way(&space) {
                         stored_in_time.store(true, Ordering::SeqCst);
+                        if D::REMOVES_APART && is_soon(&has_mapped, STOP) && is_under_way(&space) {
+                            mapped_in_time.store(true, Ordering::SeqCst);
+                        }
                         let failed_early = is_soon(&has_failed, STOP) && is_under_way(&space);
                         assert!(!failed_early, "an access failed before all that was unmapped was gone");
                     }
@@ -79,6 +89,8 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
         Native::leave();
     });
     assert!(stored_in_time.load(Ordering::SeqCst), "a fault elsewhere had to wait for all of the munmap");
+    let is_as_promised = mapped_in_time.load(Ordering::SeqCst) || !D::REMOVES_APART;
+    assert!(is_as_promised, "a call elsewhere had to wait for all of the munmap");
     machine.attach(|| world.check("invariants"));
     machine.attach(|| drop(space));
     machine.attach(|| drop(world));

@@ -23,6 +23,8 @@ pub struct Model {
     pub words: RefCell<BTreeMap<u64, u64>>,
     pub calls: RefCell<Vec<String>>,
     pub faults: Cell<u64>,
+    /// Where rights were changed.
+    pub protected: RefCell<Vec<u64>>,
     /// A kernel with bugs: discards and copies do nothing, and a child shares its parent's memory.
     pub is_broken: Cell<bool>,
     touched: RefCell<std::collections::BTreeSet<u64>>,
@@ -123,6 +125,7 @@ impl AddressSpace for Model {
 
     fn protect(&self, range: Range<u64>, rights: Rights) -> Result<(), Refused> {
         self.note(format!("mprotect {}", range.end - range.start));
+        self.protected.borrow_mut().push(range.start);
         let (words, touched) = (self.words.borrow().clone(), self.touched.borrow().clone());
         let parts = self.remove(range);
         *self.words.borrow_mut() = words;
