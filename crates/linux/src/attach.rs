@@ -454,7 +454,7 @@ fn wait(
     // With all of the system it is the command's descendants that are awaited.
     let awaits_command = joining.who == Who::Everyone && ends.is_some();
     let mut end = End::default();
-    while !is_over() && !is_full() && !(targets.iter().all(Target::has_ended) && are_all()) {
+    while !(is_over() || is_full() || targets.iter().all(Target::has_ended) && are_all()) {
         if end.beside.is_none()
             && let Some(child) = beside.as_mut()
         {
