@@ -332,7 +332,11 @@ fn who_is_moved_into_a_control_group_later_is_recorded_from_then_on() {
         assert_eq!(trace.header.lost, 0, "{options:?}");
         let late: Vec<_> = trace.snapshot.spaces.iter().filter(|space| space.is_late()).collect();
         let pids = late.iter().map(|space| trace.threads[space.threads[0] as usize].pid.to_string());
-        assert_eq!(pids.collect::<Vec<_>>(), [later.clone()], "{options:?}: children are recorded by their making");
+        assert_eq!(
+            pids.collect::<Vec<_>>(),
+            core::slice::from_ref(&later),
+            "{options:?}: children are recorded by their making"
+        );
         for (pid, is_there) in [(&inside, true), (&later, true), (&outside, false)] {
             assert_eq!(has_faults_of(&trace, pid), is_there, "{options:?}: {pid}");
         }

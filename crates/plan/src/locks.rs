@@ -64,8 +64,7 @@ impl Scout<'_> {
         let inside = || roles(window.clone()).filter(|&(event, _)| is_other(event));
         // What the other's call brought about it did at its end.
         let is_opposite = |role: Role| matches!(role, Role::Makes(made) if made != state);
-        let Some((opposite, _)) =
-            inside().rfind(|&(event, role)| is_opposite(role) && self.ends_in(event, window))
+        let Some((opposite, _)) = inside().rfind(|&(event, role)| is_opposite(role) && self.ends_in(event, window))
         else {
             let seen = inside().find(|&(_, role)| role == Role::Shows(state));
             return seen.map(|(event, _)| at(event).saturating_sub(1));
