@@ -6,7 +6,8 @@
 //! the slowest handler; each target that runs loses the handler's time. Idle CPUs are skipped; an interrupt that has
 //! not arrived yet serves two senders.
 
-use super::profile::{in_wait, waits};
+use super::books::waits;
+use super::profile::in_wait;
 use super::record::{NO_CPU, Wait};
 use super::schedule::order;
 use super::slots;

@@ -1,10 +1,10 @@
 //! A machine: the state that outlives a run.
 
+use super::books::{Books, Profile};
 use super::figures::Figures;
 use super::heap::Heap;
 use super::lines::{Lines, NEVER};
 use super::places::Places;
-use super::profile::{Books, Profile};
 use super::random::Random;
 use super::record::{Body, NO_CPU};
 use super::state::{Cpu, Engine, Sleepers, step};

@@ -11,6 +11,7 @@
 //! * E3 a CPU has one owner; only it is charged for what it does there.
 
 mod access;
+mod books;
 mod figures;
 mod heap;
 mod idle;
@@ -32,6 +33,7 @@ mod thread;
 mod wait;
 
 pub(crate) use access::{access, enter_kernel, fence, look_at_clock, read_clock, touch};
+pub use books::{LineCost, NamedLines, Profile, waits};
 pub use figures::Figures;
 pub(crate) use interrupts::{
     after_guest, clear_handler, guest_enter, guest_exit, irq_off, irq_on, set_handler, shoot_down,
@@ -40,7 +42,6 @@ pub use machine::{Failure, Machine, TooManyCpus};
 pub(crate) use pages::{Filling, bulk, forget};
 pub(crate) use pending::Kind;
 pub(crate) use profile::note;
-pub use profile::{LineCost, NamedLines, Profile, waits};
 pub(crate) use slots::{current_token, enter, is_running, leave, prefer, should_yield, work};
 pub(crate) use state::{cpu, is_idle, nr_cpus, owned_cpu};
 pub(crate) use story::{Quiet, words_of};

@@ -1,8 +1,8 @@
 //! What the simulation knows of a thread.
 
+use super::books::Book;
 use super::lines::LineId;
 use super::pending::Pending;
-use super::profile::Book;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use std::ptr;

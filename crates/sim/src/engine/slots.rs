@@ -5,7 +5,8 @@
 //! A thread is asked to give way (`should_yield`) when its slice is over and somebody waits, and does so by itself
 //! where it leaves guest and while it computes: nowhere else may its CPU change under it.
 
-use super::profile::{in_wait, waits};
+use super::books::waits;
+use super::profile::in_wait;
 use super::record::{NO_CPU, Wait};
 use super::schedule::order;
 use super::state::{Engine, step, with};

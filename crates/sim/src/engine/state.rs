@@ -3,12 +3,12 @@
 //! # Invariant
 //! E1 the engine is borrowed for the length of one step, never across a suspension.
 
+use super::books::Books;
 use super::figures::Figures;
 use super::heap::Heap;
 use super::idle::Idle;
 use super::lines::{LineId, Lines, NEVER};
 use super::places::Places;
-use super::profile::Books;
 use super::random::Random;
 use super::record::{Body, NO_CPU, Thread};
 use crate::machine::{Costs, Topology};

@@ -6,9 +6,10 @@
 //! suspended: no write is missed.
 
 use super::access::access;
+use super::books::waits;
 use super::lines::LineId;
 use super::pending::Kind;
-use super::profile::{in_wait, waits};
+use super::profile::in_wait;
 use super::record::Wait;
 use super::schedule::order;
 use super::state::{Engine, is_running_one, step, with};
