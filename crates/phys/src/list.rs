@@ -68,7 +68,7 @@ const RARE: u64 = 16;
 const BLOCK_ORDER_MAX: u8 = 4;
 
 impl Shape {
-    /// Returns the shape of a CPU's list of its own node, in a memory of so many frames and nodes.
+    /// Returns the shape of a CPU's list for its own node, given the memory's frames and nodes.
     pub(crate) fn of_own(nr_frames: usize, nr_nodes: usize, options: &Options) -> Self {
         let (high, batch) = (options.list_high, options.list_batch);
         let may_keep = KEPT_ALWAYS.max(nr_frames / KEPT_SHARE);

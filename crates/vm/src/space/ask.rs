@@ -11,7 +11,7 @@ use bitflags::bitflags;
 use core::ops::ControlFlow;
 
 bitflags! {
-    /// What msync is asked for.
+    /// How msync writes back (`MS_*`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SyncFlags: u32 {
         /// Begin to write (`MS_ASYNC`).
@@ -24,8 +24,7 @@ bitflags! {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Tells of each page of a range, ascending, whether it is in memory; stops at a hole, or when told
-    /// to.
+    /// Reports for each page of a range, ascending, whether it is in memory; stops at a hole, or when `tell` breaks.
     ///
     /// `tell` is called with the space's lock held for reading: it must not call into the space.
     pub fn mincore(

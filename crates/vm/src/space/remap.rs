@@ -52,7 +52,7 @@ pub enum RemapPlacement {
     Fixed(u64),
 }
 
-/// What mremap is asked for.
+/// The arguments of mremap.
 #[derive(Clone, Copy, Debug)]
 pub struct RemapRequest {
     /// First byte of the old range.
@@ -165,7 +165,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Moves every area of a range, each as far from the one before as it was. `progress` outlives a shortage: a second
-    /// attempt goes on with the first area that has not moved.
+    /// attempt continues with the first area that has not moved.
     fn move_areas(self, request: &RemapRequest, progress: &Cell<Progress>) -> Result<u64, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;
