@@ -1,4 +1,4 @@
-//! mincore and msync: calls that ask, and change nothing that is mapped.
+//! mincore and msync: calls that change no mapping.
 
 use super::{ReadPermit, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};

@@ -1,8 +1,8 @@
 //! The one place that edits the area list.
 //!
 //! # Guarantee
-//! [`Change::prepare`] allocates everything; [`Change::commit`] can't fail. So a call that finds no memory, or too
-//! many areas, has changed nothing.
+//! [`Change::prepare`] allocates everything; [`Change::commit`] can't fail. So a call that runs out of memory or hits
+//! the limit of areas has changed nothing.
 //!
 //! # What a change is
 //! ```text

@@ -6,8 +6,8 @@
 //! 2 make the target's tables           5 let faults into the target
 //! 3 put the target's area in force in place of what was there, faults kept out; zap what was there
 //! ```
-//! After 2 nothing can fail, and until then nothing has changed. The old translations are gone before the lock is
-//! (CVE-2018-18281).
+//! Nothing changes before step 2 is done, and nothing fails after it. The old translations are gone before the lock is
+//! released (CVE-2018-18281).
 //!
 //! # Errors that change something
 //! As on Linux, a move to a fixed place has unmapped what was there, and a shrinking one its tail, when it then finds
