@@ -136,7 +136,7 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
         done(self.space.msync(start, len, SyncFlags::from_bits(int(flags)).ok_or(Errno::EINVAL)?))
     }
 
-    /// mincore(2): `tell` hears of each page, ascending, and ends the call where the vector can't be written.
+    /// mincore(2): calls `tell` for each page, ascending; `tell` ends the call where the vector can't be written.
     ///
     /// `vector` is the vector's address: Linux looks at its range before it looks at any page.
     pub fn mincore(&self, start: u64, len: u64, vector: u64, tell: &mut dyn FnMut(bool) -> ControlFlow<()>) -> Answer {

@@ -18,7 +18,7 @@ pub enum Broken {
     TwoFlushes,
     /// All maps of a task come from one class, and no slots are kept for those who hold some.
     OneClass,
-    /// A task that gets its CPU back goes on behind another one's maps.
+    /// A task that gets its CPU back continues above another task's maps.
     KeptOverSwitch,
     /// A task takes its maps along to another CPU.
     KeptOverMigration,

@@ -29,7 +29,7 @@ fn own_slot(cpu: usize, depth: usize) -> u32 {
     (cpu * NEST_MOST + depth) as u32
 }
 
-/// Returns the CPU, on which a task is about to map: the one of its first map, if it holds any.
+/// Returns the CPU on which a task will map: that of its first map, if it holds any.
 fn settled<P: Platform>(task: &Task) -> usize {
     if task.depth() == 0 {
         task.cpu.set(P::cpu());

@@ -1,4 +1,4 @@
-//! High memory: frames without an address of their own, and who gets one.
+//! High memory: frames without a permanent address, and which allocations may get one.
 //!
 //! # Guarantee
 //! Once a memory is divided, what may not lie in high memory never does; what may, lies there as long as such a frame
@@ -6,9 +6,9 @@
 //! memory (`Platform::HAS_HIGH_MEMORY`) none of this is compiled in.
 //!
 //! # How
-//! The allocator below knows no zones. A CPU that gets a frame of the zone that it does not want puts it aside, for
-//! whoever wants one of that zone, and takes another: each frame is put aside at most once between a free and an
-//! allocation. Frames that were put aside are free ones; a CPU that finds nothing else takes those of the others.
+//! The allocator below knows no zones. A CPU that gets a frame of the wrong zone sets it aside for a later allocation
+//! from that zone and takes another; a frame is set aside at most once between a free and an allocation. Frames set
+//! aside are free; a CPU that finds no other frame takes those that other CPUs set aside.
 //!
 //! An allocation can fail although a frame of its zone is free if another CPU is just putting it aside: the promise of
 //! [`Memory`](crate::Memory) that a failure is exact holds for memories that are not divided.

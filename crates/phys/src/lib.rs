@@ -2,12 +2,9 @@
 //!
 //! # Guarantee
 //! [`Memory`] hands out the frames of a region that its embedder passes in; [`Slab`] cuts objects from such frames.
-//! After
-//! set-up neither calls the global allocator. A frame or object belongs to one owner at a time. A frame is refused
-//! only if
-//! none was free at some instant during the call, wherever the free ones lay; an object only if, besides, none was
-//! free at
-//! some other instant. A refusal changes nothing.
+//! After set-up neither calls the global allocator. A frame or object belongs to one owner at a time. A frame is
+//! refused only if none was free at some instant during the call, wherever the free ones lay; an object only if,
+//! besides, none was free at some other instant. A refusal changes nothing.
 //!
 //! ```
 //! use faultless_phys::{Memory, Options};
@@ -45,15 +42,12 @@
 //!
 //! # Lock order
 //! The caller's locks, then a slab's depot, then a zone. A slab takes frames, without sleeping, and gives them back
-//! under its
-//! depot's lock. Zones' locks are the innermost of all: under one nothing waits or calls out. An allocation that is
-//! about to fail takes those of
-//! all nodes that it may use, ascending.
+//! under its depot's lock. Zones' locks are the innermost of all: under one nothing waits or calls out. An allocation
+//! that is about to fail takes those of all nodes that it may use, ascending.
 //!
 //! # NUMA nodes
 //! [`Memory::with_nodes`] divides the frames among a machine's nodes. A CPU takes frames of its own node first, falls
-//! back by distance, and
-//! what it frees goes back to the frame's node; a [`Policy`] says otherwise for one allocation.
+//! back by distance, and what it frees goes back to the frame's node; a [`Policy`] says otherwise for one allocation.
 //!
 //! # Rooms
 //! `frames` divides the region; `page` and `state` are a frame's metadata; `buddy` splits and merges blocks; `stash` is

@@ -3,16 +3,13 @@
 //!
 //! # Guarantee
 //! Each frame is in one of these places, or on its way between them inside a move of the list's, which searchers wait
-//! for. What goes
-//! between them, a batch at a time, touches nothing of any other CPU. A CPU keeps at most
-//! a 1024th of memory's frames, or 1 MiB if that is more, of all nodes together.
+//! for. What goes between them, a batch at a time, touches nothing of any other CPU. A CPU keeps at most a 1024th of
+//! memory's frames, or 1 MiB if that is more, of all nodes together.
 //!
 //! # How much goes to the zone, and comes from it, at once
 //! `target` frames, between a batch and what the bound leaves. It doubles with each visit to the zone, and is halved
-//! where
-//! the CPU has freed many times as much since the last visit: then it is more than is needed. When a zone has run out,
-//! everybody's falls
-//! to the least.
+//! where the CPU has freed many times as much since the last visit: then it is more than is needed. When a zone has run
+//! out, everybody's falls to the least.
 
 use crate::frames::Frames;
 use crate::options::Options;
@@ -32,8 +29,7 @@ pub(crate) struct List<P: Platform> {
     /// A small block that was freed here.
     block: Reserve<P>,
     /// The longest that the chain may be before it goes to the zone, and the most that comes from there. The owner
-    /// writes it, and
-    /// whoever has found the zone empty.
+    /// writes it, and whoever has found the zone empty.
     target: P::AtomicUsize,
     /// How many frames had been freed here at the last visit to the zone.
     nr_freed_then: P::AtomicU64,
@@ -68,7 +64,7 @@ const RARE: u64 = 16;
 const BLOCK_ORDER_MAX: u8 = 4;
 
 impl Shape {
-    /// Returns the shape of a CPU's list of its own node, in a memory of so many frames and nodes.
+    /// Returns the shape of a CPU's list for its own node, given the memory's frames and nodes.
     pub(crate) fn of_own(nr_frames: usize, nr_nodes: usize, options: &Options) -> Self {
         let (high, batch) = (options.list_high, options.list_batch);
         let may_keep = KEPT_ALWAYS.max(nr_frames / KEPT_SHARE);
@@ -80,9 +76,8 @@ impl Shape {
         Self { high, batch, behind_max: kept_max.saturating_sub(besides).max(batch), keeps_blocks }
     }
 
-    /// Returns the shape of a CPU's list of another node: all of them together hold half of what a CPU may always
-    /// keep, or four
-    /// frames each.
+    /// Returns the shape of a CPU's list of another node: all of them together hold half of what a CPU may always keep,
+    /// or four frames each.
     pub(crate) fn of_other(nr_nodes: usize, options: &Options) -> Self {
         let room = KEPT_ALWAYS / 2 / nr_nodes.saturating_sub(1).max(1);
         let batch = (room / 4).clamp(1, options.list_batch);
@@ -234,8 +229,7 @@ impl<P: Platform> List<P> {
     }
 
     /// Moves the list's coldest frames to the chain; returns it, now empty here, if more is behind the list than may
-    /// be. The
-    /// owner's, inside a move.
+    /// be. The owner's, inside a move.
     pub(crate) fn shed(&self, frames: &Frames<P>) -> Option<Span> {
         let chain = frames.chain(self.stash.shed(self.shape.batch), self.chain.take());
         // Relaxed: as in `visit_zone`.

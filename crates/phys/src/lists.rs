@@ -1,10 +1,9 @@
 //! The lists of all CPUs: of each, one of its own node, and a short one of each other node.
 //!
 //! # Guarantee
-//! A CPU puts what it frees onto its own list of the frame's node, so that frames go home in batches, and nobody
-//! writes another CPU's line
-//! for one frame. The list of the own node stands where no table leads to it: on one node, and nearly always, it is
-//! the only one used.
+//! A CPU puts what it frees onto its own list of the frame's node, so that frames go home in batches, and nobody writes
+//! another CPU's line for one frame. The list of the own node stands where no table leads to it: on one node, and
+//! nearly always, it is the only one used.
 
 use crate::list::{List, Shape};
 use crate::options::Options;

@@ -85,9 +85,8 @@ impl<P: Platform> Memory<P> {
     ///
     /// # Safety
     /// The region is valid for reads and writes, all zeros, and used by nobody else until the last handle, the last
-    /// [`Slab`](crate::Slab), and the last use of a frame. The memory, and what is made over it, is used by the
-    /// threads of one
-    /// machine: what belongs to a CPU slot is told apart by the slot's number alone.
+    /// [`Slab`](crate::Slab), and the last use of a frame. The memory, and what is made over it, is used by the threads
+    /// of one machine: what belongs to a CPU slot is told apart by the slot's number alone.
     pub unsafe fn new(
         region: NonNull<u8>,
         len_bytes: usize,

@@ -32,10 +32,9 @@ pub enum Policy {
     /// The CPU's own node first, then the others, nearest first.
     #[default]
     Local,
-    /// The node whose turn it is, then the others, of the set or not, nearest to that one first. Of a set of `n`
-    /// nodes, turn `t` is that of
-    /// the `t % n`-th: whoever counts turns, by allocation or by page of an area, spreads over all. With an empty set,
-    /// as `Local`.
+    /// The node whose turn it is, then the others, of the set or not, nearest to that one first. Of a set of `n` nodes,
+    /// turn `t` is that of the `t % n`-th: whoever counts turns, by allocation or by page of an area, spreads over all.
+    /// With an empty set, as `Local`.
     Interleave {
         /// The nodes that take turns.
         nodes: NodeSet,

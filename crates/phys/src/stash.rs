@@ -7,17 +7,14 @@
 //! # Words first
 //! `bottom`: one past the newest thing; the owner alone writes it. `top`: the oldest thing; it only grows, by
 //! compare-and-swap. Thing `n` stands in entry `n % capacity`; the stack holds `top..bottom`. `nr_pushed` counts what
-//! the
-//! owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had looked.
-//! `nr_batched` counts
-//! what it put in otherwise: each thing that the owner pops lowers `bottom`, so that the difference says how many it
-//! has popped.
+//! the owner put in one at a time, so that a search through all stashes can tell that nothing was put where it had
+//! looked. `nr_batched` counts what it put in otherwise: each thing that the owner pops lowers `bottom`, so that the
+//! difference says how many it has popped.
 //!
 //! # Invariants
 //! * I1 `bottom - top` is at most the capacity, so that the entry of a thing in `top..bottom` isn't written again.
 //! * I2 thing `n` goes to the one who moves `top` past `n`, or to the owner if it sees `top < n` after lowering
-//!   `bottom`
-//!   to `n`.
+//!   `bottom` to `n`.
 //!
 //! # The owner pops while another steals: two columns
 //! ```text
@@ -28,15 +25,13 @@
 //! t < n: thing n is mine                  t < b: thing t is mine if CAS(top, t, t + 1)
 //! t = n: mine if CAS(top, n, n + 1)
 //! ```
-//! Forbidden: the owner takes `n` having seen `t < n`, and a thief moves `top` from `n` to `n + 1`. That thief saw
-//! `top = n`
-//! before its fence and `bottom > n` after it. If the owner's fence comes first, the thief sees `bottom = n` and takes
-//! nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model:
+//! Forbidden: the owner takes `n` having seen `t < n`, and a thief moves `top` from `n` to `n + 1`. That thief saw `top
+//! = n` before its fence and `bottom > n` after it. If the owner's fence comes first, the thief sees `bottom = n` and
+//! takes nothing; if the thief's comes first, the owner sees `top = n` and competes by compare-and-swap. Model:
 //! `model_tests`.
 //!
 //! Source: Chase and Lev 2005, with the orders of Lê, Pop, Cohen and Zappa Nardelli 2013. The ring's size is fixed;
-//! each
-//! store to `bottom` releases, where theirs lean on a fence in `push`.
+//! each store to `bottom` releases, where theirs lean on a fence in `push`.
 
 use alloc::boxed::Box;
 use faultless_platform::{Atomic, CachePadded, Ordering, Processor};
@@ -143,10 +138,8 @@ impl<P: Processor> Stash<P> {
     }
 
     /// Begins to move things between the stash and another place that a search looks at; on their way they are in
-    /// neither.
-    /// The owner's. Until the move ends the owner waits for no searcher of this kind, because they wait for it: it
-    /// takes no lock that one
-    /// of them holds.
+    /// neither. The owner's. Until the move ends the owner waits for no searcher of this kind, because they wait for
+    /// it: it takes no lock that one of them holds.
     #[must_use = "the move ends when this is dropped"]
     pub(crate) fn begin_move(&self) -> Move<'_, P> {
         // Relaxed: what takes the things away releases (`claim`, `Reserve::take`, the lock of what feeds the stash),
@@ -308,12 +301,10 @@ impl<P: Processor> Drop for Move<'_, P> {
 /// empty.
 ///
 /// Things come to a stash, or from there to elsewhere, by `push` and by moves alone, which are counted; the caller
-/// keeps
-/// other sources shut. The counts are added up before and after everything has been tried. Each only grows: equal sums
-/// mean that
-/// no place gained a thing between the two looks at its count, so that one found empty in between was empty when the
-/// last was
-/// tried. Ends: those who push and move without their lists being filled again run out of things.
+/// keeps other sources shut. The counts are added up before and after everything has been tried. Each only grows: equal
+/// sums mean that no place gained a thing between the two looks at its count, so that one found empty in between was
+/// empty when the last was tried. Ends: those who push and move without their lists being filled again run out of
+/// things.
 pub(crate) fn search<'a, P: Processor, I: Iterator<Item = &'a Stash<P>>>(
     stashes: impl Fn() -> I,
     mut elsewhere: impl FnMut() -> Option<usize>,

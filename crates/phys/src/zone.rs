@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A frame is in one place (I1). The zone's lock is held for a step or two, however many frames come out. What a
-//! frame's way looks like
-//! from a CPU's list to the zone and back is here; which zone is asked, and the attempt that fails, is `zones`.
+//! frame's way looks like from a CPU's list to the zone and back is here; which zone is asked, and the attempt that
+//! fails, is `zones`.
 //!
 //! # The picture
 //! ```text
@@ -15,15 +15,13 @@
 //! ```
 //!
 //! # Invariants
-//! * I1 a free frame is in the buddy allocator, on the stack of chains, or in exactly one CPU's list, chain or row,
-//!   but for the
-//!   moment in which its owner frees it, and for the length of a move (`Stash::begin_move`).
+//! * I1 a free frame is in the buddy allocator, on the stack of chains, or in exactly one CPU's list, chain or row, but
+//!   for the moment in which its owner frees it, and for the length of a move (`Stash::begin_move`).
 //! * I2 frames leave the buddy allocator and the stack of chains under the zone's lock alone.
 //!
 //! # Lock order
 //! Zones' locks are the innermost of all; who holds several took them in ascending order of their nodes. Under them a
-//! searcher waits for
-//! moves, whose owners take no lock and wait for nothing; nothing else waits, parks or calls out.
+//! searcher waits for moves, whose owners take no lock and wait for nothing; nothing else waits, parks or calls out.
 
 use crate::buddy::Buddy;
 use crate::chain::ChainStack;

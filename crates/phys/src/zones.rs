@@ -1,13 +1,10 @@
 //! The zones of a memory, one for each NUMA node, and which of them serves an allocation.
 //!
 //! # Guarantee
-//! A frame comes from the first node, of those that the policy allows in its order, that has one in its zone or in
-//! this CPU's hands; it goes
-//! back to its own node's zone, whoever frees it. `take` and `take_block` fail only if at some instant during the call
-//! no frame, or block, of any
-//! allowed node was free: not in a zone, and not in any CPU's hands. On the hit path, a CPU's list of its own node,
-//! `take` takes the
-//! frame freed last, by plain loads and stores.
+//! A frame comes from the first node, of those that the policy allows in its order, that has one in its zone or in this
+//! CPU's hands; it goes back to its own node's zone, whoever frees it. `take` and `take_block` fail only if at some
+//! instant during the call no frame, or block, of any allowed node was free: not in a zone, and not in any CPU's hands.
+//! On the hit path, a CPU's list of its own node, `take` takes the frame freed last, by plain loads and stores.
 //!
 //! # The picture: a frame of node 1 goes home from a CPU of node 0
 //! ```text
@@ -20,10 +17,9 @@
 //!
 //! # Why a failure is exact
 //! The last attempt holds the locks of all allowed zones, so that nothing leaves their buddy allocators and stacks but
-//! by its hand, and nothing
-//! comes to the allocators; then one `stash::search` goes through all lists of all these nodes, waits for moves that
-//! have begun, and finds all places
-//! empty at one instant. To search node by node would not do:
+//! by its hand, and nothing comes to the allocators; then one `stash::search` goes through all lists of all these
+//! nodes, waits for moves that have begun, and finds all places empty at one instant. To search node by node would not
+//! do:
 //! ```text
 //! searcher: node 0 is empty                     | node 1 is empty: fails, though a frame was free all the time
 //!           others:  free one of node 0, and then take the last of node 1

@@ -414,8 +414,7 @@ fn small_worlds_of_two_nodes_and_lists_of_two() {
 }
 
 /// The table of `phys::zones`: while CPU 0 looks for a frame, CPU 1 frees one of `freed_on`, and then CPU 2 takes the
-/// last of the other
-/// node, wherever CPU 0 has come to.
+/// last of the other node, wherever CPU 0 has come to.
 fn searched_beside_a_free_and_a_take(freed_on: usize) {
     let machine = explore::Machine::new(CPUS);
     let options = Options { list_high: 2, list_batch: 1, ..Options::default() };

@@ -2,9 +2,8 @@
 //!
 //! # Guarantee
 //! Nodes are numbered 0 to [`Nodes::len`] - 1; every CPU belongs to one. A description never changes: memory is set up
-//! with it, and
-//! a platform that charges for remote memory is told by [`Threads::place`](crate::Threads::place) which addresses are
-//! whose.
+//! with it, and a platform that charges for remote memory is told by [`Threads::place`](crate::Threads::place) which
+//! addresses are whose.
 //!
 //! Distances are relative, as in the ACPI specification's table of them (SLIT, section 5.2.17): 10 to a node itself,
 //! 20 for twice the time.
@@ -138,8 +137,7 @@ impl Nodes {
     }
 
     /// Visits the nodes, nearest first; of two that are equally far the one that comes next by number, so that not all
-    /// fall back to
-    /// the same one.
+    /// fall back to the same one.
     ///
     /// # Panics
     /// If there is no such node.

@@ -41,8 +41,7 @@ pub trait Threads: Platform {
     }
 
     /// Puts memory into a node's: what lies at these addresses costs what that node's memory does. No effect on the
-    /// memory itself, and none on
-    /// machines whose memory is where the host has put it.
+    /// memory itself, and none on machines whose memory is where the host has put it.
     fn place(_machine: &Self::Machine, _node: usize, _address: *const u8, _len_bytes: usize) {}
 
     /// Says which of the frames at these addresses have no address of their own; none unless said.

@@ -245,7 +245,7 @@ impl<P: Processor> Processor for Watched<P> {
 
     fn trace(event: Event) {
         P::trace(event);
-        // Nobody is told of what happens to a thread whose locals are being taken down.
+        // A thread whose locals are being destroyed is not reported.
         let _ = SINK.try_with(|sink| {
             if let Some(sink) = &*sink.borrow() {
                 sink.note(&Happening { event, cpu: P::cpu(), thread: P::current(), now: P::watch_clock });

@@ -1,9 +1,9 @@
-//! Who looks something up without its lock: nobody, one CPU, or perhaps any.
+//! Whether no CPU, one, or perhaps any looks something up without its lock.
 //!
 //! # Guarantee
-//! Who has made something unreachable, and is told by [`Lookers::may_be_elsewhere`] that nobody looks elsewhere, may
-//! free it at once: no section of [`Lookers::read`] finds it, or has found it and goes on. So what one CPU alone uses
-//! needs no grace period.
+//! If [`Lookers::may_be_elsewhere`] is false after something was made unreachable, it may be freed at once: no section
+//! of [`Lookers::read`] can find it, and none that found it is still running. So what one CPU alone uses needs no grace
+//! period.
 //!
 //! # Word first
 //! 0: nobody has looked. `n + 1`: the one CPU that has. [`MANY`]: any may look; this stays until [`Lookers::forget`].

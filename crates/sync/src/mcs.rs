@@ -45,7 +45,7 @@ use core::ptr;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 
-/// A queue of spinners with room for everybody who comes.
+/// A queue of spinners without a limit.
 pub struct McsQueue<P: Processor> {
     tail: P::AtomicPtr<Node<P>>,
 }

@@ -1,23 +1,19 @@
 //! SRCU: read-copy-update whose readers may sleep.
 //!
 //! # Guarantee
-//! As [`Rcu`](crate::Rcu)'s: what was reachable when a [`SrcuGuard`] was made is not freed before it is dropped, if
-//! its owner
-//! makes it unreachable first and then calls [`Srcu::synchronize`] or [`Srcu::defer`]. The reader may park, allocate
-//! and
-//! change its CPU in between; a grace period lasts as long as the slowest reader.
+//! As [`Rcu`](crate::Rcu)'s: what was reachable when a [`SrcuGuard`] was made is not freed before it is dropped, if its
+//! owner makes it unreachable first and then calls [`Srcu::synchronize`] or [`Srcu::defer`]. The reader may park,
+//! allocate and change its CPU in between; a grace period lasts as long as the slowest reader.
 //!
 //! # Words
 //! Two sides, 0 and 1. Each CPU counts for each side the readers that have come and those that have gone, each on its
-//! own
-//! line; who comes on one CPU may go on another, so that only sums mean something. `phase` is even or odd: the side on
-//! which new readers come.
+//! own line; who comes on one CPU may go on another, so that only sums mean something. `phase` is even or odd: the side
+//! on which new readers come.
 //!
 //! # Invariants
 //! * I1 a CPU's counts are changed by the owner of its slot alone, and only grow (modulo 2^64).
 //! * I2 a side is empty if the sum of its gone, read first, equals the sum of its come: a reader that is seen to have
-//!   gone is
-//!   seen to have come, so that nobody's going makes up for another one's coming.
+//!   gone is seen to have come, so that nobody's going makes up for another one's coming.
 //! * I3 a grace period ends after both sides were seen empty once since its beginning.
 //!
 //! # Race: a section begins while something is taken away
@@ -75,15 +71,13 @@ impl<P: Processor, const BATCH: usize> Srcu<P, BATCH> {
 
     /// Waits until all read sections that may see what the caller has made unreachable are over; may give the slot up
     /// meanwhile. Called with interrupts on, no spin lock held, and outside this domain's read sections: inside it
-    /// would
-    /// wait for ever.
+    /// would wait for ever.
     pub fn synchronize(&self) {
         self.domain.synchronize();
     }
 
     /// Lets `callback` run with `head` after a grace period: by a later [`Srcu::poll`] on this CPU, or by a
-    /// [`Srcu::flush`]
-    /// on any.
+    /// [`Srcu::flush`] on any.
     ///
     /// Neither allocates nor runs a callback, so it may be called under spin locks.
     ///
@@ -101,8 +95,7 @@ impl<P: Processor, const BATCH: usize> Srcu<P, BATCH> {
     }
 
     /// Waits until every callback that was deferred before, on any CPU, has run. Called as [`Srcu::synchronize`] is,
-    /// where
-    /// no lock is held that a callback takes, and not by a callback.
+    /// where no lock is held that a callback takes, and not by a callback.
     pub fn flush(&self) {
         self.domain.flush();
     }

@@ -120,7 +120,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         ChangeGuard(self)
     }
 
-    /// Ends a change; the design hears of the outermost one. Under the write lock, before the area is let go.
+    /// Ends a change; only the outermost one reaches the design. Under the write lock, before the area is released.
     pub(crate) fn end_change(&self) {
         // SAFETY: as in `begin_change`.
         let nr_changes = unsafe { &mut *self.nr_changes.get() };

@@ -210,7 +210,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// Frees an area at once.
     ///
     /// # Safety
-    /// The area was let go of by its last holder, and nobody looks at it any more.
+    /// The last holder has released the area, and nobody looks at it any more.
     pub(crate) unsafe fn free_area_at_once(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: as promised.
         unsafe {
@@ -222,7 +222,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// Frees an area, after a grace period.
     ///
     /// # Safety
-    /// The area was let go of by its last holder; readers in RCU sections look at its atomics alone.
+    /// The last holder has released the area; RCU readers look only at its atomics.
     pub(crate) unsafe fn free_area(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: as promised.
         unsafe {

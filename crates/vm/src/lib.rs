@@ -10,7 +10,7 @@
 //!   hardware's entries, four levels of tables; `promise`: memory that is there by its entries alone
 //! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `pattern`,
 //!   `content`: which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
-//! * `pool`: what lives as long as somebody refers to it; `orphans`: what was let go of without a CPU
+//! * `pool`: what lives as long as somebody refers to it; `orphans`: what was dropped by a thread without a CPU
 //! * `view`, `area`, `index`: ranges of one kind of memory, by value and as they are kept, and the ordered index that
 //!   RCU readers walk
 //! * `types`: instance, space, area and design, which name each other; `instance`: what holds for all spaces

@@ -1,4 +1,4 @@
-//! What lost its last reference on a thread without a CPU.
+//! Spaces and objects whose last reference was dropped by a thread without a CPU.
 //!
 //! # Guarantee
 //! References may be dropped on any thread. Ending a space or an object takes a CPU: it frees frames to that CPU's

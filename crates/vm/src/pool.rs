@@ -1,4 +1,4 @@
-//! Things of an instance that live as long as somebody refers to them: memory objects, reference pages, pins.
+//! Reference-counted things of an instance: memory objects, reference pages, pins.
 //!
 //! # Guarantee
 //! A thing ends once, after its last reference has gone, on a thread that owns a CPU; until then it stands where it was

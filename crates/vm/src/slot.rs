@@ -1,14 +1,14 @@
 //! The place of an entry in a table.
 //!
 //! # Guarantee
-//! A [`Slot`] is read and written as [`Entry`]s and holds the hardware's words: here the one becomes the other.
+//! A [`Slot`] holds the hardware's word, and is read and written as an [`Entry`]: the conversion happens here.
 
 use crate::entry::Entry;
 use crate::format::TableFormat;
 use crate::system::System;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 
-/// An entry's place; what changes it and when says [`crate::table`].
+/// The place of an entry; [`crate::table`] says who changes it, and when.
 pub struct Slot<'a, P: System>(&'a P::AtomicU64);
 
 impl<P: System> Clone for Slot<'_, P> {

@@ -88,7 +88,7 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     fn await_faults(_space: &Space<P, Self>) {}
     /// Called under the write lock when they have changed. A removed area gets no such call, and calls don't nest.
     fn end_change(area: &Self::AreaState);
-    /// As [`Design::end_change`], for an area that is about to be published and that nobody has reached yet.
+    /// As [`Design::end_change`], for an area that is not published yet.
     #[inline]
     fn end_change_unpublished(area: &Self::AreaState) {
         Self::end_change(area);

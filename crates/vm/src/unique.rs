@@ -1,4 +1,4 @@
-//! Numbers that nobody else has, drawn on each CPU without the others.
+//! Unique numbers, drawn on each CPU without touching another CPU's line.
 //!
 //! # Guarantee
 //! A number is drawn once, and is not 0.

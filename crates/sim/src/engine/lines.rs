@@ -5,11 +5,9 @@
 //!
 //! # Words first
 //! `owner`: the CPU that may write without asking, or nobody; then `sharers` says who may read. `users`: the only CPU
-//! that ever
-//! touched the line, or many. `busy_until`: when the last transfer that was asked for ends. `leaves_at`: from then on
-//! the
-//! line is on its way, and its owner's accesses miss. `tail`: the last that asked for it alone. `version` counts
-//! writes.
+//! that ever touched the line, or many. `busy_until`: when the last transfer that was asked for ends. `leaves_at`: from
+//! then on the line is on its way, and its owner's accesses miss. `tail`: the last that asked for it alone. `version`
+//! counts writes.
 //!
 //! # Invariants
 //! * I1 a line with an owner has no sharers.
@@ -188,8 +186,7 @@ impl Lines {
     }
 
     /// Numbers a line that `cpu` touches first; it is the filler's if its page was filled, else nobody's. `home` is a
-    /// CPU of the socket whose
-    /// memory it lies in.
+    /// CPU of the socket whose memory it lies in.
     pub(super) fn add(&mut self, address: usize, cpu: u16, home: u16) -> LineId {
         let id = self.lines.len() as LineId;
         let page = self.page(address);

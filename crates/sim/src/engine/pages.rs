@@ -4,8 +4,7 @@
 //! not known.
 //!
 //! A page that this CPU filled not long ago is still in its cache (hot), one that a CPU of the same complex filled not
-//! much
-//! longer ago in theirs (warm): they cost less, and the bus nothing.
+//! much longer ago in theirs (warm): they cost less, and the bus nothing.
 
 use super::lines::{Filled, Fillings, NOBODY};
 use super::record::NO_CPU;

@@ -2,9 +2,8 @@
 //!
 //! # Guarantee
 //! What was placed lies on the socket that was named, however often its lines change hands; all else on the socket of
-//! the CPU that touches it
-//! first, as under Linux's default policy. A line keeps the place that it had when it was first touched, so memory is
-//! placed before it is used.
+//! the CPU that touches it first, as under Linux's default policy. A line keeps the place that it had when it was first
+//! touched, so memory is placed before it is used.
 
 use std::ops::Range;
 

@@ -174,7 +174,7 @@ pub(super) struct Deferred<P: Processor> {
     /// Whether a batch is closed; written under the lock.
     has_batches: P::AtomicBool,
     nr_running: P::AtomicU32,
-    /// How many polls pass before the CPU looks at grace periods again, and how many looks in vain there were, about.
+    /// Polls until the CPU looks at grace periods again, and roughly how many looks found none ended.
     patience: P::AtomicU32,
     last_patience: P::AtomicU32,
 }
@@ -182,7 +182,7 @@ pub(super) struct Deferred<P: Processor> {
 /// The most polls that pass where another CPU drives grace periods. Many CPUs that all ask would take the lines of
 /// drivers' locks away from them all the time.
 const PATIENCE_MAX: u32 = 16;
-/// After about so many looks in vain a CPU does everything for a grace period: others may never come by.
+/// After about this many fruitless looks a CPU drives the grace period alone: other CPUs may never poll.
 const NR_LOOKS: u32 = 64;
 /// So many batches that wait make a CPU begin a grace period that others don't: on a machine of many CPUs each grace
 /// period costs all of them a few lines, and somebody always has one batch.

@@ -42,7 +42,7 @@ lock_class! {
 }
 
 lock_class! {
-    /// The lock of the one who looks at all groups.
+    /// Held by whoever scans all groups.
     HelpLock = "rcu_help"
 }
 

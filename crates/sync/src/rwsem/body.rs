@@ -92,7 +92,7 @@ impl<P: Processor> Rwsem<P> {
         }
     }
 
-    /// Tells those who watch that a wait has ended in vain.
+    /// Tells watchers that a wait ended without the lock.
     #[inline(always)]
     #[track_caller]
     fn tell_if_ended<T>(&self, had: &Result<T, Ended>, holding: Holding) {

@@ -15,10 +15,10 @@
 //! | `...+bravo` | [`Generation::with`] [`Rules::BRAVO`] | as the one before the `+` | the same; readers leave the word alone while no writer comes |
 //!
 //! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what
-//! each is worth measuring between. A generation is a value and
-//! not a type: what is built over a semaphore (an address space under six designs, on as many platforms) is then
-//! compiled once and not once for each generation, and the price is a plain load of the lock's own line. A semaphore of
-//! another family, with another word, is another implementor of [`RwSemaphore`], with generations of its own.
+//! each is worth measuring between. A generation is a value and not a type: what is built over a semaphore (an address
+//! space under six designs, on as many platforms) is then compiled once and not once for each generation, and the price
+//! is a plain load of the lock's own line. A semaphore of another family, with another word, is another implementor of
+//! [`RwSemaphore`], with generations of its own.
 //!
 //! # Rooms
 //! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and

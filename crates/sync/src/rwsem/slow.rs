@@ -332,7 +332,7 @@ impl<P: Processor> Queued<'_, P> {
         let is_first = line.is_empty();
         // SAFETY: the waiter outlives this value, which leaves the line before it ends.
         unsafe { line.push(self.waiter) };
-        // Relaxed: an exchange of the same word decides who comes first (module table).
+        // Relaxed: an exchange of the same word decides who is first (module table).
         let before = Word(self.semaphore.word.fetch_or(WAITERS, Ordering::Relaxed));
         if is_first {
             line.set_phase(if before.has_writer() { Side::Write } else { Side::Read });

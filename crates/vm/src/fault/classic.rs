@@ -149,7 +149,7 @@ fn attempt<'a, P: System, D: Design<P>>(
 pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result<(), AccessError> {
     handle(space, fault)?;
     let read = space.read(page_of(fault));
-    // What is gone by now, or forbidden, the caller's next look finds out.
+    // If the page is gone or forbidden now, the caller's next lookup notices.
     let Some(found) = read.permit().containing(fault.address) else { return Ok(()) };
     let area = found.area();
     let view = area.view();

@@ -1,4 +1,4 @@
-//! mincore and msync: calls that ask, and change nothing that is mapped.
+//! mincore and msync: calls that change no mapping.
 
 use super::{ReadPermit, Space};
 use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
@@ -11,7 +11,7 @@ use bitflags::bitflags;
 use core::ops::ControlFlow;
 
 bitflags! {
-    /// What msync is asked for.
+    /// How msync writes back (`MS_*`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SyncFlags: u32 {
         /// Begin to write (`MS_ASYNC`).
@@ -24,8 +24,7 @@ bitflags! {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Tells of each page of a range, ascending, whether it is in memory; stops at a hole, or when told
-    /// to.
+    /// Reports for each page of a range, ascending, whether it is in memory; stops at a hole, or when `tell` breaks.
     ///
     /// `tell` is called with the space's lock held for reading: it must not call into the space.
     pub fn mincore(

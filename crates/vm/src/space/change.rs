@@ -1,8 +1,8 @@
 //! The one place that edits the area list.
 //!
 //! # Guarantee
-//! [`Change::prepare`] allocates everything; [`Change::commit`] can't fail. So a call that finds no memory, or too
-//! many areas, has changed nothing.
+//! [`Change::prepare`] allocates everything; [`Change::commit`] can't fail. So a call that runs out of memory or hits
+//! the limit of areas has changed nothing.
 //!
 //! # What a change is
 //! ```text
@@ -79,7 +79,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Counts an area, or a part of one that is no area more, of so many bytes.
+    /// Counts `bytes` of an area as one area.
     pub fn add(&mut self, flags: AreaFlags, bytes: u64) {
         // What leaves is counted as what it was, until it has left.
         if flags.contains(AreaFlags::LEAVING) {
@@ -92,7 +92,7 @@ impl Sizes {
     }
 }
 
-/// Who is told of a change before it happens.
+/// Which areas a change is announced to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announced {
     /// Every area that takes part.
@@ -339,7 +339,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
     }
 
-    /// A known bug: nobody is told of the change.
+    /// A known bug: the change is not announced.
     #[cfg(feature = "mutants")]
     pub(super) fn unannounced(mut self) -> Self {
         self.announced = Announced::Nobody;
@@ -534,7 +534,7 @@ fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
 
 /// A change in force whose areas don't serve faults yet.
 ///
-/// Of two that overlap the one that came first ends first: the second may let go of an area that the first one holds.
+/// Overlapping holds end oldest first: the newer may free an area that the older holds.
 #[must_use = "faults stay out of the areas until the change ends"]
 pub(super) struct Held<'a, P: System, D: Design<P>> {
     space: WritePermit<'a, P, D>,

@@ -35,7 +35,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub fn brk(&self, address: u64) -> u64 {
         let (mut end, mut added) = self.move_break(address);
         if end != address && D::has_deferred(self.vm()) {
-            // It may be for want of frames.
+            // Maybe because frames ran out.
             self.vm().flush();
             (end, added) = self.move_break(address);
         }

@@ -1,4 +1,4 @@
-//! How spaces are made, shared and ended, and what they count.
+//! Creation, sharing and teardown of spaces, and their counters.
 
 use super::Space;
 use super::departures::Departures;

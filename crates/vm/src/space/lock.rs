@@ -154,7 +154,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         while let Some(entry) = self.first_ending_after(position) {
             position = entry.end;
             if let Some(all) = PageRange::between(entry.start, entry.end) {
-                // As Linux: an area that can't be changed, for want of memory, is left as it is.
+                // As Linux: an area that can't be changed because memory is short stays as it is.
                 let _ = self.relock(all, current);
             }
         }

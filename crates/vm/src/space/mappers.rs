@@ -1,4 +1,4 @@
-//! Which CPUs have mapped in a space: nobody, one, or many.
+//! Whether no CPU, one, or several have called mmap in a space.
 
 use crate::system::System;
 use faultless_platform::{Atomic, Ordering};

@@ -1,9 +1,9 @@
 //! Address spaces.
 //!
 //! # Guarantee
-//! An operation either does all that Linux documents for it, or answers an error; with `OutOfFrames` no area is half
-//! done: a call over several areas that finds no frame half way has done, as Linux's, those before. When it returns, no
-//! CPU has a translation stronger than the page tables.
+//! An operation either does all that Linux documents for it or returns an error. A call over several areas that runs
+//! out of frames has, as on Linux, completed the areas before; none is half done. When it returns, no CPU has a
+//! translation stronger than the page tables.
 //!
 //! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
 //! 0. an object's `changes`, which truncations and holes of the object hold
@@ -37,8 +37,7 @@
 //! `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list` shows the areas;
 //! `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs, `promises` that of
 //! designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for, `line` how an area is
-//! shown; `references` and
-//! `pins` are the calls about those.
+//! shown; `references` and `pins` are the calls about those.
 
 mod advise;
 mod areas;

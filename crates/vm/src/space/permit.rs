@@ -133,7 +133,7 @@ impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
         unsafe { self.area.as_ref() }
     }
 
-    /// Returns the area's place, to be put into the index again, or to be let go of.
+    /// Returns the area's pointer, for putting it into the index again or releasing it.
     #[inline]
     pub(crate) fn place(&self) -> NonNull<Area<P, D>> {
         self.area

@@ -17,7 +17,7 @@ use faultless_platform::mutant;
 use crate::pin::{Hold, Pin, PinKind, Pinned};
 
 impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
-    /// Pins the page of `address`, made as an access makes it; EFAULT if there is none to be had.
+    /// Pins the page of `address`, made as an access makes it; EFAULT if it can't be made.
     pub fn pin(&self, address: u64, kind: PinKind) -> Result<Pin<'vm, P>, CallError> {
         let pinned = self.try_again(|| self.pinned(address, kind))?;
         Ok(Pin { pinned, instance: PhantomData })

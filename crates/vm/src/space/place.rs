@@ -1,12 +1,12 @@
-//! Which part of the addresses a CPU maps in, where a space's mappings are spread.
+//! The part of the address range in which a CPU maps, if a space's placement policy spreads mappings.
 //!
 //! # Guarantee
-//! A CPU's range is where it searches first, and binds nobody: any range may hold anything, and a search that fails in
-//! it goes on everywhere. So no call fails that would not fail otherwise.
+//! A CPU searches its own range first, then everywhere. Any range may hold any mapping, so the policy makes no call
+//! fail.
 //!
 //! # Why
-//! Neighbours of one kind are one area. A call that changes an area keeps faults out of all of it, other threads' part
-//! too; mappings that lie a range apart never join.
+//! Adjacent mappings of one kind become one area, and a call that changes an area keeps faults out of all of it,
+//! including other threads' parts. Mappings in different ranges never join.
 
 use super::Space;
 use super::permit::WritePermit;

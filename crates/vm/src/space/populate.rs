@@ -1,8 +1,8 @@
 //! Making pages before they are touched (`MAP_POPULATE`, locking, `MADV_POPULATE_READ` and `_WRITE`).
 //!
 //! # Guarantee
-//! Pages are made as faults make them, one after the other, each under the design's own locks; what was made before an
-//! error stays. No stack grows for it.
+//! Pages are made one by one, each as a fault makes it, under the design's own locks. Pages made before an error stay.
+//! Populating grows no stack.
 
 use super::Space;
 use crate::access::Access;

@@ -1,16 +1,16 @@
-//! A space whose entries are its map: what a design without areas changes it by.
+//! The interface for designs without areas: their page-table entries are the map.
 //!
 //! # Guarantee
 //! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`Cursor`] is dropped, no CPU
 //! has a translation that is stronger than the entries, and the frames and tables that went are given back.
 //!
-//! Whoever moves a cursor keeps other map calls out of its range: the design's own lock does. Calls on other ranges go
-//! on beside it, also in the same tables, and so do faults.
+//! The design's own lock keeps other map calls out of a cursor's range. Faults, and calls on other ranges, run beside
+//! the cursor, even in the same tables.
 //!
 //! # Invariants
 //! * I1 a leaf table counts its entries that are not empty, and the cursors that hold it: in the index word of its
 //!   frame's metadata, under its lock. A fault changes no entry from or to empty.
-//! * I2 who brings the count to 0 takes the table out of the tree before it gives the lock back.
+//! * I2 whoever brings the count to 0 unlinks the table from the tree before unlocking it.
 //! * I3 tables above the leaves stay until the space ends.
 //!
 //! # Race: a table goes

@@ -1,8 +1,8 @@
-//! What a space may still take: the limits, checked.
+//! Checks of a space's limits.
 //!
 //! # Guarantee
-//! Each function changes nothing, and answers as Linux counts: in pages, over the whole space, before the call's own
-//! unmapping shows in the counters. Callers hold the write lock.
+//! No function here changes anything. Each counts as Linux does: in pages, over the whole space, before the counters
+//! show what the call itself unmaps. Callers hold the write lock.
 
 use super::Space;
 use super::permit::WritePermit;

@@ -6,8 +6,8 @@
 //! 2 make the target's tables           5 let faults into the target
 //! 3 put the target's area in force in place of what was there, faults kept out; zap what was there
 //! ```
-//! After 2 nothing can fail, and until then nothing has changed. The old translations are gone before the lock is
-//! (CVE-2018-18281).
+//! Nothing changes before step 2 is done, and nothing fails after it. The old translations are gone before the lock is
+//! released (CVE-2018-18281).
 //!
 //! # Errors that change something
 //! As on Linux, a move to a fixed place has unmapped what was there, and a shrinking one its tail, when it then finds
@@ -52,7 +52,7 @@ pub enum RemapPlacement {
     Fixed(u64),
 }
 
-/// What mremap is asked for.
+/// The arguments of mremap.
 #[derive(Clone, Copy, Debug)]
 pub struct RemapRequest {
     /// First byte of the old range.
@@ -165,7 +165,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Moves every area of a range, each as far from the one before as it was. `progress` outlives a shortage: a second
-    /// attempt goes on with the first area that has not moved.
+    /// attempt continues with the first area that has not moved.
     fn move_areas(self, request: &RemapRequest, progress: &Cell<Progress>) -> Result<u64, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;

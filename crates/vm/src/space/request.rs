@@ -7,7 +7,7 @@ use crate::reference::ReferenceHandle;
 use crate::system::System;
 use crate::view::AreaFlags;
 
-/// What mmap is asked for.
+/// The arguments of mmap.
 pub struct MapRequest<'a, P: System> {
     /// Where.
     pub placement: Placement,

@@ -1,4 +1,4 @@
-//! How many pages a space holds, and how many it held at most.
+//! The resident size of a space, and its peak.
 //!
 //! # Guarantee
 //! * The size is exact while nobody changes it.
@@ -7,9 +7,9 @@
 //!
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
-//! change on: a sum looks at members alone. Who takes pages away looks at the sum before, since that is where it may
-//! have been highest. Where a sum is dear a CPU looks only if what it counted has moved by [`SLACK`] pages since its
-//! last look. So whatever a CPU takes away unseen, it takes within `SLACK` of what it last saw.
+//! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
+//! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`SLACK`] pages since its last sum.
+//! So what it removes without summing is at most `SLACK` pages.
 
 use crate::frames;
 use crate::system::System;

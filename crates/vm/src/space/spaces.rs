@@ -4,8 +4,8 @@
 //! A space is listed from when it is complete until its last reference goes. A visitor holds a reference to the space
 //! that it looks at and no lock, so it may sleep, make spaces and drop them. It meets every space that was listed when
 //! it began and that is not dropped meanwhile, and all that are listed before it begins its last round; those of one
-//! list in the order of listing. Each is met once; one that is listed
-//! meanwhile maybe twice, if another visitor meets it in between.
+//! list in the order of listing. Each is met once; one that is listed meanwhile maybe twice, if another visitor meets
+//! it in between.
 //!
 //! # Lists
 //! A space is on the list of the CPU that made it, so that processes that fork on their own do not meet. A visitor goes

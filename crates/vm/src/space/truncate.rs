@@ -1,4 +1,4 @@
-//! What a space does when an object that it maps loses pages.
+//! Unmapping the pages that a mapped object lost to truncation or a hole.
 
 use super::zap::Emptied;
 use super::{EVERYTHING, Space};
