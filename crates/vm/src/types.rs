@@ -208,7 +208,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) default_flags: P::AtomicU32,
     /// See `removal`.
     pub(crate) is_removing: P::AtomicBool,
-    pub(crate) departures: Departures<P, D::Lock>,
+    pub(crate) departures: Departures<P, SemaphoreOf<P, D>>,
     pub(crate) mappers: Mappers<P>,
     pub(crate) heap_start: P::AtomicU64,
     pub(crate) heap_end: P::AtomicU64,

@@ -28,8 +28,7 @@
 //! space for himself keeps nobody waiting.
 
 use super::change::{Departing, Join, NewArea, Reserve};
-use super::map_lock::MapLock;
-use super::permit::{ReadOf, ReadPermit, WritePermit};
+use super::permit::{ReadPermit, WritePermit};
 use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange};
 use crate::area::{AreaFlags, AreaView};
@@ -39,8 +38,10 @@ use crate::error::CallError;
 use crate::gather::Gather;
 use crate::system::System;
 use crate::table::{TableMap, Tables};
+use crate::types::SemaphoreOf;
 use core::ops::Range;
 use faultless_platform::{Ordering, mutant};
+use faultless_sync::{ReadGuard, RwSemaphore};
 
 /// An unmapping without the space's lock; see the module.
 #[must_use = "what a range held stays until the departure is finished"]
@@ -49,7 +50,7 @@ struct Departure<'a, P: System, D: Design<P>> {
     range: PageRange,
     departing: Departing<P, D>,
     reserve: Reserve<'a, P, D>,
-    _share: ReadOf<'a, P, D>,
+    _share: ReadGuard<'a, P, SemaphoreOf<P, D>>,
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
@@ -101,7 +102,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         if self.begin_unmapping(range)?.bytes == 0 {
             return Ok(None);
         }
-        let Some(share) = space.departures.departing.try_read(EVERYTHING) else { return Ok(None) };
+        let Some(share) = space.departures.departing.try_read() else { return Ok(None) };
         let view = AreaView {
             start: range.start(),
             end: range.end(),
@@ -160,6 +161,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Waits until the departures have ended that are under way; called without the space's lock.
     #[cold]
     pub(super) fn await_departures(&self) {
-        drop(self.departures.departing.write(EVERYTHING));
+        drop(self.departures.departing.write());
     }
 }

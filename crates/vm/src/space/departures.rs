@@ -4,14 +4,14 @@ use crate::system::System;
 use faultless_platform::{Atomic, CachePadded, Ordering};
 
 /// The unmappings of a space that are under way without its lock; see `departure`.
-pub(crate) struct Departures<P: System, L> {
+pub(crate) struct Departures<P: System, S> {
     nr_leaving: P::AtomicU32,
     /// Shared by each; who waits for them takes it alone.
-    pub(super) departing: CachePadded<L>,
+    pub(super) departing: CachePadded<S>,
 }
 
-impl<P: System, L> Departures<P, L> {
-    pub(super) fn new(departing: L) -> Self {
+impl<P: System, S> Departures<P, S> {
+    pub(super) fn new(departing: S) -> Self {
         Self { nr_leaving: P::AtomicU32::new(0), departing: CachePadded::new(departing) }
     }
 
