@@ -10,8 +10,8 @@ use crate::flags::{MapFlags, Prot, RemapFlags};
 use core::ops::ControlFlow;
 use faultless_vm::design::{DefaultDesign, Design};
 use faultless_vm::{
-    CallError, LockAll, PAGE, PageLock, Populate, RemapPlacement, RemapRequest, Space, SyncFlags, System, USER_END,
-    page_ceil,
+    AddressRange, CallError, LockAll, PAGE, PageLock, Populate, RemapPlacement, RemapRequest, Space, SyncFlags, System,
+    USER_END, VirtAddr, page_ceil,
 };
 
 /// What a call returns: a value, mostly 0, or an error.
@@ -44,7 +44,7 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
 
     /// munmap(2).
     pub fn munmap(&self, start: u64, len: u64) -> Answer {
-        done(self.space.munmap(start, len))
+        done(self.space.munmap(range(start, len)))
     }
 
     /// mprotect(2).
@@ -66,8 +66,8 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
             return Err(Errno::EINVAL);
         }
         match () {
-            () if grows.is_empty() => done(self.space.mprotect(start, len, rest.rights())),
-            () if grows == Prot::GROWSDOWN => done(self.space.mprotect_stack(start, len, rest.rights())),
+            () if grows.is_empty() => done(self.space.mprotect(range(start, len), rest.protection())),
+            () if grows == Prot::GROWSDOWN => done(self.space.mprotect_stack(range(start, len), rest.protection())),
             // No area grows up on x86-64; Linux first finds out whether there is one at all.
             () if self.is_mapped(start) => Err(Errno::EINVAL),
             () => Err(Errno::ENOMEM),
@@ -76,7 +76,7 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
 
     fn is_mapped(&self, address: u64) -> bool {
         let mut is_mapped = false;
-        self.space.for_each_area(|line| is_mapped |= (line.start..line.end).contains(&address));
+        self.space.for_each_area(|line| is_mapped |= line.range.contains(VirtAddr::new(address)));
         is_mapped
     }
 
@@ -86,38 +86,38 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
         let keeps_source = flags.contains(RemapFlags::DONTUNMAP);
         let placement = match () {
             () if !flags.contains(RemapFlags::MAYMOVE) && !flags.is_empty() => return Err(Errno::EINVAL),
-            () if flags.contains(RemapFlags::FIXED) => RemapPlacement::Fixed(new),
-            () if keeps_source => RemapPlacement::Hint(new),
+            () if flags.contains(RemapFlags::FIXED) => RemapPlacement::Fixed(VirtAddr::new(new)),
+            () if keeps_source => RemapPlacement::Hint(VirtAddr::new(new)),
             () if flags.contains(RemapFlags::MAYMOVE) => RemapPlacement::MayMove,
             () => RemapPlacement::InPlace,
         };
-        let request = RemapRequest { old_start, old_len_bytes, new_len_bytes, placement, keeps_source };
-        Ok(self.space.mremap(&request)?)
+        let old = range(old_start, old_len_bytes);
+        Ok(self.space.mremap(&RemapRequest { old, new_len_bytes, placement, keeps_source })?.get())
     }
 
     /// madvise(2).
     pub fn madvise(&self, start: u64, len: u64, advice: u64) -> Answer {
         let advice = advice_of(int(advice)).ok_or(Errno::EINVAL)?;
-        done(self.space.madvise(start, len, advice))
+        done(self.space.madvise(range(start, len), advice))
     }
 
     /// mlock(2).
     pub fn mlock(&self, start: u64, len: u64) -> Answer {
-        done(self.space.mlock(start, len, PageLock::Lock))
+        done(self.space.mlock(range(start, len), PageLock::Lock))
     }
 
     /// mlock2(2).
     pub fn mlock2(&self, start: u64, len: u64, flags: u64) -> Answer {
         match int(flags) {
-            0 => done(self.space.mlock(start, len, PageLock::Lock)),
-            1 => done(self.space.mlock(start, len, PageLock::LockOnFault)),
+            0 => done(self.space.mlock(range(start, len), PageLock::Lock)),
+            1 => done(self.space.mlock(range(start, len), PageLock::LockOnFault)),
             _ => Err(Errno::EINVAL),
         }
     }
 
     /// munlock(2).
     pub fn munlock(&self, start: u64, len: u64) -> Answer {
-        done(self.space.mlock(start, len, PageLock::Unlock))
+        done(self.space.mlock(range(start, len), PageLock::Unlock))
     }
 
     /// mlockall(2).
@@ -133,7 +133,7 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
 
     /// msync(2).
     pub fn msync(&self, start: u64, len: u64, flags: u64) -> Answer {
-        done(self.space.msync(start, len, SyncFlags::from_bits(int(flags)).ok_or(Errno::EINVAL)?))
+        done(self.space.msync(range(start, len), SyncFlags::from_bits(int(flags)).ok_or(Errno::EINVAL)?))
     }
 
     /// mincore(2): calls `tell` for each page, ascending; `tell` ends the call where the vector can't be written.
@@ -149,17 +149,17 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
         if !is_user_range(vector, len.div_ceil(PAGE)) {
             return Err(Errno::EFAULT);
         }
-        done(self.space.mincore(start, len, tell))
+        done(self.space.mincore(range(start, len), tell))
     }
 
     /// brk(2): returns the break, whether it moved or not.
     pub fn brk(&self, address: u64) -> Answer {
-        Ok(self.space.brk(address))
+        Ok(self.space.brk(VirtAddr::new(address)).get())
     }
 
     /// mseal(2).
     pub fn mseal(&self, start: u64, len: u64, flags: u64) -> Answer {
-        if flags != 0 { Err(Errno::EINVAL) } else { done(self.space.mseal(start, len)) }
+        if flags != 0 { Err(Errno::EINVAL) } else { done(self.space.mseal(range(start, len))) }
     }
 
     /// remap_file_pages(2): address, size, protection (must be 0), page offset, flags.
@@ -169,8 +169,13 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
         }
         let is_lazy = MapFlags::from_bits_retain(flags).contains(MapFlags::NONBLOCK);
         let populate = if is_lazy { Populate::OnFault } else { Populate::Now };
-        done(self.space.remap_file_pages(start, len, page_offset, populate))
+        done(self.space.remap_file_pages(range(start, len), page_offset, populate))
     }
+}
+
+/// Returns the bytes that two registers name.
+const fn range(start: u64, len: u64) -> AddressRange {
+    AddressRange::new(VirtAddr::new(start), len)
 }
 
 /// Says whether a range lies in user memory (`access_ok`).

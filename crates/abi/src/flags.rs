@@ -3,7 +3,7 @@
 //! Unknown bits are kept: most calls ignore them, some refuse them.
 
 use bitflags::bitflags;
-use faultless_vm::AreaFlags;
+use faultless_vm::Protection;
 
 bitflags! {
     /// What mmap and mprotect allow.
@@ -119,14 +119,14 @@ bitflags! {
 }
 
 impl Prot {
-    /// Returns what an area with these rights allows.
-    pub fn rights(self) -> AreaFlags {
-        let mut rights = AreaFlags::empty();
-        rights.set(AreaFlags::READ, self.contains(Self::READ));
-        rights.set(AreaFlags::WRITE, self.contains(Self::WRITE));
-        rights.set(AreaFlags::EXEC, self.contains(Self::EXEC));
+    /// Returns what the library calls it.
+    pub fn protection(self) -> Protection {
+        let mut rights = Protection::empty();
+        rights.set(Protection::READ, self.contains(Self::READ));
+        rights.set(Protection::WRITE, self.contains(Self::WRITE));
+        rights.set(Protection::EXEC, self.contains(Self::EXEC));
         // Linux compares the whole word: with any other bit beside PROT_EXEC, the area gets no key of its own.
-        rights.set(AreaFlags::EXECUTE_ONLY, self == Self::EXEC);
+        rights.set(Protection::EXECUTE_ONLY, self == Self::EXEC);
         rights
     }
 }
@@ -134,7 +134,7 @@ impl Prot {
 #[cfg(test)]
 mod tests {
     use super::{MapFlags, Prot};
-    use faultless_vm::AreaFlags;
+    use faultless_vm::Protection;
 
     #[test]
     fn numbers_are_those_of_the_host() {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn only_exec_alone_is_execute_only() {
-        assert!(Prot::EXEC.rights().contains(AreaFlags::EXECUTE_ONLY));
-        assert!(!(Prot::EXEC | Prot::SEM).rights().contains(AreaFlags::EXECUTE_ONLY));
+        assert!(Prot::EXEC.protection().contains(Protection::EXECUTE_ONLY));
+        assert!(!(Prot::EXEC | Prot::SEM).protection().contains(Protection::EXECUTE_ONLY));
     }
 }

@@ -6,7 +6,7 @@ use crate::file::{File, FileMode, Pages};
 use crate::flags::{MapFlags, Prot};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AreaFlags, Backing, CallError, MapRequest, PAGE, Placement, Populate, Space, System, USER_END, page_ceil,
+    Backing, CallError, MapOptions, MapRequest, PAGE, Placement, Populate, Space, System, USER_END, VirtAddr, page_ceil,
 };
 
 /// Makes a mapping; `file` is what stands behind the descriptor, nothing if there is no such descriptor.
@@ -28,17 +28,18 @@ pub(crate) fn mmap<P: System, D: Design<P>>(
         return Err(errno);
     }
     let kind = match &file {
-        None => anonymous(prot, flags),
+        None => anonymous(flags),
         Some(file) => of_file(file, len, prot, flags, offset),
     };
     let request = MapRequest {
         placement: placement(start, flags),
         len_bytes: len,
-        flags: kind.unwrap_or(wanted(prot, flags)),
+        protection: prot.protection(),
+        options: kind.unwrap_or(wanted(flags)),
         backing: backing(kind, file, offset),
         populate: if flags.populates() { Populate::Now } else { Populate::OnFault },
     };
-    Ok(space.mmap(&request)?)
+    Ok(space.mmap(&request)?.get())
 }
 
 /// Returns the error of an address that can't be one.
@@ -54,16 +55,16 @@ fn misplaced(start: u64, len: u64, flags: MapFlags) -> Option<Errno> {
 
 fn placement(start: u64, flags: MapFlags) -> Placement {
     match () {
-        () if flags.contains(MapFlags::FIXED_NOREPLACE) => Placement::FixedNoReplace(start),
-        () if flags.contains(MapFlags::FIXED) => Placement::Fixed(start),
-        () if flags.contains(MapFlags::LOW_2G) => Placement::Low2G { hint: start },
+        () if flags.contains(MapFlags::FIXED_NOREPLACE) => Placement::FixedNoReplace(VirtAddr::new(start)),
+        () if flags.contains(MapFlags::FIXED) => Placement::Fixed(VirtAddr::new(start)),
+        () if flags.contains(MapFlags::LOW_2G) => Placement::Low2G { hint: VirtAddr::new(start) },
         () if start == 0 => Placement::Anywhere,
-        () => Placement::Hint(start),
+        () => Placement::Hint(VirtAddr::new(start)),
     }
 }
 
 fn backing<'a, P: System>(
-    kind: Result<AreaFlags, CallError>,
+    kind: Result<MapOptions, CallError>,
     file: Option<File<'a, P>>,
     offset: u64,
 ) -> Backing<'a, P> {
@@ -71,30 +72,30 @@ fn backing<'a, P: System>(
         (Err(refusal), _) => Backing::Refused(refusal),
         (Ok(_), Some(Pages::Object(object))) => Backing::Object(object, offset),
         (Ok(_), Some(Pages::Reference(handle))) => Backing::Reference(handle, offset),
-        (Ok(flags), None) if flags.contains(AreaFlags::SHARED) => Backing::SharedZeros,
+        (Ok(flags), None) if flags.contains(MapOptions::SHARED) => Backing::SharedZeros,
         (Ok(_), None) => Backing::Anonymous,
     }
 }
 
-/// Returns what protection and flags ask of the area, whatever stands behind it.
-fn wanted(prot: Prot, flags: MapFlags) -> AreaFlags {
-    let mut area = prot.rights();
-    area.set(AreaFlags::GROWSDOWN, flags.contains(MapFlags::GROWSDOWN));
-    area.set(AreaFlags::NORESERVE, flags.contains(MapFlags::NORESERVE));
-    area.set(AreaFlags::LOCKED, flags.contains(MapFlags::LOCKED));
-    area.set(AreaFlags::NO_HUGE, flags.contains(MapFlags::STACK));
-    area.set(AreaFlags::SYNC, flags.contains(MapFlags::SYNC));
+/// Returns what the flags ask of the area, whatever stands behind it.
+fn wanted(flags: MapFlags) -> MapOptions {
+    let mut area = MapOptions::empty();
+    area.set(MapOptions::GROWSDOWN, flags.contains(MapFlags::GROWSDOWN));
+    area.set(MapOptions::NORESERVE, flags.contains(MapFlags::NORESERVE));
+    area.set(MapOptions::LOCKED, flags.contains(MapFlags::LOCKED));
+    area.set(MapOptions::NO_HUGE, flags.contains(MapFlags::STACK));
+    area.set(MapOptions::SYNC, flags.contains(MapFlags::SYNC));
     area
 }
 
 const TYPE: CallError = CallError::Invalid("the mapping is neither shared nor private, or both");
 const GROWS: CallError = CallError::Invalid("only private anonymous memory grows downwards");
 
-fn anonymous(prot: Prot, flags: MapFlags) -> Result<AreaFlags, CallError> {
-    let area = wanted(prot, flags);
+fn anonymous(flags: MapFlags) -> Result<MapOptions, CallError> {
+    let area = wanted(flags);
     match flags & MapFlags::TYPE {
-        MapFlags::SHARED if area.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
-        MapFlags::SHARED => Ok(area | AreaFlags::SHARED),
+        MapFlags::SHARED if area.contains(MapOptions::GROWSDOWN) => Err(GROWS),
+        MapFlags::SHARED => Ok(area | MapOptions::SHARED),
         MapFlags::PRIVATE => Ok(area),
         MapFlags::DROPPABLE if flags.intersects(UNDROPPABLE) => Err(DROPPED),
         MapFlags::DROPPABLE => Ok(area | DROPPABLE),
@@ -103,8 +104,8 @@ fn anonymous(prot: Prot, flags: MapFlags) -> Result<AreaFlags, CallError> {
 }
 
 /// What `MAP_DROPPABLE` brings: such memory is not promised, a child gets it empty, and a core dump leaves it out.
-const DROPPABLE: AreaFlags =
-    AreaFlags::DROPPABLE.union(AreaFlags::NORESERVE).union(AreaFlags::WIPEONFORK).union(AreaFlags::NO_DUMP);
+const DROPPABLE: MapOptions =
+    MapOptions::DROPPABLE.union(MapOptions::NORESERVE).union(MapOptions::WIPEONFORK).union(MapOptions::NO_DUMP);
 /// What such memory can't be.
 const UNDROPPABLE: MapFlags = MapFlags::LOCKED.union(MapFlags::HUGETLB).union(MapFlags::GROWSDOWN);
 const DROPPED: CallError = CallError::Invalid("memory that may be dropped can't be locked, huge or a stack");
@@ -116,22 +117,22 @@ fn of_file<P: System>(
     prot: Prot,
     flags: MapFlags,
     offset: u64,
-) -> Result<AreaFlags, CallError> {
-    let area = wanted(prot, flags);
+) -> Result<MapOptions, CallError> {
+    let area = wanted(flags);
     check_offset(len, offset, file.max_bytes)?;
     let area = match flags & MapFlags::TYPE {
         MapFlags::SHARED_VALIDATE if !MapFlags::VALIDATED.contains(flags) => {
             return Err(CallError::Unsupported("a flag that MAP_SHARED_VALIDATE refuses"));
         }
-        MapFlags::SHARED | MapFlags::SHARED_VALIDATE => shared(file.mode, area)?,
+        MapFlags::SHARED | MapFlags::SHARED_VALIDATE => shared(file.mode, prot, area)?,
         MapFlags::PRIVATE => area,
         _ => return Err(TYPE),
     };
     match () {
         () if !file.mode.contains(FileMode::READ) => Err(CallError::Denied),
-        () if file.mode.contains(FileMode::NO_EXEC) && area.contains(AreaFlags::EXEC) => Err(CallError::NoExec),
+        () if file.mode.contains(FileMode::NO_EXEC) && prot.contains(Prot::EXEC) => Err(CallError::NoExec),
         () if file.pages.is_none() => Err(CallError::NotMappable),
-        () if area.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+        () if area.contains(MapOptions::GROWSDOWN) => Err(GROWS),
         () => Ok(area),
     }
 }
@@ -143,11 +144,11 @@ fn check_offset(len: u64, offset: u64, max_bytes: u64) -> Result<(), CallError> 
 }
 
 /// Returns the flags of a shared mapping: without a descriptor for writing, mprotect can't make it writable later.
-fn shared(mode: FileMode, area: AreaFlags) -> Result<AreaFlags, CallError> {
+fn shared(mode: FileMode, prot: Prot, area: MapOptions) -> Result<MapOptions, CallError> {
     let writes = mode.contains(FileMode::WRITE);
-    match area.contains(AreaFlags::WRITE) && !writes {
+    match prot.contains(Prot::WRITE) && !writes {
         true => Err(CallError::Denied),
-        false if writes => Ok(area | AreaFlags::SHARED),
-        false => Ok(area | AreaFlags::SHARED | AreaFlags::DENY_WRITE),
+        false if writes => Ok(area | MapOptions::SHARED),
+        false => Ok(area | MapOptions::SHARED | MapOptions::DENY_WRITE),
     }
 }

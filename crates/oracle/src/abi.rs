@@ -9,7 +9,7 @@ use crate::kernel::{Call, File, Op, Outcome, PIPE_BYTES, Seen, USER_END, byte, f
 use faultless_abi::{Calls, Errno, FileMode};
 use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
-use faultless_vm::{AccessError, CallError, Signal};
+use faultless_vm::{AccessError, CallError, Signal, VirtAddr};
 
 use super::world::Process;
 
@@ -123,7 +123,7 @@ fn output<P: Platform<Embedding = Usual>, D: Design<P>>(
         return Err(libc::EFAULT);
     }
     let mut bytes = vec![0; len as usize];
-    match process.guest.read_bytes(start, &mut bytes) {
+    match process.guest.read_bytes(VirtAddr::new(start), &mut bytes) {
         Ok(()) => Ok(len << 32 | u64::from(sum_of(&bytes))),
         Err(_) => Err(libc::EFAULT),
     }
@@ -141,7 +141,7 @@ fn input<P: Platform<Embedding = Usual>, D: Design<P>>(
         return Err(libc::EFAULT);
     }
     let bytes: Vec<u8> = (0..len).map(|place| byte(number.wrapping_add(place / 64) as u8)).collect();
-    match process.guest.write_bytes(start, &bytes) {
+    match process.guest.write_bytes(VirtAddr::new(start), &bytes) {
         Ok(()) => Ok(len),
         Err(_) => Err(libc::EFAULT),
     }

@@ -15,7 +15,7 @@ use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
     AreaFlags, AreaLine, Backing, CallError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, Pattern, Placement,
-    PlacementPolicy, Populate, Privileges, ReferenceHandle, SpaceRef, Vm, WriteNotice, ZeroSource,
+    PlacementPolicy, Populate, Privileges, ReferenceHandle, SpaceRef, VirtAddr, Vm, WriteNotice, ZeroSource,
 };
 
 use super::abi::{self, Answer};
@@ -168,7 +168,7 @@ pub(super) fn prepare<'vm, P: Platform<Embedding = Usual>, D: Design<P>>(
     let space = vm.create_space(limits(sequence, conditions))?;
     // Without a limit nobody counts data.
     fill_around(vm, &space, sequence.bounds.data.map_or(0, |_| conditions.data_bytes))?;
-    space.set_heap_start(HEAP_START);
+    space.set_heap_start(VirtAddr::new(HEAP_START));
     Ok((files, space))
 }
 
@@ -189,12 +189,19 @@ fn write_content<P: Platform<Embedding = Usual>, D: Design<P>>(
     let guest = Guest::new(&space);
     let flags = AreaFlags::READ | AreaFlags::WRITE | AreaFlags::SHARED;
     let backing = Backing::Object(file, 0);
-    let at = Placement::Fixed(WINDOW);
-    space.mmap(&MapRequest { placement: at, len_bytes: FILE_BYTES, flags, backing, populate: Populate::OnFault })?;
+    let at = Placement::Fixed(VirtAddr::new(WINDOW));
+    space.mmap(&MapRequest {
+        placement: at,
+        len_bytes: FILE_BYTES,
+        protection: flags.protection(),
+        options: flags.options(),
+        backing,
+        populate: Populate::OnFault,
+    })?;
     for (page, content) in FILE_CONTENT.chunks(PAGE as usize).enumerate() {
         // The file's length is a multiple of 8.
         let words: Vec<u64> = content.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect();
-        let stored = guest.store_words(WINDOW + page as u64 * PAGE, &words);
+        let stored = guest.store_words(VirtAddr::new(WINDOW + page as u64 * PAGE), &words);
         stored.map_err(|error| Unfit(format!("a file could not be written: {error}")))?;
     }
     Ok(())
@@ -258,7 +265,14 @@ fn filler<'a, P: Platform<Embedding = Usual>>(
     flags: AreaFlags,
     backing: Backing<'a, P>,
 ) -> MapRequest<'a, P> {
-    MapRequest { placement: Placement::Fixed(start), len_bytes, flags, backing, populate: Populate::OnFault }
+    MapRequest {
+        placement: Placement::Fixed(VirtAddr::new(start)),
+        len_bytes,
+        protection: flags.protection(),
+        options: flags.options(),
+        backing,
+        populate: Populate::OnFault,
+    }
 }
 
 impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, D> {
@@ -341,9 +355,9 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
     pub(super) fn one(&self, op: &Op) -> Outcome {
         let [first, second, third, ..] = op.args;
         match op.call {
-            Call::Load => self.accessed(self.guest.load_byte(first).map(|(byte, _)| byte.into())),
-            Call::Store => self.accessed(self.guest.store_byte(first, byte(second as u8)).map(|_| 0)),
-            Call::Fetch => self.accessed(self.guest.fetch(first).map(|_| 0)),
+            Call::Load => self.accessed(self.guest.load_byte(VirtAddr::new(first)).map(|(byte, _)| byte.into())),
+            Call::Store => self.accessed(self.guest.store_byte(VirtAddr::new(first), byte(second as u8)).map(|_| 0)),
+            Call::Fetch => self.accessed(self.guest.fetch(VirtAddr::new(first)).map(|_| 0)),
             Call::Fill => self.accessed(self.fill(first, second, third)),
             Call::Look => Outcome::List(self.list()),
             Call::Resident => Outcome::Value(self.private_pages()),
@@ -358,7 +372,7 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
     fn fill(&self, start: u64, pages: u64, number: u64) -> Result<u64, faultless_vm::AccessError> {
         for page in 0..pages {
             let address = start.wrapping_add(page.wrapping_mul(PAGE));
-            self.guest.store_byte(address, byte(number.wrapping_add(page) as u8))?;
+            self.guest.store_byte(VirtAddr::new(address), byte(number.wrapping_add(page) as u8))?;
         }
         Ok(pages)
     }
@@ -367,7 +381,8 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
     fn list(&self) -> Vec<AreaSeen> {
         let mut areas = Vec::new();
         for zone in Zone::ALL {
-            let inside = self.areas().filter(|line| line.start < zone.end && zone.start < line.end);
+            let inside =
+                self.areas().filter(|line| line.range.start().get() < zone.end && zone.start < line.range.end().get());
             areas.extend(inside.map(|line| self.seen(&line, zone)));
         }
         areas
@@ -385,20 +400,23 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
     fn private_pages(&self) -> u64 {
         let space = self.guest.space();
         let is_other = |&address: &u64| {
-            let entry = space.entry_at(address);
+            let entry = space.entry_at(VirtAddr::new(address));
             let is_inside = Zone::ALL.iter().any(|zone| (zone.start..zone.end).contains(&address));
             let is_own = || self.vm.memory().page(entry.pfn()).kind() == Kind::Anonymous;
             entry.holds_frame() && !(is_inside && is_own())
         };
-        let filler =
-            DATA_FILLER..self.areas().find(|line| line.start == DATA_FILLER).map_or(DATA_FILLER, |line| line.end);
+        let filler = DATA_FILLER
+            ..self
+                .areas()
+                .find(|line| line.range.start().get() == DATA_FILLER)
+                .map_or(DATA_FILLER, |line| line.range.end().get());
         let zones = Zone::ALL.iter().map(|zone| zone.start..zone.end);
         let pages = zones.chain([filler]).flat_map(|range| range.step_by(PAGE as usize));
         space.resident_pages() - pages.filter(is_other).count() as u64
     }
 
     fn seen(&self, line: &AreaLine, zone: Zone) -> AreaSeen {
-        let (start, end) = (line.start.max(zone.start), line.end.min(zone.end));
+        let (start, end) = (line.range.start().get().max(zone.start), line.range.end().get().min(zone.end));
         let right = |flag, bit| if line.flags.contains(flag) { bit } else { 0 };
         let rights = right(AreaFlags::READ, 1) | right(AreaFlags::WRITE, 2) | right(AreaFlags::EXEC, 4);
         let behind = match line.identity {
@@ -417,7 +435,7 @@ impl<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> Process<'a, 'vm, P, 
         let mut page = [0; PAGE as usize / 8];
         let mut sum = 0_u64;
         for address in (start..end).step_by(PAGE as usize) {
-            let loaded = self.guest.load_words(address, &mut page);
+            let loaded = self.guest.load_words(VirtAddr::new(address), &mut page);
             let content = loaded.map(|_| digest(&page)).map_err(|error| abi::seen(&error));
             sum = sum.wrapping_add(AreaSeen::page_digest(address, content));
         }

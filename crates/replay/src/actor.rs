@@ -10,7 +10,7 @@ use faultless_phys::OutOfFrames;
 use faultless_platform::{Entry, Threads, Usual};
 use faultless_trace::{Access, ThreadIndex};
 use faultless_vm::design::Design;
-use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef};
+use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef, VirtAddr};
 
 use super::content::{token, word_of};
 use super::deeds::Hand;
@@ -101,9 +101,9 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
     fn access(&mut self, step: &Step, touch: &Touch, began_ns: u64) -> Going {
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
         let ended: Ended = match touch.access {
-            Access::Read => guest.load(touch.address).map(|(word, faults)| (Some(word), faults)),
-            Access::Write => guest.store(touch.address, token(step.event)).map(|faults| (None, faults)),
-            Access::Fetch => guest.fetch(touch.address).map(|faults| (None, faults)),
+            Access::Read => guest.load(VirtAddr::new(touch.address)).map(|(word, faults)| (Some(word), faults)),
+            Access::Write => guest.store(VirtAddr::new(touch.address), token(step.event)).map(|faults| (None, faults)),
+            Access::Fetch => guest.fetch(VirtAddr::new(touch.address)).map(|faults| (None, faults)),
         };
         let ended_ns = P::now();
         if let Err(AccessError::OutOfFrames(cause)) = ended {
@@ -127,7 +127,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
         let Some(guest) = self.guest.as_ref() else { return };
         for &address in addresses {
             // One that can't be mapped is missed by the fault that shows it.
-            let _ = guest.load(address);
+            let _ = guest.load(VirtAddr::new(address));
         }
     }
 
@@ -149,7 +149,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
     /// Returns whether an address that may not be accessed has a page.
     fn is_present(&self, address: u64) -> bool {
         let Some(guest) = self.guest.as_ref() else { return false };
-        guest.space().entry_at(address).is_present()
+        guest.space().entry_at(VirtAddr::new(address)).is_present()
     }
 
     fn differ(&mut self, step: &Step, touch: &Touch, what: &str) {
@@ -169,7 +169,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
         let found = match (loaded, is_same_word) {
             (Some(word), true) => word,
             (None, true) if touch.access == Access::Write => return,
-            _ => match self.guest.as_ref().map(|guest| guest.load(address)) {
+            _ => match self.guest.as_ref().map(|guest| guest.load(VirtAddr::new(address))) {
                 Some(Ok((word, _))) => word,
                 _ => return,
             },

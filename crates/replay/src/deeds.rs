@@ -7,8 +7,8 @@ use faultless_phys::OutOfFrames;
 use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PageLock, Placement, Populate,
-    RemapPlacement, RemapRequest, Space,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PageLock, Placement, Populate,
+    RemapPlacement, RemapRequest, Space, VirtAddr,
 };
 
 use super::objects::Objects;
@@ -33,19 +33,27 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
     pub(super) fn perform(&self, deed: &Deed) -> Answer {
         match *deed {
             Deed::Map(ref mapping) => self.map(mapping),
-            Deed::Unmap { start, len } => raw(self.space.munmap(start, len).map(|()| 0)),
+            Deed::Unmap { start, len } => {
+                raw(self.space.munmap(AddressRange::new(VirtAddr::new(start), len)).map(|()| 0))
+            }
             Deed::Protect { start, len, prot } => self.protect(start, len, prot),
             Deed::Remap { old, old_len, new_len, flags, target } => self.remap(old, old_len, new_len, flags, target),
-            Deed::Advise { start, len, advice } => raw(self.space.madvise(start, len, advice_of(advice)).map(|()| 0)),
+            Deed::Advise { start, len, advice } => {
+                raw(self.space.madvise(AddressRange::new(VirtAddr::new(start), len), advice_of(advice)).map(|()| 0))
+            }
             Deed::Break { requested, before, is_first } => {
                 if is_first {
-                    self.space.set_heap_start(before);
+                    self.space.set_heap_start(VirtAddr::new(before));
                 }
-                Ok(self.space.brk(requested) as i64)
+                Ok(self.space.brk(VirtAddr::new(requested)).get() as i64)
             }
-            Deed::Lock { start, len, is_locked } => raw(self.space.mlock(start, len, lock_of(is_locked)).map(|()| 0)),
+            Deed::Lock { start, len, is_locked } => {
+                raw(self.space.mlock(AddressRange::new(VirtAddr::new(start), len), lock_of(is_locked)).map(|()| 0))
+            }
             Deed::LockAll { is_locked } => self.lock_all(is_locked),
-            Deed::Ask { start, len } => raw(self.space.madvise(start, len, Advice::Ignored).map(|()| 0)),
+            Deed::Ask { start, len } => {
+                raw(self.space.madvise(AddressRange::new(VirtAddr::new(start), len), Advice::Ignored).map(|()| 0))
+            }
             Deed::Nothing => Ok(0),
         }
     }
@@ -69,11 +77,12 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
         let request = MapRequest {
             placement: placement(mapping),
             len_bytes: mapping.len,
-            flags,
+            protection: flags.protection(),
+            options: flags.options(),
             backing,
             populate: if is_populated { Populate::Now } else { Populate::OnFault },
         };
-        let answer = raw(self.space.mmap(&request).map(|start| start as i64))?;
+        let answer = raw(self.space.mmap(&request).map(|start| start.get() as i64))?;
         match filling.filter(|filling| filling.way == Way::Memset && answer > 0) {
             Some(filling) => self.fill(answer as u64, page_ceil(mapping.len), filling.word()).map(|()| answer),
             None => Ok(answer),
@@ -85,7 +94,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
         let words = [word; PAGE as usize / 8];
         for page in (start..start + len).step_by(PAGE as usize) {
             // Any other error: another thread unmaps it already.
-            if let Err(AccessError::OutOfFrames(cause)) = self.guest.store_words(page, &words) {
+            if let Err(AccessError::OutOfFrames(cause)) = self.guest.store_words(VirtAddr::new(page), &words) {
                 return Err(cause);
             }
         }
@@ -112,7 +121,13 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
             Err(error) => return Ok(error),
         };
         let bits = Prot::from_bits_truncate(prot as u8);
-        raw(self.space.mprotect(first, len.saturating_add(start - first), rights(bits)).map(|()| 0))
+        raw(self
+            .space
+            .mprotect(
+                AddressRange::new(VirtAddr::new(first), len.saturating_add(start - first)),
+                rights(bits).protection(),
+            )
+            .map(|()| 0))
     }
 
     /// Returns where the change begins: with `PROT_GROWSDOWN` at the start of the stack that holds the address.
@@ -121,14 +136,14 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
             return Ok(start);
         }
         let mut found = None;
-        self.space.for_each_area(|area| found = found.or((area.end > start).then_some(area)));
+        self.space.for_each_area(|area| found = found.or((area.range.end().get() > start).then_some(area)));
         match found {
             None => Err(NO_MEMORY),
-            Some(area) if area.start >= page_ceil(start.saturating_add(len)) => Err(NO_MEMORY),
-            Some(area) if grows == PROT_GROWSUP && area.start > start => Err(NO_MEMORY),
+            Some(area) if area.range.start().get() >= page_ceil(start.saturating_add(len)) => Err(NO_MEMORY),
+            Some(area) if grows == PROT_GROWSUP && area.range.start().get() > start => Err(NO_MEMORY),
             // Nothing grows up on x86-64.
             Some(area) if grows == PROT_GROWSUP || !area.flags.contains(AreaFlags::GROWSDOWN) => Err(INVALID),
-            Some(area) => Ok(area.start.min(start)),
+            Some(area) => Ok(area.range.start().get().min(start)),
         }
     }
 
@@ -140,23 +155,30 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
         }
         let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
         let placement = match (flags & flags::MREMAP_FIXED != 0, may_move) {
-            (true, _) => RemapPlacement::Fixed(target),
+            (true, _) => RemapPlacement::Fixed(VirtAddr::new(target)),
             // Linux checks the hint even where it can't follow it.
-            (false, true) if keeps_source => RemapPlacement::Hint(target),
+            (false, true) if keeps_source => RemapPlacement::Hint(VirtAddr::new(target)),
             (false, false) => RemapPlacement::InPlace,
             (false, true) if target == 0 || target == old => RemapPlacement::MayMove,
-            (false, true) => RemapPlacement::MoveTo(target),
+            (false, true) => {
+                self.search(new_len);
+                RemapPlacement::MoveTo(VirtAddr::new(target))
+            }
         };
-        let request =
-            RemapRequest { old_start: old, old_len_bytes: old_len, new_len_bytes: new_len, placement, keeps_source };
-        raw(self.space.mremap(&request).map(|start| start as i64))
+        let request = RemapRequest {
+            old: AddressRange::new(VirtAddr::new(old), old_len),
+            new_len_bytes: new_len,
+            placement,
+            keeps_source,
+        };
+        raw(self.space.mremap(&request).map(|start| start.get() as i64))
     }
 
     fn lock_all(&self, is_locked: bool) -> Answer {
         let mut areas = Vec::new();
-        self.space.for_each_area(|area| areas.push((area.start, area.end - area.start)));
-        for (start, len) in areas {
-            raw(self.space.mlock(start, len, lock_of(is_locked)).map(|()| 0))?;
+        self.space.for_each_area(|area| areas.push(area.range));
+        for range in areas {
+            raw(self.space.mlock(range.into(), lock_of(is_locked)).map(|()| 0))?;
         }
         Ok(0)
     }
@@ -206,12 +228,16 @@ const SHARED_VALIDATE: u64 = 3;
 
 fn placement(mapping: &Mapping) -> Placement {
     match mapping.place {
-        Place::Fixed(start) => Placement::Fixed(start),
+        Place::Fixed(start) => Placement::Fixed(VirtAddr::new(start)),
         // A search finds what is free.
-        Place::FixedIfFree(start) | Place::Searched { placed: start, .. } => Placement::FixedNoReplace(start),
-        Place::Refused { hint } if mapping.flags & flags::MAP_FIXED_NOREPLACE != 0 => Placement::FixedNoReplace(hint),
-        Place::Refused { hint } if mapping.flags & flags::MAP_FIXED != 0 => Placement::Fixed(hint),
-        Place::Refused { hint } if hint >= PAGE => Placement::Hint(hint),
+        Place::FixedIfFree(start) | Place::Searched { placed: start, .. } => {
+            Placement::FixedNoReplace(VirtAddr::new(start))
+        }
+        Place::Refused { hint } if mapping.flags & flags::MAP_FIXED_NOREPLACE != 0 => {
+            Placement::FixedNoReplace(VirtAddr::new(hint))
+        }
+        Place::Refused { hint } if mapping.flags & flags::MAP_FIXED != 0 => Placement::Fixed(VirtAddr::new(hint)),
+        Place::Refused { hint } if hint >= PAGE => Placement::Hint(VirtAddr::new(hint)),
         Place::Refused { .. } => Placement::Anywhere,
     }
 }

@@ -3,8 +3,8 @@
 use faultless_explore::{Explore, stamp};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Pattern, PinKind, Placement, Populate,
-    RemapPlacement, RemapRequest, SpaceRef,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, Guest, MapRequest, PAGE, Pattern, PinKind,
+    Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, VirtAddr,
 };
 
 use super::model::{Answer, Look, Refusal, WORDS};
@@ -48,7 +48,7 @@ fn bytes(pages: usize, words: usize) -> u64 {
 
 /// Returns what a program sees of all pages.
 pub fn look<D: Design<Explore>>(guest: &Guest<'_, Explore, D>, world: &World) -> Vec<Look> {
-    let word = |page, word| match guest.load(address(page) + word as u64 * 8) {
+    let word = |page, word| match guest.load(VirtAddr::new(address(page) + word as u64 * 8)) {
         Ok((value, _)) => Ok(value),
         Err(error) => Err(refusal(error)),
     };
@@ -114,13 +114,15 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
         let space = &self.scene.space;
         match op {
             Op::Load(page, word) => {
-                let loaded = self.guest.load(address(page) + word as u64 * 8);
+                let loaded = self.guest.load(VirtAddr::new(address(page) + word as u64 * 8));
                 accessed(loaded, |(value, _)| Answer::Value(value))
             }
             Op::Store(page, word) => {
-                accessed(self.guest.store(address(page) + word as u64 * 8, value), |_| Answer::Done)
+                accessed(self.guest.store(VirtAddr::new(address(page) + word as u64 * 8), value), |_| Answer::Done)
             }
-            Op::Grow(depth) => accessed(self.guest.store(STACK - depth as u64 * PAGE, value), |_| Answer::Done),
+            Op::Grow(depth) => {
+                accessed(self.guest.store(VirtAddr::new(STACK - depth as u64 * PAGE), value), |_| Answer::Done)
+            }
             Op::Map(pages) => self.map(pages, flags(Rights::Write), Backing::Anonymous),
             Op::MapStarting(pages, start) => self.map_starting(pages, start),
             Op::Renew => {
@@ -136,11 +138,22 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
                 called(space.vm().punch(&self.scene.object, bytes(pages.first, 0)..bytes(pages.last + 1, 0)))
             }
             Op::Read(page, word) => self.read(page, word),
-            Op::Free(pages) => called(space.madvise(address(pages.first), len(pages), Advice::Free)),
-            Op::PageOut(pages) => called(space.madvise(address(pages.first), len(pages), Advice::PageOut)),
-            Op::Unmap(pages) => called(space.munmap(address(pages.first), len(pages))),
-            Op::Protect(pages, rights) => called(space.mprotect(address(pages.first), len(pages), flags(rights))),
-            Op::DontNeed(pages) => called(space.madvise(address(pages.first), len(pages), Advice::DontNeed)),
+            Op::Free(pages) => {
+                called(space.madvise(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)), Advice::Free))
+            }
+            Op::PageOut(pages) => called(
+                space.madvise(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)), Advice::PageOut),
+            ),
+            Op::Unmap(pages) => {
+                called(space.munmap(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages))))
+            }
+            Op::Protect(pages, rights) => called(space.mprotect(
+                AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)),
+                flags(rights).protection(),
+            )),
+            Op::DontNeed(pages) => called(
+                space.madvise(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)), Advice::DontNeed),
+            ),
             Op::Move(from, to) => self.move_page(from, to, Source::Goes),
             Op::MoveContent(from, to) => self.move_page(from, to, Source::Stays),
             Op::ChildStore(page) => self.child_store(page, value),
@@ -162,10 +175,9 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     fn move_page(&self, from: usize, to: usize, source: Source) -> Answer {
         called(self.scene.space.mremap(&RemapRequest {
-            old_start: address(from),
-            old_len_bytes: PAGE,
+            old: AddressRange::new(VirtAddr::new(address(from)), PAGE),
             new_len_bytes: PAGE,
-            placement: RemapPlacement::Fixed(address(to)),
+            placement: RemapPlacement::Fixed(VirtAddr::new(address(to))),
             keeps_source: source == Source::Stays,
         }))
     }
@@ -186,7 +198,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn pin(&self, page: usize) -> Answer {
-        match self.scene.space.pin(address(page), PinKind::Read) {
+        match self.scene.space.pin(VirtAddr::new(address(page)), PinKind::Read) {
             Ok(pin) => {
                 let mut word = [0];
                 pin.read(0, &mut word);
@@ -199,9 +211,10 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     fn map(&self, pages: Pages, flags: AreaFlags, backing: Backing<'_, Explore>) -> Answer {
         called(self.scene.space.mmap(&MapRequest {
-            placement: Placement::Fixed(address(pages.first)),
+            placement: Placement::Fixed(VirtAddr::new(address(pages.first))),
             len_bytes: len(pages),
-            flags,
+            protection: flags.protection(),
+            options: flags.options(),
             backing,
             populate: Populate::OnFault,
         }))
@@ -216,10 +229,12 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     /// Goes along all spaces, which are whole while they are listed.
     fn list(&self) -> Answer {
         self.scene.space.vm().for_each_space(|space| {
-            let (mut nr_areas, mut end) = (0, 0);
+            let (mut nr_areas, mut end) = (0, VirtAddr::new(0));
             space.for_each_area(|area| {
-                assert!(end <= area.start && area.start < area.end, "a listed space has a bad area: {area:?}");
-                (nr_areas, end) = (nr_areas + 1, area.end);
+                let range = area.range;
+                let is_good = end <= range.start() && range.start() < range.end();
+                assert!(is_good, "a listed space has a bad area: {area:?}");
+                (nr_areas, end) = (nr_areas + 1, range.end());
             });
             if let Some(expected) = self.scene.world.nr_areas {
                 assert_eq!(nr_areas, expected, "areas of a space that is listed");
@@ -244,7 +259,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     fn child_store(&mut self, page: usize, value: u64) -> Answer {
         let Some(child) = self.children.last_mut() else { return Answer::Done };
-        let answer = accessed(Guest::new(&child.space).store(address(page), value), |_| Answer::Done);
+        let answer = accessed(Guest::new(&child.space).store(VirtAddr::new(address(page)), value), |_| Answer::Done);
         match (child.looks.as_mut().map(|looks| &mut looks[page]), &answer) {
             (Some(Ok(words)), Answer::Done) => words[0] = value,
             (Some(Err(_)), Answer::Done) => panic!("a child stored to page {page}, which it could not see"),

@@ -16,8 +16,9 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{
-    AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Pin,
-    Placement, Populate, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, Vm, WriteNotice, check,
+    AreaFlags, Backing, FetchError, Guest, Limits, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource,
+    Pin, Placement, Populate, Protection, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, VirtAddr, Vm, WriteNotice,
+    check,
 };
 
 use super::history::{self, Happened};
@@ -305,9 +306,10 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         let below = STACK - (limit as u64 + STACK_GUARD_PAGES + 1) * PAGE;
         for (start, grows) in [(STACK, AreaFlags::GROWSDOWN), (below, AreaFlags::empty())] {
             let request = MapRequest {
-                placement: Placement::Fixed(start),
+                placement: Placement::Fixed(VirtAddr::new(start)),
                 len_bytes: PAGE,
-                flags: AreaFlags::READ | AreaFlags::WRITE | grows,
+                protection: (AreaFlags::READ | AreaFlags::WRITE | grows).protection(),
+                options: (AreaFlags::READ | AreaFlags::WRITE | grows).options(),
                 backing: Backing::Anonymous,
                 populate: Populate::OnFault,
             };
@@ -322,14 +324,15 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         }
         let second = vm.create_space(Limits::default()).expect("room for a space");
         let request = MapRequest {
-            placement: Placement::Fixed(BASE),
+            placement: Placement::Fixed(VirtAddr::new(BASE)),
             len_bytes: PAGE,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
             backing: Backing::Anonymous,
             populate: Populate::OnFault,
         };
         second.mmap(&request).expect("room in a new space");
-        Guest::new(&second).store(BASE, 1).expect("just mapped");
+        Guest::new(&second).store(VirtAddr::new(BASE), 1).expect("just mapped");
         if self.has_changing_children {
             self.map_pages_of_object(&second);
         }
@@ -339,16 +342,17 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
     /// Maps two pages of the object; of one there is a private copy.
     fn map_pages_of_object(&self, space: &SpaceRef<'vm, Explore, D>) {
         let request = MapRequest {
-            placement: Placement::Fixed(BASE + 2 * PAGE),
+            placement: Placement::Fixed(VirtAddr::new(BASE + 2 * PAGE)),
             len_bytes: 2 * PAGE,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
             backing: Backing::Object(&self.object, 0),
             populate: Populate::OnFault,
         };
         space.mmap(&request).expect("room in a new space");
         let guest = Guest::new(space);
-        guest.store(BASE + 2 * PAGE, 1).expect("just mapped");
-        guest.load(BASE + 3 * PAGE).expect("just mapped");
+        guest.store(VirtAddr::new(BASE + 2 * PAGE), 1).expect("just mapped");
+        guest.load(VirtAddr::new(BASE + 3 * PAGE)).expect("just mapped");
     }
 
     /// Returns a handle of a reference page; nothing for what has no page. The place's lock is not held across a step:
@@ -410,7 +414,7 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         if self.parts[thread].is_warm {
             for page in 0..self.world.nr_pages {
                 // Pages that are not mapped stay so.
-                let _ = self.guests[thread].load(BASE + page as u64 * PAGE);
+                let _ = self.guests[thread].load(VirtAddr::new(BASE + page as u64 * PAGE));
             }
         }
         Explore::leave();

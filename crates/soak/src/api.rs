@@ -17,9 +17,9 @@ use faultless_platform::{PAGE_BYTES, Processor, Threads};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, Unknown, with_design};
 use faultless_vm::{
-    Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle, ObjectSpec,
-    PAGE, PageLock, PageSource, Pattern, Pin, PinKind, Placement, Populate, ReferenceHandle, RemapPlacement,
-    RemapRequest, SpaceRef, SyncFlags, USER_END, Vm, WriteNotice, check,
+    AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle,
+    ObjectSpec, PAGE, PageLock, PageSource, Pattern, Pin, PinKind, Placement, Populate, ReferenceHandle,
+    RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END, VirtAddr, Vm, WriteNotice, check,
 };
 use std::mem::forget;
 use std::ops::ControlFlow;
@@ -278,10 +278,10 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         let (at, flags, len_bytes) = (self.address(), self.flags(), self.length());
         let placement = match self.random.u32(0..5) {
             0 => Placement::Anywhere,
-            1 => Placement::Hint(at),
-            2 => Placement::FixedNoReplace(at),
-            3 => Placement::Low2G { hint: at },
-            _ => Placement::Fixed(at),
+            1 => Placement::Hint(VirtAddr::new(at)),
+            2 => Placement::FixedNoReplace(VirtAddr::new(at)),
+            3 => Placement::Low2G { hint: VirtAddr::new(at) },
+            _ => Placement::Fixed(VirtAddr::new(at)),
         };
         let (object, reference) = (self.some_object(), self.some_reference());
         let backing = match (&object, self.random.u32(0..11)) {
@@ -297,7 +297,14 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
             _ => Backing::Anonymous,
         };
         let populate = if self.one_in(4) { Populate::Now } else { Populate::OnFault };
-        let _ = space.mmap(&MapRequest { placement, len_bytes, flags, backing, populate });
+        let _ = space.mmap(&MapRequest {
+            placement,
+            len_bytes,
+            protection: flags.protection(),
+            options: flags.options(),
+            backing,
+            populate,
+        });
     }
 
     fn access(&mut self, space: &SpaceRef<'vm, Native, D>) {
@@ -305,13 +312,17 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         for _ in 0..self.random.u32(1..8) {
             let (at, len) = (self.address(), self.random.usize(0..700));
             match self.random.u32(0..9) {
-                0..2 => drop(guest.load(at)),
-                2..4 => drop(guest.store(at, at)),
-                4 => drop(guest.load_words(at, &mut vec![0; len])),
-                5 => drop(guest.store_words(at, &vec![at; len])),
-                6 => drop(guest.read_bytes(at, &mut vec![0; len * 16])),
-                7 => drop(guest.write_bytes(at, &vec![1; len * 16])),
-                _ => drop((guest.fetch(at), guest.load_byte(at), guest.store_byte(at, 3))),
+                0..2 => drop(guest.load(VirtAddr::new(at))),
+                2..4 => drop(guest.store(VirtAddr::new(at), at)),
+                4 => drop(guest.load_words(VirtAddr::new(at), &mut vec![0; len])),
+                5 => drop(guest.store_words(VirtAddr::new(at), &vec![at; len])),
+                6 => drop(guest.read_bytes(VirtAddr::new(at), &mut vec![0; len * 16])),
+                7 => drop(guest.write_bytes(VirtAddr::new(at), &vec![1; len * 16])),
+                _ => drop((
+                    guest.fetch(VirtAddr::new(at)),
+                    guest.load_byte(VirtAddr::new(at)),
+                    guest.store_byte(VirtAddr::new(at), 3),
+                )),
             }
         }
         if self.may_forget && self.one_in(60) {
@@ -323,27 +334,25 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         let (at, len, flags) = (self.address(), self.length(), self.flags());
         let (other, other_len) = (self.address(), self.length());
         match self.random.u32(0..12) {
-            0..2 => drop(space.munmap(at, len)),
-            2 => drop(space.mprotect(at, len, flags)),
-            3 => drop(space.mprotect_stack(at, len, flags)),
-            4 => drop(space.madvise(at, len, self.advice())),
+            0..2 => drop(space.munmap(AddressRange::new(VirtAddr::new(at), len))),
+            2 => drop(space.mprotect(AddressRange::new(VirtAddr::new(at), len), flags.protection())),
+            3 => drop(space.mprotect_stack(AddressRange::new(VirtAddr::new(at), len), flags.protection())),
+            4 => drop(space.madvise(AddressRange::new(VirtAddr::new(at), len), self.advice())),
             5 => drop(space.mlock(
-                at,
-                len,
+                AddressRange::new(VirtAddr::new(at), len),
                 [PageLock::Lock, PageLock::LockOnFault, PageLock::Unlock][self.random.usize(0..3)],
             )),
             6 => drop(space.mlock_all(LockAll::from_bits_truncate(self.random.u32(..)))),
             7 => space.munlock_all(),
             8 => {
-                space.set_heap_start(at);
+                space.set_heap_start(VirtAddr::new(at));
                 space.set_static_data_bytes(other_len);
-                space.brk(other);
+                space.brk(VirtAddr::new(other));
             }
-            9 if self.one_in(8) => drop(space.mseal(at, len)),
-            10 => drop(space.remap_file_pages(at, len, other_len, Populate::Now)),
+            9 if self.one_in(8) => drop(space.mseal(AddressRange::new(VirtAddr::new(at), len))),
+            10 => drop(space.remap_file_pages(AddressRange::new(VirtAddr::new(at), len), other_len, Populate::Now)),
             _ => drop(space.mremap(&RemapRequest {
-                old_start: at,
-                old_len_bytes: len,
+                old: AddressRange::new(VirtAddr::new(at), len),
                 new_len_bytes: other_len,
                 placement: self.remap_placement(other),
                 keeps_source: self.random.bool(),
@@ -355,9 +364,9 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         match self.random.u32(0..5) {
             0 => RemapPlacement::InPlace,
             1 => RemapPlacement::MayMove,
-            2 => RemapPlacement::Hint(at),
-            3 => RemapPlacement::MoveTo(at),
-            _ => RemapPlacement::Fixed(at),
+            2 => RemapPlacement::Hint(VirtAddr::new(at)),
+            3 => RemapPlacement::MoveTo(VirtAddr::new(at)),
+            _ => RemapPlacement::Fixed(VirtAddr::new(at)),
         }
     }
 
@@ -425,7 +434,7 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
 
     fn pin(&mut self, space: &SpaceRef<'vm, Native, D>, at: u64) {
         let kind = [PinKind::Read, PinKind::Write, PinKind::LongTermRead][self.random.usize(0..3)];
-        let Ok(pin) = space.pin(at, kind) else { return };
+        let Ok(pin) = space.pin(VirtAddr::new(at), kind) else { return };
         let mut words = vec![at; self.random.usize(0..600)];
         pin.read(self.random.usize(0..5000), &mut words);
         pin.write(self.random.usize(0..5000), &words);
@@ -473,7 +482,7 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
         let (at, len) = (self.address(), self.length());
         match self.random.u32(0..8) {
             0 => self.vm.for_each_space(|space| assert!(space.nr_areas() <= u64::MAX >> 1)),
-            1 => space.for_each_area(|area| assert!(area.start < area.end)),
+            1 => space.for_each_area(|area| assert!(area.range.len_bytes() > 0)),
             2 => self.vm.for_each_object(|object| assert!(object.size_bytes() <= faultless_vm::MAX_OBJECT_BYTES)),
             3 => {
                 let mut left = 9;
@@ -481,15 +490,18 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
                     left -= 1;
                     if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
-                let _ = space.mincore(at, len, &mut stop_soon);
+                let _ = space.mincore(AddressRange::new(VirtAddr::new(at), len), &mut stop_soon);
             }
-            4 => drop(space.msync(at, len, SyncFlags::from_bits_truncate(self.random.u32(..)))),
+            4 => {
+                let how = SyncFlags::from_bits_truncate(self.random.u32(..));
+                let _ = space.msync(AddressRange::new(VirtAddr::new(at), len), how);
+            }
             5 => drop((space.search(len), space.search_unlocked(len))),
             6 if self.random.bool() => {
                 self.vm.for_each_reference(|page| assert!(page.is_intact(self.vm.memory())));
                 self.vm.for_each_pin(|pin| assert!(self.vm.memory().contains(pin.frame())));
             }
-            6 => drop((space.entry_at(at), space.list().to_string(), space.is_used_by(at as usize))),
+            6 => drop((space.entry_at(VirtAddr::new(at)), space.list().to_string(), space.is_used_by(at as usize))),
             _ => self.vm.flush(),
         }
     }

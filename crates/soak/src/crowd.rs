@@ -4,7 +4,7 @@ use crate::known::{MARK, RW, anonymous};
 use crate::worker::Worker;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
-use faultless_vm::{Advice, AreaFlags, Guest, PAGE, SpaceRef};
+use faultless_vm::{AddressRange, Advice, AreaFlags, Guest, PAGE, SpaceRef, VirtAddr};
 use std::sync::atomic::Ordering;
 
 /// Where the counters' pages are, one for each thread.
@@ -19,9 +19,11 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
         // SeqCst in this file: the run's own knowledge must not depend on an ordering that it tests.
         let next = cell.load(Ordering::SeqCst) + 1;
         let address = COUNTERS + self.thread * PAGE;
-        let Some(before) = self.patience.given("counters stay mapped", self.guest.load(address)) else { return };
+        let Some(before) = self.patience.given("counters stay mapped", self.guest.load(VirtAddr::new(address))) else {
+            return;
+        };
         assert_eq!(before.0, next - 1, "the parent's counter went back");
-        let stored = self.guest.store(address, next);
+        let stored = self.guest.store(VirtAddr::new(address), next);
         if self.patience.given("counters stay mapped", stored).is_some() {
             cell.store(next, Ordering::SeqCst);
         }
@@ -42,7 +44,7 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
         let after: Vec<u64> = self.counted().iter().map(|count| count + 1).collect();
         let guest = Guest::new(&child);
         for (thread, (before, after)) in before.iter().zip(&after).enumerate() {
-            let loaded = guest.load(COUNTERS + thread as u64 * PAGE);
+            let loaded = guest.load(VirtAddr::new(COUNTERS + thread as u64 * PAGE));
             let Some((seen, _)) = self.patience.given("counters are inherited", loaded) else { continue };
             assert!((*before..=*after).contains(&seen), "the child sees {seen}, not {before} to {after}");
         }
@@ -52,11 +54,11 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
     fn look_at_childs_page(&mut self, guest: &Guest<'_, Native, D>, page: usize) {
         let (known, address) = (self.pages[page], self.address(page as u64));
         let Some(rights) = known.rights.filter(|rights| !rights.is_empty()) else { return };
-        if let Some((value, _)) = self.patience.given("a child's page", guest.load(address)) {
+        if let Some((value, _)) = self.patience.given("a child's page", guest.load(VirtAddr::new(address))) {
             assert_eq!(value, known.value, "the child's page {page}");
         }
         if rights == RW && page.is_multiple_of(3) {
-            self.patience.given("the child's own copy", guest.store(address, MARK | 0xc1d));
+            self.patience.given("the child's own copy", guest.store(VirtAddr::new(address), MARK | 0xc1d));
         }
     }
 
@@ -64,13 +66,18 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
         let space = self.ground.space;
         let address = SHARED_BASE + self.random.u64(0..SHARED_PAGES) * PAGE;
         match self.random.u32(0..10) {
-            0 => drop(space.munmap(address, PAGE * 2)),
+            0 => drop(space.munmap(AddressRange::new(VirtAddr::new(address), PAGE * 2))),
             1..=2 => drop(space.mmap(&anonymous(address, PAGE))),
-            3 => drop(space.madvise(SHARED_BASE, SHARED_PAGES * PAGE, Advice::DontNeed)),
-            4 => drop(space.mprotect(address, PAGE, [AreaFlags::READ, RW][self.random.usize(0..2)])),
-            5..=6 => drop(self.guest.store(address, MARK | address)),
+            3 => drop(
+                space.madvise(AddressRange::new(VirtAddr::new(SHARED_BASE), SHARED_PAGES * PAGE), Advice::DontNeed),
+            ),
+            4 => drop(space.mprotect(
+                AddressRange::new(VirtAddr::new(address), PAGE),
+                [AreaFlags::READ, RW][self.random.usize(0..2)].protection(),
+            )),
+            5..=6 => drop(self.guest.store(VirtAddr::new(address), MARK | address)),
             _ => {
-                if let Ok((value, _)) = self.guest.load(address) {
+                if let Ok((value, _)) = self.guest.load(VirtAddr::new(address)) {
                     assert!(value == 0 || value == MARK | address, "{address:#x} holds {value:#x}");
                 }
             }
@@ -81,7 +88,7 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
     pub fn visit_all(&self) {
         self.ground.world.vm.for_each_space(|space| {
             let mut has_counters = false;
-            space.for_each_area(|area| has_counters |= area.start == COUNTERS);
+            space.for_each_area(|area| has_counters |= area.range.start().get() == COUNTERS);
             assert!(has_counters, "a space that is not whole is listed");
         });
     }

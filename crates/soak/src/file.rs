@@ -7,7 +7,7 @@ use faultless_platform::native::Native;
 use faultless_vm::design::Design;
 use faultless_vm::{
     AccessError, AreaFlags, Backing, FetchError, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement,
-    Populate, SpaceRef, Vm, WriteNotice,
+    Populate, SpaceRef, VirtAddr, Vm, WriteNotice,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -56,9 +56,10 @@ impl<'vm> File<'vm> {
         let object = vm.create_object(&spec).expect("room for an object");
         for (at, kind) in [(FILE_SHARED, AreaFlags::SHARED), (FILE_PRIVATE, AreaFlags::empty())] {
             let request = MapRequest {
-                placement: Placement::Fixed(at),
+                placement: Placement::Fixed(VirtAddr::new(at)),
                 len_bytes: FILE_PAGES * PAGE,
-                flags: RW | kind,
+                protection: (RW | kind).protection(),
+                options: (RW | kind).options(),
                 backing: Backing::Object(&object, 0),
                 populate: Populate::OnFault,
             };
@@ -80,8 +81,8 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
             0..=4 => self.remove(&file, page),
             5 => self.child = self.child(),
             // Private copies may go, and nobody else looks at them.
-            6..=7 => drop(self.guest.store(FILE_PRIVATE + page * PAGE, MARK)),
-            8..=9 => drop(self.guest.load(FILE_PRIVATE + page * PAGE)),
+            6..=7 => drop(self.guest.store(VirtAddr::new(FILE_PRIVATE + page * PAGE), MARK)),
+            8..=9 => drop(self.guest.load(VirtAddr::new(FILE_PRIVATE + page * PAGE))),
             10..=14 => self.store_to_file(&file, page),
             15..=19 => self.load_from_file(&file, page),
             _ => self.read_file(&file, page),
@@ -113,7 +114,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     fn store_to_file(&mut self, file: &File<'_>, page: u64) {
         let before = file.nr_ended.load(Ordering::SeqCst);
         let value = self.fresh_value();
-        let stored = self.guest.store(FILE_SHARED + page * PAGE + 8 * self.thread, value);
+        let stored = self.guest.store(VirtAddr::new(FILE_SHARED + page * PAGE + 8 * self.thread), value);
         match self.patience.judged(stored) {
             None => {}
             Some(Ok(_)) => self.words[page as usize] = Some((value, before)),
@@ -124,7 +125,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     fn load_from_file(&mut self, file: &File<'_>, page: u64) {
         let before = file.nr_ended.load(Ordering::SeqCst);
         let is_cut = file.is_cut[page as usize].load(Ordering::SeqCst);
-        let loaded = self.guest.load(FILE_SHARED + page * PAGE + 8 * self.thread);
+        let loaded = self.guest.load(VirtAddr::new(FILE_SHARED + page * PAGE + 8 * self.thread));
         let value = match self.patience.judged(loaded) {
             None => return,
             Some(Ok((value, _))) => value,

@@ -1,7 +1,7 @@
 //! What a thread knows of memory, and what all of them ask for.
 
 use faultless_platform::native::Native;
-use faultless_vm::{AreaFlags, Backing, MapRequest, Placement, Populate};
+use faultless_vm::{AreaFlags, Backing, MapRequest, Placement, Populate, VirtAddr};
 
 /// Loads and stores.
 pub(crate) const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
@@ -35,9 +35,10 @@ pub(crate) type Known = Option<(u64, u64)>;
 /// Asks for private anonymous memory at an address.
 pub(crate) fn anonymous(at: u64, len_bytes: u64) -> MapRequest<'static, Native> {
     MapRequest {
-        placement: Placement::Fixed(at),
+        placement: Placement::Fixed(VirtAddr::new(at)),
         len_bytes,
-        flags: RW,
+        protection: RW.protection(),
+        options: RW.options(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     }

@@ -6,8 +6,8 @@ use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, MapRequest, PAGE, Pattern, PinKind, RemapPlacement,
-    RemapRequest,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, MapRequest, PAGE, Pattern, PinKind,
+    RemapPlacement, RemapRequest, VirtAddr,
 };
 use std::ops::Range;
 
@@ -32,27 +32,29 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     pub fn store(&mut self) {
         let page = self.random.u64(0..OWN_PAGES);
         let (address, value) = (self.address(page), self.fresh_value());
-        let stored = self.guest.store(address, value).map(drop);
+        let stored = self.guest.store(VirtAddr::new(address), value).map(drop);
         let Some(result) = self.patience.judged(stored) else { return };
         let known = &mut self.pages[page as usize];
         match known.rights {
-            None => assert_eq!(result, Err(AccessError::NotMapped { address })),
+            None => assert_eq!(result, Err(AccessError::NotMapped { address: VirtAddr::new(address) })),
             Some(rights) if rights.contains(AreaFlags::WRITE) => {
                 assert_eq!(result, Ok(()));
                 known.value = value;
             }
-            Some(_) => assert_eq!(result, Err(AccessError::Forbidden { address })),
+            Some(_) => assert_eq!(result, Err(AccessError::Forbidden { address: VirtAddr::new(address) })),
         }
     }
 
     pub fn load(&mut self) {
         let page = self.random.u64(0..OWN_PAGES);
         let (address, known) = (self.address(page), self.pages[page as usize]);
-        let loaded = self.guest.load(address).map(|(value, _)| value);
+        let loaded = self.guest.load(VirtAddr::new(address)).map(|(value, _)| value);
         let Some(result) = self.patience.judged(loaded) else { return };
         match known.rights {
-            None => assert_eq!(result, Err(AccessError::NotMapped { address })),
-            Some(rights) if rights.is_empty() => assert_eq!(result, Err(AccessError::Forbidden { address })),
+            None => assert_eq!(result, Err(AccessError::NotMapped { address: VirtAddr::new(address) })),
+            Some(rights) if rights.is_empty() => {
+                assert_eq!(result, Err(AccessError::Forbidden { address: VirtAddr::new(address) }))
+            }
             Some(_) => assert_eq!(result, Ok(known.value), "thread {} page {page}", self.thread),
         }
     }
@@ -69,7 +71,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         };
         let mapped = self.ground.space.mmap(&MapRequest { backing, ..anonymous(address, len_bytes) });
         let Some(result) = self.patience.judged(mapped) else { return };
-        assert_eq!(result, Ok(address));
+        assert_eq!(result, Ok(VirtAddr::new(address)));
         self.pages[places(&pages)].fill(Page { rights: Some(RW), value: untouched, untouched });
         self.change_reference();
     }
@@ -94,7 +96,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let page = self.random.u64(0..OWN_PAGES);
         let (address, known) = (self.address(page), self.pages[page as usize]);
         let kind = [PinKind::Read, PinKind::Write, PinKind::LongTermRead][self.random.usize(0..3)];
-        let Some(result) = self.patience.judged(self.ground.space.pin(address, kind)) else { return };
+        let Some(result) = self.patience.judged(self.ground.space.pin(VirtAddr::new(address), kind)) else { return };
         let needed = if kind == PinKind::Write { AreaFlags::WRITE } else { AreaFlags::READ };
         match (known.rights, result) {
             (Some(rights), Ok(pin)) if rights.contains(needed) => {
@@ -104,7 +106,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
                 self.pins.push(pin);
             }
             (rights, Err(error)) if rights.is_none_or(|rights| !rights.contains(needed)) => {
-                assert_eq!(error, CallError::BadBuffer { address });
+                assert_eq!(error, CallError::BadBuffer { address: VirtAddr::new(address) });
             }
             (rights, result) => panic!("{kind:?} of {address:#x} with {rights:?}: {:?}", result.map(drop)),
         }
@@ -116,7 +118,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
 
     pub fn unmap(&mut self) {
         let (pages, len_bytes) = self.some_range();
-        let unmapped = self.ground.space.munmap(self.address(pages.start), len_bytes);
+        let unmapped = self.ground.space.munmap(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes));
         let Some(result) = self.patience.judged(unmapped) else { return };
         assert_eq!(result, Ok(()));
         self.pages[places(&pages)].fill(Page::UNMAPPED);
@@ -125,13 +127,16 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     pub fn protect(&mut self) {
         let (pages, len_bytes) = self.some_range();
         let rights = [RW, AreaFlags::READ, AreaFlags::empty()][self.random.usize(0..3)];
-        let protected = self.ground.space.mprotect(self.address(pages.start), len_bytes, rights);
+        let protected = self
+            .ground
+            .space
+            .mprotect(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes), rights.protection());
         let Some(result) = self.patience.judged(protected) else { return self.learn_rights(pages, rights) };
         for page in pages {
             let address = self.address(page);
             let known = &mut self.pages[page as usize];
             if known.rights.is_none() {
-                assert_eq!(result, Err(CallError::Unmapped { address }));
+                assert_eq!(result, Err(CallError::Unmapped { address: VirtAddr::new(address) }));
                 return;
             }
             known.rights = Some(rights);
@@ -142,7 +147,8 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     pub fn advise(&mut self) {
         let (pages, len_bytes) = self.some_range();
         let advice = if self.random.u32(0..4) == 0 { Advice::Free } else { Advice::DontNeed };
-        let advised = self.ground.space.madvise(self.address(pages.start), len_bytes, advice);
+        let advised =
+            self.ground.space.madvise(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes), advice);
         let Some(result) = self.patience.judged(advised) else { return self.learn_values(pages) };
         let range = &mut self.pages[places(&pages)];
         assert_eq!(result.is_ok(), range.iter().all(|page| page.rights.is_some()));
@@ -157,10 +163,9 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let len = from.end - from.start;
         let to = self.random.u64(0..OWN_PAGES - len + 1);
         let moved = self.ground.space.mremap(&RemapRequest {
-            old_start: self.address(from.start),
-            old_len_bytes: len_bytes,
+            old: AddressRange::new(VirtAddr::new(self.address(from.start)), len_bytes),
             new_len_bytes: len_bytes,
-            placement: RemapPlacement::Fixed(self.address(to)),
+            placement: RemapPlacement::Fixed(VirtAddr::new(self.address(to))),
             keeps_source: false,
         });
         let Some(result) = self.patience.judged(moved) else { return self.learn_moved(from, to) };
@@ -188,7 +193,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let mut listed = vec![None; OWN_PAGES as usize];
         self.ground.space.for_each_area(|area| {
             for (page, rights) in listed.iter_mut().enumerate() {
-                if (area.start..area.end).contains(&self.address(page as u64)) {
+                if area.range.contains(VirtAddr::new(self.address(page as u64))) {
                     *rights = Some(area.flags & AreaFlags::RIGHTS);
                 }
             }
@@ -228,7 +233,9 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
                 continue;
             }
             let value = loop {
-                if let Some((value, _)) = self.patience.given("a page of one's own", self.guest.load(address)) {
+                if let Some((value, _)) =
+                    self.patience.given("a page of one's own", self.guest.load(VirtAddr::new(address)))
+                {
                     break value;
                 }
             };

@@ -1,9 +1,17 @@
-//! Addresses and page-aligned ranges.
+//! Addresses and ranges of them.
+//!
+//! # Which type where
+//! * [`VirtAddr`]: any 64 bits that a program may use as an address, canonical or not
+//! * [`AddressRange`]: bytes as a caller names them; each call says which it refuses, with Linux's error
+//! * [`PageRange`]: pages that can be mapped
+//!
+//! Inside the crate, below the calls, addresses are plain numbers.
 //!
 //! # Invariants
 //! * I1 a [`PageRange`] is page-aligned, not empty, and ends at or below [`USER_END`].
 
-use core::ops::Range;
+use core::fmt;
+use core::ops::{Add, AddAssign, Range, Sub, SubAssign};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -31,41 +39,221 @@ pub const fn is_page_aligned(address: u64) -> bool {
     address.is_multiple_of(PAGE)
 }
 
+/// An address in an address space; any number is one.
+///
+/// ```
+/// use faultless_vm::{PAGE, VirtAddr};
+///
+/// let address = VirtAddr::new(0x1234);
+/// assert_eq!(address.page() + PAGE, VirtAddr::new(0x2000));
+/// assert_eq!(address - address.page(), 0x234);
+/// assert_eq!(format!("{address}"), "0x1234");
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct VirtAddr(u64);
+
+impl VirtAddr {
+    /// Returns the address with this number.
+    #[inline]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the first address of its page.
+    #[inline]
+    pub const fn page(self) -> Self {
+        Self(page_floor(self.0))
+    }
+
+    /// Returns the address so many bytes behind, if there is one.
+    #[inline]
+    pub fn checked_add(self, bytes: u64) -> Option<Self> {
+        self.0.checked_add(bytes).map(Self)
+    }
+
+    /// Returns the address so many bytes behind, or the last one there is.
+    #[inline]
+    pub const fn saturating_add(self, bytes: u64) -> Self {
+        Self(self.0.saturating_add(bytes))
+    }
+
+    /// Returns how many pages lie below its own.
+    #[inline]
+    pub const fn page_number(self) -> u64 {
+        self.0 / PAGE
+    }
+
+    /// Says whether it is the first of a page.
+    #[inline]
+    pub const fn is_page_aligned(self) -> bool {
+        is_page_aligned(self.0)
+    }
+}
+
+impl Add<u64> for VirtAddr {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+impl AddAssign<u64> for VirtAddr {
+    #[inline]
+    fn add_assign(&mut self, bytes: u64) {
+        self.0 += bytes;
+    }
+}
+
+impl Sub<u64> for VirtAddr {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, bytes: u64) -> Self {
+        Self(self.0 - bytes)
+    }
+}
+
+impl SubAssign<u64> for VirtAddr {
+    #[inline]
+    fn sub_assign(&mut self, bytes: u64) {
+        self.0 -= bytes;
+    }
+}
+
+impl Sub for VirtAddr {
+    type Output = u64;
+
+    /// The bytes between two addresses.
+    #[inline]
+    fn sub(self, lower: Self) -> u64 {
+        self.0 - lower.0
+    }
+}
+
+impl From<u64> for VirtAddr {
+    #[inline]
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<VirtAddr> for u64 {
+    #[inline]
+    fn from(address: VirtAddr) -> Self {
+        address.0
+    }
+}
+
+impl fmt::Display for VirtAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Debug for VirtAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:#x}", self.0)
+    }
+}
+
+impl fmt::LowerHex for VirtAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, out)
+    }
+}
+
+/// Bytes as a caller names them: neither aligned nor checked, possibly empty, possibly past the last address.
+///
+/// ```
+/// use faultless_vm::{AddressRange, PageRange, VirtAddr};
+///
+/// let pages = PageRange::new(VirtAddr::new(0x1000), 0x2000).expect("whole pages of user memory");
+/// assert_eq!(AddressRange::from(pages), AddressRange::new(VirtAddr::new(0x1000), 0x2000));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    /// The first byte.
+    pub start: VirtAddr,
+    /// How many bytes.
+    pub len_bytes: u64,
+}
+
+impl AddressRange {
+    /// Returns `len_bytes` bytes from `start` on.
+    #[inline]
+    pub const fn new(start: VirtAddr, len_bytes: u64) -> Self {
+        Self { start, len_bytes }
+    }
+}
+
+impl From<PageRange> for AddressRange {
+    fn from(range: PageRange) -> Self {
+        Self::new(range.start, range.len_bytes())
+    }
+}
+
 /// A page-aligned range of user memory.
+///
+/// ```
+/// use faultless_vm::{PAGE, PageRange, VirtAddr};
+///
+/// let start = VirtAddr::new(0x1000);
+/// let range = PageRange::new(start, 0x1001).expect("it lies in user memory");
+/// assert_eq!((range.nr_pages(), range.end()), (2, start + 2 * PAGE));
+/// assert_eq!(range.pages().last(), Some(start + PAGE));
+/// assert!(PageRange::new(start + 1, PAGE).is_none(), "it does not begin at a page");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRange {
-    start: u64,
-    end: u64,
+    start: VirtAddr,
+    end: VirtAddr,
 }
 
 impl PageRange {
+    /// All of user memory.
+    pub const USER: Self = Self { start: VirtAddr(0), end: VirtAddr(USER_END) };
+
     /// Returns the range of `len_bytes`, rounded up to pages, from `start`; `None` unless I1 holds for it.
-    pub fn new(start: u64, len_bytes: u64) -> Option<Self> {
+    pub fn new(start: VirtAddr, len_bytes: u64) -> Option<Self> {
         let end = start.checked_add(page_ceil(len_bytes)?)?;
-        (is_page_aligned(start) && start < end && end <= USER_END).then_some(Self { start, end })
+        (start.is_page_aligned() && start < end && end.get() <= USER_END).then_some(Self { start, end })
     }
 
     /// Returns the range between two page-aligned addresses; `None` unless I1 holds for it.
-    pub fn between(start: u64, end: u64) -> Option<Self> {
-        (start < end && is_page_aligned(end)).then(|| Self::new(start, end - start)).flatten()
+    pub fn between(start: VirtAddr, end: VirtAddr) -> Option<Self> {
+        (start < end && end.is_page_aligned()).then(|| Self::new(start, end - start)).flatten()
+    }
+
+    /// Returns an area's range; `area`'s I1 is ours, and the checker's to doubt.
+    pub(crate) const fn of_area(start: VirtAddr, end: VirtAddr) -> Self {
+        Self { start, end }
     }
 
     /// Returns the first byte.
     #[inline]
-    pub const fn start(self) -> u64 {
+    pub const fn start(self) -> VirtAddr {
         self.start
     }
 
     /// Returns the first byte behind.
     #[inline]
-    pub const fn end(self) -> u64 {
+    pub const fn end(self) -> VirtAddr {
         self.end
     }
 
     /// Returns the length in bytes.
     #[inline]
     pub const fn len_bytes(self) -> u64 {
-        self.end - self.start
+        self.end.get() - self.start.get()
     }
 
     /// Returns the number of pages.
@@ -75,26 +263,32 @@ impl PageRange {
     }
 
     /// Returns the part inside `other`, if there is one.
-    pub fn intersection(self, other: Range<u64>) -> Option<Self> {
+    pub fn intersection(self, other: Range<VirtAddr>) -> Option<Self> {
         let (start, end) = (self.start.max(other.start), self.end.min(other.end));
         (start < end).then_some(Self { start, end })
     }
 
     /// Says whether `address` lies inside.
     #[inline]
-    pub const fn contains(self, address: u64) -> bool {
+    pub fn contains(self, address: VirtAddr) -> bool {
         self.start <= address && address < self.end
     }
 
     /// Returns the range as addresses.
     #[inline]
-    pub const fn addresses(self) -> Range<u64> {
+    pub const fn addresses(self) -> Range<VirtAddr> {
         self.start..self.end
     }
 
     /// Visits the first address of each page.
-    pub fn pages(self) -> impl Iterator<Item = u64> {
-        (self.start..self.end).step_by(PAGE as usize)
+    pub fn pages(self) -> impl Iterator<Item = VirtAddr> {
+        self.numbers().step_by(PAGE as usize).map(VirtAddr::new)
+    }
+
+    /// Returns the range as numbers, for tables and what counts in them.
+    #[inline]
+    pub(crate) const fn numbers(self) -> Range<u64> {
+        self.start.get()..self.end.get()
     }
 }
 
@@ -104,10 +298,11 @@ mod tests {
 
     #[test]
     fn ranges_outside_user_memory_do_not_exist() {
-        assert!(PageRange::new(0x1000, 0).is_none());
-        assert!(PageRange::new(0x1001, 1).is_none());
-        assert!(PageRange::new(USER_END, 1).is_none());
-        assert!(PageRange::new(0, u64::MAX).is_none());
-        assert_eq!(PageRange::new(USER_END - PAGE, 1).map(PageRange::nr_pages), Some(1));
+        let range = |start, len_bytes| PageRange::new(VirtAddr::new(start), len_bytes);
+        assert!(range(0x1000, 0).is_none());
+        assert!(range(0x1001, 1).is_none());
+        assert!(range(USER_END, 1).is_none());
+        assert!(range(0, u64::MAX).is_none());
+        assert_eq!(range(USER_END - PAGE, 1).map(PageRange::nr_pages), Some(1));
     }
 }

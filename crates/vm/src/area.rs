@@ -10,6 +10,7 @@
 //! * I2 what stands behind it is set before the area is published and never changes; the area owns a reference to it.
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
 
+use crate::addr::VirtAddr;
 use crate::content::Behind;
 use crate::design::Design;
 use crate::object::ObjectRef;
@@ -31,8 +32,8 @@ impl<P: System, D: Design<P>> Area<P, D> {
     /// `begin_change`.
     pub(crate) fn new(view: &AreaView<P>, behind: Behind<P>) -> Self {
         Self {
-            start: P::AtomicU64::new(view.start),
-            end: P::AtomicU64::new(view.end),
+            start: P::AtomicU64::new(view.start.get()),
+            end: P::AtomicU64::new(view.end.get()),
             page_offset: P::AtomicU64::new(view.page_offset),
             flags: P::AtomicU32::new(view.flags.bits()),
             root: P::AtomicU64::new(view.root),
@@ -51,8 +52,8 @@ impl<P: System, D: Design<P>> Area<P, D> {
         // Relaxed: the space's lock or the design's sequence count orders these loads.
         let order = Ordering::Relaxed;
         AreaView {
-            start: self.start.load(order),
-            end: self.end.load(order),
+            start: VirtAddr::new(self.start.load(order)),
+            end: VirtAddr::new(self.end.load(order)),
             flags: AreaFlags::from_bits_truncate(self.flags.load(order)),
             page_offset: self.page_offset.load(order),
             object: self.behind.object().map(ObjectRef::as_ptr),
@@ -143,8 +144,8 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn set(&self, view: &AreaView<P>) {
         // Relaxed: the design's sequence count orders these stores for those who don't hold the lock.
         let order = Ordering::Relaxed;
-        self.start.store(view.start, order);
-        self.end.store(view.end, order);
+        self.start.store(view.start.get(), order);
+        self.end.store(view.end.get(), order);
         self.page_offset.store(view.page_offset, order);
         self.flags.store(view.flags.bits(), order);
         if self.root.load(order) != view.root {
@@ -174,7 +175,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         P::forbid(core::ptr::from_ref(&self.start).cast(), size_of::<u64>());
     }
 
-    pub(crate) fn look_at_bounds(&self, address: u64) -> Result<(), crate::events::GiveUp> {
+    pub(crate) fn look_at_bounds(&self, address: VirtAddr) -> Result<(), crate::events::GiveUp> {
         let view = self.view();
         (view.start..view.end).contains(&address).then_some(()).ok_or(crate::events::GiveUp::VmaChanged)
     }

@@ -23,7 +23,7 @@
 //! A pass over the areas, the tables in use, and the frames that were ever given out; cheap enough to follow each call
 //! of a test.
 
-use crate::addr::{PAGE, USER_END, is_page_aligned};
+use crate::addr::{PAGE, USER_END, VirtAddr, is_page_aligned};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::Content;
 use crate::design::{Design, Map};
@@ -175,7 +175,7 @@ fn check_index<P: System, D: Design<P>>(space: &Space<P, D>) -> Result<u64, Brok
         let (start, end) = (entry.start, entry.end);
         ensure!(
             1,
-            (view.start, view.end) == (start, end),
+            (view.start, view.end) == (VirtAddr::new(start), VirtAddr::new(end)),
             "index says {start:#x}-{end:#x}, the area {:#x}-{:#x}",
             view.start,
             view.end
@@ -188,12 +188,13 @@ fn check_index<P: System, D: Design<P>>(space: &Space<P, D>) -> Result<u64, Brok
 fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
     census.nr_areas += check_index(space)?;
     let mut areas = Vec::new();
-    D::Map::for_each_area(space, |area| areas.push((area.start, area.end, area.flags)));
-    let lowest = areas.first().map_or(u64::MAX, |area| area.0);
+    D::Map::for_each_area(space, |area| areas.push((area.range, area.flags)));
+    let lowest = areas.first().map_or(u64::MAX, |area| area.0.start().get());
     let (mut position, mut nr_areas) = (0, 0);
     let [mut bytes, mut data, mut locked] = [0; 3];
     let mut has_sealed = false;
-    for (start, end, flags) in areas {
+    for (range, flags) in areas {
+        let Range { start, end } = range.numbers();
         ensure!(1, start < end && is_page_aligned(start | end), "area {start:#x}-{end:#x} is empty or not aligned");
         ensure!(1, start >= position && end <= USER_END, "area {start:#x}-{end:#x} overlaps or leaves user memory");
         (position, nr_areas, bytes) = (end, nr_areas + 1, bytes + (end - start));
@@ -260,7 +261,7 @@ fn check_entry<P: System, D: Design<P>>(
     entry: Entry,
     census: &mut Census,
 ) -> Result<(), Broken> {
-    let Some(view) = D::Map::area_at(space, address) else {
+    let Some(view) = D::Map::area_at(space, VirtAddr::new(address)) else {
         ensure!(2, false, "{address:#x} maps {:?} outside any area", entry.pfn());
         return Ok(());
     };
@@ -336,7 +337,7 @@ fn check_owner<P: System, D: Design<P>>(
     pfn: Pfn,
 ) -> Result<(), Broken> {
     let memory = space.memory();
-    let (page, offset) = (memory.page(pfn), view.page_offset_of(address));
+    let (page, offset) = (memory.page(pfn), view.page_offset_of(VirtAddr::new(address)));
     // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
     let is_behind = view.object.is_some_and(|object| !unsafe { object.as_ref() }.reaches(offset));
     ensure!(2, !is_behind, "{address:#x} maps {pfn}, behind its object's end");

@@ -1,5 +1,6 @@
 //! What memory calls and accesses answer when they don't succeed.
 
+use crate::addr::VirtAddr;
 use faultless_phys::OutOfFrames;
 
 /// A memory call failed; nothing was changed unless the variant or the call says so.
@@ -10,22 +11,22 @@ pub enum CallError {
     /// Part of the range is not mapped (ENOMEM); what the manual says is applied to the mapped part was applied.
     Unmapped {
         /// The first address without a mapping.
-        address: u64,
+        address: VirtAddr,
     },
     /// The source of a remapping is not mapped, or spans areas that can't move together (EFAULT).
     BadSource {
         /// The address in question.
-        address: u64,
+        address: VirtAddr,
     },
     /// The call's own memory can't be read or written there (EFAULT).
     BadBuffer {
         /// The first address that can't.
-        address: u64,
+        address: VirtAddr,
     },
     /// The page can't be made: it is behind the object's end, or guarded (EFAULT).
     NoPage {
         /// The page's address.
-        address: u64,
+        address: VirtAddr,
     },
     /// No free range is large enough (ENOMEM).
     NoRoom {
@@ -67,17 +68,17 @@ pub enum CallError {
     /// The area is sealed (EPERM).
     Sealed {
         /// The area's address.
-        address: u64,
+        address: VirtAddr,
     },
     /// The pages are locked, so that they can't be invalidated (EBUSY).
     Locked {
         /// The area's address.
-        address: u64,
+        address: VirtAddr,
     },
     /// The range is taken (EEXIST).
     Exists {
         /// An address that is mapped.
-        address: u64,
+        address: VirtAddr,
     },
     /// The mapping's file or limit forbids it (EACCES).
     Denied,
@@ -201,24 +202,24 @@ pub enum Signal {
     /// SIGSEGV, SEGV_MAPERR: nothing is mapped there.
     SegvMapErr {
         /// `si_addr`.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGSEGV, SEGV_ACCERR: the mapping's rights forbid it.
     SegvAccErr {
         /// `si_addr`.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGSEGV, SEGV_PKUERR: a protection key forbids it.
     SegvPkuErr {
         /// `si_addr`.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGSEGV, SI_KERNEL, without an address: no address at all (not canonical).
     SegvKernel,
     /// SIGBUS, BUS_ADRERR: the mapping has no page there.
     BusAdrErr {
         /// `si_addr`.
-        address: u64,
+        address: VirtAddr,
     },
 }
 
@@ -226,11 +227,11 @@ impl Signal {
     /// Returns the signal's number, `si_code` and `si_addr`.
     pub const fn parts(self) -> (i32, i32, u64) {
         match self {
-            Self::SegvMapErr { address } => (11, 1, address),
-            Self::SegvAccErr { address } => (11, 2, address),
-            Self::SegvPkuErr { address } => (11, 4, address),
+            Self::SegvMapErr { address } => (11, 1, address.get()),
+            Self::SegvAccErr { address } => (11, 2, address.get()),
+            Self::SegvPkuErr { address } => (11, 4, address.get()),
             Self::SegvKernel => (11, 0x80, 0),
-            Self::BusAdrErr { address } => (7, 2, address),
+            Self::BusAdrErr { address } => (7, 2, address.get()),
         }
     }
 }
@@ -241,27 +242,27 @@ pub enum AccessError {
     /// SIGSEGV, code MAPERR: nothing is mapped there.
     NotMapped {
         /// The address.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGSEGV, code ACCERR: the area's rights forbid it.
     Forbidden {
         /// The address.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGSEGV, code PKUERR: the area's protection key forbids it.
     ForbiddenByKey {
         /// The address.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGBUS, code ADRERR: behind the object's end, or its page could not be had.
     NoPage {
         /// The address.
-        address: u64,
+        address: VirtAddr,
     },
     /// SIGSEGV, code SI_KERNEL: between the halves of the address space, where no address is.
     NotCanonical {
         /// The address.
-        address: u64,
+        address: VirtAddr,
     },
     /// The page is mapped as often as its frame's count can hold.
     TooManyReferences,

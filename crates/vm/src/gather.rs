@@ -11,7 +11,7 @@
 
 mod stored;
 
-use crate::addr::{PAGE, PageRange};
+use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::events::Event;
@@ -101,7 +101,8 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
 
     /// Shoots down what was cleared and drops the frames; called without any spin lock held.
     pub fn flush(&mut self) {
-        let cleared = self.cleared.take().and_then(|(first, end)| PageRange::between(first, end));
+        let cleared =
+            self.cleared.take().and_then(|(first, end)| PageRange::between(VirtAddr::new(first), VirtAddr::new(end)));
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
             self.space.flush(self.range);

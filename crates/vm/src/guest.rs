@@ -6,7 +6,7 @@
 //! misses one.
 
 use crate::access::Access;
-use crate::addr::page_floor;
+use crate::addr::{VirtAddr, page_floor};
 use crate::design::{DefaultDesign, Design};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
@@ -70,7 +70,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Loads the aligned 8 bytes around `address`.
-    pub fn load(&self, address: u64) -> Result<(u64, FaultsTaken), AccessError> {
+    pub fn load(&self, address: VirtAddr) -> Result<(u64, FaultsTaken), AccessError> {
+        let address = address.get();
         self.access(address, Access::Read, |page| {
             // SAFETY: `access` gives a mapped frame; the word lies inside and is accessed atomically by all guests.
             let word = unsafe { P::AtomicU64::view(page.add(word_offset(address)).cast()) };
@@ -80,7 +81,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Stores `value` to the aligned 8 bytes around `address`.
-    pub fn store(&self, address: u64, value: u64) -> Result<FaultsTaken, AccessError> {
+    pub fn store(&self, address: VirtAddr, value: u64) -> Result<FaultsTaken, AccessError> {
+        let address = address.get();
         let stored = self.access(address, Access::Write, |page| {
             // SAFETY: as in `load`.
             let word = unsafe { P::AtomicU64::view(page.add(word_offset(address)).cast()) };
@@ -91,7 +93,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Loads one byte.
-    pub fn load_byte(&self, address: u64) -> Result<(u8, FaultsTaken), AccessError> {
+    pub fn load_byte(&self, address: VirtAddr) -> Result<(u8, FaultsTaken), AccessError> {
+        let address = address.get();
         self.access(address, Access::Read, |page| {
             // SAFETY: as in `load`.
             let byte = unsafe { P::AtomicU8::view(page.add(byte_offset(address))) };
@@ -101,7 +104,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Stores one byte.
-    pub fn store_byte(&self, address: u64, value: u8) -> Result<FaultsTaken, AccessError> {
+    pub fn store_byte(&self, address: VirtAddr, value: u8) -> Result<FaultsTaken, AccessError> {
+        let address = address.get();
         let stored = self.access(address, Access::Write, |page| {
             // SAFETY: as in `load`.
             let byte = unsafe { P::AtomicU8::view(page.add(byte_offset(address))) };
@@ -113,7 +117,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
 
     /// Loads words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages
     /// loaded.
-    pub fn load_words(&self, address: u64, words: &mut [u64]) -> Result<FaultsTaken, AccessError> {
+    pub fn load_words(&self, address: VirtAddr, words: &mut [u64]) -> Result<FaultsTaken, AccessError> {
+        let address = address.get();
         let (mut faults, mut done) = (FaultsTaken::default(), 0);
         while done < words.len() {
             let at = word_address(address, done);
@@ -132,7 +137,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
 
     /// Stores words from the aligned 8 bytes around `address` on, page by page; an error leaves those of earlier pages
     /// stored.
-    pub fn store_words(&self, address: u64, words: &[u64]) -> Result<FaultsTaken, AccessError> {
+    pub fn store_words(&self, address: VirtAddr, words: &[u64]) -> Result<FaultsTaken, AccessError> {
+        let address = address.get();
         let (mut faults, mut done) = (FaultsTaken::default(), 0);
         while done < words.len() {
             let at = word_address(address, done);
@@ -149,7 +155,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Reads bytes, across pages; on an error, so many bytes were read before.
-    pub fn read_bytes(&self, address: u64, out: &mut [u8]) -> Result<(), (usize, AccessError)> {
+    pub fn read_bytes(&self, address: VirtAddr, out: &mut [u8]) -> Result<(), (usize, AccessError)> {
+        let address = address.get();
         let mut done = 0;
         while done < out.len() {
             let at = address.wrapping_add(done as u64);
@@ -171,7 +178,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Writes bytes, across pages; on an error, so many bytes were written before.
-    pub fn write_bytes(&self, address: u64, bytes: &[u8]) -> Result<(), (usize, AccessError)> {
+    pub fn write_bytes(&self, address: VirtAddr, bytes: &[u8]) -> Result<(), (usize, AccessError)> {
+        let address = address.get();
         let mut done = 0;
         while done < bytes.len() {
             let at = address.wrapping_add(done as u64);
@@ -192,8 +200,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Fetches an instruction from `address`.
-    pub fn fetch(&self, address: u64) -> Result<FaultsTaken, AccessError> {
-        self.access(address, Access::Fetch, |_| ()).map(|((), faults)| faults)
+    pub fn fetch(&self, address: VirtAddr) -> Result<FaultsTaken, AccessError> {
+        self.access(address.get(), Access::Fetch, |_| ()).map(|((), faults)| faults)
     }
 
     /// Runs `act` with the frame behind `address`, after as many faults as it takes.
@@ -224,7 +232,7 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
         let found = translate(space, cpu, address, access);
         let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
         self.leave();
-        result.map_err(|is_present| Fault { address, access, is_present })
+        result.map_err(|is_present| Fault { address: VirtAddr::new(address), access, is_present })
     }
 }
 

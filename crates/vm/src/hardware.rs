@@ -20,7 +20,7 @@
 //! format makes a store to a page that is not dirty fault.
 
 use crate::access::Access;
-use crate::addr::{USER_END, page_floor};
+use crate::addr::{USER_END, VirtAddr};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::AccessError;
@@ -79,7 +79,7 @@ pub enum FutexKey {
         /// The space.
         space: SpaceId,
         /// The word's address.
-        address: u64,
+        address: VirtAddr,
     },
     /// Shared memory, wherever it is mapped.
     Shared {
@@ -103,12 +103,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ///
     /// Called as the calls are (see the crate): with nothing held, outside [`Guest::enter`]; it may sleep. An address
     /// above user memory is [`Reason::MapErr`], in either mode: what a kernel has there is its own.
-    pub fn handle_fault(&self, address: u64, access: Access, mode: Mode) -> Resolution {
+    pub fn handle_fault(&self, address: VirtAddr, access: Access, mode: Mode) -> Resolution {
         // A kernel never fetches from user memory (SMEP).
         if mode == Mode::Kernel && access == Access::Fetch {
             return Resolution::Killed(Reason::AccErr);
         }
-        if address >= USER_END {
+        if address >= VirtAddr::new(USER_END) {
             return Resolution::Killed(Reason::MapErr);
         }
         let is_present = match self.touch(address, access) {
@@ -125,9 +125,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Walks as the hardware does, and sets the bits that it would; if the entry forbids the access, says whether one
     /// was present.
-    fn touch(&self, address: u64, access: Access) -> Result<Touch, bool> {
+    fn touch(&self, address: VirtAddr, access: Access) -> Result<Touch, bool> {
         let _reading = self.look();
-        let leaf = self.tables().walk_in_hardware(self.memory(), address).ok_or(false)?;
+        let leaf = self.tables().walk_in_hardware(self.memory(), address.get()).ok_or(false)?;
         let _map = TableMap::<P>::new(self.memory(), leaf.table);
         let before = leaf.entry();
         let after = guest::use_entry(leaf, access)?;
@@ -137,18 +137,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes a fault and counts it.
     #[inline(always)]
     pub(crate) fn take_fault(&self, fault: Fault) -> Result<Handled, AccessError> {
-        if !is_canonical(fault.address) {
+        if !is_canonical(fault.address.get()) {
             // Not a page fault: the processor refuses the address itself.
             return Err(AccessError::NotCanonical { address: fault.address });
         }
         let events = self.vm().events();
         P::enter_kernel(KernelEntry::Exception);
-        events.note(Event::Faults, fault.address);
+        events.note(Event::Faults, fault.address.get());
         let handled = D::fault(self, fault);
         match handled {
-            Ok(Handled::Speculative) => events.note(Event::Spf, fault.address),
+            Ok(Handled::Speculative) => events.note(Event::Spf, fault.address.get()),
             Ok(Handled::Classic) => {}
-            Err(_) => events.note(Event::Signals, fault.address),
+            Err(_) => events.note(Event::Signals, fault.address.get()),
         }
         handled
     }
@@ -156,14 +156,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the key of the word at an address; an error if nothing is mapped there.
     ///
     /// A private mapping's word belongs to the space, also if it is of a file. Called as the calls are.
-    pub fn futex_key(&self, address: u64) -> Result<FutexKey, AccessError> {
+    pub fn futex_key(&self, address: VirtAddr) -> Result<FutexKey, AccessError> {
         let read = self.read_settled(address..address + 1);
         let found = read.permit().containing(address).ok_or(AccessError::NotMapped { address })?;
         let view = found.area().view();
         Ok(match view.object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
             Some(object) => {
-                let offset =
-                    view.page_offset_of(page_floor(address)) * crate::addr::PAGE + (address - page_floor(address));
+                let offset = view.page_offset_of(address.page()) * crate::addr::PAGE + (address - address.page());
                 FutexKey::Shared { object: object.as_ptr().addr(), offset }
             }
             None => FutexKey::Private { space: self.id(), address },
@@ -215,8 +214,13 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
     ///
     /// `act` must not sleep or call the library: the page stays only as long as it runs. Other CPUs may use the page
     /// meanwhile, so it is accessed atomically.
-    pub fn with_frame<R>(&self, address: u64, access: Access, act: impl FnMut(*mut u8) -> R) -> Result<R, AccessError> {
-        self.access(address, access, act).map(|(result, _)| result)
+    pub fn with_frame<R>(
+        &self,
+        address: VirtAddr,
+        access: Access,
+        act: impl FnMut(*mut u8) -> R,
+    ) -> Result<R, AccessError> {
+        self.access(address.get(), access, act).map(|(result, _)| result)
     }
 }
 

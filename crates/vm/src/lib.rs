@@ -12,7 +12,7 @@
 //!   `content`: which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
 //! * `pool`: what lives as long as somebody refers to it; `orphans`: what was dropped by a thread without a CPU
 //! * `view`, `area`, `index`: ranges of one kind of memory, by value and as they are kept, and the ordered index that
-//!   RCU readers walk
+//!   RCU readers walk; `asked`: what callers ask for
 //! * `types`: instance, space, area and design, which name each other; `instance`: what holds for all spaces
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
@@ -27,7 +27,7 @@
 //! ```
 //! use faultless_phys::{Memory, Options};
 //! use faultless_platform::native::{HostRegion, Machine, Native};
-//! use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, Placement, Populate, Vm};
+//! use faultless_vm::{Backing, Guest, Limits, MapOptions, MapRequest, Placement, Populate, Protection, Vm};
 //!
 //! let region = HostRegion::reserve(64 << 20)?;
 //! Machine::new(2).attach(|| {
@@ -38,7 +38,8 @@
 //!     let address = space.mmap(&MapRequest {
 //!         placement: Placement::Anywhere,
 //!         len_bytes: 8192,
-//!         flags: AreaFlags::READ | AreaFlags::WRITE,
+//!         protection: Protection::READ | Protection::WRITE,
+//!         options: MapOptions::empty(),
 //!         backing: Backing::Anonymous,
 //!         populate: Populate::OnFault,
 //!     })?;
@@ -95,6 +96,7 @@ extern crate std;
 mod access;
 mod addr;
 mod area;
+mod asked;
 pub mod check;
 mod content;
 pub mod design;
@@ -131,8 +133,9 @@ mod view;
 mod words;
 
 pub use access::Access;
-pub use addr::{PAGE, PageRange, USER_END, page_ceil, page_floor};
+pub use addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_ceil, page_floor};
 pub use area::{Area, AreaFlags, AreaView};
+pub use asked::{MapOptions, Protection};
 pub use content::Content;
 pub use entry::{Entry, EntryFlags};
 pub use error::{AccessError, CallError, Signal};

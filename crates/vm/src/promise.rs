@@ -5,7 +5,7 @@
 //! a map call takes it away, so that the entry alone says what a fault may do. Only entries of a space whose design
 //! has a [`Map`](crate::design::Map) of promises have one.
 
-use crate::area::AreaFlags;
+use crate::asked::Protection;
 use crate::entry::{Entry, EntryFlags};
 
 /// The bits of a promise. That fetches are forbidden is said by the hardware's own bit, with or without a page.
@@ -26,37 +26,37 @@ pub enum State {
 }
 
 impl Entry {
-    /// Returns the entry of untouched memory with these rights; other flags than rights are left out.
-    pub fn promise(rights: AreaFlags) -> Self {
+    /// Returns the entry of untouched memory with these rights; a key is left out.
+    pub fn promise(rights: Protection) -> Self {
         let mut flags = EntryFlags::PROMISED;
-        flags.set(EntryFlags::MAY_READ, rights.contains(AreaFlags::READ));
-        flags.set(EntryFlags::MAY_WRITE, rights.contains(AreaFlags::WRITE));
-        flags.set(EntryFlags::NO_EXECUTE, !rights.contains(AreaFlags::EXEC));
+        flags.set(EntryFlags::MAY_READ, rights.contains(Protection::READ));
+        flags.set(EntryFlags::MAY_WRITE, rights.contains(Protection::WRITE));
+        flags.set(EntryFlags::NO_EXECUTE, !rights.contains(Protection::EXEC));
         Self::from_bits(flags.bits())
     }
 
     /// Returns the rights that are promised here, if any memory is.
-    pub fn promised(self) -> Option<AreaFlags> {
+    pub fn promised(self) -> Option<Protection> {
         if !self.has(EntryFlags::PROMISED) {
             return None;
         }
-        let mut rights = AreaFlags::empty();
-        rights.set(AreaFlags::READ, self.has(EntryFlags::MAY_READ));
-        rights.set(AreaFlags::WRITE, self.has(EntryFlags::MAY_WRITE));
-        rights.set(AreaFlags::EXEC, !self.has(EntryFlags::NO_EXECUTE));
+        let mut rights = Protection::empty();
+        rights.set(Protection::READ, self.has(EntryFlags::MAY_READ));
+        rights.set(Protection::WRITE, self.has(EntryFlags::MAY_WRITE));
+        rights.set(Protection::EXEC, !self.has(EntryFlags::NO_EXECUTE));
         Some(rights)
     }
 
     /// Returns the entry with other rights promised. A page stays, with those of them that it may have at once: stores
     /// to one that is not known to be the space's own alone take a fault.
-    pub fn promising(self, rights: AreaFlags) -> Self {
+    pub fn promising(self, rights: Protection) -> Self {
         let promise = Self::promise(rights);
         if self.state() != State::Page {
             return promise;
         }
-        let is_writable = rights.contains(AreaFlags::WRITE) && self.has(EntryFlags::EXCLUSIVE);
+        let is_writable = rights.contains(Protection::WRITE) && self.has(EntryFlags::EXCLUSIVE);
         let mut flags = promise.flags();
-        flags.set(EntryFlags::PRESENT, rights.intersects(AreaFlags::RIGHTS));
+        flags.set(EntryFlags::PRESENT, !rights.is_empty());
         flags.set(EntryFlags::WRITE, is_writable);
         // A page that may be stored to without a fault counts as stored to.
         let kept = if is_writable { self.without(EntryFlags::COLLECTED) } else { self };
@@ -86,14 +86,14 @@ mod tests {
     use faultless_phys::Pfn;
 
     /// Every set of rights.
-    fn all_rights() -> impl Iterator<Item = AreaFlags> {
-        (0..8).map(AreaFlags::from_bits_truncate)
+    fn all_rights() -> impl Iterator<Item = Protection> {
+        (0..8).map(Protection::from_bits_truncate)
     }
 
     #[test]
     fn a_promise_says_its_rights_and_holds_no_frame() {
         for rights in all_rights() {
-            let entry = Entry::promise(rights | AreaFlags::NORESERVE);
+            let entry = Entry::promise(rights | Protection::EXECUTE_ONLY);
             assert_eq!((entry.promised(), entry.state()), (Some(rights), State::Promised));
             assert!(!entry.is_present() && !entry.holds_frame() && !entry.is_empty());
         }
@@ -110,7 +110,7 @@ mod tests {
                 let entry = page.with(own).promising(rights);
                 assert_eq!((entry.promised(), entry.state(), entry.pfn()), (Some(rights), State::Page, Pfn::new(7)));
                 assert_eq!(entry.is_present(), !rights.is_empty());
-                assert_eq!(entry.is_writable(), rights.contains(AreaFlags::WRITE) && !own.is_empty());
+                assert_eq!(entry.is_writable(), rights.contains(Protection::WRITE) && !own.is_empty());
                 assert!(!(entry.is_writable() && entry.has(EntryFlags::COLLECTED)));
                 assert_eq!(entry.promise_alone(), Entry::promise(rights));
             }

@@ -193,7 +193,7 @@ impl<P: System> Cpus<P> {
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
         P::flush(space, Some(range));
         if !targets.is_empty() {
-            events.note(Event::TlbShootdown, range.start());
+            events.note(Event::TlbShootdown, range.start().get());
             self.ask(&targets, Request { space, range: Some(range), asker: me });
             let idle = targets.iter().filter(|&cpu| !P::WAITS_FOR_LOADED && P::is_idle(cpu));
             idle.for_each(|cpu| self.let_go(cpu, users, space, me));
@@ -253,6 +253,7 @@ impl<P: System> Cpus<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::VirtAddr;
     use std::vec::Vec;
 
     const ASKERS: [usize; 2] = [3, 5];
@@ -260,7 +261,7 @@ mod tests {
     fn asked(spaces: &[SpaceId]) -> Inbox {
         let mut inbox = Inbox { requests: [None; INBOX], len: 0, is_overflown: false };
         for (&space, asker) in spaces.iter().zip(ASKERS.into_iter().cycle()) {
-            let range = PageRange::between(0x1000, 0x3000);
+            let range = PageRange::between(VirtAddr::new(0x1000), VirtAddr::new(0x3000));
             inbox.push(Request { space, range, asker });
         }
         inbox

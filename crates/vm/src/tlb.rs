@@ -5,7 +5,7 @@
 //! of missing shootdowns. Direct-mapped, tagged by address space.
 
 use crate::access::Access;
-use crate::addr::{PAGE, PageRange};
+use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::entry::{Entry, EntryFlags};
 
 /// Entries of a CPU's TLB.
@@ -61,12 +61,12 @@ impl Tlb {
     /// Forgets what it knows of `range` in `space`.
     pub fn invalidate(&mut self, space: SpaceId, range: PageRange) {
         if range.nr_pages() > FLUSH_ALL_PAGES {
-            self.forget(|slot| slot.space == space && range.contains(slot.address));
+            self.forget(|slot| slot.space == space && range.contains(VirtAddr::new(slot.address)));
             return;
         }
         for page in range.pages() {
-            let slot = &mut self.slots[Self::place(page)];
-            if slot.space == space && slot.address == page {
+            let slot = &mut self.slots[Self::place(page.get())];
+            if slot.space == space && slot.address == page.get() {
                 *slot = NONE;
             }
         }
@@ -114,7 +114,7 @@ mod tests {
     use faultless_phys::Pfn;
 
     fn range(start: u64, pages: u64) -> PageRange {
-        PageRange::new(start, pages * PAGE).expect("inside user memory")
+        PageRange::new(VirtAddr::new(start), pages * PAGE).expect("inside user memory")
     }
 
     #[test]

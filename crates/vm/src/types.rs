@@ -9,7 +9,8 @@
 //! An area's: `area`. An instance's: `instance`. A space's: the rooms of `space`, under the lock that the field's
 //! comment names. A listing's: `space::spaces` (I1 there).
 
-use crate::addr::PageRange;
+use crate::addr::{PageRange, VirtAddr};
+use crate::asked::Protection;
 use crate::content::Behind;
 use crate::design::names::DefaultDesign;
 use crate::error::{AccessError, CallError};
@@ -135,13 +136,13 @@ pub unsafe trait Map<P: System, D: Design<P>>: 'static {
     /// Removes what is mapped in a range.
     fn munmap(space: &Space<P, D>, range: PageRange) -> Result<(), CallError>;
     /// Gives the pages of a range the rights; across a hole, those before it.
-    fn mprotect(space: &Space<P, D>, range: PageRange, rights: AreaFlags) -> Result<(), CallError>;
+    fn mprotect(space: &Space<P, D>, range: PageRange, rights: Protection) -> Result<(), CallError>;
     /// Returns the range that mmap would choose for `len_bytes`, whole pages.
     fn search(space: &Space<P, D>, len_bytes: u64) -> Option<PageRange>;
     /// Visits the areas, ascending, while none changes.
     fn for_each_area(space: &Space<P, D>, visit: impl FnMut(AreaLine));
     /// Returns the area that holds an address, if one does; nobody changes the map meanwhile.
-    fn area_at(space: &Space<P, D>, address: u64) -> Option<AreaView<P>>;
+    fn area_at(space: &Space<P, D>, address: VirtAddr) -> Option<AreaView<P>>;
 }
 
 /// What tells the members of a design's family of semaphores apart.

@@ -1,7 +1,7 @@
 //! An area by value: what it is and allows, and what it was at one instant.
 
 use crate::access::Access;
-use crate::addr::PAGE;
+use crate::addr::{PAGE, VirtAddr};
 use crate::content::Content;
 use crate::entry::EntryFlags;
 use crate::object::Object;
@@ -75,8 +75,6 @@ impl AreaFlags {
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
     /// What neighbours may differ in and be joined all the same.
     pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD);
-    /// What the library alone says of an area; callers' are dropped.
-    pub(crate) const NOT_ASKED_FOR: Self = Self::IGNORED_BY_JOINS.union(Self::LEAVING);
     /// The rights, and what takes loads away from them.
     pub const PROTECTION: Self = Self::RIGHTS.union(Self::EXECUTE_ONLY);
     /// What says that pages are locked, and how.
@@ -93,9 +91,9 @@ impl AreaFlags {
 #[derive(Debug)]
 pub struct AreaView<P: System> {
     /// First byte.
-    pub start: u64,
+    pub start: VirtAddr,
     /// First byte behind.
-    pub end: u64,
+    pub end: VirtAddr,
     /// What it is and allows.
     pub flags: AreaFlags,
     /// Page offset of the first page: in the object, or for anonymous memory `start` / 4096 when it was made.
@@ -120,8 +118,8 @@ impl<P: System> Copy for AreaView<P> {}
 
 impl<P: System> AreaView<P> {
     /// Returns the page offset of `address`.
-    pub fn page_offset_of(&self, address: u64) -> u64 {
-        self.page_offset.wrapping_add(address.wrapping_sub(self.start) / PAGE)
+    pub fn page_offset_of(&self, address: VirtAddr) -> u64 {
+        self.page_offset.wrapping_add(address.get().wrapping_sub(self.start.get()) / PAGE)
     }
 
     /// Returns the entry flags for a page of this area that stores may not reach.

@@ -10,8 +10,8 @@ use faultless_platform::{Processor, Threads};
 use faultless_sync::Rwsem;
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
-    Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Pattern, Placement, Populate, RemapPlacement,
-    RemapRequest, Vm,
+    AddressRange, Advice, Backing, Event, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, Placement, Populate,
+    Protection, RemapPlacement, RemapRequest, VirtAddr, Vm,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Barrier, Mutex};
@@ -20,9 +20,10 @@ const BASE: u64 = 0x10_0000_0000;
 
 fn request(at: u64, nr_pages: u64) -> MapRequest<'static, Count> {
     MapRequest {
-        placement: Placement::Fixed(at),
+        placement: Placement::Fixed(VirtAddr::new(at)),
         len_bytes: nr_pages * PAGE,
-        flags: AreaFlags::READ | AreaFlags::WRITE,
+        protection: Protection::READ | Protection::WRITE,
+        options: MapOptions::empty(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     }
@@ -35,33 +36,40 @@ type Step<D> = (&'static str, for<'a> fn(&Guest<'a, Count, D>, u64));
 fn fault<D: Design<Count>>() -> Vec<Step<D>> {
     vec![("fault", |guest, _| {
         let page = NEXT_PAGE.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        assert_eq!(guest.store(BASE + page * PAGE, 1).expect("mapped").count, 1);
+        assert_eq!(guest.store(VirtAddr::new(BASE + page * PAGE), 1).expect("mapped").count, 1);
     })]
 }
 
 /// The calls, in order; the second argument is the first address of the thread's own 16 pages.
 fn calls<D: Design<Count>>() -> Vec<Step<D>> {
     vec![
-        ("mmap", |guest, at| assert_eq!(guest.space().mmap(&request(at, 16)), Ok(at))),
-        ("mprotect", |guest, at| guest.space().mprotect(at, 4 * PAGE, AreaFlags::READ).expect("mapped")),
-        ("mprotect back", |guest, at| {
-            let both = AreaFlags::READ | AreaFlags::WRITE;
-            guest.space().mprotect(at, 4 * PAGE, both).expect("mapped");
+        ("mmap", |guest, at| assert_eq!(guest.space().mmap(&request(at, 16)), Ok(VirtAddr::new(at)))),
+        ("mprotect", |guest, at| {
+            guest.space().mprotect(AddressRange::new(VirtAddr::new(at), 4 * PAGE), Protection::READ).expect("mapped")
         }),
-        ("madvise dontneed", |guest, at| guest.space().madvise(at, 4 * PAGE, Advice::DontNeed).expect("mapped")),
+        ("mprotect back", |guest, at| {
+            let both = Protection::READ | Protection::WRITE;
+            guest.space().mprotect(AddressRange::new(VirtAddr::new(at), 4 * PAGE), both).expect("mapped");
+        }),
+        ("madvise dontneed", |guest, at| {
+            guest.space().madvise(AddressRange::new(VirtAddr::new(at), 4 * PAGE), Advice::DontNeed).expect("mapped")
+        }),
         ("mremap move", |guest, at| {
             let request = RemapRequest {
-                old_start: at,
-                old_len_bytes: 16 * PAGE,
+                old: AddressRange::new(VirtAddr::new(at), 16 * PAGE),
                 new_len_bytes: 16 * PAGE,
-                placement: RemapPlacement::Fixed(at + 0x1000_0000),
+                placement: RemapPlacement::Fixed(VirtAddr::new(at + 0x1000_0000)),
                 keeps_source: false,
             };
             guest.space().mremap(&request).expect("room");
         }),
-        ("munmap", |guest, at| guest.space().munmap(at + 0x1000_0000, 16 * PAGE).expect("valid")),
-        ("brk up", |guest, _| assert_eq!(guest.space().brk(HEAP + 4 * PAGE), HEAP + 4 * PAGE)),
-        ("brk down", |guest, _| assert_eq!(guest.space().brk(HEAP), HEAP)),
+        ("munmap", |guest, at| {
+            guest.space().munmap(AddressRange::new(VirtAddr::new(at + 0x1000_0000), 16 * PAGE)).expect("valid")
+        }),
+        ("brk up", |guest, _| {
+            assert_eq!(guest.space().brk(VirtAddr::new(HEAP + 4 * PAGE)), VirtAddr::new(HEAP + 4 * PAGE))
+        }),
+        ("brk down", |guest, _| assert_eq!(guest.space().brk(VirtAddr::new(HEAP)), VirtAddr::new(HEAP))),
         ("fork, child ends", |guest, _| drop(guest.space().fork().expect("room"))),
     ]
 }
@@ -92,7 +100,7 @@ fn measure<D: Design<Count>>(steps: fn() -> Vec<Step<D>>) -> Vec<(&'static str, 
     let space = machine.attach(|| {
         let space = vm.create_space(Limits::default()).expect("room");
         space.mmap(&request(BASE, 256)).expect("room");
-        space.set_heap_start(HEAP);
+        space.set_heap_start(VirtAddr::new(HEAP));
         space
     });
     Count::run(&machine, 2, &|thread| {
@@ -340,7 +348,9 @@ fn first_access<D: Design<Count>>(
         // Two users: faults of the series' designs are speculative.
         let (guest, _other) = (Guest::new(&space), Guest::new(&space));
         let _child = is_shared.then(|| {
-            (0..16).for_each(|page| assert_eq!(guest.store(BASE + page * PAGE, 1).map(|taken| taken.count), Ok(1)));
+            (0..16).for_each(|page| {
+                assert_eq!(guest.store(VirtAddr::new(BASE + page * PAGE), 1).map(|taken| taken.count), Ok(1))
+            });
             space.fork().expect("room")
         });
         (0..8).for_each(|page| access(&guest, BASE + page * PAGE));
@@ -352,11 +362,11 @@ fn first_access<D: Design<Count>>(
 }
 
 fn store<D: Design<Count>>(guest: &Guest<'_, Count, D>, address: u64) {
-    assert_eq!(guest.store(address, 1).expect("mapped").count, 1);
+    assert_eq!(guest.store(VirtAddr::new(address), 1).expect("mapped").count, 1);
 }
 
 fn load<D: Design<Count>>(guest: &Guest<'_, Count, D>, address: u64) {
-    assert_eq!(guest.load(address).expect("mapped").1.count, 1);
+    assert_eq!(guest.load(VirtAddr::new(address)).expect("mapped").1.count, 1);
 }
 
 fn untouched_pages_cost_what_those_of_zeros_do<D: Design<Count>>() {

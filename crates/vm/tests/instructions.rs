@@ -7,7 +7,9 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rwsem;
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
-use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Pattern, Placement, Populate, Vm};
+use faultless_vm::{
+    Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, Placement, Populate, Protection, VirtAddr, Vm,
+};
 use std::process::Command;
 
 const BASE: u64 = 0x10_0000_0000;
@@ -41,23 +43,26 @@ fn run<D: Design<Native>>(case: &str) {
             other => panic!("no case {other}"),
         };
         let request = MapRequest {
-            placement: Placement::Fixed(BASE),
+            placement: Placement::Fixed(VirtAddr::new(BASE)),
             len_bytes: 256 * PAGE,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
             backing,
             populate: Populate::OnFault,
         };
         space.mmap(&request).expect("room");
         let (guest, _other) = (Guest::new(&space), Guest::new(&space));
         // The tables and the area's root are there; and each CPU's frames are at hand.
-        (NR_STORES..2 * NR_STORES)
-            .for_each(|page| assert_eq!(guest.store(BASE + page * PAGE, 1).map(|taken| taken.count), Ok(1)));
+        (NR_STORES..2 * NR_STORES).for_each(|page| {
+            assert_eq!(guest.store(VirtAddr::new(BASE + page * PAGE), 1).map(|taken| taken.count), Ok(1))
+        });
         let _child = (case == "copy").then(|| {
-            (0..NR_STORES)
-                .for_each(|page| assert_eq!(guest.store(BASE + page * PAGE, 1).map(|taken| taken.count), Ok(1)));
+            (0..NR_STORES).for_each(|page| {
+                assert_eq!(guest.store(VirtAddr::new(BASE + page * PAGE), 1).map(|taken| taken.count), Ok(1))
+            });
             space.fork().expect("room")
         });
-        faultless_measured(&mut |address| assert_eq!(guest.store(address, 1).expect("mapped").count, 1));
+        faultless_measured(&mut |address| assert_eq!(guest.store(VirtAddr::new(address), 1).expect("mapped").count, 1));
     });
 }
 

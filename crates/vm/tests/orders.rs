@@ -12,8 +12,9 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
-    PageSource, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, Vm, WriteNotice, check,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle,
+    ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest, SpaceRef, VirtAddr,
+    Vm, WriteNotice, check,
 };
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,7 +73,7 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         let object = vm.create_object(&spec).expect("room");
         let space = furnished(vm, &object);
         let guests: Vec<_> = (0..NR_CPUS).map(|_| Guest::new(&space)).collect();
-        guests[0].store(BASE, 1).expect("mapped");
+        guests[0].store(VirtAddr::new(BASE), 1).expect("mapped");
         let child = (sharers == Sharers::Child).then(|| space.fork().expect("room"));
         let second = Mutex::new((sharers == Sharers::Neighbour).then(|| furnished(vm, &object)));
         let stage = Self {
@@ -86,7 +87,7 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         };
         if sharers == Sharers::ShortObject {
             stage.truncate(SHORT);
-            stage.guests[0].store(OBJECT + SHORT, 1).expect("a page reaches to its end");
+            stage.guests[0].store(VirtAddr::new(OBJECT + SHORT), 1).expect("a page reaches to its end");
         }
         stage
     }
@@ -97,35 +98,35 @@ impl<'vm, D: Tested> Stage<'vm, D> {
 
     /// Reads the first word of a page of the object through its mapping.
     fn look(&self, cpu: usize, page: u64) -> Result<u64, AccessError> {
-        self.guests[cpu].load(OBJECT + page * PAGE).map(|(word, _)| word)
+        self.guests[cpu].load(VirtAddr::new(OBJECT + page * PAGE)).map(|(word, _)| word)
     }
 
     /// Goes along all spaces, which have all of their areas while they are listed.
     fn visit(&self) {
         self.space.vm().for_each_space(|space| {
             let mut starts = Vec::new();
-            space.for_each_area(|area| starts.push(area.start));
+            space.for_each_area(|area| starts.push(area.range.start().get()));
             assert_eq!(starts, [BASE, OBJECT], "a space that is listed");
         });
     }
 
     fn advise(&self, advice: Advice) {
-        self.space.madvise(BASE, PAGE, advice).expect("mapped");
+        self.space.madvise(AddressRange::new(VirtAddr::new(BASE), PAGE), advice).expect("mapped");
     }
 
     /// Stores the CPU's number to its word of the page, wherever the page is; owed from now on.
     fn store(&self, cpu: usize) {
         let word = cpu as u64 * 8;
-        let is_stored = [BASE, ELSEWHERE].iter().any(|page| self.guests[cpu].store(page + word, cpu as u64).is_ok());
+        let is_stored =
+            [BASE, ELSEWHERE].iter().any(|page| self.guests[cpu].store(VirtAddr::new(page + word), cpu as u64).is_ok());
         self.owed[cpu].store(u64::from(is_stored), Ordering::Relaxed);
     }
 
     fn move_page(&self, from: u64, to: u64) {
         let request = RemapRequest {
-            old_start: from,
-            old_len_bytes: PAGE,
+            old: AddressRange::new(VirtAddr::new(from), PAGE),
             new_len_bytes: PAGE,
-            placement: RemapPlacement::Fixed(to),
+            placement: RemapPlacement::Fixed(VirtAddr::new(to)),
             keeps_source: false,
         };
         self.space.mremap(&request).expect("mapped");
@@ -133,7 +134,7 @@ impl<'vm, D: Tested> Stage<'vm, D> {
 
     /// Returns the words of the page that are owed and not there.
     fn lost(&self, page: u64) -> Vec<usize> {
-        let word = |cpu: usize| self.guests[0].load(page + cpu as u64 * 8).expect("mapped").0;
+        let word = |cpu: usize| self.guests[0].load(VirtAddr::new(page + cpu as u64 * 8)).expect("mapped").0;
         let is_owed = |cpu: &usize| self.owed[*cpu].load(Ordering::Relaxed) != 0;
         (1..NR_CPUS).filter(is_owed).filter(|&cpu| word(cpu) != cpu as u64).collect()
     }
@@ -149,9 +150,10 @@ fn furnished<'vm, D: Tested>(
     for (start, len_bytes, kind) in [anonymous, shared] {
         space
             .mmap(&MapRequest {
-                placement: Placement::Fixed(start),
+                placement: Placement::Fixed(VirtAddr::new(start)),
                 len_bytes,
-                flags: AreaFlags::READ | AreaFlags::WRITE | kind,
+                protection: (AreaFlags::READ | AreaFlags::WRITE | kind).protection(),
+                options: (AreaFlags::READ | AreaFlags::WRITE | kind).options(),
                 backing: if start == BASE { Backing::Anonymous } else { Backing::Object(object, 0) },
                 populate: Populate::OnFault,
             })
@@ -284,7 +286,10 @@ for_each_design!(a_store_to_a_page_that_was_given_up_survives_whoever_drops_such
             _ => stage.advise(Advice::PageOut),
         },
         |stage| {
-            nr_dropped.fetch_add(u64::from(stage.guests[0].load(BASE).expect("mapped").0 == 0), Ordering::Relaxed);
+            nr_dropped.fetch_add(
+                u64::from(stage.guests[0].load(VirtAddr::new(BASE)).expect("mapped").0 == 0),
+                Ordering::Relaxed,
+            );
             nothing_is_lost(stage, BASE)
         },
     );
@@ -296,13 +301,13 @@ for_each_design!(stores_survive_a_copy_on_write_by_another_cpu, D, {
     in_every_order::<D>(
         Sharers::Child,
         |stage, cpu| match cpu {
-            0 => assert!(stage.guests[0].store(BASE, 2).is_ok()),
+            0 => assert!(stage.guests[0].store(VirtAddr::new(BASE), 2).is_ok()),
             _ => stage.store(cpu),
         },
         |stage| {
             let child = stage.child.as_ref().expect("forked");
             let seen: Vec<u64> =
-                (0..3).map(|word| Guest::new(child).load(BASE + word * 8).expect("mapped").0).collect();
+                (0..3).map(|word| Guest::new(child).load(VirtAddr::new(BASE + word * 8)).expect("mapped").0).collect();
             match nothing_is_lost(stage, BASE) {
                 Ok(()) if seen != [1, 0, 0] => Err(format!("the child sees {seen:?}")),
                 result => result,
@@ -328,17 +333,17 @@ for_each_design!(a_page_is_not_taken_for_zeros_where_it_is_moved_to, D, {
         Sharers::Nobody,
         |stage, cpu| match cpu {
             0 => stage.move_page(BASE, ELSEWHERE),
-            _ => match stage.guests[cpu].load(ELSEWHERE) {
+            _ => match stage.guests[cpu].load(VirtAddr::new(ELSEWHERE)) {
                 Ok((word, _)) => {
                     nr_found.fetch_add(1, Ordering::Relaxed);
                     stage.owed[cpu].store(u64::from(word != 1), Ordering::Relaxed);
                 }
-                Err(error) => assert_eq!(error, AccessError::NotMapped { address: ELSEWHERE }),
+                Err(error) => assert_eq!(error, AccessError::NotMapped { address: VirtAddr::new(ELSEWHERE) }),
             },
         },
         |stage| {
             let has_seen_zeros = stage.owed.iter().any(|owed| owed.load(Ordering::Relaxed) != 0);
-            let seen = stage.guests[0].load(ELSEWHERE).expect("mapped").0;
+            let seen = stage.guests[0].load(VirtAddr::new(ELSEWHERE)).expect("mapped").0;
             if seen == 1 && !has_seen_zeros { Ok(()) } else { Err(format!("a load found zeros, and then {seen}")) }
         },
     );
@@ -351,8 +356,11 @@ for_each_design!(stores_survive_a_change_of_rights_and_back, D, {
         Sharers::Nobody,
         |stage, cpu| match cpu {
             0 => {
-                stage.space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
-                stage.space.mprotect(BASE, PAGE, AreaFlags::READ | AreaFlags::WRITE).expect("mapped");
+                stage.space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped");
+                stage
+                    .space
+                    .mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ | Protection::WRITE)
+                    .expect("mapped");
             }
             _ => stage.store(cpu),
         },
@@ -368,16 +376,16 @@ for_each_design!(a_fault_finds_nothing_where_an_area_was_cut_or_went_meanwhile, 
         |stage, cpu| match cpu {
             0 => {
                 // In memory before, so that the second fault needs no fetch.
-                let _ = stage.guests[0].load(OBJECT + PAGE);
-                let _ = stage.space.madvise(OBJECT + PAGE, PAGE, Advice::DontNeed);
-                let is_found = stage.guests[0].load(OBJECT + PAGE).is_ok();
+                let _ = stage.guests[0].load(VirtAddr::new(OBJECT + PAGE));
+                let _ = stage.space.madvise(AddressRange::new(VirtAddr::new(OBJECT + PAGE), PAGE), Advice::DontNeed);
+                let is_found = stage.guests[0].load(VirtAddr::new(OBJECT + PAGE)).is_ok();
                 nr_found.fetch_add(u64::from(is_found), Ordering::Relaxed);
             }
-            1 => stage.space.munmap(OBJECT + PAGE, PAGE).expect("a range"),
+            1 => stage.space.munmap(AddressRange::new(VirtAddr::new(OBJECT + PAGE), PAGE)).expect("a range"),
             // The whole area: the fault may be its last holder.
-            _ => stage.space.munmap(OBJECT, 2 * PAGE).expect("a range"),
+            _ => stage.space.munmap(AddressRange::new(VirtAddr::new(OBJECT), 2 * PAGE)).expect("a range"),
         },
-        |stage| match stage.guests[0].load(OBJECT + PAGE) {
+        |stage| match stage.guests[0].load(VirtAddr::new(OBJECT + PAGE)) {
             Err(AccessError::NotMapped { .. }) => Ok(()),
             other => Err(format!("a load behind the area returned {other:?}")),
         },
@@ -395,11 +403,11 @@ for_each_design!(a_fault_finds_nothing_in_the_part_of_an_area_that_was_cut_off_m
             0 => {
                 // In memory before, so that the second fault needs no fetch.
                 let _ = stage.look(0, 1);
-                let _ = stage.space.madvise(OBJECT + PAGE, PAGE, Advice::DontNeed);
+                let _ = stage.space.madvise(AddressRange::new(VirtAddr::new(OBJECT + PAGE), PAGE), Advice::DontNeed);
                 let is_found = stage.look(0, 1).is_ok();
                 nr_found.fetch_add(u64::from(is_found), Ordering::Relaxed);
             }
-            1 => stage.space.munmap(OBJECT + PAGE, PAGE).expect("a range"),
+            1 => stage.space.munmap(AddressRange::new(VirtAddr::new(OBJECT + PAGE), PAGE)).expect("a range"),
             _ => {}
         },
         |stage| match stage.look(0, 1) {
@@ -425,7 +433,7 @@ for_each_design!(a_page_that_is_fetched_beside_a_truncation_comes_back_as_zeros,
         |stage| {
             let seen = stage.look(0, 1);
             let is_right = match stage.object.size_bytes() {
-                PAGE => seen == Err(AccessError::NoPage { address: OBJECT + PAGE }),
+                PAGE => seen == Err(AccessError::NoPage { address: VirtAddr::new(OBJECT + PAGE) }),
                 _ => seen == Ok(0),
             };
             if is_right { Ok(()) } else { Err(format!("what was cut off is {seen:x?}")) }
@@ -444,7 +452,7 @@ for_each_design!(the_end_of_a_page_is_zeroed_while_others_take_the_page_away, D,
         },
         |stage| {
             stage.truncate(PAGE);
-            let last = stage.guests[0].load(OBJECT + SHORT).map(|(word, _)| word);
+            let last = stage.guests[0].load(VirtAddr::new(OBJECT + SHORT)).map(|(word, _)| word);
             if last == Ok(0) { Ok(()) } else { Err(format!("what was cut off is {last:x?}")) }
         },
     );
@@ -458,9 +466,9 @@ for_each_design!(a_page_that_is_made_for_stores_is_writable_whoever_loads_meanwh
                 stage.advise(Advice::DontNeed);
                 stage.advise(Advice::PopulateWrite);
             }
-            _ => assert!(stage.guests[cpu].load(BASE).is_ok()),
+            _ => assert!(stage.guests[cpu].load(VirtAddr::new(BASE)).is_ok()),
         },
-        |stage| match stage.guests[0].store(BASE, 1) {
+        |stage| match stage.guests[0].store(VirtAddr::new(BASE), 1) {
             Ok(taken) if taken.count == 0 => Ok(()),
             other => Err(format!("a store to it: {other:?}")),
         },

@@ -9,8 +9,8 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rwsem;
 use faultless_vm::design::VmaLock;
 use faultless_vm::{
-    Advice, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Pattern, PinKind, Placement, Populate,
-    ReferenceHandle, Vm, check,
+    AddressRange, Advice, AreaFlags, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, PinKind, Placement,
+    Populate, Protection, ReferenceHandle, Vm, check,
 };
 
 type Instance = Vm<Native, VmaLock<Rwsem<Native>>>;
@@ -48,7 +48,8 @@ fn program(vm: &Instance) -> Result<(), Finder> {
         let request = MapRequest {
             placement: Placement::Fixed(at(page)),
             len_bytes: 4 * PAGE,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
             backing: Backing::Reference(handle, page * PAGE),
             populate: Populate::OnFault,
         };
@@ -64,7 +65,7 @@ fn program(vm: &Instance) -> Result<(), Finder> {
     guest.store(at(0), 1).expect("mapped");
     checked(vm)?;
     shows(&guest, 1, FIRST)?;
-    space.madvise(at(0), PAGE, Advice::DontNeed).expect("mapped");
+    space.madvise(AddressRange::new(at(0), PAGE), Advice::DontNeed).expect("mapped");
     shows(&guest, 0, FIRST)?;
     checked(vm)?;
     let child = std::mem::ManuallyDrop::new(space.fork().expect("room"));
@@ -77,7 +78,7 @@ fn program(vm: &Instance) -> Result<(), Finder> {
     checked(vm)?;
     shows(&guest, 3, FIRST)?;
     let pin = std::mem::ManuallyDrop::new(space.pin(at(3), PinKind::Read).expect("mapped"));
-    space.munmap(at(0), 4 * PAGE).expect("mapped");
+    space.munmap(AddressRange::new(at(0), 4 * PAGE)).expect("mapped");
     vm.flush();
     checked(vm)?;
     let mut word = [0];

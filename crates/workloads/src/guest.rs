@@ -14,8 +14,9 @@ use faultless_platform::{Entry, Platform, Usual};
 use faultless_sync::SpinMutex;
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, CallError, Event, Guest, MapRequest, ObjectHandle, ObjectSpec, Pattern, Placement,
-    Populate, ReferenceHandle, SpaceRef, Vm, WriteNotice, ZeroSource,
+    AccessError, AddressRange, Advice, AreaFlags, CallError, Event, Guest, MapOptions, MapRequest, ObjectHandle,
+    ObjectSpec, Pattern, Placement, Populate, Protection, ReferenceHandle, SpaceRef, VirtAddr, Vm, WriteNotice,
+    ZeroSource,
 };
 
 /// What the views of an instance share: files, by name, and what they did aside.
@@ -153,16 +154,17 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
         let mut flags = area_flags(call.rights);
         flags.set(AreaFlags::SHARED, matches!(call.backing, Backing::Shared(_)));
         let request = MapRequest {
-            placement: call.fixed.map_or(Placement::Anywhere, Placement::Fixed),
+            placement: call.fixed.map_or(Placement::Anywhere, |start| Placement::Fixed(VirtAddr::new(start))),
             len_bytes: call.len_bytes,
-            flags,
+            protection: flags.protection(),
+            options: flags.options(),
             backing: match &object {
                 None => faultless_vm::Backing::Anonymous,
                 Some(object) => faultless_vm::Backing::Object(object, 0),
             },
             populate: Populate::OnFault,
         };
-        self.guest.space().mmap(&request).map_err(refused("mmap"))
+        self.guest.space().mmap(&request).map(VirtAddr::get).map_err(refused("mmap"))
     }
 
     fn map_starting_as(&self, start: Start, len_bytes: u64) -> Result<u64, Refused> {
@@ -179,48 +181,55 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
         let request = MapRequest {
             placement: Placement::Anywhere,
             len_bytes,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
             backing,
             populate: Populate::OnFault,
         };
-        self.guest.space().mmap(&request).map_err(refused("mmap"))
+        self.guest.space().mmap(&request).map(VirtAddr::get).map_err(refused("mmap"))
     }
 
     fn fill(&self, range: Range<u64>, byte: u8) -> Result<(), Refused> {
         let words = [u64::from_ne_bytes([byte; 8]); PAGE as usize / 8];
         range
             .step_by(PAGE as usize)
-            .try_for_each(|page| self.guest.store_words(page, &words).map(drop).map_err(lost(page)))
+            .try_for_each(|page| self.guest.store_words(VirtAddr::new(page), &words).map(drop).map_err(lost(page)))
     }
 
     fn unmap(&self, range: Range<u64>) -> Result<(), Refused> {
         P::enter_kernel(Entry::Call);
-        self.guest.space().munmap(range.start, len(&range)).map_err(refused("munmap"))
+        self.guest.space().munmap(AddressRange::new(VirtAddr::new(range.start), len(&range))).map_err(refused("munmap"))
     }
 
     fn protect(&self, range: Range<u64>, rights: Rights) -> Result<(), Refused> {
         P::enter_kernel(Entry::Call);
-        self.guest.space().mprotect(range.start, len(&range), area_flags(rights)).map_err(refused("mprotect"))
+        self.guest
+            .space()
+            .mprotect(AddressRange::new(VirtAddr::new(range.start), len(&range)), area_flags(rights).protection())
+            .map_err(refused("mprotect"))
     }
 
     fn discard(&self, range: Range<u64>) -> Result<(), Refused> {
         P::enter_kernel(Entry::Call);
-        self.guest.space().madvise(range.start, len(&range), Advice::DontNeed).map_err(refused("madvise"))
+        self.guest
+            .space()
+            .madvise(AddressRange::new(VirtAddr::new(range.start), len(&range)), Advice::DontNeed)
+            .map_err(refused("madvise"))
     }
 
     fn set_break(&self, end: u64) -> u64 {
         P::enter_kernel(Entry::Call);
-        self.guest.space().brk(end)
+        self.guest.space().brk(VirtAddr::new(end)).get()
     }
 
     #[inline]
     fn load(&self, address: u64) -> Result<u64, Refused> {
-        self.guest.load(address).map(|(word, _)| word).map_err(lost(address))
+        self.guest.load(VirtAddr::new(address)).map(|(word, _)| word).map_err(lost(address))
     }
 
     #[inline]
     fn store(&self, address: u64, value: u64) -> Result<(), Refused> {
-        self.guest.store(address, value).map(|_| ()).map_err(lost(address))
+        self.guest.store(VirtAddr::new(address), value).map(|_| ()).map_err(lost(address))
     }
 
     fn copy(&self, from: u64, to: u64, len_bytes: u64) -> Result<(), Refused> {
@@ -231,8 +240,8 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
             let room = (PAGE - source % PAGE).min(PAGE - target % PAGE).min(len_bytes - done);
             // Words are what is moved: of a part of one, the whole.
             let part = &mut words[..room.div_ceil(8) as usize];
-            self.guest.load_words(source, part).map_err(lost(source))?;
-            self.guest.store_words(target, part).map_err(lost(target))?;
+            self.guest.load_words(VirtAddr::new(source), part).map_err(lost(source))?;
+            self.guest.store_words(VirtAddr::new(target), part).map_err(lost(target))?;
             done += room;
         }
         Ok(())
@@ -265,7 +274,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
             // Words are what is moved: of a part of one, the whole.
             let part = &mut words[..room.div_ceil(8) as usize];
             self.files.vm.read_object(&file.object, source, part).map_err(refused("read"))?;
-            self.guest.store_words(target, part).map_err(lost(target))?;
+            self.guest.store_words(VirtAddr::new(target), part).map_err(lost(target))?;
             done += room;
         }
         file.position.set(position + len_bytes);

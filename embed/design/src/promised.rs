@@ -14,8 +14,8 @@ use core::ops::Range;
 use faultless_sync::RwSemaphore;
 use faultless_vm::design::{Change, Map, MapLock, Promises, Sizes, Tally};
 use faultless_vm::{
-    AreaFlags, AreaLine, AreaView, Backing, CallError, MapRequest, PAGE, PageRange, Placement, Space, System, USER_END,
-    page_ceil, page_floor,
+    AreaFlags, AreaLine, AreaView, Backing, CallError, MapRequest, PAGE, PageRange, Placement, Protection, Space,
+    System, USER_END, VirtAddr, page_ceil, page_floor,
 };
 
 /// Large mappings begin at a multiple of this if there is room, as Linux's.
@@ -41,7 +41,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Map<P, ByEntry<S>> for Promised {
         let range = match request.placement {
             Placement::Fixed(start) => map_at(&view, view.fixed(start, len_bytes)?, rights, Existing::Replaced),
             Placement::FixedNoReplace(start) => map_at(&view, view.fixed(start, len_bytes)?, rights, Existing::Refused),
-            Placement::Hint(hint) => near_hint(space, hint, len_bytes)
+            Placement::Hint(hint) => near_hint(space, hint.get(), len_bytes)
                 .and_then(|range| map_at(&view, range, rights, Existing::Refused).ok())
                 .map_or_else(|| map_anywhere(space, len_bytes, rights), Ok),
             Placement::Anywhere => map_anywhere(space, len_bytes, rights),
@@ -60,18 +60,18 @@ unsafe impl<P: System, S: RwSemaphore<P>> Map<P, ByEntry<S>> for Promised {
         Ok(())
     }
 
-    fn mprotect(space: &Space<P, ByEntry<S>>, range: PageRange, rights: AreaFlags) -> Result<(), CallError> {
-        let (view, rights) = (Promises::of(space), rights & AreaFlags::RIGHTS);
+    fn mprotect(space: &Space<P, ByEntry<S>>, range: PageRange, rights: Protection) -> Result<(), CallError> {
+        let (view, rights) = (Promises::of(space), AreaFlags::from(rights) & AreaFlags::RIGHTS);
         let _held = view.lock().write(around(range));
         let end = end_of_mapped(&view, range);
-        let Some(part) = PageRange::between(range.start(), end) else {
+        let Some(part) = PageRange::between(range.start(), VirtAddr::new(end)) else {
             return Err(CallError::Unmapped { address: range.start() });
         };
         let before = sizes_around(&view, part, |tally| view.tally(part.addresses(), tally));
-        let after = sizes_around(&view, part, |tally| tally.add(part, rights));
+        let after = sizes_around(&view, part, |tally| tally.add(part, rights.protection()));
         view.recount(before, after, space.limits().max_map_count)?;
-        view.cursor(part).change(|_, _| Change::Protect(rights));
-        if end < range.end() { Err(CallError::Unmapped { address: end }) } else { Ok(()) }
+        view.cursor(part).change(|_, _| Change::Protect(rights.protection()));
+        if end < range.end().get() { Err(CallError::Unmapped { address: VirtAddr::new(end) }) } else { Ok(()) }
     }
 
     fn search(space: &Space<P, ByEntry<S>>, len_bytes: u64) -> Option<PageRange> {
@@ -80,11 +80,13 @@ unsafe impl<P: System, S: RwSemaphore<P>> Map<P, ByEntry<S>> for Promised {
 
     fn for_each_area(space: &Space<P, ByEntry<S>>, mut visit: impl FnMut(AreaLine)) {
         let view = Promises::of(space);
-        let _held = view.lock().read(0..u64::MAX);
-        view.for_each_run(0..USER_END, |run, rights| visit(View::<P, S>::line(run, rights)));
+        let _held = view.lock().read(VirtAddr::new(0)..VirtAddr::new(u64::MAX));
+        view.for_each_run(VirtAddr::new(0)..VirtAddr::new(USER_END), |run, rights| {
+            visit(View::<P, S>::line(run, rights))
+        });
     }
 
-    fn area_at(space: &Space<P, ByEntry<S>>, address: u64) -> Option<AreaView<P>> {
+    fn area_at(space: &Space<P, ByEntry<S>>, address: VirtAddr) -> Option<AreaView<P>> {
         Promises::of(space).area_at(address)
     }
 }
@@ -99,14 +101,14 @@ enum Existing {
 /// Returns what an entry can promise of a request; anything else is refused.
 fn rights_of<P: System>(request: &MapRequest<'_, P>) -> Result<AreaFlags, CallError> {
     match request.backing {
-        Backing::Anonymous if AreaFlags::RIGHTS.contains(request.flags) => Ok(request.flags),
+        Backing::Anonymous if AreaFlags::RIGHTS.contains(request.flags()) => Ok(request.flags()),
         _ => Err(CallError::Invalid("only private anonymous memory is promised, with its rights alone")),
     }
 }
 
 /// Returns what a call on a range locks (I1).
-fn around(range: PageRange) -> Range<u64> {
-    range.start().saturating_sub(PAGE)..range.end() + PAGE
+fn around(range: PageRange) -> Range<VirtAddr> {
+    VirtAddr::new(range.start().get().saturating_sub(PAGE))..range.end() + PAGE
 }
 
 fn map_at<P: System, S: RwSemaphore<P>>(
@@ -125,7 +127,7 @@ fn map_at<P: System, S: RwSemaphore<P>>(
         return Err(CallError::Exists { address });
     }
     let before = sizes_around(view, range, |tally| view.tally(range.addresses(), tally));
-    let after = sizes_around(view, range, |tally| tally.add(range, rights));
+    let after = sizes_around(view, range, |tally| tally.add(range, rights.protection()));
     // Linux lets mmap exceed the limit by one.
     view.recount(before, after, limit.saturating_add(1))?;
     let mut cursor = view.cursor(range);
@@ -134,7 +136,7 @@ fn map_at<P: System, S: RwSemaphore<P>>(
         view.recount(after, before, u64::MAX)?;
         return Err(cause.into());
     }
-    cursor.change(|_, _| Change::Promise(rights));
+    cursor.change(|_, _| Change::Promise(rights.protection()));
     Ok(range)
 }
 
@@ -157,14 +159,14 @@ fn map_anywhere<P: System, S: RwSemaphore<P>>(
 /// Returns the place that a hint names: rounded down, and up to the lowest address; in page 0 it is none.
 fn near_hint<P: System, S: RwSemaphore<P>>(space: &Space<P, ByEntry<S>>, hint: u64, len: u64) -> Option<PageRange> {
     let lowest = page_ceil(space.limits().lowest_chosen)?;
-    if hint < PAGE { None } else { PageRange::new(page_floor(hint).max(lowest), len) }
+    if hint < PAGE { None } else { PageRange::new(VirtAddr::new(page_floor(hint).max(lowest)), len) }
 }
 
 /// Searches room; for what could be huge pages it begins where one could, if there is room for that.
 fn search_aligned<P: System, S: RwSemaphore<P>>(space: &Space<P, ByEntry<S>>, len: u64) -> Option<PageRange> {
     let padded = len.checked_add(HUGE_BYTES).filter(|_| len.is_multiple_of(HUGE_BYTES));
     match padded.and_then(|padded| search(space, padded)) {
-        Some(padded) => PageRange::new((padded.start() / HUGE_BYTES + 1) * HUGE_BYTES, len),
+        Some(padded) => PageRange::new(VirtAddr::new((padded.start().get() / HUGE_BYTES + 1) * HUGE_BYTES), len),
         None => search(space, len),
     }
 }
@@ -183,12 +185,12 @@ fn highest_gap<P: System, S: RwSemaphore<P>>(
     let (mut free_from, mut best) = (room.start, None);
     let mut try_until = |from: u64, end: u64| {
         if end.checked_sub(from).is_some_and(|gap| gap >= len) {
-            best = PageRange::new(end - len, len);
+            best = PageRange::new(VirtAddr::new(end - len), len);
         }
     };
-    Promises::of(space).for_each_run(room.clone(), |run, _| {
-        try_until(free_from, run.start());
-        free_from = run.end();
+    Promises::of(space).for_each_run(VirtAddr::new(room.start)..VirtAddr::new(room.end), |run, _| {
+        try_until(free_from, run.start().get());
+        free_from = run.end().get();
     });
     try_until(free_from, room.end);
     best
@@ -198,7 +200,7 @@ fn highest_gap<P: System, S: RwSemaphore<P>>(
 fn end_of_mapped<P: System, S: RwSemaphore<P>>(view: &View<'_, P, S>, range: PageRange) -> u64 {
     let mut end = range.start();
     view.for_each_run(range.addresses(), |run, _| end = if run.start() == end { run.end() } else { end });
-    end
+    end.get()
 }
 
 /// Returns what a range and the page on each side would hold with `middle` in the range.

@@ -13,15 +13,15 @@
 use core::ops::Range;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Platform};
 use faultless_sync::{ReadGuard, RwSemaphore, SpinMutex, WriteGuard};
-use faultless_vm::System;
 use faultless_vm::design::MapLock;
+use faultless_vm::{System, VirtAddr};
 
 /// Ranges that are held at once; one more waits.
 const CAPACITY: usize = 64;
 
 /// The ranges that are held.
 struct Held {
-    ranges: [Option<(u64, u64)>; CAPACITY],
+    ranges: [Option<(VirtAddr, VirtAddr)>; CAPACITY],
     nr: usize,
     /// The most that ever were.
     most: usize,
@@ -29,8 +29,8 @@ struct Held {
 
 impl Held {
     /// Enters a range, if there is room and nothing that overlaps; returns its place.
-    fn enter(&mut self, range: &Range<u64>) -> Option<usize> {
-        let overlaps = |held: &(u64, u64)| held.0 < range.end && range.start < held.1;
+    fn enter(&mut self, range: &Range<VirtAddr>) -> Option<usize> {
+        let overlaps = |held: &(VirtAddr, VirtAddr)| held.0 < range.end && range.start < held.1;
         if self.ranges.iter().flatten().any(overlaps) {
             return None;
         }
@@ -61,8 +61,8 @@ impl<P: Platform, S: RwSemaphore<P>> Ranges<P, S> {
         self.held.lock().most
     }
 
-    fn lock(&self, range: &Range<u64>) -> RangeGuard<'_, P, S> {
-        if range.end == u64::MAX {
+    fn lock(&self, range: &Range<VirtAddr>) -> RangeGuard<'_, P, S> {
+        if range.end == VirtAddr::new(u64::MAX) {
             return RangeGuard { lock: self, place: None, _read: None, _write: Some(self.semaphore.write()) };
         }
         let read = self.semaphore.read();
@@ -109,17 +109,17 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         Self { semaphore, held: SpinMutex::new(held), nr_left: P::AtomicU32::new(0) }
     }
 
-    fn read(&self, range: Range<u64>) -> RangeGuard<'_, P, S> {
+    fn read(&self, range: Range<VirtAddr>) -> RangeGuard<'_, P, S> {
         self.lock(&range)
     }
 
-    fn try_read(&self, range: Range<u64>) -> Option<RangeGuard<'_, P, S>> {
+    fn try_read(&self, range: Range<VirtAddr>) -> Option<RangeGuard<'_, P, S>> {
         let read = self.semaphore.try_read()?;
         let place = self.held.lock().enter(&range)?;
         Some(RangeGuard { lock: self, place: Some(place), _read: Some(read), _write: None })
     }
 
-    fn write(&self, range: Range<u64>) -> RangeGuard<'_, P, S> {
+    fn write(&self, range: Range<VirtAddr>) -> RangeGuard<'_, P, S> {
         self.lock(&range)
     }
 

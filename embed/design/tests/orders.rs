@@ -12,7 +12,8 @@ use faultless_platform::Processor;
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Promises};
 use faultless_vm::{
-    AccessError, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check,
+    AccessError, AddressRange, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, Protection,
+    SpaceRef, VirtAddr, Vm, check,
 };
 use std::sync::Mutex;
 
@@ -126,9 +127,10 @@ impl Drop for Ground {
 
 fn map(space: &SpaceRef<'_, Explore, D>, start: u64, nr_pages: u64, rights: AreaFlags) {
     let request = MapRequest {
-        placement: Placement::Fixed(start),
+        placement: Placement::Fixed(VirtAddr::new(start)),
         len_bytes: nr_pages * PAGE,
-        flags: rights,
+        protection: rights.protection(),
+        options: rights.options(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     };
@@ -139,14 +141,17 @@ fn map(space: &SpaceRef<'_, Explore, D>, start: u64, nr_pages: u64, rights: Area
 fn own_pages(guest: &Guest<'_, Explore, D>, start: u64) {
     let space = guest.space();
     map(space, start, 2, RW);
-    assert_eq!(guest.load(start).map(|loaded| loaded.0), Ok(0));
-    guest.store(start + PAGE, start).expect("mapped");
-    space.mprotect(start + PAGE, PAGE, AreaFlags::READ).expect("mapped");
-    assert_eq!(guest.load(start + PAGE).map(|loaded| loaded.0), Ok(start));
-    let forbidden = AccessError::Forbidden { address: start + PAGE };
-    assert_eq!(guest.store(start + PAGE, 1).map(drop), Err(forbidden));
-    space.munmap(start, 2 * PAGE).expect("valid");
-    assert_eq!(guest.load(start).map(drop), Err(AccessError::NotMapped { address: start }));
+    assert_eq!(guest.load(VirtAddr::new(start)).map(|loaded| loaded.0), Ok(0));
+    guest.store(VirtAddr::new(start + PAGE), start).expect("mapped");
+    space.mprotect(AddressRange::new(VirtAddr::new(start + PAGE), PAGE), Protection::READ).expect("mapped");
+    assert_eq!(guest.load(VirtAddr::new(start + PAGE)).map(|loaded| loaded.0), Ok(start));
+    let forbidden = AccessError::Forbidden { address: VirtAddr::new(start + PAGE) };
+    assert_eq!(guest.store(VirtAddr::new(start + PAGE), 1).map(drop), Err(forbidden));
+    space.munmap(AddressRange::new(VirtAddr::new(start), 2 * PAGE)).expect("valid");
+    assert_eq!(
+        guest.load(VirtAddr::new(start)).map(drop),
+        Err(AccessError::NotMapped { address: VirtAddr::new(start) })
+    );
 }
 
 /// Ranges in one table, apart by a page and more: calls on them are disjoint.
@@ -182,18 +187,18 @@ fn an_access_beside_a_call_sees_what_was_or_what_will_be() {
         let space = guest.space();
         if cpu == 0 {
             map(space, BASE, 1, RW);
-            space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
+            space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped");
             map(space, BASE, 1, RW);
-            space.munmap(BASE, PAGE).expect("valid");
+            space.munmap(AddressRange::new(VirtAddr::new(BASE), PAGE)).expect("valid");
             return;
         }
         for round in 0..3 {
             let value = round * 2 + cpu as u64;
-            match guest.store(BASE, value) {
+            match guest.store(VirtAddr::new(BASE), value) {
                 Ok(_) | Err(AccessError::NotMapped { .. } | AccessError::Forbidden { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
-            match guest.load(BASE) {
+            match guest.load(VirtAddr::new(BASE)) {
                 Ok((0..=6, _)) | Err(AccessError::NotMapped { .. }) => {}
                 other => panic!("{other:?}"),
             }
@@ -212,7 +217,8 @@ fn two_that_search_get_two_places() {
         let request = MapRequest {
             placement: Placement::Anywhere,
             len_bytes: PAGE,
-            flags: RW,
+            protection: RW.protection(),
+            options: RW.options(),
             backing: Backing::Anonymous,
             populate: Populate::OnFault,
         };

@@ -9,7 +9,8 @@ use elf::abi::{EM_RISCV, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_LOAD};
 use elf::endian::LittleEndian;
 use elf::file::Class;
 use faultless_vm::{
-    AreaFlags, Backing, CallError, MapRequest, PAGE, Placement, Populate, SpaceRef, page_ceil, page_floor,
+    AddressRange, Backing, CallError, MapOptions, MapRequest, PAGE, Placement, Populate, Protection, SpaceRef,
+    VirtAddr, page_ceil, page_floor,
 };
 
 /// Where a program is put that can be anywhere.
@@ -87,24 +88,26 @@ pub(crate) fn load(memory: &mut Memory<'_>, file: &[u8], arguments: &[String]) -
         if len == 0 {
             continue;
         }
-        let writable = AreaFlags::READ | AreaFlags::WRITE;
+        let writable = Protection::READ | Protection::WRITE;
         memory.call(|space| map(space, first, len, writable)).map_err(LoadError::Refused)?;
         memory.write(start, content).map_err(LoadError::Unwritable)?;
-        let mut rights = AreaFlags::empty();
-        rights.set(AreaFlags::READ, segment.p_flags & PF_R != 0);
-        rights.set(AreaFlags::WRITE, segment.p_flags & PF_W != 0);
-        rights.set(AreaFlags::EXEC, segment.p_flags & PF_X != 0);
-        memory.call(|space| space.mprotect(first, len, rights)).map_err(LoadError::Refused)?;
+        let mut rights = Protection::empty();
+        rights.set(Protection::READ, segment.p_flags & PF_R != 0);
+        rights.set(Protection::WRITE, segment.p_flags & PF_W != 0);
+        rights.set(Protection::EXEC, segment.p_flags & PF_X != 0);
+        memory
+            .call(|space| space.mprotect(AddressRange::new(VirtAddr::new(first), len), rights))
+            .map_err(LoadError::Refused)?;
         if (segment.p_offset..segment.p_offset + segment.p_filesz).contains(&header.e_phoff) {
             headers = start + (header.e_phoff - segment.p_offset);
         }
         end = end.max(segment_end);
     }
     let heap = page_ceil(end).filter(|_| end != 0).ok_or(LoadError::NotRunnable("it has nothing to load"))?;
-    memory.call(|space| space.set_heap_start(heap));
+    memory.call(|space| space.set_heap_start(VirtAddr::new(heap)));
     let stack = STACK_END - STACK_BYTES;
     memory
-        .call(|space| map(space, stack, STACK_BYTES, AreaFlags::READ | AreaFlags::WRITE))
+        .call(|space| map(space, stack, STACK_BYTES, Protection::READ | Protection::WRITE))
         .map_err(LoadError::Refused)?;
     let pc = base.wrapping_add(header.e_entry);
     let auxiliary = [
@@ -153,11 +156,12 @@ fn push_arguments(memory: &mut Memory<'_>, arguments: &[String], auxiliary: &[(u
     Ok(pointer)
 }
 
-fn map(space: &SpaceRef<'_, Cpu>, start: u64, len_bytes: u64, flags: AreaFlags) -> Result<u64, CallError> {
+fn map(space: &SpaceRef<'_, Cpu>, start: u64, len_bytes: u64, protection: Protection) -> Result<VirtAddr, CallError> {
     let request = MapRequest {
-        placement: Placement::FixedNoReplace(start),
+        placement: Placement::FixedNoReplace(VirtAddr::new(start)),
         len_bytes,
-        flags,
+        protection,
+        options: MapOptions::empty(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     };

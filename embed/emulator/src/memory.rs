@@ -12,7 +12,7 @@ use faultless_platform::native::NativeOf;
 use faultless_platform::{PAGE_BYTES, Platform, Processor};
 use faultless_vm::X86_64;
 use faultless_vm::{
-    Access, Embedding, Entry, EntryFlags, Guest, Mode, PageRange, Reason, Resolution, SpaceId, SpaceRef,
+    Access, Embedding, Entry, EntryFlags, Guest, Mode, PageRange, Reason, Resolution, SpaceId, SpaceRef, VirtAddr,
 };
 use std::cell::Cell;
 use std::ptr;
@@ -63,7 +63,7 @@ impl Tlb {
         let nowhere = Way { page: NOWHERE, addend: 0 };
         match range {
             Some(range) if range.nr_pages() <= PAGES_ONE_BY_ONE => {
-                for page in range.addresses().step_by(PAGE_BYTES) {
+                for page in range.pages().map(VirtAddr::get) {
                     let place = (page / PAGE) as usize % WAYS;
                     self.0.iter_mut().filter(|ways| ways[place].page == page).for_each(|ways| ways[place] = nowhere);
                 }
@@ -238,7 +238,7 @@ impl<'vm> Memory<'vm> {
             if let Some(place) = self.hit(address, 1, kind) {
                 return Ok(place);
             }
-            let entry = self.space().entry_at(address);
+            let entry = self.space().entry_at(VirtAddr::new(address));
             if allows(entry, access) {
                 let page = address & !(PAGE - 1);
                 let frame = self.space().memory().frame(entry.pfn()).expose_provenance();
@@ -246,7 +246,7 @@ impl<'vm> Memory<'vm> {
                     Way { page, addend: frame.wrapping_sub(page as usize) };
                 continue;
             }
-            let resolution = self.call(|space| space.handle_fault(address, access, Mode::User));
+            let resolution = self.call(|space| space.handle_fault(VirtAddr::new(address), access, Mode::User));
             if let Resolution::Killed(reason) = resolution {
                 return Err(Fault { address, reason });
             }

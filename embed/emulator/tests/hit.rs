@@ -6,7 +6,7 @@
 use faultless_embed_emulator::{Cpu, Memory};
 use faultless_phys::{Memory as Frames, Options};
 use faultless_platform::native::{HostRegion, Machine};
-use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, Placement, Populate, Vm};
+use faultless_vm::{Backing, Limits, MapOptions, MapRequest, Placement, Populate, Protection, VirtAddr, Vm};
 use std::hint::black_box;
 use std::process::Command;
 
@@ -39,9 +39,10 @@ fn run(does_load: bool) {
         let vm: Box<Vm<Cpu>> = Vm::new(frames.expect("large enough")).expect("a zero page");
         let space = vm.create_space(Limits::default()).expect("room");
         let request = MapRequest {
-            placement: Placement::Fixed(BASE),
+            placement: Placement::Fixed(VirtAddr::new(BASE)),
             len_bytes: 4096,
-            flags: AreaFlags::READ | AreaFlags::WRITE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
             backing: Backing::Anonymous,
             populate: Populate::OnFault,
         };

@@ -8,8 +8,8 @@ use crate::formats::{Hardware, Tables};
 use faultless_phys::{Memory, OutOfFrames, Pfn};
 use faultless_platform::native::NativeOf;
 use faultless_vm::{
-    Access, AreaFlags, Backing, CallError, Guest, Limits, MapRequest, Mode, Placement, Populate, Privileges, Reason,
-    Resolution, SpaceRef, Vm,
+    Access, AddressRange, Backing, CallError, Guest, Limits, MapOptions, MapRequest, Mode, Placement, Populate,
+    Privileges, Protection, Reason, Resolution, SpaceRef, VirtAddr, Vm,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -73,9 +73,10 @@ impl<'vm, H: Hardware> Machine<'vm, H> {
         let space = vm.create_space(limits)?;
         for range in ram {
             space.mmap(&MapRequest {
-                placement: Placement::Fixed(range.start),
+                placement: Placement::Fixed(VirtAddr::new(range.start)),
                 len_bytes: range.end - range.start,
-                flags: AreaFlags::READ | AreaFlags::WRITE | AreaFlags::EXEC,
+                protection: Protection::READ | Protection::WRITE | Protection::EXEC,
+                options: MapOptions::empty(),
                 backing: Backing::Anonymous,
                 populate: Populate::OnFault,
             })?;
@@ -85,13 +86,13 @@ impl<'vm, H: Hardware> Machine<'vm, H> {
 
     /// Changes what the guest may do with a range.
     pub fn protect(&self, range: Ram, rights: Rights) -> Result<(), CallError> {
-        let mut flags = AreaFlags::empty();
-        flags.set(AreaFlags::READ, rights.read);
-        flags.set(AreaFlags::WRITE, rights.write);
-        flags.set(AreaFlags::EXEC, rights.execute);
+        let mut protection = Protection::empty();
+        protection.set(Protection::READ, rights.read);
+        protection.set(Protection::WRITE, rights.write);
+        protection.set(Protection::EXEC, rights.execute);
         // Here it needs no key: the tables have a bit for loads.
-        flags.set(AreaFlags::EXECUTE_ONLY, rights.execute && !rights.read && !rights.write);
-        self.space.mprotect(range.start, range.end - range.start, flags)
+        protection.set(Protection::EXECUTE_ONLY, rights.execute && !rights.read && !rights.write);
+        self.space.mprotect(AddressRange::new(VirtAddr::new(range.start), range.end - range.start), protection)
     }
 
     /// Makes a virtual processor, for the calling thread.
@@ -112,7 +113,7 @@ impl<'vm, H: Hardware> Machine<'vm, H> {
             bits if bits & 4 != 0 => Access::Fetch,
             _ => Access::Read,
         };
-        match self.space.handle_fault(address, access, Mode::User) {
+        match self.space.handle_fault(VirtAddr::new(address), access, Mode::User) {
             Resolution::Spurious => {
                 H::forget(self.space.id(), None);
                 Ok(())

@@ -6,7 +6,7 @@
 use crate::formats::Hardware;
 use crate::machine::{Cpu, Exit, Machine};
 use faultless_platform::PAGE_BYTES;
-use faultless_vm::{Access, AccessError, Guest, PAGE, PageRange};
+use faultless_vm::{Access, AccessError, Guest, PAGE, PageRange, VirtAddr};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,9 +62,14 @@ impl<'m, 'vm, H: Hardware> Migration<'m, 'vm, H> {
             let closed = std::mem::take(&mut devices.closed);
             closed.into_iter().chain(devices.open.keys().copied()).collect::<BTreeSet<_>>()
         };
-        for range in self.machine.ram.iter().filter_map(|range| PageRange::between(range.start, range.end)) {
+        for range in self
+            .machine
+            .ram
+            .iter()
+            .filter_map(|range| PageRange::between(VirtAddr::new(range.start), VirtAddr::new(range.end)))
+        {
             self.machine.space.collect_written(range, &mut |address| {
-                pages.insert(address);
+                pages.insert(address.get());
             });
         }
         pages
@@ -72,7 +77,7 @@ impl<'m, 'vm, H: Hardware> Migration<'m, 'vm, H> {
 
     fn content(&self, page: u64) -> Result<Page, Exit> {
         let mut content = [0; PAGE_BYTES / 8];
-        let read = self.reader.with_frame(page / PAGE * PAGE, Access::Read, |frame| {
+        let read = self.reader.with_frame(VirtAddr::new(page / PAGE * PAGE), Access::Read, |frame| {
             for (place, word) in content.iter_mut().enumerate() {
                 // SAFETY: the page is there while this runs, the word is in it, and guests access it atomically.
                 *word = unsafe { AtomicU64::from_ptr(frame.cast::<u64>().add(place)) }.load(Ordering::Relaxed);

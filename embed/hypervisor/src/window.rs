@@ -9,7 +9,7 @@
 use crate::formats::Hardware;
 use crate::machine::{Cpu, Machine};
 use faultless_platform::PAGE_BYTES;
-use faultless_vm::{PAGE, Pin, PinKind};
+use faultless_vm::{PAGE, Pin, PinKind, VirtAddr};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -44,7 +44,7 @@ impl<'m, 'vm, H: Hardware> Window<'m, 'vm, H> {
                 // A page that is read becomes the machine's own, so that later stores go to the same frame.
                 let kind = if is_write { PinKind::Write } else { PinKind::LongTermRead };
                 let refused = |_| Error::InvalidGuestAddress(GuestAddress(page));
-                let pin = self.machine.space.pin(page, kind).map_err(refused)?;
+                let pin = self.machine.space.pin(VirtAddr::new(page), kind).map_err(refused)?;
                 if is_write {
                     *self.machine.devices().open.entry(page).or_default() += 1;
                 }

@@ -6,7 +6,7 @@
 use crate::ram::Ram;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
-use faultless_platform::{CpuSet, InterruptHandler, Ordering, PAGE_BYTES, Platform, Processor, ThreadToken};
+use faultless_platform::{CpuSet, InterruptHandler, Ordering, Platform, Processor, ThreadToken};
 use faultless_vm::{Embedding, PageRange, SpaceId, X86_64};
 
 /// What only hardware can do.
@@ -97,7 +97,7 @@ impl<H: Hardware> Embedding<Cpu<H>> for Own<H> {
     fn flush(_: SpaceId, range: Option<PageRange>) {
         match range {
             Some(range) if range.nr_pages() <= PAGES_ONE_BY_ONE => {
-                range.addresses().step_by(PAGE_BYTES).for_each(H::forget_page);
+                range.pages().for_each(|page| H::forget_page(page.get()));
             }
             _ => H::forget_all(),
         }

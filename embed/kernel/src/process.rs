@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use faultless_abi::{Calls, page_fault};
 use faultless_phys::OutOfFrames;
 use faultless_platform::PAGE_BYTES;
-use faultless_vm::{Access, AccessError, CallError, Guest, Limits, Reason, Resolution, SpaceRef, Vm};
+use faultless_vm::{Access, AccessError, CallError, Guest, Limits, Reason, Resolution, SpaceRef, VirtAddr, Vm};
 
 /// All processes' memory.
 pub struct Kernel<H: Hardware> {
@@ -45,7 +45,7 @@ impl<H: Hardware> Kernel<H> {
     /// Makes a process with nothing mapped.
     pub fn spawn(&self) -> Result<Process<'_, H>, CallError> {
         let space = self.vm.create_space(Limits::default())?;
-        space.set_heap_start(HEAP);
+        space.set_heap_start(VirtAddr::new(HEAP));
         Ok(Process::of(&space))
     }
 
@@ -86,7 +86,7 @@ impl<'k, H: Hardware> Process<'k, H> {
     pub fn page_fault(&self, address: u64, error_code: u64) -> Fate {
         let (access, mode) = page_fault(error_code);
         self.guest.leave();
-        let resolution = self.space().handle_fault(address, access, mode);
+        let resolution = self.space().handle_fault(VirtAddr::new(address), access, mode);
         self.guest.enter();
         match resolution {
             Resolution::Resolved | Resolution::Retry => Fate::Resumes,
@@ -147,7 +147,7 @@ impl<'k, H: Hardware> Process<'k, H> {
     /// Reads a byte of user memory, from a call.
     pub fn copy_from_user(&self, address: u64) -> Result<u8, AccessError> {
         let place = address as usize % PAGE_BYTES;
-        self.guest.with_frame(address, Access::Read, |page| {
+        self.guest.with_frame(VirtAddr::new(address), Access::Read, |page| {
             // SAFETY: the page is there while this runs, the byte is in it, and user memory is accessed atomically.
             unsafe { AtomicU8::from_ptr(page.add(place)) }.load(Ordering::Relaxed)
         })
@@ -156,7 +156,7 @@ impl<'k, H: Hardware> Process<'k, H> {
     /// Writes a byte of user memory, from a call.
     pub fn copy_to_user(&self, address: u64, byte: u8) -> Result<(), AccessError> {
         let place = address as usize % PAGE_BYTES;
-        self.guest.with_frame(address, Access::Write, |page| {
+        self.guest.with_frame(VirtAddr::new(address), Access::Write, |page| {
             // SAFETY: as above.
             unsafe { AtomicU8::from_ptr(page.add(place)) }.store(byte, Ordering::Relaxed);
         })

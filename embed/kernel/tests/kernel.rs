@@ -5,7 +5,7 @@ mod machine;
 use faultless_embed_kernel::{BootError, DIRECT_MAP, Fate, Ram, Window};
 use faultless_phys::{CheckedSource, FrameSource, Pfn};
 use faultless_platform::native::HostRegion;
-use faultless_vm::check;
+use faultless_vm::{VirtAddr, check};
 use machine::{MAP, Machine, Pc, Program, kernel_load};
 
 const PAGE: u64 = 4096;
@@ -91,7 +91,7 @@ fn the_kernels_half_is_the_same_in_every_space_and_not_the_users() {
     with_process(|_, program| {
         let start = program.map(PAGE, READ | WRITE);
         program.store(start, 0xfeed).expect("mapped");
-        let physical = program.0.space().entry_at(start).pfn().address();
+        let physical = program.0.space().entry_at(VirtAddr::new(start)).pfn().address();
         assert!(MAP.iter().any(|range| range.contains(&physical)));
         assert_eq!(kernel_load(DIRECT_MAP + physical), 0xfeed);
         let other = program.0.fork().expect("there is memory");

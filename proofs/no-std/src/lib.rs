@@ -15,7 +15,7 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::CachePadded;
 use faultless_sync::{Rwsem, SpinMutex};
 use faultless_vm::design::SpfV11;
-use faultless_vm::{Guest, Limits, Vm};
+use faultless_vm::{Guest, Limits, VirtAddr, Vm};
 use solo::Solo;
 
 const HEAP_BYTES: usize = 1 << 20;
@@ -77,6 +77,7 @@ unsafe fn store_and_load(region: NonNull<u8>, len_bytes: usize) -> Option<u64> {
     // mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     let address = Calls::new(&space).mmap([0, 4096, 3, 0x22, u64::MAX, 0], None).ok()?;
     let guest = Guest::new(&space);
+    let address = VirtAddr::new(address);
     guest.store(address, 42).ok()?;
     guest.load(address).ok().map(|(value, _)| value)
 }

@@ -2,7 +2,10 @@
 
 use faultless_platform::native::Native;
 use faultless_vm::design::Design;
-use faultless_vm::{AreaFlags, Backing, Guest, MapRequest, ObjectHandle, PAGE, Placement, Populate};
+use faultless_vm::{
+    AddressRange, AreaFlags, Backing, Guest, MapOptions, MapRequest, ObjectHandle, PAGE, Placement, Populate,
+    Protection, VirtAddr,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -84,14 +87,14 @@ impl Load {
             let base = guest.space().mmap(&request).expect("room");
             more.call();
             if more.is_none() {
-                touch(guest, base, nr_pages);
+                touch(guest, base.get(), nr_pages);
             } else {
                 (0..nr_pages).for_each(|page| {
-                    touch(guest, base + page * PAGE, 1);
+                    touch(guest, (base + page * PAGE).get(), 1);
                     more.fault(self);
                 });
             }
-            guest.space().munmap(base, request.len_bytes).expect("valid");
+            guest.space().munmap(AddressRange::new(base, request.len_bytes)).expect("valid");
             more.call();
         }
         start.elapsed().as_secs_f64() * 1e9 / (nr_rounds * nr_pages) as f64
@@ -111,12 +114,12 @@ impl Load {
             let mut done = 0;
             while done < nr_pages && start.elapsed() < window {
                 let part = PAGES_PER_LOOK.min(nr_pages - done);
-                touch(guest, base + done * PAGE, part);
+                touch(guest, (base + done * PAGE).get(), part);
                 done += part;
             }
             nr_ops += done;
             let elapsed = start.elapsed();
-            guest.space().munmap(base, request.len_bytes).expect("valid");
+            guest.space().munmap(AddressRange::new(base, request.len_bytes)).expect("valid");
             if elapsed >= window {
                 return nr_ops as f64 / elapsed.as_secs_f64();
             }
@@ -168,7 +171,8 @@ pub fn anonymous() -> MapRequest<'static, Native> {
     MapRequest {
         placement: Placement::Anywhere,
         len_bytes: PAGES * PAGE,
-        flags: AreaFlags::READ | AreaFlags::WRITE,
+        protection: Protection::READ | Protection::WRITE,
+        options: MapOptions::empty(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     }
@@ -177,7 +181,8 @@ pub fn anonymous() -> MapRequest<'static, Native> {
 fn of_file<'a>(file: &'a ObjectHandle<'a, Native>, kind: AreaFlags) -> MapRequest<'a, Native> {
     MapRequest {
         len_bytes: FILE_PAGES * PAGE,
-        flags: AreaFlags::READ | AreaFlags::WRITE | kind,
+        protection: (AreaFlags::READ | AreaFlags::WRITE | kind).protection(),
+        options: (AreaFlags::READ | AreaFlags::WRITE | kind).options(),
         backing: Backing::Object(file, 0),
         ..anonymous()
     }
@@ -186,6 +191,6 @@ fn of_file<'a>(file: &'a ObjectHandle<'a, Native>, kind: AreaFlags) -> MapReques
 /// Stores to so many pages.
 pub fn touch<D: Design<Native>>(guest: &Guest<'_, Native, D>, base: u64, nr_pages: u64) {
     for page in 0..nr_pages {
-        guest.store(base + page * PAGE, page).expect("mapped");
+        guest.store(VirtAddr::new(base + page * PAGE), page).expect("mapped");
     }
 }

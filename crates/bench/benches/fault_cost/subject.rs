@@ -167,10 +167,10 @@ impl<D: Design<Native>> Subject<D> {
         let space = self.space();
         let base = space.mmap(&anonymous()).expect("room");
         let guest = Guest::new(&space);
-        let fault_ns = ns_of_each(nr_pages, || touch(&guest, base, nr_pages));
+        let fault_ns = ns_of_each(nr_pages, || touch(&guest, base.get(), nr_pages));
         let memory = self.vm.memory();
         let mut frames = Vec::with_capacity(nr_pages as usize);
-        let pages = (base..base + nr_pages * PAGE).step_by(PAGE as usize);
+        let pages = (0..nr_pages).map(|page| base + page * PAGE);
         frames.extend(pages.map(|page| memory.frame(space.entry_at(page).pfn())));
         let zero_ns = ns_of_each(nr_pages, || {
             for &frame in &frames {
@@ -240,7 +240,7 @@ impl<D: Design<Native>> Arm for Subject<D> {
                 may_wake.set();
             } else {
                 let base = space.mmap(&anonymous()).expect("room");
-                touch(&guest, base, 1);
+                touch(&guest, base.get(), 1);
                 is_asleep.set();
                 may_wake.wait();
             }

@@ -13,7 +13,7 @@ use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
-use faultless_vm::{Event, Limits, SpaceRef, Vm};
+use faultless_vm::{Event, Limits, SpaceRef, VirtAddr, Vm};
 use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
 
 use super::compile;
@@ -150,8 +150,8 @@ impl<P: Threads<Embedding = Usual>> Visitor<'_, P> {
             let space = vm
                 .create_space(Limits { placement: self.job.placement, ..Limits::default() })
                 .map_err(|_| Refused::OutOfFrames)?;
-            space.set_heap_start(HEAP_START);
-            space.brk(HEAP_START + HEAP_BYTES);
+            space.set_heap_start(VirtAddr::new(HEAP_START));
+            space.brk(VirtAddr::new(HEAP_START + HEAP_BYTES));
             let program = self.job.spec.prepare(&VmSpace::new(&space, files), team)?;
             Ok(Team { program, space })
         };

@@ -5,7 +5,9 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
-use faultless_vm::{AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, Space, Vm};
+use faultless_vm::{
+    AddressRange, AreaFlags, Backing, Limits, MapRequest, PAGE, Placement, Populate, Space, VirtAddr, Vm,
+};
 
 #[test]
 fn row_36_sizes_are_limited() {
@@ -192,9 +194,10 @@ impl<D: Design<Native>> Side for OneSpace<'_, D> {
     fn map(&self, start: u64, pages: u64, rights: i32) -> i32 {
         let flags = if rights == libc::PROT_READ { AreaFlags::READ } else { AreaFlags::empty() };
         let request = MapRequest {
-            placement: Placement::FixedNoReplace(start),
+            placement: Placement::FixedNoReplace(VirtAddr::new(start)),
             len_bytes: pages * PAGE,
-            flags,
+            protection: flags.protection(),
+            options: flags.options(),
             backing: Backing::Anonymous,
             populate: Populate::OnFault,
         };
@@ -202,12 +205,14 @@ impl<D: Design<Native>> Side for OneSpace<'_, D> {
     }
 
     fn unmap(&self, start: u64, pages: u64) -> i32 {
-        self.0.munmap(start, pages * PAGE).map_or_else(|error| error.errno(), |()| 0)
+        self.0.munmap(AddressRange::new(VirtAddr::new(start), pages * PAGE)).map_or_else(|error| error.errno(), |()| 0)
     }
 
     fn protect(&self, start: u64, pages: u64, rights: i32) -> i32 {
         let flags = if rights == libc::PROT_READ { AreaFlags::READ } else { AreaFlags::empty() };
-        self.0.mprotect(start, pages * PAGE, flags).map_or_else(|error| error.errno(), |()| 0)
+        self.0
+            .mprotect(AddressRange::new(VirtAddr::new(start), pages * PAGE), flags.protection())
+            .map_or_else(|error| error.errno(), |()| 0)
     }
 
     fn nr_areas(&self) -> u64 {

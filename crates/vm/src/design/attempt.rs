@@ -31,8 +31,8 @@ pub(super) fn handle_missed<'a, P: System, D: Design<P>>(
     fault: Fault,
     missed: Missed<'a, P, D>,
 ) -> Result<Handled, AccessError> {
-    space.vm().events().note(Event::SpfFailed, fault.address);
-    space.vm().events().note(missed.reason.event(), fault.address);
+    space.vm().events().note(Event::SpfFailed, fault.address.get());
+    space.vm().events().note(missed.reason.event(), fault.address.get());
     classic::handle_found(space, fault, missed.found)?;
     Ok(Handled::Classic)
 }

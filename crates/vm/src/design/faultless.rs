@@ -129,7 +129,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     }
     let _section = space.look();
     let version = space.index().version();
-    let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
+    let entry = space.index().containing(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
     // SAFETY: found in this RCU section, so not freed before it ends.
     let area = unsafe { entry.area.as_ref() };
     if fault.access.is_write() && area.lacks_root() {
@@ -142,7 +142,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     // From here on nobody changes the area: whoever wants to waits for the section.
     let view = area.view();
     attempt::check(&view, fault)?;
-    let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
+    let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }

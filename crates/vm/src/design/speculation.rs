@@ -248,7 +248,7 @@ fn walk<'a, P: System, D: Design<P>>(
     lock: &SpeculativeLock<'_, P>,
     fault: Fault,
 ) -> Result<(Leaf<'a, P>, Entry), GiveUp> {
-    let leaf = space.tables().walk(space.memory(), fault.address).ok_or(GiveUp::VmaNotsup)?;
+    let leaf = space.tables().walk(space.memory(), fault.address.get()).ok_or(GiveUp::VmaNotsup)?;
     let seen = leaf.read(space.memory());
     lock.check_unchanged().map(|()| (leaf, seen))
 }

@@ -168,7 +168,7 @@ where
     fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, SpeculativeMissed<'a, P, S, V>> {
         let _index = mutant!(IndexReadUnlocked, Some(space.design_state().read()) => None);
         let version = space.index().version();
-        let entry = space.index().first_ending_after(fault.address).ok_or(GiveUp::VmaChanged)?;
+        let entry = space.index().first_ending_after(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: the index holds a reference for as long as we hold its lock.
         let area = unsafe { entry.area.as_ref() };
         if fault.access.is_write() && area.object().is_none() && area.lacks_root() {

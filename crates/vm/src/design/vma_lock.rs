@@ -119,7 +119,7 @@ impl<'a, P: System, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
         let _rcu = mutant!(NodesUnheld, Some(space.look()) => None);
         let version = space.index().version();
-        let entry = space.index().containing(fault.address).ok_or(GiveUp::VmaChanged)?;
+        let entry = space.index().containing(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };
         mutant!(AreaSharesFreeLink => area.look_at_bounds(fault.address)?);
@@ -141,7 +141,7 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     attempt::check(&view, fault)?;
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
-    let leaf = space.tables().walk_or_grow(space.memory(), fault.address).map_err(|_| GiveUp::VmaNotsup)?;
+    let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }

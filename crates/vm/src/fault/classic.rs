@@ -2,7 +2,7 @@
 
 use super::{EntryLock, Fault, LeafGuard, PageFault, Stop, permits, resolve};
 use crate::access::Access;
-use crate::addr::{PAGE, page_floor};
+use crate::addr::{PAGE, VirtAddr};
 use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::AccessError;
@@ -54,8 +54,8 @@ impl<P: System, D: Design<P>> From<GiveUp> for Missed<'_, P, D> {
 
 /// Returns the addresses that a fault is about.
 #[inline]
-fn page_of(fault: Fault) -> Range<u64> {
-    let page = page_floor(fault.address);
+fn page_of(fault: Fault) -> Range<VirtAddr> {
+    let page = fault.address.page();
     page..page + PAGE
 }
 
@@ -112,7 +112,9 @@ fn attempt<'a, P: System, D: Design<P>>(
         Some(found) => (found.read, found.area),
         None => {
             let read = space.read(page_of(fault));
-            let Some(found) = read.permit().first_ending_after(fault.address) else { return missed(space, fault) };
+            let Some(found) = read.permit().first_ending_after(fault.address) else {
+                return missed(space, fault);
+            };
             let area = found.place();
             (read, area)
         }
@@ -133,7 +135,7 @@ fn attempt<'a, P: System, D: Design<P>>(
     }
     // A refused fetch still populates the page, as a load would.
     let fault = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
-    let leaf = space.tables().walk_or_grow(space.memory(), fault.address)?;
+    let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get())?;
     let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     match resolve(&page, &ClassicLock { permit: read.permit(), area }) {
         // The classic lock never gives up.
@@ -156,7 +158,7 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
     if view.flags.contains(AreaFlags::LEAVING) {
         return Ok(());
     }
-    let Some(leaf) = space.tables().walk(space.memory(), fault.address) else { return Ok(()) };
+    let Some(leaf) = space.tables().walk(space.memory(), fault.address.get()) else { return Ok(()) };
     let seen = leaf.read(space.memory());
     if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {
         return Ok(());

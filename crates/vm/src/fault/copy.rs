@@ -13,7 +13,7 @@ use super::finish::finish;
 #[cfg(feature = "mutants")]
 use super::known;
 use super::{EntryLock, LeafGuard, PageFault, Stop, untouched};
-use crate::addr::{PAGE, PageRange, page_floor};
+use crate::addr::{PAGE, PageRange};
 use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
@@ -67,7 +67,7 @@ fn reuse_or_hold<P: System, D: Design<P>>(
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {
-            page.space.vm().events().note(Event::Reuse, page.fault.address);
+            page.space.vm().events().note(Event::Reuse, page.fault.address.get());
         }
         return Ok(None);
     }
@@ -129,7 +129,7 @@ fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuar
     let left = if D::Map::PROMISES { page.seen.promise_alone() } else { Entry::EMPTY };
     let old = guard.take(if leaves_guard { Entry::GUARD } else { left });
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
-    if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
+    if let Some(range) = PageRange::new(page.fault.address.page(), PAGE) {
         page.space.flush(range);
     }
     guard.fill(entry);

@@ -12,7 +12,7 @@ pub(super) fn finish<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, old: P
     if was_special {
         page.space.add_resident(1);
     } else {
-        page.space.vm().events().note(Event::Cow, page.fault.address);
+        page.space.vm().events().note(Event::Cow, page.fault.address.get());
         frames::put(page.space.memory(), old);
     }
 }

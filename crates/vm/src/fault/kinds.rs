@@ -1,12 +1,13 @@
 //! A fault by value, and how it was handled.
 
 use crate::access::Access;
+use crate::addr::VirtAddr;
 
 /// An access that the page tables did not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The address.
-    pub address: u64,
+    pub address: VirtAddr,
     /// What was tried.
     pub access: Access,
     /// Whether the entry was present, and forbade it.

@@ -2,7 +2,7 @@
 
 use super::finish::finish;
 use super::{EntryLock, LeafGuard, PageFault, Stop};
-use crate::addr::{PAGE, PageRange, page_floor};
+use crate::addr::{PAGE, PageRange, VirtAddr, page_floor};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
@@ -53,7 +53,7 @@ pub(super) fn replace_unlocked<P: System, D: Design<P>>(
     let (old, is_special) = (page.seen.pfn(), page.seen.is_special());
     guard.take(Entry::EMPTY);
     drop(guard);
-    if let Some(range) = PageRange::new(page_floor(page.fault.address), PAGE) {
+    if let Some(range) = PageRange::new(VirtAddr::new(page_floor(page.fault.address.get())), PAGE) {
         page.space.flush(range);
     }
     let again = PageFault { seen: Entry::EMPTY, ..*page };

@@ -79,7 +79,7 @@ fn fill_copy<P: System, D: Design<P>>(
     frames::set_owner(memory, copy, root, page_index);
     match page.install(lock, page.private_entry(copy)) {
         Ok(true) => {
-            page.space.vm().events().note(Event::Cow, page.fault.address);
+            page.space.vm().events().note(Event::Cow, page.fault.address.get());
             page.space.add_resident(1);
         }
         Ok(false) => frames::put(memory, copy),

@@ -19,7 +19,7 @@
 
 use super::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
 use crate::access::Access;
-use crate::addr::{PAGE, page_floor};
+use crate::addr::{PAGE, VirtAddr};
 use crate::area::AreaView;
 use crate::content::{Behind, Content};
 use crate::design::Design;
@@ -50,9 +50,9 @@ fn attempt<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result
     let _section = space.look();
     let address = fault.address;
     let unmapped = AccessError::NotMapped { address };
-    let leaf = space.tables().walk(space.memory(), address).ok_or(unmapped)?;
+    let leaf = space.tables().walk(space.memory(), address.get()).ok_or(unmapped)?;
     let seen = leaf.read(space.memory());
-    let view = space.promised_area(page_floor(address), seen).ok_or(unmapped)?;
+    let view = space.promised_area(address.page(), seen).ok_or(unmapped)?;
     let is_refused = !permits(view.flags, fault.access);
     if is_refused && !classic::makes_page(view.flags, fault) {
         return Err(classic::forbidden(view.flags, fault));
@@ -71,9 +71,9 @@ fn attempt<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the area that a page's entry promises, of that page alone. All memory of a space has one reverse-map
     /// root.
-    pub(crate) fn promised_area(&self, page: u64, entry: crate::entry::Entry) -> Option<AreaView<P>> {
-        let flags = entry.promised()?;
-        let (start, end, page_offset) = (page, page + PAGE, page / PAGE);
+    pub(crate) fn promised_area(&self, page: VirtAddr, entry: crate::entry::Entry) -> Option<AreaView<P>> {
+        let flags = entry.promised()?.into();
+        let (start, end, page_offset) = (page, page + PAGE, page.page_number());
         let root = self.id();
         Some(AreaView { start, end, flags, page_offset, object: None, content: Content::Zeros, opening: 0, root })
     }

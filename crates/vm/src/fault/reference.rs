@@ -46,6 +46,7 @@ fn is_forced<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::addr::{AddressRange, VirtAddr};
     use crate::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
     use crate::{
         AccessError, Advice, AreaFlags, AreaView, Backing, CallError, Guest, Limits, MapRequest, PAGE, Pattern,
@@ -77,25 +78,35 @@ mod tests {
             let handle = vm.create_repeated(Pattern::Byte(7)).expect("room");
             let space = vm.create_space(Limits::default()).expect("room");
             let request = MapRequest {
-                placement: Placement::Fixed(START),
+                placement: Placement::Fixed(VirtAddr::new(START)),
                 len_bytes: 2 * PAGE,
-                flags: AreaFlags::READ | AreaFlags::SHARED,
+                protection: (AreaFlags::READ | AreaFlags::SHARED).protection(),
+                options: (AreaFlags::READ | AreaFlags::SHARED).options(),
                 backing: Backing::Reference(&handle, 0),
                 populate: Populate::OnFault,
             };
             space.mmap(&request).expect("room");
             // Two users: faults of the series' designs are speculative.
             let (guest, _other) = (Guest::new(&space), Guest::new(&space));
-            guest.load(START).expect("mapped");
+            guest.load(VirtAddr::new(START)).expect("mapped");
             force(&guest);
             let bus_error = |address| Err(AccessError::NoPage { address });
-            assert_eq!(guest.load(START + PAGE).map(drop), bus_error(START + PAGE), "{}", D::NAME);
-            assert_eq!(guest.store(START + PAGE, 1).map(drop), bus_error(START + PAGE));
-            assert_eq!(guest.store(START, 1).map(drop), bus_error(START), "the page is mapped to be read");
-            let signal = AccessError::NoPage { address: START }.signal();
-            assert_eq!(signal, Some(Signal::BusAdrErr { address: START }));
-            let populated = space.madvise(START, 2 * PAGE, Advice::PopulateWrite);
-            assert_eq!(populated, Err(CallError::NoPage { address: START }));
+            assert_eq!(
+                guest.load(VirtAddr::new(START + PAGE)).map(drop),
+                bus_error(VirtAddr::new(START + PAGE)),
+                "{}",
+                D::NAME
+            );
+            assert_eq!(guest.store(VirtAddr::new(START + PAGE), 1).map(drop), bus_error(VirtAddr::new(START + PAGE)));
+            assert_eq!(
+                guest.store(VirtAddr::new(START), 1).map(drop),
+                bus_error(VirtAddr::new(START)),
+                "the page is mapped to be read"
+            );
+            let signal = AccessError::NoPage { address: VirtAddr::new(START) }.signal();
+            assert_eq!(signal, Some(Signal::BusAdrErr { address: VirtAddr::new(START) }));
+            let populated = space.madvise(AddressRange::new(VirtAddr::new(START), 2 * PAGE), Advice::PopulateWrite);
+            assert_eq!(populated, Err(CallError::NoPage { address: VirtAddr::new(START) }));
             assert!(handle.is_intact(vm.memory()));
         });
     }

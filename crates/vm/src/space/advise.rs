@@ -8,7 +8,7 @@ use super::Space;
 use super::permit::ReadPermit;
 use super::zap::Emptied;
 use crate::access::Access;
-use crate::addr::{PAGE, PageRange, is_page_aligned, page_ceil};
+use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
@@ -87,17 +87,18 @@ impl Advice {
 }
 
 /// Checks a range as madvise does: one that overflows is invalid, one outside user memory is not mapped.
-fn advised_range(start: u64, len_bytes: u64) -> Result<PageRange, CallError> {
+fn advised_range(start: VirtAddr, len_bytes: u64) -> Result<PageRange, CallError> {
     let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len));
     let end = end.ok_or(CallError::Invalid("the range overflows"))?;
     // What lies behind user memory is a hole like another.
-    PageRange::between(start, end.min(crate::addr::USER_END)).ok_or(CallError::Unmapped { address: start })
+    PageRange::between(start, end.min(PageRange::USER.end())).ok_or(CallError::Unmapped { address: start })
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes advice about a range; see the module.
-    pub fn madvise(&self, start: u64, len_bytes: u64, advice: Advice) -> Result<(), CallError> {
-        if !is_page_aligned(start) {
+    pub fn madvise(&self, range: AddressRange, advice: Advice) -> Result<(), CallError> {
+        let AddressRange { start, len_bytes } = range;
+        if !start.is_page_aligned() {
             return Err(CallError::Invalid("the address is not a multiple of the page size"));
         }
         if len_bytes == 0 {
@@ -125,7 +126,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             // Pages that are guarded already stay so when all is tried again.
             Advice::GuardInstall => self.try_again(|| self.on_areas(range, advice)),
             Advice::Ignored => {
-                self.vm().events().note(Event::AdviceIgnored, range.start());
+                self.vm().events().note(Event::AdviceIgnored, range.start().get());
                 self.on_areas(range, advice)
             }
             _ => self.flag(range, advice),
@@ -225,7 +226,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns what the first area at or above `position` has below `end`, its object and first page there, if the
     /// object's pages may be removed through it.
-    fn removable(&self, position: u64, end: u64) -> Result<Option<(PageRange, ObjectRef<P>, u64)>, CallError> {
+    fn removable(
+        &self,
+        position: VirtAddr,
+        end: VirtAddr,
+    ) -> Result<Option<(PageRange, ObjectRef<P>, u64)>, CallError> {
         let read = self.read_settled(position..end);
         let Some(entry) = read.permit().first_ending_after(position) else { return Ok(None) };
         let Some(part) = PageRange::between(entry.start.max(position), entry.end.min(end)) else { return Ok(None) };
@@ -250,7 +255,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn free_lazily(&self, part: PageRange) {
         let memory = self.memory();
         let mut gather = Gather::new(self, part);
-        self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, part.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

@@ -6,8 +6,9 @@
 //! ([`Entry::promise`](crate::Entry::promise)), which it changes by [`Promises`](super::Promises).
 
 use super::{AreaLine, MapRequest, ReadPermit, Space};
-use crate::addr::PageRange;
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::{AreaFlags, AreaView};
+use crate::asked::Protection;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::system::System;
@@ -36,8 +37,8 @@ unsafe impl<P: System, D: Design<P>> Map<P, D> for Areas {
     }
 
     #[inline]
-    fn mprotect(space: &Space<P, D>, range: PageRange, rights: AreaFlags) -> Result<(), CallError> {
-        space.protect_areas(range, rights)
+    fn mprotect(space: &Space<P, D>, range: PageRange, rights: Protection) -> Result<(), CallError> {
+        space.protect_areas(range, rights.into())
     }
 
     fn search(space: &Space<P, D>, len_bytes: u64) -> Option<PageRange> {
@@ -49,7 +50,7 @@ unsafe impl<P: System, D: Design<P>> Map<P, D> for Areas {
         space.visit_areas(visit);
     }
 
-    fn area_at(space: &Space<P, D>, address: u64) -> Option<AreaView<P>> {
+    fn area_at(space: &Space<P, D>, address: VirtAddr) -> Option<AreaView<P>> {
         // SAFETY: the caller keeps the map as it is.
         unsafe { ReadPermit::assume(space) }.containing(address).map(|found| found.area().view())
     }

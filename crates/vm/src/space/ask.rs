@@ -1,7 +1,7 @@
 //! mincore and msync: calls that change no mapping.
 
 use super::{ReadPermit, Space};
-use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
+use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
@@ -27,20 +27,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Reports for each page of a range, ascending, whether it is in memory; stops at a hole, or when `tell` breaks.
     ///
     /// `tell` is called with the space's lock held for reading: it must not call into the space.
-    pub fn mincore(
-        &self,
-        start: u64,
-        len_bytes: u64,
-        tell: &mut dyn FnMut(bool) -> ControlFlow<()>,
-    ) -> Result<(), CallError> {
-        if !is_page_aligned(start) {
+    pub fn mincore(&self, range: AddressRange, tell: &mut dyn FnMut(bool) -> ControlFlow<()>) -> Result<(), CallError> {
+        let AddressRange { start, len_bytes } = range;
+        if !start.is_page_aligned() {
             return Err(CallError::Invalid("the address is not a multiple of the page size"));
         }
         if len_bytes == 0 {
             return Ok(());
         }
         let unmapped = CallError::Unmapped { address: start };
-        let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).filter(|&end| end <= USER_END);
+        let end =
+            page_ceil(len_bytes).and_then(|len| start.checked_add(len)).filter(|&end| end <= PageRange::USER.end());
         let range = end.and_then(|end| PageRange::between(start, end)).ok_or(unmapped)?;
         let read = self.read_settled(range.addresses());
         let mut position = range.start();
@@ -49,7 +46,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             let entry = read.permit().containing(position).ok_or(unmapped)?;
             let view = entry.area().view();
             let end = entry.end.min(range.end());
-            let mut pages = (position..end).step_by(PAGE as usize);
+            let mut pages = PageRange::between(position, end).into_iter().flat_map(PageRange::pages);
             if pages.try_for_each(|page| tell(self.is_in_memory(&view, page))).is_break() {
                 return Ok(());
             }
@@ -58,8 +55,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
-    fn is_in_memory(&self, view: &AreaView<P>, page: u64) -> bool {
-        let entry = self.tables.walk(self.memory(), page).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()));
+    fn is_in_memory(&self, view: &AreaView<P>, page: VirtAddr) -> bool {
+        let entry = self.tables.walk(self.memory(), page.get()).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()));
         if !entry.is_empty() && !entry.is_guard() {
             return true;
         }
@@ -70,8 +67,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Asks for what was stored to be written to where it comes from. There is nowhere to write to here, so what is
     /// left are the errors.
-    pub fn msync(&self, start: u64, len_bytes: u64, flags: SyncFlags) -> Result<(), CallError> {
-        if !is_page_aligned(start) {
+    pub fn msync(&self, range: AddressRange, flags: SyncFlags) -> Result<(), CallError> {
+        let AddressRange { start, len_bytes } = range;
+        if !start.is_page_aligned() {
             return Err(CallError::Invalid("the address is not a multiple of the page size"));
         }
         if flags.contains(SyncFlags::ASYNC | SyncFlags::SYNC) {
@@ -90,8 +88,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
 fn sync_areas<P: System, D: Design<P>>(
     permit: ReadPermit<'_, P, D>,
-    start: u64,
-    end: u64,
+    start: VirtAddr,
+    end: VirtAddr,
     flags: SyncFlags,
 ) -> Result<(), CallError> {
     let (mut position, mut hole) = (start, None);

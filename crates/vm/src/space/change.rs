@@ -14,7 +14,7 @@
 
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
-use crate::addr::PageRange;
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
@@ -43,7 +43,7 @@ impl<P: System, D: Design<P>> Copy for Piece<P, D> {}
 
 impl<P: System, D: Design<P>> Piece<P, D> {
     fn entry(&self) -> Entry<Area<P, D>> {
-        Entry { start: self.view.start, end: self.view.end, area: self.area }
+        Entry { start: self.view.start.get(), end: self.view.end.get(), area: self.area }
     }
 }
 
@@ -181,7 +181,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// Cuts the area that holds `address` in two there.
-    pub(super) fn split_at(self, address: u64) -> Result<(), CallError> {
+    pub(super) fn split_at(self, address: VirtAddr) -> Result<(), CallError> {
         let unmapped = CallError::Unmapped { address };
         let entry = self.containing(address).ok_or(unmapped)?;
         let area = entry.area();
@@ -214,7 +214,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             reserve,
             edit: None,
             pieces: [None; 3],
-            span: (range.start(), range.end()),
+            span: (range.start().get(), range.end().get()),
             before: Sizes::default(),
         };
         change.plan(range, new)?;
@@ -246,7 +246,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let present = || self.pieces.iter().flatten();
         let low = present().map(|piece| piece.view.start).min().map_or(range.start(), |low| low.min(range.start()));
         let high = present().map(|piece| piece.view.end).max().map_or(range.end(), |high| high.max(range.end()));
-        self.span = (low, high);
+        self.span = (low.get(), high.get());
         Ok(())
     }
 
@@ -334,7 +334,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn count_before(&mut self) {
-        for entry in self.space.overlapping(self.span.0..self.span.1) {
+        for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
             self.before.add(entry.area().flags(), entry.end - entry.start);
         }
     }
@@ -438,7 +438,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn announce(&self) -> Option<NonNull<Area<P, D>>> {
         let mut removed = None;
-        for entry in self.space.overlapping(self.span.0..self.span.1) {
+        for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
             let area = entry.area();
             let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
             if self.announced.reaches(is_removed) {

@@ -30,7 +30,7 @@
 use super::change::{Departing, Join, NewArea, Reserve};
 use super::permit::{ReadPermit, WritePermit};
 use super::{EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange};
+use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::{Behind, Content};
 use crate::design::Design;
@@ -74,12 +74,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Says whether others may be waiting, and the range has pages in so many tables that they would for long.
     fn is_worth_departing(&self, range: PageRange) -> bool {
-        if !self.is_shared() || range.end() <= Tables::<P>::leaf_end(range.start()) {
+        if !self.is_shared() || range.end() <= VirtAddr::new(Tables::<P>::leaf_end(range.start().get())) {
             return false;
         }
         let (memory, mut nr_tables) = (self.memory(), 0);
         let _reading = self.look();
-        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             // Relaxed: a look; who empties them looks again.
             let is_empty = |page| Tables::<P>::leaf_slot(memory, table, page).load(Ordering::Relaxed).is_empty();
@@ -150,7 +150,7 @@ impl<P: System, D: Design<P>> Departure<'_, P, D> {
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Says whether an area that leaves has a part of a range.
     #[inline]
-    pub(crate) fn meets_departure(self, range: &Range<u64>) -> bool {
+    pub(crate) fn meets_departure(self, range: &Range<VirtAddr>) -> bool {
         D::REMOVES_APART
             && mutant!(DepartureUnawaited, self.departures.are_under_way() => false)
             && (*range == EVERYTHING || self.overlapping(range.clone()).any(|entry| entry.area().leaves()))

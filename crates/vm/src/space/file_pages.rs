@@ -4,7 +4,7 @@ use super::Space;
 use super::permit::WritePermit;
 use super::request::Backing;
 use super::request::Populate;
-use crate::addr::{PAGE, PageRange, page_floor};
+use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
@@ -17,22 +17,16 @@ const NOT_ALIKE: CallError = CallError::Invalid("the range is not of one kind of
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Lets a range of a shared mapping show the object from `page_offset` on; Linux makes its pages unless it is told
-    /// not to (`MAP_NONBLOCK`). `start` and `len_bytes` are rounded down to pages.
-    pub fn remap_file_pages(
-        &self,
-        start: u64,
-        len_bytes: u64,
-        page_offset: u64,
-        populate: Populate,
-    ) -> Result<(), CallError> {
-        let (start, len) = (page_floor(start), page_floor(len_bytes));
+    /// not to (`MAP_NONBLOCK`). Start and length are rounded down to pages.
+    pub fn remap_file_pages(&self, range: AddressRange, page_offset: u64, populate: Populate) -> Result<(), CallError> {
+        let (start, len) = (range.start.page().get(), page_floor(range.len_bytes));
         if start.checked_add(len).is_none_or(|end| end <= start) || page_offset.checked_add(len / PAGE).is_none() {
             return Err(CallError::Invalid("the range is empty or overflows"));
         }
-        let (range, view) = self.try_with_write(start..start + len, |permit| {
-            let view = permit.shared_at(start)?;
-            permit.check_alike(&view, start, len)?;
-            permit.show_from(&view, start, len, page_offset).map(|range| (range, view))
+        let (range, view) = self.try_with_write(VirtAddr::new(start)..VirtAddr::new(start + len), |permit| {
+            let view = permit.shared_at(VirtAddr::new(start))?;
+            permit.check_alike(&view, VirtAddr::new(start), len)?;
+            permit.show_from(&view, VirtAddr::new(start), len, page_offset).map(|range| (range, view))
         })?;
         let is_locked = (view.flags | self.default_flags()).contains(AreaFlags::LOCKED);
         if populate == Populate::Now || is_locked {
@@ -43,7 +37,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
-    fn shared_at(self, start: u64) -> Result<AreaView<P>, CallError> {
+    fn shared_at(self, start: VirtAddr) -> Result<AreaView<P>, CallError> {
         let entry = self.containing(start).ok_or(NOT_SHARED)?;
         let view = entry.area().view();
         let is_shared = view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED;
@@ -51,7 +45,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Checks that areas like the first one cover the range without a hole.
-    fn check_alike(self, first: &AreaView<P>, start: u64, len: u64) -> Result<(), CallError> {
+    fn check_alike(self, first: &AreaView<P>, start: VirtAddr, len: u64) -> Result<(), CallError> {
         let mut position = first.end;
         while position < start + len {
             let entry = self.containing(position).ok_or(NOT_ALIKE)?;
@@ -67,7 +61,13 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Maps the object anew, as mmap would with the rights and locks of what is there.
-    fn show_from(self, view: &AreaView<P>, start: u64, len: u64, page_offset: u64) -> Result<PageRange, CallError> {
+    fn show_from(
+        self,
+        view: &AreaView<P>,
+        start: VirtAddr,
+        len: u64,
+        page_offset: u64,
+    ) -> Result<PageRange, CallError> {
         self.check_new_area()?;
         let range = self.fixed(start, len)?;
         let locks = if view.flags.contains(AreaFlags::LOCKED) { AreaFlags::LOCKED } else { AreaFlags::empty() };

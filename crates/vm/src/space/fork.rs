@@ -18,7 +18,7 @@
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space, SpaceRef};
-use crate::addr::{PAGE, PageRange, USER_END};
+use crate::addr::{PAGE, PageRange};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
@@ -66,9 +66,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         announce(Area::begin_change);
         D::await_faults(&self);
         let result = self.copy_into(child);
-        if let Some(all) = PageRange::between(0, USER_END) {
-            self.flush(all);
-        }
+        self.flush(PageRange::USER);
         announce(Area::end_change);
         result
     }
@@ -124,7 +122,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), CallError> {
         let mut result = Ok(());
-        self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
             result = match child.tables.walk_or_grow(self.memory(), part.start) {
                 Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
                 Err(cause) => Err(cause.into()),

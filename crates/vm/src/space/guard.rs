@@ -35,7 +35,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         self.grow_tables(part)?;
         let mut gather = Gather::new(self.space(), part);
         let mut nr_dropped = 0;
-        self.tables.for_each_leaf(self.memory(), part.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(self.memory(), part.numbers(), &mut |table, part| {
             let mut position = part.start;
             while position < part.end {
                 position = self.guard_leaf(table, position..part.end, &mut gather, &mut nr_dropped);
@@ -58,8 +58,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         const TABLE_BYTES: u64 = 512 * PAGE;
         let mut address = part.start();
         while address < part.end() {
-            self.tables.walk_or_grow(self.memory(), address)?;
-            address = (address / TABLE_BYTES + 1) * TABLE_BYTES;
+            self.tables.walk_or_grow(self.memory(), address.get())?;
+            address += TABLE_BYTES - address.get() % TABLE_BYTES;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes the guards of a range away. The caller holds the lock for reading.
     pub(super) fn remove_guards(&self, part: PageRange) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, part.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, part.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

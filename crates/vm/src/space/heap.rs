@@ -4,7 +4,7 @@ use super::permit::WritePermit;
 use super::removal::Removal;
 use super::request::Backing;
 use super::{EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, page_ceil};
+use crate::addr::{PAGE, PageRange, VirtAddr, page_ceil};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
@@ -17,11 +17,11 @@ type Moved<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Says where the heap begins; a program's loader calls it once.
-    pub fn set_heap_start(&self, address: u64) {
+    pub fn set_heap_start(&self, address: VirtAddr) {
         let _write = self.write(EVERYTHING);
         // Relaxed: under the write lock.
-        self.heap_start.store(address, Ordering::Relaxed);
-        self.heap_end.store(address, Ordering::Relaxed);
+        self.heap_start.store(address.get(), Ordering::Relaxed);
+        self.heap_end.store(address.get(), Ordering::Relaxed);
     }
 
     /// Says how much data the program itself has, which counts against RLIMIT_DATA when the heap grows.
@@ -32,7 +32,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Moves the heap's end to `address` if that is possible; returns the end in force, as the raw system call does.
-    pub fn brk(&self, address: u64) -> u64 {
+    pub fn brk(&self, address: VirtAddr) -> VirtAddr {
+        let address = address.get();
         let (mut end, mut added) = self.move_break(address);
         if end != address && D::has_deferred(self.vm()) {
             // Maybe because frames ran out.
@@ -42,7 +43,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if let Some(added) = added.filter(|_| self.default_flags().contains(AreaFlags::LOCKED)) {
             self.populate_what_can_be(added);
         }
-        end
+        VirtAddr::new(end)
     }
 
     /// Tries once; returns the end in force, and what was added.
@@ -76,7 +77,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Moves the end from `old` to `new` in whole pages, if that can be done.
     fn move_heap_end(self, old: u64, new: u64) -> Option<Moved<'g, P, D>> {
-        let (old_end, new_end) = (page_ceil(old)?, page_ceil(new)?);
+        let (old_end, new_end) = (VirtAddr::new(page_ceil(old)?), VirtAddr::new(page_ceil(new)?));
         if new_end == old_end {
             return Some((None, None));
         }

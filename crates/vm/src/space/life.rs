@@ -5,7 +5,7 @@ use super::departures::Departures;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
 use super::resident::Resident;
-use crate::addr::{PageRange, USER_END};
+use crate::addr::PageRange;
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
 use crate::index::Index;
@@ -204,9 +204,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn end(&self) {
         let memory = self.memory();
         self.lookers.forget();
-        if let Some(all) = PageRange::between(0, USER_END) {
-            self.flush(all);
-        }
+        self.flush(PageRange::USER);
         self.tables.for_each_mapped_high(memory, &mut |_, entry| self.vm().drop_entry(entry));
         self.tables.free_tables(memory);
         for entry in self.index.overlapping(0..u64::MAX) {

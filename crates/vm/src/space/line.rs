@@ -1,15 +1,14 @@
 //! A line of the area list, as Linux prints it.
 
+use crate::addr::PageRange;
 use crate::view::AreaFlags;
 use core::fmt::{self, Write as _};
 
 /// One line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaLine {
-    /// First byte.
-    pub start: u64,
-    /// First byte behind.
-    pub end: u64,
+    /// Where it is.
+    pub range: PageRange,
     /// What it is and allows.
     pub flags: AreaFlags,
     /// Page offset of its first page.
@@ -60,7 +59,7 @@ impl fmt::Display for AreaLine {
         let offset =
             if self.has_object || self.is_reference { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
         let mut line = Counted { out, len: 0 };
-        write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.start, self.end)?;
+        write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.range.start(), self.range.end())?;
         write!(line, "00:00 {} ", self.identity.unwrap_or(0))?;
         let padding = NAME_COLUMN.saturating_sub(line.len);
         match self.name() {

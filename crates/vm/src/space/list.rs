@@ -7,6 +7,7 @@
 
 use super::line::AreaLine;
 use super::{EVERYTHING, Space};
+use crate::addr::{PageRange, VirtAddr};
 use crate::design::{DefaultDesign, Design};
 use crate::system::System;
 use crate::types::Map;
@@ -44,14 +45,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
             let area = entry.area();
             let view = area.view();
             visit(AreaLine {
-                start: view.start,
-                end: view.end,
+                range: PageRange::of_area(view.start, view.end),
                 flags: view.flags,
                 page_offset: view.page_offset,
                 has_object: view.object.is_some(),
                 identity: area.object().map(|object| object.identity()),
                 is_reference: view.is_reference(),
-                is_heap: heap.start != 0 && view.start <= heap.end && view.end >= heap.start,
+                is_heap: heap.start != 0
+                    && view.start <= VirtAddr::new(heap.end)
+                    && view.end >= VirtAddr::new(heap.start),
             });
         }
     }

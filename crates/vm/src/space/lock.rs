@@ -4,7 +4,7 @@
 
 use super::permit::WritePermit;
 use super::{EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, USER_END, page_floor};
+use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_floor};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
@@ -50,14 +50,15 @@ bitflags! {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks or unlocks the pages of a range, in whole pages; locking makes them. Across a hole, what is before it is
     /// changed.
-    pub fn mlock(&self, start: u64, len_bytes: u64, lock: PageLock) -> Result<(), CallError> {
+    pub fn mlock(&self, range: AddressRange, lock: PageLock) -> Result<(), CallError> {
+        let AddressRange { start, len_bytes } = range;
         if lock != PageLock::Unlock && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
-        let first = page_floor(start);
+        let first = start.page().get();
         // As Linux: a length so large that rounding it up overflows is none.
-        let len = page_floor(len_bytes.wrapping_add(start - first).wrapping_add(PAGE - 1));
-        let range = PageRange::new(first, len);
+        let len = page_floor(len_bytes.wrapping_add((start - first).get()).wrapping_add(PAGE - 1));
+        let range = PageRange::new(VirtAddr::new(first), len);
         self.try_with_write(range.map_or(EVERYTHING, |range| range.addresses()), |permit| {
             if lock != PageLock::Unlock {
                 permit.check_lock_of(range, len)?;
@@ -65,7 +66,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             match range {
                 _ if len == 0 => Ok(()),
                 Some(range) => permit.relock(range, lock.flags()),
-                None => permit.relock_outside(first, len, lock.flags()),
+                None => permit.relock_outside(VirtAddr::new(first), len, lock.flags()),
             }
         })?;
         match range {
@@ -98,14 +99,14 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// A range that leaves user memory: what is inside is changed, and then there is a hole.
-    fn relock_outside(self, first: u64, len: u64, locks: AreaFlags) -> Result<(), CallError> {
+    fn relock_outside(self, first: VirtAddr, len: u64, locks: AreaFlags) -> Result<(), CallError> {
         if first.checked_add(len).is_none() {
             return Err(CallError::Invalid("the range overflows"));
         }
-        if let Some(inside) = PageRange::between(first, USER_END) {
+        if let Some(inside) = PageRange::between(first, PageRange::USER.end()) {
             self.relock(inside, locks)?;
         }
-        Err(CallError::Unmapped { address: USER_END.max(first) })
+        Err(CallError::Unmapped { address: VirtAddr::new(USER_END.max(first.get())) })
     }
 }
 
@@ -127,8 +128,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
             permit.set_locks(what);
             Ok(())
         })?;
-        if let Some(all) = PageRange::between(0, USER_END).filter(|_| what.contains(LockAll::CURRENT)) {
-            self.populate_what_can_be(all);
+        if what.contains(LockAll::CURRENT) {
+            self.populate_what_can_be(PageRange::USER);
         }
         Ok(())
     }
@@ -150,7 +151,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             return;
         }
         let current = if what.contains(LockAll::CURRENT) { locks } else { AreaFlags::empty() };
-        let mut position = 0;
+        let mut position = VirtAddr::new(0);
         while let Some(entry) = self.first_ending_after(position) {
             position = entry.end;
             if let Some(all) = PageRange::between(entry.start, entry.end) {

@@ -7,7 +7,7 @@ use super::removal::Removal;
 use super::request::{Alignment, Backing, HUGE_BYTES, MapRequest, Placement, Populate};
 use super::zap::Emptied;
 use super::{AreaAt, EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil, page_floor};
+use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, is_page_aligned, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
@@ -26,7 +26,7 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
-    pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<u64, CallError> {
+    pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<VirtAddr, CallError> {
         let len = check_shape(request)?;
         let (range, flags) = D::Map::mmap(self, request, len)?;
         if request.populate == Populate::Now || flags.contains(AreaFlags::LOCKED) {
@@ -57,17 +57,17 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         if self.meets_departure(&range.addresses()) {
             return Ok(None);
         }
-        if request.flags.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
+        if request.flags().contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
-        let flags = (request.flags - AreaFlags::NOT_ASKED_FOR) | self.default_flags();
+        let flags = request.flags() | self.default_flags();
         self.check_lock(flags, len)?;
         self.check_kind(request)?;
         // Memory that may be dropped is never locked; Linux finds that out after it checked the limit.
         let flags = if flags.contains(AreaFlags::DROPPABLE) { flags - AreaFlags::LOCKS } else { flags };
         // mprotect can't make a shared one writable later.
         let is_read_only =
-            matches!(request.backing, Backing::Reference(..)) && request.flags.contains(AreaFlags::SHARED);
+            matches!(request.backing, Backing::Reference(..)) && request.flags().contains(AreaFlags::SHARED);
         let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
         self.map_locked(range, flags, &request.backing)?;
         Ok(Some((range, flags)))
@@ -77,22 +77,22 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks what a mapping's flags and object allow together.
     fn check_kind(&self, request: &MapRequest<'_, P>) -> Result<(), CallError> {
-        let is_shared = request.flags.contains(AreaFlags::SHARED);
+        let is_shared = request.flags().contains(AreaFlags::SHARED);
         match request.backing {
             Backing::Object(handle, offset) => {
                 check_offset(offset, request.len_bytes)?;
-                self.check_object(&handle.object, request.flags)
+                self.check_object(&handle.object, request.flags())
             }
             Backing::Reference(handle, offset) => {
                 check_offset(offset, request.len_bytes)?;
-                self.check_reference(handle, request.flags)
+                self.check_reference(handle, request.flags())
             }
-            Backing::Pattern(_) if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+            Backing::Pattern(_) if request.flags().contains(AreaFlags::GROWSDOWN) => Err(GROWS),
             Backing::Anonymous | Backing::Pattern(_) if is_shared => {
                 Err(CallError::Invalid("a shared mapping needs an object"))
             }
             Backing::SharedZeros if !is_shared => Err(CallError::Invalid("a new object is for shared mappings")),
-            Backing::SharedZeros if request.flags.contains(AreaFlags::GROWSDOWN) => Err(GROWS),
+            Backing::SharedZeros if request.flags().contains(AreaFlags::GROWSDOWN) => Err(GROWS),
             Backing::Refused(error) => Err(error),
             Backing::Anonymous | Backing::Pattern(_) | Backing::SharedZeros => Ok(()),
         }
@@ -130,7 +130,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     }
 
     /// As [`Space::fixed`], for a range that must hold nothing.
-    pub(super) fn fixed_and_free(self, start: u64, len: u64) -> Result<PageRange, CallError> {
+    pub(super) fn fixed_and_free(self, start: VirtAddr, len: u64) -> Result<PageRange, CallError> {
         let range = self.fixed(start, len)?;
         match self.overlapping(range.addresses()).next() {
             Some(entry) => Err(CallError::Exists { address: entry.start.max(start) }),
@@ -139,8 +139,8 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     }
 
     /// As Linux: a hint in page 0 is none, others are rounded down, and up to the lowest address.
-    pub(super) fn near_hint(self, hint: u64, len: u64, alignment: Alignment) -> Option<PageRange> {
-        if hint < PAGE {
+    pub(super) fn near_hint(self, hint: VirtAddr, len: u64, alignment: Alignment) -> Option<PageRange> {
+        if hint < VirtAddr::new(PAGE) {
             return self.search_aligned(alignment, len);
         }
         self.at_hint(self.rounded_hint(hint)?, len).or_else(|| self.search_locked(len))
@@ -149,13 +149,13 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns where a mapping with this hint begins (`round_hint_to_min`).
-    fn rounded_hint(&self, hint: u64) -> Option<u64> {
-        Some(page_floor(hint).max(page_ceil(self.limits.lowest_chosen)?))
+    fn rounded_hint(&self, hint: VirtAddr) -> Option<VirtAddr> {
+        Some(VirtAddr::new(hint.page().get().max(page_ceil(self.limits.lowest_chosen)?)))
     }
 }
 
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
-    pub(super) fn at_hint(self, start: u64, len: u64) -> Option<PageRange> {
+    pub(super) fn at_hint(self, start: VirtAddr, len: u64) -> Option<PageRange> {
         let range = PageRange::new(start, len)?;
         match self.first_ending_after(start) {
             Some(next) => (range.end() <= self.start_with_gap(&next)).then_some(range),
@@ -164,19 +164,19 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     }
 
     /// Returns where an area begins, with the gap below a stack.
-    pub(super) fn start_with_gap(self, entry: &AreaAt<'_, P, D>) -> u64 {
+    pub(super) fn start_with_gap(self, entry: &AreaAt<'_, P, D>) -> VirtAddr {
         let grows = entry.area().flags().contains(AreaFlags::GROWSDOWN);
-        entry.start.saturating_sub(if grows { Limits::stack_gap_bytes() } else { 0 })
+        VirtAddr::new(entry.start.get().saturating_sub(if grows { Limits::stack_gap_bytes() } else { 0 }))
     }
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the range of a fixed mapping, if there can be one.
-    pub(super) fn fixed(&self, start: u64, len: u64) -> Result<PageRange, CallError> {
-        if start > USER_END.saturating_sub(len) {
+    pub(super) fn fixed(&self, start: VirtAddr, len: u64) -> Result<PageRange, CallError> {
+        if start > VirtAddr::new(USER_END.saturating_sub(len)) {
             return Err(CallError::NoRoom { len_bytes: len });
         }
-        if !is_page_aligned(start) {
+        if !start.is_page_aligned() {
             return Err(CallError::Invalid("the fixed address is not a multiple of the page size"));
         }
         self.check_lowest(start)?;
@@ -196,11 +196,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
     /// semaphore, so that it may be taken by now.
-    pub fn search_unlocked(&self, len_bytes: u64) -> Option<u64> {
+    pub fn search_unlocked(&self, len_bytes: u64) -> Option<VirtAddr> {
         let (room, len) = (self.limits.mmap_min_addr..self.limits.mmap_base, page_ceil(len_bytes)?);
         let _reading = self.look();
         let own = self.own_room(room.clone()).and_then(|own| self.index.highest_gap(len, own));
-        own.or_else(|| self.index.highest_gap(len, room))
+        own.or_else(|| self.index.highest_gap(len, room)).map(VirtAddr::new)
     }
 }
 
@@ -213,7 +213,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         };
         match padded {
             // As Linux: the upper end of the padding, also where the lower one is aligned already.
-            Some(padded) => PageRange::new((padded.start() / HUGE_BYTES + 1) * HUGE_BYTES, len),
+            Some(padded) => PageRange::new(padded.start() + (HUGE_BYTES - padded.start().get() % HUGE_BYTES), len),
             None => self.search_locked(len),
         }
     }
@@ -227,31 +227,33 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Searches the highest room that also leaves the gap below a stack.
     fn search_between(self, len: u64, mut room: Range<u64>) -> Option<PageRange> {
         loop {
-            let found = PageRange::new(self.index.highest_gap(len, room.clone())?, len)?;
+            let found = PageRange::new(VirtAddr::new(self.index.highest_gap(len, room.clone())?), len)?;
             let Some(next) = self.first_ending_after(found.end()) else { return Some(found) };
             let end = self.start_with_gap(&next);
             if found.end() <= end {
                 return Some(found);
             }
-            room.end = end;
+            room.end = end.get();
         }
     }
 
     /// Searches the lowest room between 1 and 2 GiB, after the hint's own place.
-    fn search_low(self, hint: u64, len: u64) -> Option<PageRange> {
-        let hinted = if hint < PAGE { None } else { self.at_hint(self.rounded_hint(hint)?, len) };
-        if let Some(range) = hinted.filter(|range| range.end() <= LOW_2G.end) {
+    fn search_low(self, hint: VirtAddr, len: u64) -> Option<PageRange> {
+        let hinted = if hint < VirtAddr::new(PAGE) { None } else { self.at_hint(self.rounded_hint(hint)?, len) };
+        if let Some(range) = hinted.filter(|range| range.end() <= VirtAddr::new(LOW_2G.end)) {
             return Some(range);
         }
         let mut start = LOW_2G.start;
         // A stack above keeps its gap free, so areas count that begin within a gap of the end.
-        for entry in self.overlapping(LOW_2G.start..LOW_2G.end + Limits::stack_gap_bytes()) {
-            if start.checked_add(len)? <= self.start_with_gap(&entry) {
+        for entry in
+            self.overlapping(VirtAddr::new(LOW_2G.start)..VirtAddr::new(LOW_2G.end + Limits::stack_gap_bytes()))
+        {
+            if start.checked_add(len)? <= self.start_with_gap(&entry).get() {
                 break;
             }
-            start = start.max(entry.end);
+            start = start.max(entry.end.get());
         }
-        PageRange::new(start, len).filter(|range| range.end() <= LOW_2G.end)
+        PageRange::new(VirtAddr::new(start), len).filter(|range| range.end() <= VirtAddr::new(LOW_2G.end))
     }
 }
 
@@ -270,11 +272,11 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let judged = judged.and_then(|()| self.check_promise(flags, backing, len, held.accounted_bytes));
         if judged.is_err() {
             // As Linux, which finds out when the areas at both ends are cut already.
-            self.cut_at(range.start())?;
-            self.cut_at(range.end())?;
+            self.cut_at(range.start().get())?;
+            self.cut_at(range.end().get())?;
         }
         judged?;
-        let own_offset = range.start() / PAGE;
+        let own_offset = range.start().page_number();
         let (behind, opening, page_offset) = match backing {
             Backing::Anonymous => (Behind::Zeros, 0, own_offset),
             Backing::Pattern(pattern) => (Behind::Pattern(*pattern), 0, own_offset),
@@ -319,9 +321,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Removes whatever is mapped in a range of `len_bytes`, rounded up to pages, from `start`.
-    pub fn munmap(&self, start: u64, len_bytes: u64) -> Result<(), CallError> {
-        if len_bytes == 0 || !is_page_aligned(start) {
+    /// Removes whatever is mapped in a range, whose length is rounded up to pages.
+    pub fn munmap(&self, range: AddressRange) -> Result<(), CallError> {
+        let AddressRange { start, len_bytes } = range;
+        if len_bytes == 0 || !start.is_page_aligned() {
             return Err(CallError::Invalid("the range is empty or does not begin at a page"));
         }
         let range = PageRange::new(start, len_bytes).ok_or(CallError::Invalid("the range leaves user memory"))?;
@@ -350,14 +353,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         if let Err(CallError::Sealed { address }) = checked
             && address > range.start()
         {
-            self.cut_at(range.start())?;
+            self.cut_at(range.start().get())?;
         }
         checked
     }
 
     /// Cuts the area that holds `address`, if one does.
     fn cut_at(self, address: u64) -> Result<(), CallError> {
-        if self.containing(address).is_some() { self.split_at(address) } else { Ok(()) }
+        if self.containing(VirtAddr::new(address)).is_some() { self.split_at(VirtAddr::new(address)) } else { Ok(()) }
     }
 
     /// Unmaps under the caller's write lock.

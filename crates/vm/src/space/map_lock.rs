@@ -4,6 +4,7 @@
 //! Calls say which addresses they are about and whether they look or change; [`MapLock`] decides who waits for whom.
 //! The published designs lock the whole space ([`WholeSpace`]), whatever the range.
 
+use crate::addr::VirtAddr;
 use crate::system::System;
 use core::ops::Range;
 use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
@@ -28,13 +29,13 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn new(semaphore: Self::Semaphore) -> Self;
     /// Locks a range for looking.
     #[track_caller]
-    fn read(&self, range: Range<u64>) -> Self::Read<'_>;
+    fn read(&self, range: Range<VirtAddr>) -> Self::Read<'_>;
     /// As [`MapLock::read`], if that takes no waiting.
     #[track_caller]
-    fn try_read(&self, range: Range<u64>) -> Option<Self::Read<'_>>;
+    fn try_read(&self, range: Range<VirtAddr>) -> Option<Self::Read<'_>>;
     /// Locks a range for changing it.
     #[track_caller]
-    fn write(&self, range: Range<u64>) -> Self::Write<'_>;
+    fn write(&self, range: Range<VirtAddr>) -> Self::Write<'_>;
     /// Lets others look, with no writer in between.
     fn downgrade<'a>(&'a self, write: Self::Write<'a>) -> Self::Read<'a>;
     /// Says whether somebody sleeps in line.
@@ -56,19 +57,19 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for WholeSpace<S> {
 
     #[inline]
     #[track_caller]
-    fn read(&self, _: Range<u64>) -> ReadGuard<'_, P, S> {
+    fn read(&self, _: Range<VirtAddr>) -> ReadGuard<'_, P, S> {
         self.0.read()
     }
 
     #[inline]
     #[track_caller]
-    fn try_read(&self, _: Range<u64>) -> Option<ReadGuard<'_, P, S>> {
+    fn try_read(&self, _: Range<VirtAddr>) -> Option<ReadGuard<'_, P, S>> {
         self.0.try_read()
     }
 
     #[inline]
     #[track_caller]
-    fn write(&self, _: Range<u64>) -> WriteGuard<'_, P, S> {
+    fn write(&self, _: Range<VirtAddr>) -> WriteGuard<'_, P, S> {
         self.0.write()
     }
 

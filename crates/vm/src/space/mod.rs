@@ -93,7 +93,7 @@ pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};
 pub(crate) use zap::Emptied;
 
-use crate::addr::{PageRange, USER_END};
+use crate::addr::{PageRange, USER_END, VirtAddr};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
@@ -164,7 +164,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns a page's entry as the tables have it at some instant during the call; without the semaphore.
-    pub fn entry_at(&self, address: u64) -> Entry {
+    pub fn entry_at(&self, address: VirtAddr) -> Entry {
+        let address = address.get();
         if address >= USER_END {
             return Entry::EMPTY;
         }
@@ -245,7 +246,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Runs `act` with a range locked for changing it, then what a grace period was waited for.
     #[track_caller]
-    fn with_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
+    fn with_write<R>(&self, range: Range<VirtAddr>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
         let result = {
             let write = self.write_settled(range);
             act(write.permit())
@@ -256,7 +257,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// As [`Space::with_write`], also while parts of the range leave.
     #[track_caller]
-    fn with_any_write<R>(&self, range: Range<u64>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
+    fn with_any_write<R>(&self, range: Range<VirtAddr>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
         let result = {
             let write = self.write(range);
             act(write.permit())
@@ -277,7 +278,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[track_caller]
     fn try_with_write<R>(
         &self,
-        range: Range<u64>,
+        range: Range<VirtAddr>,
         act: impl Fn(WritePermit<'_, P, D>) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         self.try_again(|| self.with_write(range.clone(), &act))

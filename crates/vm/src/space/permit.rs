@@ -9,6 +9,7 @@
 //! [`Held::end`](super::change::Held::end), and is not to be used after that.
 
 use super::map_lock::MapLock;
+use crate::addr::VirtAddr;
 use crate::design::Design;
 use crate::index;
 use crate::system::System;
@@ -18,7 +19,7 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
 /// All addresses: what a call locks that is about every area, or does not know yet about which.
-pub(crate) const EVERYTHING: Range<u64> = 0..u64::MAX;
+pub(crate) const EVERYTHING: Range<VirtAddr> = VirtAddr::new(0)..VirtAddr::new(u64::MAX);
 
 /// A guard for looking, of a design's lock.
 pub(super) type ReadOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Read<'a>;
@@ -103,9 +104,9 @@ impl<'g, P: System, D: Design<P>> Deref for WritePermit<'g, P, D> {
 /// An area of the index, as long as the permit lives that it was found with.
 pub(crate) struct AreaAt<'g, P: System, D: Design<P>> {
     /// First byte.
-    pub(crate) start: u64,
+    pub(crate) start: VirtAddr,
     /// First byte behind.
-    pub(crate) end: u64,
+    pub(crate) end: VirtAddr,
     area: NonNull<Area<P, D>>,
     permit: PhantomData<&'g Area<P, D>>,
 }
@@ -122,7 +123,7 @@ impl<P: System, D: Design<P>> Copy for AreaAt<'_, P, D> {}
 impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
     #[inline]
     fn new(entry: index::Entry<Area<P, D>>) -> Self {
-        Self { start: entry.start, end: entry.end, area: entry.area, permit: PhantomData }
+        Self { start: VirtAddr::new(entry.start), end: VirtAddr::new(entry.end), area: entry.area, permit: PhantomData }
     }
 
     /// Returns the area.
@@ -159,26 +160,26 @@ impl<'g, P: System, D: Design<P>> ReadPermit<'g, P, D> {
 
     /// Returns the area that contains `address`.
     #[inline]
-    pub(crate) fn containing(self, address: u64) -> Option<AreaAt<'g, P, D>> {
-        self.0.index.containing(address).map(AreaAt::new)
+    pub(crate) fn containing(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        self.0.index.containing(address.get()).map(AreaAt::new)
     }
 
     /// Returns the first area that ends behind `address`.
     #[inline]
-    pub(crate) fn first_ending_after(self, address: u64) -> Option<AreaAt<'g, P, D>> {
-        self.0.index.first_ending_after(address).map(AreaAt::new)
+    pub(crate) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        self.0.index.first_ending_after(address.get()).map(AreaAt::new)
     }
 
     /// Returns the last area that starts below `address`.
     #[inline]
-    pub(crate) fn last_starting_before(self, address: u64) -> Option<AreaAt<'g, P, D>> {
-        self.0.index.last_starting_before(address).map(AreaAt::new)
+    pub(crate) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        self.0.index.last_starting_before(address.get()).map(AreaAt::new)
     }
 
     /// Visits the areas that overlap `range`, ascending; each is looked up when the one before has been visited.
     #[inline]
-    pub(crate) fn overlapping(self, range: Range<u64>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
-        self.0.index.overlapping(range).map(AreaAt::new)
+    pub(crate) fn overlapping(self, range: Range<VirtAddr>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
+        self.0.index.overlapping(range.start.get()..range.end.get()).map(AreaAt::new)
     }
 }
 
@@ -198,21 +199,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// ([`Space::read_settled`]).
     #[inline]
     #[track_caller]
-    pub(crate) fn read(&self, range: Range<u64>) -> SpaceReadGuard<'_, P, D> {
+    pub(crate) fn read(&self, range: Range<VirtAddr>) -> SpaceReadGuard<'_, P, D> {
         SpaceReadGuard { space: self, _read: self.lock.read(range) }
     }
 
     /// As [`Space::read`], if that takes no waiting.
     #[inline]
     #[track_caller]
-    pub(crate) fn try_read(&self, range: Range<u64>) -> Option<SpaceReadGuard<'_, P, D>> {
+    pub(crate) fn try_read(&self, range: Range<VirtAddr>) -> Option<SpaceReadGuard<'_, P, D>> {
         Some(SpaceReadGuard { space: self, _read: self.lock.try_read(range)? })
     }
 
     /// Locks a range for changing it.
     #[inline]
     #[track_caller]
-    pub(super) fn write(&self, range: Range<u64>) -> SpaceWriteGuard<'_, P, D> {
+    pub(super) fn write(&self, range: Range<VirtAddr>) -> SpaceWriteGuard<'_, P, D> {
         SpaceWriteGuard { space: self, write: self.lock.write(range) }
     }
 

@@ -14,11 +14,12 @@ use core::marker::PhantomData;
 use faultless_phys::Pfn;
 use faultless_platform::mutant;
 
+use crate::addr::VirtAddr;
 use crate::pin::{Hold, Pin, PinKind, Pinned};
 
 impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     /// Pins the page of `address`, made as an access makes it; EFAULT if it can't be made.
-    pub fn pin(&self, address: u64, kind: PinKind) -> Result<Pin<'vm, P>, CallError> {
+    pub fn pin(&self, address: VirtAddr, kind: PinKind) -> Result<Pin<'vm, P>, CallError> {
         let pinned = self.try_again(|| self.pinned(address, kind))?;
         Ok(Pin { pinned, instance: PhantomData })
     }
@@ -26,7 +27,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`SpaceRef::pin`], for the crate.
-    pub(crate) fn pinned(&self, address: u64, kind: PinKind) -> Result<PoolRef<P, Pinned<P>>, CallError> {
+    pub(crate) fn pinned(&self, address: VirtAddr, kind: PinKind) -> Result<PoolRef<P, Pinned<P>>, CallError> {
         let fault = Fault { address, access: kind.access(), is_present: false };
         loop {
             let made = match kind {
@@ -43,11 +44,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Holds the page that is mapped at an address, if it is one for that kind of pin.
-    fn take_hold(&self, address: u64, kind: PinKind) -> Result<Option<(Pfn, Hold<P>)>, CallError> {
+    fn take_hold(&self, address: VirtAddr, kind: PinKind) -> Result<Option<(Pfn, Hold<P>)>, CallError> {
         let read = self.read_settled(address..address + 1);
         let Some(found) = read.permit().containing(address) else { return Ok(None) };
         let area = found.area();
-        let Some(leaf) = self.tables().walk(self.memory(), address) else { return Ok(None) };
+        let Some(leaf) = self.tables().walk(self.memory(), address.get()) else { return Ok(None) };
         let guard = LeafGuard::lock(self.memory(), leaf);
         let entry = guard.entry();
         if !suits(entry, kind, area.flags()) {

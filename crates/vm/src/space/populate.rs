@@ -6,7 +6,7 @@
 
 use super::Space;
 use crate::access::Access;
-use crate::addr::PageRange;
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::{AccessError, CallError};
@@ -79,7 +79,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns what the first area at or above `position` holds of the addresses below `end`.
-    fn next_part(&self, position: u64, end: u64) -> Option<(PageRange, AreaFlags)> {
+    fn next_part(&self, position: VirtAddr, end: VirtAddr) -> Option<(PageRange, AreaFlags)> {
         let read = self.read_settled(position..end);
         let entry = read.permit().first_ending_after(position)?;
         let part = PageRange::between(entry.start.max(position), entry.end.min(end))?;
@@ -92,7 +92,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Makes a page as an access does, which tries again until its entry allows it: another thread that was faster may
     /// have made less of the page than is wanted, the page of zeros for a store.
-    fn make_page(&self, address: u64, access: Access) -> Result<(), AccessError> {
+    fn make_page(&self, address: VirtAddr, access: Access) -> Result<(), AccessError> {
         loop {
             classic::handle(self, Fault { address, access, is_present: false })?;
             if self.allows(address, access) {
@@ -101,7 +101,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    fn allows(&self, address: u64, access: Access) -> bool {
+    fn allows(&self, address: VirtAddr, access: Access) -> bool {
         let entry = self.entry_at(address);
         entry.is_present() && (entry.is_writable() || !access.is_write())
     }

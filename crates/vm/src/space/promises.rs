@@ -25,8 +25,9 @@
 use super::change::Sizes;
 use super::protect::is_weaker;
 use super::{AreaLine, Space};
-use crate::addr::{PAGE, PageRange, USER_END, page_floor};
-use crate::area::{AreaFlags, AreaView};
+use crate::addr::{PAGE, PageRange, VirtAddr};
+use crate::area::AreaView;
+use crate::asked::Protection;
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::{AccessError, CallError};
@@ -53,9 +54,9 @@ pub enum Change {
     /// Nothing is left.
     Unmap,
     /// Untouched memory with these rights, in place of what is there.
-    Promise(AreaFlags),
+    Promise(Protection),
     /// What is promised gets these rights; a page stays. Nothing is made of nothing.
-    Protect(AreaFlags),
+    Protect(Protection),
 }
 
 impl Change {
@@ -93,20 +94,20 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
     }
 
     /// Returns the range of a mapping at a fixed address, if it may be there.
-    pub fn fixed(&self, start: u64, len_bytes: u64) -> Result<PageRange, CallError> {
+    pub fn fixed(&self, start: VirtAddr, len_bytes: u64) -> Result<PageRange, CallError> {
         self.0.fixed(start, len_bytes)
     }
 
     /// Begins to change the entries of a range, which the caller has locked.
     pub fn cursor(&self, range: PageRange) -> Cursor<'a, P, D> {
-        Cursor { space: self.0, range, gather: Gather::new(self.0, range), held: range.start() }
+        Cursor { space: self.0, range, gather: Gather::new(self.0, range), held: range.start().get() }
     }
 
     /// Visits the entries of the pages of these addresses that are not empty, ascending, each as it is at some instant.
     /// The visit does not sleep.
-    pub fn visit(&self, addresses: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
+    pub fn visit(&self, addresses: Range<VirtAddr>, visit: &mut dyn FnMut(VirtAddr, Entry)) {
         let (space, memory) = (self.0, self.0.memory());
-        let addresses = page_floor(addresses.start)..addresses.end.min(USER_END);
+        let addresses = addresses.start.page().get()..addresses.end.min(PageRange::USER.end()).get();
         space.tables.for_each_leaf(memory, addresses, &mut |_, part| {
             let _looking = space.look();
             if let Some(leaf) = space.tables.walk(memory, part.start) {
@@ -114,7 +115,7 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
                 for address in part.step_by(PAGE as usize) {
                     let entry = crate::table::load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
                     if !entry.is_empty() {
-                        visit(address, entry);
+                        visit(VirtAddr::new(address), entry);
                     }
                 }
             }
@@ -123,11 +124,11 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
     }
 
     /// Visits the runs of pages with one promise, ascending: what the list shows as areas.
-    pub fn for_each_run(&self, addresses: Range<u64>, mut visit: impl FnMut(PageRange, AreaFlags)) {
-        let mut run: Option<(u64, u64, AreaFlags)> = None;
-        let mut end_run = |run: Option<(u64, u64, AreaFlags)>| {
+    pub fn for_each_run(&self, addresses: Range<VirtAddr>, mut visit: impl FnMut(PageRange, Protection)) {
+        let mut run: Option<(u64, u64, Protection)> = None;
+        let mut end_run = |run: Option<(u64, u64, Protection)>| {
             if let Some((start, end, rights)) = run
-                && let Some(range) = PageRange::between(start, end)
+                && let Some(range) = PageRange::between(VirtAddr::new(start), VirtAddr::new(end))
             {
                 visit(range, rights);
             }
@@ -135,15 +136,15 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
         self.visit(addresses, &mut |page, entry| {
             let Some(rights) = entry.promised() else { return };
             match &mut run {
-                Some((_, end, known)) if *end == page && *known == rights => *end += PAGE,
-                other => end_run(other.replace((page, page + PAGE, rights))),
+                Some((_, end, known)) if *end == page.get() && *known == rights => *end += PAGE,
+                other => end_run(other.replace((page.get(), (page + PAGE).get(), rights))),
             }
         });
         end_run(run);
     }
 
     /// Counts what is mapped in whole pages.
-    pub fn tally(&self, addresses: Range<u64>, tally: &mut Tally) {
+    pub fn tally(&self, addresses: Range<VirtAddr>, tally: &mut Tally) {
         self.for_each_run(addresses, |run, rights| tally.add(run, rights));
     }
 
@@ -159,12 +160,11 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
     }
 
     /// Returns a run as a line of the list.
-    pub fn line(run: PageRange, rights: AreaFlags) -> AreaLine {
+    pub fn line(run: PageRange, rights: Protection) -> AreaLine {
         AreaLine {
-            start: run.start(),
-            end: run.end(),
-            flags: rights,
-            page_offset: run.start() / PAGE,
+            range: run,
+            flags: rights.into(),
+            page_offset: run.start().page_number(),
             has_object: false,
             identity: None,
             is_reference: false,
@@ -173,8 +173,8 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
     }
 
     /// Returns the area that the entry of an address promises, of its page alone.
-    pub fn area_at(&self, address: u64) -> Option<AreaView<P>> {
-        self.0.promised_area(page_floor(address), self.0.entry_at(address))
+    pub fn area_at(&self, address: VirtAddr) -> Option<AreaView<P>> {
+        self.0.promised_area(address.page(), self.0.entry_at(address))
     }
 }
 
@@ -182,15 +182,15 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     sizes: Sizes,
-    last: Option<(u64, AreaFlags)>,
+    last: Option<(u64, Protection)>,
 }
 
 impl Tally {
     /// Adds a part.
-    pub fn add(&mut self, part: PageRange, rights: AreaFlags) {
-        self.sizes.add(rights, part.len_bytes());
-        self.sizes.areas -= u64::from(self.last == Some((part.start(), rights)));
-        self.last = Some((part.end(), rights));
+    pub fn add(&mut self, part: PageRange, rights: Protection) {
+        self.sizes.add(rights.into(), part.len_bytes());
+        self.sizes.areas -= u64::from(self.last == Some((part.start().get(), rights)));
+        self.last = Some((part.end().get(), rights));
     }
 
     /// Returns what was counted.
@@ -255,12 +255,12 @@ impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
     /// Makes the tables that the range lacks, and keeps those that it has until the cursor is dropped: what is then
     /// changed lacks no memory. May sleep.
     pub fn hold_tables(&mut self) -> Result<(), OutOfFrames> {
-        while self.held < self.range.end() {
+        while self.held < self.range.end().get() {
             // Those above the leaves stay (I3), so that no section is needed; the leaf is walked to again.
             self.space.tables.walk_or_grow(self.space.memory(), self.held)?;
             if let Some(locked) = LockedLeaf::lock(self.space, self.held) {
                 locked.count(1);
-                self.held = Tables::<P>::leaf_end(self.held).min(self.range.end());
+                self.held = Tables::<P>::leaf_end(self.held).min(self.range.end().get());
             }
         }
         Ok(())
@@ -268,10 +268,10 @@ impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
 
     /// Changes the entries of those pages of the range that have a table. `decide` may be asked again about a page
     /// whose accessed and dirty bits a CPU set meanwhile.
-    pub fn change(&mut self, mut decide: impl FnMut(u64, Entry) -> Change) {
+    pub fn change(&mut self, mut decide: impl FnMut(VirtAddr, Entry) -> Change) {
         let space = self.space;
         let mut nr_freed = 0;
-        space.tables.for_each_leaf(space.memory(), self.range.addresses(), &mut |_, part| {
+        space.tables.for_each_leaf(space.memory(), self.range.numbers(), &mut |_, part| {
             let mut position = part.start;
             while position < part.end {
                 position = self.change_leaf(position..part.end, &mut decide, &mut nr_freed);
@@ -290,14 +290,14 @@ impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
     fn change_leaf(
         &mut self,
         part: Range<u64>,
-        decide: &mut impl FnMut(u64, Entry) -> Change,
+        decide: &mut impl FnMut(VirtAddr, Entry) -> Change,
         nr_freed: &mut u64,
     ) -> u64 {
         let Some(locked) = LockedLeaf::lock(self.space, part.start) else { return part.end };
         let (mut position, mut nr_added) = (part.start, 0);
         while position < part.end && !self.gather.is_full() {
             let slot = Tables::<P>::leaf_slot(locked.memory, locked.leaf.table, position);
-            let (old, new) = exchange(slot, |entry| decide(position, entry));
+            let (old, new) = exchange(slot, |entry| decide(VirtAddr::new(position), entry));
             nr_added += i64::from(!new.is_empty()) - i64::from(!old.is_empty());
             if old.state() == State::Page && new.state() != State::Page {
                 *nr_freed += u64::from(old.holds_frame());
@@ -323,11 +323,11 @@ impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
 impl<P: System, D: Design<P>> Drop for Cursor<'_, P, D> {
     fn drop(&mut self) {
         let mut position = self.range.start();
-        while position < self.held {
-            if let Some(locked) = LockedLeaf::lock(self.space, position) {
+        while position < VirtAddr::new(self.held) {
+            if let Some(locked) = LockedLeaf::lock(self.space, position.get()) {
                 self.settle(&locked, -1);
             }
-            position = Tables::<P>::leaf_end(position);
+            position = VirtAddr::new(Tables::<P>::leaf_end(position.get()));
         }
     }
 }

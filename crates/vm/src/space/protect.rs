@@ -3,8 +3,9 @@
 use super::change::{Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
+use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
+use crate::asked::Protection;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
@@ -63,19 +64,19 @@ const PROMISED: AreaFlags =
     AreaFlags::ACCOUNT.union(AreaFlags::WRITE).union(AreaFlags::SHARED).union(AreaFlags::NORESERVE);
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Gives the pages of a range the rights, and the key, among `rights`. Across a hole, the part before it is
-    /// changed.
-    pub fn mprotect(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
-        self.protect_from(start, len_bytes, rights, From::Start)
+    /// Gives the pages of a range these rights. Across a hole, the part before it is changed.
+    pub fn mprotect(&self, range: AddressRange, rights: Protection) -> Result<(), CallError> {
+        self.protect_from(range, rights, From::Start)
     }
 
-    /// As [`Space::mprotect`], from the beginning of the stack that holds `start` (`PROT_GROWSDOWN`).
-    pub fn mprotect_stack(&self, start: u64, len_bytes: u64, rights: AreaFlags) -> Result<(), CallError> {
-        self.protect_from(start, len_bytes, rights, From::StackStart)
+    /// As [`Space::mprotect`], from the beginning of the stack that holds the range's start (`PROT_GROWSDOWN`).
+    pub fn mprotect_stack(&self, range: AddressRange, rights: Protection) -> Result<(), CallError> {
+        self.protect_from(range, rights, From::StackStart)
     }
 
-    fn protect_from(&self, start: u64, len_bytes: u64, rights: AreaFlags, from: From) -> Result<(), CallError> {
-        if !is_page_aligned(start) {
+    fn protect_from(&self, range: AddressRange, rights: Protection, from: From) -> Result<(), CallError> {
+        let AddressRange { start, len_bytes } = range;
+        if !start.is_page_aligned() {
             return Err(CallError::Invalid("the address is not a multiple of the page size"));
         }
         if len_bytes == 0 {
@@ -84,13 +85,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let unmapped = CallError::Unmapped { address: start };
         // What lies behind user memory is a hole.
         let end = page_ceil(len_bytes).and_then(|len| start.checked_add(len)).ok_or(unmapped)?;
-        let inside = PageRange::between(start, end.min(USER_END)).ok_or(unmapped)?;
-        let rights = rights & AreaFlags::PROTECTION;
+        let inside = PageRange::between(start, end.min(PageRange::USER.end())).ok_or(unmapped)?;
         match from {
             From::Start => D::Map::mprotect(self, inside, rights),
-            From::StackStart => self.protect_found(inside, rights, from),
+            From::StackStart => self.protect_found(inside, rights.into(), from),
         }?;
-        if end > USER_END { Err(CallError::Unmapped { address: USER_END }) } else { Ok(()) }
+        if end > PageRange::USER.end() { Err(CallError::Unmapped { address: PageRange::USER.end() }) } else { Ok(()) }
     }
 
     /// Gives the areas of a range the rights.
@@ -232,7 +232,12 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
     /// Checks the limit of areas as Linux does, which cuts one end after the other: at the limit, a part that would
     /// need two cuts gets the lower one, and then fails.
-    fn check_cuts(self, change: Change<'g, P, D>, nr_added: i64, lower: u64) -> Result<Change<'g, P, D>, CallError> {
+    fn check_cuts(
+        self,
+        change: Change<'g, P, D>,
+        nr_added: i64,
+        lower: VirtAddr,
+    ) -> Result<Change<'g, P, D>, CallError> {
         let limit = self.limits.max_map_count;
         let is_beyond = |nr_made: u64| self.nr_areas() + nr_made >= limit;
         if nr_added > 0 && is_beyond(0) {
@@ -257,7 +262,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Some(_) => Upgrade::All,
         };
         let mut gather = Gather::new(self, range);
-        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

@@ -6,7 +6,7 @@
 
 use super::Space;
 use super::permit::WritePermit;
-use crate::addr::{PAGE, PageRange};
+use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaFlags;
 use crate::design::Design;
 use crate::error::CallError;
@@ -118,9 +118,13 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks the address of a fixed mapping.
-    pub(super) fn check_lowest(&self, start: u64) -> Result<(), CallError> {
+    pub(super) fn check_lowest(&self, start: VirtAddr) -> Result<(), CallError> {
         let lowest = self.limits.mmap_min_addr;
-        if start < lowest && !self.has(Privileges::LOW_ADDRESSES) { Err(CallError::TooLow { lowest }) } else { Ok(()) }
+        if start < VirtAddr::new(lowest) && !self.has(Privileges::LOW_ADDRESSES) {
+            Err(CallError::TooLow { lowest })
+        } else {
+            Ok(())
+        }
     }
 
     /// Says whether the owner has a privilege.

@@ -1,6 +1,6 @@
 //! Making reference pages, and looking at them: see `reference`.
 
-use crate::addr::{PAGE, is_page_aligned, page_floor};
+use crate::addr::{PAGE, VirtAddr, is_page_aligned, page_floor};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::frames;
@@ -132,7 +132,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let draft = self.vm().draft()?;
         if !is_page_aligned(content) {
-            return Err(CallError::BadBuffer { address: content });
+            return Err(CallError::BadBuffer { address: VirtAddr::new(content) });
         }
         self.copy_in(&draft, content, PAGE_BYTES)?;
         Ok(self.vm().finish(draft)?)
@@ -148,7 +148,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 "the size is a power of two up to a page's, and the address a multiple of it",
             ));
         }
-        drop(self.pinned(page_floor(content), PinKind::Read)?);
+        drop(self.pinned(VirtAddr::new(page_floor(content)), PinKind::Read)?);
         let draft = self.vm().draft()?;
         self.copy_in(&draft, content, size as usize)?;
         Ok(self.vm().finish(draft)?)
@@ -156,7 +156,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Fills a draft with `size` bytes of a page again and again, and gives it their tags.
     fn copy_in(&self, draft: &Draft<'_, P>, content: u64, size: usize) -> Result<(), CallError> {
-        let source = self.pinned(page_floor(content), PinKind::Read)?;
+        let source = self.pinned(VirtAddr::new(page_floor(content)), PinKind::Read)?;
         let offset = (content - page_floor(content)) as usize;
         let mut words = [0; 64];
         let per_turn = (size / 8).clamp(1, words.len());

@@ -22,7 +22,7 @@ use super::quota::Removed;
 use super::request::Alignment;
 use super::zap::Emptied;
 use super::{AreaAt, EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, USER_END, is_page_aligned, page_ceil};
+use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
@@ -44,21 +44,32 @@ pub enum RemapPlacement {
     MayMove,
     /// A kept source moves where there is room, here if that is free; 0 is no wish. Without a kept source this is
     /// `MayMove`: Linux ignores the address.
-    Hint(u64),
-    /// It moves to this address although it might stay: a recorded choice, made after the search that Linux made too.
+    Hint(VirtAddr),
+    /// It moves to this address although it might stay: a choice that was made before, of whoever replays a recording.
     /// Nothing may be mapped there, not even the source itself.
-    MoveTo(u64),
+    MoveTo(VirtAddr),
     /// It moves to this address, in place of what is there (`MREMAP_FIXED`).
-    Fixed(u64),
+    Fixed(VirtAddr),
 }
 
 /// The arguments of mremap.
+///
+/// ```
+/// use faultless_vm::{AddressRange, RemapPlacement, RemapRequest, VirtAddr};
+///
+/// // mremap(0x10000, 0x1000, 0x3000, MREMAP_MAYMOVE)
+/// let grow = RemapRequest {
+///     old: AddressRange::new(VirtAddr::new(0x10000), 0x1000),
+///     new_len_bytes: 0x3000,
+///     placement: RemapPlacement::MayMove,
+///     keeps_source: false,
+/// };
+/// # let _ = grow;
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RemapRequest {
-    /// First byte of the old range.
-    pub old_start: u64,
-    /// Length of the old range; 0 makes a second mapping of a shared one.
-    pub old_len_bytes: u64,
+    /// The old range; length 0 makes a second mapping of a shared one.
+    pub old: AddressRange,
     /// Length of the new range.
     pub new_len_bytes: u64,
     /// Where it goes.
@@ -67,9 +78,19 @@ pub struct RemapRequest {
     pub keeps_source: bool,
 }
 
-impl RemapRequest {
+/// A request whose lengths are whole pages.
+#[derive(Clone, Copy)]
+struct Remap {
+    old_start: VirtAddr,
+    old_len_bytes: u64,
+    new_len_bytes: u64,
+    placement: RemapPlacement,
+    keeps_source: bool,
+}
+
+impl Remap {
     /// Returns the address that the caller wants, if any.
-    fn wish(&self) -> Option<u64> {
+    fn wish(&self) -> Option<VirtAddr> {
         match self.placement {
             RemapPlacement::Fixed(start) | RemapPlacement::Hint(start) | RemapPlacement::MoveTo(start) => Some(start),
             RemapPlacement::InPlace | RemapPlacement::MayMove => None,
@@ -88,28 +109,28 @@ struct Progress {
     /// The last area that moved.
     moved: Option<Moved>,
     /// Where the first one is now.
-    first: Option<u64>,
+    first: Option<VirtAddr>,
 }
 
 /// An area that moved.
 #[derive(Clone, Copy)]
 struct Moved {
     /// Where it ended.
-    source_end: u64,
+    source_end: VirtAddr,
     /// Where what was asked of it ends now.
-    target_end: u64,
+    target_end: VirtAddr,
 }
 
 impl Progress {
     /// Returns where the next area begins, or what lies before it.
-    fn position(&self, request: &RemapRequest) -> u64 {
+    fn position(&self, request: &Remap) -> VirtAddr {
         self.moved.map_or(request.old_start, |moved| moved.source_end)
     }
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
-    pub fn mremap(&self, request: &RemapRequest) -> Result<u64, CallError> {
+    pub fn mremap(&self, request: &RemapRequest) -> Result<VirtAddr, CallError> {
         let request = check(request)?;
         let progress = Cell::new(Progress::default());
         let (start, grown) = self.try_with_write(EVERYTHING, |permit| permit.remap_locked(&request, &progress))?;
@@ -125,9 +146,9 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Returns where the range is now, and what of it is new and shall be made at once.
     fn remap_locked(
         self,
-        request: &RemapRequest,
+        request: &Remap,
         progress: &Cell<Progress>,
-    ) -> Result<(u64, Option<PageRange>), CallError> {
+    ) -> Result<(VirtAddr, Option<PageRange>), CallError> {
         if request.names_target() {
             self.check_room_for_cuts(2)?;
             let is_fixed = matches!(request.placement, RemapPlacement::Fixed(_));
@@ -166,10 +187,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Moves every area of a range, each as far from the one before as it was. `progress` outlives a shortage: a second
     /// attempt continues with the first area that has not moved.
-    fn move_areas(self, request: &RemapRequest, progress: &Cell<Progress>) -> Result<u64, CallError> {
+    fn move_areas(self, request: &Remap, progress: &Cell<Progress>) -> Result<VirtAddr, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;
-        let wish = request.wish().unwrap_or(0);
+        let wish = request.wish().unwrap_or(VirtAddr::new(0));
         while let Some(entry) = self.first_ending_after(progress.get().position(request)) {
             let Progress { moved, first } = progress.get();
             let position = progress.get().position(request);
@@ -182,7 +203,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             }
             let part = PageRange::between(entry.start.max(position), entry.end.min(end)).ok_or(bad)?;
             let target = moved.map_or(wish, |moved| moved.target_end + (part.start() - moved.source_end));
-            let part_request = RemapRequest {
+            let part_request = Remap {
                 old_start: part.start(),
                 old_len_bytes: part.len_bytes(),
                 new_len_bytes: part.len_bytes(),
@@ -198,7 +219,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Checks what Linux checks of the source before it does anything; returns the area.
-    fn check_source(self, entry: Option<&AreaAt<'_, P, D>>, request: &RemapRequest) -> Result<AreaView<P>, CallError> {
+    fn check_source(self, entry: Option<&AreaAt<'_, P, D>>, request: &Remap) -> Result<AreaView<P>, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let view = entry.ok_or(bad)?.area().view();
         let (old_len, new_len) = (request.old_len_bytes, request.new_len_bytes);
@@ -231,7 +252,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Shrinks, keeps or grows a range where it is, or moves it where there is room.
-    fn resize(self, request: &RemapRequest) -> Result<u64, CallError> {
+    fn resize(self, request: &Remap) -> Result<VirtAddr, CallError> {
         let (start, old_len, new_len) = (request.old_start, request.old_len_bytes, request.new_len_bytes);
         let bad = CallError::BadSource { address: start };
         if new_len < old_len {
@@ -244,7 +265,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             return Ok(start);
         }
         let entry = self.containing(start).ok_or(bad)?;
-        if let Some(added) = self.room_behind(&entry, start + old_len, new_len - old_len) {
+        if let Some(added) = self.room_behind(&entry, (start + old_len).get(), new_len - old_len) {
             return self.extend(&entry, added).map(|()| start);
         }
         if request.placement == RemapPlacement::InPlace {
@@ -255,7 +276,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 
     /// Returns the free range behind an area that ends at `end`, if it can grow there.
     fn room_behind(self, entry: &AreaAt<'_, P, D>, end: u64, added: u64) -> Option<PageRange> {
-        let added = PageRange::new(end, added).filter(|_| entry.end == end)?;
+        let added = PageRange::new(VirtAddr::new(end), added).filter(|_| entry.end == VirtAddr::new(end))?;
         let is_free = self.overlapping(added.addresses()).next().is_none();
         (is_free && self.check_lowest(entry.start).is_ok()).then_some(added)
     }
@@ -274,7 +295,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Moves a range of one area; what sticks out of a shrinking one is unmapped.
-    fn move_one(self, request: &RemapRequest) -> Result<u64, CallError> {
+    fn move_one(self, request: &Remap) -> Result<VirtAddr, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let fixed = match request.placement {
             RemapPlacement::Fixed(start) => Some(PageRange::new(start, request.new_len_bytes).ok_or(bad)?),
@@ -317,7 +338,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Returns the target of a move, checked as Linux does when what was there is gone.
-    fn choose_target(self, request: &RemapRequest, fixed: Option<PageRange>) -> Result<PageRange, CallError> {
+    fn choose_target(self, request: &Remap, fixed: Option<PageRange>) -> Result<PageRange, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let entry = self.containing(request.old_start).ok_or(bad)?;
         let view = entry.area().view();
@@ -345,17 +366,12 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         removed
     }
 
-    fn find_target(self, request: &RemapRequest, view: &AreaView<P>) -> Result<PageRange, CallError> {
+    fn find_target(self, request: &Remap, view: &AreaView<P>) -> Result<PageRange, CallError> {
         let len = request.new_len_bytes;
         let alignment = if !view.has_file() { Alignment::of_private(len) } else { Alignment::Page };
         match request.placement {
-            RemapPlacement::Fixed(start) => self.fixed(start, len),
-            RemapPlacement::MoveTo(start) => {
-                // For its cost: the place is chosen already.
-                self.search_locked(len);
-                self.fixed(start, len)
-            }
-            RemapPlacement::Hint(wish) if wish >= PAGE => self.at_wish(wish, len),
+            RemapPlacement::Fixed(start) | RemapPlacement::MoveTo(start) => self.fixed(start, len),
+            RemapPlacement::Hint(wish) if wish.get() >= PAGE => self.at_wish(wish, len),
             RemapPlacement::Hint(_) => self.search_aligned(alignment, len).ok_or(CallError::NoRoom { len_bytes: len }),
             RemapPlacement::MayMove | RemapPlacement::InPlace => {
                 self.search_aligned(alignment, len).ok_or(CallError::NoRoom { len_bytes: len })
@@ -364,7 +380,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// As Linux, which takes a hint of mremap as it is: one that is too low is refused, not rounded up.
-    fn at_wish(self, wish: u64, len: u64) -> Result<PageRange, CallError> {
+    fn at_wish(self, wish: VirtAddr, len: u64) -> Result<PageRange, CallError> {
         match self.at_hint(wish, len) {
             Some(range) => self.check_lowest(wish).map(|()| range),
             None => self.search_locked(len).ok_or(CallError::NoRoom { len_bytes: len }),
@@ -372,7 +388,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// The steps of the module, and the tail's removal.
-    fn carry_over(self, request: &RemapRequest, target: PageRange, tail: Option<PageRange>) -> Result<(), CallError> {
+    fn carry_over(self, request: &Remap, target: PageRange, tail: Option<PageRange>) -> Result<(), CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let source = PageRange::new(request.old_start, request.old_len_bytes.min(request.new_len_bytes));
         let entry = self.containing(request.old_start).ok_or(bad)?;
@@ -444,11 +460,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn make_tables(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
         let mut result = Ok(());
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, source.addresses(), &mut |_, part| {
-            let first = part.start - source.start() + target.start();
-            let last = part.end - PAGE - source.start() + target.start();
+        self.tables.for_each_leaf(memory, source.numbers(), &mut |_, part| {
+            let moved = |address: u64| target.start() + (VirtAddr::new(address) - source.start());
+            let (first, last) = (moved(part.start), moved(part.end - PAGE));
             for address in [first, last].into_iter().filter(|address| target.contains(*address)) {
-                result = result.and(self.tables.walk_or_grow(memory, address).map(drop));
+                result = result.and(self.tables.walk_or_grow(memory, address.get()).map(drop));
             }
             result.is_ok()
         });
@@ -462,12 +478,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Moves the entries of a range, and takes the translations to their old places away.
     fn move_entries(&self, source: PageRange, target: PageRange) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, source.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, source.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             for address in part.step_by(PAGE as usize) {
-                let new_address = address - source.start() + target.start();
+                let new_address = target.start() + (VirtAddr::new(address) - source.start());
                 if target.contains(new_address) {
-                    self.move_entry(Tables::<P>::leaf_slot(memory, table, address), table, new_address);
+                    self.move_entry(Tables::<P>::leaf_slot(memory, table, address), table, new_address.get());
                 }
             }
             true
@@ -477,7 +493,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// A known bug: takes the old translations away when the lock is given up.
     #[cfg(feature = "mutants")]
-    fn flush_late(&self, request: &RemapRequest) {
+    fn flush_late(&self, request: &Remap) {
         if let Some(source) = PageRange::new(request.old_start, request.old_len_bytes) {
             self.flush(source);
         }
@@ -506,26 +522,27 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 /// Returns what the target's area shall be.
-fn moved<P: System>(old: AreaView<P>, request: &RemapRequest, target: PageRange) -> AreaView<P> {
+fn moved<P: System>(old: AreaView<P>, request: &Remap, target: PageRange) -> AreaView<P> {
     // As Linux: anonymous memory that was never written takes the offset of its new place, and may join there.
     let is_untouched = !old.has_file() && old.root == 0;
-    let page_offset = if is_untouched { target.start() / PAGE } else { old.page_offset_of(request.old_start) };
+    let page_offset = if is_untouched { target.start().page_number() } else { old.page_offset_of(request.old_start) };
     AreaView { start: target.start(), end: target.end(), page_offset, ..old }
 }
 
 /// Checks the arguments that depend on nothing; returns them with both lengths in whole pages.
-fn check(request: &RemapRequest) -> Result<RemapRequest, CallError> {
-    if !is_page_aligned(request.old_start) {
+fn check(request: &RemapRequest) -> Result<Remap, CallError> {
+    if !request.old.start.is_page_aligned() {
         return Err(CallError::Invalid("the old address is not a multiple of the page size"));
     }
     // As Linux: a length so large that rounding it up overflows is none.
-    let old_len_bytes = page_ceil(request.old_len_bytes).unwrap_or(0);
+    let old_len_bytes = page_ceil(request.old.len_bytes).unwrap_or(0);
     let new_len_bytes = page_ceil(request.new_len_bytes).unwrap_or(0);
     let placement = match request.placement {
         RemapPlacement::Hint(_) if !request.keeps_source => RemapPlacement::MayMove,
         other => other,
     };
-    let rounded = RemapRequest { old_len_bytes, new_len_bytes, placement, ..*request };
+    let (old_start, keeps_source) = (request.old.start, request.keeps_source);
+    let rounded = Remap { old_start, old_len_bytes, new_len_bytes, placement, keeps_source };
     if new_len_bytes == 0 || new_len_bytes > USER_END {
         return Err(CallError::Invalid("the new length is 0, or more than there is"));
     }
@@ -536,19 +553,19 @@ fn check(request: &RemapRequest) -> Result<RemapRequest, CallError> {
 }
 
 /// Checks a target that the call names.
-fn check_target(request: &RemapRequest) -> Result<(), CallError> {
-    let (new_len, start) = (request.new_len_bytes, request.wish().unwrap_or(0));
-    if start > USER_END - new_len {
+fn check_target(request: &Remap) -> Result<(), CallError> {
+    let (new_len, start) = (request.new_len_bytes, request.wish().unwrap_or(VirtAddr::new(0)));
+    if start > VirtAddr::new(USER_END - new_len) {
         return Err(CallError::Invalid("the new range leaves user memory"));
     }
-    if !is_page_aligned(start) {
+    if !start.is_page_aligned() {
         return Err(CallError::Invalid("the new address is not a multiple of the page size"));
     }
     let stays = matches!(request.placement, RemapPlacement::InPlace);
     if request.keeps_source && (request.old_len_bytes != new_len || stays) {
         return Err(CallError::Invalid("keeping the source needs equal lengths and a move"));
     }
-    let old_end = request.old_start.wrapping_add(request.old_len_bytes);
+    let old_end = VirtAddr::new(request.old_start.get().wrapping_add(request.old_len_bytes));
     if old_end > start && start + new_len > request.old_start {
         return Err(CallError::Invalid("old and new range overlap"));
     }

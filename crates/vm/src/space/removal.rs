@@ -30,7 +30,7 @@
 use super::change::{Change, Held};
 use super::permit::{SpaceWriteGuard, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
-use crate::addr::PageRange;
+use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
@@ -101,7 +101,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[track_caller]
     pub(super) fn with_write_to_remove<R>(
         &self,
-        range: Range<u64>,
+        range: Range<VirtAddr>,
         act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
     ) -> R {
         let result = {
@@ -135,7 +135,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Shares the semaphore while no removal is under way, and nothing of the range leaves, so that a hole is one.
     #[track_caller]
-    pub(crate) fn read_settled(&self, range: Range<u64>) -> SpaceReadGuard<'_, P, D> {
+    pub(crate) fn read_settled(&self, range: Range<VirtAddr>) -> SpaceReadGuard<'_, P, D> {
         loop {
             let read = self.read(range.clone());
             if !self.is_removing() && !read.permit().meets_departure(&range) {
@@ -149,7 +149,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks a range for changing it, of which nothing leaves.
     #[inline]
     #[track_caller]
-    pub(super) fn write_settled(&self, range: Range<u64>) -> SpaceWriteGuard<'_, P, D> {
+    pub(super) fn write_settled(&self, range: Range<VirtAddr>) -> SpaceWriteGuard<'_, P, D> {
         loop {
             let write = self.write(range.clone());
             if !write.permit().meets_departure(&range) {

@@ -1,5 +1,7 @@
 //! What mmap is asked for.
 
+use crate::addr::VirtAddr;
+use crate::asked::{MapOptions, Protection};
 use crate::error::CallError;
 use crate::object::ObjectHandle;
 use crate::pattern::Pattern;
@@ -13,12 +15,21 @@ pub struct MapRequest<'a, P: System> {
     pub placement: Placement,
     /// Length in bytes, rounded up to pages.
     pub len_bytes: u64,
-    /// Rights and kind.
-    pub flags: AreaFlags,
+    /// What may be done with it.
+    pub protection: Protection,
+    /// How it is mapped.
+    pub options: MapOptions,
     /// What stands behind it. Of anonymous memory, only [`Backing::SharedZeros`] is shared.
     pub backing: Backing<'a, P>,
     /// Whether its pages are made at once (`MAP_POPULATE`).
     pub populate: Populate,
+}
+
+impl<P: System> MapRequest<'_, P> {
+    /// Returns the flags of the area that is asked for; a [`Map`](crate::design::Map) calls it.
+    pub fn flags(&self) -> AreaFlags {
+        AreaFlags::from(self.protection) | AreaFlags::from(self.options)
+    }
 }
 
 /// Where a mapping goes.
@@ -27,16 +38,16 @@ pub enum Placement {
     /// Where there is room.
     Anywhere,
     /// At this address if there is room, else elsewhere.
-    Hint(u64),
+    Hint(VirtAddr),
     /// At this address, in place of what is there (`MAP_FIXED`).
-    Fixed(u64),
+    Fixed(VirtAddr),
     /// At this address if nothing is there (`MAP_FIXED_NOREPLACE`).
-    FixedNoReplace(u64),
+    FixedNoReplace(VirtAddr),
     /// Below 2 GiB (`MAP_32BIT`): at the hint if it is below 2 GiB and free, else at the lowest free range from 1 GiB
     /// up.
     Low2G {
         /// The address asked for; 0 asks for none.
-        hint: u64,
+        hint: VirtAddr,
     },
 }
 

@@ -34,7 +34,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
 #[cfg(feature = "mutants")]
 impl<P: System, D: Design<P>> super::Space<P, D> {
     /// A known bug: gives the area at an address a root, if it has none, although nothing is locked.
-    pub(crate) fn root_set_without_lock(&self, address: u64) -> u64 {
+    pub(crate) fn root_set_without_lock(&self, address: crate::addr::VirtAddr) -> u64 {
         // SAFETY: not kept: the known bug.
         let permit = unsafe { ReadPermit::assume(self) };
         permit.containing(address).map_or(0, |found| permit.root_of(found.area()))

@@ -3,7 +3,7 @@
 use super::change::{Join, NewArea};
 use super::permit::{ReadPermit, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
-use crate::addr::{PageRange, page_floor};
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::{AccessError, CallError};
@@ -15,7 +15,7 @@ use faultless_platform::mutant;
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Grows the stack above `address` down to it, if the gap to the next lower area and the limit allow.
     #[cold]
-    pub(crate) fn grow_stack(&self, address: u64) -> Result<(), AccessError> {
+    pub(crate) fn grow_stack(&self, address: VirtAddr) -> Result<(), AccessError> {
         let not_mapped = AccessError::NotMapped { address };
         let _write = mutant!(StackGrowthUnderRead, Some(self.write_settled(EVERYTHING)) => None);
         let _read: Option<SpaceReadGuard<'_, P, D>> =
@@ -29,8 +29,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
             // Another thread was faster.
             return Ok(());
         }
-        let start = page_floor(address);
-        let is_free = start >= self.limits.lowest_chosen && permit.is_gap_kept(&old, start);
+        let start = address.page();
+        let is_free = start.get() >= self.limits.lowest_chosen && permit.is_gap_kept(&old, start);
         if !old.flags.contains(AreaFlags::GROWSDOWN) || !is_free {
             return Err(not_mapped);
         }
@@ -50,11 +50,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),
             Err(_) => return Err(not_mapped),
         }
-        self.vm().events().note(Event::StackGrowth, start);
+        self.vm().events().note(Event::StackGrowth, start.get());
         Ok(())
     }
 
-    fn is_growth_within_limits(&self, stack: &AreaView<P>, start: u64) -> bool {
+    fn is_growth_within_limits(&self, stack: &AreaView<P>, start: VirtAddr) -> bool {
         let added = stack.start - start;
         stack.end - start <= self.limits.stack_bytes
             && self.check_expansion(stack.flags, added, 0).is_ok()
@@ -64,7 +64,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
-    fn is_gap_kept(self, stack: &AreaView<P>, start: u64) -> bool {
+    fn is_gap_kept(self, stack: &AreaView<P>, start: VirtAddr) -> bool {
         match self.last_starting_before(stack.start) {
             None => true,
             Some(lower) if lower.end > start => false,

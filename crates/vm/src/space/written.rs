@@ -21,7 +21,7 @@
 //! The caller copies after the return, so that a store by a stale translation comes before the copy.
 
 use super::Space;
-use crate::addr::{PAGE, PageRange};
+use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::design::Design;
 use crate::entry::EntryFlags;
 use crate::gather::Gather;
@@ -36,17 +36,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ///
     /// `visit` is called under the lock of a page table: it notes the page and looks at it later. Called as the calls
     /// are.
-    pub fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(u64)) {
+    pub fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
         let _read = self.read_settled(range.addresses());
         let memory = self.memory();
         let mut gather = Gather::new(self, range);
-        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
                 if take_right(Tables::<P>::leaf_slot(memory, table, address)) {
                     gather.note_weakened();
-                    visit(address);
+                    visit(VirtAddr::new(address));
                 }
             }
             true

@@ -60,7 +60,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut gather = Gather::new(self, range);
         let memory = self.memory();
         let mut nr_pages = 0;
-        self.tables.for_each_leaf(memory, range.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             nr_pages += self.zap_table(table, part.clone(), &mut gather);
             // The area that leaves keeps everybody else out of what is wholly its own.
             self.tables.free_empty(memory, part.clone(), part, &mut |table| gather.add_table(table));
@@ -91,21 +91,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     pub(super) fn prune_into(&self, range: PageRange, gather: &mut Gather<'_, P, D>) {
-        let mut position = range.start();
+        let Range { start: mut position, end } = range.numbers();
         let mut below = self.index.last_starting_before(position).map_or(0, |entry| entry.end);
-        while position < range.end() {
+        while position < end {
             let next = self.index.first_ending_after(position);
             let hole = below..next.map_or(USER_END + PAGE, |entry| entry.start);
-            let part = position..hole.end.min(range.end());
+            let part = position..hole.end.min(end);
             self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));
-            below = next.map_or(range.end(), |entry| entry.end);
+            below = next.map_or(end, |entry| entry.end);
             position = below;
         }
     }
 
     fn zap_into(&self, range: PageRange, emptied: Emptied, gather: &mut Gather<'_, P, D>, pause: &mut dyn FnMut()) {
         let mut progress = Progress { emptied, nr_pages: 0, is_pause_due: false };
-        self.tables.for_each_leaf(self.memory(), range.addresses(), &mut |table, part| {
+        self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
             progress.is_pause_due = progress.nr_pages != 0;
             let mut position = part.start;
             while position < part.end {

@@ -4,9 +4,9 @@ use crate::world::{RW, Tested, World, anonymous, lines};
 use faultless_platform::native::Native;
 use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits, MAX_OBJECT_BYTES, MapRequest,
-    ObjectHandle, ObjectSpec, PAGE, PageLock, PageSource, Placement, Populate, RemapPlacement, RemapRequest,
-    WriteNotice, ZeroSource,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits,
+    MAX_OBJECT_BYTES, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageLock, PageSource, Placement,
+    Populate, Protection, RemapPlacement, RemapRequest, VirtAddr, WriteNotice, ZeroSource,
 };
 
 const BASE: u64 = 0x1000_0000;
@@ -48,14 +48,17 @@ for_each_design!(unmapping_the_middle_splits_and_loses_the_pages, D, {
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), 8 * PAGE)).expect("room");
         for page in 0..8 {
-            guest.store(BASE + page * PAGE, page + 1).expect("mapped");
+            guest.store(VirtAddr::new(BASE + page * PAGE), page + 1).expect("mapped");
         }
-        space.munmap(BASE + 2 * PAGE, 2 * PAGE).expect("valid");
+        space.munmap(AddressRange::new(VirtAddr::new(BASE + 2 * PAGE), 2 * PAGE)).expect("valid");
         assert_eq!(lines(&space), ["AA..BBBB"]);
-        assert_eq!(guest.load(BASE + 2 * PAGE), Err(AccessError::NotMapped { address: BASE + 2 * PAGE }));
-        assert_eq!(guest.load(BASE + 4 * PAGE).expect("mapped").0, 5);
+        assert_eq!(
+            guest.load(VirtAddr::new(BASE + 2 * PAGE)),
+            Err(AccessError::NotMapped { address: VirtAddr::new(BASE + 2 * PAGE) })
+        );
+        assert_eq!(guest.load(VirtAddr::new(BASE + 4 * PAGE)).expect("mapped").0, 5);
         space.mmap(&anonymous(Some(BASE + 2 * PAGE), 2 * PAGE)).expect("room");
-        assert_eq!(guest.load(BASE + 2 * PAGE).expect("mapped").0, 0);
+        assert_eq!(guest.load(VirtAddr::new(BASE + 2 * PAGE)).expect("mapped").0, 0);
     });
 });
 
@@ -67,10 +70,10 @@ for_each_design!(ranges_over_many_tables_are_unmapped_whole, D, {
             let start = (BASE & !0x1f_ffff) + first * PAGE;
             space.mmap(&anonymous(Some(start), nr_pages * PAGE)).expect("room");
             for page in 0..nr_pages {
-                guest.store(start + page * PAGE, page).expect("mapped");
+                guest.store(VirtAddr::new(start + page * PAGE), page).expect("mapped");
             }
             assert_eq!(space.resident_pages(), nr_pages);
-            space.munmap(start, nr_pages * PAGE).expect("valid");
+            space.munmap(AddressRange::new(VirtAddr::new(start), nr_pages * PAGE)).expect("valid");
             assert_eq!((space.resident_pages(), space.nr_areas()), (0, 0));
         }
         assert!(world.vm.events().total(Event::TablesFreed) >= 4);
@@ -85,16 +88,16 @@ for_each_design!(a_shortage_is_an_error_and_what_waits_for_readers_comes_back, D
         let far = |round: u64| BASE + round * (1 << 30);
         let touch = |start: u64, nr_pages: u64| {
             space.mmap(&anonymous(Some(start), 2048 * PAGE)).expect("room");
-            (0..nr_pages).try_for_each(|page| guest.store(start + page * PAGE, page).map(drop))
+            (0..nr_pages).try_for_each(|page| guest.store(VirtAddr::new(start + page * PAGE), page).map(drop))
         };
         // More than there is.
         let refused = touch(far(0), 2048);
         assert!(matches!(refused, Err(AccessError::OutOfFrames(_))), "{refused:?}");
-        space.munmap(far(0), 2048 * PAGE).expect("valid");
+        space.munmap(AddressRange::new(VirtAddr::new(far(0)), 2048 * PAGE)).expect("valid");
         // Each round leaves tables behind that wait for a grace period, until nothing else is left.
         for round in 1..200 {
             touch(far(round), 400).unwrap_or_else(|error| panic!("round {round}: {error}"));
-            space.munmap(far(round), 2048 * PAGE).expect("valid");
+            space.munmap(AddressRange::new(VirtAddr::new(far(round)), 2048 * PAGE)).expect("valid");
         }
         assert_eq!(world.vm.events().total(Event::Spf) > 0, D::NAME != "mmap-sem");
     });
@@ -104,10 +107,13 @@ for_each_design!(a_shortage_is_an_error_and_what_waits_for_readers_comes_back, D
 fn hog<'vm, D: Tested>(world: &'vm World<D>, nr_left: u64) -> Guest<'vm, Native, D> {
     let guest = Guest::new(&world.space());
     guest.space().mmap(&anonymous(Some(BASE), 2048 * PAGE)).expect("room");
-    let is_refused = (0..2048).any(|page| guest.store(BASE + page * PAGE, 1).is_err());
+    let is_refused = (0..2048).any(|page| guest.store(VirtAddr::new(BASE + page * PAGE), 1).is_err());
     assert!(is_refused, "there are more frames than this test takes");
     if nr_left != 0 {
-        guest.space().madvise(BASE, nr_left * PAGE, Advice::DontNeed).expect("mapped");
+        guest
+            .space()
+            .madvise(AddressRange::new(VirtAddr::new(BASE), nr_left * PAGE), Advice::DontNeed)
+            .expect("mapped");
     }
     guest
 }
@@ -123,16 +129,15 @@ fn move_with_few_frames<D: Tested>(nr_left: u64, keeps_source: bool) -> usize {
         let guest = Guest::new(&space);
         for place in 0..NR as u64 {
             space.mmap(&anonymous(Some(source + place * APART), PAGE)).expect("room");
-            guest.store(source + place * APART, place + 1).expect("mapped");
+            guest.store(VirtAddr::new(source + place * APART), place + 1).expect("mapped");
         }
         let move_from = |first: usize| {
             let at = first as u64 * APART;
             let len_bytes = (NR - first - 1) as u64 * APART + PAGE;
             space.mremap(&RemapRequest {
-                old_start: source + at,
-                old_len_bytes: len_bytes,
+                old: AddressRange::new(VirtAddr::new(source + at), len_bytes),
                 new_len_bytes: len_bytes,
-                placement: RemapPlacement::Fixed(target + at),
+                placement: RemapPlacement::Fixed(VirtAddr::new(target + at)),
                 keeps_source,
             })
         };
@@ -140,14 +145,14 @@ fn move_with_few_frames<D: Tested>(nr_left: u64, keeps_source: bool) -> usize {
         let result = move_from(0);
         let is_at = |start: u64, place: usize| {
             let address = start + place as u64 * APART;
-            guest.load(address).map(|(value, _)| value) == Ok(place as u64 + 1)
+            guest.load(VirtAddr::new(address)).map(|(value, _)| value) == Ok(place as u64 + 1)
         };
         nr_moved = (0..NR).take_while(|&place| is_at(target, place)).count();
         assert!((nr_moved..NR).all(|place| is_at(source, place)), "{nr_left} left: an area is in neither place");
         let nr_kept = if keeps_source { nr_moved } else { 0 };
         assert_eq!(space.nr_areas(), (NR + nr_kept) as u64);
         match &result {
-            Ok(start) => assert_eq!((*start, nr_moved), (target, NR)),
+            Ok(start) => assert_eq!((start.get(), nr_moved), (target, NR)),
             Err(error) => assert!(matches!(error, CallError::OutOfFrames(_)) && nr_moved < NR, "{error}"),
         }
         world.check("after the move");
@@ -182,8 +187,12 @@ for_each_design!(each_call_that_finds_no_frame_frees_what_waits_and_tries_again,
         let object = world.vm.create_object(&spec).expect("room");
         type Call<'a> = (&'static str, &'a dyn Fn(u64) -> Result<(), CallError>);
         let calls: [Call<'_>; 7] = [
-            ("MADV_GUARD_INSTALL", &|at| space.madvise(at, PAGE, Advice::GuardInstall)),
-            ("MADV_POPULATE_WRITE", &|at| space.madvise(at, PAGE, Advice::PopulateWrite)),
+            ("MADV_GUARD_INSTALL", &|at| {
+                space.madvise(AddressRange::new(VirtAddr::new(at), PAGE), Advice::GuardInstall)
+            }),
+            ("MADV_POPULATE_WRITE", &|at| {
+                space.madvise(AddressRange::new(VirtAddr::new(at), PAGE), Advice::PopulateWrite)
+            }),
             ("punch", &|at| world.vm.punch(&object, at..at + PAGE)),
             ("read_object", &|at| world.vm.read_object(&object, at, &mut [0])),
             ("create_object", &|_| world.vm.create_object(&spec).map(drop).map_err(CallError::OutOfFrames)),
@@ -195,12 +204,12 @@ for_each_design!(each_call_that_finds_no_frame_frees_what_waits_and_tries_again,
             space.mmap(&anonymous(Some(far(call)), PAGE)).expect("room");
             let guest = Guest::new(&world.space());
             guest.space().mmap(&anonymous(Some(BASE), WAITING_PAGES * PAGE)).expect("room");
-            (0..WAITING_PAGES).for_each(|page| assert!(guest.store(BASE + page * PAGE, 1).is_ok()));
+            (0..WAITING_PAGES).for_each(|page| assert!(guest.store(VirtAddr::new(BASE + page * PAGE), 1).is_ok()));
             waiting.push(guest);
         }
         let hog = hog(world, 0);
         for (number, (name, call)) in calls.into_iter().enumerate() {
-            let is_refused = (0..2048).any(|page| hog.store(BASE + page * PAGE, 1).is_err());
+            let is_refused = (0..2048).any(|page| hog.store(VirtAddr::new(BASE + page * PAGE), 1).is_err());
             assert!(is_refused, "there are frames left");
             // A thread without a CPU leaves the space to whoever needs its frames.
             let last = waiting.pop();
@@ -219,29 +228,36 @@ for_each_design!(bytes_are_read_and_written_across_pages_and_an_error_says_how_m
         space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
         let bytes: Vec<u8> = (0..2 * PAGE + 10).map(|place| (place % 251) as u8).collect();
         let start = BASE + PAGE - 5;
-        assert_eq!(guest.write_bytes(BASE, &[]), Ok(()));
+        assert_eq!(guest.write_bytes(VirtAddr::new(BASE), &[]), Ok(()));
         assert_eq!(space.resident_pages(), 0, "nothing is touched for nothing");
-        guest.write_bytes(start - 1, &bytes).expect_err("the last bytes lie behind the area");
-        guest.write_bytes(start, &bytes[..2 * PAGE as usize + 5]).expect("mapped");
+        guest.write_bytes(VirtAddr::new(start - 1), &bytes).expect_err("the last bytes lie behind the area");
+        guest.write_bytes(VirtAddr::new(start), &bytes[..2 * PAGE as usize + 5]).expect("mapped");
         let mut read = vec![0xff; bytes.len()];
-        guest.read_bytes(start, &mut read[..2 * PAGE as usize + 5]).expect("mapped");
+        guest.read_bytes(VirtAddr::new(start), &mut read[..2 * PAGE as usize + 5]).expect("mapped");
         assert_eq!(read[..2 * PAGE as usize + 5], bytes[..2 * PAGE as usize + 5]);
         assert_eq!(read[2 * PAGE as usize + 5..], [0xff; 5], "nothing behind what was asked for");
-        assert_eq!(guest.load_byte(start - 1).expect("mapped").0, bytes[0], "what came before the error is written");
+        assert_eq!(
+            guest.load_byte(VirtAddr::new(start - 1)).expect("mapped").0,
+            bytes[0],
+            "what came before the error is written"
+        );
         let hole = BASE + 3 * PAGE;
-        let missing = AccessError::NotMapped { address: hole };
-        assert_eq!(guest.write_bytes(hole - 7, &bytes[..20]), Err((7, missing)));
+        let missing = AccessError::NotMapped { address: VirtAddr::new(hole) };
+        assert_eq!(guest.write_bytes(VirtAddr::new(hole - 7), &bytes[..20]), Err((7, missing)));
         read.fill(0xff);
-        assert_eq!(guest.read_bytes(hole - 7, &mut read[..20]), Err((7, missing)));
+        assert_eq!(guest.read_bytes(VirtAddr::new(hole - 7), &mut read[..20]), Err((7, missing)));
         assert_eq!((&read[..7], &read[7..20]), (&bytes[..7], &[0xff; 13][..]), "so many, and no more");
-        space.mprotect(BASE + PAGE, PAGE, AreaFlags::READ).expect("mapped");
-        let forbidden = AccessError::Forbidden { address: BASE + PAGE };
-        assert_eq!(guest.write_bytes(start, &bytes[..10]), Err((5, forbidden)));
-        guest.read_bytes(start, &mut read).expect_err("behind the end");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE + PAGE), PAGE), Protection::READ).expect("mapped");
+        let forbidden = AccessError::Forbidden { address: VirtAddr::new(BASE + PAGE) };
+        assert_eq!(guest.write_bytes(VirtAddr::new(start), &bytes[..10]), Err((5, forbidden)));
+        guest.read_bytes(VirtAddr::new(start), &mut read).expect_err("behind the end");
         let outside = 0x8000_0000_0000 - 3;
-        assert!(matches!(guest.read_bytes(outside, &mut read[..6]), Err((0, AccessError::NotMapped { .. }))));
+        assert!(matches!(
+            guest.read_bytes(VirtAddr::new(outside), &mut read[..6]),
+            Err((0, AccessError::NotMapped { .. }))
+        ));
         let wraps = u64::MAX - 2;
-        assert!(matches!(guest.write_bytes(wraps, &bytes[..6]), Err((0, _))));
+        assert!(matches!(guest.write_bytes(VirtAddr::new(wraps), &bytes[..6]), Err((0, _))));
     });
 });
 
@@ -251,16 +267,16 @@ for_each_design!(neighbours_are_joined_and_split_as_on_linux, D, {
         space.mmap(&anonymous(Some(BASE), 4 * PAGE)).expect("room");
         space.mmap(&anonymous(Some(BASE + 4 * PAGE), 2 * PAGE)).expect("room");
         assert_eq!(lines(&space), ["AAAAAA"]);
-        space.mprotect(BASE + 2 * PAGE, PAGE, AreaFlags::READ).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE + 2 * PAGE), PAGE), Protection::READ).expect("mapped");
         assert_eq!(lines(&space), ["AABCCC"]);
-        space.mprotect(BASE + 2 * PAGE, PAGE, RW).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE + 2 * PAGE), PAGE), RW.protection()).expect("mapped");
         assert_eq!(lines(&space), ["AAAAAA"]);
         let guest = Guest::new(&space);
-        space.munmap(BASE, 6 * PAGE).expect("valid");
+        space.munmap(AddressRange::new(VirtAddr::new(BASE), 6 * PAGE)).expect("valid");
         space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
         space.mmap(&anonymous(Some(BASE + 4 * PAGE), PAGE)).expect("room");
-        guest.store(BASE, 1).expect("mapped");
-        guest.store(BASE + 4 * PAGE, 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE), 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE + 4 * PAGE), 1).expect("mapped");
         space.mmap(&anonymous(Some(BASE + 3 * PAGE), PAGE)).expect("room");
         assert_eq!(lines(&space), ["AAAAB"], "both were faulted before they met");
     });
@@ -271,60 +287,75 @@ for_each_design!(protection_is_enforced_and_an_upgrade_needs_no_fault, D, {
         let space = world.space();
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), 2 * PAGE)).expect("room");
-        guest.store(BASE, 9).expect("mapped");
-        space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
-        assert_eq!(guest.store(BASE, 1), Err(AccessError::Forbidden { address: BASE }));
-        assert_eq!(guest.load(BASE).expect("readable").0, 9);
-        space.mprotect(BASE, PAGE, AreaFlags::empty()).expect("mapped");
-        assert_eq!(guest.load(BASE), Err(AccessError::Forbidden { address: BASE }));
-        space.mprotect(BASE, PAGE, RW).expect("mapped");
-        assert_eq!(guest.store(BASE, 2).expect("writable").count, 0, "the page is ours alone");
-        assert_eq!(guest.fetch(BASE), Err(AccessError::Forbidden { address: BASE }));
+        guest.store(VirtAddr::new(BASE), 9).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped");
+        assert_eq!(guest.store(VirtAddr::new(BASE), 1), Err(AccessError::Forbidden { address: VirtAddr::new(BASE) }));
+        assert_eq!(guest.load(VirtAddr::new(BASE)).expect("readable").0, 9);
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::empty()).expect("mapped");
+        assert_eq!(guest.load(VirtAddr::new(BASE)), Err(AccessError::Forbidden { address: VirtAddr::new(BASE) }));
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), RW.protection()).expect("mapped");
+        assert_eq!(guest.store(VirtAddr::new(BASE), 2).expect("writable").count, 0, "the page is ours alone");
+        assert_eq!(guest.fetch(VirtAddr::new(BASE)), Err(AccessError::Forbidden { address: VirtAddr::new(BASE) }));
         let hole = BASE + 2 * PAGE;
-        assert_eq!(space.mprotect(BASE, 4 * PAGE, AreaFlags::READ), Err(CallError::Unmapped { address: hole }));
-        assert_eq!(guest.store(BASE, 1), Err(AccessError::Forbidden { address: BASE }), "the part before is changed");
+        assert_eq!(
+            space.mprotect(AddressRange::new(VirtAddr::new(BASE), 4 * PAGE), Protection::READ),
+            Err(CallError::Unmapped { address: VirtAddr::new(hole) })
+        );
+        assert_eq!(
+            guest.store(VirtAddr::new(BASE), 1),
+            Err(AccessError::Forbidden { address: VirtAddr::new(BASE) }),
+            "the part before is changed"
+        );
     });
 });
 
 for_each_design!(memory_to_fetch_from_is_loaded_from_unless_there_are_keys, D, {
     with_world::<D>(|world| {
         let (execute, by_key) =
-            (AreaFlags::EXEC | AreaFlags::EXECUTE_ONLY, AccessError::ForbiddenByKey { address: BASE });
+            (AreaFlags::EXEC | AreaFlags::EXECUTE_ONLY, AccessError::ForbiddenByKey { address: VirtAddr::new(BASE) });
         for has_protection_keys in [false, true] {
             let limits = Limits { has_protection_keys, ..Limits::default() };
             let space = world.vm.create_space(limits).expect("room for a space");
             let guest = Guest::new(&space);
-            let is_loaded = |guest: &Guest<'_, _, D>| match guest.load(BASE) {
+            let is_loaded = |guest: &Guest<'_, _, D>| match guest.load(VirtAddr::new(BASE)) {
                 Ok((value, _)) => value == 9,
                 Err(error) => {
                     assert_eq!(error, by_key);
-                    assert_eq!(guest.store(BASE, 1), Err(by_key), "the key comes before the rights");
+                    assert_eq!(guest.store(VirtAddr::new(BASE), 1), Err(by_key), "the key comes before the rights");
                     false
                 }
             };
             space.mmap(&anonymous(Some(BASE), 2 * PAGE)).expect("room");
-            guest.store(BASE, 9).expect("mapped");
+            guest.store(VirtAddr::new(BASE), 9).expect("mapped");
             // The TLB knows the page, which was there when the key came.
-            space.mprotect(BASE, PAGE, execute).expect("mapped");
+            space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), execute.protection()).expect("mapped");
             assert_eq!(is_loaded(&guest), !has_protection_keys);
-            guest.fetch(BASE).expect("a key forbids no fetch");
-            assert_eq!(space.mlock(BASE, PAGE, PageLock::Lock).is_ok(), !has_protection_keys, "its pages can't be had");
+            guest.fetch(VirtAddr::new(BASE)).expect("a key forbids no fetch");
+            assert_eq!(
+                space.mlock(AddressRange::new(VirtAddr::new(BASE), PAGE), PageLock::Lock).is_ok(),
+                !has_protection_keys,
+                "its pages can't be had"
+            );
             let child = space.fork().expect("room");
             assert_eq!(is_loaded(&Guest::new(&child)), !has_protection_keys);
             drop(child);
             // Other rights beside it drop the key, and so does asking for none.
             for rights in [execute | AreaFlags::READ, AreaFlags::EXEC] {
-                space.mprotect(BASE, PAGE, rights).expect("mapped");
+                space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), rights.protection()).expect("mapped");
                 assert!(is_loaded(&guest));
-                space.mlock(BASE, PAGE, PageLock::Unlock).expect("mapped");
+                space.mlock(AddressRange::new(VirtAddr::new(BASE), PAGE), PageLock::Unlock).expect("mapped");
                 world.check("after a key was dropped");
-                space.mprotect(BASE, PAGE, execute).expect("mapped");
+                space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), execute.protection()).expect("mapped");
                 assert_eq!(is_loaded(&guest), !has_protection_keys);
                 world.check("after a key was given");
             }
-            let fresh = MapRequest { flags: execute, ..anonymous(Some(BASE), PAGE) };
+            let fresh = MapRequest {
+                protection: execute.protection(),
+                options: execute.options(),
+                ..anonymous(Some(BASE), PAGE)
+            };
             space.mmap(&fresh).expect("room");
-            assert_eq!(guest.load(BASE).is_ok(), !has_protection_keys);
+            assert_eq!(guest.load(VirtAddr::new(BASE)).is_ok(), !has_protection_keys);
         }
     });
 });
@@ -334,17 +365,17 @@ for_each_design!(fork_copies_on_write_in_both_directions, D, {
         let space = world.space();
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), 4 * PAGE)).expect("room");
-        guest.store(BASE, 1).expect("mapped");
-        guest.store(BASE + PAGE, 2).expect("mapped");
+        guest.store(VirtAddr::new(BASE), 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE + PAGE), 2).expect("mapped");
         let child = space.fork().expect("room");
         let in_child = Guest::new(&child);
-        let taken = guest.store(BASE, 10).expect("mapped");
+        let taken = guest.store(VirtAddr::new(BASE), 10).expect("mapped");
         assert_eq!((taken.count, taken.first_was_present), (1, true));
-        assert_eq!(in_child.load(BASE).expect("mapped").0, 1);
-        in_child.store(BASE + PAGE, 20).expect("mapped");
-        assert_eq!(guest.load(BASE + PAGE).expect("mapped").0, 2);
+        assert_eq!(in_child.load(VirtAddr::new(BASE)).expect("mapped").0, 1);
+        in_child.store(VirtAddr::new(BASE + PAGE), 20).expect("mapped");
+        assert_eq!(guest.load(VirtAddr::new(BASE + PAGE)).expect("mapped").0, 2);
         let copies = world.vm.events().total(Event::Cow);
-        in_child.store(BASE, 11).expect("mapped");
+        in_child.store(VirtAddr::new(BASE), 11).expect("mapped");
         assert_eq!(world.vm.events().total(Event::Cow), copies, "the last holder writes in place");
         assert_eq!(child.nr_areas(), space.nr_areas());
         world.check("invariants with two spaces");
@@ -357,26 +388,28 @@ for_each_design!(remapping_moves_pages_and_leaves_nothing, D, {
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), 4 * PAGE)).expect("room");
         for page in 0..4 {
-            guest.store(BASE + page * PAGE, page + 1).expect("mapped");
+            guest.store(VirtAddr::new(BASE + page * PAGE), page + 1).expect("mapped");
         }
         let target = BASE + 0x4000_0000;
         let request = |old_start, old_len_bytes, new_len_bytes, placement| RemapRequest {
-            old_start,
-            old_len_bytes,
+            old: AddressRange::new(VirtAddr::new(old_start), old_len_bytes),
             new_len_bytes,
             placement,
             keeps_source: false,
         };
-        let moved = request(BASE + PAGE, 2 * PAGE, 3 * PAGE, RemapPlacement::Fixed(target));
-        assert_eq!(space.mremap(&moved), Ok(target));
-        assert_eq!(guest.load(target).expect("moved").0, 2);
-        assert_eq!(guest.load(target + 2 * PAGE).expect("grown").0, 0);
-        assert_eq!(guest.load(BASE + PAGE), Err(AccessError::NotMapped { address: BASE + PAGE }));
-        assert_eq!(guest.load(BASE + 3 * PAGE).expect("stays").0, 4);
+        let moved = request(BASE + PAGE, 2 * PAGE, 3 * PAGE, RemapPlacement::Fixed(VirtAddr::new(target)));
+        assert_eq!(space.mremap(&moved), Ok(VirtAddr::new(target)));
+        assert_eq!(guest.load(VirtAddr::new(target)).expect("moved").0, 2);
+        assert_eq!(guest.load(VirtAddr::new(target + 2 * PAGE)).expect("grown").0, 0);
+        assert_eq!(
+            guest.load(VirtAddr::new(BASE + PAGE)),
+            Err(AccessError::NotMapped { address: VirtAddr::new(BASE + PAGE) })
+        );
+        assert_eq!(guest.load(VirtAddr::new(BASE + 3 * PAGE)).expect("stays").0, 4);
         let shrunk = request(target, 3 * PAGE, PAGE, RemapPlacement::InPlace);
-        assert_eq!(space.mremap(&shrunk), Ok(target));
+        assert_eq!(space.mremap(&shrunk), Ok(VirtAddr::new(target)));
         let grown = request(target, PAGE, 6 * PAGE, RemapPlacement::InPlace);
-        assert_eq!(space.mremap(&grown), Ok(target));
+        assert_eq!(space.mremap(&grown), Ok(VirtAddr::new(target)));
         let blocked = request(BASE, PAGE, 10 * PAGE, RemapPlacement::InPlace);
         assert!(space.mremap(&blocked).is_err());
     });
@@ -387,11 +420,11 @@ for_each_design!(dontneed_gives_zeros_and_reports_holes, D, {
         let space = world.space();
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), 2 * PAGE)).expect("room");
-        guest.store(BASE, 1).expect("mapped");
-        assert_eq!(space.madvise(BASE, PAGE, Advice::DontNeed), Ok(()));
-        assert_eq!(guest.load(BASE).expect("mapped").0, 0);
-        assert!(space.madvise(BASE, 3 * PAGE, Advice::DontNeed).is_err());
-        assert_eq!(space.madvise(BASE, PAGE, Advice::Free), Ok(()));
+        guest.store(VirtAddr::new(BASE), 1).expect("mapped");
+        assert_eq!(space.madvise(AddressRange::new(VirtAddr::new(BASE), PAGE), Advice::DontNeed), Ok(()));
+        assert_eq!(guest.load(VirtAddr::new(BASE)).expect("mapped").0, 0);
+        assert!(space.madvise(AddressRange::new(VirtAddr::new(BASE), 3 * PAGE), Advice::DontNeed).is_err());
+        assert_eq!(space.madvise(AddressRange::new(VirtAddr::new(BASE), PAGE), Advice::Free), Ok(()));
     });
 });
 
@@ -400,13 +433,13 @@ for_each_design!(stacks_grow_to_the_gap_and_no_further, D, {
         let space = world.space();
         let guest = Guest::new(&space);
         let mut stack = anonymous(Some(BASE), PAGE);
-        stack.flags |= AreaFlags::GROWSDOWN;
+        stack.options |= MapOptions::GROWSDOWN;
         space.mmap(&stack).expect("room");
         space.mmap(&anonymous(Some(BASE - 400 * PAGE), PAGE)).expect("room");
-        guest.store(BASE - 100 * PAGE, 1).expect("grows");
+        guest.store(VirtAddr::new(BASE - 100 * PAGE), 1).expect("grows");
         let last = BASE - 399 * PAGE + 256 * PAGE;
-        guest.store(last, 1).expect("the gap stays free");
-        assert!(guest.store(last - PAGE, 1).is_err());
+        guest.store(VirtAddr::new(last), 1).expect("the gap stays free");
+        assert!(guest.store(VirtAddr::new(last - PAGE), 1).is_err());
         assert_eq!(world.vm.events().total(Event::StackGrowth), 2);
     });
 });
@@ -415,14 +448,14 @@ for_each_design!(the_heap_moves_within_its_room, D, {
     with_world::<D>(|world| {
         let space = world.space();
         let guest = Guest::new(&space);
-        space.set_heap_start(BASE);
-        assert_eq!(space.brk(BASE + 3 * PAGE + 5), BASE + 3 * PAGE + 5);
-        guest.store(BASE + 3 * PAGE, 1).expect("mapped");
-        assert_eq!(space.brk(BASE - 1), BASE + 3 * PAGE + 5);
-        assert_eq!(space.brk(BASE + PAGE), BASE + PAGE);
-        assert!(guest.load(BASE + PAGE).is_err());
+        space.set_heap_start(VirtAddr::new(BASE));
+        assert_eq!(space.brk(VirtAddr::new(BASE + 3 * PAGE + 5)), VirtAddr::new(BASE + 3 * PAGE + 5));
+        guest.store(VirtAddr::new(BASE + 3 * PAGE), 1).expect("mapped");
+        assert_eq!(space.brk(VirtAddr::new(BASE - 1)), VirtAddr::new(BASE + 3 * PAGE + 5));
+        assert_eq!(space.brk(VirtAddr::new(BASE + PAGE)), VirtAddr::new(BASE + PAGE));
+        assert!(guest.load(VirtAddr::new(BASE + PAGE)).is_err());
         space.mmap(&anonymous(Some(BASE + 4 * PAGE), PAGE)).expect("room");
-        assert_eq!(space.brk(BASE + 8 * PAGE), BASE + PAGE, "blocked by a mapping");
+        assert_eq!(space.brk(VirtAddr::new(BASE + 8 * PAGE)), VirtAddr::new(BASE + PAGE), "blocked by a mapping");
     });
 });
 
@@ -433,17 +466,16 @@ for_each_design!(running_out_of_frames_changes_nothing, D, {
         let guest = Guest::new(&space);
         for part in 0..40 {
             space.mmap(&anonymous(Some(BASE + part * 8 * PAGE), 6 * PAGE)).expect("room");
-            guest.store(BASE + part * 8 * PAGE + 2 * PAGE, part).expect("mapped");
+            guest.store(VirtAddr::new(BASE + part * 8 * PAGE + 2 * PAGE), part).expect("mapped");
         }
         let before = lines(&space);
         let target = BASE + 0x8000_0000;
         for nth in 0..200 {
             world.vm.memory().set_failing(Failing::Once(nth));
             let moved = space.mremap(&RemapRequest {
-                old_start: BASE + PAGE,
-                old_len_bytes: 3 * PAGE,
+                old: AddressRange::new(VirtAddr::new(BASE + PAGE), 3 * PAGE),
                 new_len_bytes: 3 * PAGE,
-                placement: RemapPlacement::Fixed(target),
+                placement: RemapPlacement::Fixed(VirtAddr::new(target)),
                 keeps_source: false,
             });
             let was_hit = world.vm.memory().failing() == Failing::Never;
@@ -451,11 +483,11 @@ for_each_design!(running_out_of_frames_changes_nothing, D, {
             world.check("invariants");
             if moved.is_ok() {
                 assert!(!was_hit && nth > 0, "allocation {nth}");
-                assert_eq!(guest.load(target + PAGE).expect("moved").0, 0);
+                assert_eq!(guest.load(VirtAddr::new(target + PAGE)).expect("moved").0, 0);
                 return;
             }
             assert_eq!(lines(&space), before, "allocation {nth} failed");
-            assert_eq!(guest.load(BASE + 2 * PAGE).expect("still there").0, 0);
+            assert_eq!(guest.load(VirtAddr::new(BASE + 2 * PAGE)).expect("still there").0, 0);
         }
         panic!("mremap never succeeded");
     });
@@ -468,26 +500,25 @@ for_each_design!(a_failed_move_keeps_the_target_and_no_tables, D, {
         let guest = Guest::new(&space);
         let target = BASE + 0x8000_0000;
         space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
-        guest.store(BASE + PAGE, 5).expect("mapped");
+        guest.store(VirtAddr::new(BASE + PAGE), 5).expect("mapped");
         space.mmap(&anonymous(Some(target), PAGE)).expect("room");
-        guest.store(target, 77).expect("mapped");
+        guest.store(VirtAddr::new(target), 77).expect("mapped");
         for nth in 1..100 {
             world.vm.memory().set_failing(Failing::Once(nth));
             let moved = space.mremap(&RemapRequest {
-                old_start: BASE + PAGE,
-                old_len_bytes: PAGE,
+                old: AddressRange::new(VirtAddr::new(BASE + PAGE), PAGE),
                 new_len_bytes: PAGE,
-                placement: RemapPlacement::Fixed(target),
+                placement: RemapPlacement::Fixed(VirtAddr::new(target)),
                 keeps_source: false,
             });
             world.vm.memory().set_failing(Failing::Never);
             world.check("invariants");
             if moved.is_ok() {
                 assert!(nth > 1);
-                assert_eq!(guest.load(target).expect("moved").0, 5);
+                assert_eq!(guest.load(VirtAddr::new(target)).expect("moved").0, 5);
                 return;
             }
-            assert_eq!(guest.load(target).expect("the target is untouched").0, 77);
+            assert_eq!(guest.load(VirtAddr::new(target)).expect("the target is untouched").0, 77);
         }
         panic!("mremap never succeeded");
     });
@@ -498,10 +529,9 @@ for_each_design!(a_move_at_the_area_limit_changes_nothing, D, {
         let space = world.vm.create_space(Limits { max_map_count: 2, ..Limits::default() }).expect("room");
         space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
         let request = RemapRequest {
-            old_start: BASE + PAGE,
-            old_len_bytes: PAGE,
+            old: AddressRange::new(VirtAddr::new(BASE + PAGE), PAGE),
             new_len_bytes: PAGE,
-            placement: RemapPlacement::Fixed(BASE + 16 * PAGE),
+            placement: RemapPlacement::Fixed(VirtAddr::new(BASE + 16 * PAGE)),
             keeps_source: false,
         };
         assert_eq!(space.mremap(&request), Err(CallError::TooManyAreas { limit: 2 }));
@@ -516,17 +546,19 @@ for_each_design!(a_kept_source_is_empty_and_an_old_length_of_0_needs_a_shared_ma
         let guest = Guest::new(&space);
         let target = BASE + 0x100_0000;
         space.mmap(&anonymous(Some(BASE), 2 * PAGE)).expect("room");
-        guest.store(BASE, 6).expect("mapped");
+        guest.store(VirtAddr::new(BASE), 6).expect("mapped");
         let mut request = RemapRequest {
-            old_start: BASE,
-            old_len_bytes: 2 * PAGE,
+            old: AddressRange::new(VirtAddr::new(BASE), 2 * PAGE),
             new_len_bytes: 2 * PAGE,
-            placement: RemapPlacement::MoveTo(target),
+            placement: RemapPlacement::MoveTo(VirtAddr::new(target)),
             keeps_source: true,
         };
-        assert_eq!(space.mremap(&request), Ok(target));
-        assert_eq!((guest.load(BASE).expect("mapped").0, guest.load(target).expect("mapped").0), (0, 6));
-        request = RemapRequest { old_len_bytes: 0, keeps_source: false, ..request };
+        assert_eq!(space.mremap(&request), Ok(VirtAddr::new(target)));
+        assert_eq!(
+            (guest.load(VirtAddr::new(BASE)).expect("mapped").0, guest.load(VirtAddr::new(target)).expect("mapped").0),
+            (0, 6)
+        );
+        request = RemapRequest { old: AddressRange { len_bytes: 0, ..request.old }, keeps_source: false, ..request };
         assert!(space.mremap(&request).is_err());
         assert!(space.mremap(&RemapRequest { placement: RemapPlacement::InPlace, ..request }).is_err());
     });
@@ -537,15 +569,15 @@ for_each_design!(after_a_fork_an_upgrade_does_not_make_shared_pages_writable, D,
         let space = world.space();
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
-        guest.store(BASE, 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE), 1).expect("mapped");
         let child = space.fork().expect("room");
         let in_child = Guest::new(&child);
-        space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
-        space.mprotect(BASE, PAGE, RW).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), RW.protection()).expect("mapped");
         let copies = world.vm.events().total(Event::Cow);
-        guest.store(BASE, 2).expect("writable");
+        guest.store(VirtAddr::new(BASE), 2).expect("writable");
         assert_eq!(world.vm.events().total(Event::Cow), copies + 1);
-        assert_eq!(in_child.load(BASE).expect("mapped").0, 1);
+        assert_eq!(in_child.load(VirtAddr::new(BASE)).expect("mapped").0, 1);
     });
 });
 
@@ -554,16 +586,16 @@ for_each_design!(a_child_gets_what_advice_leaves_it, D, {
         let space = world.space();
         let guest = Guest::new(&space);
         space.mmap(&anonymous(Some(BASE), 4 * PAGE)).expect("room");
-        (0..4).for_each(|page| assert!(guest.store(BASE + page * PAGE, page + 1).is_ok()));
-        space.madvise(BASE, PAGE, Advice::DontFork).expect("mapped");
-        space.madvise(BASE + PAGE, PAGE, Advice::WipeOnFork).expect("mapped");
+        (0..4).for_each(|page| assert!(guest.store(VirtAddr::new(BASE + page * PAGE), page + 1).is_ok()));
+        space.madvise(AddressRange::new(VirtAddr::new(BASE), PAGE), Advice::DontFork).expect("mapped");
+        space.madvise(AddressRange::new(VirtAddr::new(BASE + PAGE), PAGE), Advice::WipeOnFork).expect("mapped");
         assert_eq!(lines(&space), ["ABCC"]);
         let child = space.fork().expect("room");
         let in_child = Guest::new(&child);
-        assert!(in_child.load(BASE).is_err());
-        assert_eq!(in_child.load(BASE + PAGE).expect("wiped").0, 0);
-        assert_eq!(in_child.load(BASE + 2 * PAGE).expect("inherited").0, 3);
-        assert_eq!(guest.load(BASE + PAGE).expect("the parent's stays").0, 2);
+        assert!(in_child.load(VirtAddr::new(BASE)).is_err());
+        assert_eq!(in_child.load(VirtAddr::new(BASE + PAGE)).expect("wiped").0, 0);
+        assert_eq!(in_child.load(VirtAddr::new(BASE + 2 * PAGE)).expect("inherited").0, 3);
+        assert_eq!(guest.load(VirtAddr::new(BASE + PAGE)).expect("the parent's stays").0, 2);
         child.mmap(&anonymous(Some(BASE + 4 * PAGE), PAGE)).expect("room");
         space.mmap(&anonymous(Some(BASE + 4 * PAGE), PAGE)).expect("room");
         assert_eq!(lines(&space), ["ABCCC"]);
@@ -578,14 +610,19 @@ for_each_design!(pages_are_made_at_once_when_asked_for, D, {
         space.mmap(&request).expect("room");
         assert_eq!(space.resident_pages(), 5);
         space.mmap(&anonymous(Some(BASE + 8 * PAGE), 2 * PAGE)).expect("room");
-        space.mlock(BASE + 8 * PAGE, 2 * PAGE, PageLock::Lock).expect("mapped");
+        space.mlock(AddressRange::new(VirtAddr::new(BASE + 8 * PAGE), 2 * PAGE), PageLock::Lock).expect("mapped");
         assert_eq!(space.resident_pages(), 7);
-        assert!(space.madvise(BASE + 8 * PAGE, PAGE, Advice::DontNeed).is_err(), "the pages are locked");
-        space.madvise(BASE + 8 * PAGE, PAGE, Advice::DontNeedLocked).expect("locked pages too");
+        assert!(
+            space.madvise(AddressRange::new(VirtAddr::new(BASE + 8 * PAGE), PAGE), Advice::DontNeed).is_err(),
+            "the pages are locked"
+        );
+        space
+            .madvise(AddressRange::new(VirtAddr::new(BASE + 8 * PAGE), PAGE), Advice::DontNeedLocked)
+            .expect("locked pages too");
         assert_eq!(space.resident_pages(), 6);
-        space.mlock(BASE + 8 * PAGE, 2 * PAGE, PageLock::Unlock).expect("mapped");
-        assert_eq!(space.madvise(BASE + 8 * PAGE, PAGE, Advice::DontNeed), Ok(()));
-        assert_eq!(space.mlock(BASE, 0, PageLock::Lock), Ok(()));
+        space.mlock(AddressRange::new(VirtAddr::new(BASE + 8 * PAGE), 2 * PAGE), PageLock::Unlock).expect("mapped");
+        assert_eq!(space.madvise(AddressRange::new(VirtAddr::new(BASE + 8 * PAGE), PAGE), Advice::DontNeed), Ok(()));
+        assert_eq!(space.mlock(AddressRange::new(VirtAddr::new(BASE), 0), PageLock::Lock), Ok(()));
     });
 });
 
@@ -608,8 +645,15 @@ fn file(write_notice: WriteNotice) -> ObjectSpec {
 
 fn mapping<'a>(object: &'a ObjectHandle<'a, Native>, at: u64, offset: u64, flags: AreaFlags) -> MapRequest<'a, Native> {
     let backing = Backing::Object(object, offset * PAGE);
-    let (placement, len_bytes) = (Placement::Fixed(at), 4 * PAGE);
-    MapRequest { placement, len_bytes, flags, backing, populate: Populate::OnFault }
+    let (placement, len_bytes) = (Placement::Fixed(VirtAddr::new(at)), 4 * PAGE);
+    MapRequest {
+        placement,
+        len_bytes,
+        protection: flags.protection(),
+        options: flags.options(),
+        backing,
+        populate: Populate::OnFault,
+    }
 }
 
 for_each_design!(the_longest_object_has_a_place_for_each_page, D, {
@@ -629,18 +673,18 @@ for_each_design!(the_longest_object_has_a_place_for_each_page, D, {
             space.mmap(&mapping(&object, at + 0x10_0000, first, AreaFlags::READ)).expect("room");
             for page in 0..4 {
                 let number = 10 * place as u64 + page;
-                guest.store(at + page * PAGE, number).expect("writable");
-                assert_eq!(guest.load(at + 0x10_0000 + page * PAGE).expect("mapped").0, number);
+                guest.store(VirtAddr::new(at + page * PAGE), number).expect("writable");
+                assert_eq!(guest.load(VirtAddr::new(at + 0x10_0000 + page * PAGE)).expect("mapped").0, number);
             }
         }
         world.check("pages on both sides");
         world.vm.truncate(&object, FAR * PAGE).expect("shorter");
-        assert_eq!(guest.load(BASE + PAGE).expect("in the object").0, 1);
+        assert_eq!(guest.load(VirtAddr::new(BASE + PAGE)).expect("in the object").0, 1);
         let behind = BASE + 2 * PAGE;
-        assert_eq!(guest.load(behind), Err(AccessError::NoPage { address: behind }));
+        assert_eq!(guest.load(VirtAddr::new(behind)), Err(AccessError::NoPage { address: VirtAddr::new(behind) }));
         world.vm.truncate(&object, MAX_OBJECT_BYTES).expect("longer");
-        assert_eq!(guest.load(behind).expect("in the object again").0, 0);
-        assert_eq!(guest.load(BASE + 0x100_0000).expect("in the object again").0, 0);
+        assert_eq!(guest.load(VirtAddr::new(behind)).expect("in the object again").0, 0);
+        assert_eq!(guest.load(VirtAddr::new(BASE + 0x100_0000)).expect("in the object again").0, 0);
     });
 });
 
@@ -653,18 +697,18 @@ for_each_design!(private_stores_stay_private_and_shared_ones_reach_the_object, D
         space.mmap(&mapping(&object, private, 0, RW)).expect("room");
         space.mmap(&mapping(&object, shared, 0, RW | AreaFlags::SHARED)).expect("room");
         space.mmap(&mapping(&object, third, 0, AreaFlags::READ)).expect("room");
-        assert_eq!(guest.load_byte(private + PAGE).expect("mapped").0, 4);
-        let taken = guest.store_byte(private + PAGE, 40).expect("writable");
+        assert_eq!(guest.load_byte(VirtAddr::new(private + PAGE)).expect("mapped").0, 4);
+        let taken = guest.store_byte(VirtAddr::new(private + PAGE), 40).expect("writable");
         assert_eq!((taken.count, taken.first_was_present), (1, true));
-        assert_eq!(guest.store_byte(private + 2 * PAGE, 50).expect("writable").count, 1);
-        assert_eq!(guest.load_byte(third + PAGE).expect("mapped").0, 4);
-        assert_eq!(guest.load_byte(third + 2 * PAGE).expect("mapped").0, 5);
-        assert_eq!(guest.load_byte(shared).expect("mapped").0, 3);
-        let taken = guest.store_byte(shared, 30).expect("writable");
+        assert_eq!(guest.store_byte(VirtAddr::new(private + 2 * PAGE), 50).expect("writable").count, 1);
+        assert_eq!(guest.load_byte(VirtAddr::new(third + PAGE)).expect("mapped").0, 4);
+        assert_eq!(guest.load_byte(VirtAddr::new(third + 2 * PAGE)).expect("mapped").0, 5);
+        assert_eq!(guest.load_byte(VirtAddr::new(shared)).expect("mapped").0, 3);
+        let taken = guest.store_byte(VirtAddr::new(shared), 30).expect("writable");
         assert_eq!((taken.count, taken.first_was_present), (1, true), "the file wants to know of the first store");
-        assert_eq!(guest.load_byte(third).expect("mapped").0, 30);
-        assert_eq!(guest.load_byte(private).expect("mapped").0, 30, "not written privately yet");
-        assert!(guest.store_byte(third, 1).is_err());
+        assert_eq!(guest.load_byte(VirtAddr::new(third)).expect("mapped").0, 30);
+        assert_eq!(guest.load_byte(VirtAddr::new(private)).expect("mapped").0, 30, "not written privately yet");
+        assert!(guest.store_byte(VirtAddr::new(third), 1).is_err());
         world.check("invariants");
     });
 });
@@ -676,15 +720,19 @@ for_each_design!(a_file_hears_of_the_first_store_whatever_became_of_the_rights_b
         let object = world.vm.create_object(&file(WriteNotice::Fault)).expect("room");
         space.mmap(&mapping(&object, BASE, 0, RW | AreaFlags::SHARED)).expect("room");
         let toggle = || {
-            space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
-            space.mprotect(BASE, PAGE, RW).expect("mapped");
+            space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped");
+            space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), RW.protection()).expect("mapped");
         };
-        assert_eq!(guest.load_byte(BASE).expect("mapped").0, 3);
+        assert_eq!(guest.load_byte(VirtAddr::new(BASE)).expect("mapped").0, 3);
         toggle();
-        let taken = guest.store_byte(BASE, 30).expect("writable");
+        let taken = guest.store_byte(VirtAddr::new(BASE), 30).expect("writable");
         assert_eq!((taken.count, taken.first_was_present), (1, true), "the page was clean");
         toggle();
-        assert_eq!(guest.store_byte(BASE, 31).expect("writable").count, 0, "the file knows that it is dirty");
+        assert_eq!(
+            guest.store_byte(VirtAddr::new(BASE), 31).expect("writable").count,
+            0,
+            "the file knows that it is dirty"
+        );
     });
 });
 
@@ -698,7 +746,11 @@ for_each_design!(behind_a_files_end_its_last_page_is_zero, D, {
             space.mmap(&mapping(&object, BASE, 0, AreaFlags::READ)).expect("room");
             let end = BASE + 2 * PAGE - missing;
             let byte = |address| guest.load_byte(address).expect("mapped").0;
-            assert_eq!((byte(end - 1), byte(end), byte(BASE + 2 * PAGE - 1)), (4, 0, 0), "{missing} bytes short");
+            assert_eq!(
+                (byte(VirtAddr::new(end - 1)), byte(VirtAddr::new(end)), byte(VirtAddr::new(BASE + 2 * PAGE - 1))),
+                (4, 0, 0),
+                "{missing} bytes short"
+            );
         }
     });
 });
@@ -712,16 +764,20 @@ for_each_design!(shared_memory_stays_shared_after_a_fork, D, {
         let object = world.vm.create_object(&spec).expect("room");
         space.mmap(&mapping(&object, BASE, 0, RW | AreaFlags::SHARED)).expect("room");
         drop(object);
-        assert_eq!(guest.load(BASE).expect("mapped").1.count, 1);
-        assert_eq!(guest.store(BASE, 8).expect("mapped").count, 0, "nobody wants to notice the store");
+        assert_eq!(guest.load(VirtAddr::new(BASE)).expect("mapped").1.count, 1);
+        assert_eq!(guest.store(VirtAddr::new(BASE), 8).expect("mapped").count, 0, "nobody wants to notice the store");
         let child = space.fork().expect("room");
         let in_child = Guest::new(&child);
-        assert_eq!(in_child.load(BASE).expect("mapped").0, 8);
-        in_child.store(BASE, 9).expect("mapped");
-        assert_eq!(guest.load(BASE).expect("mapped").0, 9);
-        space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped");
-        space.mprotect(BASE, PAGE, RW).expect("mapped");
-        assert_eq!(guest.store(BASE, 1).expect("mapped").count, 0, "as on Linux, an upgrade is complete at once");
+        assert_eq!(in_child.load(VirtAddr::new(BASE)).expect("mapped").0, 8);
+        in_child.store(VirtAddr::new(BASE), 9).expect("mapped");
+        assert_eq!(guest.load(VirtAddr::new(BASE)).expect("mapped").0, 9);
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), RW.protection()).expect("mapped");
+        assert_eq!(
+            guest.store(VirtAddr::new(BASE), 1).expect("mapped").count,
+            0,
+            "as on Linux, an upgrade is complete at once"
+        );
     });
 });
 
@@ -731,10 +787,14 @@ for_each_design!(what_an_object_cannot_give_is_a_bus_error, D, {
         let guest = Guest::new(&space);
         let object = world.vm.create_object(&file(WriteNotice::Fault)).expect("room");
         space.mmap(&mapping(&object, BASE, 8, AreaFlags::READ)).expect("room");
-        assert!(guest.load(BASE).is_ok());
+        assert!(guest.load(VirtAddr::new(BASE)).is_ok());
         for page in [1, 2] {
             let address = BASE + page * PAGE;
-            assert_eq!(guest.load(address), Err(AccessError::NoPage { address }), "failed, and behind the end");
+            assert_eq!(
+                guest.load(VirtAddr::new(address)),
+                Err(AccessError::NoPage { address: VirtAddr::new(address) }),
+                "failed, and behind the end"
+            );
         }
     });
 });
@@ -788,17 +848,17 @@ for_each_design!(one_user_does_not_speculate_and_two_do, D, {
         let guest = Guest::new(&space);
         let total = |event| world.vm.events().total(event);
         space.mmap(&anonymous(Some(BASE), 8 * PAGE)).expect("room");
-        guest.store(BASE, 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE), 1).expect("mapped");
         // Whoever faults tries an area first; its first store needs a reverse-map root.
         let alone = u64::from(["vma-lock", "faultless"].contains(&D::NAME));
         assert_eq!((total(Event::Spf), total(Event::SpfFailed)), (0, alone));
         let _second = Guest::new(&space);
-        guest.store(BASE + PAGE, 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE + PAGE), 1).expect("mapped");
         let speculates = u64::from(D::NAME != "mmap-sem");
         assert_eq!((total(Event::Spf), total(Event::SpfFailed)), (speculates, alone));
-        assert!(guest.store(BASE + 0x100_0000, 1).is_err());
+        assert!(guest.store(VirtAddr::new(BASE + 0x100_0000), 1).is_err());
         space.mmap(&anonymous(Some(BASE + 0x200_0000), PAGE)).expect("room");
-        guest.store(BASE + 0x200_0000, 1).expect("mapped");
+        guest.store(VirtAddr::new(BASE + 0x200_0000), 1).expect("mapped");
         assert_eq!(total(Event::SpfVmaChanged), speculates, "no area there");
         assert_eq!(total(Event::SpfVmaNoanon), speculates + alone, "the first write of an area");
         assert_eq!(total(Event::SpfFailed), 2 * speculates + alone);
@@ -810,12 +870,12 @@ for_each_design!(limits_are_errors_with_their_value, D, {
         let limits = Limits { max_map_count: 3, ..Limits::default() };
         let space = world.vm.create_space(limits).expect("room");
         space.mmap(&anonymous(Some(BASE), 3 * PAGE)).expect("room");
-        space.mprotect(BASE + PAGE, PAGE, AreaFlags::READ).expect("three areas");
-        let at_limit = space.mprotect(BASE, PAGE, AreaFlags::empty());
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE + PAGE), PAGE), Protection::READ).expect("three areas");
+        let at_limit = space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::empty());
         assert_eq!(at_limit, Ok(()), "a whole area needs no cut");
         assert!(space.mmap(&anonymous(Some(BASE + 5 * PAGE), PAGE)).is_ok(), "as Linux, mmap exceeds the limit by one");
         assert_eq!(space.mmap(&anonymous(Some(BASE + 7 * PAGE), PAGE)), Err(CallError::TooManyAreas { limit: 3 }));
-        assert_eq!(space.munmap(BASE, 3 * PAGE), Ok(()));
+        assert_eq!(space.munmap(AddressRange::new(VirtAddr::new(BASE), 3 * PAGE)), Ok(()));
     });
 });
 
@@ -831,7 +891,8 @@ for_each_design!(frames_of_a_file_that_is_gone_are_had_when_there_are_no_others,
         for _ in 0..3 {
             let file = world.vm.create_object(&spec).expect("room");
             let shared = MapRequest {
-                flags: RW | AreaFlags::SHARED,
+                protection: (RW | AreaFlags::SHARED).protection(),
+                options: (RW | AreaFlags::SHARED).options(),
                 backing: Backing::Object(&file, 0),
                 ..anonymous(None, half * PAGE)
             };
@@ -840,7 +901,7 @@ for_each_design!(frames_of_a_file_that_is_gone_are_had_when_there_are_no_others,
                 guest.store(base + page * PAGE, 1).expect("mapped");
             }
             drop(file);
-            space.munmap(base, half * PAGE).expect("valid");
+            space.munmap(AddressRange::new(base, half * PAGE)).expect("valid");
         }
         let base = space.mmap(&anonymous(None, (half + half / 2) * PAGE)).expect("room");
         for page in 0..half + half / 2 {

@@ -24,8 +24,8 @@
 use super::world::{Tested, World};
 use faultless_platform::native::Native;
 use faultless_vm::{
-    Advice, AreaFlags, AreaLine, Backing, CallError, FaultsTaken, Guest, Limits, LockAll, MapRequest, PAGE, PageLock,
-    Placement, Populate, RemapPlacement, RemapRequest, SpaceRef,
+    AddressRange, Advice, AreaFlags, AreaLine, Backing, CallError, FaultsTaken, Guest, Limits, LockAll, MapRequest,
+    PAGE, PageLock, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, VirtAddr,
 };
 use std::iter;
 use std::ops::Range;
@@ -99,9 +99,10 @@ impl<'vm, D: Tested> Scene<'vm, D> {
 
     fn map(&self, pages: Range<u64>, flags: AreaFlags, backing: Backing<'_, Native>) {
         let request = MapRequest {
-            placement: Placement::FixedNoReplace(at(pages.start)),
+            placement: Placement::FixedNoReplace(VirtAddr::new(at(pages.start))),
             len_bytes: (pages.end - pages.start) * PAGE,
-            flags,
+            protection: flags.protection(),
+            options: flags.options(),
             backing,
             populate: Populate::OnFault,
         };
@@ -188,34 +189,37 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     }
 
     pub fn mmap(&self, pages: Range<u64>, kind: char) -> Result<u64, CallError> {
-        self.mmap_at(Placement::Fixed(at(pages.start)), pages.end - pages.start, kind)
+        self.mmap_at(Placement::Fixed(VirtAddr::new(at(pages.start))), pages.end - pages.start, kind)
     }
 
     pub fn mmap_at(&self, placement: Placement, nr_pages: u64, kind: char) -> Result<u64, CallError> {
         let locked = if kind == 'l' { AreaFlags::LOCKED } else { AreaFlags::empty() };
-        self.space.mmap(&MapRequest {
-            placement,
-            len_bytes: nr_pages * PAGE,
-            flags: rights_of(kind) | kind_of(kind) | locked,
-            backing: backing_of(kind),
-            populate: Populate::OnFault,
-        })
+        self.space
+            .mmap(&MapRequest {
+                placement,
+                len_bytes: nr_pages * PAGE,
+                protection: (rights_of(kind) | kind_of(kind) | locked).protection(),
+                options: (rights_of(kind) | kind_of(kind) | locked).options(),
+                backing: backing_of(kind),
+                populate: Populate::OnFault,
+            })
+            .map(VirtAddr::get)
     }
 
     pub fn munmap(&self, pages: Range<u64>) -> Result<(), CallError> {
-        self.space.munmap(at(pages.start), len(&pages))
+        self.space.munmap(AddressRange::new(VirtAddr::new(at(pages.start)), len(&pages)))
     }
 
     pub fn protect(&self, pages: Range<u64>, rights: AreaFlags) -> Result<(), CallError> {
-        self.space.mprotect(at(pages.start), len(&pages), rights)
+        self.space.mprotect(AddressRange::new(VirtAddr::new(at(pages.start)), len(&pages)), rights.protection())
     }
 
     pub fn advise(&self, pages: Range<u64>, advice: Advice) -> Result<(), CallError> {
-        self.space.madvise(at(pages.start), len(&pages), advice)
+        self.space.madvise(AddressRange::new(VirtAddr::new(at(pages.start)), len(&pages)), advice)
     }
 
     pub fn lock(&self, pages: Range<u64>, lock: PageLock) -> Result<(), CallError> {
-        self.space.mlock(at(pages.start), len(&pages), lock)
+        self.space.mlock(AddressRange::new(VirtAddr::new(at(pages.start)), len(&pages)), lock)
     }
 
     pub fn lock_all(&self, what: LockAll) -> Result<(), CallError> {
@@ -223,30 +227,29 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     }
 
     pub fn seal(&self, pages: Range<u64>) -> Result<(), CallError> {
-        self.space.mseal(at(pages.start), len(&pages))
+        self.space.mseal(AddressRange::new(VirtAddr::new(at(pages.start)), len(&pages)))
     }
 
     /// Moves pages to page `to`, in place of what is there.
     pub fn move_to(&self, pages: Range<u64>, to: u64) -> Result<u64, CallError> {
         let nr_pages = pages.end - pages.start;
-        self.remap(pages, nr_pages, RemapPlacement::Fixed(at(to)))
+        self.remap(pages, nr_pages, RemapPlacement::Fixed(VirtAddr::new(at(to))))
     }
 
     /// Moves what pages hold to page `to`, and leaves the area.
     pub fn empty_to(&self, pages: Range<u64>, to: u64) -> Result<u64, CallError> {
         let nr_pages = pages.end - pages.start;
-        let request = self.request(pages, nr_pages, RemapPlacement::Fixed(at(to)));
-        self.space.mremap(&RemapRequest { keeps_source: true, ..request })
+        let request = self.request(pages, nr_pages, RemapPlacement::Fixed(VirtAddr::new(at(to))));
+        self.space.mremap(&RemapRequest { keeps_source: true, ..request }).map(VirtAddr::get)
     }
 
     pub fn remap(&self, pages: Range<u64>, nr_pages: u64, placement: RemapPlacement) -> Result<u64, CallError> {
-        self.space.mremap(&self.request(pages, nr_pages, placement))
+        self.space.mremap(&self.request(pages, nr_pages, placement)).map(VirtAddr::get)
     }
 
     fn request(&self, pages: Range<u64>, nr_pages: u64, placement: RemapPlacement) -> RemapRequest {
         RemapRequest {
-            old_start: at(pages.start),
-            old_len_bytes: len(&pages),
+            old: AddressRange::new(VirtAddr::new(at(pages.start)), len(&pages)),
             new_len_bytes: nr_pages * PAGE,
             placement,
             keeps_source: false,
@@ -254,7 +257,7 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     }
 
     pub fn store(&self, page: u64, value: u64) -> Result<FaultsTaken, faultless_vm::AccessError> {
-        self.guest.store(at(page), value)
+        self.guest.store(VirtAddr::new(at(page)), value)
     }
 
     /// Stores to a page that is mapped.
@@ -265,15 +268,15 @@ impl<'vm, D: Tested> Scene<'vm, D> {
 
     #[track_caller]
     pub fn load(&self, page: u64) -> u64 {
-        self.guest.load(at(page)).expect("mapped").0
+        self.guest.load(VirtAddr::new(at(page))).expect("mapped").0
     }
 
     /// Returns the first page of the first area of a kind.
     pub fn place_of(&self, kind: char) -> Option<u64> {
         let mut place = None;
         self.space.for_each_area(|area| {
-            if letter(&area) == kind && area.start >= ORIGIN {
-                place = place.or(Some((area.start - ORIGIN) / PAGE));
+            if letter(&area) == kind && area.range.start().get() >= ORIGIN {
+                place = place.or(Some((area.range.start().get() - ORIGIN) / PAGE));
             }
         });
         place
@@ -282,16 +285,16 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     fn areas(&self) -> String {
         let (mut row, mut end): (Vec<char>, u64) = (Vec::new(), ORIGIN);
         self.space.for_each_area(|area| {
-            if area.start < ORIGIN || area.end > at(WINDOW) {
+            if area.range.start().get() < ORIGIN || area.range.end().get() > at(WINDOW) {
                 return;
             }
-            row.extend(iter::repeat_n('.', ((area.start - end) / PAGE) as usize));
+            row.extend(iter::repeat_n('.', ((area.range.start().get() - end) / PAGE) as usize));
             let kind = letter(&area);
-            if area.start == end && row.last() == Some(&kind) {
+            if area.range.start().get() == end && row.last() == Some(&kind) {
                 row.push('|');
             }
-            row.extend(iter::repeat_n(kind, ((area.end - area.start) / PAGE) as usize));
-            end = area.end;
+            row.extend(iter::repeat_n(kind, ((area.range.end().get() - area.range.start().get()) / PAGE) as usize));
+            end = area.range.end().get();
         });
         compressed(row)
     }
@@ -301,7 +304,7 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     }
 
     fn held(&self, page: u64) -> char {
-        let entry = self.space.entry_at(at(page));
+        let entry = self.space.entry_at(VirtAddr::new(at(page)));
         match entry {
             _ if entry.is_vacant() => '.',
             _ if entry.is_guard() => '!',

@@ -5,8 +5,8 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{PAGE_BYTES, Platform, Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle, ObjectSpec, PAGE,
-    PageSource, Placement, Populate, SpaceRef, WriteNotice,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle,
+    ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, SpaceRef, VirtAddr, WriteNotice,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,9 +33,10 @@ fn object<D: Tested>(world: &World<D>) -> ObjectHandle<'_, Native> {
 /// Maps all of an object at [`BASE`].
 fn map<D: Tested>(space: &SpaceRef<'_, Native, D>, object: &ObjectHandle<'_, Native>, kind: AreaFlags) {
     let request = MapRequest {
-        placement: Placement::Fixed(BASE),
+        placement: Placement::Fixed(VirtAddr::new(BASE)),
         len_bytes: BYTES,
-        flags: RW | kind,
+        protection: (RW | kind).protection(),
+        options: (RW | kind).options(),
         backing: Backing::Object(object, 0),
         populate: Populate::OnFault,
     };
@@ -100,13 +101,17 @@ for_each_design!(an_extension_beside_a_truncation_shows_zeros_and_keeps_what_is_
                 Native::spin_until(|| object.size_bytes() == 8);
                 world.vm.truncate(&object, BYTES).expect("longer");
                 for address in PLACES {
-                    assert_eq!(guest.load(address).map(|(value, _)| value), Ok(0), "old content behind an extension");
-                    guest.store(address, 7).expect("mapped");
+                    assert_eq!(
+                        guest.load(VirtAddr::new(address)).map(|(value, _)| value),
+                        Ok(0),
+                        "old content behind an extension"
+                    );
+                    guest.store(VirtAddr::new(address), 7).expect("mapped");
                 }
                 has_extended.store(true, Ordering::SeqCst);
             }
             _ => {
-                assert!(PLACES.into_iter().all(|address| guest.load(address).is_ok()));
+                assert!(PLACES.into_iter().all(|address| guest.load(VirtAddr::new(address)).is_ok()));
                 stand_in_guest(&guest, BASE);
                 may_begin.store(true, Ordering::SeqCst);
                 is_soon(&has_extended, STOP);
@@ -119,7 +124,11 @@ for_each_design!(an_extension_beside_a_truncation_shows_zeros_and_keeps_what_is_
     machine.attach(|| {
         let guest = Guest::new(&space);
         for address in PLACES {
-            assert_eq!(guest.load(address).map(|(value, _)| value), Ok(7), "a store behind an extension is lost");
+            assert_eq!(
+                guest.load(VirtAddr::new(address)).map(|(value, _)| value),
+                Ok(7),
+                "a store behind an extension is lost"
+            );
         }
     });
     machine.attach(|| {
@@ -144,8 +153,8 @@ for_each_design!(a_fork_beside_a_truncation_leaves_no_page_in_the_child, D, {
                 map(&space, &object, AreaFlags::empty());
                 let guest = Guest::new(&space);
                 // One private copy, so that fork copies entries; the others are the object's own pages.
-                guest.store(BASE, 5).expect("mapped");
-                assert!((1..PAGES).all(|page| guest.load(BASE + page * PAGE).is_ok()));
+                guest.store(VirtAddr::new(BASE), 5).expect("mapped");
+                assert!((1..PAGES).all(|page| guest.load(VirtAddr::new(BASE + page * PAGE)).is_ok()));
             }
             barrier.wait();
             if thread == 0 {
@@ -156,8 +165,12 @@ for_each_design!(a_fork_beside_a_truncation_leaves_no_page_in_the_child, D, {
                 barrier.wait();
                 let guest = Guest::new(&child);
                 for address in (0..PAGES).map(|page| BASE + page * PAGE) {
-                    let loaded = guest.load(address).map(drop);
-                    assert_eq!(loaded, Err(AccessError::NoPage { address }), "the child kept a page that was cut off");
+                    let loaded = guest.load(VirtAddr::new(address)).map(drop);
+                    assert_eq!(
+                        loaded,
+                        Err(AccessError::NoPage { address: VirtAddr::new(address) }),
+                        "the child kept a page that was cut off"
+                    );
                 }
             }
             barrier.wait();
@@ -179,13 +192,15 @@ for_each_design!(removed_pages_are_zero_to_the_last_one_of_each_area, D, {
         let (space, object) = (world.vm.create_space(Limits::default()).expect("room"), object(&world));
         map(&space, &object, AreaFlags::SHARED);
         // Three areas, of one page, of two, and of one.
-        space.mprotect(BASE + PAGE, 2 * PAGE, AreaFlags::READ).expect("mapped");
-        space.mprotect(BASE + PAGE, 2 * PAGE, RW).expect("mapped");
-        space.mprotect(BASE, PAGE, RW | AreaFlags::EXEC).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE + PAGE), 2 * PAGE), Protection::READ).expect("mapped");
+        space.mprotect(AddressRange::new(VirtAddr::new(BASE + PAGE), 2 * PAGE), RW.protection()).expect("mapped");
+        space
+            .mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), (RW | AreaFlags::EXEC).protection())
+            .expect("mapped");
         let guest = Guest::new(&space);
-        let bytes = || (0..PAGES).map(|page| guest.load_byte(BASE + page * PAGE + 9).expect("mapped").0);
+        let bytes = || (0..PAGES).map(|page| guest.load_byte(VirtAddr::new(BASE + page * PAGE + 9)).expect("mapped").0);
         assert!(bytes().eq((0..PAGES).map(|page| 0x40 + page as u8)));
-        space.madvise(BASE, BYTES, Advice::Remove).expect("shared and writable");
+        space.madvise(AddressRange::new(VirtAddr::new(BASE), BYTES), Advice::Remove).expect("shared and writable");
         assert!(bytes().eq([0; PAGES as usize]), "{:?}", bytes().collect::<Vec<_>>());
         drop(guest);
         drop((space, object));
@@ -220,7 +235,7 @@ for_each_design!(a_source_that_asks_for_another_attempt_is_asked_again, D, {
         let guest = Guest::new(&space);
         for page in 0..PAGES - 1 {
             source.0.store(3, Ordering::Relaxed);
-            let loaded = guest.load_byte(BASE + page * PAGE).map(|(byte, _)| byte);
+            let loaded = guest.load_byte(VirtAddr::new(BASE + page * PAGE)).map(|(byte, _)| byte);
             assert_eq!(loaded, Ok(0x40 + page as u8));
             assert_eq!(source.0.load(Ordering::Relaxed), 0, "it was asked until it gave the page");
         }

@@ -4,7 +4,7 @@
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::Processor;
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_vm::{CallError, Limits, MapRequest, PAGE, Placement, PlacementPolicy, SpaceRef, USER_END};
+use faultless_vm::{CallError, Limits, MapRequest, PAGE, Placement, PlacementPolicy, SpaceRef, USER_END, VirtAddr};
 use std::sync::{Barrier, Mutex};
 
 const GIB: u64 = 1 << 30;
@@ -42,7 +42,7 @@ fn places<D: Tested>(placement: PlacementPolicy) -> Vec<u64> {
     let (turn, found) = (Mutex::new(()), Mutex::new(vec![0; 4]));
     on_each_cpu::<D>(4, limits(placement), |space| {
         let _turn = turn.lock().unwrap();
-        found.lock().unwrap()[Native::cpu()] = space.mmap(&anonymous(None, 16 * PAGE)).expect("room");
+        found.lock().unwrap()[Native::cpu()] = space.mmap(&anonymous(None, 16 * PAGE)).expect("room").get();
     });
     found.into_inner().unwrap()
 }
@@ -83,14 +83,15 @@ for_each_design!(what_is_spread_fills_the_room_to_the_last_page, D, {
     let limits = Limits { lowest_chosen: low, mmap_base: base, ..limits(PlacementPolicy::Spread) };
     let (len, mapped) = (32 << 20, Mutex::new(0));
     on_each_cpu::<D>(4, limits, |space| {
-        let above = MapRequest { flags: RW, ..anonymous(Some(base), USER_END - base) };
-        assert_eq!(space.mmap(&above), Ok(base));
+        let above =
+            MapRequest { protection: RW.protection(), options: RW.options(), ..anonymous(Some(base), USER_END - base) };
+        assert_eq!(space.mmap(&above), Ok(VirtAddr::new(base)));
         // More than a CPU's range.
         let large = space.mmap(&anonymous(None, GIB + GIB / 8));
         *mapped.lock().unwrap() += large.map_or(0, |_| GIB + GIB / 8);
         loop {
             match space.mmap(&anonymous(None, len)) {
-                Ok(start) => assert!(start >= low && start + len <= base, "{start:x}"),
+                Ok(start) => assert!(start >= VirtAddr::new(low) && start + len <= VirtAddr::new(base), "{start:x}"),
                 Err(error) => {
                     assert_eq!(error, CallError::NoRoom { len_bytes: len });
                     break;
@@ -103,8 +104,11 @@ for_each_design!(what_is_spread_fills_the_room_to_the_last_page, D, {
         }
         // What has a place of its own knows no ranges.
         assert_eq!(
-            space.mmap(&MapRequest { placement: Placement::FixedNoReplace(low), ..anonymous(None, PAGE) }),
-            Err(CallError::Exists { address: low })
+            space.mmap(&MapRequest {
+                placement: Placement::FixedNoReplace(VirtAddr::new(low)),
+                ..anonymous(None, PAGE)
+            }),
+            Err(CallError::Exists { address: VirtAddr::new(low) })
         );
     });
     assert_eq!(mapped.into_inner().unwrap(), base - low);

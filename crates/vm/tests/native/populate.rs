@@ -4,7 +4,7 @@ use crate::world::{Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Barrier;
-use faultless_vm::{Advice, Guest, Limits, PAGE};
+use faultless_vm::{AddressRange, Advice, Guest, Limits, PAGE, VirtAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -25,7 +25,7 @@ for_each_design!(populating_for_stores_leaves_no_page_that_a_load_made_first, D,
             if thread == 0 {
                 space.mmap(&anonymous(Some(BASE), PAGES * PAGE)).expect("room");
                 // The first store gives the area its root, so that the others need not share the semaphore.
-                guest.store(BASE, 1).expect("mapped");
+                guest.store(VirtAddr::new(BASE), 1).expect("mapped");
                 populated.store(1, Ordering::SeqCst);
             }
             barrier.wait();
@@ -33,9 +33,11 @@ for_each_design!(populating_for_stores_leaves_no_page_that_a_load_made_first, D,
                 // A few pages at a time, so that the loads keep pace.
                 for page in (1..PAGES - 1).step_by(2) {
                     populated.store(page, Ordering::SeqCst);
-                    space.madvise(BASE + page * PAGE, 2 * PAGE, Advice::PopulateWrite).expect("mapped");
+                    space
+                        .madvise(AddressRange::new(VirtAddr::new(BASE + page * PAGE), 2 * PAGE), Advice::PopulateWrite)
+                        .expect("mapped");
                     for address in [page, page + 1].map(|page| BASE + page * PAGE) {
-                        let taken = guest.store(address, 1).expect("mapped");
+                        let taken = guest.store(VirtAddr::new(address), 1).expect("mapped");
                         nr_faults.fetch_add(u64::from(taken.count), Ordering::SeqCst);
                     }
                 }
@@ -44,7 +46,8 @@ for_each_design!(populating_for_stores_leaves_no_page_that_a_load_made_first, D,
                 loop {
                     match populated.load(Ordering::SeqCst) {
                         PAGES => break,
-                        page => [page, page + 1].map(|page| guest.load(BASE + page * PAGE).expect("mapped").0),
+                        page => [page, page + 1]
+                            .map(|page| guest.load(VirtAddr::new(BASE + page * PAGE)).expect("mapped").0),
                     };
                 }
             }

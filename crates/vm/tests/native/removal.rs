@@ -6,7 +6,7 @@ use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
 use faultless_sync::Side;
-use faultless_vm::{AccessError, Guest, Limits, PAGE, SpaceRef};
+use faultless_vm::{AccessError, AddressRange, Guest, Limits, PAGE, SpaceRef, VirtAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const STOP: Duration = Duration::from_millis(20);
 
 /// Says whether the last page is still there. The caller is in guest state.
 fn is_under_way<D: Tested>(space: &SpaceRef<'_, Native, D>) -> bool {
-    !space.entry_at(LAST).is_empty()
+    !space.entry_at(VirtAddr::new(LAST)).is_empty()
 }
 
 for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, {
@@ -39,9 +39,9 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
             space.mmap(&anonymous(Some(at), len_bytes)).expect("room");
         }
         for page in 0..REMOVED_PAGES {
-            guest.store(REMOVED + page * PAGE, 1).expect("mapped");
+            guest.store(VirtAddr::new(REMOVED + page * PAGE), 1).expect("mapped");
         }
-        guest.store(TOUCHED, 1).expect("mapped");
+        guest.store(VirtAddr::new(TOUCHED), 1).expect("mapped");
         drop(guest);
         space
     });
@@ -54,17 +54,20 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
         match thread {
             0 => {
                 Native::spin_until(|| may_begin.load(Ordering::SeqCst));
-                space.munmap(REMOVED, REMOVED_PAGES * PAGE).expect("valid");
+                space.munmap(AddressRange::new(VirtAddr::new(REMOVED), REMOVED_PAGES * PAGE)).expect("valid");
             }
             1 => {
-                Native::spin_until(|| space.entry_at(REMOVED).is_empty());
-                guest.store(UNTOUCHED, 1).expect("mapped");
+                Native::spin_until(|| space.entry_at(VirtAddr::new(REMOVED)).is_empty());
+                guest.store(VirtAddr::new(UNTOUCHED), 1).expect("mapped");
                 has_stored.store(true, Ordering::SeqCst);
                 if D::REMOVES_APART {
                     space.mmap(&anonymous(Some(MAPPED), PAGE)).expect("room");
                     has_mapped.store(true, Ordering::SeqCst);
                 }
-                assert_eq!(guest.load(REMOVED).map(drop), Err(AccessError::NotMapped { address: REMOVED }));
+                assert_eq!(
+                    guest.load(VirtAddr::new(REMOVED)).map(drop),
+                    Err(AccessError::NotMapped { address: VirtAddr::new(REMOVED) })
+                );
                 has_failed.store(true, Ordering::SeqCst);
             }
             _ => {
@@ -121,12 +124,13 @@ fn hold_up_a_writer<D: Tested>(world: &World<D>, machine: &Machine) {
     }
     let guest = Guest::new(&space);
     for at in [REMOVED, TOUCHED] {
-        guest.store(at, 1).expect("mapped");
+        guest.store(VirtAddr::new(at), 1).expect("mapped");
     }
     stand_in_guest(&guest, TOUCHED);
     let comes = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| machine.attach(|| space.munmap(REMOVED, PAGE).expect("valid")));
+        scope
+            .spawn(|| machine.attach(|| space.munmap(AddressRange::new(VirtAddr::new(REMOVED), PAGE)).expect("valid")));
         scope.spawn(|| {
             machine.attach(|| {
                 Native::spin_until(|| space.nr_areas() == 1);

@@ -18,7 +18,8 @@ use faultless_platform::{Platform, Processor, Threads};
 use faultless_sync::Rwsem;
 use faultless_vm::design::VmaLock;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate, Vm, check,
+    AccessError, AddressRange, Advice, Backing, Event, Guest, Limits, MapRequest, PAGE, Placement, Populate,
+    Protection, VirtAddr, Vm, check,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,36 +93,36 @@ fn witness<D: Tested>(
 
 for_each_design!(no_store_succeeds_after_mprotect_returns, D, {
     witness::<D>(
-        |guest| guest.store(BASE, 1).is_ok(),
-        |_, space| space.mprotect(BASE, PAGE, AreaFlags::READ).expect("mapped"),
-        |_, space| match space.mprotect(BASE, PAGE, RW) {
+        |guest| guest.store(VirtAddr::new(BASE), 1).is_ok(),
+        |_, space| space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), Protection::READ).expect("mapped"),
+        |_, space| match space.mprotect(AddressRange::new(VirtAddr::new(BASE), PAGE), RW.protection()) {
             Ok(()) => {}
-            Err(_) => assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(BASE)),
+            Err(_) => assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(VirtAddr::new(BASE))),
         },
     );
 });
 
 for_each_design!(no_load_succeeds_after_munmap_returns, D, {
     witness::<D>(
-        |guest| match guest.load(BASE) {
+        |guest| match guest.load(VirtAddr::new(BASE)) {
             Ok(_) => true,
             Err(AccessError::NotMapped { .. }) => false,
             Err(other) => panic!("{other}"),
         },
-        |_, space| space.munmap(BASE, PAGE).expect("valid"),
-        |_, space| assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(BASE)),
+        |_, space| space.munmap(AddressRange::new(VirtAddr::new(BASE), PAGE)).expect("valid"),
+        |_, space| assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(VirtAddr::new(BASE))),
     );
 });
 
 for_each_design!(no_old_value_is_read_after_dontneed_returns, D, {
     witness::<D>(
-        |guest| guest.load(BASE).is_ok_and(|(value, _)| value == 7),
-        |_, space| space.madvise(BASE, PAGE, Advice::DontNeed).expect("mapped"),
+        |guest| guest.load(VirtAddr::new(BASE)).is_ok_and(|(value, _)| value == 7),
+        |_, space| space.madvise(AddressRange::new(VirtAddr::new(BASE), PAGE), Advice::DontNeed).expect("mapped"),
         |_, space| {
             if space.nr_areas() == 0 {
                 space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
             }
-            Guest::new(space).store(BASE, 7).expect("mapped");
+            Guest::new(space).store(VirtAddr::new(BASE), 7).expect("mapped");
         },
     );
 });
@@ -140,22 +141,22 @@ for_each_design!(a_copy_on_write_is_seen_by_all_threads_at_once, D, {
             if thread == 0 {
                 if round == 1 {
                     space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
-                    guest.store(BASE, 0).expect("mapped");
+                    guest.store(VirtAddr::new(BASE), 0).expect("mapped");
                 }
                 // The child keeps the page shared, so that the store below must copy it.
                 let child = space.fork().expect("room");
                 asked.store(2 * round - 1, Ordering::SeqCst);
                 Native::spin_until(|| answered.load(Ordering::SeqCst) == 2 * round - 1);
-                guest.store(BASE, round).expect("mapped");
+                guest.store(VirtAddr::new(BASE), round).expect("mapped");
                 asked.store(2 * round, Ordering::SeqCst);
                 Native::spin_until(|| answered.load(Ordering::SeqCst) == 2 * round);
                 drop(child);
             } else {
                 Native::spin_until(|| asked.load(Ordering::SeqCst) == 2 * round - 1);
-                assert_eq!(guest.load(BASE).expect("mapped").0, round - 1, "now in this CPU's TLB");
+                assert_eq!(guest.load(VirtAddr::new(BASE)).expect("mapped").0, round - 1, "now in this CPU's TLB");
                 answered.store(2 * round - 1, Ordering::SeqCst);
                 Native::spin_until(|| asked.load(Ordering::SeqCst) == 2 * round);
-                assert_eq!(guest.load(BASE).expect("mapped").0, round, "a stale translation");
+                assert_eq!(guest.load(VirtAddr::new(BASE)).expect("mapped").0, round, "a stale translation");
                 answered.store(2 * round, Ordering::SeqCst);
             }
         }
@@ -199,14 +200,14 @@ fn shootdowns<D: Tested>(world: &World<D>, guest: &Guest<'_, Native, D>, rounds:
     for round in 1..=rounds {
         let at = BASE + round * 16 * PAGE;
         guest.space().mmap(&anonymous(Some(at), PAGE)).expect("room");
-        guest.store(at, round).expect("mapped");
-        guest.space().munmap(at, PAGE).expect("valid");
+        guest.store(VirtAddr::new(at), round).expect("mapped");
+        guest.space().munmap(AddressRange::new(VirtAddr::new(at), PAGE)).expect("valid");
     }
     world.vm.events().total(Event::TlbShootdown) - before
 }
 
 fn store_when_mapped<D: Tested>(guest: &Guest<'_, Native, D>) {
-    while guest.store(BASE, 1).is_err() {
+    while guest.store(VirtAddr::new(BASE), 1).is_err() {
         std::thread::yield_now();
     }
 }
@@ -222,14 +223,14 @@ for_each_design!(a_cpu_whose_program_sleeps_is_asked_once, D, {
             Native::spin_until(|| Native::is_idle(cpu));
             assert_eq!(shootdowns(world, &guest, 20), 1, "the sleeper's CPU is asked again and again");
             assert!(!space.is_used_by(cpu));
-            space.munmap(BASE, PAGE).expect("valid");
+            space.munmap(AddressRange::new(VirtAddr::new(BASE), PAGE)).expect("valid");
             may_wake.set();
         },
         |guest| {
             store_when_mapped(guest);
             sleeper.store(Native::cpu() as u64 + 1, Ordering::SeqCst);
             may_wake.wait();
-            assert!(guest.load(BASE).is_err(), "what was unmapped meanwhile is still known");
+            assert!(guest.load(VirtAddr::new(BASE)).is_err(), "what was unmapped meanwhile is still known");
         },
         || (),
     );
@@ -256,14 +257,14 @@ for_each_design!(a_cpu_whose_program_has_left_the_space_is_not_asked, D, {
 for_each_design!(a_cpu_that_is_given_up_and_taken_again_has_no_old_translation, D, {
     witness::<D>(
         |guest| {
-            let is_mapped = guest.load(BASE).is_ok();
+            let is_mapped = guest.load(VirtAddr::new(BASE)).is_ok();
             Native::leave();
             std::thread::yield_now();
             Native::enter();
-            is_mapped && guest.load(BASE).is_ok()
+            is_mapped && guest.load(VirtAddr::new(BASE)).is_ok()
         },
-        |_, space| space.munmap(BASE, PAGE).expect("valid"),
-        |_, space| assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(BASE)),
+        |_, space| space.munmap(AddressRange::new(VirtAddr::new(BASE), PAGE)).expect("valid"),
+        |_, space| assert_eq!(space.mmap(&anonymous(Some(BASE), PAGE)), Ok(VirtAddr::new(BASE))),
     );
 });
 
@@ -317,9 +318,10 @@ fn inboxes_are_locked_with_interrupts_off() {
     let space = told(&machine, || vm.create_space(Limits::default()).expect("room"));
     let map = || {
         let request = MapRequest {
-            placement: Placement::Fixed(BASE),
+            placement: Placement::Fixed(VirtAddr::new(BASE)),
             len_bytes: PAGE,
-            flags: RW,
+            protection: RW.protection(),
+            options: RW.options(),
             backing: Backing::Anonymous,
             populate: Populate::Now,
         };
@@ -340,30 +342,30 @@ fn inboxes_are_locked_with_interrupts_off() {
                 map();
                 stage.store(1, Ordering::SeqCst);
                 reach(3);
-                space.munmap(BASE, PAGE).expect("mapped");
+                space.munmap(AddressRange::new(VirtAddr::new(BASE), PAGE)).expect("mapped");
                 map();
                 stage.store(4, Ordering::SeqCst);
                 Told::spin_until(|| is_inside.load(Ordering::SeqCst));
-                space.munmap(BASE, PAGE).expect("mapped");
+                space.munmap(AddressRange::new(VirtAddr::new(BASE), PAGE)).expect("mapped");
                 stage.store(5, Ordering::SeqCst);
             }
             // Leaves its CPU with translations, and comes back.
             1 => {
                 reach(1);
-                guest.load(BASE).expect("mapped");
+                guest.load(VirtAddr::new(BASE)).expect("mapped");
                 Told::leave();
                 stage.store(3, Ordering::SeqCst);
                 while stage.load(Ordering::SeqCst) < 5 {
                     std::thread::yield_now();
                 }
                 Told::enter();
-                assert!(guest.load(BASE).is_err());
+                assert!(guest.load(VirtAddr::new(BASE)).is_err());
             }
             // Stays in guest for a while, asked to forget what it knows.
             _ => {
                 reach(4);
                 loop {
-                    guest.load(BASE).expect("mapped");
+                    guest.load(VirtAddr::new(BASE)).expect("mapped");
                     if !Told::guest_enter() {
                         break;
                     }

@@ -6,8 +6,8 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{CpuSet, Platform, Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{
-    AreaFlags, Backing, Guest, Limits, MapRequest, ObjectSpec, PAGE, Placement, Populate, SpaceRef, WriteNotice,
-    ZeroSource,
+    AddressRange, AreaFlags, Backing, Guest, Limits, MapRequest, ObjectSpec, PAGE, Placement, Populate, SpaceRef,
+    VirtAddr, WriteNotice, ZeroSource,
 };
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ fn furnish<D: Tested>(space: &SpaceRef<'_, Native, D>) {
     for place in 0..AREAS {
         let address = BASE + place * 2 * PAGE;
         space.mmap(&anonymous(Some(address), PAGE)).expect("room");
-        guest.store(address, 1).expect("mapped");
+        guest.store(VirtAddr::new(address), 1).expect("mapped");
     }
 }
 
@@ -150,14 +150,14 @@ for_each_design!(the_last_of_three_ends_a_space, D, {
             if thread == 0 {
                 let space = world.space();
                 space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
-                Guest::new(&space).store(BASE, 1).expect("mapped");
+                Guest::new(&space).store(VirtAddr::new(BASE), 1).expect("mapped");
                 given.lock().expect("no panic").extend([space.clone(), space.clone(), space]);
             }
             barrier.wait();
             let own = given.lock().expect("no panic").pop().expect("one for each");
             if thread == 2 {
                 // The visitor's reference may be the last.
-                world.vm.for_each_space(|space| space.for_each_area(|area| assert_eq!(area.start, BASE)));
+                world.vm.for_each_space(|space| space.for_each_area(|area| assert_eq!(area.range.start().get(), BASE)));
             }
             drop(own);
             barrier.wait();
@@ -182,9 +182,10 @@ for_each_design!(references_are_dropped_on_threads_without_a_cpu, D, {
             let object = world.vm.create_object(&spec).expect("room");
             world.vm.read_object(&object, 0, &mut [0]).expect("zeros");
             let request = MapRequest {
-                placement: Placement::Fixed(BASE - PAGE),
+                placement: Placement::Fixed(VirtAddr::new(BASE - PAGE)),
                 len_bytes: PAGE,
-                flags: RW | AreaFlags::SHARED,
+                protection: (RW | AreaFlags::SHARED).protection(),
+                options: (RW | AreaFlags::SHARED).options(),
                 backing: Backing::Object(&object, 0),
                 populate: Populate::Now,
             };
@@ -230,7 +231,7 @@ for_each_design!(an_instance_is_dropped_on_a_thread_without_a_cpu, D, {
         machine.attach(|| {
             let space = world.space();
             furnish(&space);
-            space.munmap(BASE, AREAS * PAGE).expect("room");
+            space.munmap(AddressRange::new(VirtAddr::new(BASE), AREAS * PAGE)).expect("room");
         });
         // Left to whoever has a CPU next, which nobody has.
         let space = machine.attach(|| world.space());

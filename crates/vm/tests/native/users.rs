@@ -5,7 +5,7 @@
 use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
-use faultless_vm::{Guest, Limits, PAGE};
+use faultless_vm::{AddressRange, Guest, Limits, PAGE, VirtAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
                 let guest = Guest::new(&space);
                 for at in [REMOVED, TOUCHED] {
                     space.mmap(&anonymous(Some(at), PAGE)).expect("room");
-                    guest.store(at, 1).expect("mapped");
+                    guest.store(VirtAddr::new(at), 1).expect("mapped");
                 }
                 stand_in_guest(&guest, TOUCHED);
                 may_begin.store(true, Ordering::SeqCst);
@@ -45,12 +45,12 @@ for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
             }
             1 => {
                 Native::spin_until(|| may_begin.load(Ordering::SeqCst));
-                space.munmap(REMOVED, PAGE).expect("valid");
+                space.munmap(AddressRange::new(VirtAddr::new(REMOVED), PAGE)).expect("valid");
             }
             _ => {
                 Native::spin_until(|| may_join.load(Ordering::SeqCst));
                 let guest = Guest::new(&space);
-                assert!(guest.load(REMOVED).is_err(), "joined after the unmapping");
+                assert!(guest.load(VirtAddr::new(REMOVED)).is_err(), "joined after the unmapping");
                 has_joined.store(true, Ordering::SeqCst);
             }
         }
@@ -75,8 +75,8 @@ for_each_design!(what_another_cpu_looks_at_waits_for_a_grace_period, D, {
             let come_and_go = || {
                 for _ in 0..4 {
                     space.mmap(&anonymous(Some(REMOVED), PAGE)).expect("room");
-                    guest.store(REMOVED, 1).expect("mapped");
-                    space.munmap(REMOVED, PAGE).expect("valid");
+                    guest.store(VirtAddr::new(REMOVED), 1).expect("mapped");
+                    space.munmap(AddressRange::new(VirtAddr::new(REMOVED), PAGE)).expect("valid");
                 }
             };
             come_and_go();
@@ -87,7 +87,7 @@ for_each_design!(what_another_cpu_looks_at_waits_for_a_grace_period, D, {
             assert!(rcu.nr_deferred() > 0, "another CPU may look");
         } else {
             Native::spin_until(|| is_alone_over.load(Ordering::SeqCst));
-            assert!(space.entry_at(REMOVED).is_empty());
+            assert!(space.entry_at(VirtAddr::new(REMOVED)).is_empty());
             has_looked.store(true, Ordering::SeqCst);
         }
         Native::leave();

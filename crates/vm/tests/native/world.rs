@@ -5,7 +5,10 @@ use faultless_platform::Platform;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Map, MapLock};
-use faultless_vm::{AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, SpaceRef, Vm, check};
+use faultless_vm::{
+    AreaFlags, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, Populate, Protection, SpaceRef,
+    VirtAddr, Vm, check,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -67,9 +70,10 @@ impl<D: Tested> World<D> {
 /// Asks for private anonymous memory.
 pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native> {
     MapRequest {
-        placement: at.map_or(Placement::Anywhere, Placement::Fixed),
+        placement: at.map_or(Placement::Anywhere, |at| Placement::Fixed(VirtAddr::new(at))),
         len_bytes,
-        flags: RW,
+        protection: Protection::READ | Protection::WRITE,
+        options: MapOptions::empty(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     }
@@ -78,7 +82,7 @@ pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native>
 /// Goes into guest state with nothing left to forget, and so holds up whoever unmaps; `mapped` is in the tables.
 pub fn stand_in_guest<D: Tested>(guest: &Guest<'_, Native, D>, mapped: u64) {
     loop {
-        guest.load(mapped).expect("mapped");
+        guest.load(VirtAddr::new(mapped)).expect("mapped");
         if !Native::guest_enter() {
             break;
         }
@@ -100,16 +104,16 @@ pub fn lines<D: Tested>(space: &SpaceRef<'_, Native, D>) -> Vec<String> {
     let mut drawing: Vec<String> = Vec::new();
     let (mut end, mut letter) = (None, 0_u8);
     space.for_each_area(|area| {
-        let hole = end.map(|end: u64| (area.start - end) / PAGE);
+        let hole = end.map(|end: u64| (area.range.start().get() - end) / PAGE);
         match hole {
             Some(pages) if pages <= 8 => drawing.last_mut().expect("a line").push_str(&".".repeat(pages as usize)),
             _ => drawing.push(String::new()),
         }
         let mark = char::from(b'A' + letter % 26);
         letter += 1;
-        let pages = ((area.end - area.start) / PAGE) as usize;
+        let pages = ((area.range.end().get() - area.range.start().get()) / PAGE) as usize;
         drawing.last_mut().expect("a line").push_str(&mark.to_string().repeat(pages));
-        end = Some(area.end);
+        end = Some(area.range.end().get());
     });
     drawing
 }

@@ -13,7 +13,7 @@ use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
-use faultless_vm::{Limits, Vm};
+use faultless_vm::{Limits, VirtAddr, Vm};
 use faultless_workloads::{Files, Seat, Spec, VmSpace, Worker};
 
 use crate::{HEAP, documented};
@@ -63,7 +63,7 @@ impl DesignVisitor<Count> for Counted<'_> {
         Count::run(&machine, nr_cpus, &|thread| {
             if takes_seat(thread, nr_cpus, &seats) {
                 let space = vm.create_space(Limits::default()).expect("room");
-                space.set_heap_start(HEAP);
+                space.set_heap_start(VirtAddr::new(HEAP));
                 let view = VmSpace::new(&space, &files);
                 let program = self.spec.prepare::<Count>(&view, 1).expect("room");
                 let process = usize::from(thread != 0);

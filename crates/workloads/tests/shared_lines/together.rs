@@ -14,7 +14,7 @@ use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
-use faultless_vm::{Limits, Vm};
+use faultless_vm::{Limits, VirtAddr, Vm};
 use faultless_workloads::{Files, Seat, Spec, VmSpace, WORKLOADS, Worker};
 
 use crate::{HEAP, documented};
@@ -75,7 +75,7 @@ impl DesignVisitor<Count> for Counted<'_> {
         let files = Files::new(&vm, 2);
         let (program, space) = machine.attach(|| {
             let space = vm.create_space(Limits::default()).expect("room");
-            space.set_heap_start(HEAP);
+            space.set_heap_start(VirtAddr::new(HEAP));
             let program = self.0.prepare::<Count>(&VmSpace::new(&space, &files), 2).expect("room");
             (program, space)
         });

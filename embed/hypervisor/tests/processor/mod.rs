@@ -6,7 +6,7 @@ use faultless_embed_hypervisor::{EptWithoutBits, Exit, Hardware, Machine, Tables
 use faultless_phys::{Memory, Options};
 use faultless_platform::Processor;
 use faultless_platform::native::{self, HostRegion, NativeOf};
-use faultless_vm::{Ept, Guest, PageRange, SpaceId, Vm, check};
+use faultless_vm::{Ept, Guest, PageRange, SpaceId, VirtAddr, Vm, check};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ pub enum WithoutBits {}
 
 fn forget<H: 'static>(space: SpaceId, range: Option<PageRange>) {
     with_tlb(NativeOf::<H>::cpu(), |tlb| {
-        let is_meant = |page: u64| range.is_none_or(|range| range.contains(page << 12));
+        let is_meant = |page: u64| range.is_none_or(|range| range.contains(VirtAddr::new(page << 12)));
         tlb.retain(|&(of, page), _| !((space == 0 || of == space) && is_meant(page)));
     });
 }

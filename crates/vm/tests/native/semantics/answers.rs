@@ -6,9 +6,9 @@ use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Event, FutexKey, Guest, Limits, MapRequest, ObjectSpec, PAGE,
-    PageLock, Pattern, PinKind, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END,
-    WriteNotice, ZeroSource, check,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, Event, FutexKey, Guest, Limits, MapRequest,
+    ObjectSpec, PAGE, PageLock, Pattern, PinKind, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef,
+    SyncFlags, USER_END, VirtAddr, WriteNotice, ZeroSource, check,
 };
 use std::ops::ControlFlow;
 
@@ -19,7 +19,12 @@ for_each_design!(a_new_length_is_neither_nothing_nor_more_than_there_is, D, {
         let bad = CallError::Invalid("the new length is 0, or more than there is");
         let remap = |new_len_bytes| {
             let placement = RemapPlacement::MayMove;
-            RemapRequest { old_start: ORIGIN, old_len_bytes: PAGE, new_len_bytes, placement, keeps_source: false }
+            RemapRequest {
+                old: AddressRange::new(VirtAddr::new(ORIGIN), PAGE),
+                new_len_bytes,
+                placement,
+                keeps_source: false,
+            }
         };
         world
             .scene("w", "1")
@@ -33,15 +38,23 @@ for_each_design!(a_new_length_is_neither_nothing_nor_more_than_there_is, D, {
 for_each_design!(msync_looks_behind_a_hole_unless_it_is_to_be_done_later, D, {
     with_world::<D>(|world| {
         let (sync, later, drop) = (SyncFlags::SYNC, SyncFlags::ASYNC, SyncFlags::INVALIDATE);
-        let hole = Err(CallError::Unmapped { address: at(1) });
+        let hole = Err(CallError::Unmapped { address: VirtAddr::new(at(1)) });
         let scene = world.scene("w.w", "").call(|s| s.lock(2..3, PageLock::Lock));
-        let msync = |nr_pages: u64, flags| scene.space.msync(ORIGIN, nr_pages * PAGE, flags);
+        let msync =
+            |nr_pages: u64, flags| scene.space.msync(AddressRange::new(VirtAddr::new(ORIGIN), nr_pages * PAGE), flags);
         assert_eq!(msync(1, sync | drop), Ok(()), "nothing is locked");
-        assert_eq!(scene.space.msync(at(2), PAGE, sync), Ok(()), "what is locked may be written");
-        assert_eq!(scene.space.msync(at(2), PAGE, later | drop), Err(CallError::Locked { address: at(2) }));
+        assert_eq!(
+            scene.space.msync(AddressRange::new(VirtAddr::new(at(2)), PAGE), sync),
+            Ok(()),
+            "what is locked may be written"
+        );
+        assert_eq!(
+            scene.space.msync(AddressRange::new(VirtAddr::new(at(2)), PAGE), later | drop),
+            Err(CallError::Locked { address: VirtAddr::new(at(2)) })
+        );
         assert_eq!(msync(2, sync), hole);
         assert_eq!(msync(3, sync), hole, "remembered behind it");
-        assert_eq!(msync(3, sync | drop), Err(CallError::Locked { address: at(2) }), "found behind it");
+        assert_eq!(msync(3, sync | drop), Err(CallError::Locked { address: VirtAddr::new(at(2)) }), "found behind it");
         assert_eq!(msync(3, later), hole);
     });
 });
@@ -54,9 +67,9 @@ for_each_design!(guards_take_more_pages_than_are_collected_at_once, D, {
         // One table holds them all.
         let start = ORIGIN & !0x1f_ffff;
         space.mmap(&anonymous(Some(start), PAGES * PAGE)).expect("room");
-        (0..PAGES).for_each(|page| assert!(guest.store(start + page * PAGE, page).is_ok()));
-        space.madvise(start, PAGES * PAGE, Advice::GuardInstall).expect("mapped");
-        let nr_open = (0..PAGES).filter(|page| guest.load(start + page * PAGE).is_ok()).count();
+        (0..PAGES).for_each(|page| assert!(guest.store(VirtAddr::new(start + page * PAGE), page).is_ok()));
+        space.madvise(AddressRange::new(VirtAddr::new(start), PAGES * PAGE), Advice::GuardInstall).expect("mapped");
+        let nr_open = (0..PAGES).filter(|page| guest.load(VirtAddr::new(start + page * PAGE)).is_ok()).count();
         assert_eq!((nr_open, space.resident_pages()), (0, 0));
     });
 });
@@ -67,24 +80,24 @@ for_each_design!(memory_below_2_gib_is_the_lowest_that_is_free, D, {
         let space = world.space();
         let map = |placement, nr_pages: u64| space.mmap(&MapRequest { placement, ..anonymous(None, nr_pages * PAGE) });
         let low = |hint, nr_pages| map(Placement::Low2G { hint }, nr_pages);
-        assert_eq!(low(0, 2), Ok(LOW));
-        assert_eq!(low(0, 1), Ok(LOW + 2 * PAGE));
-        space.munmap(LOW, 2 * PAGE).expect("valid");
-        assert_eq!(low(0, 3), Ok(LOW + 3 * PAGE), "the hole is too small");
-        assert_eq!(low(0, 2), Ok(LOW), "the hole fits");
+        assert_eq!(low(VirtAddr::new(0), 2), Ok(VirtAddr::new(LOW)));
+        assert_eq!(low(VirtAddr::new(0), 1), Ok(VirtAddr::new(LOW + 2 * PAGE)));
+        space.munmap(AddressRange::new(VirtAddr::new(LOW), 2 * PAGE)).expect("valid");
+        assert_eq!(low(VirtAddr::new(0), 3), Ok(VirtAddr::new(LOW + 3 * PAGE)), "the hole is too small");
+        assert_eq!(low(VirtAddr::new(0), 2), Ok(VirtAddr::new(LOW)), "the hole fits");
         // Hints count where they are free and end below 2 GiB; page 0 asks for none.
-        assert_eq!(low(LOW + 20 * PAGE, 1), Ok(LOW + 20 * PAGE));
-        assert_eq!(low(0x1000_0000 + 7, 1), Ok(0x1000_0000), "rounded down");
-        assert_eq!(low(LOW + 20 * PAGE, 1), Ok(LOW + 6 * PAGE), "taken");
-        assert_eq!(low(2 * LOW - PAGE, 1), Ok(2 * LOW - PAGE), "the last page");
-        assert_eq!(low(2 * LOW, 1), Ok(LOW + 7 * PAGE), "too high");
-        assert_eq!(low(PAGE - 1, 1), Ok(LOW + 8 * PAGE), "no hint");
+        assert_eq!(low(VirtAddr::new(LOW + 20 * PAGE), 1), Ok(VirtAddr::new(LOW + 20 * PAGE)));
+        assert_eq!(low(VirtAddr::new(0x1000_0000 + 7), 1), Ok(VirtAddr::new(0x1000_0000)), "rounded down");
+        assert_eq!(low(VirtAddr::new(LOW + 20 * PAGE), 1), Ok(VirtAddr::new(LOW + 6 * PAGE)), "taken");
+        assert_eq!(low(VirtAddr::new(2 * LOW - PAGE), 1), Ok(VirtAddr::new(2 * LOW - PAGE)), "the last page");
+        assert_eq!(low(VirtAddr::new(2 * LOW), 1), Ok(VirtAddr::new(LOW + 7 * PAGE)), "too high");
+        assert_eq!(low(VirtAddr::new(PAGE - 1), 1), Ok(VirtAddr::new(LOW + 8 * PAGE)), "no hint");
         // As much as there is, and no more.
-        map(Placement::Fixed(LOW), LOW / PAGE - 1).expect("in place of what is there");
-        space.munmap(2 * LOW - PAGE, PAGE).expect("valid");
+        map(Placement::Fixed(VirtAddr::new(LOW)), LOW / PAGE - 1).expect("in place of what is there");
+        space.munmap(AddressRange::new(VirtAddr::new(2 * LOW - PAGE), PAGE)).expect("valid");
         let full = CallError::NoRoom { len_bytes: 2 * PAGE };
-        assert_eq!(low(0, 2), Err(full));
-        assert_eq!(low(0, 1), Ok(2 * LOW - PAGE));
+        assert_eq!(low(VirtAddr::new(0), 2), Err(full));
+        assert_eq!(low(VirtAddr::new(0), 1), Ok(VirtAddr::new(2 * LOW - PAGE)));
     });
 });
 
@@ -98,19 +111,20 @@ for_each_design!(a_truncation_spares_what_lies_behind_a_mapping, D, {
         // Pages 1 and 2 of the object, between private memory.
         for place in [0, 3] {
             space.mmap(&anonymous(Some(at(place)), PAGE)).expect("room");
-            guest.store(at(place), 5 + place).expect("mapped");
+            guest.store(VirtAddr::new(at(place)), 5 + place).expect("mapped");
         }
         let request = MapRequest {
-            placement: Placement::Fixed(at(1)),
+            placement: Placement::Fixed(VirtAddr::new(at(1))),
             len_bytes: 2 * PAGE,
-            flags: RW | AreaFlags::SHARED,
+            protection: (RW | AreaFlags::SHARED).protection(),
+            options: (RW | AreaFlags::SHARED).options(),
             backing: Backing::Object(&object, PAGE),
             populate: Populate::Now,
         };
         space.mmap(&request).expect("room");
         world.vm.truncate(&object, 0).expect("shorter");
         assert_eq!(space.resident_pages(), 2);
-        assert_eq!([0, 3].map(|place| guest.load(at(place)).expect("mapped").0), [5, 8]);
+        assert_eq!([0, 3].map(|place| guest.load(VirtAddr::new(at(place))).expect("mapped").0), [5, 8]);
     });
 });
 
@@ -125,7 +139,7 @@ for_each_design!(more_rights_take_no_translation_away, D, {
             let know = || {
                 machine.attach(|| {
                     assert_eq!(Native::cpu(), 1);
-                    scene.guest.load(ORIGIN).map(|(word, _)| word)
+                    scene.guest.load(VirtAddr::new(ORIGIN)).map(|(word, _)| word)
                 })
             };
             std::thread::scope(|scope| scope.spawn(know).join()).expect("no panic").expect("mapped");
@@ -162,7 +176,8 @@ macro_rules! ends_for_who_finds_no_frame {
             let guest = Guest::new(&$space);
             let nr_wanted = nr_free + LEFT / 2;
             $space.mmap(&anonymous(Some(at(LEFT)), nr_wanted * PAGE)).expect("room");
-            let touch = |page| assert!(guest.store(at(LEFT + page), 1).is_ok(), "page {page} of {nr_wanted}");
+            let touch =
+                |page| assert!(guest.store(VirtAddr::new(at(LEFT + page)), 1).is_ok(), "page {page} of {nr_wanted}");
             (0..nr_wanted).for_each(touch);
         });
         machine.attach(|| drop($space));
@@ -183,8 +198,9 @@ for_each_design!(an_object_that_was_left_without_a_cpu_serves_who_finds_no_frame
 for_each_design!(pins_that_were_left_without_a_cpu_serve_who_finds_no_frame, D, {
     ends_for_who_finds_no_frame!(world, space, {
         space.mmap(&anonymous(Some(ORIGIN), LEFT * PAGE)).expect("room");
-        let pins: Vec<_> = (0..LEFT).map(|page| space.pin(at(page), PinKind::Write).expect("mapped")).collect();
-        space.munmap(ORIGIN, LEFT * PAGE).expect("valid");
+        let pins: Vec<_> =
+            (0..LEFT).map(|page| space.pin(VirtAddr::new(at(page)), PinKind::Write).expect("mapped")).collect();
+        space.munmap(AddressRange::new(VirtAddr::new(ORIGIN), LEFT * PAGE)).expect("valid");
         world.vm.flush();
         pins
     });
@@ -237,10 +253,9 @@ for_each_design!(nothing_becomes_a_huge_page, D, {
 for_each_design!(a_range_that_wraps_is_no_source_of_a_move, D, {
     with_world::<D>(|world| {
         let remap = |old_len_bytes, new_len_bytes| RemapRequest {
-            old_start: ORIGIN,
-            old_len_bytes,
+            old: AddressRange::new(VirtAddr::new(ORIGIN), old_len_bytes),
             new_len_bytes,
-            placement: RemapPlacement::Fixed(at(100)),
+            placement: RemapPlacement::Fixed(VirtAddr::new(at(100))),
             keeps_source: false,
         };
         let scene = world.limited(Limits::default(), "ww", "12");
@@ -286,7 +301,7 @@ for_each_design!(advice_given_twice_is_advice_given_once, D, {
             advise(does);
             assert_eq!(flags(), [plain | AreaFlags::NO_HUGE | has, plain], "{does:?}");
         }
-        scene.space.munmap(ORIGIN, 2 * PAGE).expect("valid");
+        scene.space.munmap(AddressRange::new(VirtAddr::new(ORIGIN), 2 * PAGE)).expect("valid");
     });
 });
 
@@ -294,8 +309,7 @@ for_each_design!(a_move_may_end_where_user_memory_ends, D, {
     with_world::<D>(|world| {
         const LAST: u64 = USER_END - 2 * PAGE;
         let moved_to = |start| RemapRequest {
-            old_start: ORIGIN,
-            old_len_bytes: 2 * PAGE,
+            old: AddressRange::new(VirtAddr::new(ORIGIN), 2 * PAGE),
             new_len_bytes: 2 * PAGE,
             placement: RemapPlacement::Fixed(start),
             keeps_source: false,
@@ -303,10 +317,10 @@ for_each_design!(a_move_may_end_where_user_memory_ends, D, {
         let outside = CallError::Invalid("the new range leaves user memory");
         let scene = world.scene("ww", "12");
         for start in [LAST + PAGE, USER_END, USER_END + PAGE, u64::MAX - PAGE + 1] {
-            assert_eq!(scene.space.mremap(&moved_to(start)), Err(outside), "{start:#x}");
+            assert_eq!(scene.space.mremap(&moved_to(VirtAddr::new(start))), Err(outside), "{start:#x}");
         }
-        assert_eq!(scene.space.mremap(&moved_to(LAST)), Ok(LAST));
-        assert_eq!([0, 1].map(|page| scene.guest.load(LAST + page * PAGE).expect("mapped").0), [1, 2]);
+        assert_eq!(scene.space.mremap(&moved_to(VirtAddr::new(LAST))), Ok(VirtAddr::new(LAST)));
+        assert_eq!([0, 1].map(|page| scene.guest.load(VirtAddr::new(LAST + page * PAGE)).expect("mapped").0), [1, 2]);
     });
 });
 
@@ -318,21 +332,22 @@ for_each_design!(mincore_tells_of_what_the_object_has_in_memory, D, {
         let (maker, asker) = (world.space(), world.space());
         for space in [&maker, &asker] {
             let request = MapRequest {
-                flags: RW | AreaFlags::SHARED,
+                protection: (RW | AreaFlags::SHARED).protection(),
+                options: (RW | AreaFlags::SHARED).options(),
                 backing: Backing::Object(&object, 0),
                 // A page behind the end, too.
                 ..anonymous(Some(ORIGIN), 4 * PAGE)
             };
             space.mmap(&request).expect("room");
         }
-        Guest::new(&maker).store(at(1), 5).expect("mapped");
+        Guest::new(&maker).store(VirtAddr::new(at(1)), 5).expect("mapped");
         let told = |most: usize| {
             let mut told = Vec::new();
             let mut tell = |is_in_memory| {
                 told.push(is_in_memory);
                 if told.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
-            asker.mincore(ORIGIN, 4 * PAGE, &mut tell).expect("mapped");
+            asker.mincore(AddressRange::new(VirtAddr::new(ORIGIN), 4 * PAGE), &mut tell).expect("mapped");
             told
         };
         assert_eq!(told(usize::MAX), [false, true, false, false]);
@@ -344,11 +359,15 @@ for_each_design!(neighbours_that_differ_in_rights_have_one_root_and_join_later, 
     with_world::<D>(|world| {
         for stores in [[0, 1], [1, 0]] {
             let scene = world.scene("w", "");
-            let request = MapRequest { flags: RW | AreaFlags::EXEC, ..anonymous(Some(at(1)), PAGE) };
+            let request = MapRequest {
+                protection: (RW | AreaFlags::EXEC).protection(),
+                options: (RW | AreaFlags::EXEC).options(),
+                ..anonymous(Some(at(1)), PAGE)
+            };
             scene.space.mmap(&request).expect("room");
             assert_eq!(scene.space.nr_areas(), 2);
             for page in stores {
-                scene.guest.store(at(page), page + 1).expect("mapped");
+                scene.guest.store(VirtAddr::new(at(page)), page + 1).expect("mapped");
             }
             scene.protect(1..2, RW).expect("mapped");
             scene.after("ww", "12").counts([1, 2, 2, 0, 2]);
@@ -362,33 +381,41 @@ for_each_design!(a_word_has_one_name_wherever_its_object_is_mapped, D, {
         let object = world.vm.create_object(&ObjectSpec { identity: 1, size_bytes, source: &ZeroSource, write_notice });
         let object = object.expect("room");
         let [one, other] = [world.space(), world.space()];
-        let map = |space: &SpaceRef<'_, Native, D>, to, flags, page_offset| {
+        let map = |space: &SpaceRef<'_, Native, D>, to, flags: AreaFlags, page_offset| {
             let backing = Backing::Object(&object, page_offset * PAGE);
-            space.mmap(&MapRequest { flags, backing, ..anonymous(Some(at(to)), 2 * PAGE) }).expect("room");
+            space
+                .mmap(&MapRequest {
+                    protection: flags.protection(),
+                    options: flags.options(),
+                    backing,
+                    ..anonymous(Some(at(to)), 2 * PAGE)
+                })
+                .expect("room");
         };
         map(&one, 0, RW | AreaFlags::SHARED, 0);
         map(&one, 2, RW, 0);
         map(&other, 5, RW | AreaFlags::SHARED, 1);
-        let shared = one.futex_key(at(1) + 8).expect("mapped");
+        let shared = one.futex_key(VirtAddr::new(at(1) + 8)).expect("mapped");
         assert!(matches!(shared, FutexKey::Shared { offset, .. } if offset == PAGE + 8), "{shared:?}");
-        assert_eq!(other.futex_key(at(5) + 8), Ok(shared));
-        assert_ne!(other.futex_key(at(6) + 8), Ok(shared));
-        let private = one.futex_key(at(2) + 4).expect("mapped");
-        assert_eq!(private, FutexKey::Private { space: one.id(), address: at(2) + 4 });
-        assert_eq!(one.futex_key(at(9)), Err(AccessError::NotMapped { address: at(9) }));
+        assert_eq!(other.futex_key(VirtAddr::new(at(5) + 8)), Ok(shared));
+        assert_ne!(other.futex_key(VirtAddr::new(at(6) + 8)), Ok(shared));
+        let private = one.futex_key(VirtAddr::new(at(2) + 4)).expect("mapped");
+        assert_eq!(private, FutexKey::Private { space: one.id(), address: VirtAddr::new(at(2) + 4) });
+        assert_eq!(one.futex_key(VirtAddr::new(at(9))), Err(AccessError::NotMapped { address: VirtAddr::new(at(9)) }));
     });
 });
 
 for_each_design!(rights_change_from_the_beginning_of_a_stack, D, {
     with_world::<D>(|world| {
-        let unmapped = |page| CallError::Unmapped { address: at(page) };
+        let unmapped = |page| CallError::Unmapped { address: VirtAddr::new(at(page)) };
         let none = CallError::Invalid("the area does not grow downwards");
         let scene = world.scene("....kkkk.w", "....1234.5");
-        let protect = |page, rights| scene.space.mprotect_stack(at(page), PAGE, rights);
-        assert_eq!(protect(9, READ), Err(none));
-        assert_eq!(protect(1, READ), Err(unmapped(1)));
-        assert_eq!(protect(6, READ), Ok(()));
-        let may_store = |page| scene.guest.store(at(page), 7).is_ok();
+        let protect =
+            |page, rights| scene.space.mprotect_stack(AddressRange::new(VirtAddr::new(at(page)), PAGE), rights);
+        assert_eq!(protect(9, READ.protection()), Err(none));
+        assert_eq!(protect(1, READ.protection()), Err(unmapped(1)));
+        assert_eq!(protect(6, READ.protection()), Ok(()));
+        let may_store = |page| scene.guest.store(VirtAddr::new(at(page)), 7).is_ok();
         assert_eq!([4, 5, 6, 7].map(may_store), [false, false, false, true]);
     });
 });
@@ -397,11 +424,11 @@ for_each_design!(rights_change_from_the_beginning_of_a_stack, D, {
 fn a_refused_access_says_why_and_where() {
     let address = 0x1230;
     let said = [
-        AccessError::NotMapped { address },
-        AccessError::Forbidden { address },
-        AccessError::ForbiddenByKey { address },
-        AccessError::NoPage { address },
-        AccessError::NotCanonical { address },
+        AccessError::NotMapped { address: VirtAddr::new(address) },
+        AccessError::Forbidden { address: VirtAddr::new(address) },
+        AccessError::ForbiddenByKey { address: VirtAddr::new(address) },
+        AccessError::NoPage { address: VirtAddr::new(address) },
+        AccessError::NotCanonical { address: VirtAddr::new(address) },
     ]
     .map(|error| error.to_string());
     let words = ["SIGSEGV (MAPERR) at", "SIGSEGV (ACCERR) at", "SIGSEGV (PKUERR) at", "SIGBUS (ADRERR) at"];

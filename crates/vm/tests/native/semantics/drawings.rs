@@ -4,22 +4,25 @@ use super::with_world;
 use crate::drawing::{Scene, at};
 use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
-use faultless_vm::{AccessError, Advice, AreaFlags, CallError, Limits, LinuxVersion, PAGE, Placement, RemapPlacement};
+use faultless_vm::{
+    AccessError, AddressRange, Advice, AreaFlags, CallError, Limits, LinuxVersion, PAGE, Placement, RemapPlacement,
+    VirtAddr,
+};
 
 const NONE: AreaFlags = AreaFlags::empty();
 const READ: AreaFlags = AreaFlags::READ;
 const EXECUTE: AreaFlags = AreaFlags::READ.union(AreaFlags::EXEC);
 
 fn sealed(page: u64) -> CallError {
-    CallError::Sealed { address: at(page) }
+    CallError::Sealed { address: VirtAddr::new(at(page)) }
 }
 
 fn unmapped(page: u64) -> CallError {
-    CallError::Unmapped { address: at(page) }
+    CallError::Unmapped { address: VirtAddr::new(at(page)) }
 }
 
 fn bad_source(page: u64) -> CallError {
-    CallError::BadSource { address: at(page) }
+    CallError::BadSource { address: VirtAddr::new(at(page)) }
 }
 
 for_each_design!(unmapping, D, {
@@ -100,17 +103,17 @@ for_each_design!(changing_rights_cuts_and_joins, D, {
 
 for_each_design!(no_translation_outlives_the_right_to_it, D, {
     with_world::<D>(|world| {
-        let forbidden = |page| Err(AccessError::Forbidden { address: at(page) });
+        let forbidden = |page| Err(AccessError::Forbidden { address: VirtAddr::new(at(page)) });
         let scene = world.scene("wwww", "1234");
         // The TLB knows all pages as ones to write.
         (0..4).for_each(|page| scene.put(page, page + 5));
         let scene = scene.call(|s| s.protect(0..1, READ)).call(|s| s.protect(1..2, NONE)).after("rnww", "5678");
         assert_eq!(scene.store(0, 1).map(drop), forbidden(0));
-        assert_eq!(scene.guest.load(at(1)).map(drop), forbidden(1));
+        assert_eq!(scene.guest.load(VirtAddr::new(at(1))).map(drop), forbidden(1));
         let scene = scene.call(|s| s.protect(2..3, EXECUTE));
-        scene.guest.fetch(at(2)).expect("may be executed");
+        scene.guest.fetch(VirtAddr::new(at(2))).expect("may be executed");
         let scene = scene.call(|s| s.protect(2..3, READ));
-        assert_eq!(scene.guest.fetch(at(2)).map(drop), forbidden(2));
+        assert_eq!(scene.guest.fetch(VirtAddr::new(at(2))).map(drop), forbidden(2));
         // And more rights come without a fault.
         let scene = scene.call(|s| s.protect(0..1, RW)).call(|s| s.protect(2..3, RW));
         assert_eq!(scene.store(0, 1).map(|taken| taken.count), Ok(0));
@@ -195,7 +198,7 @@ for_each_design!(moves_that_are_refused_change_nothing, D, {
         let overlap = CallError::Invalid("old and new range overlap");
         let to = |range: std::ops::Range<u64>, nr, placement| move |s: &Scene<'_, D>| s.remap(range, nr, placement);
         for (target, nr) in [(1, 4), (0, 4), (1, 2), (2, 2), (3, 1)] {
-            let fixed = to(0..4, nr, RemapPlacement::Fixed(at(target)));
+            let fixed = to(0..4, nr, RemapPlacement::Fixed(VirtAddr::new(at(target))));
             world.scene("wwww", "1234").refuse(fixed, overlap).after("wwww", "1234");
         }
         world.scene(".ww", ".12").call(|s| s.move_to(1..3, 3)).after("...ww", "...12");
@@ -217,9 +220,9 @@ for_each_design!(moves_that_are_refused_change_nothing, D, {
 for_each_design!(a_recorded_move_goes_where_nothing_is, D, {
     with_world::<D>(|world| {
         let to = |range: std::ops::Range<u64>, nr, page| {
-            move |s: &Scene<'_, D>| s.remap(range, nr, RemapPlacement::MoveTo(at(page)))
+            move |s: &Scene<'_, D>| s.remap(range, nr, RemapPlacement::MoveTo(VirtAddr::new(at(page))))
         };
-        let exists = |page| CallError::Exists { address: at(page) };
+        let exists = |page| CallError::Exists { address: VirtAddr::new(at(page)) };
         world.scene("ww", "12").call(to(0..2, 2, 4)).after("....ww", "....12");
         world.scene("ww", "12").call(to(0..2, 3, 2)).after("..www", "..12");
         world.scene("www", "123").call(to(0..3, 1, 4)).after("....w", "....1");
@@ -239,7 +242,7 @@ for_each_design!(a_recorded_move_goes_where_nothing_is, D, {
 for_each_design!(a_hint_without_a_kept_source_is_ignored, D, {
     with_world::<D>(|world| {
         // As Linux, which reads the new address with MREMAP_FIXED and MREMAP_DONTUNMAP only.
-        let hint = |nr| move |s: &Scene<'_, D>| s.remap(0..4, nr, RemapPlacement::Hint(at(40)));
+        let hint = |nr| move |s: &Scene<'_, D>| s.remap(0..4, nr, RemapPlacement::Hint(VirtAddr::new(at(40))));
         world.scene("wwww", "1234").call(hint(4)).after("wwww", "1234");
         world.scene("wwww", "1234").call(hint(6)).after("w(6)", "1234");
         world.scene("wwww", "1234").call(hint(2)).after("ww", "12");
@@ -252,10 +255,9 @@ for_each_design!(a_hint_without_a_kept_source_is_ignored, D, {
         let kept = |page| {
             move |s: &Scene<'_, D>| {
                 s.space.mremap(&faultless_vm::RemapRequest {
-                    old_start: at(0),
-                    old_len_bytes: 2 * PAGE,
+                    old: AddressRange::new(VirtAddr::new(at(0)), 2 * PAGE),
                     new_len_bytes: 2 * PAGE,
-                    placement: RemapPlacement::Hint(at(page)),
+                    placement: RemapPlacement::Hint(VirtAddr::new(at(page))),
                     keeps_source: true,
                 })
             }
@@ -305,8 +307,11 @@ for_each_design!(guards, D, {
     with_world::<D>(|world| {
         let install = |range: std::ops::Range<u64>| move |s: &Scene<'_, D>| s.advise(range, Advice::GuardInstall);
         let scene = world.scene("wwww", "1234").call(install(1..3)).after("wwww", "1!!4").counts([1, 4, 4, 0, 2]);
-        assert_eq!(scene.store(1, 1).map(drop), Err(AccessError::NotMapped { address: at(1) }));
-        assert_eq!(scene.guest.load(at(2)).map(drop), Err(AccessError::NotMapped { address: at(2) }));
+        assert_eq!(scene.store(1, 1).map(drop), Err(AccessError::NotMapped { address: VirtAddr::new(at(1)) }));
+        assert_eq!(
+            scene.guest.load(VirtAddr::new(at(2))).map(drop),
+            Err(AccessError::NotMapped { address: VirtAddr::new(at(2)) })
+        );
         let scene = scene.call(|s| s.advise(0..4, Advice::DontNeed)).after("wwww", ".!!");
         let scene = scene.call(|s| s.protect(0..2, READ)).after("rrww", ".!!");
         scene.fork().after("rrww", ".!!");
@@ -332,7 +337,7 @@ for_each_design!(guards, D, {
         let locked = CallError::Invalid("the pages are locked");
         world.scene("ll", "12").refuse(install(0..1), locked).after("ll", "12");
         // Over two page tables and a hole between areas.
-        let unmapped = CallError::Unmapped { address: at(511) };
+        let unmapped = CallError::Unmapped { address: VirtAddr::new(at(511)) };
         world
             .scene(".(509)ww.ww", ".(509)12.34")
             .refuse(install(509..514), unmapped)
@@ -433,14 +438,14 @@ for_each_design!(stacks_grow_when_touched_and_keep_their_kind, D, {
         let refused = protected.store(296, 1);
         assert_eq!(
             refused.map(drop),
-            Err(AccessError::Forbidden { address: at(296) }),
+            Err(AccessError::Forbidden { address: VirtAddr::new(at(296)) }),
             "it grows, and is not to write"
         );
         let stack = world.scene(".(600)k.k", "");
-        assert_eq!(stack.mmap_at(Placement::Fixed(at(599)), 1, 'w'), Ok(at(599)));
+        assert_eq!(stack.mmap_at(Placement::Fixed(VirtAddr::new(at(599))), 1, 'w'), Ok(at(599)));
         assert_eq!(
             stack.store(598, 1).map(drop),
-            Err(AccessError::NotMapped { address: at(598) }),
+            Err(AccessError::NotMapped { address: VirtAddr::new(at(598)) }),
             "no stack is above"
         );
     });

@@ -6,8 +6,8 @@ use crate::drawing::{ORIGIN, at};
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, MapRequest, ObjectSpec, PAGE,
-    PageSource, Placement, Populate, RemapPlacement, SpaceRef, WriteNotice, ZeroSource,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, MapRequest,
+    ObjectSpec, PAGE, PageSource, Placement, Populate, RemapPlacement, SpaceRef, VirtAddr, WriteNotice, ZeroSource,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,22 +18,28 @@ for_each_design!(words_that_leave_a_page_go_on_in_the_next_one, D, {
     with_world::<D>(|world| {
         let scene = world.scene("ww.ww", "");
         let last_word = at(1) - 8;
-        let taken = scene.guest.store_words(last_word, &[1, 2, 3]).expect("mapped");
+        let taken = scene.guest.store_words(VirtAddr::new(last_word), &[1, 2, 3]).expect("mapped");
         assert_eq!((taken.count, taken.first_was_present), (2, false));
         let mut words = [0; 4];
-        scene.guest.load_words(last_word + 3, &mut words[..3]).expect("mapped");
+        scene.guest.load_words(VirtAddr::new(last_word + 3), &mut words[..3]).expect("mapped");
         assert_eq!(words, [1, 2, 3, 0], "the address is rounded down to its word");
         // More than a page of them, up to the hole: what is mapped is stored.
         let many = vec![7; 2 * WORDS + 1];
-        assert_eq!(scene.guest.store_words(ORIGIN, &many), Err(AccessError::NotMapped { address: at(2) }));
+        assert_eq!(
+            scene.guest.store_words(VirtAddr::new(ORIGIN), &many),
+            Err(AccessError::NotMapped { address: VirtAddr::new(at(2)) })
+        );
         assert_eq!((scene.load(0), scene.load(1)), (7, 7));
         let mut many = vec![0; 2 * WORDS + 1];
-        assert_eq!(scene.guest.load_words(at(3) - 8, &mut many), Err(AccessError::NotMapped { address: at(3) - 8 }));
-        scene.guest.load_words(ORIGIN, &mut many[..2 * WORDS]).expect("mapped");
+        assert_eq!(
+            scene.guest.load_words(VirtAddr::new(at(3) - 8), &mut many),
+            Err(AccessError::NotMapped { address: VirtAddr::new(at(3) - 8) })
+        );
+        scene.guest.load_words(VirtAddr::new(ORIGIN), &mut many[..2 * WORDS]).expect("mapped");
         assert_eq!((many[0], many[2 * WORDS - 1], many[2 * WORDS]), (7, 7, 0));
         // Nothing is touched for nothing, and addresses wrap.
-        assert_eq!(scene.guest.store_words(at(2), &[]).map(|taken| taken.count), Ok(0));
-        assert!(scene.guest.store_words(u64::MAX - 8, &[1, 2, 3]).is_err());
+        assert_eq!(scene.guest.store_words(VirtAddr::new(at(2)), &[]).map(|taken| taken.count), Ok(0));
+        assert!(scene.guest.store_words(VirtAddr::new(u64::MAX - 8), &[1, 2, 3]).is_err());
         scene.after("ww.ww", "77");
     });
 });
@@ -65,7 +71,8 @@ for_each_design!(objects_of_another_instance_are_refused, D, {
             let scene = world.scene("", "");
             let request = MapRequest {
                 backing: Backing::Object(&foreign, 0),
-                flags: RW | AreaFlags::SHARED,
+                protection: (RW | AreaFlags::SHARED).protection(),
+                options: (RW | AreaFlags::SHARED).options(),
                 ..anonymous(Some(ORIGIN), PAGE)
             };
             assert_eq!(scene.space.mmap(&request), Err(refused));
@@ -78,10 +85,21 @@ for_each_design!(objects_of_another_instance_are_refused, D, {
 for_each_design!(a_caller_gets_no_marks_that_only_the_library_gives, D, {
     with_world::<D>(|world| {
         let scene = world.scene("", "");
-        let shared = MapRequest { flags: RW | AreaFlags::SHARED, ..anonymous(Some(ORIGIN), PAGE) };
+        let shared = MapRequest {
+            protection: (RW | AreaFlags::SHARED).protection(),
+            options: (RW | AreaFlags::SHARED).options(),
+            ..anonymous(Some(ORIGIN), PAGE)
+        };
         assert_eq!(scene.space.mmap(&shared), Err(CallError::Invalid("a shared mapping needs an object")));
         let marked = RW | AreaFlags::INHERITED | AreaFlags::MAYBE_GUARD;
-        scene.space.mmap(&MapRequest { flags: marked, ..anonymous(Some(ORIGIN), PAGE) }).expect("room");
+        scene
+            .space
+            .mmap(&MapRequest {
+                protection: marked.protection(),
+                options: marked.options(),
+                ..anonymous(Some(ORIGIN), PAGE)
+            })
+            .expect("room");
         scene.space.for_each_area(|area| assert_eq!(area.flags & AreaFlags::IGNORED_BY_JOINS, AreaFlags::empty()));
         scene.after("w", "");
     });
@@ -106,11 +124,11 @@ for_each_design!(a_source_that_panics_costs_no_frame_and_holds_no_lock, D, {
         let scene = world.scene("", "");
         let backing = Backing::Object(&object, 0);
         scene.space.mmap(&MapRequest { backing, ..anonymous(Some(ORIGIN), PAGE) }).expect("room");
-        let startled = catch_unwind(AssertUnwindSafe(|| scene.guest.load_byte(ORIGIN)));
+        let startled = catch_unwind(AssertUnwindSafe(|| scene.guest.load_byte(VirtAddr::new(ORIGIN))));
         assert!(startled.is_err(), "the panic comes through");
         world.check("after the panic");
-        assert_eq!(scene.guest.load_byte(ORIGIN).expect("the second time").0, 7);
-        scene.space.munmap(ORIGIN, PAGE).expect("no lock was left");
+        assert_eq!(scene.guest.load_byte(VirtAddr::new(ORIGIN)).expect("the second time").0, 7);
+        scene.space.munmap(AddressRange::new(VirtAddr::new(ORIGIN), PAGE)).expect("no lock was left");
     });
 });
 
@@ -120,11 +138,11 @@ for_each_design!(guests_and_references_may_be_forgotten, D, {
         std::mem::forget(Guest::new(&scene.space));
         std::mem::forget(scene.space.clone());
         assert_eq!(scene.space.nr_users(), 2);
-        scene.guest.store(ORIGIN, 2).expect("mapped");
+        scene.guest.store(VirtAddr::new(ORIGIN), 2).expect("mapped");
         scene.call(|scene| scene.munmap(0..1)).after("", "");
         let leaked: SpaceRef<'_, Native, D> = world.space();
         leaked.mmap(&anonymous(Some(ORIGIN), PAGE)).expect("room");
-        Guest::new(&leaked).store(ORIGIN, 1).expect("mapped");
+        Guest::new(&leaked).store(VirtAddr::new(ORIGIN), 1).expect("mapped");
         std::mem::forget(leaked);
     });
 });
@@ -139,7 +157,9 @@ for_each_design!(callbacks_that_panic_leave_no_lock_behind, D, {
         let space = &scene.space;
         assert!(catch_unwind(AssertUnwindSafe(|| space.for_each_area(|_| startle()))).is_err());
         assert!(catch_unwind(AssertUnwindSafe(|| world.vm.for_each_space(|_| startle()))).is_err());
-        let told = catch_unwind(AssertUnwindSafe(|| space.mincore(ORIGIN, PAGE, &mut |_| startle())));
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            space.mincore(AddressRange::new(VirtAddr::new(ORIGIN), PAGE), &mut |_| startle())
+        }));
         assert!(told.is_err());
         // All of the locks that these held are taken once more.
         let child = scene.fork();
@@ -170,34 +190,42 @@ for_each_design!(calls_take_any_addresses_and_lengths, D, {
         let scene = world.limited(small, "ww.r(4)", "12");
         let space = &scene.space;
         for (start, len) in ODD.iter().flat_map(|&start| ODD.iter().map(move |&len| (start, len))) {
-            for placement in [Placement::Hint(start), Placement::FixedNoReplace(start)] {
+            for placement in [Placement::Hint(VirtAddr::new(start)), Placement::FixedNoReplace(VirtAddr::new(start))] {
                 let request = MapRequest { placement, len_bytes: len, ..anonymous(None, PAGE) };
                 let made = space.mmap(&MapRequest { populate: Populate::OnFault, ..request });
                 if let Ok(made) = made {
-                    space.munmap(made, len).expect("just mapped");
+                    space.munmap(AddressRange::new(made, len)).expect("just mapped");
                 }
             }
-            let _ = space.mprotect(start, len, AreaFlags::all());
-            let _ = space.mprotect_stack(start, len, RW);
-            let _ = space.remap_file_pages(start, len, start, Populate::Now);
+            let _ = space.mprotect(AddressRange::new(VirtAddr::new(start), len), (AreaFlags::all()).protection());
+            let _ = space.mprotect_stack(AddressRange::new(VirtAddr::new(start), len), RW.protection());
+            let _ = space.remap_file_pages(AddressRange::new(VirtAddr::new(start), len), start, Populate::Now);
             for advice in [Advice::Free, Advice::PageOut, Advice::GuardRemove, Advice::Mergeable, Advice::Remove] {
-                let _ = space.madvise(start, len, advice);
+                let _ = space.madvise(AddressRange::new(VirtAddr::new(start), len), advice);
             }
-            for placement in [RemapPlacement::Hint(start), RemapPlacement::MoveTo(start), RemapPlacement::InPlace] {
+            for placement in [
+                RemapPlacement::Hint(VirtAddr::new(start)),
+                RemapPlacement::MoveTo(VirtAddr::new(start)),
+                RemapPlacement::InPlace,
+            ] {
                 for old_start in [ORIGIN, start] {
                     let _ = space.mremap(&faultless_vm::RemapRequest {
-                        old_start,
-                        old_len_bytes: PAGE,
+                        old: AddressRange::new(VirtAddr::new(old_start), PAGE),
                         new_len_bytes: len,
                         placement,
                         keeps_source: len == PAGE,
                     });
                 }
             }
-            let _ = space.mincore(start, len, &mut |_| std::ops::ControlFlow::Break(()));
-            let _ = (space.search(len), space.search_unlocked(len), space.entry_at(start));
-            let _ = (scene.guest.load(start), scene.guest.store_byte(start, 1), scene.guest.fetch(start));
-            space.brk(start);
+            let _ =
+                space.mincore(AddressRange::new(VirtAddr::new(start), len), &mut |_| std::ops::ControlFlow::Break(()));
+            let _ = (space.search(len), space.search_unlocked(len), space.entry_at(VirtAddr::new(start)));
+            let _ = (
+                scene.guest.load(VirtAddr::new(start)),
+                scene.guest.store_byte(VirtAddr::new(start), 1),
+                scene.guest.fetch(VirtAddr::new(start)),
+            );
+            space.brk(VirtAddr::new(start));
         }
         world.check("after all of them");
     });

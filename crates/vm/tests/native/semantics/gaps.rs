@@ -4,7 +4,7 @@ use super::with_world;
 use crate::drawing::{ORIGIN, Scene, at};
 use crate::world::{Tested, World};
 use faultless_platform::native::Native;
-use faultless_vm::{CallError, Limits, PAGE, Placement, RemapPlacement, USER_END};
+use faultless_vm::{CallError, Limits, PAGE, Placement, RemapPlacement, USER_END, VirtAddr};
 
 /// Pages of half a huge page's worth and more: what a search is tested with.
 const LENGTHS: [u64; 14] = [1, 2, 3, 7, 8, 15, 16, 31, 64, 255, 256, 257, 511, 513];
@@ -19,7 +19,7 @@ fn room(pages: u64) -> Limits {
 fn found<D: Tested>(scene: &Scene<'_, D>, nr_pages: u64) -> Option<u64> {
     let place = scene.space.search(nr_pages * PAGE)?.start();
     // What does not fit below the base goes above it, as high as can be.
-    (place < at(100_000)).then(|| (place - ORIGIN) / PAGE)
+    (place < VirtAddr::new(at(100_000))).then(|| (place.get() - ORIGIN) / PAGE)
 }
 
 for_each_design!(the_highest_gap_that_is_long_enough_is_taken, D, {
@@ -80,38 +80,47 @@ for_each_design!(anywhere_hints_and_fixed_places_know_the_gap_below_a_stack, D, 
             let scene = || world.limited(room(stack + 1), &drawn, "");
             assert_eq!(found(&scene(), len), Some(1));
             assert_eq!(found(&scene(), len + 1), None);
-            let hint = |page, nr| move |s: &Scene<'_, D>| s.mmap_at(Placement::Hint(at(page)), nr, 'n');
+            let hint = |page, nr| move |s: &Scene<'_, D>| s.mmap_at(Placement::Hint(VirtAddr::new(at(page))), nr, 'n');
             assert_eq!(hint(1, len)(&scene()), Ok(at(1)));
             assert_ne!(hint(1, len + 1)(&scene()), Ok(at(1)));
             assert_ne!(hint(2, len)(&scene()), Ok(at(2)));
             // Who names the place may come as near as he likes.
-            scene().call(|s| s.mmap_at(Placement::FixedNoReplace(at(stack - 1)), 1, 'n'));
+            scene().call(|s| s.mmap_at(Placement::FixedNoReplace(VirtAddr::new(at(stack - 1))), 1, 'n'));
         }
         // Between two areas that are no stacks no gap is kept.
         let scene = world.limited(room(6), "r...rr", "");
-        assert_eq!(scene.mmap_at(Placement::Hint(at(1)), 3, 'w'), Ok(at(1)));
+        assert_eq!(scene.mmap_at(Placement::Hint(VirtAddr::new(at(1))), 3, 'w'), Ok(at(1)));
         // A hint is taken where it fits, although the search would take the upper gap.
         for len in 1..=3 {
             let scene = world.limited(room(10), "r...r...rr", "");
-            assert_eq!(scene.mmap_at(Placement::Hint(at(4 - len)), len, 'w'), Ok(at(4 - len)), "{len}: up to the next");
+            assert_eq!(
+                scene.mmap_at(Placement::Hint(VirtAddr::new(at(4 - len))), len, 'w'),
+                Ok(at(4 - len)),
+                "{len}: up to the next"
+            );
         }
         let scene = world.limited(room(10), "r...r...rr", "");
-        assert_eq!(scene.mmap_at(Placement::Hint(at(2)), 3, 'w'), Ok(at(5)), "a page too long for its place");
+        assert_eq!(
+            scene.mmap_at(Placement::Hint(VirtAddr::new(at(2))), 3, 'w'),
+            Ok(at(5)),
+            "a page too long for its place"
+        );
         // A hint in page 0 is none, others are rounded down to their page.
         let scene = world.limited(room(6), "r...rr", "");
-        assert_eq!(scene.mmap_at(Placement::Hint(PAGE - 1), 1, 'w'), Ok(at(3)));
-        assert_eq!(scene.mmap_at(Placement::Hint(at(1) + 5), 1, 'w'), Ok(at(1)));
+        assert_eq!(scene.mmap_at(Placement::Hint(VirtAddr::new(PAGE - 1)), 1, 'w'), Ok(at(3)));
+        assert_eq!(scene.mmap_at(Placement::Hint(VirtAddr::new(at(1) + 5)), 1, 'w'), Ok(at(1)));
     });
 });
 
 for_each_design!(a_place_to_keep_free_is_refused_if_a_page_of_it_is_taken, D, {
     with_world::<D>(|world| {
-        let place = |page, nr| move |s: &Scene<'_, D>| s.mmap_at(Placement::FixedNoReplace(at(page)), nr, 'n');
+        let place =
+            |page, nr| move |s: &Scene<'_, D>| s.mmap_at(Placement::FixedNoReplace(VirtAddr::new(at(page))), nr, 'n');
         world
             .scene("ww...rr", "")
-            .refuse(place(1, 2), CallError::Exists { address: at(1) })
-            .refuse(place(2, 4), CallError::Exists { address: at(5) })
-            .refuse(place(0, 9), CallError::Exists { address: at(0) })
+            .refuse(place(1, 2), CallError::Exists { address: VirtAddr::new(at(1)) })
+            .refuse(place(2, 4), CallError::Exists { address: VirtAddr::new(at(5)) })
+            .refuse(place(0, 9), CallError::Exists { address: VirtAddr::new(at(0)) })
             .after("ww...rr", "")
             .call(place(2, 3))
             .after("wwnnnrr", "");
@@ -122,7 +131,7 @@ for_each_design!(a_place_to_keep_free_is_refused_if_a_page_of_it_is_taken, D, {
 fn landing<D: Tested>(world: &World<D>, first: u64, nr_pages: u64, kind: char) -> Option<u64> {
     let scene = world.limited(room(first + 3 * HUGE), &format!("{}r", gap(first + 3 * HUGE - 1)), "");
     scene
-        .call(|s| s.mmap_at(Placement::Fixed(at(first)), 1, 'r'))
+        .call(|s| s.mmap_at(Placement::Fixed(VirtAddr::new(at(first))), 1, 'r'))
         .also(|s| {
             s.mmap_at(Placement::Anywhere, nr_pages, kind).expect("room");
         })

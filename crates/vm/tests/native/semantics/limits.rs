@@ -5,7 +5,8 @@ use crate::drawing::{ORIGIN, Scene, at};
 use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
 use faultless_vm::{
-    Advice, AreaFlags, CallError, Limits, LockAll, PAGE, PageLock, Placement, Privileges, RemapPlacement, USER_END,
+    AddressRange, Advice, AreaFlags, CallError, Limits, LockAll, PAGE, PageLock, Placement, Privileges, RemapPlacement,
+    USER_END, VirtAddr,
 };
 
 const READ: AreaFlags = AreaFlags::READ;
@@ -173,39 +174,52 @@ for_each_design!(the_heap_ends_where_limits_and_neighbours_say, D, {
     with_world::<D>(|world| {
         let heap = |limits: Limits, areas: &str| {
             let scene = world.limited(limits, areas, "");
-            scene.space.set_heap_start(ORIGIN);
+            scene.space.set_heap_start(VirtAddr::new(ORIGIN));
             scene
         };
         // RLIMIT_DATA to the byte, beside the program's own data.
         let limits = Limits { data_bytes: 10 * PAGE + 7, ..Limits::default() };
         let scene = heap(limits, "");
         scene.space.set_static_data_bytes(8 * PAGE);
-        assert_eq!(scene.space.brk(at(2) + 8), ORIGIN);
-        assert_eq!(scene.space.brk(at(2) + 7), at(2) + 7);
+        assert_eq!(scene.space.brk(VirtAddr::new(at(2) + 8)), VirtAddr::new(ORIGIN));
+        assert_eq!(scene.space.brk(VirtAddr::new(at(2) + 7)), VirtAddr::new(at(2) + 7));
         let child = scene.fork();
-        assert_eq!(child.space.brk(at(2) + 8), at(2) + 7, "a child has its parent's own data");
-        assert_eq!(child.space.brk(at(2)), at(2));
+        assert_eq!(
+            child.space.brk(VirtAddr::new(at(2) + 8)),
+            VirtAddr::new(at(2) + 7),
+            "a child has its parent's own data"
+        );
+        assert_eq!(child.space.brk(VirtAddr::new(at(2))), VirtAddr::new(at(2)));
         child.after("ww", "");
         scene.after("www", "");
         // RLIMIT_AS, and what is data elsewhere.
-        assert_eq!(heap(size(10), "........r(7)").space.brk(at(4)), ORIGIN);
-        assert_eq!(heap(size(10), "........r(7)").space.brk(at(3)), at(3));
-        assert_eq!(heap(data(10), "........w(7)").space.brk(at(4)), ORIGIN);
-        assert_eq!(heap(data(10), "........w(7)").space.brk(at(3)), at(3));
+        assert_eq!(heap(size(10), "........r(7)").space.brk(VirtAddr::new(at(4))), VirtAddr::new(ORIGIN));
+        assert_eq!(heap(size(10), "........r(7)").space.brk(VirtAddr::new(at(3))), VirtAddr::new(at(3)));
+        assert_eq!(heap(data(10), "........w(7)").space.brk(VirtAddr::new(at(4))), VirtAddr::new(ORIGIN));
+        assert_eq!(heap(data(10), "........w(7)").space.brk(VirtAddr::new(at(3))), VirtAddr::new(at(3)));
         // One page stays free above it, below a stack its gap and one more.
-        assert_eq!(heap(Limits::default(), "....r").space.brk(at(3)), at(3));
-        assert_eq!(heap(Limits::default(), "....r").space.brk(at(3) + 1), ORIGIN);
-        assert_eq!(heap(Limits::default(), ".(300)k").space.brk(at(300 - 257)), at(300 - 257));
-        assert_eq!(heap(Limits::default(), ".(300)k").space.brk(at(300 - 257) + 1), ORIGIN);
+        assert_eq!(heap(Limits::default(), "....r").space.brk(VirtAddr::new(at(3))), VirtAddr::new(at(3)));
+        assert_eq!(heap(Limits::default(), "....r").space.brk(VirtAddr::new(at(3) + 1)), VirtAddr::new(ORIGIN));
+        assert_eq!(
+            heap(Limits::default(), ".(300)k").space.brk(VirtAddr::new(at(300 - 257))),
+            VirtAddr::new(at(300 - 257))
+        );
+        assert_eq!(
+            heap(Limits::default(), ".(300)k").space.brk(VirtAddr::new(at(300 - 257) + 1)),
+            VirtAddr::new(ORIGIN)
+        );
         // Areas: as mmap, one more than the limit.
-        assert_eq!(heap(areas(1), "....r").space.brk(at(1)), at(1));
-        assert_eq!(heap(areas(1), "....r.w").space.brk(at(1)), ORIGIN);
+        assert_eq!(heap(areas(1), "....r").space.brk(VirtAddr::new(at(1))), VirtAddr::new(at(1)));
+        assert_eq!(heap(areas(1), "....r.w").space.brk(VirtAddr::new(at(1))), VirtAddr::new(ORIGIN));
         // A heap does not end below its start, and shrinks to it.
         let scene = heap(Limits::default(), "");
-        assert_eq!((scene.space.brk(at(2)), scene.space.brk(ORIGIN - 1)), (at(2), at(2)));
-        assert_eq!(scene.space.brk(at(1) + 1), at(1) + 1);
+        assert_eq!(
+            (scene.space.brk(VirtAddr::new(at(2))), scene.space.brk(VirtAddr::new(ORIGIN - 1))),
+            (VirtAddr::new(at(2)), VirtAddr::new(at(2)))
+        );
+        assert_eq!(scene.space.brk(VirtAddr::new(at(1) + 1)), VirtAddr::new(at(1) + 1));
         let scene = scene.after("ww", "");
-        assert_eq!(scene.space.brk(ORIGIN), ORIGIN);
+        assert_eq!(scene.space.brk(VirtAddr::new(ORIGIN)), VirtAddr::new(ORIGIN));
         scene.after("", "");
     });
 });
@@ -273,8 +287,8 @@ for_each_design!(so_many_pages_are_locked_and_no_more, D, {
         let future = |s: &Scene<'_, D>| s.lock_all(LockAll::FUTURE);
         for (to, end) in [(5, 5), (6, 0)] {
             let scene = world.limited(locks(5), "", "").call(future);
-            scene.space.set_heap_start(ORIGIN);
-            assert_eq!(scene.space.brk(at(to)), at(end));
+            scene.space.set_heap_start(VirtAddr::new(ORIGIN));
+            assert_eq!(scene.space.brk(VirtAddr::new(at(to))), VirtAddr::new(at(end)));
         }
         // All that is mapped, also what can't be locked.
         let current = |s: &Scene<'_, D>| s.lock_all(LockAll::CURRENT);
@@ -343,7 +357,8 @@ for_each_design!(no_single_promise_exceeds_what_there_is, D, {
         assert_eq!(scene.space.fork().err(), Some(over));
         let scene = scene.call(|s| s.munmap(10..15)).after("w(10)", "");
         scene.fork().after("w(10)", "");
-        let move_and_grow = |to| move |s: &Scene<'_, D>| s.remap(0..5, to, RemapPlacement::MoveTo(at(50)));
+        let move_and_grow =
+            |to| move |s: &Scene<'_, D>| s.remap(0..5, to, RemapPlacement::MoveTo(VirtAddr::new(at(50))));
         world.limited(promises(10), "w(5)r", "").refuse(move_and_grow(16), over).call(move_and_grow(15));
     });
 });
@@ -352,11 +367,11 @@ for_each_design!(addresses_end_where_limits_say, D, {
     with_world::<D>(|world| {
         let limits = Limits { mmap_min_addr: at(2), lowest_chosen: at(4), ..Limits::default() };
         let low = CallError::TooLow { lowest: at(2) };
-        let hint = |page, nr| move |s: &Scene<'_, D>| s.mmap_at(Placement::Hint(at(page)), nr, 'w');
+        let hint = |page, nr| move |s: &Scene<'_, D>| s.mmap_at(Placement::Hint(VirtAddr::new(at(page))), nr, 'w');
         world
             .limited(limits, "", "")
             .refuse(|s| s.mmap(1..2, 'w'), low)
-            .refuse(|s| s.mmap_at(Placement::FixedNoReplace(at(1)), 1, 'w'), low)
+            .refuse(|s| s.mmap_at(Placement::FixedNoReplace(VirtAddr::new(at(1))), 1, 'w'), low)
             .call(|s| s.mmap(2..3, 'r'))
             .call(hint(3, 2))
             .after("..r.ww", "")
@@ -367,18 +382,18 @@ for_each_design!(addresses_end_where_limits_say, D, {
         world.limited(privileged, "", "").call(|s| s.mmap(1..2, 'w')).after(".w", "");
         // The upper end.
         let scene = world.scene("", "");
-        let at_end = |len: u64| Placement::Fixed(USER_END - len * PAGE);
+        let at_end = |len: u64| Placement::Fixed(VirtAddr::new(USER_END - len * PAGE));
         assert_eq!(scene.mmap_at(at_end(1), 2, 'w'), Err(CallError::NoRoom { len_bytes: 2 * PAGE }));
         assert_eq!(scene.mmap_at(at_end(2), 2, 'w'), Ok(USER_END - 2 * PAGE));
         assert_eq!(
-            scene.space.munmap(USER_END - PAGE, PAGE + 1),
+            scene.space.munmap(AddressRange::new(VirtAddr::new(USER_END - PAGE), PAGE + 1)),
             Err(CallError::Invalid("the range leaves user memory"))
         );
-        assert_eq!(scene.space.munmap(USER_END - PAGE, PAGE), Ok(()));
+        assert_eq!(scene.space.munmap(AddressRange::new(VirtAddr::new(USER_END - PAGE), PAGE)), Ok(()));
         let all = Limits { lowest_chosen: 0x1_0000, mmap_base: USER_END, ..Limits::default() };
         let scene = world.limited(all, "", "");
         let most = USER_END - 0x1_0000;
-        assert_eq!(scene.space.search(most).map(|range| range.start()), Some(0x1_0000));
+        assert_eq!(scene.space.search(most).map(|range| range.start()), Some(VirtAddr::new(0x1_0000)));
         assert_eq!(scene.space.search(most + 1), None);
     });
 });

@@ -7,6 +7,7 @@ use crate::world::{RW, Tested};
 use faultless_platform::native::Native;
 use faultless_vm::{
     Advice, AreaFlags, CallError, EntryFlags, Event, Guest, LockAll, PAGE, PageLock, PageRange, Placement, Populate,
+    VirtAddr,
 };
 
 const READ: AreaFlags = AreaFlags::READ;
@@ -15,7 +16,7 @@ const CHANGED: EntryFlags = EntryFlags::ACCESSED.union(EntryFlags::DIRTY);
 
 /// Returns a page's accessed and dirty bits.
 fn bits<D: Tested>(scene: &Scene<'_, D>, page: u64) -> EntryFlags {
-    scene.space.entry_at(at(page)).flags() & CHANGED
+    scene.space.entry_at(VirtAddr::new(at(page))).flags() & CHANGED
 }
 
 for_each_design!(the_resident_size_follows_every_page, D, {
@@ -114,7 +115,7 @@ for_each_design!(what_is_locked_in_future_is_not_so_for_children, D, {
 
 for_each_design!(locking_makes_the_pages_that_rights_allow, D, {
     with_world::<D>(|world| {
-        let unmapped = |page| CallError::Unmapped { address: at(page) };
+        let unmapped = |page| CallError::Unmapped { address: VirtAddr::new(at(page)) };
         world.scene("wrs", "").call(|s| s.lock(0..3, PageLock::Lock)).counts([3, 3, 1, 3, 2]);
         // Across a hole what is before it is locked, and has no pages yet.
         world.scene("ww.w", "").refuse(|s| s.lock(0..4, PageLock::Lock), unmapped(2)).after("ll.w", "");
@@ -195,7 +196,7 @@ for_each_design!(giving_up_is_for_private_pages_that_are_not_locked, D, {
         world.scene("wl", "12").refuse(free, locked).refuse(out, locked).after("wl", ".2");
         // Rights do not matter: what was given up goes.
         world.scene("rr", "12").call(free).call(out).after("rr", "");
-        let unmapped = CallError::Unmapped { address: at(1) };
+        let unmapped = CallError::Unmapped { address: VirtAddr::new(at(1)) };
         world
             .scene("w.w", "1.3")
             .refuse(|s| s.advise(0..3, Advice::Free), unmapped)
@@ -217,13 +218,14 @@ for_each_design!(populating_makes_what_is_missing, D, {
             .refuse(|s| s.advise(0..4, Advice::PopulateWrite), invalid)
             .after("wwwr", "020z")
             .counts([2, 4, 3, 0, 3]);
-        let hole = CallError::Unmapped { address: at(1) };
+        let hole = CallError::Unmapped { address: VirtAddr::new(at(1)) };
         world.scene("w.w", "").refuse(|s| s.advise(0..3, Advice::PopulateWrite), hole).after("w.w", "0");
         let scene = world.scene("", "");
         let request = faultless_vm::MapRequest {
-            placement: Placement::Fixed(at(0)),
+            placement: Placement::Fixed(VirtAddr::new(at(0))),
             len_bytes: 3 * PAGE,
-            flags: READ,
+            protection: READ.protection(),
+            options: READ.options(),
             backing: faultless_vm::Backing::Anonymous,
             populate: Populate::Now,
         };
@@ -239,8 +241,8 @@ for_each_design!(faults_are_counted_as_what_they_were, D, {
         let child = scene.fork();
         scene.store(0, 2).expect("a copy");
         child.store(0, 3).expect("the last holder's own");
-        assert!(Guest::new(&scene.space).fetch(at(0)).is_err(), "forbidden");
-        assert!(scene.guest.load(at(9)).is_err(), "a hole");
+        assert!(Guest::new(&scene.space).fetch(VirtAddr::new(at(0))).is_err(), "forbidden");
+        assert!(scene.guest.load(VirtAddr::new(at(9))).is_err(), "a hole");
         let after = (total(Event::Faults), total(Event::Cow), total(Event::Reuse), total(Event::Signals));
         assert_eq!(after, (before.0 + 4, before.1 + 1, before.2 + 1, before.3 + 2));
     });
@@ -249,8 +251,8 @@ for_each_design!(faults_are_counted_as_what_they_were, D, {
 /// Returns the pages that were stored to since the last look.
 fn written<D: Tested>(scene: &Scene<'_, D>) -> Vec<u64> {
     let mut pages = Vec::new();
-    let all = PageRange::between(at(0), at(40)).expect("a range");
-    scene.space.collect_written(all, &mut |address| pages.push((address - at(0)) / PAGE));
+    let all = PageRange::between(VirtAddr::new(at(0)), VirtAddr::new(at(40))).expect("a range");
+    scene.space.collect_written(all, &mut |address| pages.push((address.get() - at(0)) / PAGE));
     pages
 }
 

@@ -5,8 +5,8 @@ use crate::drawing::{PATTERN, Scene, at};
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::Native;
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, Event, Guest, Limits, LockAll, MapRequest, PAGE, PageLock,
-    Pattern, Placement, Populate, ReferenceHandle, RemapPlacement, SpaceRef, SyncFlags, check,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, Event, Guest, Limits, LockAll, MapRequest, PAGE,
+    PageLock, Pattern, Placement, Populate, ReferenceHandle, RemapPlacement, SpaceRef, SyncFlags, VirtAddr, check,
 };
 use std::ops::{ControlFlow, Range};
 
@@ -20,9 +20,10 @@ fn handle<D: Tested>(world: &World<D>) -> ReferenceHandle<'_, Native> {
 /// Asks for pages of a reference; the offset is that of page 0 of the drawing, so that neighbours continue each other.
 fn request<'a>(handle: &'a ReferenceHandle<'a, Native>, pages: Range<u64>, flags: AreaFlags) -> MapRequest<'a, Native> {
     MapRequest {
-        placement: Placement::Fixed(at(pages.start)),
+        placement: Placement::Fixed(VirtAddr::new(at(pages.start))),
         len_bytes: (pages.end - pages.start) * PAGE,
-        flags,
+        protection: flags.protection(),
+        options: flags.options(),
         backing: Backing::Reference(handle, pages.start * PAGE),
         populate: Populate::OnFault,
     }
@@ -76,12 +77,16 @@ for_each_design!(loads_show_the_one_page_and_stores_copy_it, D, {
         scene.put(1, 7);
         scene.put(3, 8);
         let scene = scene.after("pppp", "p7p8").counts([1, 4, 4, 0, 2]);
-        assert_eq!(scene.guest.load(at(1) + 8).expect("mapped").0, PATTERN, "the rest of the page is copied");
+        assert_eq!(
+            scene.guest.load(VirtAddr::new(at(1) + 8)).expect("mapped").0,
+            PATTERN,
+            "the rest of the page is copied"
+        );
         // A first store to a page that was never loaded.
         let other = scene.call(|s| s.munmap(0..4)).call(|s| s.space.mmap(&request(&handle, 0..2, RW)));
         other.put(0, 3);
         let other = other.after("pp", "3");
-        assert_eq!(other.guest.load(at(0) + 4088).expect("mapped").0, PATTERN);
+        assert_eq!(other.guest.load(VirtAddr::new(at(0) + 4088)).expect("mapped").0, PATTERN);
     });
 });
 
@@ -93,7 +98,7 @@ for_each_design!(arbitrary_content_is_copied, D, {
         scene.put(1, 9);
         for page in 0..2 {
             let mut words = [0; 512];
-            scene.guest.load_words(at(page), &mut words).expect("mapped");
+            scene.guest.load_words(VirtAddr::new(at(page)), &mut words).expect("mapped");
             assert_eq!(words[1..], content[1..], "page {page}");
             assert_eq!(words[0], page * 9);
         }
@@ -132,15 +137,16 @@ for_each_design!(what_a_shared_mapping_may, D, {
         let scene = scene.call(|s| s.space.mmap(&request(&handle, 0..2, READ | SHARED)));
         assert_eq!(scene.load(1), PATTERN);
         let scene = scene.refuse(|s| s.protect(0..2, RW), CallError::Denied).after("qq", ".p");
-        let forbidden = Err(AccessError::Forbidden { address: at(1) });
+        let forbidden = Err(AccessError::Forbidden { address: VirtAddr::new(at(1)) });
         assert_eq!(scene.store(1, 1).map(drop), forbidden);
         // A child reads it, too, and a second mapping may be made of it.
         assert_eq!(scene.fork().load(0), PATTERN);
-        let second = scene.call(|s| s.remap(0..0, 2, RemapPlacement::Fixed(at(4)))).after("qq..qq", ".p");
+        let second =
+            scene.call(|s| s.remap(0..0, 2, RemapPlacement::Fixed(VirtAddr::new(at(4))))).after("qq..qq", ".p");
         assert_eq!(second.load(5), PATTERN);
         // It has no pages of its own that could be moved about.
         let not_shared = CallError::Invalid("not a shared mapping that may be written");
-        let remapped = second.space.remap_file_pages(at(0), PAGE, 1, Populate::Now);
+        let remapped = second.space.remap_file_pages(AddressRange::new(VirtAddr::new(at(0)), PAGE), 1, Populate::Now);
         assert_eq!(remapped, Err(not_shared));
     });
 });
@@ -160,8 +166,12 @@ for_each_design!(what_mmap_refuses, D, {
         assert_eq!(asks(RW, 1, PAGE), Err(aligned));
         assert_eq!(asks(RW, (1 << 63) - PAGE, 2 * PAGE), Err(CallError::OffsetOverflow));
         assert_eq!(asks(RW, (1 << 63) - 3 * PAGE, PAGE), Ok(()));
-        let pattern =
-            |flags| MapRequest { flags, backing: Backing::Pattern(Pattern::Byte(1)), ..anonymous(None, PAGE) };
+        let pattern = |flags: AreaFlags| MapRequest {
+            protection: flags.protection(),
+            options: flags.options(),
+            backing: Backing::Pattern(Pattern::Byte(1)),
+            ..anonymous(None, PAGE)
+        };
         assert_eq!(scene.space.mmap(&pattern(RW | AreaFlags::GROWSDOWN)), Err(grows));
         let shared = CallError::Invalid("a shared mapping needs an object");
         assert_eq!(scene.space.mmap(&pattern(RW | SHARED)), Err(shared));
@@ -184,7 +194,7 @@ for_each_design!(dropped_pages_come_back_as_the_pattern, D, {
             let scene = scene(world, &handle, "pppp", pages).call(|s| s.advise(range, advice)).after("pppp", after);
             assert_eq!(scene.load(2), PATTERN);
             scene.put(2, 5);
-            assert_eq!(scene.guest.load(at(2) + 8).expect("mapped").0, PATTERN);
+            assert_eq!(scene.guest.load(VirtAddr::new(at(2) + 8)).expect("mapped").0, PATTERN);
         }
         // What MADV_FREE gave up is there until memory is asked for back; then it is the pattern again.
         let freed = scene(world, &handle, "pppp", "p12p").call(|s| s.advise(0..4, Advice::Free));
@@ -193,19 +203,26 @@ for_each_design!(dropped_pages_come_back_as_the_pattern, D, {
         assert_eq!(freed.load(2), PATTERN);
         // Guards and back.
         let guarded = scene(world, &handle, "pppp", "p!1")
-            .refuse(|s| s.lock(1..2, PageLock::Lock), CallError::Unmapped { address: at(1) });
-        assert_eq!(guarded.guest.load(at(1)).map(drop), Err(AccessError::NotMapped { address: at(1) }));
-        guarded.space.madvise(at(1), PAGE, Advice::GuardRemove).expect("mapped");
+            .refuse(|s| s.lock(1..2, PageLock::Lock), CallError::Unmapped { address: VirtAddr::new(at(1)) });
+        assert_eq!(
+            guarded.guest.load(VirtAddr::new(at(1))).map(drop),
+            Err(AccessError::NotMapped { address: VirtAddr::new(at(1)) })
+        );
+        guarded.space.madvise(AddressRange::new(VirtAddr::new(at(1)), PAGE), Advice::GuardRemove).expect("mapped");
         assert_eq!(guarded.load(1), PATTERN);
         // A sealed one that nobody may write drops what it has, as a file's area does; one of a pattern does not, as
         // anonymous memory.
         let sealed = scene(world, &handle, "qq", "12").also(|s| s.seal(0..2).expect("mapped"));
         let sealed = sealed.call(|s| s.advise(0..1, Advice::DontNeed)).call(|s| s.advise(1..2, Advice::GuardInstall));
         assert_eq!(sealed.load(0), PATTERN);
-        let pattern =
-            MapRequest { flags: READ, backing: Backing::Pattern(Pattern::Byte(1)), ..anonymous(Some(at(0)), PAGE) };
+        let pattern = MapRequest {
+            protection: READ.protection(),
+            options: READ.options(),
+            backing: Backing::Pattern(Pattern::Byte(1)),
+            ..anonymous(Some(at(0)), PAGE)
+        };
         let kept = world.scene("", "").call(|s| s.space.mmap(&pattern)).also(|s| s.seal(0..1).expect("mapped"));
-        assert_eq!(kept.advise(0..1, Advice::DontNeed), Err(CallError::Sealed { address: at(0) }));
+        assert_eq!(kept.advise(0..1, Advice::DontNeed), Err(CallError::Sealed { address: VirtAddr::new(at(0)) }));
     });
 });
 
@@ -251,9 +268,9 @@ for_each_design!(what_a_file_is_asked_for_and_a_reference_page_answers, D, {
             seen.push(is_in_memory);
             ControlFlow::Continue(())
         };
-        scene.space.mincore(at(0), 4 * PAGE, &mut tell).expect("mapped");
+        scene.space.mincore(AddressRange::new(VirtAddr::new(at(0)), 4 * PAGE), &mut tell).expect("mapped");
         assert_eq!(seen, [true, true, false, false]);
-        assert_eq!(scene.space.msync(at(0), 4 * PAGE, SyncFlags::SYNC), Ok(()));
+        assert_eq!(scene.space.msync(AddressRange::new(VirtAddr::new(at(0)), 4 * PAGE), SyncFlags::SYNC), Ok(()));
     });
 });
 
@@ -304,7 +321,7 @@ for_each_design!(parts_are_unmapped_moved_and_protected, D, {
         scene(world, &handle, "pppp", "1p3p").call(|s| s.munmap(0..4)).after("", "").counts([0; 5]);
         let scene = || scene(world, &handle, "pppp", "1p.p");
         let read = scene().call(|s| s.protect(1..3, READ)).after("pqqp", "1p.p");
-        assert_eq!(read.store(1, 1).map(drop), Err(AccessError::Forbidden { address: at(1) }));
+        assert_eq!(read.store(1, 1).map(drop), Err(AccessError::Forbidden { address: VirtAddr::new(at(1)) }));
         assert_eq!((read.load(1), read.load(2)), (PATTERN, PATTERN));
         read.call(|s| s.protect(1..3, RW)).after("pppp", "1ppp");
         scene().call(|s| s.protect(0..4, AreaFlags::empty())).call(|s| s.protect(0..4, RW)).after("pppp", "1p.p");
@@ -452,8 +469,12 @@ for_each_design!(a_page_of_one_word_is_filled_and_one_that_was_written_is_found,
             assert!(broken.to_string().contains("does not hold what it was made with"), "{broken}");
             // What is filled does not look at the page, neither after a load nor without one.
             for page in 0..2 {
-                scene.guest.store(at(page), 5).expect("mapped");
-                assert_eq!(scene.guest.load(at(page) + 7 * 8).expect("mapped").0, untouched, "page {page}");
+                scene.guest.store(VirtAddr::new(at(page)), 5).expect("mapped");
+                assert_eq!(
+                    scene.guest.load(VirtAddr::new(at(page) + 7 * 8)).expect("mapped").0,
+                    untouched,
+                    "page {page}"
+                );
             }
             // SAFETY: as above.
             unsafe { word.write(held) };
@@ -466,14 +487,14 @@ for_each_design!(a_page_of_one_word_is_filled_and_one_that_was_written_is_found,
 fn content<'vm, D: Tested>(world: &'vm World<D>) -> Scene<'vm, D> {
     let scene = world.scene("ww.r", "");
     let words: Vec<u64> = (0..512).collect();
-    scene.guest.store_words(at(0), &words).expect("mapped");
+    scene.guest.store_words(VirtAddr::new(at(0)), &words).expect("mapped");
     scene
 }
 
 fn words_of<D: Tested>(space: &SpaceRef<'_, Native, D>, handle: &ReferenceHandle<'_, Native>) -> Vec<u64> {
     space.mmap(&request(handle, 100..101, READ)).expect("room");
     let mut words = vec![0; 512];
-    Guest::new(space).load_words(at(100), &mut words).expect("mapped");
+    Guest::new(space).load_words(VirtAddr::new(at(100)), &mut words).expect("mapped");
     words
 }
 
@@ -487,9 +508,9 @@ for_each_design!(the_call_as_posted, D, {
         let refused = |content, flags| scene.space.refpage_create(content, flags).map(drop);
         assert_eq!(refused(at(0), 1), Err(CallError::Invalid("flags are 0")));
         let bad = |address| Err(CallError::BadBuffer { address });
-        assert_eq!(refused(at(0) + 8, 0), bad(at(0) + 8));
-        assert_eq!(refused(at(2), 0), bad(at(2)));
-        assert_eq!(refused(u64::MAX - 4095, 0), bad(u64::MAX - 4095));
+        assert_eq!(refused(at(0) + 8, 0), bad(VirtAddr::new(at(0) + 8)));
+        assert_eq!(refused(at(2), 0), bad(VirtAddr::new(at(2))));
+        assert_eq!(refused(u64::MAX - 4095, 0), bad(VirtAddr::new(u64::MAX - 4095)));
         // Untouched memory is zeros, and a reference page can be made of another one.
         assert_eq!(words_of(&scene.space, &scene.space.refpage_create(at(3), 0).expect("zeros")), [0; 512]);
         let copy = scene.space.refpage_create(at(100), 0).expect("mapped");
@@ -500,7 +521,7 @@ for_each_design!(the_call_as_posted, D, {
 for_each_design!(the_call_of_version_5, D, {
     with_world::<D>(|world| {
         let scene = content(world);
-        scene.guest.store(at(1), 0x8877_6655_4433_2211).expect("mapped");
+        scene.guest.store(VirtAddr::new(at(1)), 0x8877_6655_4433_2211).expect("mapped");
         let made = |content: u64, size| {
             let handle = scene.space.refpage_create_sized(content, size, 0).expect("bytes to read");
             words_of(&scene.space, &handle)
@@ -518,14 +539,15 @@ for_each_design!(the_call_of_version_5, D, {
         for (content, size) in [(at(0), 0), (at(0), 3), (at(0), 8192), (at(0) + 4, 8), (at(0) + 8, 4096)] {
             assert_eq!(refused(content, size, 0), Err(CallError::Invalid(shape)));
         }
-        assert_eq!(refused(at(2) + 8, 8, 0), Err(CallError::BadBuffer { address: at(2) }));
+        assert_eq!(refused(at(2) + 8, 8, 0), Err(CallError::BadBuffer { address: VirtAddr::new(at(2)) }));
     });
 });
 
 for_each_design!(a_pattern_has_no_page_before_the_first_touch, D, {
     with_world::<D>(|world| {
-        let pattern = |pattern, flags| MapRequest {
-            flags,
+        let pattern = |pattern, flags: AreaFlags| MapRequest {
+            protection: flags.protection(),
+            options: flags.options(),
             backing: Backing::Pattern(pattern),
             ..anonymous(Some(at(0)), 4 * PAGE)
         };
@@ -533,7 +555,7 @@ for_each_design!(a_pattern_has_no_page_before_the_first_touch, D, {
             let scene = world.scene("", "").call(|s| s.space.mmap(&pattern(kind, RW)));
             assert_eq!(scene.load(0), PATTERN);
             scene.put(1, 5);
-            assert_eq!(scene.guest.load(at(1) + 8).expect("mapped").0, PATTERN);
+            assert_eq!(scene.guest.load(VirtAddr::new(at(1) + 8)).expect("mapped").0, PATTERN);
             // A load makes a page as a store does, and the store that follows takes no fault.
             assert_eq!(scene.store(0, 4).map(|taken| taken.count), Ok(0));
             let scene = scene.after("wwww", "45").counts([1, 4, 4, 0, 2]);
@@ -549,7 +571,7 @@ for_each_design!(a_pattern_has_no_page_before_the_first_touch, D, {
         let scene = world.scene("", "").call(|s| s.space.mmap(&pattern(Pattern::Byte(0xaa), READ)));
         assert_eq!(scene.load(3), PATTERN);
         let scene = scene.after("rrrr", "...c");
-        assert_eq!(scene.store(3, 1).map(drop), Err(AccessError::Forbidden { address: at(3) }));
+        assert_eq!(scene.store(3, 1).map(drop), Err(AccessError::Forbidden { address: VirtAddr::new(at(3)) }));
         let scene = scene.call(|s| s.protect(0..4, RW));
         scene.put(3, 1);
         scene.after("wwww", "...1");

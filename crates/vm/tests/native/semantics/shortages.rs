@@ -12,9 +12,9 @@ use faultless_phys::{Failing, OutOfFrames};
 use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
-    AccessError, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle,
-    ObjectSpec, PAGE, PageLock, PageSource, PinKind, Placement, Populate, RemapPlacement, RemapRequest, SpaceRef,
-    WriteNotice,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest,
+    ObjectHandle, ObjectSpec, PAGE, PageLock, PageSource, PinKind, Placement, Populate, RemapPlacement, RemapRequest,
+    SpaceRef, VirtAddr, WriteNotice,
 };
 
 /// A page of another table, and of another table of tables.
@@ -115,8 +115,8 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         }
         stage.map_one(FAR).expect("room");
         stage.scene.put(FAR, 8);
-        stage.scene.space.set_heap_start(at(2 * FAR));
-        assert_eq!(stage.scene.space.brk(at(2 * FAR + 2)), at(2 * FAR + 2));
+        stage.scene.space.set_heap_start(VirtAddr::new(at(2 * FAR)));
+        assert_eq!(stage.scene.space.brk(VirtAddr::new(at(2 * FAR + 2))), VirtAddr::new(at(2 * FAR + 2)));
         stage.scene.put(2 * FAR + 1, 9);
         let child = has_child.then(|| stage.scene.space.fork().expect("room"));
         let stage = Self { child, ..stage };
@@ -125,15 +125,19 @@ impl<'vm, D: Tested> Stage<'vm, D> {
     }
 
     fn map_object(&self, page: u64, kind: AreaFlags) -> Result<u64, CallError> {
-        self.scene.space.mmap(&MapRequest {
-            backing: Backing::Object(&self.object, 0),
-            flags: RW | kind,
-            ..anonymous(Some(at(page)), OBJECT_PAGES * PAGE)
-        })
+        self.scene
+            .space
+            .mmap(&MapRequest {
+                backing: Backing::Object(&self.object, 0),
+                protection: (RW | kind).protection(),
+                options: (RW | kind).options(),
+                ..anonymous(Some(at(page)), OBJECT_PAGES * PAGE)
+            })
+            .map(VirtAddr::get)
     }
 
     fn map_one(&self, page: u64) -> Result<u64, CallError> {
-        self.scene.space.mmap(&anonymous(Some(at(page)), PAGE))
+        self.scene.space.mmap(&anonymous(Some(at(page)), PAGE)).map(VirtAddr::get)
     }
 
     /// Lets the other CPU know the pages as this one does: those that were stored to as writable.
@@ -141,10 +145,10 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         let touch = || {
             let guest = Guest::new(&self.scene.space);
             for page in [0, 1, 2, 5, 10, PRIVATE, SHARED, FAR, 2 * FAR + 1] {
-                let (value, _) = guest.load(at(page)).expect("mapped");
+                let (value, _) = guest.load(VirtAddr::new(at(page))).expect("mapped");
                 // Whom a child shares the page with keeps it.
                 if self.child.is_none() {
-                    guest.store(at(page), value).expect("mapped");
+                    guest.store(VirtAddr::new(at(page)), value).expect("mapped");
                 }
             }
         };
@@ -156,7 +160,7 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         let space = &self.scene.space;
         let counts =
             [space.nr_areas(), space.mapped_bytes(), space.data_bytes(), space.locked_bytes(), space.resident_pages()];
-        let far = [FAR, 2 * FAR + 1].map(|page| space.entry_at(at(page)).holds_frame());
+        let far = [FAR, 2 * FAR + 1].map(|page| space.entry_at(VirtAddr::new(at(page))).holds_frame());
         format!("{:?} {counts:?} {far:?} {}", self.scene.picture(SHARED + OBJECT_PAGES), self.object.size_bytes())
     }
 
@@ -168,8 +172,7 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         keeps_source: bool,
     ) -> Result<(), Refused> {
         let request = RemapRequest {
-            old_start: at(page),
-            old_len_bytes: nr_pages[0] * PAGE,
+            old: AddressRange::new(VirtAddr::new(at(page)), nr_pages[0] * PAGE),
             new_len_bytes: nr_pages[1] * PAGE,
             placement,
             keeps_source,
@@ -179,7 +182,7 @@ impl<'vm, D: Tested> Stage<'vm, D> {
 }
 
 fn fixed(page: u64) -> RemapPlacement {
-    RemapPlacement::Fixed(at(page))
+    RemapPlacement::Fixed(VirtAddr::new(at(page)))
 }
 
 fn mapped<D: Tested>(stage: &Stage<'_, D>, request: MapRequest<'_, Native>) -> Result<(), Refused> {
@@ -193,21 +196,42 @@ fn map_calls<D: Tested>() -> Vec<Call<D>> {
         ("mmap over the middle of an area", Nothing, |s| mapped(s, anonymous(Some(at(1)), 2 * PAGE))),
         ("mmap over several areas", Nothing, |s| mapped(s, anonymous(Some(at(1)), 10 * PAGE))),
         ("mmap at a hint", Nothing, |s| {
-            mapped(s, MapRequest { placement: Placement::Hint(at(3 * FAR)), ..anonymous(None, PAGE) })
+            mapped(s, MapRequest { placement: Placement::Hint(VirtAddr::new(at(3 * FAR))), ..anonymous(None, PAGE) })
         }),
         ("mmap where nothing is", Nothing, |s| {
-            mapped(s, MapRequest { placement: Placement::FixedNoReplace(at(3 * FAR)), ..anonymous(None, PAGE) })
+            mapped(
+                s,
+                MapRequest {
+                    placement: Placement::FixedNoReplace(VirtAddr::new(at(3 * FAR))),
+                    ..anonymous(None, PAGE)
+                },
+            )
         }),
         ("mmap of shared zeros", Nothing, |s| {
             let flags = RW | AreaFlags::SHARED;
-            mapped(s, MapRequest { flags, backing: Backing::SharedZeros, ..anonymous(None, PAGE) })
+            mapped(
+                s,
+                MapRequest {
+                    protection: flags.protection(),
+                    options: flags.options(),
+                    backing: Backing::SharedZeros,
+                    ..anonymous(None, PAGE)
+                },
+            )
         }),
         ("mmap of an object", Nothing, |s| Ok(s.map_object(2, AreaFlags::empty()).map(drop)?)),
         ("mmap with its pages", Part, |s| {
             mapped(s, MapRequest { populate: Populate::Now, ..anonymous(Some(at(3 * FAR)), 3 * PAGE) })
         }),
         ("mmap of locked memory", Part, |s| {
-            mapped(s, MapRequest { flags: RW | AreaFlags::LOCKED, ..anonymous(Some(at(2)), 2 * PAGE) })
+            mapped(
+                s,
+                MapRequest {
+                    protection: (RW | AreaFlags::LOCKED).protection(),
+                    options: (RW | AreaFlags::LOCKED).options(),
+                    ..anonymous(Some(at(2)), 2 * PAGE)
+                },
+            )
         }),
         ("munmap of the middle of an area", Nothing, |s| Ok(s.scene.munmap(1..2)?)),
         ("munmap of several areas", Nothing, |s| Ok(s.scene.munmap(2..11)?)),
@@ -217,7 +241,11 @@ fn map_calls<D: Tested>() -> Vec<Call<D>> {
         ("mprotect of a part and what follows", Nothing, |s| Ok(s.scene.protect(2..4, AreaFlags::empty())?)),
         ("mseal of a part", Nothing, |s| Ok(s.scene.seal(1..2)?)),
         ("remap_file_pages", Nothing, |s| {
-            Ok(s.scene.space.remap_file_pages(at(SHARED + 1), PAGE, 3, Populate::OnFault)?)
+            Ok(s.scene.space.remap_file_pages(
+                AddressRange::new(VirtAddr::new(at(SHARED + 1)), PAGE),
+                3,
+                Populate::OnFault,
+            )?)
         }),
         ("brk that grows", Nothing, |s| brk(s, 2 * FAR + 600)),
         ("brk that shrinks", Nothing, |s| brk(s, 2 * FAR + 1)),
@@ -225,7 +253,11 @@ fn map_calls<D: Tested>() -> Vec<Call<D>> {
 }
 
 fn brk<D: Tested>(stage: &Stage<'_, D>, page: u64) -> Result<(), Refused> {
-    if stage.scene.space.brk(at(page)) == at(page) { Ok(()) } else { Err(Refused::Silently) }
+    if stage.scene.space.brk(VirtAddr::new(at(page))) == VirtAddr::new(at(page)) {
+        Ok(())
+    } else {
+        Err(Refused::Silently)
+    }
 }
 
 fn move_calls<D: Tested>() -> Vec<Call<D>> {
@@ -239,8 +271,10 @@ fn move_calls<D: Tested>() -> Vec<Call<D>> {
         ("mremap over another area", Nothing, |s| s.remap(0, [2, 2], fixed(7), false)),
         ("mremap to another length", Nothing, |s| s.remap(0, [4, 2], fixed(3 * FAR), false)),
         ("mremap that keeps its source", Nothing, |s| s.remap(0, [4, 4], fixed(3 * FAR), true)),
-        ("mremap that keeps its source, at a hint", Nothing, |s| s.remap(0, [4, 4], Hint(at(3 * FAR)), true)),
-        ("mremap to a recorded place", Nothing, |s| s.remap(1, [1, 3], MoveTo(at(3 * FAR)), false)),
+        ("mremap that keeps its source, at a hint", Nothing, |s| {
+            s.remap(0, [4, 4], Hint(VirtAddr::new(at(3 * FAR))), true)
+        }),
+        ("mremap to a recorded place", Nothing, |s| s.remap(1, [1, 3], MoveTo(VirtAddr::new(at(3 * FAR))), false)),
         ("mremap that maps shared memory twice", Nothing, |s| s.remap(SHARED, [0, 2], MayMove, false)),
         ("mremap of several areas", Areas, |s| s.remap(0, [9, 9], fixed(3 * FAR), false)),
     ]
@@ -261,8 +295,8 @@ fn advice_calls<D: Tested>() -> Vec<Call<D>> {
     ];
     calls.extend::<Vec<Call<D>>>(vec![
         ("MADV_GUARD_INSTALL where no table is", Nothing, |s| {
-            s.scene.space.madvise(at(2 * FAR + 1), PAGE, Advice::DontNeed)?;
-            Ok(s.scene.space.madvise(at(FAR), PAGE, Advice::GuardInstall)?)
+            s.scene.space.madvise(AddressRange::new(VirtAddr::new(at(2 * FAR + 1)), PAGE), Advice::DontNeed)?;
+            Ok(s.scene.space.madvise(AddressRange::new(VirtAddr::new(at(FAR)), PAGE), Advice::GuardInstall)?)
         }),
         ("MADV_POPULATE_READ", Part, |s| Ok(s.scene.advise(0..4, Advice::PopulateRead)?)),
         ("MADV_POPULATE_WRITE", Part, |s| Ok(s.scene.advise(0..4, Advice::PopulateWrite)?)),
@@ -291,11 +325,11 @@ fn other_calls<D: Tested>() -> Vec<Call<D>> {
         ("truncate that extends", Nothing, |s| Ok(s.scene.world.vm.truncate(&s.object, 1 << 40)?)),
         ("punch", Nothing, |s| Ok(s.scene.world.vm.punch(&s.object, PAGE..3 * PAGE)?)),
         ("read_object", Nothing, |s| Ok(s.scene.world.vm.read_object(&s.object, 3 * PAGE, &mut [0])?)),
-        ("load of untouched memory", Nothing, |s| Ok(s.scene.guest.load(at(3)).map(drop)?)),
+        ("load of untouched memory", Nothing, |s| Ok(s.scene.guest.load(VirtAddr::new(at(3))).map(drop)?)),
         ("store to untouched memory", Nothing, |s| Ok(s.scene.store(3, 6).map(drop)?)),
         ("store that copies", Nothing, |s| Ok(s.scene.store(0, 6).map(drop)?)),
         ("store to a page of zeros", Nothing, |s| {
-            s.scene.space.madvise(at(2), PAGE, Advice::Free)?;
+            s.scene.space.madvise(AddressRange::new(VirtAddr::new(at(2)), PAGE), Advice::Free)?;
             Ok(s.scene.store(2, 6).map(drop)?)
         }),
         ("refpage_create", Nothing, |s| Ok(s.scene.space.refpage_create(at(0), 0).map(drop)?)),
@@ -320,26 +354,28 @@ fn other_calls<D: Tested>() -> Vec<Call<D>> {
             let handle = s.scene.world.vm.create_reference(&[7; 512])?;
             let backing = Backing::Reference(&handle, 0);
             mapped(s, MapRequest { backing, ..anonymous(Some(at(3 * FAR)), 2 * PAGE) })?;
-            s.scene.guest.load(at(3 * FAR))?;
+            s.scene.guest.load(VirtAddr::new(at(3 * FAR)))?;
             Ok(s.scene.store(3 * FAR, 6).map(drop)?)
         }),
         ("load of a pattern", Part, |s| {
             let backing = Backing::Pattern(faultless_vm::Pattern::Byte(7));
             mapped(s, MapRequest { backing, ..anonymous(Some(at(3 * FAR)), 2 * PAGE) })?;
-            Ok(s.scene.guest.load(at(3 * FAR)).map(drop)?)
+            Ok(s.scene.guest.load(VirtAddr::new(at(3 * FAR))).map(drop)?)
         }),
-        ("pin to read", Nothing, |s| Ok(s.scene.space.pin(at(0), PinKind::Read).map(drop)?)),
-        ("pin to write", Part, |s| Ok(s.scene.space.pin(at(3), PinKind::Write).map(drop)?)),
-        ("pin to read for long", Part, |s| Ok(s.scene.space.pin(at(5), PinKind::LongTermRead).map(drop)?)),
-        ("load of an object's page", Nothing, |s| Ok(s.scene.guest.load(at(SHARED + 3)).map(drop)?)),
+        ("pin to read", Nothing, |s| Ok(s.scene.space.pin(VirtAddr::new(at(0)), PinKind::Read).map(drop)?)),
+        ("pin to write", Part, |s| Ok(s.scene.space.pin(VirtAddr::new(at(3)), PinKind::Write).map(drop)?)),
+        ("pin to read for long", Part, |s| {
+            Ok(s.scene.space.pin(VirtAddr::new(at(5)), PinKind::LongTermRead).map(drop)?)
+        }),
+        ("load of an object's page", Nothing, |s| Ok(s.scene.guest.load(VirtAddr::new(at(SHARED + 3))).map(drop)?)),
         ("private store to an object's page", Nothing, |s| Ok(s.scene.store(PRIVATE + 3, 6).map(drop)?)),
         ("fetch", Nothing, |s| {
-            let refused = s.scene.guest.fetch(at(1)).map(drop);
+            let refused = s.scene.guest.fetch(VirtAddr::new(at(1))).map(drop);
             assert!(matches!(refused, Err(AccessError::Forbidden { .. })));
             Ok(())
         }),
-        ("read_bytes", Part, |s| Ok(s.scene.guest.read_bytes(at(2), &mut [0; 2 * PAGE as usize])?)),
-        ("write_bytes", Part, |s| Ok(s.scene.guest.write_bytes(at(2) + 8, &[0; PAGE as usize])?)),
+        ("read_bytes", Part, |s| Ok(s.scene.guest.read_bytes(VirtAddr::new(at(2)), &mut [0; 2 * PAGE as usize])?)),
+        ("write_bytes", Part, |s| Ok(s.scene.guest.write_bytes(VirtAddr::new(at(2) + 8), &[0; PAGE as usize])?)),
     ]
 }
 

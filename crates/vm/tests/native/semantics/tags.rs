@@ -4,7 +4,8 @@ use crate::drawing::at;
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
-    Backing, GRANULES, Guest, MapRequest, MemoryTags, PAGE, Pattern, ReferenceHandle, SoftwareTags, SpaceRef,
+    AddressRange, Backing, GRANULES, Guest, MapRequest, MemoryTags, PAGE, Pattern, ReferenceHandle, SoftwareTags,
+    SpaceRef, VirtAddr,
 };
 use std::sync::Arc;
 
@@ -33,21 +34,28 @@ fn with_tags<D: Tested>(test: impl FnOnce(&World<D>, &Tagged<'_, D>)) {
 impl<'vm, D: Tested> Tagged<'vm, D> {
     /// Gives the granules of a page these tags, again and again, as a program does.
     fn tag(&self, page: u64, tags: &[u8]) {
-        self.guest.store(at(page), 1).expect("mapped");
-        let frame = self.space.entry_at(at(page)).pfn();
+        self.guest.store(VirtAddr::new(at(page)), 1).expect("mapped");
+        let frame = self.space.entry_at(VirtAddr::new(at(page))).pfn();
         (0..GRANULES).for_each(|granule| self.tags.set_tag(frame, granule, tags[granule % tags.len()]));
     }
 
     fn tags_of(&self, page: u64) -> Vec<u8> {
-        let frame = self.space.entry_at(at(page)).pfn();
+        let frame = self.space.entry_at(VirtAddr::new(at(page))).pfn();
         (0..GRANULES).map(|granule| self.tags.tag(frame, granule)).collect()
     }
 
     /// Maps a page of what a handle refers to, stores to it, and returns its tags.
     fn fresh(&self, handle: &ReferenceHandle<'_, Native>) -> Vec<u8> {
         let backing = Backing::Reference(handle, 0);
-        self.space.mmap(&MapRequest { backing, flags: RW, ..anonymous(Some(at(8)), PAGE) }).expect("room");
-        self.guest.store(at(8), 5).expect("mapped");
+        self.space
+            .mmap(&MapRequest {
+                backing,
+                protection: RW.protection(),
+                options: RW.options(),
+                ..anonymous(Some(at(8)), PAGE)
+            })
+            .expect("room");
+        self.guest.store(VirtAddr::new(at(8)), 5).expect("mapped");
         self.tags_of(8)
     }
 
@@ -99,18 +107,18 @@ for_each_design!(other_pages_have_the_tags_of_what_they_copy_or_none, D, {
         tagged.tag(0, &[7, 8]);
         let child = tagged.space.fork().expect("room");
         // The parent's store copies the page.
-        tagged.guest.store(at(0), 2).expect("mapped");
-        assert!(tagged.space.entry_at(at(0)).pfn() != child.entry_at(at(0)).pfn());
+        tagged.guest.store(VirtAddr::new(at(0)), 2).expect("mapped");
+        assert!(tagged.space.entry_at(VirtAddr::new(at(0))).pfn() != child.entry_at(VirtAddr::new(at(0))).pfn());
         assert_eq!(tagged.tags_of(0), repeated(&[7, 8]));
         // Its frame comes back to plain memory, and to a pattern, without them.
-        tagged.space.munmap(at(0), PAGE).expect("mapped");
+        tagged.space.munmap(AddressRange::new(VirtAddr::new(at(0)), PAGE)).expect("mapped");
         drop(child);
         world.vm.flush();
-        tagged.guest.store(at(1), 1).expect("mapped");
+        tagged.guest.store(VirtAddr::new(at(1)), 1).expect("mapped");
         assert_eq!(tagged.tags_of(1), repeated(&[0]));
         let backing = Backing::Pattern(Pattern::Byte(1));
         tagged.space.mmap(&MapRequest { backing, ..anonymous(Some(at(9)), PAGE) }).expect("room");
-        tagged.guest.load(at(9)).expect("mapped");
+        tagged.guest.load(VirtAddr::new(at(9))).expect("mapped");
         assert_eq!(tagged.tags_of(9), repeated(&[0]));
     });
 });
