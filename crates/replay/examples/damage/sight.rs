@@ -10,9 +10,7 @@
 //! moves it, until it is unmapped, mapped over or emptied.
 //! * A munmap, or a call with another result: no event is about the range before it is gone.
 //! * A fault moved to the next page: no fault was on the next page since that became empty, and none comes on either
-//!   page before it is gone; or all faults on the two pages in all processes follow from the calls, forks and faults
-//!   before them with the fault in its new place as well ([`entries`](super::entries)). The program could have touched
-//!   the next page instead. After a load of a file's page faults
+//!   page before it is gone. The program could have touched the next page instead. After a load of a file's page faults
 //!   may come that find the pages there: Linux maps the neighbours in the page's block of 64 KiB with it, so a load of
 //!   either page may have mapped both.
 //! * A store on an absent page turned into a load: the page's next fault is a store that finds it present, as after a
@@ -24,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use faultless_trace::{Call, CallEnter, EventKind, Fault, Mapped, Trace};
+use faultless_trace::{Call, CallEnter, EventKind, Fault, Trace};
 
 const PAGE: u64 = 4096;
 const MAP_FIXED: u64 = 0x10;
@@ -43,7 +41,7 @@ enum Use {
 
 /// What a process did.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
+enum Deed {
     Fault(Fault),
     /// A call and its result.
     Call(CallEnter, i64),
@@ -56,25 +54,23 @@ pub(super) enum Deed {
     Fork(u32),
     /// It began a new program.
     Exec,
-    /// The kernel mapped this by itself, outside of any call.
-    Told(Mapped),
 }
 
 /// One thing that a thread did.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Act {
+struct Act {
     thread: u32,
     /// The thread's process.
-    pub(super) pid: u32,
+    pid: u32,
     /// The places of its first and of its last event.
     began: usize,
-    pub(super) ended: usize,
-    pub(super) deed: Deed,
+    ended: usize,
+    deed: Deed,
 }
 
 /// Returns what all threads did, in the order in which it ended. A call that never returned is left out, and so is a
 /// process's first break, which only tells where its heap ends.
-pub(super) fn acts(trace: &Trace) -> Vec<Act> {
+fn acts(trace: &Trace) -> Vec<Act> {
     let pid = |thread: u32| trace.threads[thread as usize].pid;
     let mut open = BTreeMap::<u32, (usize, CallEnter)>::new();
     let mut breaks = BTreeMap::<u32, u64>::new();
@@ -105,7 +101,6 @@ pub(super) fn acts(trace: &Trace) -> Vec<Act> {
                 breaks.remove(&pid(thread));
                 whole(ended, Deed::Exec)
             }
-            EventKind::Mapped(mapped) if !open.contains_key(&thread) => whole(ended, Deed::Told(mapped)),
             _ => None,
         }
     };
@@ -217,11 +212,7 @@ pub fn of_moved(trace: &Trace, place: usize, fault: &Fault) -> Option<&'static s
     let pages = page..page + 2 * PAGE;
     let faults = later_faults(&acts, trace, place, pages.clone());
     let is_load = fault.error_code & Fault::WRITE == 0;
-    let follows = || super::entries::follow_if_moved(trace, &acts, place, page);
     match faults.as_slice() {
-        _ if follows() => {
-            Some("with the fault on the next page, too, all faults on the two follow from what came before")
-        }
         _ if !is_empty_before(&acts, trace, place, page + PAGE) => None,
         [] => Some("the next page could be accessed as well, and no other fault is on either"),
         faults if is_load && faults.iter().all(Fault::is_present) && share_a_window(trace, place, &pages) => {
@@ -333,7 +324,7 @@ fn is_empty_before(acts: &[Act], trace: &Trace, place: usize, mut page: u64) -> 
             Deed::Fork(child) if child == pid => pid = act.pid,
             _ if act.pid != pid => {}
             Deed::Exec => return true,
-            Deed::Fork(_) | Deed::Told(_) => {}
+            Deed::Fork(_) => {}
             Deed::Fault(fault) if (page..page + PAGE).contains(&fault.address) => return false,
             Deed::Fault(_) => {}
             Deed::Break { before, after } if (before.min(after)..before.max(after)).contains(&page) => return true,
@@ -393,12 +384,12 @@ fn uses(deed: &Deed) -> Vec<(Use, Range<u64>)> {
         }
         Deed::Break { before, after } if after < before => vec![(Use::Ends, after..before)],
         Deed::Break { before, after } => vec![(Use::Shows, before..after)],
-        Deed::Fork(_) | Deed::Exec | Deed::Told(_) => Vec::new(),
+        Deed::Fork(_) | Deed::Exec => Vec::new(),
     }
 }
 
 /// Returns the range that a call is asked to change or to tell of.
-pub(super) fn named(enter: &CallEnter) -> Option<Range<u64>> {
+fn named(enter: &CallEnter) -> Option<Range<u64>> {
     let [start, len, ..] = enter.args;
     let is_ranged = matches!(
         enter.call,
@@ -417,7 +408,7 @@ pub(super) fn named(enter: &CallEnter) -> Option<Range<u64>> {
 }
 
 /// Returns the range that a successful call gave.
-pub(super) fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
+fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
     match enter.call {
         Call::Mmap => Some(span(result, enter.args[1])),
         Call::Mremap => Some(span(result, enter.args[2])),
@@ -428,7 +419,7 @@ pub(super) fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
     }
 }
 
-pub(super) fn is_error(result: i64) -> bool {
+fn is_error(result: i64) -> bool {
     (-4095..0).contains(&result)
 }
 
@@ -440,7 +431,7 @@ fn page_ceil(address: u64) -> u64 {
     address.saturating_add(PAGE - 1) & !(PAGE - 1)
 }
 
-pub(super) fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {
+fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
