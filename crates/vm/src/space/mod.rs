@@ -109,7 +109,7 @@ use faultless_phys::FrameSource;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{AtomicCpuSet, RcuGuard};
-use permit::WritePermit;
+use permit::{SpaceWriteGuard, WritePermit};
 
 // SAFETY: shared by design; `listing` is used under the lock of the list.
 unsafe impl<P: System, D: Design<P>> Sync for Space<P, D> {}
@@ -247,21 +247,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Runs `act` with a range locked for changing it, then what a grace period was waited for.
     #[track_caller]
     fn with_write<R>(&self, range: Range<VirtAddr>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
-        let result = {
-            let write = self.write_settled(range);
-            act(write.permit())
-        };
-        self.poll_deferred();
-        result
+        self.with_guard(self.write_settled(range), act)
     }
 
     /// As [`Space::with_write`], also while parts of the range leave.
     #[track_caller]
     fn with_any_write<R>(&self, range: Range<VirtAddr>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
-        let result = {
-            let write = self.write(range);
-            act(write.permit())
-        };
+        self.with_guard(self.write(range), act)
+    }
+
+    /// Runs `act` with what is locked, unlocks it, and then runs what a grace period was waited for.
+    #[inline]
+    fn with_guard<R>(&self, write: SpaceWriteGuard<'_, P, D>, act: impl FnOnce(WritePermit<'_, P, D>) -> R) -> R {
+        let result = act(write.permit());
+        drop(write);
         self.poll_deferred();
         result
     }

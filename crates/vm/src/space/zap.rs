@@ -59,29 +59,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn zap_departing(&self, range: PageRange) {
         let mut gather = Gather::new(self, range);
         let memory = self.memory();
-        let mut nr_pages = 0;
+        let mut progress = Progress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            nr_pages += self.zap_table(table, part.clone(), &mut gather);
+            self.zap_table(table, part.clone(), &mut progress, &mut gather, &mut || ());
             // The area that leaves keeps everybody else out of what is wholly its own.
             self.tables.free_empty(memory, part.clone(), part, &mut |table| gather.add_table(table));
             true
         });
-        if nr_pages != 0 {
-            self.shrink_resident(nr_pages);
-        }
-    }
-
-    /// Empties all entries of a table's part; returns how many pages they held.
-    fn zap_table(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P, D>) -> u64 {
-        let mut progress = Progress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
-        let mut position = part.start;
-        while position < part.end {
-            position = self.zap_leaf(table, position..part.end, &mut progress, gather);
-            if gather.is_full() {
-                gather.flush();
-            }
-        }
-        progress.nr_pages
+        self.shrink_by(&progress);
     }
 
     /// Takes away the tables of those parts of a range that no area has.
@@ -107,17 +92,34 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut progress = Progress { emptied, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
             progress.is_pause_due = progress.nr_pages != 0;
-            let mut position = part.start;
-            while position < part.end {
-                position = self.zap_leaf(table, position..part.end, &mut progress, gather);
-                match gather.is_full() {
-                    true => gather.flush(),
-                    false if position < part.end => pause(),
-                    false => {}
-                }
-            }
+            self.zap_table(table, part, &mut progress, gather, pause);
             true
         });
+        self.shrink_by(&progress);
+    }
+
+    /// Empties entries of one table; if a pause is due, before its first page.
+    fn zap_table(
+        &self,
+        table: Pfn,
+        part: Range<u64>,
+        progress: &mut Progress,
+        gather: &mut Gather<'_, P, D>,
+        pause: &mut dyn FnMut(),
+    ) {
+        let mut position = part.start;
+        while position < part.end {
+            position = self.zap_leaf(table, position..part.end, progress, gather);
+            match gather.is_full() {
+                true => gather.flush(),
+                false if position < part.end => pause(),
+                false => {}
+            }
+        }
+    }
+
+    /// Takes what was emptied off the resident size.
+    fn shrink_by(&self, progress: &Progress) {
         if progress.nr_pages != 0 {
             self.shrink_resident(progress.nr_pages);
         }
