@@ -33,7 +33,7 @@ pub const REFPAGE_OPEN_FLAGS: u64 = 0o2_000_000;
 /// # let calls = Calls::new(&space);
 /// # let content = calls.mmap([0, 4096, 3, 0x22, u64::MAX, 0], None).expect("room");
 /// # let guest = Guest::new(&space);
-/// guest.store(content, 0xaaaa)?;
+/// guest.store(content.into(), 0xaaaa)?;
 /// let mut files = Vec::new();
 /// let descriptor = refpage_create(&space, [content, 0], |handle, open_flags| {
 ///     files.push((handle, open_flags));
@@ -43,7 +43,7 @@ pub const REFPAGE_OPEN_FLAGS: u64 = 0o2_000_000;
 /// // mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE, 3, 4096)
 /// let start = calls.mmap([0, 8192, 3, 2, 3, 4096], Some(File::reference(&files[0].0))).expect("room");
 /// files.clear();
-/// assert_eq!(guest.load(start + 4096)?.0, 0xaaaa);
+/// assert_eq!(guest.load((start + 4096).into())?.0, 0xaaaa);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
