@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use faultless_linux::{
-    Arguments, Beginning, ChainTally, Descendants, Joining, Kin, Means, ModeChoice, Options, RecordError, Recording,
+    Arguments, Beginning, Bounds, ChainTally, Descendants, Joining, Kin, Means, ModeChoice, Options, RecordError, Recording,
     SnapshotMode, StackOptions, Who, attach, record,
 };
 use faultless_trace::stacks::StackMethod;
@@ -33,6 +33,7 @@ use crate::size;
   faultless record -p $(pgrep -d, nginx) --max-size 1G
   faultless record -p 1234 --children --snapshot frozen -- redis-benchmark -q
   faultless record --wait-all -- ./start-daemon
+  faultless record --duration 10s -- ./server      # it runs on unrecorded
   faultless record -p 1234 --paused -o peak.trace    # kill -USR1 begins it, kill -USR2 ends it
   faultless record --stacks=dwarf -o calls.trace ./prog && faultless trace top --folded calls.trace | flamegraph.pl > calls.svg
   faultless record -a --duration 5s -o system.trace
@@ -54,7 +55,8 @@ output is a pipe): 64 bytes a fault, 180 a memory call, 50 a switch; a million f
 event, is made of them when the program ends, and they go. If the recorder is killed, or can't write the trace, they stay: \
 `faultless trace recover FILE.PID.raw` makes a trace of what came until then.
 
-The recording ends with the program's first process, or with --wait-all when its last descendant has ended. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, \
+The recording ends with the program's first process, or with --wait-all when its last descendant has ended; with --duration or --max-size \
+when so much time has passed or so much was recorded, and the program runs on unrecorded. Ctrl-C, or SIGINT, SIGTERM, SIGHUP or SIGQUIT to the recorder, \
 ends it too: the program gets the signal and a second to end, then runs on unrecorded; the trace holds what came until \
 then.
 
@@ -141,12 +143,12 @@ pub struct RecordArgs {
     #[arg(long, value_enum, requires = "joined", conflicts_with = "all", default_value_t = Look::Live)]
     snapshot: Look,
 
-    /// Record so long: 300ms, 10s, 2m.
-    #[arg(long, value_name = "TIME", requires = "joined", value_parser = duration::parse)]
+    /// Record so long at most: 300ms, 10s, 2m. A program that was started runs on then.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<u64>,
 
     /// Stop when the raw records, of about 72 bytes a fault, have grown to this: 500M, 2G.
-    #[arg(long, value_name = "SIZE", requires = "joined", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<usize>,
 
     /// The program and its arguments; from the program's name on nothing is an option of record. With -p, a program to
@@ -246,6 +248,10 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
         ring_bytes: args.buffer,
         mode: args.mode.choice(),
         descendants: if args.wait_all { Descendants::Awaited } else { Descendants::Left },
+        bounds: Bounds {
+            duration: args.duration.map(Duration::from_nanos),
+            raw_bytes: args.max_size.map(|bytes| bytes as u64),
+        },
         stacks: args.stacks(),
         arguments: if args.redact { Arguments::LeftOut } else { Arguments::Kept },
     };
@@ -266,8 +272,6 @@ fn run_or_join(args: &RecordArgs, options: &Options, progress: &dyn Fn(u64)) -> 
     let joining = Joining {
         who: args.who(),
         beginning: if args.paused { Beginning::OnSignal(say_paused) } else { Beginning::AtOnce },
-        duration: args.duration.map(Duration::from_nanos),
-        raw_bytes_most: args.max_size.map(|bytes| bytes as u64),
         means: if args.no_bpf { Means::Events } else { Means::Best },
         kin: if args.children { Kin::Running } else { Kin::Later },
         snapshot: args.snapshot.mode(),

@@ -69,6 +69,8 @@ fn a_replay_keeps_its_whole_passes_in_every_format() {
         let shown = out(&output);
         assert!(shown.contains("Verdict:"), "{shown}");
         assert!(shown.contains("Partial: interrupted after ") && shown.contains(" of 200000 passes"), "{shown}");
+        let is_counted = shown.contains(" (of 100000 asked) of each design");
+        assert!(format == "markdown" || is_counted, "the head names the runs that were made: {shown}");
     }
     let set = json(&with("json"));
     assert_eq!(set["interrupted"], true, "{set}");

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use faultless_trace::*;
-use support::{Place, err, faultless, has_tracepoints, out};
+use support::{Place, assert_replayed, err, faultless, has_tracepoints, out};
 
 #[test]
 fn the_exit_code_is_the_programs() {
@@ -221,6 +221,27 @@ fn a_program_that_ignores_the_interrupt_runs_on_unrecorded() {
 }
 
 #[test]
+fn a_program_goes_on_unrecorded_where_the_recording_has_its_time_or_its_size() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("bounded");
+    for (option, bound) in [("--duration", "400ms"), ("--max-size", "300K")] {
+        let (mut recorder, program) = start_with(&place, &[option, bound], "echo $$; while :; do (:); done");
+        assert_eq!(end(&mut recorder), Some(0), "{option}");
+        assert!(is_running(&program), "{option}: it runs on");
+        signal(program.parse().unwrap(), libc::SIGKILL);
+        let trace = place.open();
+        assert_eq!((trace.header.is_interrupted, trace.header.ending), (true, Ending::Unknown), "{option}");
+        let span_ns = trace.events.last().unwrap().time_ns - trace.events[0].time_ns;
+        assert!(option == "--max-size" || (200_000_000..5_000_000_000).contains(&span_ns), "{span_ns} ns");
+        let mut replay = faultless();
+        let replayed = replay.args(["replay", "--design", "vma-lock", "-r", "1"]).arg(place.trace()).output().unwrap();
+        assert_replayed(&replayed);
+    }
+}
+
+#[test]
 fn a_child_that_outlives_the_program_does_not_hold_up_the_recording() {
     if !has_tracepoints() {
         return;
@@ -306,8 +327,12 @@ fn what_is_not_understood_gives_2() {
 
 /// Starts a recording of a shell script in a process group of its own; returns when the script has printed a line.
 fn start(place: &Place, script: &str) -> (Child, String) {
+    start_with(place, &[], script)
+}
+
+fn start_with(place: &Place, options: &[&str], script: &str) -> (Child, String) {
     let mut recorder = faultless();
-    recorder.args(["record", "-o"]).arg(place.trace()).args(["--", "sh", "-c", script]);
+    recorder.arg("record").args(options).arg("-o").arg(place.trace()).args(["--", "sh", "-c", script]);
     recorder.current_dir(&place.folder).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     // SAFETY: between fork and exec only system calls are made.
     unsafe { recorder.pre_exec(heed) };

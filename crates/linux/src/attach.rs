@@ -14,8 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use faultless_trace::{Area, Ending, Header, HugePages, Mode};
 
@@ -27,6 +26,7 @@ use crate::convert::{Material, convert};
 use crate::costs::{self, Measured};
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
+use crate::bounds::Bounded;
 use crate::freeze::Frozen;
 use crate::host;
 use crate::joining::{self, Scope};
@@ -52,10 +52,6 @@ pub struct Joining {
     pub who: Who,
     /// When the recording begins.
     pub beginning: Beginning,
-    /// How long to record; without end if nothing.
-    pub duration: Option<Duration>,
-    /// How large the raw records may grow.
-    pub raw_bytes_most: Option<u64>,
     /// Whether running descendants are joined too.
     pub kin: Kin,
     /// How memory is looked at.
@@ -295,7 +291,8 @@ fn watch(
     let end = match &begun {
         Ok((_, header, _)) => {
             let keep = &|company: &Company, number| raw.describe_late(header, company, number);
-            wait(joining, &mut targets, (beside.as_mut(), ends.as_ref()), (means, keep), signals, &drain)
+            let bounded = options.bounds.begin(drain.raw_bytes());
+            wait(joining, &mut targets, (beside.as_mut(), ends.as_ref()), (means, keep), signals, &bounded)
         }
         Err(_) => Ok(End::default()),
     };
@@ -440,21 +437,17 @@ fn wait(
     (mut beside, ends): (Option<&mut Child>, Option<&Ends>),
     (means, keep): (late::Means, Keep<'_>),
     signals: &Signals,
-    drain: &Drain,
+    bounded: &Bounded<'_>,
 ) -> Result<End, RecordError> {
     if let Some((child, name)) = beside.as_mut().zip(joining.command.first()) {
         child.release().map_err(not_run(name))?;
     }
-    let deadline = joining.duration.map(|duration| Instant::now() + duration);
-    let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-    // Relaxed: the figure only says when to stop, and nothing is read through it.
-    let is_full = || joining.raw_bytes_most.is_some_and(|most| drain.raw_bytes().load(Ordering::Relaxed) >= most);
     let are_all = || ends.is_none_or(Ends::are_all);
     let mut newcomers = newcomers(joining, means, targets);
     // With all of the system it is the command's descendants that are awaited.
     let awaits_command = joining.who == Who::Everyone && ends.is_some();
     let mut end = End::default();
-    while !(is_over() || is_full() || targets.iter().all(Target::has_ended) && are_all()) {
+    while !(bounded.is_reached() || targets.iter().all(Target::has_ended) && are_all()) {
         if end.beside.is_none()
             && let Some(child) = beside.as_mut()
         {
@@ -468,7 +461,7 @@ fn wait(
             targets.push(target);
             end.late.push(company);
         }
-        match signals.next_word(deadline) {
+        match signals.next_word(bounded.deadline) {
             Some(Word::Stop(signal)) => {
                 end.interrupted_by = Some(signal);
                 break;

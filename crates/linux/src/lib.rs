@@ -8,6 +8,7 @@
 #![deny(clippy::unwrap_used)]
 
 mod attach;
+mod bounds;
 mod bpf;
 mod cgroup;
 mod child;
@@ -48,6 +49,7 @@ mod tracefs;
 mod wire;
 
 pub use attach::{Beginning, Joining, Means, SnapshotMode, Who, attach};
+pub use bounds::Bounds;
 pub use error::RecordError;
 pub use record::{Arguments, Descendants, ModeChoice, Options, Recording, record};
 pub use recover::recover;

@@ -10,7 +10,8 @@
 //! let it go; put its records aside until it ends; convert them.
 //!
 //! The recording ends with the program's first process, or with its last descendant if that is asked for. Children that
-//! outlive it are left alone; the trace has no exit for them. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the
+//! outlive it are left alone; the trace has no exit for them. Where its time or the room for raw records ends before,
+//! the program runs on unrecorded. An interrupt (SIGINT, SIGTERM, SIGHUP, SIGQUIT) ends the
 //! recording too: the program gets the signal, from the terminal or passed on, and has a second to end; then, or at the
 //! next interrupt, it is left running. Once the program is no longer watched, interrupts are ignored until the trace is
 //! written.
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use faultless_trace::{Costs, Ending, Header, HugePages, Missing, Mode, Pace};
 
+use crate::bounds::Bounds;
 use crate::child::{Child, Launch};
 use crate::convert::{Converted, Material, convert};
 use crate::costs::{self, Measured};
@@ -62,6 +64,8 @@ pub struct Options {
     pub arguments: Arguments,
     /// Whether the recording goes on until the last descendant has ended.
     pub descendants: Descendants,
+    /// When the recording ends though the program goes on.
+    pub bounds: Bounds,
     /// How call chains are recorded, if they are.
     pub stacks: Option<StackOptions>,
 }
@@ -120,9 +124,11 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns the exit code that a shell gives for the program: its own, or 128 and the signal that ended it.
+    /// Returns the exit code that a shell gives for the program: its own, or 128 and the signal that ended it or its
+    /// recording. A program that goes on beyond the recording's bounds has succeeded so far.
     pub fn exit_code(&self) -> u8 {
-        code_of(self.header.ending).unwrap_or(128 | self.interrupted_by.unwrap_or(0) as u8)
+        let interrupted = self.interrupted_by.map(|signal| 128 | signal as u8);
+        code_of(self.header.ending).or(interrupted).unwrap_or(0)
     }
 
     /// Returns the exit code of a recording of joined processes: that of the command beside them, or success.
@@ -195,7 +201,7 @@ fn write(
         drained: Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. },
     } = watched;
     header.ending = outcome.ending;
-    header.is_interrupted = outcome.interrupted_by.is_some();
+    header.is_interrupted = outcome.interrupted_by.is_some() || outcome.ending == Ending::Unknown;
     let stacks = options.stacks;
     let decoder = Decoder::new(sources, Numbers::Absent, stacks)?;
     let time_unit_ns = header.time_unit_ns();
@@ -312,9 +318,10 @@ fn watch(
         drain.stop()?;
         return Err(program(error));
     }
-    let mut outcome = signals.wait(&mut child)?;
+    let bounded = options.bounds.begin(drain.raw_bytes());
+    let mut outcome = signals.wait(&mut child, &bounded)?;
     if let Some(ends) = ends.filter(|_| outcome.interrupted_by.is_none()) {
-        outcome.interrupted_by = signals.await_ends(&ends);
+        outcome.interrupted_by = signals.await_ends(&ends, &bounded);
     }
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use faultless_trace::Ending;
 
+use crate::bounds::Bounded;
 use crate::child::Child;
 use crate::session::Ends;
 
@@ -37,7 +38,7 @@ pub(crate) enum Word {
 const GRACE: Duration = Duration::from_secs(1);
 
 /// At the latest after this time the program is looked at, signalled or not.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// Blocked signals, and a descriptor that tells of them.
 pub(crate) struct Signals {
@@ -74,8 +75,8 @@ impl Signals {
         self.before
     }
 
-    /// Waits until the program ends, or until it was interrupted and its time to end is over.
-    pub(crate) fn wait(&self, child: &mut Child) -> io::Result<Outcome> {
+    /// Waits until the program ends, or until it was interrupted and its time to end is over, or the recording's.
+    pub(crate) fn wait(&self, child: &mut Child, bounded: &Bounded<'_>) -> io::Result<Outcome> {
         let mut interrupted_by = None;
         let mut deadline: Option<Instant> = None;
         loop {
@@ -84,10 +85,11 @@ impl Signals {
                 let interrupted_by = interrupted_by.or_else(|| self.waiting_stop());
                 return Ok(Outcome { ending, interrupted_by });
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if bounded.is_reached() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(Outcome { ending: Ending::Unknown, interrupted_by });
             }
-            let Some(signal) = self.next(deadline) else { continue };
+            let first = [deadline, bounded.deadline].into_iter().flatten().min();
+            let Some(signal) = self.next(first) else { continue };
             if signal.ssi_signo as i32 == libc::SIGCHLD {
                 continue;
             }
@@ -108,10 +110,11 @@ impl Signals {
         }
     }
 
-    /// Waits until everyone whom a session watched has ended, or a signal asks to stop, which it returns.
-    pub(crate) fn await_ends(&self, ends: &Ends) -> Option<i32> {
-        while !ends.are_all() {
-            if let Some(Word::Stop(signal)) = self.next_word(None) {
+    /// Waits until everyone whom a session watched has ended, the recording has reached a bound, or a signal asks to
+    /// stop, which it returns.
+    pub(crate) fn await_ends(&self, ends: &Ends, bounded: &Bounded<'_>) -> Option<i32> {
+        while !(ends.are_all() || bounded.is_reached()) {
+            if let Some(Word::Stop(signal)) = self.next_word(bounded.deadline) {
                 return Some(signal);
             }
         }

@@ -28,15 +28,17 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
 }
 
 fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let runs = report.setup.runs;
+    let (least, most) = runs_done(&report.outcome.arms);
+    let done = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let of_asked = if most == report.setup.runs { String::new() } else { format!(" (of {} asked)", report.setup.runs) };
     writeln!(out, "Replay of {}: {}", report.workload, report.header.command_line())?;
     writeln!(out, "machine   {}", report.machine)?;
     writeln!(
         out,
-        "runs      {runs} of each design, in turn, seed {}{}",
+        "runs      {done}{of_asked} of each design, in turn, seed {}{}",
         report.setup.seed,
-        if runs > 1 {
-            format!("; mean ± standard deviation, n {runs}; the verdict compares medians")
+        if most > 1 {
+            format!("; mean ± standard deviation, n {done}; the verdict compares medians")
         } else {
             String::new()
         }
@@ -53,6 +55,12 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
         writeln!(out, "missing   {} (not in the recording{so})", missing.join(", "))?;
     }
     writeln!(out)
+}
+
+/// Returns how many runs the designs had, at least and at most: an interrupt leaves out the last ones.
+fn runs_done(arms: &[ArmResult]) -> (usize, usize) {
+    let nr_runs = || arms.iter().map(|arm| arm.passes.len());
+    (nr_runs().min().unwrap_or(0), nr_runs().max().unwrap_or(0))
 }
 
 /// Returns the table: headings, then a row for each figure.
