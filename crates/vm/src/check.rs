@@ -472,3 +472,6 @@ fn check_translation<P: System, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: 
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
