@@ -254,7 +254,8 @@ mod tests {
             let ran = |bits| [WINDOW, WINDOW, 0, bits].map(Outcome::Value);
             compare_with_twin(&sequence.ops, &ran(0b1111), Some(&ran(twin)), &Outcome::Value(vm))
         };
-        let (second, own) = ("mmap w+0x4000 0x4000 rw private|fixed ref 0x0", "mmap w+0x4000 0x4000 rw private|anon|fixed - 0x0");
+        let (second, own) =
+            ("mmap w+0x4000 0x4000 rw private|fixed ref 0x0", "mmap w+0x4000 0x4000 rw private|anon|fixed - 0x0");
         assert_eq!(judged(second, 0b0110, 0b0100), Verdict::Exempt(Rule::TwinParted));
         assert_eq!(judged(second, 0b0110, 0b1100), Verdict::Different, "a page that is not even there");
         assert_eq!(judged(own, 0b0110, 0b0100), Verdict::Different, "memory that is accounted for stays apart");

@@ -4,6 +4,7 @@
 use super::invariants;
 use crate::addr::{AddressRange, PAGE, VirtAddr};
 use crate::asked::Protection;
+use crate::design::names::DefaultDesign;
 use crate::entry::{Entry, EntryFlags};
 use crate::frames;
 use crate::guest::Guest;
@@ -14,7 +15,6 @@ use crate::pattern::Pattern;
 use crate::space::request::{Backing, MapRequest, Placement, Populate};
 use crate::types::Area;
 use crate::view::AreaFlags;
-use crate::design::names::DefaultDesign;
 use crate::{PinKind, SpaceRef};
 use faultless_phys::{Kind, Memory, Options, Pfn};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -50,7 +50,8 @@ fn with_world(test: impl FnOnce(&World<'_>)) {
             let placement = Placement::Fixed(VirtAddr::new(start));
             let (protection, options) = (flags.protection(), flags.options());
             let len_bytes = nr_pages * PAGE;
-            let request = MapRequest { placement, len_bytes, protection, options, backing, populate: Populate::OnFault };
+            let request =
+                MapRequest { placement, len_bytes, protection, options, backing, populate: Populate::OnFault };
             space.mmap(&request).expect("room");
         };
         map(OWN, 4, RW, Backing::Anonymous);
