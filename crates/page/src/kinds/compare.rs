@@ -18,6 +18,7 @@ use crate::markup::Markup;
 use crate::plot::{About, Axis, fitting, legend};
 use crate::rows::{self, Marks, Row, Rows};
 use crate::table::{self, Cell};
+use crate::words;
 
 /// The most rows of a plot.
 const SHOWN: usize = 30;
@@ -37,6 +38,7 @@ pub fn write(out: &mut Markup, comparison: &Comparison) {
     });
     write_verdict(out, comparison);
     write_caveats(out, comparison);
+    out.own(words::PLACE);
     write_plot(out, comparison);
     write_table(out, comparison);
     for source in &comparison.sources {

@@ -55,7 +55,7 @@ impl Place {
         match (self.standing, ranking.finding) {
             (Standing::Wins, _) => "wins".into(),
             (Standing::Slower, _) => "slower".into(),
-            (Standing::Level, _) => "not told apart".into(),
+            (Standing::Level, _) => format!("not told from {}", ranking.best()),
             (Standing::Best, Finding::Level(_)) => "best median, no winner".into(),
             (_, Finding::Alone) => "nothing to compare".into(),
             (standing, _) => {
@@ -68,7 +68,7 @@ impl Place {
 
     /// Says what is wrong with its own samples.
     fn doubts(&self) -> Vec<String> {
-        let few = (self.nr_samples < LEAST_SAMPLES).then(|| format!("{} of {LEAST_SAMPLES} runs", self.nr_samples));
+        let few = (self.runs.len() < LEAST_SAMPLES).then(|| format!("{} of {LEAST_SAMPLES} runs", self.runs.len()));
         let moving = (!self.has_converged).then(|| NOT_CONVERGED.to_owned());
         let level = (self.standing == Standing::Open && self.is_level()).then(|| "runs overlap".to_owned());
         [moving, level, few].into_iter().flatten().collect()
@@ -102,7 +102,7 @@ impl Doubt {
                 )
             }
             Self::NotConverged(names) => format!("the rates of {} had not converged", listed(names)),
-            Self::Overlap(names) => format!("the interval of its lead over {} has 1 in it", listed(names)),
+            Self::Overlap(names) => format!("its lead over {} may be none (the interval has 1 in it)", listed(names)),
         }
     }
 }
@@ -120,8 +120,12 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {place}{}", self.lead()),
             Finding::Level(many) if many == self.places.len() => self.no_winner(&place),
-            Finding::Level(_) => {
+            Finding::Level(_) if self.is_near() => {
                 format!("{} share the first place in {place}{}", listed(&self.leaders()), self.level())
+            }
+            Finding::Level(_) => {
+                let others = listed(&self.leaders()[1..]);
+                format!("{best} is ahead in {place}, but the runs do not tell it from {others}{}", self.level())
             }
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
             Finding::Undecided => {
@@ -138,9 +142,13 @@ impl Ranking {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 format!("{} {NOT_CONVERGED}", listed(&names))
             }
-            Doubt::Overlap(names) => format!("overlaps with {} of {}", names.len(), self.places.len() - 1),
+            Doubt::Overlap(names) => {
+                format!("not told from {}", listed(&names.iter().map(String::as_str).collect::<Vec<_>>()))
+            }
         };
-        self.doubts.iter().map(short).collect::<Vec<_>>().join("; ")
+        let known: Vec<&str> = self.known_leads().collect();
+        let known = (!known.is_empty()).then(|| format!("ahead of {} for sure", listed(&known)));
+        self.doubts.iter().map(short).chain(known).collect::<Vec<_>>().join("; ")
     }
 
     /// Says every reason why nobody wins.
@@ -152,13 +160,13 @@ impl Ranking {
 
     /// Says over which designs the lead of the best is known all the same.
     fn undoubted(&self) -> String {
-        let is_known = |place: &&Place| place.has_converged && place.lead.is_some_and(|lead| lead.low > 1.0);
-        let [best, others @ ..] = self.places.as_slice() else { return String::new() };
-        let known: Vec<&str> = others.iter().filter(is_known).map(|place| place.name.as_str()).collect();
-        if known.is_empty() || !best.has_converged || self.is_few() {
-            return String::new();
-        }
-        format!("; its lead over {} is not in doubt", listed(&known))
+        let known: Vec<&str> = self.known_leads().collect();
+        if known.is_empty() { String::new() } else { format!("; its lead over {} is sure", listed(&known)) }
+    }
+
+    /// Returns the designs that the best is ahead of for sure, whatever is in doubt beside that.
+    fn known_leads(&self) -> impl Iterator<Item = &str> {
+        self.places.iter().filter(|place| place.standing == Standing::Slower).map(|place| &*place.name)
     }
 
     /// Says by how much a winner is ahead, behind its name.
@@ -189,7 +197,7 @@ impl Ranking {
     /// Says how many times as fast as each of the others the best is, if there are several.
     fn beside_each(&self) -> Option<String> {
         let said: Vec<String> = self.places.iter().skip(1).filter_map(Place::behind).collect();
-        let has_more = said.len() > 1 || self.places.iter().any(|place| place.nr_samples >= LEAST_PAIRS);
+        let has_more = said.len() > 1 || self.places.iter().any(|place| place.runs.len() >= LEAST_PAIRS);
         (has_more && !said.is_empty())
             .then(|| format!("{} is so many times as fast ({}): {}", self.best(), self.interval(), said.join(", ")))
     }
@@ -245,7 +253,8 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {workload}{}", self.lead_in_short()),
             Finding::Level(many) if many == self.places.len() => format!("{workload} has no winner"),
-            Finding::Level(_) => format!("{} share the first place in {workload}", self.sharers()),
+            Finding::Level(_) if self.is_near() => format!("{} share the first place in {workload}", self.sharers()),
+            Finding::Level(_) => format!("{workload} is undecided between {}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
             Finding::Undecided => format!("{workload} is undecided, {best} ahead"),
         }
@@ -257,7 +266,8 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {place}{}", self.lead_in_short()),
             Finding::Level(many) if many == self.places.len() => format!("no winner in {place}"),
-            Finding::Level(_) => format!("{} share the first place in {place}", self.sharers()),
+            Finding::Level(_) if self.is_near() => format!("{} share the first place in {place}", self.sharers()),
+            Finding::Level(_) => format!("undecided between {} in {place}", self.sharers()),
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
             Finding::Undecided => format!("undecided in {place}: {best} is ahead"),
         }
@@ -278,7 +288,8 @@ impl Ranking {
         match self.finding {
             Finding::Wins => self.best().to_owned(),
             Finding::Level(many) if many == self.places.len() => "no winner".into(),
-            Finding::Level(_) => self.sharers(),
+            Finding::Level(_) if self.is_near() => self.sharers(),
+            Finding::Level(_) => format!("undecided between {}", self.sharers()),
             Finding::Alone => format!("{} alone", self.best()),
             Finding::Undecided => format!("undecided, {} ahead", self.best()),
         }
@@ -355,6 +366,7 @@ pub fn lines(set: &ResultSet) -> Vec<String> {
         lines.push(format!("* {}.", toned(tone, &one.said(!is_few))));
         lines.extend(one.beside_each().map(|said| format!("  {said}.")));
         lines.extend(fewer(&all, one));
+        lines.extend(one.scattered().map(|said| format!("  Mind that {said}.")));
         lines.extend(one.why().map(|why| format!("  Why: {why}")));
     }
     lines.extend(faith.map(|faith| format!("* {faith}.")));
