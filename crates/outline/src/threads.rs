@@ -5,7 +5,8 @@
 //! * I2 the pairs of waiter and waker hold all waits of the trace, also of threads whose lanes are left out
 //! * I3 without pace data lanes know calls only
 //! * I4 who ended a wait is who first woke the waiter; where no wake was recorded, the last thread that the waiter made
-//!   and that ended meanwhile; otherwise nobody. A wait is over when somebody ended it: from then on the thread could run
+//!   and that ended meanwhile; otherwise nobody. A wait is over when somebody ended it: from then on the thread could
+//!   run
 //! * I5 a wait is said to be for the address-space lock only if a thread of the same process ended it, one of the two
 //!   was inside a memory call, and the other inside one too or right behind a page fault: readers of the lock do not
 //!   wait for each other. A wait inside a memory call of which that is not known is said to be one, and no more

@@ -13,8 +13,8 @@
 //! # Rooms
 //! [`of_sets`] makes a page of result sets, [`of_comparison`] of a comparison; `kinds` knows what each command's set
 //! shows. Plots: `curve`, `rows`, `bars`, `latency`, and of a recorded program `timeline`, `space` and `calls` under
-//! `zoom`, on the ground of `plot` and `scale`; `verdict`s as [`table`]s; `words` explains what the page says; [`markup`]
-//! keeps names from becoming markup.
+//! `zoom`, on the ground of `plot` and `scale`; `verdict`s as [`table`]s; `words` explains what the page says;
+//! [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};

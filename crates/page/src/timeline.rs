@@ -25,7 +25,7 @@ const NAME: f64 = 15.0;
 const NUMBERED: usize = 30;
 
 /// How many of them stand in the open.
-const LONGEST: usize = 5;
+const LONGEST: usize = 3;
 
 /// The most pairs of waiter and waker that stand in the open.
 const PAIRS: usize = 5;
@@ -158,8 +158,8 @@ fn on_cpus(lanes: &Lanes<'_>) -> String {
     format!(" ({threads} thread{} on a machine of {cpus} CPU{})", s(threads), s(cpus))
 }
 
-/// Returns the shares of the threads' time by [`SPENT`]: of all threads where the outline has their times, otherwise of
-/// the columns of the lanes.
+/// Returns the shares of the threads' time by [`SPENT`]: of all threads where the outline has their times, of the
+/// columns of the lanes where it has not.
 fn shares(lanes: &Lanes<'_>) -> [String; 5] {
     let spent = &lanes.threads["spent_ns"];
     let columns =

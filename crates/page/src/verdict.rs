@@ -94,7 +94,7 @@ fn first(ranking: &Ranking) -> Vec<Cell> {
         Finding::Alone => ("one design".into(), "open"),
         Finding::Level(many) if many == ranking.places.len() => ("no".into(), "open"),
         Finding::Level(_) => (format!("not from {}", listed(&ranking.leaders()[1..])), "open"),
-        Finding::Undecided => (format!("undecided: {}", ranking.doubts_in_short()), "open"),
+        Finding::Undecided => (ranking.doubts_in_short(), "open"),
     };
     let ends = |lead: &Interval| Cell::figure(lead.low, interval(lead));
     let beside = |lead: &Interval| {

@@ -10,12 +10,14 @@ use crate::markup::Markup;
 pub const PLACE: &str = "<!--words-->";
 
 /// A word as pages have it, and what it means.
-const WORDS: [(&str, &str); 17] = [
+const WORDS: [(&str, &str); 19] = [
     (
         "address-space lock",
         "the lock of a process's memory map (mmap_lock in Linux). Calls that change the map take it under every design; \
          the designs differ in what page faults take.",
     ),
+    ("mmap_sem", "the address-space lock: page faults take it to read, calls that change the map to write."),
+    ("rwsem", "a lock that many may read under and one may write under; the name says which of Linux's it is."),
     ("page fault", "a thread touches memory that has no page yet, or that it may not write, and gets a page."),
     ("map call", "mmap, munmap, mprotect, mremap, madvise, brk: a system call that changes what is mapped where."),
     ("anonymous memory", "memory that belongs to no file: heaps of allocators, stacks of threads."),

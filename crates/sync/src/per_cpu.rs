@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
-use faultless_platform::{CachePadded, Event, Processor};
+use faultless_platform::{CachePadded, Processor};
 
 /// One padded cell for each CPU slot of a machine.
 ///
@@ -20,12 +20,7 @@ pub struct PerCpu<P, T> {
 impl<P: Processor, T> PerCpu<P, T> {
     /// Returns cells for slots 0 to `nr_cpus` - 1; allocates, so it is for set-up.
     pub fn new(nr_cpus: usize, mut cell: impl FnMut(usize) -> T) -> Self {
-        let cells: Box<[CachePadded<T>]> = (0..nr_cpus).map(|cpu| CachePadded::new(cell(cpu))).collect();
-        if P::WATCHED {
-            // Who knows more of what the cells hold gives them another name.
-            cells.iter().for_each(|cell| P::trace(Event::named("what a CPU keeps for itself", &**cell)));
-        }
-        Self { cells, processor: PhantomData }
+        Self { cells: (0..nr_cpus).map(|cpu| CachePadded::new(cell(cpu))).collect(), processor: PhantomData }
     }
 
     /// Returns the number of cells.

@@ -160,7 +160,8 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
             .filter_map(|(word, way)| Some((word, count(way))).filter(|(_, count)| *count > 0))
             .map(|(word, count)| format!("{word} in {count} of {total}"))
             .collect();
-    let most = furthest(all.iter()).map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
+    let sure = all.iter().filter(|one| !matches!(way(one.row, one.change), Way::Same | Way::Open));
+    let most = furthest(sure).map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
     format!("{head} against {base}: {}{most}", listed(&said.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 

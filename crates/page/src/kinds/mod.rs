@@ -76,7 +76,7 @@ fn write_facts(out: &mut Markup, set: &ResultSet) {
     let is_one = ranked.iter().all(|one| last.is_some_and(|last| last.workload == one.workload));
     let sentence = last.filter(|one| is_one && one.finding != Finding::Alone);
     let sentence = sentence.map(|one| format!("{}.", upper(&one.sentence())));
-    let faith = (set.command == "replay").then(|| format!("{}.", faith(set)));
+    let faith = (set.command == "replay").then(|| sentence(&faith(set)));
     let facts: Vec<String> = sentence.into_iter().chain(faith).collect();
     if !facts.is_empty() {
         out.within("ul", &[("class", "facts")], |out| facts.iter().for_each(|fact| out.line("li", &[], fact)));
@@ -235,8 +235,9 @@ fn write_circumstances(out: &mut Markup, set: &ResultSet) {
     let runs = if set.machine.simulated { "simulated runs of each figure" } else { "runs of each figure" };
     let seed = if set.machine.simulated { "first seed" } else { "seed" };
     out.within("details", &[], |out| {
-        let many =
-            if set.results.is_empty() { String::new() } else { format!("; {} {runs}", nr_samples(set.results.iter())) };
+        let many = nr_samples(set.results.iter());
+        let said = if many == "1" { runs.replacen("runs", "run", 1) } else { runs.to_owned() };
+        let many = if set.results.is_empty() { String::new() } else { format!("; {many} {said}") };
         let MachineInfo { name, cpus, .. } = &set.machine;
         out.line("summary", &[], &format!("How: {name}, {}{many}, {seed} {}", verdict::cpus(*cpus), set.seed));
         out.within("dl", &[], |out| {

@@ -9,9 +9,9 @@
 //! * I3 an interval is about chance between runs; that a simulated machine is a model is said beside it
 //!
 //! # Rooms
-//! `groups` sorts figures by workload and design, `scatter` tells whose runs are far apart, `why` knows where time goes,
-//! `spent` what a simulated machine's books say of it, `words` says it, and `faith` whether a replay is the recorded
-//! program.
+//! `groups` sorts figures by workload and design, `scatter` tells whose runs are far apart, `why` knows where time
+//! goes, `spent` what a simulated machine's books say of it, `words` says it, and `faith` whether a replay is the
+//! recorded program.
 
 mod faith;
 mod groups;

@@ -4,7 +4,7 @@
 //! Runs are called scattered from a range of [`WIDE`] on. They are said to fall into two groups only if each group has
 //! two runs and the gap between them is more than half of the range.
 
-use super::{Ranking, Samples, listed};
+use super::{Finding, Place, Ranking, Samples, listed};
 use crate::Unit;
 
 /// The factor between the least and the most run from which on that is told.
@@ -13,7 +13,7 @@ const WIDE: f64 = 1.5;
 /// The most designs that are named.
 const NAMED: usize = 3;
 
-/// Says how far runs reach, in a clause; nothing of runs that are near each other.
+/// Says how far runs are apart, behind a design's name; nothing of runs that are near each other.
 fn told(samples: &[f64], unit: &str) -> Option<String> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,10 +22,12 @@ fn told(samples: &[f64], unit: &str) -> Option<String> {
         return None;
     }
     let show = |figure: f64| Unit::show_named(unit, figure);
-    let between = |runs: &[f64]| format!("{} from {} to {}", runs.len(), show(runs[0]), show(runs[runs.len() - 1]));
+    let between = |runs: &[f64]| format!("{} to {}", show(runs[0]), show(runs[runs.len() - 1]));
     Some(match halves(&sorted) {
-        Some((below, above)) => format!("fall into two groups, {} and {}", between(below), between(above)),
-        None => format!("reach from {} to {}", show(low), show(high)),
+        Some((below, above)) => {
+            format!("two groups, {} from {} and {} from {}", below.len(), between(below), above.len(), between(above))
+        }
+        None => format!("from {}", between(&sorted)),
     })
 }
 
@@ -39,19 +41,23 @@ fn halves(sorted: &[f64]) -> Option<(&[f64], &[f64])> {
 }
 
 impl Ranking {
-    /// Says whose runs are scattered, in a sentence without its end; nothing if no design's are, and of machines that
-    /// were drawn, which differ because they were meant to.
+    /// Says whose runs are scattered, in a sentence without its end; nothing if no design's are, of machines that were
+    /// drawn, which differ because they were meant to, and where *why* says it already.
     pub fn scattered(&self) -> Option<String> {
-        if self.samples == Samples::Draws {
+        let is_told =
+            matches!(self.finding, Finding::Level(many) if many == self.places.len()) && self.noise().is_some();
+        let is_split = |place: &Place| told(&place.runs, &self.unit).is_some_and(|told| told.starts_with("two"));
+        if self.samples == Samples::Draws || is_told && !self.places.iter().any(is_split) {
             return None;
         }
-        let clause = |place: &super::Place| Some(format!("{} {}", place.name, told(&place.runs, &self.unit)?));
+        let clause = |place: &Place| Some(format!("{} ({})", place.name, told(&place.runs, &self.unit)?));
         let mut clauses: Vec<String> = self.places.iter().filter_map(clause).collect();
         let rest = clauses.len().saturating_sub(NAMED);
         clauses.truncate(NAMED);
-        clauses.extend((rest > 0).then(|| format!("{rest} more designs reach as far")));
+        clauses.extend((rest > 0).then(|| format!("{rest} more")));
         let named: Vec<&str> = clauses.iter().map(String::as_str).collect();
-        (!named.is_empty()).then(|| format!("runs differ a lot, so a median says little: those of {}", listed(&named)))
+        (!named.is_empty())
+            .then(|| format!("runs are far apart, so that their median says little, under {}", listed(&named)))
     }
 }
 
@@ -62,11 +68,11 @@ mod tests {
     #[test]
     fn runs_in_two_states_are_told_as_two_groups() {
         let two = told(&[4.4e6, 1.9e6, 4.1e6, 2.0e6, 1.95e6], "ops/s").expect("they are far apart");
-        assert_eq!(two, "fall into two groups, 3 from 1.90 M/s to 2.00 M/s and 2 from 4.10 M/s to 4.40 M/s");
+        assert_eq!(two, "two groups, 3 from 1.90 M/s to 2.00 M/s and 2 from 4.10 M/s to 4.40 M/s");
         let one = told(&[1.9e6, 1.95e6, 2.0e6, 4.4e6], "ops/s").expect("one is far off");
-        assert_eq!(one, "reach from 1.90 M/s to 4.40 M/s", "one run is no group");
+        assert_eq!(one, "from 1.90 M/s to 4.40 M/s", "one run is no group");
         let even = told(&[1.0, 2.0, 3.0, 4.0], "ns").expect("wide");
-        assert_eq!(even, "reach from 1.00 ns to 4.00 ns");
+        assert_eq!(even, "from 1.00 ns to 4.00 ns");
         assert_eq!(told(&[1.0, 1.2, 1.49], "ns"), None);
         assert_eq!(told(&[1.0], "ns"), None);
         assert_eq!(told(&[], "ns"), None);

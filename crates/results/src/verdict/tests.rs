@@ -81,9 +81,11 @@ fn a_lead_that_is_known_is_told_although_another_design_had_not_converged() {
     let mut set = set(&[("a", &SLOW), ("b", &FAST), ("c", &SLOW)]);
     set.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
     let told = said(&set);
-    assert!(told.ends_with("the rates of a had not converged; its lead over c is sure"), "{told}");
+    assert!(told.starts_with("b is ahead of c for sure in malloc1 on 2 CPUs, 1.9"), "{told}");
+    assert!(told.ends_with("; undecided against a, whose rates had not converged"), "{told}");
+    assert_eq!(headline(&rankings(&set)), "b is ahead in malloc1 on 2 CPUs, undecided against a");
     set.results[1].more.insert("converged".into(), serde_json::json!([false]));
-    assert!(!said(&set).contains("is sure"), "the best had not converged either");
+    assert!(!said(&set).contains("for sure"), "the best had not converged either");
 }
 
 #[test]
@@ -91,11 +93,11 @@ fn a_table_says_of_whom_the_best_is_ahead_and_who_is_in_doubt() {
     let mut set = set(&[("a", &SLOW), ("b", &FAST), ("c", &SLOW)]);
     set.results[0].more.insert("converged".into(), serde_json::json!([true, false]));
     let ranking = &rankings(&set)[0];
-    assert_eq!(ranking.doubts_in_short(), "a not converged; ahead of c for sure");
+    assert_eq!(ranking.doubts_in_short(), "from c yes; undecided: a not converged");
     let standings: Vec<Standing> = ranking.places.iter().map(|place| place.standing).collect();
     assert_eq!(standings, [Standing::Best, Standing::Open, Standing::Slower], "c is slower whatever becomes of a");
     let moving = rankings(&moving()).remove(0);
-    assert_eq!(moving.doubts_in_short(), "a not converged; not told from c");
+    assert_eq!(moving.doubts_in_short(), "undecided: a not converged; not told from c");
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn a_place_is_shared_by_designs_that_are_near_each_other_alone() {
 fn runs_that_fall_into_two_groups_are_told_to_page_and_terminal() {
     let set = set(&[("a", &FAST), ("b", &[1.9, 2.0, 4.1, 1.95, 4.4])]);
     let told = rankings(&set)[0].scattered().expect("b is in two states");
-    let groups = "those of b fall into two groups, 3 from 1.90/s to 2.00/s and 2 from 4.10/s to 4.40/s";
+    let groups = "under b (two groups, 3 from 1.90/s to 2.00/s and 2 from 4.10/s to 4.40/s)";
     assert!(told.ends_with(groups), "{told}");
     assert!(lines(&set).iter().any(|line| line.contains(groups)), "{:?}", lines(&set));
 }

@@ -5,8 +5,8 @@
 //!   but of the address-space lock, and that explains less than a tenth, the text says so
 //! * I2 where a simulated machine kept books (`spent`), each part that is a tenth of the time between is named: lines
 //!   with how often they moved, locks, the memory bus. Nothing is said that was not measured
-//! * I3 a reason is what the faster design pays less of. What it pays more of is no reason; where that is a tenth of the
-//!   time between, it is told as a sum, so that the figures add up
+//! * I3 a reason is what the faster design pays less of. What it pays more of is no reason; where that is a tenth of
+//!   the time between, it is told as a sum, so that the figures add up
 
 use serde_json::Value;
 

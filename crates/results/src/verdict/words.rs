@@ -88,6 +88,16 @@ impl Place {
 }
 
 impl Doubt {
+    /// Says whom it is about, and why nothing is known.
+    fn against(&self) -> String {
+        let names = |names: &[String]| listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        match self {
+            Self::TooFew(least) => format!("all others of {least} runs"),
+            Self::NotConverged(moving) => format!("{}, whose rates had not converged", names(moving)),
+            Self::Overlap(level) => format!("{}, where the interval has 1 in it", names(level)),
+        }
+    }
+
     /// Says it in a clause.
     fn clause(&self, ranking: &Ranking) -> String {
         let listed = |names: &[String]| match names.len() {
@@ -128,13 +138,19 @@ impl Ranking {
                 format!("{best} is ahead in {place}, but the runs do not tell it from {others}{}", self.level())
             }
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
+            Finding::Undecided if self.known_leads().next().is_some() => {
+                let known: Vec<&str> = self.known_leads().collect();
+                let ahead = format!("{best} is ahead of {} for sure in {place}{}", listed(&known), self.factor(", "));
+                let open = self.doubts.iter().map(Doubt::against).collect::<Vec<_>>().join("; ");
+                format!("{ahead}; undecided against {open}")
+            }
             Finding::Undecided => {
                 format!("undecided in {place}: {best} is ahead{}{}", self.factor(", "), self.because(names_few))
             }
         }
     }
 
-    /// Says every reason why nobody wins, in a few words.
+    /// Says of whom the best is told apart, and every reason why nobody wins, in a few words.
     pub fn doubts_in_short(&self) -> String {
         let short = |doubt: &Doubt| match doubt {
             Doubt::TooFew(least) => format!("{least} of {LEAST_SAMPLES} runs"),
@@ -147,21 +163,21 @@ impl Ranking {
             }
         };
         let known: Vec<&str> = self.known_leads().collect();
-        let known = (!known.is_empty()).then(|| format!("ahead of {} for sure", listed(&known)));
-        self.doubts.iter().map(short).chain(known).collect::<Vec<_>>().join("; ")
+        let known = if known.is_empty() { String::new() } else { format!("from {} yes; ", listed(&known)) };
+        format!("{known}undecided: {}", self.doubts.iter().map(short).collect::<Vec<_>>().join("; "))
     }
 
     /// Says every reason why nobody wins.
     fn because(&self, names_few: bool) -> String {
         let doubts = self.doubts.iter().filter(|doubt| names_few || !matches!(doubt, Doubt::TooFew(_)));
         let said: Vec<String> = doubts.map(|doubt| doubt.clause(self)).collect();
-        if said.is_empty() { String::new() } else { format!("; but {}{}", said.join("; "), self.undoubted()) }
+        if said.is_empty() { String::new() } else { format!("; but {}", said.join("; ")) }
     }
 
-    /// Says over which designs the lead of the best is known all the same.
-    fn undoubted(&self) -> String {
-        let known: Vec<&str> = self.known_leads().collect();
-        if known.is_empty() { String::new() } else { format!("; its lead over {} is sure", listed(&known)) }
+    /// Returns the designs that the best is not known to be ahead of.
+    fn undecided(&self) -> String {
+        let open = self.places.iter().skip(1).filter(|place| place.standing != Standing::Slower);
+        listed(&open.map(|place| &*place.name).collect::<Vec<_>>())
     }
 
     /// Returns the designs that the best is ahead of for sure, whatever is in doubt beside that.
@@ -256,6 +272,9 @@ impl Ranking {
             Finding::Level(_) if self.is_near() => format!("{} share the first place in {workload}", self.sharers()),
             Finding::Level(_) => format!("{workload} is undecided between {}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
+            Finding::Undecided if self.known_leads().next().is_some() => {
+                format!("{best} is ahead in {workload}, undecided against {}", self.undecided())
+            }
             Finding::Undecided => format!("{workload} is undecided, {best} ahead"),
         }
     }
@@ -269,6 +288,9 @@ impl Ranking {
             Finding::Level(_) if self.is_near() => format!("{} share the first place in {place}", self.sharers()),
             Finding::Level(_) => format!("undecided between {} in {place}", self.sharers()),
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
+            Finding::Undecided if self.known_leads().next().is_some() => {
+                format!("{best} is ahead in {place}, undecided against {}", self.undecided())
+            }
             Finding::Undecided => format!("undecided in {place}: {best} is ahead"),
         }
     }
@@ -291,6 +313,7 @@ impl Ranking {
             Finding::Level(_) if self.is_near() => self.sharers(),
             Finding::Level(_) => format!("undecided between {}", self.sharers()),
             Finding::Alone => format!("{} alone", self.best()),
+            Finding::Undecided if self.known_leads().next().is_some() => format!("{} ahead", self.best()),
             Finding::Undecided => format!("undecided, {} ahead", self.best()),
         }
     }

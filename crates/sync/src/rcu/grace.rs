@@ -30,7 +30,7 @@ use crate::watch::Waiting;
 use crate::{PerCpu, SpinMutex, lock_class};
 use alloc::boxed::Box;
 use core::ops::Range;
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Event, Ordering, Processor};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
 
 lock_class! {
     /// The locks of groups that the grace period at work looks at.
@@ -97,14 +97,8 @@ impl<P: Processor> Grace<P> {
             let group = SpinMutex::classed(Group { cpus, words, number: 0, first_left: 0 });
             CachePadded::new(Leaf { group, through: P::AtomicU64::new(0) })
         };
-        let readers = PerCpu::new(nr_cpus, |_| Reader::new());
-        if P::WATCHED {
-            readers
-                .iter()
-                .for_each(|reader| P::trace(Event::named("a CPU's mark that it is inside a fault (RCU)", reader)));
-        }
         Self {
-            readers,
+            readers: PerCpu::new(nr_cpus, |_| Reader::new()),
             groups: (0..numbers.nr_groups()).map(group).collect(),
             root: CachePadded::new(SpinMutex::classed(())),
             help: CachePadded::new(SpinMutex::classed(())),
