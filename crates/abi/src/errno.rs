@@ -49,6 +49,22 @@ impl Errno {
         Self(number)
     }
 
+    /// Returns the error that a system call's result register holds; nothing if the call succeeded.
+    ///
+    /// ```
+    /// use faultless_abi::Errno;
+    ///
+    /// assert_eq!(Errno::of_result(-22), Some(Errno::EINVAL));
+    /// assert_eq!(Errno::of_result(-4096), None, "an address near the end of memory");
+    /// ```
+    pub const fn of_result(register: i64) -> Option<Self> {
+        // As IS_ERR: the last 4095 values are errors.
+        match register {
+            -4095..0 => Some(Self(-(register as i32))),
+            _ => None,
+        }
+    }
+
     /// Returns the number, positive.
     pub const fn number(self) -> i32 {
         self.0

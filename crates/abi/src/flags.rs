@@ -3,7 +3,7 @@
 //! Unknown bits are kept: most calls ignore them, some refuse them.
 
 use bitflags::bitflags;
-use faultless_vm::Protection;
+use faultless_vm::{PageLock, Protection};
 
 bitflags! {
     /// What mmap and mprotect allow.
@@ -99,6 +99,11 @@ impl MapFlags {
         self.intersects(Self::FIXED.union(Self::FIXED_NOREPLACE))
     }
 
+    /// Says whether stores reach what is mapped, by the mapping's type.
+    pub fn is_shared(self) -> bool {
+        matches!(self & Self::TYPE, Self::SHARED | Self::SHARED_VALIDATE)
+    }
+
     /// Says whether pages are made at once.
     pub const fn populates(self) -> bool {
         self.contains(Self::POPULATE) && !self.contains(Self::NONBLOCK)
@@ -119,6 +124,9 @@ bitflags! {
 }
 
 impl Prot {
+    /// What a mapping can allow.
+    pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
+
     /// Returns what the library calls it.
     pub fn protection(self) -> Protection {
         let mut rights = Protection::empty();
@@ -128,6 +136,16 @@ impl Prot {
         // Linux compares the whole word: with any other bit beside PROT_EXEC, the area gets no key of its own.
         rights.set(Protection::EXECUTE_ONLY, self == Self::EXEC);
         rights
+    }
+}
+
+/// Returns what mlock2's flags ask for; nothing if Linux answers EINVAL to them.
+pub const fn page_lock_of(flags: u32) -> Option<PageLock> {
+    match flags {
+        0 => Some(PageLock::Lock),
+        // MLOCK_ONFAULT
+        1 => Some(PageLock::LockOnFault),
+        _ => None,
     }
 }
 
