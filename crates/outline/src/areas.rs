@@ -8,14 +8,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags};
 use faultless_plan::lives::{Lives, Turn};
 use faultless_trace::{Area, Call, CallEnter, EventKind, FileIndex, Mapped, SpaceState, ThreadIndex, Trace};
 
 const PAGE: u64 = 4096;
-const MAP_SHARED: u64 = 1;
-const MAP_ANONYMOUS: u64 = 0x20;
-const MREMAP_DONTUNMAP: u64 = 4;
-const PROT_WRITE: u32 = 2;
 
 /// How far below a stack a fault may lie that makes it grow, where no limit is known.
 const STACK_BYTES: u64 = 8 << 20;
@@ -355,7 +352,7 @@ impl Space {
         let is_growth = self.at(range.end.saturating_sub(1), 0).kind == Kind::Stack;
         let kind = match mapped.file {
             None if is_stack || is_growth => Kind::Stack,
-            None if mapped.prot & PROT_WRITE == 0 => Kind::Special,
+            None if !Prot::from_bits_retain(mapped.prot.into()).contains(Prot::WRITE) => Kind::Special,
             _ => kind_of(mapped.file, u64::from(mapped.flags)),
         };
         self.insert(range, What { kind, file: mapped.file });
@@ -364,10 +361,13 @@ impl Space {
     /// Does what a call did; returns what it was about.
     fn apply(&mut self, open: &Open, result: i64) -> What {
         let [start, len, third, flags, ..] = open.enter.args;
-        let is_error = (-4095..0).contains(&result);
+        let is_error = Errno::of_result(result).is_some();
         match open.enter.call {
             Call::Mmap => {
-                let file = open.mapped.and_then(|mapped| mapped.file).filter(|_| flags & MAP_ANONYMOUS == 0);
+                let file = open
+                    .mapped
+                    .and_then(|mapped| mapped.file)
+                    .filter(|_| !MapFlags::from_bits_retain(flags).contains(MapFlags::ANONYMOUS));
                 let what = What { kind: kind_of(file, flags), file };
                 if !is_error {
                     self.insert(pages(result as u64, len), what);
@@ -380,7 +380,7 @@ impl Space {
                 open.what
             }
             Call::Mremap if !is_error => {
-                if flags & MREMAP_DONTUNMAP == 0 {
+                if !RemapFlags::from_bits_retain(flags).contains(RemapFlags::DONTUNMAP) {
                     self.remove(pages(start, len));
                 }
                 self.insert(pages(result as u64, third), open.what);
@@ -418,7 +418,7 @@ fn names_range(call: Call) -> bool {
 
 fn kind_of(file: Option<FileIndex>, flags: u64) -> Kind {
     match file {
-        _ if flags & MAP_SHARED != 0 => Kind::Shared,
+        _ if MapFlags::from_bits_retain(flags).contains(MapFlags::SHARED) => Kind::Shared,
         Some(_) => Kind::File,
         None => Kind::Anonymous,
     }

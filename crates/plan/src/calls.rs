@@ -5,15 +5,17 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot};
 use faultless_trace::{Call, CallEnter, EventKind, Mapped};
+use faultless_vm::LockAll;
 
 use super::build::Builder;
-use super::decode::{Decoded, Recorded, flags};
+use super::decode::{Decoded, Recorded};
 use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::lives::Turn;
-use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
+use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil};
 use super::windows::span;
 use super::{Action, CallPlan, ObjectPlan};
 
@@ -81,12 +83,13 @@ impl Builder<'_> {
     fn object_behind(&mut self, enter: &CallEnter, mapped: Option<&Mapped>) -> Option<ObjectIndex> {
         let is_file = |file: &u32| self.trace.files[*file as usize].path != "/dev/zero" || is_shared_map(enter);
         let told = mapped.and_then(|mapped| mapped.file).filter(is_file);
-        let is_object = enter.call != Call::Mmap || is_shared_map(enter) || enter.args[3] & flags::MAP_ANONYMOUS == 0;
+        let is_object =
+            enter.call != Call::Mmap || is_shared_map(enter) || !map_flags(enter).contains(MapFlags::ANONYMOUS);
         let is_zero = mapped.is_some_and(|mapped| mapped.file.is_some()) && told.is_none();
         if told.is_some() || !is_object || is_zero {
             return told;
         }
-        let is_memory = enter.args[3] & flags::MAP_ANONYMOUS != 0;
+        let is_memory = map_flags(enter).contains(MapFlags::ANONYMOUS);
         self.plan.objects.push(ObjectPlan { is_memory, ..ObjectPlan::default() });
         Some(self.plan.objects.len() as ObjectIndex - 1)
     }
@@ -161,7 +164,8 @@ impl Builder<'_> {
         let locks_future = &mut self.spaces[space as usize].locks_future;
         match enter.call {
             Call::Mlockall if result == Some(0) => {
-                *locks_future = enter.args[0] & (flags::MCL_FUTURE | flags::MCL_ONFAULT) == flags::MCL_FUTURE;
+                let what = LockAll::from_bits_truncate(enter.args[0] as u32);
+                *locks_future = what.contains(LockAll::FUTURE) && !what.contains(LockAll::ON_FAULT);
             }
             Call::Munlockall => *locks_future = false,
             _ => {}
@@ -247,7 +251,7 @@ enum Change {
 fn change_of(region: &Region, mapped: &Mapped, start: u64) -> Option<Change> {
     let expected = backing_of(mapped).advanced(start - mapped.start);
     let is_same = region.backing.advanced(start - region.start) == expected;
-    let has_rights = u32::from(region.prot.bits()) == mapped.prot & u32::from(Prot::all().bits());
+    let has_rights = region.prot == Prot::from_bits_retain(mapped.prot.into()) & Prot::RIGHTS;
     match (is_same, has_rights) {
         (true, true) => None,
         (true, false) => Some(Change::Protect),
@@ -256,7 +260,7 @@ fn change_of(region: &Region, mapped: &Mapped, start: u64) -> Option<Change> {
 }
 
 fn backing_of(mapped: &Mapped) -> Backing {
-    backing_on(mapped.file, mapped.file_offset, u64::from(mapped.flags) & flags::MAP_SHARED != 0)
+    backing_on(mapped.file, mapped.file_offset, told_flags(mapped).contains(MapFlags::SHARED))
 }
 
 /// Returns what stands behind memory that maps a file from `offset` on, or nothing.
@@ -266,16 +270,17 @@ pub(super) fn backing_on(file: Option<ObjectIndex>, offset: u64, is_shared: bool
 }
 
 fn deed_of(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bool) -> Deed {
-    let (len, prot) = (range.end - range.start, u64::from(mapped.prot));
+    let (len, prot) = (range.end - range.start, Prot::from_bits_retain(mapped.prot.into()));
     if change == Change::Protect {
         return Deed::Protect { start: range.start, len, prot };
     }
     let backing = backing_of(mapped).advanced(range.start - mapped.start);
     let kind = match backing {
-        Backing::Anonymous => flags::MAP_PRIVATE | flags::MAP_ANONYMOUS,
-        Backing::Object { .. } => u64::from(mapped.flags) & flags::MAP_TYPE,
+        Backing::Anonymous => MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+        Backing::Object { .. } => told_flags(mapped) & MapFlags::TYPE,
     };
-    let flags = kind | flags::MAP_FIXED | if is_stack { flags::MAP_GROWSDOWN } else { 0 };
+    let grows = if is_stack { MapFlags::GROWSDOWN } else { MapFlags::empty() };
+    let flags = kind | MapFlags::FIXED | grows;
     Deed::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing })
 }
 
@@ -303,7 +308,15 @@ fn tells(mapped: &Mapped, enter: &CallEnter, result: Option<i64>) -> bool {
 }
 
 fn is_shared_map(enter: &CallEnter) -> bool {
-    enter.call != Call::Mmap || matches!(enter.args[3] & flags::MAP_TYPE, 1 | 3)
+    enter.call != Call::Mmap || map_flags(enter).is_shared()
+}
+
+fn map_flags(enter: &CallEnter) -> MapFlags {
+    MapFlags::from_bits_retain(enter.args[3])
+}
+
+fn told_flags(mapped: &Mapped) -> MapFlags {
+    MapFlags::from_bits_retain(mapped.flags.into())
 }
 
 /// Returns the ranges that a call changes, or whose state its result tells.

@@ -5,6 +5,7 @@
 //! reason, or the call is not modelled and its name says so.
 
 use super::regions::Backing;
+use faultless_abi::{MapFlags, Prot, RemapFlags};
 
 /// What a replay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum Deed {
         /// As it was asked for.
         len: u64,
         /// As it was asked for.
-        prot: u64,
+        prot: Prot,
     },
     /// Changes a mapping's size or place.
     Remap {
@@ -36,7 +37,7 @@ pub enum Deed {
         /// The new length.
         new_len: u64,
         /// `MREMAP_*`.
-        flags: u64,
+        flags: RemapFlags,
         /// The place asked for with `MREMAP_FIXED`; otherwise the one that Linux chose. A failed call has the hint of
         /// `MREMAP_DONTUNMAP`, or 0.
         target: u64,
@@ -47,7 +48,7 @@ pub enum Deed {
         start: u64,
         /// As it was asked for.
         len: u64,
-        /// `MADV_*`.
+        /// `MADV_*`, as it was asked for.
         advice: u64,
     },
     /// Moves the break.
@@ -92,9 +93,9 @@ pub struct Mapping {
     /// How long, as it was asked for.
     pub len: u64,
     /// `PROT_*`.
-    pub prot: u64,
+    pub prot: Prot,
     /// `MAP_*`.
-    pub flags: u64,
+    pub flags: MapFlags,
     /// What stands behind it.
     pub backing: Backing,
 }

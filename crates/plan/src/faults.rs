@@ -36,7 +36,7 @@ struct Scene {
 impl Scene {
     fn is_allowed(&self) -> bool {
         let is_guarded = self.page.content == Content::Guard;
-        !is_guarded && self.region.is_some_and(|region| region.prot.allows(self.fault.access()))
+        !is_guarded && self.region.is_some_and(|region| region.allows(self.fault.access()))
     }
 
     fn has_trait(&self, traits: Traits) -> bool {

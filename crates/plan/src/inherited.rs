@@ -21,21 +21,23 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot, number_of};
 use faultless_trace::{
     Access, Area, CallEnter, Event, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex, Trace,
 };
+use faultless_vm::Advice;
 use rustc_hash::FxHashSet;
 
 use super::Action;
 use super::build::Builder;
 use super::calls::{backing_on, told_range, told_result};
-use super::decode::{flags, is_error};
+use super::decode::is_error;
 use super::deeds::{Deed, Mapping, Place};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::lives::Turn;
 use super::pages::{Content, Page};
-use super::regions::{Backing, PAGE, Prot, Region, Traits, page_floor};
+use super::regions::{Backing, PAGE, Region, Traits, page_floor};
 use super::space::{Ground, Space, copies_on_write, filled};
 pub use super::steps::Restoration;
 use super::windows::{Moment, at, span};
@@ -164,7 +166,7 @@ impl Builder<'_> {
             }
             Ground::Nothing => return,
         };
-        if !region.prot.allows(fault.access()) {
+        if !region.allows(fault.access()) {
             return;
         }
         let page = state.page(fault.address, Some(&region));
@@ -338,22 +340,22 @@ fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
     prot.set(Prot::READ, prot.contains(Prot::READ) || runs.iter().any(|(_, content)| content.is_mapped()));
     prot.set(Prot::WRITE, prot.contains(Prot::WRITE) || has(Content::Own));
     let place = Place::Fixed(start);
-    let (bits, flags) = (u64::from(prot.bits()), map_flags(region));
-    deeds.push(Deed::Map(Mapping { place, len, prot: bits, flags, backing: region.backing }));
+    let flags = map_flags(region);
+    deeds.push(Deed::Map(Mapping { place, len, prot, flags, backing: region.backing }));
     for (range, content) in &runs {
         let advice = match content {
-            Content::Own => flags::MADV_POPULATE_WRITE,
-            Content::Guard => flags::MADV_GUARD_INSTALL,
-            _ => flags::MADV_POPULATE_READ,
+            Content::Own => Advice::PopulateWrite,
+            Content::Guard => Advice::GuardInstall,
+            _ => Advice::PopulateRead,
         };
-        deeds.push(Deed::Advise { start: range.start, len: range.end - range.start, advice });
+        deeds.push(advise(range.start, range.end - range.start, advice));
     }
     if prot != region.prot {
-        deeds.push(Deed::Protect { start, len, prot: u64::from(region.prot.bits()) });
+        deeds.push(Deed::Protect { start, len, prot: region.prot });
     }
-    let advised = [(Traits::DONT_FORK, flags::MADV_DONTFORK), (Traits::WIPE_ON_FORK, flags::MADV_WIPEONFORK)];
+    let advised = [(Traits::DONT_FORK, Advice::DontFork), (Traits::WIPE_ON_FORK, Advice::WipeOnFork)];
     let advised = advised.iter().filter(|(wanted, _)| region.traits.contains(*wanted));
-    deeds.extend(advised.map(|&(_, advice)| Deed::Advise { start, len, advice }));
+    deeds.extend(advised.map(|&(_, advice)| advise(start, len, advice)));
     let present = runs.iter().filter(|(_, content)| content.is_mapped());
     let nr_present: u64 = present.map(|(range, _)| range.end - range.start).sum();
     if region.traits.contains(Traits::LOCKED) && nr_present == len {
@@ -375,15 +377,20 @@ fn runs_of(state: &Space, region: &Region) -> Vec<(Range<u64>, Content)> {
     runs
 }
 
-fn map_flags(region: &Region) -> u64 {
+fn advise(start: u64, len: u64, advice: Advice) -> Deed {
+    Deed::Advise { start, len, advice: number_of(advice).map_or(0, u64::from) }
+}
+
+fn map_flags(region: &Region) -> MapFlags {
     let kind = match region.backing {
-        Backing::Anonymous => flags::MAP_PRIVATE | flags::MAP_ANONYMOUS,
-        Backing::Object { .. } if copies_on_write(region) => flags::MAP_PRIVATE,
-        Backing::Object { .. } => flags::MAP_SHARED,
+        Backing::Anonymous => MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+        Backing::Object { .. } if copies_on_write(region) => MapFlags::PRIVATE,
+        Backing::Object { .. } => MapFlags::SHARED,
     };
-    let grows = if region.traits.contains(Traits::GROWS_DOWN) { flags::MAP_GROWSDOWN } else { 0 };
-    let reserve = if region.traits.contains(Traits::NO_RESERVE) { flags::MAP_NORESERVE } else { 0 };
-    kind | flags::MAP_FIXED | grows | reserve
+    let mut flags = kind | MapFlags::FIXED;
+    flags.set(MapFlags::GROWSDOWN, region.traits.contains(Traits::GROWS_DOWN));
+    flags.set(MapFlags::NORESERVE, region.traits.contains(Traits::NO_RESERVE));
+    flags
 }
 
 /// Returns the region that an area of the snapshot is.
@@ -404,7 +411,7 @@ fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
     // The kernel's own pages are no file's, whatever stands behind them.
     let file = area.file.filter(|file| !is_set(Area::SPECIAL) && (*file as usize) < files.len());
     let backing = backing_on(file, area.file_offset, is_set(Area::SHARED));
-    let prot = Prot::from_bits_truncate(area.prot as u8);
+    let prot = Prot::from_bits_retain(area.prot.into()) & Prot::RIGHTS;
     let has_root = area.runs.iter().any(|run| matches!(run.state, PageState::Own | PageState::Guard));
     Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, has_root }
 }

@@ -16,10 +16,11 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, RemapFlags};
 use faultless_trace::{Call, CallEnter, EventKind, ThreadIndex, Trace};
 
 use super::build::Builder;
-use super::decode::{flags, is_error};
+use super::decode::is_error;
 use super::ids::{EventIndex, SpaceIndex};
 use super::lives::Lives;
 use super::regions::Regions;
@@ -91,7 +92,7 @@ impl Need {
         let [start, len, third, fourth, ..] = enter.args;
         match enter.call {
             Call::Mmap if is_error(result) => Vec::new(),
-            Call::Mmap if fourth & flags::MAP_FIXED != 0 => Vec::new(),
+            Call::Mmap if MapFlags::from_bits_retain(fourth).contains(MapFlags::FIXED) => Vec::new(),
             Call::Mmap => vec![Self::Free(span(result as u64, len))],
             Call::Mremap if is_error(result) => Vec::new(),
             Call::Mremap => Self::of_remap(span(start, len), span(result as u64, third), fourth),
@@ -103,7 +104,7 @@ impl Need {
 
     fn of_remap(old: Range<u64>, new: Range<u64>, flags: u64) -> Vec<Self> {
         let given = if new.start == old.start { old.end..new.end.max(old.end) } else { new };
-        let is_fixed = flags & flags::MREMAP_FIXED != 0;
+        let is_fixed = RemapFlags::from_bits_retain(flags).contains(RemapFlags::FIXED);
         let free = (!is_fixed && !given.is_empty()).then_some(Self::Free(given));
         std::iter::once(Self::Mapped(old)).chain(free).filter(|need| !need.range().is_empty()).collect()
     }

@@ -21,10 +21,12 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Fault, ThreadIndex, Trace};
+use faultless_vm::Advice;
 use rustc_hash::FxHashMap;
 
-use super::decode::flags;
+use super::decode::is_error;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::lives::{Lives, Turn};
 use super::regions::{PAGE, page_ceil, page_floor};
@@ -170,13 +172,14 @@ impl Reach {
     pub fn of(enter: &CallEnter, result: i64, old_break: Option<u64>) -> Self {
         let [start, len, third, ..] = enter.args;
         let old = span(start, len);
-        let is_error = (-4095..0).contains(&result);
         match enter.call {
-            Call::Mprotect | Call::PkeyMprotect if third & PROT_WRITE != 0 => Self::giving(old),
+            Call::Mprotect | Call::PkeyMprotect if Prot::from_bits_retain(third).contains(Prot::WRITE) => {
+                Self::giving(old)
+            }
             Call::Mprotect | Call::PkeyMprotect => Self::taking(old),
-            Call::Madvise if drops(third) || third == flags::MADV_GUARD_INSTALL => Self::taking(old),
-            Call::Madvise if third == flags::MADV_GUARD_REMOVE => Self::giving(old),
-            _ if is_error => Self::default(),
+            Call::Madvise if drops(third) || advice_of(third as u32) == Some(Advice::GuardInstall) => Self::taking(old),
+            Call::Madvise if advice_of(third as u32) == Some(Advice::GuardRemove) => Self::giving(old),
+            _ if is_error(result) => Self::default(),
             Call::Munmap => Self::taking(old),
             Call::Mmap => Self::giving(span(result as u64, len)),
             Call::Mremap => Self::of_remap(old, span(result as u64, third)),
@@ -212,22 +215,20 @@ impl Reach {
     }
 }
 
-const PROT_WRITE: u64 = 2;
-
 /// Returns whether the advice takes pages away.
 pub fn drops(advice: u64) -> bool {
-    use flags::{MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_REMOVE};
-    matches!(advice, MADV_DONTNEED | MADV_FREE | MADV_REMOVE | MADV_DONTNEED_LOCKED)
+    use Advice::{DontNeed, DontNeedLocked, Free, Remove};
+    matches!(advice_of(advice as u32), Some(DontNeed | Free | Remove | DontNeedLocked))
 }
 
 /// Returns whether the advice makes or removes guards.
 pub fn guards(advice: u64) -> bool {
-    matches!(advice, flags::MADV_GUARD_INSTALL | flags::MADV_GUARD_REMOVE)
+    matches!(advice_of(advice as u32), Some(Advice::GuardInstall | Advice::GuardRemove))
 }
 
 /// Returns whether the advice makes pages.
 pub fn fills(advice: u64) -> bool {
-    matches!(advice, flags::MADV_POPULATE_READ | flags::MADV_POPULATE_WRITE)
+    matches!(advice_of(advice as u32), Some(Advice::PopulateRead | Advice::PopulateWrite))
 }
 
 /// Returns the pages' bytes that a start and a length name.
@@ -298,8 +299,8 @@ impl<'a> Scout<'a> {
     /// the clock error before it, each with the event at which it began.
     fn taken_for(&self, enter: &CallEnter, window: &Range<EventIndex>, reach: &Reach) -> Vec<(EventIndex, Range<u64>)> {
         let needs_room = match enter.call {
-            Call::Mmap => enter.args[3] & flags::MAP_FIXED == 0,
-            Call::Mremap => enter.args[3] & flags::MREMAP_FIXED == 0,
+            Call::Mmap => !MapFlags::from_bits_retain(enter.args[3]).contains(MapFlags::FIXED),
+            Call::Mremap => !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::FIXED),
             _ => false,
         };
         if !needs_room || reach.gives.is_empty() {

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use faultless_abi::{MapFlags, Prot, RemapFlags};
 use faultless_linux::space::RawCall;
 
 use super::atlas::Atlas;
 use super::host::room_of;
-use faultless_plan::decode::flags;
 use faultless_plan::deeds::{Deed, Mapping, Place};
 use faultless_plan::regions::{Backing, page_ceil};
 
@@ -19,9 +19,6 @@ pub(super) struct Caller<'a> {
     pub(super) heap_end: &'a AtomicU64,
 }
 
-/// Rights of a heap.
-const READ_WRITE: u64 = 3;
-
 impl Caller<'_> {
     /// Makes a call; returns its result, in recorded addresses.
     pub(super) fn perform(&self, deed: &Deed) -> i64 {
@@ -29,7 +26,7 @@ impl Caller<'_> {
         let call = match *deed {
             Deed::Map(ref mapping) => return self.map(mapping),
             Deed::Unmap { start, len } => RawCall::Unmap { address: at(start), len },
-            Deed::Protect { start, len, prot } => RawCall::Protect { address: at(start), len, prot },
+            Deed::Protect { start, len, prot } => RawCall::Protect { address: at(start), len, prot: prot.bits() },
             Deed::Remap { old, old_len, new_len, flags, target } => {
                 return self.remap(old, old_len, new_len, flags, target);
             }
@@ -45,24 +42,25 @@ impl Caller<'_> {
     }
 
     fn map(&self, mapping: &Mapping) -> i64 {
-        const ANYWHERE: u64 = flags::MAP_FIXED | flags::MAP_FIXED_NOREPLACE;
+        const FIXED: MapFlags = MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE);
         let (address, fixed) = match mapping.place {
-            Place::Fixed(start) | Place::Searched { placed: start, .. } => (start, flags::MAP_FIXED),
-            Place::FixedIfFree(start) => (start, flags::MAP_FIXED_NOREPLACE),
-            Place::Refused { hint } => (hint, mapping.flags & ANYWHERE),
+            Place::Fixed(start) | Place::Searched { placed: start, .. } => (start, MapFlags::FIXED),
+            Place::FixedIfFree(start) => (start, MapFlags::FIXED_NOREPLACE),
+            Place::Refused { hint } => (hint, mapping.flags & FIXED),
         };
         let (kind, fd, offset) = match mapping.backing {
             // Shared anonymous memory is a file here, for which Linux would take the flags.
-            Backing::Object { .. } if is_refused_without_file(mapping.flags) => (flags::MAP_ANONYMOUS, -1, 0),
-            Backing::Anonymous => (flags::MAP_ANONYMOUS, -1, 0),
+            Backing::Object { .. } if is_refused_without_file(mapping.flags) => (MapFlags::ANONYMOUS, -1, 0),
+            Backing::Anonymous => (MapFlags::ANONYMOUS, -1, 0),
             Backing::Object { object, offset, .. } => {
                 let (file, base) = room_of(object);
-                (0, self.files[file].as_raw_fd(), base.wrapping_add(offset))
+                (MapFlags::empty(), self.files[file].as_raw_fd(), base.wrapping_add(offset))
             }
         };
-        let flags = mapping.flags & !ANYWHERE & !flags::MAP_ANONYMOUS | fixed | kind;
+        let flags = mapping.flags & !(FIXED | MapFlags::ANONYMOUS) | fixed | kind;
+        let (prot, flags) = (mapping.prot.bits(), flags.bits());
         let address = self.atlas.place(address);
-        let found = RawCall::Map { address, len: mapping.len, prot: mapping.prot, flags, fd, offset }.make();
+        let found = RawCall::Map { address, len: mapping.len, prot, flags, fd, offset }.make();
         if matches!(mapping.place, Place::Refused { .. }) && found >= 0 {
             // It should not be: let nothing of it stay.
             RawCall::Unmap { address: found.cast_unsigned(), len: mapping.len }.make();
@@ -70,11 +68,10 @@ impl Caller<'_> {
         self.atlas.recorded(found)
     }
 
-    fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: u64, target: u64) -> i64 {
-        let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
-        let moves = target != 0 && target != old && flags & flags::MREMAP_MAYMOVE != 0 && !keeps_source;
+    fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: RemapFlags, target: u64) -> i64 {
+        let moves = target != 0 && target != old && flags == RemapFlags::MAYMOVE;
         // Where Linux put it then, it must go now. A kept source takes the place as a hint, as it did then.
-        let flags = if moves { flags | flags::MREMAP_FIXED } else { flags };
+        let flags = if moves { flags | RemapFlags::FIXED } else { flags }.bits();
         let (old, new) = (self.atlas.place(old), self.atlas.place(target));
         self.atlas.recorded(RawCall::Remap { old, old_len, new_len, flags, new }.make())
     }
@@ -92,8 +89,9 @@ impl Caller<'_> {
         let (old, new) = (page_ceil(end), page_ceil(requested));
         let place = |address| self.atlas.place(address);
         let result = if new > old {
-            let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS | flags::MAP_FIXED_NOREPLACE;
-            RawCall::Map { address: place(old), len: new - old, prot: READ_WRITE, flags, fd: -1, offset: 0 }.make()
+            let flags = (MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED_NOREPLACE).bits();
+            let prot = (Prot::READ | Prot::WRITE).bits();
+            RawCall::Map { address: place(old), len: new - old, prot, flags, fd: -1, offset: 0 }.make()
         } else if new < old {
             RawCall::Unmap { address: place(new), len: old - new }.make()
         } else {
@@ -108,7 +106,7 @@ impl Caller<'_> {
 }
 
 /// Returns whether Linux refuses such flags for anonymous memory: `MAP_SHARED_VALIDATE`, and types that there are not.
-fn is_refused_without_file(flags: u64) -> bool {
-    let is_known = matches!(flags & flags::MAP_TYPE, flags::MAP_SHARED | flags::MAP_PRIVATE | flags::MAP_DROPPABLE);
-    flags & flags::MAP_ANONYMOUS != 0 && !is_known
+pub(super) fn is_refused_without_file(flags: MapFlags) -> bool {
+    let is_known = matches!(flags & MapFlags::TYPE, MapFlags::SHARED | MapFlags::PRIVATE | MapFlags::DROPPABLE);
+    flags.contains(MapFlags::ANONYMOUS) && !is_known
 }
