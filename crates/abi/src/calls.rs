@@ -9,17 +9,65 @@ use crate::file::File;
 use crate::flags::{MapFlags, page_lock_of};
 use crate::map::map_request;
 use crate::protect::ProtectRequest;
+use crate::range::range;
 use crate::remap::remap_request;
 use core::ops::ControlFlow;
 use faultless_vm::design::{DefaultDesign, Design};
-use faultless_vm::{
-    AddressRange, CallError, LockAll, PAGE, PageLock, Populate, Space, SyncFlags, System, USER_END, VirtAddr,
-};
+use faultless_vm::{CallError, LockAll, PAGE, PageLock, Populate, Space, SyncFlags, System, USER_END, VirtAddr};
 
 /// What a call returns: a value, mostly 0, or an error.
 pub type Answer = Result<u64, Errno>;
 
 /// The memory calls of one space.
+///
+/// ```
+/// use faultless_abi::{Answer, Calls, Errno};
+/// use faultless_vm::{System, design::Design};
+///
+/// /// What a kernel's system-call entry does with the numbers of x86-64 (`asm/unistd_64.h`).
+/// fn memory_call<P: System, D: Design<P>>(calls: &Calls<'_, P, D>, number: u64, r: [u64; 6]) -> Answer {
+///     match number {
+///         // No descriptor is open here.
+///         9 => calls.mmap(r, None),
+///         10 => calls.mprotect(r[0], r[1], r[2]),
+///         11 => calls.munmap(r[0], r[1]),
+///         12 => calls.brk(r[0]),
+///         25 => calls.mremap([r[0], r[1], r[2], r[3], r[4]]),
+///         26 => calls.msync(r[0], r[1], r[2]),
+///         27 => calls.mincore(r[0], r[1], r[2], &mut |_is_resident| {
+///             // Here the kernel writes a byte of the vector at r[2].
+///             std::ops::ControlFlow::Continue(())
+///         }),
+///         28 => calls.madvise(r[0], r[1], r[2]),
+///         149 => calls.mlock(r[0], r[1]),
+///         150 => calls.munlock(r[0], r[1]),
+///         151 => calls.mlockall(r[0]),
+///         152 => calls.munlockall(),
+///         216 => calls.remap_file_pages([r[0], r[1], r[2], r[3], r[4]]),
+///         325 => calls.mlock2(r[0], r[1], r[2]),
+///         462 => calls.mseal(r[0], r[1], r[2]),
+///         _ => Err(Errno::ENOSYS),
+///     }
+/// }
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # use faultless_vm::{Limits, Vm};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(1).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, Options::default()) }?;
+/// #     let vm = Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(Limits::default())?;
+/// #     let calls = Calls::new(&space);
+/// let start = memory_call(&calls, 9, [0, 8192, 3, 0x22, u64::MAX, 0])?;
+/// assert_eq!(memory_call(&calls, 149, [start, 8192, 0, 0, 0, 0]), Ok(0));
+/// // mlock2 knows one flag, and there is no call 1000.
+/// assert_eq!(memory_call(&calls, 325, [start, 8192, 2, 0, 0, 0]), Err(Errno::EINVAL));
+/// assert_eq!(memory_call(&calls, 1000, [0; 6]), Err(Errno::ENOSYS));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Calls<'a, P: System, D: Design<P> = DefaultDesign<P>> {
     space: &'a Space<P, D>,
 }
@@ -132,11 +180,6 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
         let populate = if is_lazy { Populate::OnFault } else { Populate::Now };
         done(self.space.remap_file_pages(range(start, len), page_offset, populate))
     }
-}
-
-/// Returns the bytes that two registers name.
-pub(crate) const fn range(start: u64, len: u64) -> AddressRange {
-    AddressRange::new(VirtAddr::new(start), len)
 }
 
 /// Says whether a range lies in user memory (`access_ok`).

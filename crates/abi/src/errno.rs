@@ -4,6 +4,15 @@ use core::fmt;
 use faultless_vm::CallError;
 
 /// An error number; a kernel returns its negative in `rax`.
+///
+/// ```
+/// use faultless_abi::Errno;
+/// use faultless_vm::{CallError, VirtAddr};
+///
+/// let errno = Errno::from(CallError::Unmapped { address: VirtAddr::new(0x1000) });
+/// assert_eq!((errno, errno.number(), errno.raw()), (Errno::ENOMEM, 12, -12));
+/// assert_eq!(Errno::EFAULT.name(), Some("EFAULT"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Errno(i32);
 

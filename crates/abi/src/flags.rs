@@ -7,6 +7,16 @@ use faultless_vm::{PageLock, Protection};
 
 bitflags! {
     /// What mmap and mprotect allow.
+    ///
+    /// ```
+    /// use faultless_abi::Prot;
+    /// use faultless_vm::Protection;
+    ///
+    /// let prot = Prot::from_bits_retain(3 | 0x0100_0000);
+    /// assert!(prot.contains(Prot::GROWSDOWN));
+    /// assert_eq!(prot & Prot::RIGHTS, Prot::READ | Prot::WRITE);
+    /// assert_eq!(prot.protection(), Protection::READ | Protection::WRITE);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Prot: u64 {
         /// `PROT_READ`
@@ -27,6 +37,16 @@ bitflags! {
 
 bitflags! {
     /// How mmap maps.
+    ///
+    /// ```
+    /// use faultless_abi::MapFlags;
+    ///
+    /// let flags = MapFlags::SHARED_VALIDATE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
+    /// assert!(flags.is_shared() && flags.is_fixed() && flags.populates());
+    /// assert!(!(flags | MapFlags::NONBLOCK).populates());
+    /// // A file is asked about what this leaves over.
+    /// assert_eq!(flags.difference(MapFlags::VALIDATED), MapFlags::FIXED_NOREPLACE);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MapFlags: u64 {
         /// `MAP_SHARED`
@@ -111,7 +131,7 @@ impl MapFlags {
 }
 
 bitflags! {
-    /// How mremap moves.
+    /// How mremap moves. [`remap_request`](crate::remap_request) reads it; whoever records calls keeps it as it is.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RemapFlags: u64 {
         /// `MREMAP_MAYMOVE`
@@ -139,7 +159,8 @@ impl Prot {
     }
 }
 
-/// Returns what mlock2's flags ask for; nothing if Linux answers EINVAL to them.
+/// Returns what mlock2's flags ask for; nothing if Linux answers EINVAL to them. [`Calls::mlock2`](crate::Calls::mlock2)
+/// calls it, and whoever reads recorded calls.
 pub const fn page_lock_of(flags: u32) -> Option<PageLock> {
     match flags {
         0 => Some(PageLock::Lock),

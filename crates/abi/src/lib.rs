@@ -10,8 +10,8 @@
 //! * `advice`: `MADV_*`
 //! * `x86`: what the processor says of a page fault
 //! * `file`: what mmap looks at in a file descriptor
-//! * `map`, `protect`, `remap`: what a call's registers ask of the library
-//! * `calls`: the calls; `refpage` has one that Linux has not got
+//! * `map`, `protect`, `remap`: what a call's registers ask of the library; `range`: the bytes that two of them name
+//! * `calls`: the calls; `refpage` has one that Linux lacks
 //!
 //! # What stays with the caller
 //! Descriptor tables, copying a call's structures in and out of user memory, signals, and which thread called.
@@ -55,6 +55,7 @@ mod file;
 mod flags;
 mod map;
 mod protect;
+mod range;
 mod refpage;
 mod remap;
 mod x86;

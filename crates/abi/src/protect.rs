@@ -1,8 +1,8 @@
 //! mprotect(2): which rights, and where the change begins and ends.
 
-use crate::calls::range;
 use crate::errno::Errno;
 use crate::flags::Prot;
+use crate::range::range;
 use faultless_vm::design::Design;
 use faultless_vm::{AddressRange, CallError, PAGE, Protection, Space, System, VirtAddr, page_ceil};
 
@@ -54,7 +54,7 @@ impl ProtectRequest {
         }
     }
 
-    /// Does it.
+    /// Does it: [`Calls::mprotect`](crate::Calls::mprotect) calls it, and a replay, once it has changed the rights.
     pub fn apply<P: System, D: Design<P>>(self, space: &Space<P, D>) -> Result<(), CallError> {
         match self {
             Self::Nothing => Ok(()),

@@ -1,8 +1,8 @@
 //! mremap(2): where a remapped range goes.
 
-use crate::calls::range;
 use crate::errno::Errno;
 use crate::flags::RemapFlags;
+use crate::range::range;
 use faultless_vm::{RemapPlacement, RemapRequest, VirtAddr};
 
 /// Returns what mremap's registers ask of the library: old address, old length, new length, flags, new address.
@@ -18,9 +18,7 @@ use faultless_vm::{RemapPlacement, RemapRequest, VirtAddr};
 /// assert_eq!(remap_request([0x1000, 0x1000, 0x2000, 2, 0x8000]).err(), Some(Errno::EINVAL));
 /// # Ok::<(), Errno>(())
 /// ```
-pub fn remap_request(
-    [old_start, old_len_bytes, new_len_bytes, flags, new]: [u64; 5],
-) -> Result<RemapRequest, Errno> {
+pub fn remap_request([old_start, old_len_bytes, new_len_bytes, flags, new]: [u64; 5]) -> Result<RemapRequest, Errno> {
     let flags = RemapFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
     let keeps_source = flags.contains(RemapFlags::DONTUNMAP);
     let placement = match () {
