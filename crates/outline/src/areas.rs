@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags};
-use faultless_plan::lives::{Lives, Turn};
+use faultless_plan::space_users::{SpaceUsers, UserChange};
 use faultless_trace::{Area, Call, CallEnter, EventKind, FileIndex, Mapped, SpaceState, ThreadIndex, Trace};
 
 const PAGE: u64 = 4096;
@@ -128,16 +128,16 @@ pub enum Seen {
 pub type See<'a> = &'a mut dyn FnMut(u64, usize, ThreadIndex, Seen);
 
 /// Tells of every change of what is mapped and of every fault: when, in which space (by its number in
-/// [`Lives`]), by whom. What a snapshot found comes first, at time 0; what a copy inherits follows its fork.
+/// [`SpaceUsers`]), by whom. What a snapshot found comes first, at time 0; what a copy inherits follows its fork.
 pub fn changes(trace: &Trace, tell: See<'_>) {
-    let lives = Lives::of(trace);
-    let mut follower = Follower::of(trace, &lives);
+    let space_users = SpaceUsers::of(trace);
+    let mut follower = Follower::of(trace, &space_users);
     for (place, space) in follower.spaces.iter().enumerate() {
         tell_all(0, place, space, &mut *tell);
     }
     let limit = trace.header.limits.stack_bytes.unwrap_or(STACK_BYTES);
     for (place, event) in trace.events.iter().enumerate() {
-        let space = lives.space_of[place] as usize;
+        let space = space_users.space_of[place] as usize;
         let mut see = |seen| tell(event.time_ns, space, event.thread, seen);
         match &event.kind {
             EventKind::Fault(fault) => {
@@ -151,7 +151,7 @@ pub fn changes(trace: &Trace, tell: See<'_>) {
         for (range, what) in std::mem::take(&mut follower.spaces[space].changes) {
             see(Seen::Changed { start: range.start, end: range.end, what });
         }
-        if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
+        if let Some(&UserChange::Fork { space: copy, .. }) = space_users.changes.get(&(place as u32)) {
             follower.spaces[copy as usize] = follower.spaces[space].clone();
             see(Seen::Forked { copy: copy as usize });
             tell_all(event.time_ns, copy as usize, &follower.spaces[copy as usize], &mut *tell);
@@ -168,17 +168,17 @@ fn tell_all(now_ns: u64, place: usize, space: &Space, tell: See<'_>) {
 
 /// Tells what each call and each fault of a trace is about.
 pub fn follow(trace: &Trace, tell: Tell<'_>) {
-    let lives = Lives::of(trace);
-    let mut follower = Follower::of(trace, &lives);
+    let space_users = SpaceUsers::of(trace);
+    let mut follower = Follower::of(trace, &space_users);
     for (place, event) in trace.events.iter().enumerate() {
-        let space = lives.space_of[place] as usize;
+        let space = space_users.space_of[place] as usize;
         if let Some(open) = &mut follower.open[event.thread as usize] {
             open.kernel_ns += event.on_cpu_ns;
         }
         let at = Place { event: place as u64, thread: event.thread };
         follower.take(at, space, &event.kind, tell);
         follower.spaces[space].changes.clear();
-        if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
+        if let Some(&UserChange::Fork { space: copy, .. }) = space_users.changes.get(&(place as u32)) {
             follower.spaces[copy as usize] = follower.spaces[space].clone();
         }
     }
@@ -205,8 +205,8 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn of(trace: &'a Trace, lives: &Lives) -> Self {
-        let mut spaces: Vec<Space> = lives.spaces.iter().map(|_| Space::default()).collect();
+    fn of(trace: &'a Trace, space_users: &SpaceUsers) -> Self {
+        let mut spaces: Vec<Space> = space_users.spaces.iter().map(|_| Space::default()).collect();
         trace.snapshot.spaces.iter().enumerate().for_each(|(place, state)| spaces[place] = Space::seen(state));
         Self { trace, spaces, open: vec![None; trace.threads.len()] }
     }

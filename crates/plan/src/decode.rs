@@ -1,4 +1,4 @@
-//! From a recorded call to a deed and a verdict.
+//! From a recorded call to a memory_call and a verdict.
 //!
 //! # Guarantee
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
@@ -8,8 +8,8 @@ use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
 use faultless_vm::{LockAll, PageLock, USER_END};
 
-use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
 use super::ids::ObjectIndex;
+use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
 use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil};
 use super::windows::{drops, span};
 
@@ -37,11 +37,11 @@ pub struct Recorded<'a> {
     pub is_whole: bool,
 }
 
-/// A deed and the verdict on its result.
-pub type Decoded = (Deed, Verdict);
+/// A memory_call and the verdict on its result.
+pub type Decoded = (MemoryCall, Verdict);
 
 const fn imposed(reason: Reason) -> Decoded {
-    (Deed::Nothing, Verdict::Imposed(reason))
+    (MemoryCall::Nothing, Verdict::Imposed(reason))
 }
 
 impl Recorded<'_> {
@@ -76,7 +76,7 @@ impl Recorded<'_> {
             Call::MapShadowStack => self.shadow_stack(result),
             Call::RemapFilePages => self.remap_file_pages(result),
             Call::ProcessMadvise if !drops(self.enter.args[3]) => imposed(Reason::Descriptor),
-            call => (Deed::Nothing, Verdict::NotModelled(call.name())),
+            call => (MemoryCall::Nothing, Verdict::NotModelled(call.name())),
         }
     }
 
@@ -98,7 +98,7 @@ impl Recorded<'_> {
         let len = if offset.is_multiple_of(PAGE) { len } else { 0 };
         let backing = self.backing(flags, offset);
         let flags = if self.locks_future { flags | MapFlags::LOCKED } else { flags };
-        (Deed::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
+        (MemoryCall::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
     }
 
     /// Returns where Linux's search put a mapping. What is there already is an unseen call's doing, if there was one.
@@ -127,7 +127,7 @@ impl Recorded<'_> {
             Some(Errno::EPERM) => imposed(Reason::Limit),
             // Cutting an area in two needs one more.
             Some(Errno::ENOMEM) if self.is_crowded() => imposed(Reason::Limit),
-            _ => (Deed::Unmap { start, len }, Verdict::Compared(result)),
+            _ => (MemoryCall::Unmap { start, len }, Verdict::Compared(result)),
         }
     }
 
@@ -141,7 +141,7 @@ impl Recorded<'_> {
                 imposed(Reason::Limit)
             }
             Some(Errno::EINVAL) if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
-            _ => (Deed::Protect { start, len, prot }, Verdict::Compared(result)),
+            _ => (MemoryCall::Protect { start, len, prot }, Verdict::Compared(result)),
         }
     }
 
@@ -170,7 +170,7 @@ impl Recorded<'_> {
                 imposed(Reason::Limit)
             }
             Some(Errno::EAGAIN | Errno::EPERM) => imposed(Reason::Limit),
-            _ => (Deed::Remap { old, old_len, new_len, flags, target }, Verdict::Compared(result)),
+            _ => (MemoryCall::Remap { old, old_len, new_len, flags, target }, Verdict::Compared(result)),
         }
     }
 
@@ -185,9 +185,11 @@ impl Recorded<'_> {
         match Errno::of_result(result) {
             Some(Errno::ENOMEM) if !self.has_hole(start, len) => imposed(Reason::Limit),
             Some(Errno::EINVAL) if is_well_formed(start, len) => imposed(Reason::Device),
-            Some(Errno::ENOMEM | Errno::EINVAL) => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
+            Some(Errno::ENOMEM | Errno::EINVAL) => {
+                (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result))
+            }
             _ if is_error(result) => imposed(Reason::Device),
-            _ => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
+            _ => (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result)),
         }
     }
 
@@ -204,14 +206,16 @@ impl Recorded<'_> {
         if is_refused && is_kept && self.regions.overlapping(grown).next().is_none() {
             return imposed(Reason::Limit);
         }
-        (Deed::Break { requested, before, is_first: self.program_break.is_none() }, Verdict::Compared(result))
+        (MemoryCall::Break { requested, before, is_first: self.program_break.is_none() }, Verdict::Compared(result))
     }
 
     fn ask(&self, result: i64) -> Decoded {
         let [start, len, ..] = self.enter.args;
         match Errno::of_result(result) {
-            None | Some(Errno::ENOMEM) => (Deed::Ask { start, len }, Verdict::Compared(result)),
-            Some(Errno::EINVAL) if !start.is_multiple_of(PAGE) => (Deed::Ask { start, len }, Verdict::Compared(result)),
+            None | Some(Errno::ENOMEM) => (MemoryCall::Ask { start, len }, Verdict::Compared(result)),
+            Some(Errno::EINVAL) if !start.is_multiple_of(PAGE) => {
+                (MemoryCall::Ask { start, len }, Verdict::Compared(result))
+            }
             _ => imposed(Reason::Descriptor),
         }
     }
@@ -219,16 +223,17 @@ impl Recorded<'_> {
     /// Locking a page when it comes, instead of now, needs nothing of a replay.
     fn lock(&self) -> Decoded {
         let [start, len, flags, ..] = self.enter.args;
-        let deed = match self.enter.call {
-            Call::Mlock2 if page_lock_of(flags as u32) == Some(PageLock::LockOnFault) => Deed::Nothing,
-            Call::Mlockall if !locks_now(start) => Deed::Nothing,
-            Call::Mlockall | Call::Munlockall => Deed::LockAll { is_locked: self.enter.call == Call::Mlockall },
+        let memory_call = match self.enter.call {
+            Call::Mlock2 if page_lock_of(flags as u32) == Some(PageLock::LockOnFault) => MemoryCall::Nothing,
+            Call::Mlockall if !locks_now(start) => MemoryCall::Nothing,
+            Call::Mlockall | Call::Munlockall => MemoryCall::LockAll { is_locked: self.enter.call == Call::Mlockall },
             // As Linux rounds it: a length that wraps around is none.
-            _ if is_wrapped(start, len) => return (Deed::Nothing, Verdict::Compared(0)),
-            call => Deed::Lock { start, len, is_locked: call != Call::Munlock },
+            _ if is_wrapped(start, len) => return (MemoryCall::Nothing, Verdict::Compared(0)),
+            call => MemoryCall::Lock { start, len, is_locked: call != Call::Munlock },
         };
-        let verdict = if deed == Deed::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
-        (deed, verdict)
+        let verdict =
+            if memory_call == MemoryCall::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
+        (memory_call, verdict)
     }
 
     fn attach(&self, result: i64) -> Decoded {
@@ -249,7 +254,7 @@ impl Recorded<'_> {
     /// Maps shared memory of which only the kernel's own record tells the size.
     fn told_mapping(&self, result: Option<u64>, prot: Prot, replaces: bool) -> Decoded {
         let Some((mapped, object)) = self.mapped.zip(self.object) else {
-            return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
+            return (MemoryCall::Nothing, Verdict::NotModelled(self.enter.call.name()));
         };
         let placed = result.unwrap_or(mapped.start);
         let (place, backing) = (
@@ -257,20 +262,20 @@ impl Recorded<'_> {
             Backing::Object { object, offset: mapped.file_offset, sharing: Sharing::Shared },
         );
         let mapping = Mapping { place, len: mapped.len_bytes, prot, flags: MapFlags::SHARED, backing };
-        (Deed::Map(mapping), Verdict::Compared(placed as i64))
+        (MemoryCall::Map(mapping), Verdict::Compared(placed as i64))
     }
 
     /// Takes away what begins at the first argument, and what was cut off from it.
     fn detach(&self) -> Decoded {
         let start = self.enter.args[0];
         let Some(first) = self.regions.find(start) else {
-            return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
+            return (MemoryCall::Nothing, Verdict::NotModelled(self.enter.call.name()));
         };
         let whole = first.backing;
         let is_part = |region: &&Region| region.backing == whole.advanced(region.start - first.start);
         let parts = self.regions.overlapping(start..u64::MAX).take_while(is_part);
         let end = parts.last().map_or(first.end, |region| region.end);
-        (Deed::Unmap { start, len: end - start }, Verdict::Compared(0))
+        (MemoryCall::Unmap { start, len: end - start }, Verdict::Compared(0))
     }
 
     fn shadow_stack(&self, result: i64) -> Decoded {
@@ -278,7 +283,7 @@ impl Recorded<'_> {
         let place = self.found(hint, result as u64, len);
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
         let mapping = Mapping { place, len, prot: Prot::READ | Prot::WRITE, flags, backing: Backing::Anonymous };
-        (Deed::Map(mapping), Verdict::Compared(result))
+        (MemoryCall::Map(mapping), Verdict::Compared(result))
     }
 
     fn remap_file_pages(&self, result: i64) -> Decoded {
@@ -288,7 +293,7 @@ impl Recorded<'_> {
         let backing = Backing::Object { object, offset: page_offset.wrapping_mul(PAGE), sharing };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let mapping = Mapping { place: Place::Fixed(start), len, prot: region.prot, flags, backing };
-        (Deed::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
+        (MemoryCall::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
     }
 }
 

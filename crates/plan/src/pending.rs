@@ -22,8 +22,8 @@ use faultless_trace::{Call, CallEnter, EventKind, ThreadIndex, Trace};
 use super::build::Builder;
 use super::decode::is_error;
 use super::ids::{EventIndex, SpaceIndex};
-use super::lives::Lives;
 use super::regions::Regions;
+use super::space_users::SpaceUsers;
 use super::windows::{Moment, Reach, Window, at, span};
 
 /// The calls of each thread that were not made yet.
@@ -36,10 +36,10 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn of(trace: &Trace, lives: &Lives) -> Self {
+    pub(super) fn of(trace: &Trace, space_users: &SpaceUsers) -> Self {
         let mut enters = vec![Vec::new(); trace.threads.len()];
         for (place, event) in trace.events.iter().enumerate() {
-            let is_shared = lives.spaces[lives.space_of[place] as usize].most_users > 1;
+            let is_shared = space_users.spaces[space_users.space_of[place] as usize].most_users > 1;
             if is_shared && matches!(event.kind, EventKind::CallEnter(_)) {
                 enters[event.thread as usize].push(place as EventIndex);
             }

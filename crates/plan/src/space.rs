@@ -1,8 +1,8 @@
 //! One address space as the trace tells of it: what is mapped, what faulted, who acted last.
 //!
 //! # Guarantee
-//! After each deed it holds what Linux's own space held after the recorded call, as far as calls and faults tell. It
-//! never refuses a deed: the recording has happened.
+//! After each memory_call it holds what Linux's own space held after the recorded call, as far as calls and faults
+//! tell. It never refuses a memory_call: the recording has happened.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use faultless_vm::Advice;
 
 use super::around::Around;
 use super::decode::is_error;
-use super::deeds::{Deed, Mapping, Place};
 use super::edges::SpaceOrder;
 use super::ids::NONE;
+use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page, Pages};
 use super::regions::{Backing, PAGE, Region, Regions, Sharing, Traits, page_ceil, page_floor};
 use super::windows::span;
@@ -73,7 +73,7 @@ impl Resident {
 
 /// What an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum AddressState {
     /// Mapped.
     Mapped(Region),
     /// Below a region that grows down to it when it is touched.
@@ -84,13 +84,13 @@ pub enum Ground {
 
 impl Space {
     /// Returns what an address is; stacks may grow to `stack_bytes`.
-    pub fn ground(&self, address: u64, stack_bytes: u64) -> Ground {
+    pub fn address_state(&self, address: u64, stack_bytes: u64) -> AddressState {
         if let Some(&region) = self.regions.find(address) {
-            return Ground::Mapped(region);
+            return AddressState::Mapped(region);
         }
         match self.regions.at_or_after(address) {
-            Some(&above) if self.grows_to(&above, address, stack_bytes) => Ground::Growable(above),
-            _ => Ground::Nothing,
+            Some(&above) if self.grows_to(&above, address, stack_bytes) => AddressState::Growable(above),
+            _ => AddressState::Nothing,
         }
     }
 
@@ -111,20 +111,20 @@ impl Space {
     }
 
     /// Does what a call did.
-    pub fn apply(&mut self, deed: &Deed, result: i64, now: u32) {
-        match *deed {
-            Deed::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64, now),
-            Deed::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
-            Deed::Protect { start, len, prot } => self.protect(start, len, prot, result),
-            Deed::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
+    pub fn apply(&mut self, memory_call: &MemoryCall, result: i64, now: u32) {
+        match *memory_call {
+            MemoryCall::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64, now),
+            MemoryCall::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
+            MemoryCall::Protect { start, len, prot } => self.protect(start, len, prot, result),
+            MemoryCall::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
                 self.remap(span(old, old_len), old_len, span(result as u64, new_len), flags);
             }
-            Deed::Advise { start, len, advice } => self.advise(span(start, len), advice, result, now),
-            Deed::Break { before, .. } => self.set_break(before, result as u64, now),
-            Deed::Lock { start, len, is_locked } => {
+            MemoryCall::Advise { start, len, advice } => self.advise(span(start, len), advice, result, now),
+            MemoryCall::Break { before, .. } => self.set_break(before, result as u64, now),
+            MemoryCall::Lock { start, len, is_locked } => {
                 self.lock(span(page_floor(start), len.saturating_add(start % PAGE)), is_locked, now);
             }
-            Deed::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
+            MemoryCall::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
             _ => {}
         }
     }

@@ -28,8 +28,8 @@ use rustc_hash::FxHashMap;
 
 use super::decode::is_error;
 use super::ids::{EventIndex, NONE, SpaceIndex};
-use super::lives::{Lives, Turn};
 use super::regions::{PAGE, page_ceil, page_floor};
+use super::space_users::{SpaceUsers, UserChange};
 
 /// A moment: the place of an event, and below that room for what happens between two events.
 pub type Moment = u64;
@@ -95,16 +95,16 @@ impl Bits {
 
 impl Windows {
     /// Finds the calls of a trace and decides when each is executed.
-    pub fn of(trace: &Trace, lives: &Lives) -> Self {
+    pub fn of(trace: &Trace, space_users: &SpaceUsers) -> Self {
         let mut windows = Self::default();
         windows.pair(trace);
-        let decided = Scout::new(trace, lives, &windows).decide_all();
+        let decided = Scout::new(trace, space_users, &windows).decide_all();
         let mut uncertain = Bits::default();
         for (window, others) in decided {
             others.into_iter().for_each(|event| uncertain.insert(event));
             windows.calls.insert(window.enter, window);
         }
-        Scout::new(trace, lives, &windows).doubt_forks(&mut uncertain);
+        Scout::new(trace, space_users, &windows).doubt_forks(&mut uncertain);
         Self { uncertain, ..windows }
     }
 
@@ -248,13 +248,13 @@ struct SoFar {
 /// Looks at what surrounds a call.
 pub(super) struct Scout<'a> {
     pub(super) trace: &'a Trace,
-    lives: &'a Lives,
+    space_users: &'a SpaceUsers,
     pub(super) windows: &'a Windows,
 }
 
 impl<'a> Scout<'a> {
-    fn new(trace: &'a Trace, lives: &'a Lives, windows: &'a Windows) -> Self {
-        Self { trace, lives, windows }
+    fn new(trace: &'a Trace, space_users: &'a SpaceUsers, windows: &'a Windows) -> Self {
+        Self { trace, space_users, windows }
     }
 
     /// Returns every call with its moment, and the faults of others that are uncertain for its sake.
@@ -269,7 +269,7 @@ impl<'a> Scout<'a> {
 
     fn decide(&self, window: Window, so_far: &mut SoFar) -> (Window, Vec<EventIndex>) {
         let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return (window, Vec::new()) };
-        let space = self.lives.space_of[window.enter as usize];
+        let space = self.space_users.space_of[window.enter as usize];
         let result = window.result.unwrap_or_default();
         let reach = Reach::of(&enter, result, so_far.breaks.get(&space).copied());
         if enter.call == Call::Brk {
@@ -386,7 +386,8 @@ impl<'a> Scout<'a> {
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
     pub(super) fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
-        self.thread(event) != thread && self.lives.space_of[event as usize] == self.lives.space_of[of as usize]
+        self.thread(event) != thread
+            && self.space_users.space_of[event as usize] == self.space_users.space_of[of as usize]
     }
 
     /// Returns the first and the last moment between the thread's event before the window and its event after it.
@@ -434,13 +435,13 @@ impl<'a> Scout<'a> {
     }
 
     fn is_shared(&self, event: EventIndex) -> bool {
-        self.lives.spaces[self.lives.space_of[event as usize] as usize].most_users > 1
+        self.space_users.spaces[self.space_users.space_of[event as usize] as usize].most_users > 1
     }
 
     /// Marks the faults of other threads that a fork may have overtaken while it copied the tables.
     fn doubt_forks(&self, uncertain: &mut Bits) {
-        for (&event, turn) in &self.lives.turns {
-            if matches!(turn, Turn::Fork { .. }) && self.is_shared(event) {
+        for (&event, change) in &self.space_users.changes {
+            if matches!(change, UserChange::Fork { .. }) && self.is_shared(event) {
                 self.doubt_fork(event, uncertain);
             }
         }

@@ -9,7 +9,7 @@
 //! An arm's name is the design's with the way behind it: `vma-lock+refpage`.
 
 use faultless_abi::{MapFlags, Prot};
-use faultless_plan::deeds::Mapping;
+use faultless_plan::memory_calls::Mapping;
 use faultless_plan::regions;
 
 /// What an allocator asks for.
@@ -104,7 +104,7 @@ mod tests {
     fn blocks_from_the_threshold_on_are_covered() {
         let filling = Filling { way: Way::Refpage, what: Patterned { byte: 0xaa, threshold_bytes: 8192 } };
         let mapping = |len, prot, flags| Mapping {
-            place: faultless_plan::deeds::Place::Fixed(0),
+            place: faultless_plan::memory_calls::Place::Fixed(0),
             len,
             prot: Prot::from_bits_retain(prot),
             flags: MapFlags::from_bits_retain(flags),

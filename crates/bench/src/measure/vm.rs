@@ -22,7 +22,7 @@ use super::drive::{End, Tally, Window, drive};
 use super::host;
 use super::job::{Job, Length, MeasureError, Run};
 use super::site::Site;
-use faultless_machine::ground::{Ground, alone, warm};
+use faultless_machine::host_frames::{HostFrames, alone, warm};
 use faultless_machine::watch;
 use faultless_results::stats::Histogram;
 
@@ -101,8 +101,9 @@ impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
             host::check_room(self.job.memory_bytes() as u64)?;
         }
         let nodes = P::nodes(self.machine);
-        let ground = Ground::reserve(self.job.reserved_bytes(&nodes, self.site)).map_err(MeasureError::Reserve)?;
-        let memory = ground.memory::<P>(self.machine, self.job.cpus).map_err(MeasureError::Setup)?;
+        let host_frames =
+            HostFrames::reserve(self.job.reserved_bytes(&nodes, self.site)).map_err(MeasureError::Reserve)?;
+        let memory = host_frames.memory::<P>(self.machine, self.job.cpus).map_err(MeasureError::Setup)?;
         let nr_free = memory.nr_free();
         let vm = alone::<P, _>(self.machine, || {
             if self.site.has_cold_memory() {

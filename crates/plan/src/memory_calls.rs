@@ -9,7 +9,7 @@ use faultless_abi::{MapFlags, Prot, RemapFlags};
 
 /// What a replay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum MemoryCall {
     /// Maps memory.
     Map(Mapping),
     /// Takes a range away.
@@ -98,6 +98,16 @@ pub struct Mapping {
     pub flags: MapFlags,
     /// What stands behind it.
     pub backing: Backing,
+}
+
+impl Mapping {
+    /// Returns whether Linux refuses such flags for anonymous memory: `MAP_SHARED_VALIDATE`, and types that there are
+    /// not. A replay may have a file in its place, for which it would take them.
+    pub fn is_refused_without_file(&self) -> bool {
+        let kind = self.flags & MapFlags::TYPE;
+        let is_known = matches!(kind, MapFlags::SHARED | MapFlags::PRIVATE | MapFlags::DROPPABLE);
+        self.flags.contains(MapFlags::ANONYMOUS) && !is_known
+    }
 }
 
 /// Where a mapping goes.

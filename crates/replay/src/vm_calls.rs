@@ -11,52 +11,51 @@ use faultless_vm::{
     AccessError, AddressRange, Advice, CallError, Guest, PageLock, Protection, RemapPlacement, Space, VirtAddr,
 };
 
-use super::host_calls::is_refused_without_file;
 use super::objects::Objects;
 use super::patterned::Way;
 
-use faultless_plan::deeds::{Deed, Mapping, Place};
+use faultless_plan::memory_calls::{Mapping, MemoryCall, Place};
 use faultless_plan::regions::{self, PAGE, page_ceil};
 
 /// What a call returns, or that no frame was left.
 pub(super) type Answer = Result<i64, OutOfFrames>;
 
 /// A space and the objects that can be mapped into it.
-pub(super) struct Hand<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
+pub(super) struct VmCaller<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>> {
     pub(super) guest: &'a Guest<'vm, P, D>,
     pub(super) space: &'a Space<P, D>,
     pub(super) objects: &'a Objects<'vm, P, D>,
 }
 
-impl<P: Platform<Embedding = Usual>, D: Design<P>> Hand<'_, '_, P, D> {
-    /// Does a deed.
-    pub(super) fn perform(&self, deed: &Deed) -> Answer {
-        match *deed {
-            Deed::Map(ref mapping) => self.map(mapping),
-            Deed::Unmap { start, len } => {
+impl<P: Platform<Embedding = Usual>, D: Design<P>> VmCaller<'_, '_, P, D> {
+    /// Does a memory_call.
+    pub(super) fn perform(&self, memory_call: &MemoryCall) -> Answer {
+        match *memory_call {
+            MemoryCall::Map(ref mapping) => self.map(mapping),
+            MemoryCall::Unmap { start, len } => {
                 raw(self.space.munmap(AddressRange::new(VirtAddr::new(start), len)).map(|()| 0))
             }
-            Deed::Protect { start, len, prot } => self.protect(start, len, prot),
-            Deed::Remap { old, old_len, new_len, flags, target } => {
+            MemoryCall::Protect { start, len, prot } => self.protect(start, len, prot),
+            MemoryCall::Remap { old, old_len, new_len, flags, target } => {
                 self.remap([old, old_len, new_len, flags.bits(), target])
             }
-            Deed::Advise { start, len, advice } => {
+            MemoryCall::Advise { start, len, advice } => {
                 raw(self.space.madvise(AddressRange::new(VirtAddr::new(start), len), advice_of(advice)).map(|()| 0))
             }
-            Deed::Break { requested, before, is_first } => {
+            MemoryCall::Break { requested, before, is_first } => {
                 if is_first {
                     self.space.set_heap_start(VirtAddr::new(before));
                 }
                 Ok(self.space.brk(VirtAddr::new(requested)).get() as i64)
             }
-            Deed::Lock { start, len, is_locked } => {
+            MemoryCall::Lock { start, len, is_locked } => {
                 raw(self.space.mlock(AddressRange::new(VirtAddr::new(start), len), lock_of(is_locked)).map(|()| 0))
             }
-            Deed::LockAll { is_locked } => self.lock_all(is_locked),
-            Deed::Ask { start, len } => {
+            MemoryCall::LockAll { is_locked } => self.lock_all(is_locked),
+            MemoryCall::Ask { start, len } => {
                 raw(self.space.madvise(AddressRange::new(VirtAddr::new(start), len), Advice::Ignored).map(|()| 0))
             }
-            Deed::Nothing => Ok(0),
+            MemoryCall::Nothing => Ok(0),
         }
     }
 
@@ -168,7 +167,7 @@ fn registers(mapping: &Mapping, offset: u64) -> [u64; 6] {
             flags & !(MapFlags::TYPE | MapFlags::ANONYMOUS | MapFlags::SYNC) | MapFlags::SHARED
         }
         // Shared anonymous memory is an object that outlives this call.
-        regions::Backing::Object { .. } if !is_refused_without_file(flags) => flags & !MapFlags::ANONYMOUS,
+        regions::Backing::Object { .. } if !mapping.is_refused_without_file() => flags & !MapFlags::ANONYMOUS,
         regions::Backing::Object { .. } => flags,
         // The file of a private mapping was not told.
         regions::Backing::Anonymous if !flags.contains(MapFlags::ANONYMOUS) => {
