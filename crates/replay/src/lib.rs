@@ -18,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod compiled;
 mod content;
 pub mod experiment;
 mod host;
@@ -42,6 +43,7 @@ use faultless_machine::simulated::with_rerun;
 use faultless_machine::watch::{self, Simulated};
 use faultless_plan::Plan;
 
+pub use compiled::ReplayPlatform;
 pub use host::pass as pass_on_host;
 pub use pass::PassResult;
 pub use settings::{Checking, ReplayError, Settings};
@@ -57,14 +59,14 @@ pub fn simulated_pass(
 ) -> Result<PassResult, ReplayError> {
     let result = isolate(|| {
         let machine = Machine::new(machine, nr_cpus, seed).map_err(ReplayError::TooManyCpus)?;
-        pass::<Simulated>(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
+        Simulated::replay(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
     });
     result.unwrap_or_else(|failure| Err(ReplayError::Simulation(with_rerun(failure, seed))))
 }
 
 /// Replays a plan once, on so many CPU slots of this machine.
 pub fn pass_natively(nr_cpus: usize, plan: &Plan, settings: &Settings) -> Result<PassResult, ReplayError> {
-    pass::<Native>(&native::Machine::new(nr_cpus), nr_cpus, plan, settings)
+    Native::replay(&native::Machine::new(nr_cpus), nr_cpus, plan, settings)
 }
 
 /// Replays a plan once, on a machine of the platform `P`. The caller compiles it for every design; of the platforms

@@ -9,6 +9,7 @@
 use std::sync::OnceLock;
 
 use faultless_platform::{Atomic, Nodes, Ordering, Threads, Usual};
+use faultless_replay::ReplayPlatform;
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -41,7 +42,7 @@ const START_NS_LEAST: u64 = 50_000;
 ///
 /// The run ends early once `has_stopped` says so: with what was done, or with [`MeasureError::Interrupted`] if that is
 /// nothing.
-pub fn once<P: Threads<Embedding = Usual>>(
+pub fn once<P: ReplayPlatform>(
     machine: &P::Machine,
     job: &Job,
     site: &dyn Site,
