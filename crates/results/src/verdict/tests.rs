@@ -279,7 +279,8 @@ fn a_reason_is_what_the_faster_design_pays_less_of() {
 
 #[test]
 fn a_replay_s_rival_that_the_runs_do_not_tell_apart_has_no_reason_that_points_the_other_way() {
-    let mut set = set(&[("a", &[10.0, 12.0, 30.0, 11.0, 12.0]), ("b", &[11.0, 13.0, 29.0, 12.0, 13.0]), ("c", &[90.0; 5])]);
+    let mut set =
+        set(&[("a", &[10.0, 12.0, 30.0, 11.0, 12.0]), ("b", &[11.0, 13.0, 29.0, 12.0, 13.0]), ("c", &[90.0; 5])]);
     set.command = "replay".into();
     set.results.iter_mut().for_each(|result| (result.metric, result.unit) = ("elapsed_ns".into(), "ns".into()));
     for (name, share) in [("a", 0.4), ("b", 0.1), ("c", 0.9)] {
