@@ -250,6 +250,20 @@ for_each_design!(nothing_becomes_a_huge_page, D, {
     });
 });
 
+for_each_design!(advice_is_taken_across_holes_and_the_first_hole_is_the_answer, D, {
+    with_world::<D>(|world| {
+        let unmapped = |page| CallError::Unmapped { address: VirtAddr::new(at(page)) };
+        for (areas, marked, hole) in [("w.w", "d.d", 1), ("ww", "dd", 2), (".ww", ".dd", 0), ("..w", "..d", 0)] {
+            let scene = world.scene(areas, "");
+            let scene = scene.refuse(|s| s.advise(0..3, Advice::DontFork), unmapped(hole)).after(marked, "");
+            scene.refuse(|s| s.advise(0..3, Advice::DontNeed), unmapped(hole)).after(marked, "");
+        }
+        world.scene("ww.w", "12.3").call(|s| s.advise(0..2, Advice::DontFork)).after("dd.w", "12.3");
+        world.scene("ww.w", "12.3").refuse(|s| s.advise(1..4, Advice::DontNeed), unmapped(2)).after("ww.w", "1");
+        world.scene("w.w", "1.2").refuse(|s| s.advise(1..2, Advice::DontFork), unmapped(1)).after("w.w", "1.2");
+    });
+});
+
 for_each_design!(a_refused_access_makes_no_page_but_for_a_fetch_of_what_may_be_read, D, {
     with_world::<D>(|world| {
         let scene = world.scene("rwn.x", "");
