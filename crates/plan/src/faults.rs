@@ -184,6 +184,23 @@ impl Builder<'_> {
             || scene.page.is_doubtful
             || self.windows.uncertain.contains(scene.place)
             || self.is_second_try(scene)
+            || self.is_repeated(scene)
+    }
+
+    /// The thread's last event was the same fault of the same instruction, on a page that was there: the processor may
+    /// have kept the entry as it was, or the kernel have left the rest to a second fault because the entry changed
+    /// meanwhile (mm/memory.c, `handle_pte_fault`, `pte_same`).
+    fn is_repeated(&self, scene: &Scene) -> bool {
+        let Page { thread, event, .. } = scene.page;
+        let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
+        is_in_a_row && scene.fault.is_present() && self.fault_at(event) == Some(scene.fault)
+    }
+
+    fn fault_at(&self, event: EventIndex) -> Option<Fault> {
+        match self.trace.events.get(event as usize)?.kind {
+            EventKind::Fault(fault) => Some(fault),
+            _ => None,
+        }
     }
 
     /// The kernel touched the page again in a row: before with page faults switched off, so that only one of the
@@ -192,10 +209,7 @@ impl Builder<'_> {
     fn is_second_try(&self, scene: &Scene) -> bool {
         let Page { thread, event, .. } = scene.page;
         let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
-        let EventKind::Fault(first) = self.trace.events.get(event as usize).map_or(EventKind::Exec, |event| event.kind)
-        else {
-            return false;
-        };
+        let Some(first) = self.fault_at(event) else { return false };
         is_in_a_row
             && (first.side, scene.fault.side) == (Side::Kernel, Side::Kernel)
             && (first.access(), first.is_present()) == (scene.fault.access(), scene.fault.is_present())

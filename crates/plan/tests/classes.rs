@@ -124,7 +124,7 @@ fn an_entry_that_another_thread_made_writable_is_raced_and_ones_own_is_not() {
     story.fault(0, HEAP, WRITE);
     let other = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
     assert_eq!(class(&story, other), (Some(Class::Raced), false));
-    let own = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    let own = story.wait(100 * STEP_NS).fault(1, HEAP + 8, WRITE_PRESENT);
     assert_eq!(class(&story, own), (None, true));
 }
 
@@ -474,6 +474,32 @@ fn a_second_try_of_the_kernel_is_ambiguous_and_one_of_the_program_is_not() {
     }
     assert_eq!(class(&story, second), (Some(Class::Ambiguous), false));
     assert_eq!(class(&story, user), (None, true));
+}
+
+#[test]
+fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
+    // A store behind a fork faults, and at once again: `other` is what lies between or differs.
+    let second = |other: fn(&mut Story), address: u64, code: u32| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.fault(0, HEAP, WRITE);
+        story.clone_task(0, 1, 0);
+        story.fault(0, HEAP, WRITE_PRESENT);
+        other(&mut story);
+        let second = story.fault(0, address, code);
+        class(&story, second)
+    };
+    let nothing = |_: &mut Story| {};
+    assert_eq!(second(nothing, HEAP, WRITE_PRESENT), (Some(Class::Ambiguous), false));
+    assert_eq!(second(nothing, HEAP + 8, WRITE_PRESENT), (None, true), "it is another access");
+    assert_eq!(second(nothing, HEAP, WRITE), (None, true), "the page went meanwhile");
+    let other_fault = |story: &mut Story| _ = story.fault(0, HEAP + PAGE, WRITE);
+    assert_eq!(second(other_fault, HEAP, WRITE_PRESENT), (None, true), "the thread went on");
+    let other_code = |story: &mut Story| {
+        let EventKind::Fault(first) = &mut story.trace.events.last_mut().expect("there is one").kind else { panic!() };
+        first.ip += 3;
+    };
+    assert_eq!(second(other_code, HEAP, WRITE_PRESENT), (None, true), "other code made the page come");
 }
 
 #[test]

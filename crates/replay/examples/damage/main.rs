@@ -8,6 +8,7 @@
 //! that were refused); how many are `unseen` and why (no event of the program depends on it, [`sight`]); and what the
 //! `survivors` were. `.ci/corpus --damage` reads it.
 
+mod entries;
 mod sight;
 #[cfg(test)]
 #[path = "../../../plan/tests/support/mod.rs"]

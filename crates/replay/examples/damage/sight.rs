@@ -10,9 +10,10 @@
 //! moves it, until it is unmapped, mapped over or emptied.
 //! * A munmap, or a call with another result: no event is about the range before it is gone.
 //! * A fault moved to the next page: no fault was on the next page since that became empty, and none comes on either
-//!   page before it is gone. The program could have touched the next page instead. After a load of a file's page faults
-//!   may come that find the pages there: Linux maps the neighbours in the page's block of 64 KiB with it, so a load of
-//!   either page may have mapped both.
+//!   page before it is gone; or all faults on the two pages in all processes follow from the calls, forks and faults
+//!   before them with the fault in its new place as well ([`entries`](super::entries)). The program could have touched
+//!   the next page instead. After a load of a file's page faults may come that find the pages there: Linux maps
+//!   neighbours with it, at least those in the page's block of 64 KiB, so a load of either page may have mapped both.
 //! * A store on an absent page turned into a load: the page's next fault is a store that finds it present, as after a
 //!   load, or there is none. A load turned into a store: the page has no other fault.
 //! * Two calls swapped: they are about different pages, or lead to the same map in either order (two munmaps), and
@@ -22,7 +23,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use faultless_trace::{Call, CallEnter, EventKind, Fault, Trace};
+use faultless_trace::{Call, CallEnter, EventKind, Fault, Mapped, Trace};
 
 const PAGE: u64 = 4096;
 const MAP_FIXED: u64 = 0x10;
@@ -41,7 +42,7 @@ enum Use {
 
 /// What a process did.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+pub(super) enum Deed {
     Fault(Fault),
     /// A call and its result.
     Call(CallEnter, i64),
@@ -54,23 +55,25 @@ enum Deed {
     Fork(u32),
     /// It began a new program.
     Exec,
+    /// The kernel mapped this by itself, outside of any call.
+    Told(Mapped),
 }
 
 /// One thing that a thread did.
 #[derive(Clone, Copy, Debug)]
-struct Act {
+pub(super) struct Act {
     thread: u32,
     /// The thread's process.
-    pid: u32,
+    pub(super) pid: u32,
     /// The places of its first and of its last event.
     began: usize,
-    ended: usize,
-    deed: Deed,
+    pub(super) ended: usize,
+    pub(super) deed: Deed,
 }
 
 /// Returns what all threads did, in the order in which it ended. A call that never returned is left out, and so is a
 /// process's first break, which only tells where its heap ends.
-fn acts(trace: &Trace) -> Vec<Act> {
+pub(super) fn acts(trace: &Trace) -> Vec<Act> {
     let pid = |thread: u32| trace.threads[thread as usize].pid;
     let mut open = BTreeMap::<u32, (usize, CallEnter)>::new();
     let mut breaks = BTreeMap::<u32, u64>::new();
@@ -101,6 +104,7 @@ fn acts(trace: &Trace) -> Vec<Act> {
                 breaks.remove(&pid(thread));
                 whole(ended, Deed::Exec)
             }
+            EventKind::Mapped(mapped) if !open.contains_key(&thread) => whole(ended, Deed::Told(mapped)),
             _ => None,
         }
     };
@@ -212,7 +216,11 @@ pub fn of_moved(trace: &Trace, place: usize, fault: &Fault) -> Option<&'static s
     let pages = page..page + 2 * PAGE;
     let faults = later_faults(&acts, trace, place, pages.clone());
     let is_load = fault.error_code & Fault::WRITE == 0;
+    let follows = || super::entries::follow_if_moved(trace, &acts, place, page);
     match faults.as_slice() {
+        _ if follows() => {
+            Some("with the fault on the next page, too, all faults on the two follow from what came before")
+        }
         _ if !is_empty_before(&acts, trace, place, page + PAGE) => None,
         [] => Some("the next page could be accessed as well, and no other fault is on either"),
         faults if is_load && faults.iter().all(Fault::is_present) && share_a_window(trace, place, &pages) => {
@@ -324,7 +332,7 @@ fn is_empty_before(acts: &[Act], trace: &Trace, place: usize, mut page: u64) -> 
             Deed::Fork(child) if child == pid => pid = act.pid,
             _ if act.pid != pid => {}
             Deed::Exec => return true,
-            Deed::Fork(_) => {}
+            Deed::Fork(_) | Deed::Told(_) => {}
             Deed::Fault(fault) if (page..page + PAGE).contains(&fault.address) => return false,
             Deed::Fault(_) => {}
             Deed::Break { before, after } if (before.min(after)..before.max(after)).contains(&page) => return true,
@@ -384,12 +392,12 @@ fn uses(deed: &Deed) -> Vec<(Use, Range<u64>)> {
         }
         Deed::Break { before, after } if after < before => vec![(Use::Ends, after..before)],
         Deed::Break { before, after } => vec![(Use::Shows, before..after)],
-        Deed::Fork(_) | Deed::Exec => Vec::new(),
+        Deed::Fork(_) | Deed::Exec | Deed::Told(_) => Vec::new(),
     }
 }
 
 /// Returns the range that a call is asked to change or to tell of.
-fn named(enter: &CallEnter) -> Option<Range<u64>> {
+pub(super) fn named(enter: &CallEnter) -> Option<Range<u64>> {
     let [start, len, ..] = enter.args;
     let is_ranged = matches!(
         enter.call,
@@ -408,7 +416,7 @@ fn named(enter: &CallEnter) -> Option<Range<u64>> {
 }
 
 /// Returns the range that a successful call gave.
-fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
+pub(super) fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
     match enter.call {
         Call::Mmap => Some(span(result, enter.args[1])),
         Call::Mremap => Some(span(result, enter.args[2])),
@@ -419,7 +427,7 @@ fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
     }
 }
 
-fn is_error(result: i64) -> bool {
+pub(super) fn is_error(result: i64) -> bool {
     (-4095..0).contains(&result)
 }
 
@@ -431,7 +439,7 @@ fn page_ceil(address: u64) -> u64 {
     address.saturating_add(PAGE - 1) & !(PAGE - 1)
 }
 
-fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {
+pub(super) fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
@@ -500,14 +508,15 @@ mod tests {
     fn a_load_of_a_file_maps_the_next_page_too() {
         let mut story = begun();
         let file = story.file("/lib");
-        let start = HEAP + (1 << 20);
+        // The sixteenth page is the next table's first.
+        let start = HEAP + (2 << 20) - 16 * PAGE;
         story.map_file(0, start, 32, 3, file);
         let (near, edge) = (story.fault(0, start + 3 * PAGE, READ), story.fault(0, start + 15 * PAGE, READ));
         for page in [4, 3, 16] {
             story.fault(0, start + page * PAGE, WRITE_PRESENT);
         }
         assert!(!is_move_seen(&story, near));
-        assert!(is_move_seen(&story, edge), "the next page is of another block");
+        assert!(is_move_seen(&story, edge), "the next page is of another table");
         story.fault(0, start + 3 * PAGE, READ);
         assert!(is_move_seen(&story, near), "it is not there");
     }
