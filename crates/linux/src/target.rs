@@ -268,12 +268,16 @@ pub(crate) fn parent_of(pid: i32) -> Option<i32> {
 /// Returns the monotonic time when a process was made, or up to a hundredth of a second before.
 pub(crate) fn made_ns(pid: i32) -> Option<u64> {
     let ticks = Stat::read(&format!("/proc/{pid}/stat"))?.number(MADE);
-    // SAFETY: the call takes an integer only.
-    let ticks_a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)?;
-    let since_boot_ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_a_second);
+    let since_boot_ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_a_second()?);
     // The field counts the time asleep, which the monotonic clock does not.
     let asleep_ns = clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(clock_ns(libc::CLOCK_MONOTONIC));
     Some((since_boot_ns as u64).saturating_sub(asleep_ns))
+}
+
+/// Returns the unit of times in `/proc`.
+pub(crate) fn ticks_a_second() -> Option<u64> {
+    // SAFETY: the call takes an integer only.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
@@ -311,6 +315,8 @@ pub(crate) struct Stat {
 
 const PARENT: usize = 4;
 const FLAGS: usize = 9;
+/// User and system time, of the process itself and of its children that were waited for.
+const TIMES: std::ops::RangeInclusive<usize> = 14..=17;
 const MADE: usize = 22;
 const HEAP_START: usize = 47;
 
@@ -329,6 +335,11 @@ impl Stat {
     /// Returns the letter of the state.
     pub(crate) fn state(&self) -> char {
         self.fields.first().and_then(|field| field.chars().next()).unwrap_or('?')
+    }
+
+    /// Returns how long the process has been on CPUs, with its children that were waited for.
+    pub(crate) fn ticks_on_cpu(&self) -> u64 {
+        TIMES.map(|field| self.number(field)).sum()
     }
 
     fn number(&self, field: usize) -> u64 {

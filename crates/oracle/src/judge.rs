@@ -30,7 +30,7 @@ use super::world::Conditions;
 /// Sequences of a batch.
 const BATCH: u64 = 48;
 
-/// A side that is silent for so long hangs.
+/// A side hangs that has CPUs for so long, or sleeps for so long, and says nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Differences that are kept; more are counted.

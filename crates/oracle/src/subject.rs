@@ -8,11 +8,12 @@
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use faultless_kmap::{Costs, Shape};
+use faultless_linux::space::Watch;
 use faultless_machine::high::{self, Lies, Maps, When, Zones};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -93,9 +94,14 @@ impl Subject {
         }
     }
 
-    /// Waits for the next report; `None` if there is none in time.
-    pub fn receive(&self, timeout: Duration) -> Option<Report> {
-        self.reports.recv_timeout(timeout).ok()
+    /// Waits for the next report; `None` if the thread has ended, or if this process has had CPUs for `patience`, or
+    /// slept for so long, and there is none.
+    pub fn receive(&self, patience: Duration) -> Option<Report> {
+        let answer = |time| match self.reports.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => None,
+            heard => Some(heard.ok()),
+        };
+        Watch::of_this_process(patience).until(answer).ok().flatten()
     }
 
     /// Leaves a subject that hangs to itself.

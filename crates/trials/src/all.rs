@@ -19,7 +19,7 @@ use super::child::{End, Trial, millis, words};
 const SLICE: Duration = Duration::from_secs(60);
 /// The least.
 const LEAST_SLICE: Duration = Duration::from_secs(1);
-/// Longer than its slice by so much, a batch hangs.
+/// A batch that has CPUs for longer than its slice by so much hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A judge.

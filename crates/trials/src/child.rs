@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use faultless_linux::space::{has_interrupt, pass_on};
+use faultless_linux::space::{Stall, Watch, has_interrupt, pass_on};
 use serde_json::Value;
 
 /// How often a process is looked at.
@@ -16,15 +16,12 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long an interrupted process may take to end by itself.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// So many times its patience a process may take while others keep it from CPUs.
-const MOST_PATIENT: u32 = 10;
-
 /// What a trial's process is started with.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The arguments of this same program.
     pub arguments: Vec<String>,
-    /// A process that takes longer hangs, unless it goes on and has not had CPUs for as long.
+    /// A process that has had CPUs for longer hangs, as one does that sleeps for so long ([`Watch`]).
     pub patience: Duration,
 }
 
@@ -43,7 +40,7 @@ pub enum End {
     /// By a signal.
     Killed(i32, String),
     /// Not at all: it was ended.
-    Hung(Duration, String),
+    Hung(Stall, String),
     /// Because of an interrupt, without a report.
     Interrupted,
 }
@@ -54,7 +51,7 @@ impl fmt::Display for End {
             Self::Done(_) => write!(f, "done"),
             Self::Failed { words, .. } => write!(f, "{words}"),
             Self::Killed(signal, words) => write!(f, "ended by signal {signal}: {words}"),
-            Self::Hung(after, words) => write!(f, "did not end within {} s: {words}", after.as_secs()),
+            Self::Hung(stall, words) => write!(f, "{stall}: {words}"),
             Self::Interrupted => write!(f, "interrupted"),
         }
     }
@@ -67,57 +64,44 @@ impl Trial {
     /// If the process can't be started.
     pub fn run(&self) -> io::Result<End> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(&self.arguments).env("RUST_BACKTRACE", "0").process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        let (report, words) = (listener(child.stdout.take()), listener(child.stderr.take()));
-        let (status, is_hung) = self.awaited(&mut child)?;
-        let heard = |listener: JoinHandle<String>| listener.join().unwrap_or_default();
-        let (report, words) = (heard(report), last_words(&heard(words)));
-        if is_hung {
-            return Ok(End::Hung(self.patience, words));
-        }
-        Ok(ended(status, &report, words))
-    }
-
-    /// Waits until the process has ended, or ends it; says whether it had to be ended although nobody asked it to stop.
-    fn awaited(&self, child: &mut Child) -> io::Result<(ExitStatus, bool)> {
-        let begun = Instant::now();
-        let mut until = begun + self.patience;
-        let (mut is_told, mut used) = (false, Duration::ZERO);
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok((status, false));
-            }
-            if has_interrupt() && !is_told {
-                is_told = true;
-                pass_on(child);
-                until = until.min(Instant::now() + GRACE);
-            }
-            if Instant::now() >= until {
-                let before = std::mem::replace(&mut used, cpu_time(child.id()));
-                let is_starved =
-                    used > before && used < self.patience && begun.elapsed() < self.patience * MOST_PATIENT;
-                if is_starved && !is_told {
-                    until = Instant::now() + GRACE;
-                    continue;
-                }
-                child.kill()?;
-                return Ok((child.wait()?, !is_told));
-            }
-            thread::sleep(LOOK);
-        }
+        command.args(&self.arguments);
+        awaited(command, self.patience)
     }
 }
 
-/// Returns how long the threads that a process has were on CPUs.
-fn cpu_time(process: u32) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let on_cpu = |thread: std::fs::DirEntry| {
-        let words = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        words.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    Duration::from_nanos(threads.filter_map(on_cpu).sum())
+/// Runs a process to its end, or until it hangs.
+fn awaited(mut command: Command, patience: Duration) -> io::Result<End> {
+    command.env("RUST_BACKTRACE", "0").process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let (report, words) = (listener(child.stdout.take()), listener(child.stderr.take()));
+    let (status, stall) = watched(&mut child, patience)?;
+    let heard = |listener: JoinHandle<String>| listener.join().unwrap_or_default();
+    let (report, words) = (heard(report), last_words(&heard(words)));
+    Ok(match stall {
+        Some(stall) => End::Hung(stall, words),
+        None => ended(status, &report, words),
+    })
+}
+
+/// Waits until a process has ended, or ends it; says why it had to be ended although nobody asked it to stop.
+fn watched(child: &mut Child, patience: Duration) -> io::Result<(ExitStatus, Option<Stall>)> {
+    let (mut watch, mut told) = (Watch::new(child.id(), patience), None::<Instant>);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, None));
+        }
+        if has_interrupt() && told.is_none() {
+            told = Some(Instant::now());
+            pass_on(child);
+        }
+        let stall = if told.is_none() { watch.look() } else { None };
+        if stall.is_some() || told.is_some_and(|told| told.elapsed() >= GRACE) {
+            child.kill()?;
+            return Ok((child.wait()?, stall));
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Returns the arguments of `check JUDGE` with these options.
@@ -165,6 +149,35 @@ fn last_words(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What becomes of a shell's script that may have CPUs for two seconds, and may sleep for as long.
+    fn end_of(script: &str) -> End {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        awaited(command, Duration::from_secs(2)).expect("a shell")
+    }
+
+    fn silent_failure() -> End {
+        End::Failed { words: "it said nothing".into(), report: None }
+    }
+
+    #[test]
+    fn who_spins_or_sleeps_without_an_end_hangs() {
+        assert!(matches!(end_of("while :; do :; done"), End::Hung(Stall::Busy(_), _)));
+        assert!(matches!(end_of("exec sleep 600"), End::Hung(Stall::Asleep(_), _)));
+    }
+
+    #[test]
+    fn who_waits_for_a_child_that_works_does_not_hang() {
+        let works = "for i in 1 2 3 4 5 6; do timeout 0.1 sh -c 'while :; do :; done'; sleep 0.5; done";
+        assert_eq!(end_of(&format!("({works}) & wait; exit 3")), silent_failure());
+    }
+
+    #[test]
+    fn who_is_stopped_does_not_hang() {
+        let stopped = "(sleep 6; kill -CONT $$) & kill -STOP $$; wait; exit 3";
+        assert_eq!(end_of(stopped), silent_failure());
+    }
 
     #[test]
     fn the_first_panic_is_what_a_process_died_of() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Found;
 use super::child::{End, Trial, millis, words};
 
-/// Longer than it was asked for by so much, a run hangs.
+/// A run that has CPUs for longer than it was asked for by so much hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is to be run.

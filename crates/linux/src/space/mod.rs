@@ -13,11 +13,13 @@ mod interrupt;
 pub mod lineage;
 mod placement;
 pub mod probe;
+mod progress;
 mod raw;
 
 pub use family::{ChildError, Family, Together};
 pub use interrupt::{has_interrupt, limit_memory, on_interrupt, pass_on};
 pub use placement::{Affinity, RunDelay, Usage};
+pub use progress::{Stall, Watch};
 pub use raw::RawCall;
 
 use std::fs::File;

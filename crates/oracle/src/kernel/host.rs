@@ -10,6 +10,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use faultless_linux::space::Watch;
+
 use super::answer::Answer;
 use super::block::{Block, Room, state};
 use super::child::Start;
@@ -97,7 +99,8 @@ struct Process {
 }
 
 impl Host {
-    /// Starts a process for sequences of `user`. It ends when the calling thread does.
+    /// Starts a process for sequences of `user`, which may have CPUs for `timeout` each time. It ends when the calling
+    /// thread does.
     pub fn start(user: User, room: Room, timeout: Duration) -> Result<Self, HostError> {
         let block = Block::new(room)?;
         match Process::start(block, user, timeout) {
@@ -259,11 +262,12 @@ impl Process {
     }
 
     fn await_report(&mut self, timeout: Duration) -> Option<NoAnswer> {
-        match is_readable(self.reports.as_raw_fd(), timeout) {
+        let ready = |time| is_readable(self.reports.as_raw_fd(), time).then_some(());
+        match Watch::new(self.pid.unsigned_abs(), timeout).until(ready) {
             // A process that is gone reads as an end of file.
-            true if matches!(self.reports.read(&mut [0]), Ok(1)) => None,
-            true => Some(self.end()),
-            false => {
+            Ok(()) if matches!(self.reports.read(&mut [0]), Ok(1)) => None,
+            Ok(()) => Some(self.end()),
+            Err(_) => {
                 self.end();
                 Some(NoAnswer::Timeout)
             }

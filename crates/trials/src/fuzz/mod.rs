@@ -1,7 +1,7 @@
 //! Fuzz: inputs that are drawn, or made from good ones by damaging them, given to whatever reads or runs them.
 //!
 //! # Guarantee
-//! An input is made from the seed, the target and its number alone. One that panics, crashes, hangs for a minute or,
+//! An input is made from the seed, the target and its number alone. One that panics, crashes, hangs (a minute on CPUs, or asleep) or,
 //! where files are read, takes more than [`MEMORY_BOUND`] of address space, is reported with the line that makes it
 //! again; the run then goes on behind it. Threads are scheduled by the host: what the target `api` finds may take
 //! several attempts to show itself again.
@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use faultless_linux::space::{has_interrupt, limit_memory};
+use faultless_linux::space::{Watch, has_interrupt, limit_memory};
 use serde_json::{Value, json};
 
 use super::Found;
@@ -280,15 +280,15 @@ impl Setup {
 
 /// Ends the process if one input takes too long.
 fn watch(current: &AtomicU64) {
-    let mut last = (0, Instant::now());
+    let mut last = (0, Watch::of_this_process(HANG));
     loop {
         thread::sleep(Duration::from_millis(500));
         // Relaxed: see `run_here`.
         let number = current.load(Ordering::Relaxed);
         if number != last.0 {
-            last = (number, Instant::now());
-        } else if last.1.elapsed() > HANG {
-            eprintln!("one input takes more than {} s", HANG.as_secs());
+            last = (number, Watch::of_this_process(HANG));
+        } else if let Some(stall) = last.1.look() {
+            eprintln!("one input {stall}");
             std::process::abort();
         }
     }
