@@ -3,8 +3,8 @@
 //! # Guarantee
 //! A [`Watch`] reports a [`Stall`] in two cases alone: the process and its descendants have had CPUs for as long as
 //! they may, or they have all been asleep for that long (two minutes at most) and had next to no CPU time meanwhile. A
-//! process that waits for a CPU or a disk, or that was stopped, may take any time. A moment in which several threads run
-//! counts once, so that the limit of a process does not depend on how many CPUs it uses.
+//! process that waits for a CPU or a disk, or that was stopped, may take any time. A moment in which several threads
+//! run counts once, so that the limit of a process does not depend on how many CPUs it uses.
 //!
 //! # What is counted
 //! CPU time is what `/proc/PID/stat` tells, with threads that have ended and children that were waited for

@@ -1,10 +1,10 @@
 //! Fuzz: inputs that are drawn, or made from good ones by damaging them, given to whatever reads or runs them.
 //!
 //! # Guarantee
-//! An input is made from the seed, the target and its number alone. One that panics, crashes, hangs (a minute on CPUs, or asleep) or,
-//! where files are read, takes more than [`MEMORY_BOUND`] of address space, is reported with the line that makes it
-//! again; the run then goes on behind it. Threads are scheduled by the host: what the target `api` finds may take
-//! several attempts to show itself again.
+//! An input is made from the seed, the target and its number alone. One that panics, crashes, hangs (a minute on
+//! CPUs, or asleep) or, where files are read, takes more than [`MEMORY_BOUND`] of address space, is reported with the
+//! line that makes it again; the run then goes on behind it. Threads are scheduled by the host: what the target `api`
+//! finds may take several attempts to show itself again.
 //!
 //! # Rooms
 //! [`Target`] says what there is to fuzz, and what is promised of it; `traces`, `machines`, `results`, `sequences` do
