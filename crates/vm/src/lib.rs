@@ -128,6 +128,7 @@ mod system;
 mod table;
 mod tags;
 mod tlb;
+mod translations;
 mod types;
 mod unique;
 mod view;

@@ -122,8 +122,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), CallError> {
         let mut result = Ok(());
-        self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
-            result = match child.tables.walk_or_grow(self.memory(), part.start) {
+        self.tables().for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
+            result = match child.tables().walk_or_grow(self.memory(), part.start) {
                 Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
                 Err(cause) => Err(cause.into()),
             };
