@@ -12,12 +12,12 @@ use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::events::Event;
-use crate::gather::Gather;
 use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
 use crate::translations::Emptied;
+use crate::translations::gather::Gather;
+use crate::translations::table::{TableMap, Tables};
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 

@@ -7,9 +7,9 @@
 use super::Space;
 use crate::addr::{PAGE, PageRange, USER_END};
 use crate::design::Design;
-use crate::gather::Gather;
 use crate::system::System;
 use crate::translations::Emptied;
+use crate::translations::gather::Gather;
 use core::ops::Range;
 
 impl<P: System, D: Design<P>> Space<P, D> {

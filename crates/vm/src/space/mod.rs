@@ -32,12 +32,12 @@
 //!
 //! # Rooms
 //! `change` is the one place that edits the area list, `holes` the one that says which tables go with it, `quota` the
-//! one that knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
-//! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
-//! `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list` shows the areas;
-//! `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs, `promises` that of
-//! designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for, `line` how an area is
-//! shown; `references` and `pins` are the calls about those.
+//! one that knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`,
+//! `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`,
+//! `truncate` and `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list`
+//! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
+//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for,
+//! `line` how an area is shown; `references` and `pins` are the calls about those.
 
 mod advise;
 mod areas;
@@ -68,14 +68,11 @@ mod references;
 mod remap;
 mod removal;
 pub(crate) mod request;
-pub(crate) mod resident;
 mod root;
 mod seal;
 mod spaces;
 mod stack;
 mod truncate;
-mod written;
-pub(crate) mod zap;
 
 pub use crate::types::Space;
 pub use advise::Advice;
@@ -100,8 +97,8 @@ use crate::error::CallError;
 use crate::index::Index;
 use crate::limits::Limits;
 use crate::system::System;
-use crate::table::Tables;
-use crate::tlb::SpaceId;
+use crate::translations::table::Tables;
+use crate::translations::tlb::SpaceId;
 use crate::types::{Area, Vm};
 use core::ops::Range;
 use core::ptr::NonNull;

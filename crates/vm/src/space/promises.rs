@@ -32,11 +32,11 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::{AccessError, CallError};
 use crate::fault::{Fault, Handled, handle_promised};
-use crate::gather::Gather;
 use crate::promise::State;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{Leaf, TableMap, Tables};
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{Leaf, TableMap, Tables};
 use crate::types::Map;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
@@ -141,7 +141,8 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
             if let Some(leaf) = space.tables().walk(memory, part.start) {
                 let _map = TableMap::<P>::new(memory, leaf.table);
                 for address in part.step_by(PAGE as usize) {
-                    let entry = crate::table::load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
+                    let entry =
+                        crate::translations::table::load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
                     if !entry.is_empty() {
                         visit(VirtAddr::new(address), entry);
                     }

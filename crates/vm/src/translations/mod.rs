@@ -8,21 +8,36 @@
 //! # Who locks what
 //! The map's calls have the space's lock, or keep everybody else out of the range, while they call; the rooms take a
 //! leaf table's lock themselves.
+//!
+//! # Rooms
+//! `table` is the tree and `slot` an entry's place in it, `frames` what entries hold. `tlb` and `shootdown` are the
+//! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written` finds
+//! pages that were stored to, `resident` counts.
+
+pub(crate) mod frames;
+pub(crate) mod gather;
+pub(crate) mod resident;
+pub(crate) mod shootdown;
+pub(crate) mod slot;
+pub(crate) mod table;
+pub(crate) mod tlb;
+mod written;
+mod zap;
 
 use crate::addr::PageRange;
 use crate::events::Events;
-use crate::shootdown::Cpus;
-use crate::space::resident::Resident;
-pub(crate) use crate::space::zap::Emptied;
 use crate::system::System;
-use crate::table::Tables;
 use crate::tags::MemoryTags;
-use crate::tlb::SpaceId;
+use crate::translations::resident::Resident;
+use crate::translations::shootdown::Cpus;
+use crate::translations::table::Tables;
+use crate::translations::tlb::SpaceId;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, mutant};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
+pub(crate) use zap::Emptied;
 
 /// What an instance has for the translations of all its spaces.
 pub(crate) struct Instance<P: System> {

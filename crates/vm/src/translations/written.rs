@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A page that is stored to between two calls of [`Translations::collect_written`], and still mapped, is reported by
-//! the second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the next
-//! reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
+//! the second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the
+//! next reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
 //!
 //! # How
 //! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
@@ -22,11 +22,11 @@
 
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::entry::EntryFlags;
-use crate::gather::Gather;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
 use crate::translations::Translations;
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 

@@ -11,8 +11,8 @@
 //! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`SLACK`] pages since its last sum.
 //! So what it removes without summing is at most `SLACK` pages.
 
-use crate::frames;
 use crate::system::System;
+use crate::translations::frames;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 use faultless_sync::AtomicCpuSet;

@@ -6,11 +6,11 @@
 
 use crate::addr::{PAGE, PageRange};
 use crate::entry::{Entry, EntryFlags};
-use crate::gather::Gather;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
 use crate::translations::Translations;
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::Ordering;
