@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! Nothing here knows areas, an index or a design: nothing has a type parameter for one, and no file imports the map's
-//! rooms. The map says which range, and what lies around it; the rooms here do it to entries, tables and
+//! rooms (`.ci/border`). The map says which range, and what lies around it; the rooms here do it to entries, tables and
 //! TLBs.
 //!
 //! # Who locks what
@@ -11,8 +11,8 @@
 //!
 //! # Rooms
 //! `table` is the tree and `slot` an entry's place in it, `frames` what entries hold. `tlb` and `shootdown` are the
-//! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written` finds
-//! pages that were stored to, `resident` counts.
+//! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written`
+//! finds pages that were stored to, `resident` counts.
 
 pub(crate) mod frames;
 pub(crate) mod gather;
