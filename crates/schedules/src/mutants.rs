@@ -174,7 +174,7 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a fetch beside a removal is cached", PutBack(M::FetchedBesideRemoval, "object")),
     reviewed(
         "a page given up goes although it was stored to",
-        PutBack(M::GivenUpUnchecked, "space::zap: the entry is not looked at again"),
+        PutBack(M::GivenUpUnchecked, "translations::zap: the entry is not looked at again"),
     ),
     reviewed("a reference page is counted", PutBack(M::ReferencePageCounted, "reference, fault::reference")),
     reviewed("a reference page is writable", PutBack(M::ReferencePageWritable, "fault::copy: made writable in place")),

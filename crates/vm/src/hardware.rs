@@ -29,8 +29,8 @@ use crate::fault::{Fault, Handled};
 use crate::guest::{self, Guest, is_canonical};
 use crate::space::Space;
 use crate::system::System;
-use crate::table::TableMap;
-use crate::tlb::SpaceId;
+use crate::translations::table::TableMap;
+use crate::translations::tlb::SpaceId;
 use faultless_phys::{OutOfFrames, Pfn};
 use faultless_platform::Entry as KernelEntry;
 

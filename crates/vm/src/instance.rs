@@ -4,17 +4,18 @@ use crate::design::{Design, GenerationOf, SemaphoreOf};
 use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
-use crate::frames::{self, FrameMap};
 use crate::limits::Limits;
 use crate::object::{Object, ObjectHandle, ObjectRef, ObjectSpec, WriteNotice, ZeroSource};
 use crate::orphans::Orphans;
 use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::{Reference, ReferenceRef};
-use crate::shootdown::Cpus;
 use crate::space::SpaceRef;
 use crate::system::System;
 use crate::tags::{MemoryTags, TagSource};
+use crate::translations::Instance;
+use crate::translations::frames::{self, FrameMap};
+use crate::translations::shootdown::Cpus;
 pub use crate::types::Vm;
 use crate::types::{Area, Space, Spaces};
 use crate::unique::Unique;
@@ -79,36 +80,38 @@ impl<P: System, D: Design<P>> Vm<P, D> {
             objects: Pool::new(&memory),
             references: Pool::new(&memory),
             pins: Pool::new(&memory),
-            tags: None,
-            cpus: Cpus::new(nr_cpus),
             design: D::new_instance_state(nr_cpus),
             semaphore,
-            events: Events::new(nr_cpus),
             semaphore_parts: Parts { stats: Some(lock_stats.clone()), readers },
             lock_stats,
-            zero_page,
             next_space: Unique::new(nr_cpus),
             next_root: Unique::new(nr_cpus),
             list: Spaces::new(nr_cpus),
             orphans: CachePadded::new(Orphans::new()),
-            memory,
+            instance: Instance {
+                memory,
+                tags: None,
+                cpus: Cpus::new(nr_cpus),
+                events: Events::new(nr_cpus),
+                zero_page,
+            },
         });
         // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).
-        unsafe { P::set_interrupt_handler(drain::<P>, core::ptr::from_ref(&vm.cpus).cast()) };
+        unsafe { P::set_interrupt_handler(drain::<P>, core::ptr::from_ref(&vm.instance.cpus).cast()) };
         if P::WATCHED {
-            vm.memory.tell_names();
+            vm.memory().tell_names();
         }
         Ok(vm)
     }
 
     /// Returns the frames.
     pub fn memory(&self) -> &P::Frames {
-        &self.memory
+        &self.instance.memory
     }
 
     /// Returns the counters.
     pub fn events(&self) -> &Events<P> {
-        &self.events
+        &self.instance.events
     }
 
     /// Returns what waiting for the spaces' semaphores has cost, all spaces together.
@@ -134,7 +137,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         self.pins.end_orphans();
         self.references.end_orphans();
         D::flush(self);
-        self.memory.rcu().flush();
+        self.memory().rcu().flush();
     }
 
     /// Frees what waits for the design's readers, after an allocation that found no frame; says whether to try again.
@@ -185,13 +188,13 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// Sets the hook for memory tags; before that, pages have none.
     /// A machine that has tags calls it once, before its first space; [`SoftwareTags`](crate::SoftwareTags) has an example.
     pub fn set_memory_tags(&mut self, tags: Arc<dyn MemoryTags>) {
-        self.tags = Some(tags);
+        self.instance.tags = Some(tags);
     }
 
     /// Returns the hook for memory tags.
     #[inline]
     pub(crate) fn tags(&self) -> Option<&dyn MemoryTags> {
-        self.tags.as_deref()
+        self.instance.tags.as_deref()
     }
 
     /// Gives a frame its content and its tags.
@@ -201,13 +204,13 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     #[inline]
     pub(crate) unsafe fn write_page(&self, pfn: Pfn, content: Bulk, tags: TagSource) {
         let source = match content {
-            Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory.pfn_of(source),
+            Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory().pfn_of(source),
             _ => None,
         };
-        let _source = source.map(|source| FrameMap::by_kind(&self.memory, source));
-        let _target = FrameMap::by_kind(&self.memory, pfn);
+        let _source = source.map(|source| FrameMap::by_kind(self.memory(), source));
+        let _target = FrameMap::by_kind(self.memory(), pfn);
         // SAFETY: passed on.
-        unsafe { P::bulk(self.memory.frame(pfn), content) };
+        unsafe { P::bulk(self.memory().frame(pfn), content) };
         if let Some(hook) = self.tags() {
             match tags {
                 TagSource::Uniform(tag) => hook.fill(pfn, tag),
@@ -253,12 +256,12 @@ impl<P: System, D: Design<P>> Vm<P, D> {
 
     /// Returns the CPUs' TLBs.
     pub(crate) fn cpus(&self) -> &Cpus<P> {
-        &self.cpus
+        &self.instance.cpus
     }
 
     /// Returns the frame that loads of untouched anonymous memory see.
     pub fn zero_page(&self) -> Pfn {
-        self.zero_page
+        self.instance.zero_page
     }
 
     /// Makes an empty address space.
@@ -349,7 +352,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// Drops the reference of a page-table entry that nobody can reach any more.
     pub(crate) fn drop_entry(&self, entry: Entry) {
         if entry.holds_frame() {
-            frames::put(&self.memory, entry.pfn());
+            frames::put(self.memory(), entry.pfn());
         }
     }
 }
@@ -358,12 +361,12 @@ impl<P: System, D: Design<P>> Vm<P, D> {
 /// frames.
 impl<P: System, D: Design<P>> Drop for Vm<P, D> {
     fn drop(&mut self) {
-        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.cpus).cast());
+        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.instance.cpus).cast());
         if P::owned_cpu().is_some() {
             self.flush();
         }
         // SAFETY: no space is left that could map it (I1).
-        unsafe { self.memory.free_without_cpu(self.zero_page) };
+        unsafe { self.memory().free_without_cpu(self.zero_page()) };
     }
 }
 

@@ -6,19 +6,20 @@
 //! Nothing is allocated from the global allocator after [`Vm::new`]; an operation that finds no frame changes nothing.
 //!
 //! # Rooms, from below
-//! * `access`, `words`: kinds of accesses, and the words that they move; `addr`, `entry`, `table`: addresses, the
-//!   hardware's entries, four levels of tables; `promise`: memory that is there by its entries alone
+//! * `access`, `words`: kinds of accesses, and the words that they move; `addr`, `entry`: addresses and the
+//!   hardware's entries; `promise`: memory that is there by its entries alone
 //! * `object`: what stands behind file and shared mappings; `reference`: pages that memory starts out as; `pattern`,
 //!   `content`: which of them stands behind an area; `pin`: pages held without a mapping; `tags`: memory tags
 //! * `pool`: what lives as long as somebody refers to it; `orphans`: what was dropped by a thread without a CPU
 //! * `view`, `area`, `index`: ranges of one kind of memory, by value and as they are kept, and the ordered index that
 //!   RCU readers walk; `asked`: what callers ask for
 //! * `types`: instance, space, area and design, which name each other; `instance`: what holds for all spaces
-//! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
+//! * `translations`: a space's tables, what CPUs remember of them, how it is taken away, and frames on their way out;
+//!   nothing in it knows an area or a design
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
 //! * `space`: the calls; `guest`: loads, stores and fetches; `hardware`: what an embedder with real tables calls
 //!   instead
-//! * `system`: what a space is made of; `format`, `slot`: how the hardware writes entries
+//! * `system`: what a space is made of; `format`: how the hardware writes entries
 //! * [`check`]: the invariants, as a function that any test can call
 //!
 //! # Which calls may be made from where
@@ -106,8 +107,6 @@ mod error;
 mod events;
 mod fault;
 mod format;
-mod frames;
-mod gather;
 mod guest;
 mod hardware;
 mod index;
@@ -121,13 +120,10 @@ mod pool;
 mod promise;
 mod reference;
 pub mod registry;
-mod shootdown;
-mod slot;
 mod space;
 mod system;
-mod table;
 mod tags;
-mod tlb;
+mod translations;
 mod types;
 mod unique;
 mod view;
@@ -160,4 +156,4 @@ pub use space::{
 };
 pub use system::{Embedding, System};
 pub use tags::{GRANULE_BYTES, GRANULES, MemoryTags, SoftwareTags};
-pub use tlb::{SpaceId, Tlb, Translation};
+pub use translations::tlb::{SpaceId, Tlb, Translation};

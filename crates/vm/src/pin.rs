@@ -17,11 +17,11 @@
 //! * I2 both are taken while the entry that maps the page is locked, or its area held.
 
 use crate::access::Access;
-use crate::frames;
 use crate::orphans::Orphan;
 use crate::pool::{Membership, PoolRef, Pooled};
 use crate::reference::ReferenceRef;
 use crate::system::System;
+use crate::translations::frames;
 use crate::words;
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Pfn};

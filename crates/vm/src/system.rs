@@ -6,7 +6,7 @@
 
 use crate::addr::PageRange;
 use crate::format::{TableFormat, X86_64};
-use crate::tlb::SpaceId;
+use crate::translations::tlb::SpaceId;
 use faultless_phys::{FrameSource, Memory, Pfn};
 use faultless_platform::{Platform, Usual};
 

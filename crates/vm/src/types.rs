@@ -14,7 +14,6 @@ use crate::asked::Protection;
 use crate::content::Behind;
 use crate::design::names::DefaultDesign;
 use crate::error::{AccessError, CallError};
-use crate::events::Events;
 use crate::fault::kinds::{Fault, Handled};
 use crate::index::{Index, Node};
 use crate::limits::Limits;
@@ -23,17 +22,13 @@ use crate::orphans::Orphans;
 use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::Reference;
-use crate::shootdown::Cpus;
 use crate::space::departures::Departures;
 use crate::space::line::AreaLine;
 use crate::space::map_lock::MapLock;
 use crate::space::mappers::Mappers;
 use crate::space::request::MapRequest;
-use crate::space::resident::Resident;
 use crate::system::System;
-use crate::table::Tables;
-use crate::tags::MemoryTags;
-use crate::tlb::SpaceId;
+use crate::translations::{Instance, Translations};
 use crate::unique::Unique;
 use crate::view::{AreaFlags, AreaView};
 use alloc::boxed::Box;
@@ -41,9 +36,9 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
-use faultless_phys::{Pfn, Slab};
+use faultless_phys::Slab;
 use faultless_platform::CachePadded;
-use faultless_sync::{AtomicCpuSet, LockStats, Lookers, Parts, RcuHead, RwSemaphore, SpinMutex, lock_class};
+use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_class};
 
 /// A way to lock an address space against its faults.
 ///
@@ -225,21 +220,17 @@ pub type SemaphoreOf<P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Semaphore;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
-    pub(crate) memory: P::Frames,
+    pub(crate) instance: Instance<P>,
     pub(crate) areas: Slab<P, Area<P, D>, P::Frames>,
     pub(crate) nodes: Slab<P, Node<P>, P::Frames>,
     pub(crate) spaces: Slab<P, Space<P, D>, P::Frames>,
     pub(crate) objects: Pool<P, Object<P>>,
     pub(crate) references: Pool<P, Reference<P>>,
     pub(crate) pins: Pool<P, Pinned<P>>,
-    pub(crate) tags: Option<Arc<dyn MemoryTags>>,
-    pub(crate) cpus: Cpus<P>,
     pub(crate) design: D::InstanceState,
     pub(crate) semaphore: GenerationOf<P, D>,
-    pub(crate) events: Events<P>,
     pub(crate) lock_stats: Arc<LockStats<P>>,
     pub(crate) semaphore_parts: Parts<P>,
-    pub(crate) zero_page: Pfn,
     pub(crate) next_space: Unique<P>,
     pub(crate) next_root: Unique<P>,
     pub(crate) list: Spaces<P, D>,
@@ -328,23 +319,16 @@ pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
 /// ```
 pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) vm: NonNull<Vm<P, D>>,
-    pub(crate) id: SpaceId,
     pub(crate) limits: Limits,
     /// What every fault writes stands apart from what every fault reads.
     pub(crate) lock: CachePadded<D::Lock>,
     pub(crate) state: CachePadded<D::SpaceState>,
     pub(crate) index: Index<P, Area<P, D>>,
-    pub(crate) tables: Tables<P>,
-    /// CPUs that may have translations of this space.
-    pub(crate) users: AtomicCpuSet<P>,
+    pub(crate) translations: Translations<P>,
     pub(crate) references: P::AtomicU32,
     pub(crate) nr_users: P::AtomicU32,
     /// Whether there were ever two users at once.
     pub(crate) is_shared: P::AtomicBool,
-    /// Who looks areas, the index and tables up without the semaphore.
-    pub(crate) lookers: Lookers<P>,
-    /// See `gather`.
-    pub(crate) nr_gathers: P::AtomicU32,
     /// Changed under the semaphore's write side.
     pub(crate) nr_areas: P::AtomicU64,
     pub(crate) mapped_bytes: P::AtomicU64,
@@ -362,7 +346,6 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) heap_end: P::AtomicU64,
     /// Bytes of the program's own data, which count against RLIMIT_DATA when the heap grows.
     pub(crate) static_data_bytes: P::AtomicU64,
-    pub(crate) resident: Resident<P>,
     pub(crate) listing: UnsafeCell<Listing<P, D>>,
     pub(crate) next_orphan: P::AtomicPtr<Self>,
 }

@@ -5,8 +5,8 @@ use super::known;
 use super::{EntryLock, PageFault, Stop, untouched};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
-use crate::frames;
 use crate::system::System;
+use crate::translations::frames;
 use faultless_platform::mutant;
 
 #[inline]

@@ -3,8 +3,8 @@
 use super::PageFault;
 use crate::design::Design;
 use crate::events::Event;
-use crate::frames;
 use crate::system::System;
+use crate::translations::frames;
 use faultless_phys::Pfn;
 
 /// Accounts for a copy that is in place, and drops the entry's reference to the old page.

@@ -6,8 +6,8 @@ use crate::addr::{PAGE, PageRange, VirtAddr, page_floor};
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
-use crate::frames;
 use crate::system::System;
+use crate::translations::frames;
 use faultless_phys::Pfn;
 
 /// A page that nobody owns is mapped like any other, with a reference.

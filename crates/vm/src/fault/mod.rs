@@ -31,11 +31,11 @@ use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::GiveUp;
-use crate::frames;
 use crate::object::ObjectRef;
 use crate::space::Space;
 use crate::system::System;
-use crate::table::Leaf;
+use crate::translations::frames;
+use crate::translations::table::Leaf;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::{Holds, Ordering};
 
@@ -92,7 +92,7 @@ pub(crate) trait EntryLock<P: System, D: Design<P>> {
     fn root(&self, page: &PageFault<'_, P, D>) -> u64;
 }
 
-/// Holds a leaf table's lock, and its address if it has none of its own ([`crate::table::TableMap`]).
+/// Holds a leaf table's lock, and its address if it has none of its own ([`crate::translations::table::TableMap`]).
 ///
 /// Having it tells you that the entry changes by nobody else, but for accessed and dirty bits.
 pub(crate) struct LeafGuard<'a, P: System> {

@@ -13,10 +13,10 @@ use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
-use crate::frames;
 use crate::object::{ObjectRef, PageError, WriteNotice};
 use crate::system::System;
 use crate::tags::TagSource;
+use crate::translations::frames;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Bulk;
 

@@ -25,9 +25,9 @@ use crate::content::{Behind, Content};
 use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
-use crate::frames;
 use crate::space::Space;
 use crate::system::System;
+use crate::translations::frames;
 use faultless_phys::{Kind, OutOfFrames, Pfn};
 
 /// Handles a fault by the promise of its entry.

@@ -8,9 +8,9 @@
 //! The others share one of six levels, made when the first of them is needed, and freed with the object.
 
 use crate::entry::Entry;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{self, Leaf, Tables};
+use crate::translations::slot::Slot;
+use crate::translations::table::{self, Leaf, Tables};
 use core::ops::Range;
 use faultless_phys::{OutOfFrames, Pfn};
 use faultless_platform::Atomic;

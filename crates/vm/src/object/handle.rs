@@ -1,10 +1,10 @@
 //! References to memory objects: those that areas hold, and those that users hold.
 
 use super::{Cache, Object, ObjectSpec};
-use crate::frames;
 use crate::orphans::Orphan;
 use crate::pool::{Membership, Pool, PoolRef, Pooled};
 use crate::system::System;
+use crate::translations::frames;
 use core::marker::PhantomData;
 use faultless_phys::OutOfFrames;
 

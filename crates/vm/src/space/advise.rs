@@ -6,18 +6,18 @@
 
 use super::Space;
 use super::permit::ReadPermit;
-use super::zap::Emptied;
 use crate::access::Access;
 use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::events::Event;
-use crate::gather::Gather;
 use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::Emptied;
+use crate::translations::gather::Gather;
+use crate::translations::table::{TableMap, Tables};
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 
@@ -185,7 +185,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
             }
             Advice::Collapse => Err(CallError::Invalid("there are no huge pages")),
             Advice::DontNeed | Advice::DontNeedLocked => {
-                self.zap(part, Emptied::Pages);
+                self.translations.zap(part, Emptied::Pages);
                 Ok(())
             }
             Advice::Free => {
@@ -193,7 +193,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
                 Ok(())
             }
             Advice::PageOut if view.object.is_none() => {
-                self.zap(part, Emptied::GivenUp);
+                self.translations.zap(part, Emptied::GivenUp);
                 Ok(())
             }
             Advice::GuardInstall => self.install_guards(area, part),
@@ -255,8 +255,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Marks pages as not needed until they are written again.
     fn free_lazily(&self, part: PageRange) {
         let memory = self.memory();
-        let mut gather = Gather::new(self, part);
-        self.tables.for_each_leaf(memory, part.numbers(), &mut |table, part| {
+        let mut gather = Gather::new(&self.translations, part);
+        self.tables().for_each_leaf(memory, part.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

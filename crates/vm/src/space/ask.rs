@@ -1,4 +1,4 @@
-//! mincore and msync: calls that change no mapping.
+//! mincore, msync, and the look for pages that were stored to: calls that change no mapping.
 
 use super::{ReadPermit, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
@@ -55,8 +55,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
+    /// Visits the pages of a range that were stored to since the last call, ascending; their first bytes' addresses.
+    /// What it guarantees for migrations says `written`.
+    ///
+    /// `visit` is called under the lock of a page table: it notes the page and looks at it later. Called as the calls
+    /// are.
+    pub fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
+        let _read = self.read_settled(range.addresses());
+        self.translations.collect_written(range, visit);
+    }
+
     fn is_in_memory(&self, view: &AreaView<P>, page: VirtAddr) -> bool {
-        let entry = self.tables.walk(self.memory(), page.get()).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()));
+        let entry = self.tables().walk(self.memory(), page.get()).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()));
         if !entry.is_empty() && !entry.is_guard() {
             return true;
         }

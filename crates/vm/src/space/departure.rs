@@ -35,9 +35,9 @@ use crate::area::{AreaFlags, AreaView};
 use crate::content::{Behind, Content};
 use crate::design::Design;
 use crate::error::CallError;
-use crate::gather::Gather;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::gather::Gather;
+use crate::translations::table::{TableMap, Tables};
 use crate::types::SemaphoreOf;
 use core::ops::Range;
 use faultless_platform::{Ordering, mutant};
@@ -79,7 +79,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let (memory, mut nr_tables) = (self.memory(), 0);
         let _reading = self.look();
-        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+        self.tables().for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             // Relaxed: a look; who empties them looks again.
             let is_empty = |page| Tables::<P>::leaf_slot(memory, table, page).load(Ordering::Relaxed).is_empty();
@@ -125,10 +125,10 @@ impl<P: System, D: Design<P>> Departure<'_, P, D> {
     fn finish(self) {
         let space = self.space;
         self.departing.await_faults(space);
-        space.zap_departing(self.range);
+        space.translations.zap_departing(self.range);
         let counted = self.departing.release_areas(space);
         // Flushed when the space is not locked any more.
-        let mut gather = Gather::new(space, self.range);
+        let mut gather = Gather::new(&space.translations, self.range);
         let mut reserve = Some(self.reserve);
         loop {
             let write = space.write(self.range.addresses());

@@ -24,10 +24,10 @@ use crate::content::Behind;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
-use crate::frames;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::frames;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use crate::types::Map;
 use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
@@ -122,8 +122,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), CallError> {
         let mut result = Ok(());
-        self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
-            result = match child.tables.walk_or_grow(self.memory(), part.start) {
+        self.tables().for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
+            result = match child.tables().walk_or_grow(self.memory(), part.start) {
                 Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
                 Err(cause) => Err(cause.into()),
             };

@@ -18,9 +18,9 @@ use crate::area::Area;
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
-use crate::gather::Gather;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::gather::Gather;
+use crate::translations::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Ordering;
@@ -33,9 +33,9 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
             self.root_of(area);
         }
         self.grow_tables(part)?;
-        let mut gather = Gather::new(self.space(), part);
+        let mut gather = Gather::new(&self.space().translations, part);
         let mut nr_dropped = 0;
-        self.tables.for_each_leaf(self.memory(), part.numbers(), &mut |table, part| {
+        self.tables().for_each_leaf(self.memory(), part.numbers(), &mut |table, part| {
             let mut position = part.start;
             while position < part.end {
                 position = self.guard_leaf(table, position..part.end, &mut gather, &mut nr_dropped);
@@ -58,14 +58,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         const TABLE_BYTES: u64 = 512 * PAGE;
         let mut address = part.start();
         while address < part.end() {
-            self.tables.walk_or_grow(self.memory(), address.get())?;
+            self.tables().walk_or_grow(self.memory(), address.get())?;
             address += TABLE_BYTES - address.get() % TABLE_BYTES;
         }
         Ok(())
     }
 
     /// Guards entries of one table until the gather is full; returns where it stopped.
-    fn guard_leaf(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P, D>, nr_dropped: &mut u64) -> u64 {
+    fn guard_leaf(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P>, nr_dropped: &mut u64) -> u64 {
         let memory = self.memory();
         let _map = TableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
@@ -85,7 +85,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes the guards of a range away. The caller holds the lock for reading.
     pub(super) fn remove_guards(&self, part: PageRange) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, part.numbers(), &mut |table, part| {
+        self.tables().for_each_leaf(memory, part.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

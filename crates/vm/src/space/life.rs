@@ -4,7 +4,6 @@ use super::Space;
 use super::departures::Departures;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
-use super::resident::Resident;
 use crate::addr::PageRange;
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
@@ -13,8 +12,8 @@ use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::orphans::Orphan;
 use crate::system::System;
-use crate::table::Tables;
-use crate::tlb::SpaceId;
+use crate::translations::Translations;
+use crate::translations::tlb::SpaceId;
 use crate::types::Listing;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -22,7 +21,6 @@ use core::ptr::NonNull;
 use faultless_phys::Slab;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Event, Ordering};
-use faultless_sync::{AtomicCpuSet, Lookers};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
 ///
@@ -81,15 +79,14 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         limits: Limits,
     ) -> Result<Self, CallError> {
         let memory = vm.memory();
-        let tables = Tables::new(memory)?;
-        P::share_root(memory, tables.root());
-        let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
+        // SAFETY: the instance stays where it is, and outlives its spaces (I1 of `Vm`).
+        let translations = unsafe { Translations::new(&vm.instance, id) }?;
         let room = slab.alloc().inspect_err(|_| {
-            tables.free_root(memory);
-            resident.free(memory);
+            translations.tables.free_root(memory);
+            translations.resident.free(memory);
         })?;
         // SAFETY: the slab gave us room for a space.
-        unsafe { room.write(Space::new(vm, id, limits, tables, resident)) };
+        unsafe { room.write(Space::new(vm, limits, translations)) };
         let space = Self { space: room, vm: PhantomData };
         if P::WATCHED {
             space.tell_names();
@@ -102,7 +99,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         P::trace(Event::named("the address space's counts", &**self));
         P::trace(Event::named("the root of the area index", &self.index));
         P::trace(Event::named("the lock of the area index", &self.state));
-        P::trace(Event::named("the set of CPUs that use the address space", &self.users));
+        P::trace(Event::named("the set of CPUs that use the address space", self.users()));
         P::trace(Event::named("the address-space lock (its count of readers and writers)", &self.lock));
     }
 
@@ -205,21 +202,17 @@ impl<P: System, D: Design<P>> Orphan<P> for Space<P, D> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    fn new(vm: &Vm<P, D>, id: SpaceId, limits: Limits, tables: Tables<P>, resident: Resident<P>) -> Self {
+    fn new(vm: &Vm<P, D>, limits: Limits, translations: Translations<P>) -> Self {
         Self {
             vm: NonNull::from(vm),
-            id,
             limits,
             lock: CachePadded::new(D::Lock::new(vm.new_semaphore())),
             state: CachePadded::new(D::new_space_state()),
             index: Index::new(),
-            tables,
-            users: AtomicCpuSet::new(),
+            translations,
             references: P::AtomicU32::new(1),
             nr_users: P::AtomicU32::new(0),
             is_shared: P::AtomicBool::new(false),
-            lookers: Lookers::new(),
-            nr_gathers: P::AtomicU32::new(0),
             nr_areas: P::AtomicU64::new(0),
             mapped_bytes: P::AtomicU64::new(0),
             data_bytes: P::AtomicU64::new(0),
@@ -232,7 +225,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
             mappers: Mappers::new(),
             heap_start: P::AtomicU64::new(0),
             heap_end: P::AtomicU64::new(0),
-            resident,
             listing: UnsafeCell::new(Listing::none()),
             next_orphan: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -241,10 +233,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Unmaps everything, for the last user.
     fn end(&self) {
         let memory = self.memory();
-        self.lookers.forget();
+        self.translations.lookers.forget();
         self.flush(PageRange::USER);
-        self.tables.for_each_mapped_high(memory, &mut |_, entry| self.vm().drop_entry(entry));
-        self.tables.free_tables(memory);
+        self.tables().for_each_mapped_high(memory, &mut |_, entry| self.vm().drop_entry(entry));
+        self.tables().free_tables(memory);
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: nobody looks the index up any more, and its nodes go next.
             unsafe { D::release_area(self, entry.area) };
@@ -253,6 +245,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {
             edit.commit(|| false);
         }
-        self.resident.free(memory);
+        self.translations.resident.free(memory);
     }
 }

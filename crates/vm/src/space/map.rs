@@ -5,7 +5,6 @@ use super::permit::{ReadPermit, WritePermit};
 use super::quota::Held;
 use super::removal::Removal;
 use super::request::{Alignment, Backing, HUGE_BYTES, MapRequest, Placement, Populate};
-use super::zap::Emptied;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, is_page_aligned, page_ceil};
 use crate::area::{AreaFlags, AreaView};
@@ -16,6 +15,7 @@ use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::reference::ReferenceHandle;
 use crate::system::System;
+use crate::translations::Emptied;
 use crate::types::Map;
 use core::ops::Range;
 
@@ -299,7 +299,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let change = self.prepare_change(range, Some(NewArea { view, behind, join: Join::Allowed }))?;
         change.commit(|| {
             if held.bytes != 0 {
-                self.zap(range, Emptied::All);
+                self.translations.zap(range, Emptied::All);
             }
         });
         Ok(())

@@ -31,13 +31,13 @@
 //! `vma-lock` by `look`, also of one; `entry_at`, `search_unlocked` and `handle_fault`'s walk by `look`.
 //!
 //! # Rooms
-//! `change` is the one place that edits the area list, `zap` the one that empties page tables, `quota` the one that
-//! knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`, `file_pages`,
-//! `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and
-//! `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list` shows the areas;
-//! `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs, `promises` that of
-//! designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for, `line` how an area is
-//! shown; `references` and `pins` are the calls about those.
+//! `change` is the one place that edits the area list, `holes` the one that says which tables go with it, `quota` the
+//! one that knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`,
+//! `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`,
+//! `truncate` and `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list`
+//! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
+//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for,
+//! `line` how an area is shown; `references` and `pins` are the calls about those.
 
 mod advise;
 mod areas;
@@ -49,6 +49,7 @@ mod file_pages;
 mod fork;
 mod guard;
 mod heap;
+mod holes;
 mod life;
 pub(crate) mod line;
 mod list;
@@ -67,14 +68,11 @@ mod references;
 mod remap;
 mod removal;
 pub(crate) mod request;
-pub(crate) mod resident;
 mod root;
 mod seal;
 mod spaces;
 mod stack;
 mod truncate;
-mod written;
-mod zap;
 
 pub use crate::types::Space;
 pub use advise::Advice;
@@ -91,7 +89,6 @@ pub(crate) use promises::counted_entries;
 pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};
-pub(crate) use zap::Emptied;
 
 use crate::addr::{PageRange, USER_END, VirtAddr};
 use crate::design::Design;
@@ -100,13 +97,12 @@ use crate::error::CallError;
 use crate::index::Index;
 use crate::limits::Limits;
 use crate::system::System;
-use crate::table::Tables;
-use crate::tlb::SpaceId;
+use crate::translations::table::Tables;
+use crate::translations::tlb::SpaceId;
 use crate::types::{Area, Vm};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::FrameSource;
-use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{AtomicCpuSet, RcuGuard};
 use permit::{SpaceWriteGuard, WritePermit};
@@ -132,7 +128,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns the space's name in TLBs.
     pub fn id(&self) -> SpaceId {
-        self.id
+        self.translations.id
     }
 
     /// Returns the limits.
@@ -152,18 +148,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns the page tables.
     pub(crate) fn tables(&self) -> &Tables<P> {
-        &self.tables
+        &self.translations.tables
     }
 
     /// Returns the CPUs that may have translations of this space.
     pub(crate) fn users(&self) -> &AtomicCpuSet<P> {
-        &self.users
+        &self.translations.users
     }
 
     /// Says whether a CPU may have translations of this space, so that a shootdown asks it.
     /// Called by tests of shootdowns, which ask whom one would reach.
     pub fn is_used_by(&self, cpu: usize) -> bool {
-        self.users.contains(cpu)
+        self.users().contains(cpu)
     }
 
     /// Returns a page's entry as the tables have it at some instant during the call; without the semaphore.
@@ -173,7 +169,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return Entry::EMPTY;
         }
         let _reading = self.look();
-        self.tables.walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()))
+        self.tables().walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()))
     }
 
     /// Returns the number of threads that run in the space.
@@ -199,7 +195,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let _read = self.read(EVERYTHING);
         // Relaxed: writers read it under the semaphore.
         self.is_shared.store(true, Ordering::Relaxed);
-        self.lookers.let_many_in();
+        self.translations.lookers.let_many_in();
         // ORDER: Release pairs with the Acquire in `nr_users`.
         self.nr_users.fetch_add(1, Ordering::Release);
     }
@@ -213,14 +209,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// where there are two users, any section does.
     #[inline]
     pub(crate) fn look(&self) -> RcuGuard<'_, P> {
-        self.lookers.read(self.memory().rcu())
+        self.translations.look()
     }
 
     /// Says whether somebody may look, without the semaphore, at an area, a node or a table that the caller took away;
     /// then it is freed after a grace period, else at once.
     #[inline]
     pub(crate) fn is_looked_at(&self) -> bool {
-        mutant!(LookersIgnored, self.lookers.may_be_elsewhere() => false)
+        self.translations.is_looked_at()
     }
 
     /// Returns the number of areas (map_count).
@@ -294,7 +290,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Takes the translations of `range` away from all CPUs.
     pub(crate) fn flush(&self, range: PageRange) {
-        self.vm().cpus().shoot_down(self.vm().events(), &self.users, self.id, range);
+        self.translations.flush(range);
     }
 
     /// Frees an area that nobody holds any more, after a grace period if somebody may look at it.
@@ -311,23 +307,23 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Adds pages to the resident size.
     #[inline]
     pub(crate) fn add_resident(&self, nr_pages: u64) {
-        self.resident.add(self.memory(), nr_pages);
+        self.translations.resident.add(self.memory(), nr_pages);
     }
 
     /// Returns the resident size in pages (rss); exact while nobody faults.
     pub fn resident_pages(&self) -> u64 {
-        self.resident.pages(self.memory())
+        self.translations.resident.pages(self.memory())
     }
 
     /// Returns the largest resident size so far, in pages; where more than eight CPUs used the space, up to 64 pages of
     /// each may be missing from it.
     pub fn peak_resident_pages(&self) -> u64 {
-        self.resident.note_peak(self.memory());
-        self.resident.peak()
+        self.translations.resident.note_peak(self.memory());
+        self.translations.resident.peak()
     }
 
     /// Takes pages off the resident size, which may have been at its largest.
     pub(crate) fn shrink_resident(&self, nr_pages: u64) {
-        self.resident.shrink(self.memory(), nr_pages);
+        self.translations.shrink_resident(nr_pages);
     }
 }

@@ -32,11 +32,11 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::{AccessError, CallError};
 use crate::fault::{Fault, Handled, handle_promised};
-use crate::gather::Gather;
 use crate::promise::State;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{Leaf, TableMap, Tables};
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{Leaf, TableMap, Tables};
 use crate::types::Map;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
@@ -128,7 +128,7 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
 
     /// Begins to change the entries of a range, which the caller has locked.
     pub fn cursor(&self, range: PageRange) -> Cursor<'a, P, D> {
-        Cursor { space: self.0, range, gather: Gather::new(self.0, range), held: range.start().get() }
+        Cursor { space: self.0, range, gather: Gather::new(&self.0.translations, range), held: range.start().get() }
     }
 
     /// Visits the entries of the pages of these addresses that are not empty, ascending, each as it is at some instant.
@@ -136,12 +136,13 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
     pub fn visit(&self, addresses: Range<VirtAddr>, visit: &mut dyn FnMut(VirtAddr, Entry)) {
         let (space, memory) = (self.0, self.0.memory());
         let addresses = addresses.start.page().get()..addresses.end.min(PageRange::USER.end()).get();
-        space.tables.for_each_leaf(memory, addresses, &mut |_, part| {
+        space.tables().for_each_leaf(memory, addresses, &mut |_, part| {
             let _looking = space.look();
-            if let Some(leaf) = space.tables.walk(memory, part.start) {
+            if let Some(leaf) = space.tables().walk(memory, part.start) {
                 let _map = TableMap::<P>::new(memory, leaf.table);
                 for address in part.step_by(PAGE as usize) {
-                    let entry = crate::table::load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
+                    let entry =
+                        crate::translations::table::load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
                     if !entry.is_empty() {
                         visit(VirtAddr::new(address), entry);
                     }
@@ -233,7 +234,7 @@ impl Tally {
 pub struct Cursor<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     range: PageRange,
-    gather: Gather<'a, P, D>,
+    gather: Gather<'a, P>,
     /// First byte behind what the tables that it holds cover.
     held: u64,
 }
@@ -251,7 +252,7 @@ impl<'a, P: System> LockedLeaf<'a, P> {
         let memory = space.memory();
         let looking = space.look();
         loop {
-            let leaf = space.tables.walk(memory, address)?;
+            let leaf = space.tables().walk(memory, address)?;
             let map = TableMap::<P>::new(memory, leaf.table);
             memory.page(leaf.table).lock().lock();
             let locked = Self { leaf, memory, _map: map, _looking: space.look() };
@@ -286,7 +287,7 @@ impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
     pub fn hold_tables(&mut self) -> Result<(), OutOfFrames> {
         while self.held < self.range.end().get() {
             // Those above the leaves stay (I3), so that no section is needed; the leaf is walked to again.
-            self.space.tables.walk_or_grow(self.space.memory(), self.held)?;
+            self.space.tables().walk_or_grow(self.space.memory(), self.held)?;
             if let Some(locked) = LockedLeaf::lock(self.space, self.held) {
                 locked.count(1);
                 self.held = Tables::<P>::leaf_end(self.held).min(self.range.end().get());
@@ -300,7 +301,7 @@ impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
     pub fn change(&mut self, mut decide: impl FnMut(VirtAddr, Entry) -> Change) {
         let space = self.space;
         let mut nr_freed = 0;
-        space.tables.for_each_leaf(space.memory(), self.range.numbers(), &mut |_, part| {
+        space.tables().for_each_leaf(space.memory(), self.range.numbers(), &mut |_, part| {
             let mut position = part.start;
             while position < part.end {
                 position = self.change_leaf(position..part.end, &mut decide, &mut nr_freed);

@@ -9,11 +9,11 @@ use crate::asked::Protection;
 use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
-use crate::gather::Gather;
 use crate::object::{ObjectRef, WriteNotice};
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use crate::types::Map;
 use core::cell::Cell;
 use faultless_phys::FrameSource;
@@ -262,8 +262,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Some(object) if object.write_notice() == WriteNotice::Fault => Upgrade::Dirty,
             Some(_) => Upgrade::All,
         };
-        let mut gather = Gather::new(self, range);
-        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+        let mut gather = Gather::new(&self.translations, range);
+        self.tables().for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

@@ -3,7 +3,6 @@
 use crate::addr::{PAGE, VirtAddr, is_page_aligned, page_floor};
 use crate::design::Design;
 use crate::error::CallError;
-use crate::frames;
 use crate::instance::Vm;
 use crate::pattern::Pattern;
 use crate::pin::PinKind;
@@ -11,6 +10,7 @@ use crate::pool::Membership;
 use crate::space::{Space, SpaceRef};
 use crate::system::System;
 use crate::tags::{self, GRANULE_BYTES, GRANULES};
+use crate::translations::frames;
 use crate::words;
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};

@@ -20,16 +20,16 @@ use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::quota::Removed;
 use super::request::Alignment;
-use super::zap::Emptied;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::Emptied;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use core::cell::Cell;
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
@@ -409,7 +409,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             self.make_tables(source, target)?;
         }
         let held = change.commit_and_hold();
-        self.zap(target, Emptied::All);
+        self.translations.zap(target, Emptied::All);
         let removed = match source {
             Some(source) if !request.keeps_source => {
                 let removed = self.prepare_removal(source, reserve)?.commit_and_hold();
@@ -461,11 +461,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn make_tables(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
         let mut result = Ok(());
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, source.numbers(), &mut |_, part| {
+        self.tables().for_each_leaf(memory, source.numbers(), &mut |_, part| {
             let moved = |address: u64| target.start() + (VirtAddr::new(address) - source.start());
             let (first, last) = (moved(part.start), moved(part.end - PAGE));
             for address in [first, last].into_iter().filter(|address| target.contains(*address)) {
-                result = result.and(self.tables.walk_or_grow(memory, address.get()).map(drop));
+                result = result.and(self.tables().walk_or_grow(memory, address.get()).map(drop));
             }
             result.is_ok()
         });
@@ -479,7 +479,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Moves the entries of a range, and takes the translations to their old places away.
     fn move_entries(&self, source: PageRange, target: PageRange) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, source.numbers(), &mut |table, part| {
+        self.tables().for_each_leaf(memory, source.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             for address in part.step_by(PAGE as usize) {
                 let new_address = target.start() + (VirtAddr::new(address) - source.start());
@@ -511,7 +511,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return;
         }
         // `make_tables` made it; without it the page would be lost, so a missing one is a broken invariant.
-        let leaf = self.tables.walk(memory, new_address);
+        let leaf = self.tables().walk(memory, new_address);
         debug_assert!(leaf.is_some(), "the target of a move has no table");
         if let Some(leaf) = leaf {
             let _map = TableMap::<P>::new(memory, leaf.table);

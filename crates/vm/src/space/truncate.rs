@@ -1,12 +1,12 @@
 //! Unmapping the pages that a mapped object lost to truncation or a hole.
 
-use super::zap::Emptied;
 use super::{EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange};
 use crate::area::AreaView;
 use crate::design::Design;
 use crate::object::Object;
 use crate::system::System;
+use crate::translations::Emptied;
 use core::ops::Range;
 
 impl<P: System, D: Design<P>> Space<P, D> {
@@ -21,7 +21,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 let view = area.view();
                 if let Some(range) = mapped_part(&view, object, &pages) {
                     let _announced = area.announce_change(self);
-                    self.zap(range, emptied);
+                    self.translations.zap(range, emptied);
                 }
             }
         });

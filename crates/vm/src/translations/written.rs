@@ -1,9 +1,9 @@
 //! Which pages were stored to since the last look: for migration, snapshots and incremental checkpoints.
 //!
 //! # Guarantee
-//! A page that is stored to between two calls of [`Space::collect_written`], and still mapped, is reported by the
-//! second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the next
-//! reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
+//! A page that is stored to between two calls of [`Translations::collect_written`], and still mapped, is reported by
+//! the second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the
+//! next reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
 //!
 //! # How
 //! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
@@ -20,24 +20,21 @@
 //! ```
 //! The caller copies after the return, so that a store by a stale translation comes before the copy.
 
-use super::Space;
 use crate::addr::{PAGE, PageRange, VirtAddr};
-use crate::design::Design;
 use crate::entry::EntryFlags;
-use crate::gather::Gather;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::Translations;
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 
-impl<P: System, D: Design<P>> Space<P, D> {
+impl<P: System> Translations<P> {
     /// Visits the pages of a range that were stored to since the last call, ascending; their first bytes' addresses.
     ///
-    /// `visit` is called under the lock of a page table: it notes the page and looks at it later. Called as the calls
-    /// are.
-    pub fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
-        let _read = self.read_settled(range.addresses());
+    /// `visit` is called under the lock of a page table. The caller has the space's lock, shared at least.
+    pub(crate) fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
         let memory = self.memory();
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {

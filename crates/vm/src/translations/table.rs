@@ -20,9 +20,9 @@
 use crate::addr::USER_END;
 use crate::entry::Entry;
 use crate::format::TableFormat;
-use crate::frames::{self, FrameMap};
-use crate::slot::Slot;
 use crate::system::System;
+use crate::translations::frames::{self, FrameMap};
+use crate::translations::slot::Slot;
 use core::marker::PhantomData;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};

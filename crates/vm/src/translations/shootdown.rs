@@ -34,7 +34,7 @@
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
 use crate::system::System;
-use crate::tlb::{SpaceId, Tlb};
+use crate::translations::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use faultless_platform::{CpuSet, IrqOffGuard, Ordering};

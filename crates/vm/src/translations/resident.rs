@@ -11,8 +11,8 @@
 //! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`SLACK`] pages since its last sum.
 //! So what it removes without summing is at most `SLACK` pages.
 
-use crate::frames;
 use crate::system::System;
+use crate::translations::frames;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 use faultless_sync::AtomicCpuSet;
@@ -43,14 +43,14 @@ struct Cell<'a, P: System> {
 }
 
 impl<P: System> Resident<P> {
-    pub(super) fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
+    pub(crate) fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let order = (nr_cpus * CELL_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
         let cells = frames::alloc_row_zeroed(memory, order)?;
         Ok(Self { cells, order, nr_cpus, peak: P::AtomicU64::new(0), counted: AtomicCpuSet::new() })
     }
 
-    pub(super) fn free(&self, memory: &P::Frames) {
+    pub(crate) fn free(&self, memory: &P::Frames) {
         // SAFETY: the space that counted here has ended.
         unsafe { memory.free_order(self.cells, self.order) };
     }
@@ -66,7 +66,7 @@ impl<P: System> Resident<P> {
     }
 
     #[inline]
-    pub(super) fn add(&self, memory: &P::Frames, nr_pages: u64) {
+    pub(crate) fn add(&self, memory: &P::Frames, nr_pages: u64) {
         let cpu = P::cpu();
         let count = self.cell(memory, cpu).count;
         // Relaxed, and no read-modify-write: the cell has one owner.
@@ -78,12 +78,12 @@ impl<P: System> Resident<P> {
     }
 
     /// Takes pages away that are not in the tables any more.
-    pub(super) fn remove(&self, memory: &P::Frames, nr_pages: u64) {
+    pub(crate) fn remove(&self, memory: &P::Frames, nr_pages: u64) {
         self.add(memory, nr_pages.wrapping_neg());
     }
 
     /// As [`Resident::remove`], and notes how many there were, as far as the module says.
-    pub(super) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
+    pub(crate) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
         if self.is_few() || self.has_moved(memory, nr_pages) {
             self.note_peak(memory);
         }
@@ -108,7 +108,7 @@ impl<P: System> Resident<P> {
         has_moved
     }
 
-    pub(super) fn pages(&self, memory: &P::Frames) -> u64 {
+    pub(crate) fn pages(&self, memory: &P::Frames) -> u64 {
         // Relaxed: a sum of single cells; a passing negative sum reads as 0.
         let sum = self.members().map(|cpu| self.cell(memory, cpu).count.load(Ordering::Relaxed));
         u64::try_from(sum.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
@@ -118,7 +118,7 @@ impl<P: System> Resident<P> {
         self.counted.members_below(self.nr_cpus)
     }
 
-    pub(super) fn note_peak(&self, memory: &P::Frames) {
+    pub(crate) fn note_peak(&self, memory: &P::Frames) {
         let pages = self.pages(memory);
         // Relaxed: a statistic; the loop keeps the largest.
         let mut peak = self.peak.load(Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl<P: System> Resident<P> {
         }
     }
 
-    pub(super) fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         // Relaxed: a statistic.
         self.peak.load(Ordering::Relaxed)
     }

@@ -4,14 +4,13 @@
 //! When a function here returns, the entries of its range hold no frame, no CPU has a translation to what they held,
 //! and each frame has lost the entry's reference after that (see `gather`).
 
-use super::Space;
-use crate::addr::{PAGE, PageRange, USER_END};
-use crate::design::Design;
+use crate::addr::{PAGE, PageRange};
 use crate::entry::{Entry, EntryFlags};
-use crate::gather::Gather;
-use crate::slot::Slot;
 use crate::system::System;
-use crate::table::{TableMap, Tables};
+use crate::translations::Translations;
+use crate::translations::gather::Gather;
+use crate::translations::slot::Slot;
+use crate::translations::table::{TableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::Ordering;
@@ -39,24 +38,16 @@ struct Progress {
     is_pause_due: bool,
 }
 
-impl<P: System, D: Design<P>> Space<P, D> {
+impl<P: System> Translations<P> {
     /// Empties the entries of a range and drops what they held.
     pub(crate) fn zap(&self, range: PageRange, emptied: Emptied) {
         let mut gather = Gather::new(self, range);
         self.zap_into(range, emptied, &mut gather, &mut || ());
     }
 
-    /// As [`Space::zap`] of a range that is not mapped any more; also takes away the tables that it leaves empty.
-    /// `pause` is called between one leaf table that holds pages and the next, without a lock.
-    pub(super) fn zap_and_prune(&self, range: PageRange, pause: &mut dyn FnMut()) {
-        let mut gather = Gather::new(self, range);
-        self.zap_into(range, Emptied::All, &mut gather, pause);
-        self.prune_into(range, &mut gather);
-    }
-
-    /// As [`Space::zap`] of a range that leaves, without the space's lock; also takes away the leaf tables that are
-    /// wholly the range's.
-    pub(super) fn zap_departing(&self, range: PageRange) {
+    /// As [`Translations::zap`] of a range that leaves, without the space's lock; also takes away the leaf tables
+    /// that are wholly the range's.
+    pub(crate) fn zap_departing(&self, range: PageRange) {
         let mut gather = Gather::new(self, range);
         let memory = self.memory();
         let mut progress = Progress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
@@ -69,26 +60,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.shrink_by(&progress);
     }
 
-    /// Takes away the tables of those parts of a range that no area has.
-    #[cold]
-    pub(super) fn prune_holes(&self, range: PageRange) {
-        self.prune_into(range, &mut Gather::new(self, range));
+    /// Takes away the tables of `part` that lie wholly in `hole`, of which nothing is mapped.
+    pub(crate) fn prune(&self, part: Range<u64>, hole: Range<u64>, gather: &mut Gather<'_, P>) {
+        self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));
     }
 
-    pub(super) fn prune_into(&self, range: PageRange, gather: &mut Gather<'_, P, D>) {
-        let Range { start: mut position, end } = range.numbers();
-        let mut below = self.index.last_starting_before(position).map_or(0, |entry| entry.end);
-        while position < end {
-            let next = self.index.first_ending_after(position);
-            let hole = below..next.map_or(USER_END + PAGE, |entry| entry.start);
-            let part = position..hole.end.min(end);
-            self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));
-            below = next.map_or(end, |entry| entry.end);
-            position = below;
-        }
-    }
-
-    fn zap_into(&self, range: PageRange, emptied: Emptied, gather: &mut Gather<'_, P, D>, pause: &mut dyn FnMut()) {
+    /// As [`Translations::zap`], into a gather of the caller's. `pause` is called between one leaf table that holds
+    /// pages and the next, without a lock.
+    pub(crate) fn zap_into(
+        &self,
+        range: PageRange,
+        emptied: Emptied,
+        gather: &mut Gather<'_, P>,
+        pause: &mut dyn FnMut(),
+    ) {
         let mut progress = Progress { emptied, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
             progress.is_pause_due = progress.nr_pages != 0;
@@ -104,7 +89,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         table: Pfn,
         part: Range<u64>,
         progress: &mut Progress,
-        gather: &mut Gather<'_, P, D>,
+        gather: &mut Gather<'_, P>,
         pause: &mut dyn FnMut(),
     ) {
         let mut position = part.start;
@@ -126,7 +111,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
-    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P, D>) -> u64 {
+    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P>) -> u64 {
         let memory = self.memory();
         let _map = TableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();

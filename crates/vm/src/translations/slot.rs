@@ -8,7 +8,7 @@ use crate::format::TableFormat;
 use crate::system::System;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 
-/// The place of an entry; [`crate::table`] says who changes it, and when.
+/// The place of an entry; [`table`](super::table) says who changes it, and when.
 pub struct Slot<'a, P: System>(&'a P::AtomicU64);
 
 impl<P: System> Clone for Slot<'_, P> {

@@ -5,8 +5,8 @@
 //! is put in. Nothing here sleeps.
 
 use crate::addr::PAGE;
-use crate::frames;
 use crate::system::System;
+use crate::translations::frames;
 use core::mem::MaybeUninit;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Access;

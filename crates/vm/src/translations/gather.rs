@@ -7,17 +7,16 @@
 //! # Two zappers
 //! Two threads may zap one range under the read lock (MADV_DONTNEED). The second finds the entries empty, has nothing
 //! to flush, and would return while the first has not flushed yet. So each gather counts itself in
-//! `Space::nr_gathers`; one that is not alone flushes its whole range at the end (bug 3ea277194daa).
+//! `Translations::nr_gathers`; one that is not alone flushes its whole range at the end (bug 3ea277194daa).
 
 mod stored;
 
 use crate::addr::{PAGE, PageRange, VirtAddr};
-use crate::design::Design;
 use crate::entry::Entry;
 use crate::events::Event;
-use crate::frames;
-use crate::space::Space;
 use crate::system::System;
+use crate::translations::Translations;
+use crate::translations::frames;
 use faultless_phys::Pfn;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
@@ -25,8 +24,8 @@ use stored::{RUN, Stored};
 
 /// See the module.
 #[must_use = "a gather flushes when it is dropped"]
-pub struct Gather<'a, P: System, D: Design<P>> {
-    space: &'a Space<P, D>,
+pub struct Gather<'a, P: System> {
+    translations: &'a Translations<P>,
     range: PageRange,
     /// The newest, and those before them.
     frames: [Pfn; RUN],
@@ -40,13 +39,13 @@ pub struct Gather<'a, P: System, D: Design<P>> {
     needs_flush: bool,
 }
 
-impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
+impl<'a, P: System> Gather<'a, P> {
     /// Begins to collect what is taken out of `range`.
-    pub fn new(space: &'a Space<P, D>, range: PageRange) -> Self {
+    pub fn new(translations: &'a Translations<P>, range: PageRange) -> Self {
         // ORDER: AcqRel pairs with the other zapper's: see `drop`.
-        space.nr_gathers.fetch_add(1, Ordering::AcqRel);
+        translations.nr_gathers.fetch_add(1, Ordering::AcqRel);
         Self {
-            space,
+            translations,
             range,
             frames: [Pfn::new(0); RUN],
             len: 0,
@@ -79,7 +78,7 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     /// Makes room for a run more; says whether there is any.
     #[cold]
     fn store(&mut self) -> bool {
-        let is_kept = self.stored.keep::<P>(self.space.memory(), &self.frames);
+        let is_kept = self.stored.keep::<P>(self.translations.memory(), &self.frames);
         if is_kept {
             self.len = 0;
         }
@@ -94,7 +93,7 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     /// Takes over a page table that was taken out of the tree: freed after the flush and, if somebody
     /// may walk it without the semaphore, a grace period.
     pub fn add_table(&mut self, table: Pfn) {
-        frames::set_link(self.space.memory(), table, self.tables);
+        frames::set_link(self.translations.memory(), table, self.tables);
         self.tables = Some(table);
         self.needs_flush = true;
     }
@@ -105,9 +104,9 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
             self.cleared.take().and_then(|(first, end)| PageRange::between(VirtAddr::new(first), VirtAddr::new(end)));
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
-            self.space.flush(self.range);
+            self.translations.flush(self.range);
         } else if let Some(cleared) = cleared {
-            self.space.flush(cleared);
+            self.translations.flush(cleared);
         }
         self.put_frames();
         if self.tables.is_some() {
@@ -116,14 +115,14 @@ impl<'a, P: System, D: Design<P>> Gather<'a, P, D> {
     }
 }
 
-impl<P: System, D: Design<P>> Gather<'_, P, D> {
+impl<P: System> Gather<'_, P> {
     #[cold]
     fn put_tables(&mut self) {
-        let memory = self.space.memory();
-        let is_looked_at = self.space.is_looked_at();
+        let memory = self.translations.memory();
+        let is_looked_at = self.translations.is_looked_at();
         while let Some(table) = self.tables {
             self.tables = frames::link(memory, table);
-            self.space.vm().events().note(Event::TablesFreed, 0);
+            self.translations.instance().events.note(Event::TablesFreed, 0);
             match is_looked_at {
                 true => frames::put_table_deferred(memory, table),
                 false => frames::put(memory, table),
@@ -132,7 +131,7 @@ impl<P: System, D: Design<P>> Gather<'_, P, D> {
     }
 
     fn put_frames(&mut self) {
-        let memory = self.space.memory();
+        let memory = self.translations.memory();
         self.stored.drain::<P>(memory, &mut |run| run.iter().for_each(|&frame| frames::put(memory, frame)));
         for &frame in &self.frames[..self.len] {
             frames::put(memory, frame);
@@ -141,13 +140,13 @@ impl<P: System, D: Design<P>> Gather<'_, P, D> {
     }
 }
 
-impl<P: System, D: Design<P>> Drop for Gather<'_, P, D> {
+impl<P: System> Drop for Gather<'_, P> {
     fn drop(&mut self) {
         // ORDER: Acquire pairs with the AcqRel in `new`: a zapper that began before us and has not ended is seen.
-        let is_alone = mutant!(GathersIgnored, self.space.nr_gathers.load(Ordering::Acquire) <= 1 => true);
+        let is_alone = mutant!(GathersIgnored, self.translations.nr_gathers.load(Ordering::Acquire) <= 1 => true);
         self.needs_flush |= !is_alone;
         self.flush();
         // ORDER: Release pairs with the Acquire above: whoever does not see us has our flush behind it.
-        self.space.nr_gathers.fetch_sub(1, Ordering::Release);
+        self.translations.nr_gathers.fetch_sub(1, Ordering::Release);
     }
 }

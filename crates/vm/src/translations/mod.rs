@@ -1,0 +1,125 @@
+//! A space's translations: its page tables, and who may have what of them in a TLB.
+//!
+//! # Guarantee
+//! Nothing here knows areas, an index or a design: nothing has a type parameter for one, and no file imports the map's
+//! rooms (`.ci/border`). The map says which range, and what lies around it; the rooms here do it to entries, tables and
+//! TLBs.
+//!
+//! # Who locks what
+//! The map's calls have the space's lock, or keep everybody else out of the range, while they call; the rooms take a
+//! leaf table's lock themselves.
+//!
+//! # Rooms
+//! `table` is the tree and `slot` an entry's place in it, `frames` what entries hold. `tlb` and `shootdown` are the
+//! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written`
+//! finds pages that were stored to, `resident` counts.
+
+pub(crate) mod frames;
+pub(crate) mod gather;
+pub(crate) mod resident;
+pub(crate) mod shootdown;
+pub(crate) mod slot;
+pub(crate) mod table;
+pub(crate) mod tlb;
+mod written;
+mod zap;
+
+use crate::addr::PageRange;
+use crate::events::Events;
+use crate::system::System;
+use crate::tags::MemoryTags;
+use crate::translations::resident::Resident;
+use crate::translations::shootdown::Cpus;
+use crate::translations::table::Tables;
+use crate::translations::tlb::SpaceId;
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, mutant};
+use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
+pub(crate) use zap::Emptied;
+
+/// What an instance has for the translations of all its spaces.
+pub(crate) struct Instance<P: System> {
+    pub(crate) memory: P::Frames,
+    pub(crate) tags: Option<Arc<dyn MemoryTags>>,
+    pub(crate) cpus: Cpus<P>,
+    pub(crate) events: Events<P>,
+    /// Never written, never counted, never freed.
+    pub(crate) zero_page: Pfn,
+}
+
+/// The translations of one space.
+///
+/// # Invariants
+/// * I1 the instance stays where it is, and outlives the space.
+pub(crate) struct Translations<P: System> {
+    instance: NonNull<Instance<P>>,
+    pub(crate) id: SpaceId,
+    pub(crate) tables: Tables<P>,
+    /// CPUs that may have translations of this space (mm_cpumask).
+    pub(crate) users: AtomicCpuSet<P>,
+    /// Who looks areas, the index and tables up without the semaphore.
+    pub(crate) lookers: Lookers<P>,
+    /// See `gather`.
+    pub(crate) nr_gathers: P::AtomicU32,
+    pub(crate) resident: Resident<P>,
+}
+
+impl<P: System> Translations<P> {
+    /// Makes the tables of an empty space.
+    ///
+    /// # Safety
+    /// The instance stays where it is, and outlives what is returned.
+    pub(crate) unsafe fn new(instance: &Instance<P>, id: SpaceId) -> Result<Self, OutOfFrames> {
+        let memory = &instance.memory;
+        let tables = Tables::new(memory)?;
+        P::share_root(memory, tables.root());
+        let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
+        Ok(Self {
+            instance: NonNull::from(instance),
+            id,
+            tables,
+            users: AtomicCpuSet::new(),
+            lookers: Lookers::new(),
+            nr_gathers: P::AtomicU32::new(0),
+            resident,
+        })
+    }
+
+    /// Returns what all spaces share.
+    #[inline]
+    pub(crate) fn instance(&self) -> &Instance<P> {
+        // SAFETY: I1.
+        unsafe { self.instance.as_ref() }
+    }
+
+    /// Returns the frames.
+    #[inline]
+    pub(crate) fn memory(&self) -> &P::Frames {
+        &self.instance().memory
+    }
+
+    /// Begins an RCU section in which a CPU looks something up without the semaphore; see `space`.
+    #[inline]
+    pub(crate) fn look(&self) -> RcuGuard<'_, P> {
+        self.lookers.read(self.memory().rcu())
+    }
+
+    /// Says whether somebody may look, without the semaphore, at a table that the caller took away.
+    #[inline]
+    pub(crate) fn is_looked_at(&self) -> bool {
+        mutant!(LookersIgnored, self.lookers.may_be_elsewhere() => false)
+    }
+
+    /// Takes the translations of `range` away from all CPUs.
+    pub(crate) fn flush(&self, range: PageRange) {
+        let instance = self.instance();
+        instance.cpus.shoot_down(&instance.events, &self.users, self.id, range);
+    }
+
+    /// Takes pages off the resident size, which may have been at its largest.
+    pub(crate) fn shrink_resident(&self, nr_pages: u64) {
+        self.resident.shrink(self.memory(), nr_pages);
+    }
+}
