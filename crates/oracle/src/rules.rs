@@ -54,7 +54,7 @@ impl Rule {
                  memory and are not given up; what these calls answer is judged by the kernel's own untouched anonymous memory"
             }
             Self::TwinParted => {
-                "mincore, MADV_FREE: anonymous memory in place of a reference area was joined where the file's offsets forbid it, so that a \
+                "mincore, MADV_FREE: anonymous memory in place of two reference areas was joined where the file's offsets forbid it, so that a \
                  call before had another answer there, and nothing is left to judge by, or a fork copied more of it"
             }
             Self::AreaHistory => {
@@ -107,12 +107,23 @@ fn has_parted(ops: &[Op], kernel: &[Outcome], twin: &[Outcome]) -> bool {
     ops.iter().zip(kernel.iter().zip(twin)).any(differ)
 }
 
-/// Says whether a child may have got more pages in the twin: anonymous neighbours of a reference area are one area with
-/// it there, and a fork copies all that such an area shows once a page of it was written.
+/// Says whether a child may have got more pages in the twin: what stands there for two reference areas, or for parts of
+/// one that were moved together, may be one area, and a fork copies all that such an area shows once a page of it was
+/// written.
 fn is_copied_whole(last: &Op, before: &[Op], twin: &Outcome, vm: &Outcome) -> bool {
     let (&Outcome::Value(twin), &Outcome::Value(vm)) = (twin, vm) else { return false };
     let has_bits = last.call == Call::Mincore && last.args[1] <= NR_BITS * PAGE;
-    has_bits && vm & !twin == 0 && before.iter().any(|op| op.call == Call::Fork)
+    let has_forked = before.iter().any(|op| op.call == Call::Fork);
+    has_bits && vm & !twin == 0 && has_forked && may_have_joined(before)
+}
+
+/// Says whether unaccounted areas may have met that a file's offsets keep apart.
+fn may_have_joined(ops: &[Op]) -> bool {
+    let is_unaccounted = |op: &Op| {
+        let is_asked_for = op.call == Call::Mmap && op.args[3] & libc::MAP_NORESERVE as u64 != 0;
+        is_asked_for || is_private_reference(op)
+    };
+    ops.iter().filter(|op| is_unaccounted(op) || op.call == Call::Mremap).count() > 1
 }
 
 /// Returns a sequence with private anonymous memory in place of reference areas; nothing if it has none.
@@ -120,7 +131,8 @@ pub(super) fn twin_of(sequence: &Sequence) -> Option<Sequence> {
     let mut twin = sequence.clone();
     let mut has_one = false;
     for op in twin.ops.iter_mut().filter(|op| is_private_reference(op)) {
-        op.args[3] |= libc::MAP_ANONYMOUS as u64;
+        // Unaccounted memory joins no other.
+        op.args[3] |= (libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
         op.args[4] = File::None as u64;
         has_one = true;
     }
@@ -223,7 +235,7 @@ mod tests {
         let map = "user; mmap w+0x0 0x4000 rw private|fixed ref 0x0";
         let sequence: Sequence = format!("{map}; mincore w+0x0 0x4000 0x0").parse().expect("a sequence");
         let twin = twin_of(&sequence).expect("it has a reference area").to_string();
-        assert!(twin.contains("mmap w+0x0 0x4000 rw private|anon|fixed - 0x0"), "{twin}");
+        assert!(twin.contains("mmap w+0x0 0x4000 rw private|anon|fixed|noreserve - 0x0"), "{twin}");
         let [kernel, vm] =
             [[Outcome::Value(WINDOW), Outcome::Value(0b1111)], [Outcome::Value(WINDOW), Outcome::Value(0)]];
         let exempt = Verdict::Exempt(Rule::ReferenceIsAnonymous);
@@ -235,12 +247,18 @@ mod tests {
             let verdict = compare_with_twin(&sequence.ops, &kernel, Some(&twin), &vm[1]);
             assert_eq!(verdict, Verdict::Exempt(Rule::TwinParted), "what came before differs");
         }
-        // A fork copies all of an area of which a page was written.
-        let forked: Sequence = format!("{map}; fork 0x1; mincore w+0x0 0x4000 0x0").parse().expect("a sequence");
-        let ran = |bits| [Outcome::Value(WINDOW), Outcome::Value(0), Outcome::Value(bits)];
-        let judged = |twin, vm| compare_with_twin(&forked.ops, &ran(0b1111), Some(&ran(twin)), &Outcome::Value(vm));
-        assert_eq!(judged(0b0110, 0b0100), Verdict::Exempt(Rule::TwinParted));
-        assert_eq!(judged(0b0110, 0b1100), Verdict::Different, "a page that is not even there");
+        // A fork copies all of an area of which a page was written: of two that are one in the twin.
+        let judged = |between: &str, twin, vm| {
+            let line = format!("{map}; {between}; fork 0x1; mincore w+0x0 0x4000 0x0");
+            let sequence: Sequence = line.parse().expect("a sequence");
+            let ran = |bits| [WINDOW, WINDOW, 0, bits].map(Outcome::Value);
+            compare_with_twin(&sequence.ops, &ran(0b1111), Some(&ran(twin)), &Outcome::Value(vm))
+        };
+        let (second, own) =
+            ("mmap w+0x4000 0x4000 rw private|fixed ref 0x0", "mmap w+0x4000 0x4000 rw private|anon|fixed - 0x0");
+        assert_eq!(judged(second, 0b0110, 0b0100), Verdict::Exempt(Rule::TwinParted));
+        assert_eq!(judged(second, 0b0110, 0b1100), Verdict::Different, "a page that is not even there");
+        assert_eq!(judged(own, 0b0110, 0b0100), Verdict::Different, "memory that is accounted for stays apart");
         assert_eq!(compare_with_twin(&sequence.ops, &kernel, Some(&kernel), &vm[1]), Verdict::Different, "no fork");
         let load: Sequence = format!("{map}; load w+0x0").parse().expect("a sequence");
         assert_eq!(compare_with_twin(&load.ops, &kernel, Some(&vm), &vm[1]), Verdict::Different);

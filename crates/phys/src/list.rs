@@ -249,7 +249,130 @@ impl<P: Platform> List<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_platform::native::Native;
+    use faultless_platform::native::{HostRegion, Native};
+
+    const SMALL: Shape = Shape { high: 8, batch: 2, behind_max: 16, keeps_blocks: false };
+
+    #[test]
+    fn a_cpu_keeps_a_part_of_memory_or_a_mebibyte() {
+        let all_of = |shape: Shape| shape.kept_max() + if shape.keeps_blocks { 1 << BLOCK_ORDER_MAX } else { 0 };
+        let default = Options::default();
+        for (nr_frames, most) in [(1 << 10, 256), (256 << 10, 256), (260 << 10, 260), (1 << 20, 1024)] {
+            let shape = Shape::of_own(nr_frames, 1, &default);
+            assert_eq!((all_of(shape), shape.keeps_blocks), (most, true), "of {nr_frames}");
+            assert_eq!((shape.high, shape.batch), (default.list_high, default.list_batch));
+        }
+        // Lists of other nodes count, and each has its part of half a mebibyte.
+        let other = Shape::of_other(2, &default);
+        assert_eq!((other.high, other.batch, other.behind_max, other.keeps_blocks), (32, 32, 32, false));
+        assert_eq!(other.kept_max(), 32 + 1 + 32 + 32);
+        assert_eq!(all_of(Shape::of_own(1 << 20, 2, &default)), 1024 - other.kept_max());
+        let of_three = Shape::of_other(3, &default);
+        assert_eq!(of_three.batch, 16);
+        assert_eq!(all_of(Shape::of_own(1 << 20, 3, &default)), 1024 - 2 * of_three.kept_max());
+        assert_eq!([5, 9, 33, 1024].map(|nr_nodes| Shape::of_other(nr_nodes, &default).batch), [8, 4, 1, 1]);
+    }
+
+    #[test]
+    fn short_lists_have_little_behind_them() {
+        let of = |list_high, list_batch| {
+            let shape = Shape::of_own(1 << 20, 1, &Options { list_high, list_batch, ..Options::default() });
+            (shape.behind_max, shape.keeps_blocks)
+        };
+        assert_eq!(of(4, 2), (4 * KEPT_LISTS - 4 - 1 - 2, false));
+        assert_eq!(of(SHORT_LISTS - 1, 2), ((SHORT_LISTS - 1) * (KEPT_LISTS - 1) - 1 - 2, false));
+        assert_eq!(of(SHORT_LISTS, 2), (1024 - SHORT_LISTS - 1 - 2 - 16, true));
+        // A batch at least.
+        let tight = Shape::of_own(1, 1, &Options { list_high: 192, list_batch: 64, ..Options::default() });
+        assert_eq!(tight.behind_max, 64);
+    }
+
+    #[test]
+    fn what_comes_at_once_doubles_unless_many_were_freed_since() {
+        let list = List::<Native>::new(SMALL);
+        let free = |nr_frames| {
+            for frame in 0..nr_frames {
+                list.stash.push(frame);
+                assert_eq!(list.stash.pop(), Some(frame));
+            }
+        };
+        let visits = |nr_visits| (0..nr_visits).map(|_| list.visit_zone()).collect::<std::vec::Vec<_>>();
+        assert_eq!(visits(5), [2, 4, 8, 16, 16], "up to what may be behind the list");
+        free(16 * RARE as usize);
+        assert_eq!(visits(2), [16, 16], "just so many are not too many");
+        free(16 * RARE as usize + 1);
+        assert_eq!(visits(3), [16, 8, 16]);
+        // Those count that were freed since the last visit.
+        free(10 * RARE as usize);
+        assert_eq!(visits(1), [16]);
+        free(10 * RARE as usize);
+        assert_eq!(visits(2), [16, 16]);
+        list.shrink();
+        assert_eq!(visits(2), [2, 4]);
+        free(8 * RARE as usize + 1);
+        assert_eq!(visits(1), [8]);
+        free(4 * RARE as usize + 1);
+        assert_eq!(visits(1), [4]);
+        free(3 * RARE as usize);
+        assert_eq!(visits(1), [2], "never below a batch");
+        list.shrink();
+        free(3 * RARE as usize);
+        assert_eq!(visits(2), [2, 2]);
+    }
+
+    #[test]
+    fn a_row_comes_onto_the_list_a_batch_at_a_time() {
+        let region = HostRegion::reserve(1 << 20).expect("the host has room");
+        // SAFETY: the region is zeroed, ours alone, and outlives the frames.
+        let frames = unsafe { Frames::<Native>::new(region.base(), region.len_bytes()) }.expect("large enough");
+        let list = List::<Native>::new(SMALL);
+        assert_eq!(list.refill(&frames), None);
+        let first = frames.first();
+        let took = {
+            let _moving = list.stash.begin_move();
+            list.stow(Supply::Row(Span { first, len: 5 }), &frames)
+        };
+        let number = |place: u32| (first + place) as usize;
+        assert_eq!((took, list.stash.len(), list.row.len(), list.len()), (number(0), 1, 3, 4));
+        assert_eq!(list.stash.pop(), Some(number(1)));
+        assert_eq!((list.refill(&frames), list.stash.pop()), (Some(number(2)), Some(number(3))));
+        assert_eq!((list.refill(&frames), list.len()), (Some(number(4)), 0));
+        assert_eq!(list.refill(&frames), None);
+    }
+
+    #[test]
+    fn a_chain_is_shed_once_it_is_longer_than_it_may_be() {
+        let region = HostRegion::reserve(1 << 20).expect("the host has room");
+        // SAFETY: the region is zeroed, ours alone, and outlives the frames.
+        let frames = unsafe { Frames::<Native>::new(region.base(), region.len_bytes()) }.expect("large enough");
+        let list = List::<Native>::new(SMALL);
+        let first = frames.first() as usize;
+        let shed = || {
+            let _moving = list.stash.begin_move();
+            list.shed(&frames).map(|chain| chain.len)
+        };
+        let free = |nr_frames| (first..first + nr_frames).map(|frame| list.stash.push(frame)).last();
+        assert_eq!(free(8), Some(8));
+        // At most 2 at first: the third one takes along what is there.
+        assert_eq!((shed(), list.chain.len()), (None, 2));
+        assert_eq!((shed(), list.chain.len(), list.stash.len()), (Some(4), 0, 4));
+        // Its newest come out of it first, a batch at a time.
+        assert_eq!((shed(), list.chain.len()), (None, 2));
+        assert_eq!((list.refill(&frames), list.stash.len(), list.len()), (Some(first + 5), 3, 3));
+        assert_eq!([list.stash.pop(), list.stash.pop(), list.stash.pop()], [4, 7, 6].map(|place| Some(first + place)));
+        // A row beside it counts.
+        assert_eq!([list.visit_zone(), list.visit_zone(), list.visit_zone()], [2, 4, 8]);
+        list.row.put(Some(Span { first: first as u32 + 20, len: 16 }));
+        assert_eq!(free(6), Some(6));
+        assert_eq!((shed(), list.chain.len()), (None, 2), "16 behind it, and a batch besides");
+        assert_eq!((shed(), list.chain.len()), (Some(4), 0));
+        // What came from a CPU that may keep more is a surplus.
+        for (len, is_surplus) in [(18, false), (19, true)] {
+            list.chain.put(Some(Span { first: first as u32, len }));
+            assert_eq!(list.take_surplus().is_some(), is_surplus, "{len}");
+            list.take_chain();
+        }
+    }
 
     #[test]
     fn a_kept_block_comes_out_for_its_own_order_alone() {

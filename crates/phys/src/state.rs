@@ -165,4 +165,58 @@ mod tests {
         assert!(!State::given(4, 9).with_deferral().is_in_use(4));
         assert!(State::listed(3).with_poison().is_listed_at(3) && !State::listed(3).is_listed_at(2));
     }
+
+    #[test]
+    fn a_frame_that_is_given_out_says_for_what_and_in_which_block() {
+        for (kind, order) in
+            Kind::ALL.into_iter().skip(1).flat_map(|kind| (0..=crate::MAX_ORDER).map(move |at| (kind, at)))
+        {
+            for width in [2, 3, 16, 31] {
+                let plain = State::given(order, width).with_kind(kind);
+                let changed =
+                    [plain.with_deferral(), plain.without_counting(), plain.with_deferral().without_counting()];
+                for state in changed.into_iter().chain([plain]) {
+                    assert_eq!((state.kind(), state.order()), (kind, order));
+                    assert_eq!(state.most_references(), (1_u32 << width) - 1);
+                    assert!(!state.is_free() && !state.is_listed() && !state.is_poisoned());
+                    assert!((0..=crate::MAX_ORDER).all(|other| !state.is_listed_at(other)));
+                    let is_in_use = |other| state.is_in_use(other);
+                    assert!(
+                        (0..=crate::MAX_ORDER)
+                            .all(|other| is_in_use(other) == (other == order && !state.is_deferred()))
+                    );
+                }
+                let said = |state: State| (state.is_deferred(), state.is_uncounted());
+                assert_eq!(said(plain), (false, false));
+                assert_eq!(changed.map(said), [(true, false), (false, true), (true, true)]);
+                assert_eq!(
+                    changed.map(State::without_deferral),
+                    [plain, plain.without_counting(), plain.without_counting()]
+                );
+                assert_eq!(plain.with_kind(Kind::Anonymous).with_kind(Kind::Object).with_kind(kind), plain);
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_heads_a_listed_block_says_of_which_order() {
+        for order in 0..=crate::MAX_ORDER {
+            let listed = State::listed(order);
+            for state in [listed, listed.with_poison()] {
+                assert!(state.is_free() && state.is_listed() && !state.is_deferred() && !state.is_uncounted());
+                assert_eq!(state.order(), order);
+                assert!((0..=crate::MAX_ORDER).all(|other| state.is_listed_at(other) == (other == order)));
+                assert!((0..=crate::MAX_ORDER).all(|other| !state.is_in_use(other)));
+            }
+            assert!(listed.with_poison().is_poisoned() && !listed.is_poisoned());
+            assert_eq!(listed.with_poison().with_poison(), listed.with_poison());
+            // What a frame holds outlives what it heads, and nothing else does.
+            let poisoned = State::FREE.with_poison();
+            assert_eq!(State::FREE.keep_poison(listed.with_poison()), poisoned);
+            assert_eq!(State::FREE.keep_poison(listed), State::FREE);
+            assert_eq!(listed.keep_poison(poisoned), listed.with_poison());
+            assert_eq!(listed.with_poison().keep_poison(poisoned), listed.with_poison());
+        }
+        assert!(!State::FREE.is_listed() && !State::FREE.is_listed_at(0) && !State::FREE.is_in_use(0));
+    }
 }

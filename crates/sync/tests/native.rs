@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 use faultless_platform::native::{Machine, Native};
-use faultless_platform::{Ordering, Processor, Threads};
+use faultless_platform::{MAX_CPUS, Ordering, Processor, Threads};
 use faultless_sync::{
     AtomicCpuSet, Barrier, Ended, Event, Generation, Interrupt, LockStats, McsQueue, Patches, PerCpuCounter, Rcu,
     RcuHead, RwLock, RwSemaphore, RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex,
@@ -564,8 +564,31 @@ fn cpu_set_holds_what_was_inserted() {
     let set = AtomicCpuSet::<Native>::new();
     assert!(set.insert(0) && set.insert(1023) && set.insert(64) && !set.insert(64));
     assert!(set.remove(0) && !set.remove(0));
-    assert!(set.contains(1023) && !set.contains(0));
+    assert!(set.contains(1023) && !set.contains(0) && !set.contains(65) && !set.contains(MAX_CPUS));
     assert!(set.snapshot().iter().eq([64, 1023]));
+}
+
+#[test]
+fn cpu_set_names_its_members_below_a_number() {
+    let set = AtomicCpuSet::<Native>::new();
+    let members = [0, 1, 63, 64, 127, 128, 1023];
+    members.iter().for_each(|&cpu| assert!(set.insert(cpu)));
+    for nr_cpus in [0, 1, 2, 63, 64, 65, 127, 128, 129, 1023, 1024] {
+        let below = members.iter().copied().filter(|&cpu| cpu < nr_cpus);
+        assert!(set.members_below(nr_cpus).eq(below), "below {nr_cpus}");
+    }
+}
+
+#[test]
+fn figures_are_sums_over_cpus_and_threads_without_one() {
+    let stats = LockStats::<Native>::new(2);
+    stats.note_wait(Side::Read, 5);
+    on(2, 2, |_| stats.note_wait(Side::Read, 7));
+    stats.note_acquired(Side::Read);
+    stats.note_released(Side::Read);
+    let figures = stats.figures(Side::Read);
+    assert_eq!((figures.nr_contended, figures.wait_ns, figures.longest_wait_ns), (3, 19, 7));
+    assert!(figures.nr_acquired == 1 && figures.held_ns < 1_000_000_000, "{figures:?}");
 }
 
 /// Steps through `nr_writes` writes under a reader; says whether it accepts what it read before them.

@@ -305,4 +305,69 @@ mod tests {
         assert!(range(0, u64::MAX).is_none());
         assert_eq!(range(USER_END - PAGE, 1).map(PageRange::nr_pages), Some(1));
     }
+
+    fn pages(start: u64, end: u64) -> Option<PageRange> {
+        PageRange::between(VirtAddr::new(start * PAGE), VirtAddr::new(end * PAGE))
+    }
+
+    #[test]
+    fn addresses_are_rounded_to_their_pages() {
+        let cases = [(0, 0, 0), (1, 0, PAGE), (PAGE - 1, 0, PAGE), (PAGE, PAGE, PAGE), (PAGE + 1, PAGE, 2 * PAGE)];
+        for (number, floor, ceil) in cases {
+            assert_eq!((page_floor(number), page_ceil(number)), (floor, Some(ceil)), "{number}");
+            assert_eq!(VirtAddr::new(number).page(), VirtAddr::new(floor));
+            assert_eq!(VirtAddr::new(number).page_number(), floor / PAGE);
+            assert_eq!(VirtAddr::new(number).is_page_aligned(), number == floor);
+        }
+        let last_page = u64::MAX - (PAGE - 1);
+        assert_eq!((page_ceil(last_page), page_ceil(last_page + 1)), (Some(last_page), None));
+    }
+
+    #[test]
+    fn addresses_count_as_numbers_do() {
+        let mut address = VirtAddr::from(0x3000);
+        assert_eq!((address + 0x10, address - 0x10), (VirtAddr::new(0x3010), VirtAddr::new(0x2ff0)));
+        address += 0x20;
+        assert_eq!(u64::from(address), 0x3020);
+        address -= 0x30;
+        assert_eq!(address - VirtAddr::new(0x1000), 0x1ff0);
+        let last = VirtAddr::new(u64::MAX);
+        assert_eq!((address.checked_add(0x10), last.checked_add(0)), (Some(VirtAddr::new(0x3000)), Some(last)));
+        assert_eq!((last.checked_add(1), last.saturating_add(1)), (None, last));
+        assert_eq!(address.saturating_add(0x10), VirtAddr::new(0x3000));
+        assert_eq!(alloc::format!("{address} {address:?} {address:x} {address:#x}"), "0x2ff0 0x2ff0 2ff0 0x2ff0");
+    }
+
+    #[test]
+    fn ranges_are_between_page_aligned_addresses_in_order() {
+        let (low, high) = (VirtAddr::new(PAGE), VirtAddr::new(3 * PAGE));
+        let range = PageRange::between(low, high).expect("in order");
+        assert_eq!((range.start(), range.end(), range.addresses()), (low, high, low..high));
+        assert_eq!((range.len_bytes(), range.nr_pages()), (2 * PAGE, 2));
+        assert_eq!(PageRange::between(low, low), None);
+        assert_eq!(PageRange::between(high, low), None);
+        assert_eq!(PageRange::between(low + 1, high), None);
+        assert_eq!(PageRange::between(low, high + 1), None);
+        assert_eq!(PageRange::between(low, VirtAddr::new(USER_END + PAGE)), None);
+        assert_eq!(PageRange::between(VirtAddr::new(0), VirtAddr::new(USER_END)), Some(PageRange::USER));
+        assert_eq!(AddressRange::from(range), AddressRange { start: low, len_bytes: 2 * PAGE });
+    }
+
+    #[test]
+    fn ranges_hold_their_first_byte_and_not_the_one_behind() {
+        let range = pages(2, 5).expect("in order");
+        let is_in = |address| range.contains(VirtAddr::new(address));
+        assert!(is_in(2 * PAGE) && is_in(5 * PAGE - 1));
+        assert!(!is_in(2 * PAGE - 1) && !is_in(5 * PAGE));
+        assert!(range.pages().eq([2, 3, 4].map(|page| VirtAddr::new(page * PAGE))));
+    }
+
+    #[test]
+    fn ranges_that_only_touch_have_nothing_in_common() {
+        let range = pages(2, 5).expect("in order");
+        let common = |start, end| range.intersection(VirtAddr::new(start * PAGE)..VirtAddr::new(end * PAGE));
+        assert_eq!([common(0, 2), common(5, 7), common(3, 3)], [None; 3]);
+        assert_eq!([common(0, 3), common(4, 9)], [pages(2, 3), pages(4, 5)]);
+        assert_eq!([common(3, 4), common(0, 9)], [pages(3, 4), Some(range)]);
+    }
 }

@@ -406,9 +406,9 @@ fn check_frames<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> 
 
 fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(), Broken> {
     let pfn = frame.pfn;
+    let holds = census.holds(pfn) + census.pins.get(pfn.index()).unwrap_or(&0);
     match frame.kind {
         Kind::Anonymous | Kind::Object => {
-            let holds = census.holds(pfn) + census.pins[pfn.index()];
             ensure!(
                 3,
                 holds == frame.nr_references,
@@ -420,10 +420,10 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
         Kind::Table => ensure!(8, census.tables[pfn.index()], "{pfn} is a page table of no tree"),
         Kind::Reference => {
             ensure!(8, census.is_reference(pfn), "{pfn} is a reference page that nobody refers to");
-            ensure!(3, !frame.is_counted && census.holds(pfn) == 0, "{pfn} is a reference page that is counted");
+            ensure!(3, !frame.is_counted && holds == 0, "{pfn} is a reference page that is counted");
         }
         Kind::Free | Kind::Slab | Kind::Reserved => {
-            ensure!(4, census.holds(pfn) == 0, "{pfn} is {:?}, but mapped", frame.kind);
+            ensure!(4, holds == 0, "{pfn} is {:?}, but mapped or pinned", frame.kind);
         }
     }
     Ok(())
@@ -472,3 +472,6 @@ fn check_translation<P: System, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: 
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

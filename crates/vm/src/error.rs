@@ -305,3 +305,63 @@ impl core::fmt::Display for AccessError {
 }
 
 impl core::error::Error for AccessError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: VirtAddr = VirtAddr::new(0x1000);
+
+    /// Linux's numbers, from `include/uapi/asm-generic/errno-base.h` and `errno.h`.
+    #[test]
+    fn errors_have_linuxs_numbers() {
+        let (limit, limit_bytes, none) = (3, 5, OutOfFrames::new(4, 0, faultless_phys::Cause::Exhausted));
+        let numbers = [
+            (1, CallError::TooLow { lowest: 1 }),
+            (1, CallError::MayNotLock),
+            (1, CallError::NoExec),
+            (1, CallError::Sealed { address: AT }),
+            (5, CallError::Fetch),
+            (9, CallError::NoFile),
+            (11, CallError::TooManyAreasNow { limit }),
+            (11, CallError::OverLockLimitNow { limit_bytes }),
+            (11, CallError::OutOfFramesNow(none)),
+            (12, CallError::Unmapped { address: AT }),
+            (12, CallError::NoRoom { len_bytes: 1 }),
+            (12, CallError::TooManyAreas { limit }),
+            (12, CallError::OverLimit { limit_bytes }),
+            (12, CallError::OverCommit { limit_bytes }),
+            (12, CallError::OverLockLimit { limit_bytes }),
+            (12, CallError::TooManyReferences),
+            (12, none.into()),
+            (13, CallError::Denied),
+            (14, CallError::BadSource { address: AT }),
+            (14, CallError::BadBuffer { address: AT }),
+            (14, CallError::NoPage { address: AT }),
+            (16, CallError::Locked { address: AT }),
+            (17, CallError::Exists { address: AT }),
+            (19, CallError::NotMappable),
+            (22, CallError::Invalid("")),
+            (75, CallError::OffsetOverflow),
+            (95, CallError::Unsupported("")),
+        ];
+        for (number, error) in numbers {
+            assert_eq!(error.errno(), number, "{error}");
+            assert!(!alloc::format!("{error}").is_empty());
+        }
+        assert_eq!(CallError::from(none).shortage(), Some(&none));
+        assert_eq!(CallError::OutOfFramesNow(none).shortage(), None);
+    }
+
+    #[test]
+    fn bad_accesses_give_linuxs_signals() {
+        let parts = |error: AccessError| error.signal().map(Signal::parts);
+        assert_eq!(parts(AccessError::NotMapped { address: AT }), Some((11, 1, 0x1000)));
+        assert_eq!(parts(AccessError::Forbidden { address: AT }), Some((11, 2, 0x1000)));
+        assert_eq!(parts(AccessError::ForbiddenByKey { address: AT }), Some((11, 4, 0x1000)));
+        assert_eq!(parts(AccessError::NotCanonical { address: AT }), Some((11, 0x80, 0)));
+        assert_eq!(parts(AccessError::NoPage { address: AT }), Some((7, 2, 0x1000)));
+        assert_eq!(parts(AccessError::TooManyReferences), None);
+        assert_eq!(alloc::format!("{}", AccessError::NoPage { address: AT }), "SIGBUS (ADRERR) at 0x1000");
+    }
+}

@@ -320,3 +320,40 @@ pub(crate) fn use_entry<P: System>(leaf: Leaf<'_, P>, access: Access) -> Result<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lie_in_their_pages() {
+        let at = |address| (word_offset(address), byte_offset(address), words_left(address));
+        assert_eq!(at(0x1000), (0, 0, 512));
+        assert_eq!(at(0x1007), (0, 7, 512));
+        assert_eq!(at(0x1ff0), (0xff0, 0xff0, 2));
+        assert_eq!(at(0x1fff), (0xff8, 0xfff, 1));
+        assert_eq!([0, 1, 512].map(|index| word_address(0x1007, index)), [0x1000, 0x1008, 0x2000]);
+    }
+
+    #[test]
+    fn addresses_are_canonical_whose_upper_bits_are_equal() {
+        let halves = [0, 0x7fff_ffff_ffff, 0xffff_8000_0000_0000, u64::MAX];
+        assert!(halves.into_iter().all(is_canonical));
+        assert!(![0x8000_0000_0000, 0xffff_7fff_ffff_ffff, 1 << 63, 1 << 48].into_iter().any(is_canonical));
+    }
+
+    #[test]
+    fn faults_of_several_accesses_add_up() {
+        let taken = |count, speculative, first_was_present| FaultsTaken { count, speculative, first_was_present };
+        let mut all = FaultsTaken::default();
+        all.add(taken(0, 0, false));
+        all.add(taken(2, 1, true));
+        all.add(taken(3, 3, false));
+        assert_eq!(all, taken(5, 4, true));
+        let fault = |is_present| Fault { address: VirtAddr::new(0), access: Access::Read, is_present };
+        let mut noted = FaultsTaken::default();
+        noted.note(fault(true), Handled::Classic);
+        noted.note(fault(false), Handled::Speculative);
+        assert_eq!(noted, taken(2, 1, true));
+    }
+}

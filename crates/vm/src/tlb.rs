@@ -133,6 +133,49 @@ mod tests {
     }
 
     #[test]
+    fn a_place_remembers_one_page_of_one_space() {
+        let entry = Entry::new(Pfn::new(7), EntryFlags::PRESENT);
+        let (near, far) = (0x1000, 0x1000 + SIZE as u64 * PAGE);
+        let mut tlb = Tlb::new();
+        tlb.fill(1, near, entry);
+        assert_eq!(tlb.lookup(1, near, Access::Read), Some(entry));
+        assert_eq!([tlb.lookup(1, far, Access::Read), tlb.lookup(2, near, Access::Read)], [None; 2]);
+        tlb.fill(1, far, entry);
+        assert_eq!((tlb.lookup(1, near, Access::Read), tlb.translations().count()), (None, 1));
+        let known = |tlb: &Tlb| tlb.lookup(1, far, Access::Read).is_some();
+        for pages in [1, FLUSH_ALL_PAGES, FLUSH_ALL_PAGES + 1] {
+            tlb.invalidate(1, range(near, pages));
+            tlb.invalidate(2, range(far, pages));
+            tlb.invalidate_space(2);
+            assert!(known(&tlb), "{pages} pages of others");
+            tlb.invalidate(1, range(far, pages));
+            assert!(!known(&tlb));
+            tlb.fill(1, far, entry);
+        }
+        tlb.invalidate_space(1);
+        assert!(!known(&tlb));
+        tlb.fill(1, far, entry);
+        tlb.invalidate_all();
+        assert_eq!(tlb.translations().count(), 0);
+    }
+
+    #[test]
+    fn an_entry_allows_what_a_walk_would_find_nothing_to_do_for() {
+        let allowed = |flags| {
+            let entry = Entry::new(Pfn::new(7), flags);
+            [Access::Read, Access::Write, Access::Fetch].map(|access| allows(entry, access))
+        };
+        let present = EntryFlags::PRESENT;
+        assert_eq!(allowed(EntryFlags::empty()), [false; 3]);
+        assert_eq!(allowed(present), [true, false, true]);
+        assert_eq!(allowed(present | EntryFlags::NO_EXECUTE), [true, false, false]);
+        assert_eq!(allowed(present | EntryFlags::EXECUTE_ONLY), [false, false, true]);
+        assert_eq!(allowed(present | EntryFlags::DIRTY), [true, false, true]);
+        assert_eq!(allowed(present | EntryFlags::WRITE | EntryFlags::DIRTY), [true; 3]);
+        assert_eq!(allowed(EntryFlags::WRITE | EntryFlags::DIRTY), [false; 3]);
+    }
+
+    #[test]
     fn a_store_needs_write_and_dirty() {
         let mut tlb = Tlb::new();
         let clean = Entry::new(Pfn::new(7), EntryFlags::PRESENT | EntryFlags::WRITE);

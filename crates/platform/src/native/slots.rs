@@ -203,6 +203,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::time::{Duration, Instant};
     use std::vec::Vec;
 
     /// Waits for a slot and fails: `before` runs once, when the ticket is in line.
@@ -237,35 +238,44 @@ mod tests {
     #[test]
     fn a_slot_that_is_given_up_beside_a_new_waiter_is_found() {
         const ROUNDS: usize = if cfg!(miri) { 50 } else { 10_000 };
+        // On a busy machine a round takes as long as it takes to get a CPU twice.
+        const LONGEST: Duration = Duration::from_secs(3);
+        const END: usize = usize::MAX;
         let slots = Slots::new(1);
         let (round, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let until = |word: &AtomicUsize, value: usize| {
-            let begin = std::time::Instant::now();
-            while word.load(Ordering::Acquire) != value {
-                assert!(begin.elapsed().as_secs() < 30, "round {value}: the other thread waits for the slot");
-                // It may need this CPU.
-                std::thread::yield_now();
+        let until_not = |word: &AtomicUsize, value: usize| {
+            let begin = Instant::now();
+            loop {
+                match word.load(Ordering::Acquire) {
+                    now if now != value => return now,
+                    // It may need this CPU.
+                    _ => std::thread::yield_now(),
+                }
+                assert!(begin.elapsed().as_secs() < 30, "after {value}: the other thread waits for the slot");
             }
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for number in 1..=ROUNDS {
-                    until(&round, number);
+                let mut number = until_not(&round, 0);
+                while number != END {
                     (0..number % 64).for_each(|_| core::hint::spin_loop());
-                    let begin = std::time::Instant::now();
+                    let begin = Instant::now();
                     let keep_waiting = || assert!(begin.elapsed().as_secs() < 20, "round {number}: the slot is lost");
                     assert_eq!(slots.take(0, &keep_waiting), 0);
                     slots.give(0);
                     taken.store(number, Ordering::Release);
+                    number = until_not(&round, number);
                 }
             });
-            for number in 1..=ROUNDS {
+            let begin = Instant::now();
+            for number in (1..=ROUNDS).take_while(|_| begin.elapsed() < LONGEST) {
                 let cpu = slots.take(0, &|| ());
                 round.store(number, Ordering::Release);
                 (0..number / 64 % 64).for_each(|_| core::hint::spin_loop());
                 slots.give(cpu);
-                until(&taken, number);
+                until_not(&taken, number - 1);
             }
+            round.store(END, Ordering::Release);
         });
     }
 

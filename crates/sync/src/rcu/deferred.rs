@@ -335,8 +335,9 @@ fn run<P: Processor>(chain: Chain<P>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::boxed::Box;
     use alloc::vec::Vec;
-    use faultless_platform::native::Native;
+    use faultless_platform::native::{Machine, Native};
 
     /// Returns how many polls pass before the next look.
     fn nr_polls(deferred: &Deferred<Native>, driven: Driven) -> u32 {
@@ -358,5 +359,76 @@ mod tests {
         assert_eq!(deferred.last_patience.load(Ordering::Relaxed), PATIENCE_MAX, "and not again at once");
         assert_eq!([Driven::Blocked, Driven::Complete].map(|driven| nr_polls(&deferred, driven)), [0, 0]);
         assert_eq!(in_vain(2), [1, 2]);
+    }
+
+    /// Frees a head that `Box` made.
+    unsafe fn free(head: NonNull<RcuHead<Native>>) {
+        // SAFETY: made by `defer`, and given away.
+        drop(unsafe { Box::from_raw(head.as_ptr()) });
+    }
+
+    fn defer(deferred: &Deferred<Native>, numbers: &Numbers<Native>, nr_heads: usize) {
+        for _ in 0..nr_heads {
+            let head = NonNull::from(Box::leak(Box::new(RcuHead::new())));
+            // SAFETY: the head is valid until `free`, which the callback is.
+            unsafe { deferred.push::<2>(head, free, numbers) };
+        }
+    }
+
+    #[test]
+    fn batches_wait_for_their_tickets_and_many_of_them_press() {
+        Machine::new(1).attach(|| {
+            let (deferred, numbers) = (Deferred::<Native>::new(), Numbers::<Native>::new(1, 3));
+            let grace_period = || {
+                numbers.begin();
+                numbers.end();
+            };
+            let oldest = || deferred.oldest_ticket::<2>();
+            let has =
+                |nr_heads, has_batches| assert_eq!((deferred.len(), deferred.has_batches()), (nr_heads, has_batches));
+            defer(&deferred, &numbers, 1);
+            has(1, false);
+            assert!(oldest().is_none(), "nothing is closed");
+            defer(&deferred, &numbers, 1);
+            has(2, true);
+            assert!(matches!(oldest(), Some((1, Urgency::Patient))));
+            defer(&deferred, &numbers, 3);
+            assert!(matches!(oldest(), Some((1, Urgency::Patient))), "two batches, and an open one");
+            defer(&deferred, &numbers, 1);
+            assert!(matches!(oldest(), Some((1, Urgency::Pressing))));
+            deferred.run_ready(&numbers);
+            has(6, true);
+            grace_period();
+            deferred.run_ready(&numbers);
+            has(0, false);
+            assert!(oldest().is_none());
+            // What is closed while a grace period is at work waits for the next one.
+            defer(&deferred, &numbers, 2);
+            numbers.begin();
+            defer(&deferred, &numbers, 4);
+            assert!(matches!(oldest(), Some((2, Urgency::Pressing))));
+            numbers.end();
+            deferred.run_ready(&numbers);
+            has(4, true);
+            assert!(matches!(oldest(), Some((3, Urgency::Patient))));
+            (0..2 * NR_LOOKS).take_while(|_| deferred.last_patience.load(Ordering::Relaxed) < NR_LOOKS).for_each(
+                |_| {
+                    assert!(matches!(oldest(), Some((3, Urgency::Patient))));
+                    deferred.set_patience(Driven::Busy);
+                },
+            );
+            assert!(matches!(oldest(), Some((3, Urgency::Waiting))));
+            // An open batch is closed on request.
+            defer(&deferred, &numbers, 1);
+            grace_period();
+            deferred.run_ready(&numbers);
+            has(1, false);
+            deferred.close_batch(&numbers);
+            has(1, true);
+            grace_period();
+            deferred.run_ready(&numbers);
+            has(0, false);
+            assert!(!deferred.is_running());
+        });
     }
 }

@@ -112,3 +112,66 @@ impl<P: Processor> Numbers<P> {
         self.words.iter().for_each(|copy| copy.store(word, Ordering::Release));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use faultless_platform::native::{Machine, Native};
+    use std::sync::Barrier;
+
+    #[test]
+    fn a_ticket_waits_for_the_next_grace_period_that_begins() {
+        Machine::new(1).attach(|| {
+            let numbers = Numbers::<Native>::new(1, 3);
+            for number in 1..4 {
+                let seen = || (numbers.is_at_work(), numbers.open(), numbers.ticket());
+                assert_eq!(seen(), (false, None, number));
+                numbers.begin();
+                assert_eq!(seen(), (true, None, number + 1), "what was drawn now is not looked for any more");
+                numbers.let_look();
+                assert_eq!(seen(), (true, Some(number), number + 1));
+                assert!(numbers.is_complete(number - 1) && !numbers.is_complete(number));
+                numbers.end();
+                assert!(numbers.is_complete(number) && !numbers.is_complete(number + 1));
+            }
+        });
+    }
+
+    #[test]
+    fn each_group_of_cpus_has_a_word_and_all_say_the_same() {
+        for (nr_cpus, bits, nr_groups) in
+            [(0, 3, 1), (1, 3, 1), (8, 3, 1), (9, 3, 2), (16, 3, 2), (17, 3, 3), (3, 0, 3)]
+        {
+            assert_eq!(Numbers::<Native>::new(nr_cpus, bits).nr_groups(), nr_groups, "{nr_cpus} CPUs by {bits} bits");
+        }
+        const NR_CPUS: usize = 4;
+        let (machine, barrier) = (Machine::new(NR_CPUS), Barrier::new(NR_CPUS));
+        let numbers = Numbers::<Native>::new(NR_CPUS, 1);
+        let look = || {
+            let cpu = Native::cpu();
+            assert_eq!(numbers.group(), cpu / 2);
+            for number in 1..4 {
+                // One CPU drives, another one each time, and all look in between.
+                let step = |act: &dyn Fn()| {
+                    barrier.wait();
+                    if cpu == number {
+                        act();
+                    }
+                    barrier.wait();
+                };
+                let number = number as u64;
+                step(&|| numbers.begin());
+                assert_eq!((numbers.open(), numbers.ticket()), (None, number + 1));
+                step(&|| numbers.let_look());
+                assert_eq!((numbers.open(), numbers.ticket()), (Some(number), number + 1));
+                step(&|| numbers.end());
+                assert!(numbers.is_complete(number) && !numbers.is_complete(number + 1) && numbers.open().is_none());
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..NR_CPUS).for_each(|_| _ = scope.spawn(|| machine.attach(look)));
+        });
+    }
+}

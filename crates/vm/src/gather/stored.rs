@@ -78,3 +78,79 @@ fn place<P: System>(memory: &P::Frames, frame: Pfn, run: usize) -> *mut MaybeUni
     // SAFETY: inside the frame, which is aligned to its size.
     unsafe { memory.frame(frame).cast::<MaybeUninit<[Pfn; RUN]>>().add(run) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_phys::{Memory, Options};
+    use faultless_platform::native::{HostRegion, Machine, Native};
+    use std::vec::Vec;
+
+    fn with_memory(test: impl FnOnce(&Memory<Native>)) {
+        let region = HostRegion::reserve(1 << 20).expect("the host has room");
+        let machine = Machine::new(1);
+        // SAFETY: the region is zeroed, ours alone, and outlives the memory.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) }.expect("room");
+        machine.attach(|| test(&memory));
+    }
+
+    fn run(number: usize) -> [Pfn; RUN] {
+        core::array::from_fn(|place| Pfn::new((number * RUN + place) as u32))
+    }
+
+    /// Returns which runs come out, sorted.
+    fn drained(stored: &mut Stored, memory: &Memory<Native>) -> Vec<usize> {
+        let mut numbers = Vec::new();
+        stored.drain::<Native>(memory, &mut |out| {
+            let number = out[0].index() / RUN;
+            assert_eq!(*out, run(number), "a run comes out as it was put in");
+            numbers.push(number);
+        });
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn each_run_comes_out_once_and_costs_nothing_after_that() {
+        with_memory(|memory| {
+            let nr_free = memory.nr_free();
+            let mut stored = Stored::NOTHING;
+            for nr_runs in [0, 1, 3, 4, 5, 8, 9, MOST_RUNS, 2] {
+                for number in 0..nr_runs {
+                    assert!(stored.keep::<Native>(memory, &run(number)));
+                }
+                assert_eq!(nr_free - memory.nr_free(), nr_runs.div_ceil(RUNS_A_FRAME));
+                assert_eq!(drained(&mut stored, memory), (0..nr_runs).collect::<Vec<_>>());
+                assert_eq!(memory.nr_free(), nr_free, "of {nr_runs} runs");
+            }
+        });
+    }
+
+    #[test]
+    fn no_more_is_kept_than_linux_collects() {
+        with_memory(|memory| {
+            let mut stored = Stored::NOTHING;
+            let nr_kept = (0..2 * MOST_RUNS).take_while(|&number| stored.keep::<Native>(memory, &run(number))).count();
+            assert_eq!((nr_kept, nr_kept * RUN), (MOST_RUNS, 10_240));
+            assert_eq!(drained(&mut stored, memory).len(), MOST_RUNS);
+        });
+    }
+
+    #[test]
+    fn nothing_is_kept_without_a_frame_and_what_was_kept_stays() {
+        with_memory(|memory| {
+            let mut stored = Stored::NOTHING;
+            assert!(stored.keep::<Native>(memory, &run(0)));
+            let taken: Vec<Pfn> = core::iter::from_fn(|| memory.try_alloc().ok()).collect();
+            for number in 1..RUNS_A_FRAME {
+                assert!(stored.keep::<Native>(memory, &run(number)), "there is room in the frame");
+            }
+            assert!(!stored.keep::<Native>(memory, &run(RUNS_A_FRAME)));
+            assert_eq!(drained(&mut stored, memory), [0, 1, 2, 3]);
+            // SAFETY: taken above, and used by nobody.
+            taken.into_iter().for_each(|frame| unsafe { memory.free(frame) });
+            assert!(stored.keep::<Native>(memory, &run(7)));
+            assert_eq!(drained(&mut stored, memory), [7]);
+        });
+    }
+}
