@@ -106,8 +106,10 @@ fn a_replay_s_terminal_and_page_have_the_same_verdict() {
 #[test]
 fn without_utf8_everything_is_ascii() {
     let trace = example("python.trace");
-    let Some(text) = on_terminal(100, "C", "never", &format!("replay {trace} -r 2")) else { return };
+    let Some(text) = on_terminal(100, "C", "never", "bench malloc1 --cpus 1 -d 2ms -r 2") else { return };
     assert!(text.is_ascii() && text.contains("+-"), "{text}");
+    let Some(text) = on_terminal(100, "C", "never", &format!("replay {trace} -r 2")) else { return };
+    assert!(text.is_ascii(), "{text}");
     let Some(all) = all_on_terminal(100, "C", "never", &format!("replay {trace} -r 2")) else { return };
     assert!(all.is_ascii() && all.contains("decoding ["), "progress is plain too: {all}");
     let Some(all) = all_on_terminal(100, "C.UTF-8", "never", &format!("replay {trace} -r 2")) else { return };

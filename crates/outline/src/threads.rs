@@ -5,7 +5,8 @@
 //! * I2 the pairs of waiter and waker hold all waits of the trace, also of threads whose lanes are left out
 //! * I3 without pace data lanes know calls only
 //! * I4 who ended a wait is who first woke the waiter; where no wake was recorded, the last thread that the waiter made
-//!   and that ended meanwhile; otherwise nobody
+//!   and that ended meanwhile; otherwise nobody. A wait is over when somebody ended it: from then on the thread could
+//!   run
 //! * I5 a wait is said to be for the address-space lock only if a thread of the same process ended it, one of the two
 //!   was inside a memory call, and the other inside one too or right behind a page fault: readers of the lock do not
 //!   wait for each other. A wait inside a memory call of which that is not known is said to be one, and no more
@@ -13,7 +14,7 @@
 use std::collections::HashMap;
 
 use faultless_trace::{Call, Event, EventKind, Pace, SwitchReason, ThreadIndex, Trace};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::columns::column;
 
@@ -91,6 +92,8 @@ impl Inside {
 #[derive(Clone, Copy, Debug)]
 struct Waker {
     thread: ThreadIndex,
+    /// When it woke the waiter.
+    time_ns: u64,
     /// What it was inside of.
     inside: Inside,
 }
@@ -109,8 +112,8 @@ struct Lane {
     wait: Option<(u64, Option<Waker>)>,
     /// The thread that made it.
     maker: Option<usize>,
-    /// The last thread it made that ended while it waited.
-    ended: Option<ThreadIndex>,
+    /// The last thread it made that ended while it waited, and when.
+    ended: Option<(ThreadIndex, u64)>,
     /// Nanoseconds of each state, by column.
     times: HashMap<usize, [u64; 6]>,
 }
@@ -230,13 +233,13 @@ impl Reader<'_> {
         if let EventKind::Wake { woken } = kind {
             // Who first wakes a thread that waits ends its wait.
             if let Some((_, waker @ None)) = &mut self.lanes[*woken as usize].wait {
-                *waker = Some(Waker { thread: thread as ThreadIndex, inside });
+                *waker = Some(Waker { thread: thread as ThreadIndex, time_ns: now_ns, inside });
             }
         }
         match (kind, self.lanes[thread].maker) {
             (EventKind::Clone(clone), _) => self.lanes[clone.child as usize].maker = Some(thread),
             // Linux does not show whom an ending thread wakes; its end stands for that (`EventKind::Wake`).
-            (EventKind::Exit, Some(maker)) => self.lanes[maker].ended = Some(thread as ThreadIndex),
+            (EventKind::Exit, Some(maker)) => self.lanes[maker].ended = Some((thread as ThreadIndex, now_ns)),
             _ => {}
         }
         if matches!(kind, EventKind::SwitchIn) {
@@ -284,16 +287,21 @@ impl Reader<'_> {
     /// Keeps a thread's wait, which ends, if there is one.
     fn end_wait(&mut self, thread: usize, now_ns: u64) {
         let Some((began_ns, waker)) = self.lanes[thread].wait.take() else { return };
+        let duration_ns = self.duration_ns;
         let lane = &self.lanes[thread];
         let waiter = thread as ThreadIndex;
         let held_in = waker.and_then(|waker| self.lock_holder(waiter, lane.inside, waker));
         let inside = lane.inside.name().filter(|_| lane.inside.is_call() || held_in.is_some());
         let is_end = waker.is_none() && lane.ended.is_some();
-        let waker = waker.map(|waker| waker.thread).or(lane.ended);
+        let ended_by = waker.map(|waker| (waker.thread, waker.time_ns)).or(lane.ended);
+        let ended_ns = ended_by.map_or(now_ns, |(_, ended_ns)| ended_ns.clamp(began_ns, now_ns));
+        let lane = &mut self.lanes[thread];
         if held_in.is_some() {
-            self.lanes[thread].state = State::WaitsInCall;
+            lane.state = State::WaitsInCall;
         }
-        self.waits.push(Wait { began_ns, ended_ns: now_ns, waiter, waker, inside, held_in, is_end });
+        lane.change(State::Ready, ended_ns, duration_ns);
+        let waker = ended_by.map(|(waker, _)| waker);
+        self.waits.push(Wait { began_ns, ended_ns, waiter, waker, inside, held_in, is_end });
     }
 
     /// Returns what the waker was inside of, if it held the address-space lock that the waiter waited for (I5).
@@ -339,10 +347,17 @@ impl Reader<'_> {
             is_known.then_some(told)
         });
         json!({
-            "count": nr_threads, "columns": COLUMNS, "has_pace": trace.header.pace != Pace::Absent, "lanes": lanes,
+            "count": nr_threads, "columns": COLUMNS, "spent_ns": spent(&self.lanes), "has_pace": trace.header.pace != Pace::Absent, "lanes": lanes,
             "nr_waits": nr_waits, "waits": longest.take(WAITS).collect::<Vec<_>>(), "pairs": pairs,
         })
     }
+}
+
+/// Returns the time of all threads by state's letter, but that before they began and after they ended.
+fn spent(lanes: &[Lane]) -> Value {
+    let of = |state: usize| lanes.iter().flat_map(|lane| lane.times.values()).map(|times| times[state]).sum::<u64>();
+    let states = State::LETTERS.iter().enumerate().skip(1);
+    states.map(|(state, letter)| (letter.to_string(), Value::from(of(state)))).collect::<Map<_, _>>().into()
 }
 
 /// Returns a lane's letters (I1).
@@ -408,13 +423,15 @@ mod tests {
         ]));
         let states = |place: usize| told["lanes"][place]["states"].as_str().expect("letters").to_owned();
         let runs: Vec<char> = states(0).chars().step_by(50).collect();
-        assert_eq!(runs.into_iter().collect::<String>(), "ccmmWWWWWWmc");
+        assert_eq!(runs.into_iter().collect::<String>(), "ccmmWWWWWrmc");
         assert!(states(0).ends_with("ccc.........."), "{}", states(0));
         assert!(states(1).ends_with("w"), "{}", states(1));
-        assert_eq!(told["waits"][0], json!([2000, 5000, 0, 1, "munmap", null, "call"]));
-        let pair = json!({ "waiter": "t 1", "waker": "t 2", "what": "call", "count": 1, "ns": 3000 });
+        assert_eq!(told["waits"][0], json!([2000, 4500, 0, 1, "munmap", null, "call"]), "woken, it could run");
+        let pair = json!({ "waiter": "t 1", "waker": "t 2", "what": "call", "count": 1, "ns": 2500 });
         assert_eq!(told["pairs"][0], pair);
         assert_eq!(told["pairs"][1]["waker"], Value::Null, "nobody is said to have ended a wait that nobody did");
+        let spent = json!({ "c": 7100, "m": 1500, "W": 2500, "w": 300, "r": 500 });
+        assert_eq!(told["spent_ns"], spent);
     }
 
     /// Returns what a wait was for: of a thread that does this before it blocks, and is woken by one that did that.
@@ -457,11 +474,12 @@ mod tests {
         let events = |wake: &[(ThreadIndex, u64, EventKind)]| {
             let begun = [(0, 0, EventKind::Exec), (0, 10, clone), (0, 20, BLOCKED)];
             let ended = [(1, 100, EventKind::Exit), (0, 110, EventKind::SwitchIn)];
-            outline(&trace(&[&begun[..], wake, &ended].concat()))["pairs"][0]["waker"].clone()
+            let told = outline(&trace(&[&begun[..], wake, &ended].concat()));
+            (told["pairs"][0]["waker"].clone(), told["pairs"][0]["ns"].clone())
         };
-        assert_eq!(events(&[]), "t 2");
+        assert_eq!(events(&[]), (json!("t 2"), json!(80)), "until it ended, not until a CPU was free again");
         let wake = (0, 50, EventKind::Wake { woken: 0 });
-        assert_eq!(events(&[wake]), "t 1", "a wake that was recorded counts");
+        assert_eq!(events(&[wake]), (json!("t 1"), json!(30)), "a wake that was recorded counts");
     }
 
     #[test]

@@ -48,11 +48,17 @@ pub fn ends_are<'a>(mut samples: impl Iterator<Item = &'a Vec<f64>>) -> &'static
 
 /// Returns samples for people: the middle and its ends.
 pub fn shown(unit: &str, samples: &[f64]) -> String {
+    median(samples).map_or_else(|| "not counted".into(), |median| shown_as(unit, median, samples))
+}
+
+/// Returns samples for people by what stands for them, with the ends of their middle.
+pub fn shown_as(unit: &str, figure: f64, samples: &[f64]) -> String {
     let show = |figure: f64| Unit::show_named(unit, figure);
     match middle(samples) {
-        None => "not counted".into(),
-        Some(middle) if middle.low == middle.high => show(middle.median),
-        Some(middle) => format!("{} [{}, {}]", show(middle.median), show(middle.low), show(middle.high)),
+        Some(middle) if middle.low < middle.high => {
+            format!("{} [{}, {}]", show(figure), show(middle.low), show(middle.high))
+        }
+        _ => show(figure),
     }
 }
 

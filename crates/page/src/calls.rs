@@ -55,11 +55,11 @@ fn said(line: &Value) -> String {
     let size = Unit::Bytes.show(count(line, "usual_bytes") as f64);
     let sizes = match () {
         () if count(line, "usual_bytes") == 0 => String::new(),
-        () if usual == all => format!(", {size} each"),
-        () => format!(", most often {size}"),
+        () if usual == all => format!(" ({size} each)"),
+        () => format!(" (most often {size})"),
     };
     let (call, kind) = (line["call"].as_str().unwrap_or("?"), line["kind"].as_str().unwrap_or("?"));
-    format!("{call} {} times ({}{sizes})", grouped(all), called(kind))
+    format!("{call} of {} {} times{sizes}", called(kind), grouped(all))
 }
 
 /// Writes the lanes and the table of a space's calls.
@@ -89,8 +89,19 @@ pub fn write(out: &mut Markup, calls: &Value, name: &str, (duration_ns, columns)
     let headings = ["call", "on what", "calls", "size, most often", "sizes", "bytes in all", "time on a CPU in all"];
     let all: u64 = lines(calls).iter().map(|line| count(line, "count")).sum();
     let caption = format!("What {name} asks of its map, {} calls in all, the most frequent first", grouped(all));
-    table::write(out, &caption, &headings, &lines(calls).iter().map(row).collect::<Vec<_>>());
+    out.within("details", &[], |out| {
+        out.line("summary", &[], &format!("The {} calls of {name} by call, memory and size", grouped(all)));
+        table::write(out, &caption, &headings, &lines(calls).iter().map(row).collect::<Vec<_>>());
+        out.line("p", &[("class", "method")], COUNTS);
+    });
 }
+
+/// What the counts of a space count, and why they differ.
+const COUNTS: &str = "Calls and ranges are counted apart: mmap maps a range, and may unmap what was there; munmap unmaps one or \
+                      several, or a part; mremap maps one where it moves to and unmaps where it came from; mprotect and madvise map \
+                      and unmap nothing; what a program begins with is mapped \
+                      without a call of its own. \"Begin or end\" in the closer picture counts the mapped and the unmapped \
+                      ranges of those addresses.";
 
 /// A call's lane: its name, and how many calls there are in each column.
 struct Lane<'a> {
@@ -123,7 +134,7 @@ fn write_lanes(out: &mut Markup, calls: &Value, name: &str, (duration_ns, column
         title: format!("Memory calls of {name} over time"),
         told: format!("{}.", told.join("; ")),
         caption: format!(
-            "A lane for each call. The higher a bar, the more calls were begun in its column of {}; each lane has a \
+            "A lane for each call, on whatever memory. The higher a bar, the more calls were begun in its column of {}; each lane has a \
              scale of its own, and says how many its highest bar is.",
             short("ns", duration_ns / columns)
         ),

@@ -96,7 +96,10 @@ fn write_table(out: &mut Markup, lines: &[Line], title: &str) {
         std::iter::once(Cell::text(&*line.name)).chain(cells).collect()
     };
     let headings: Vec<&str> = std::iter::once("design").chain(NAMED.iter().map(|(.., words)| *words)).collect();
-    table::write(out, title, &headings, &lines.iter().map(row).collect::<Vec<Vec<Cell>>>());
+    out.within("details", &[], |out| {
+        out.line("summary", &[], "In figures: median, slowest 1 % and 0.1 %");
+        table::write(out, title, &headings, &lines.iter().map(row).collect::<Vec<Vec<Cell>>>());
+    });
 }
 
 fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option<Line> {

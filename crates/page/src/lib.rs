@@ -13,7 +13,8 @@
 //! # Rooms
 //! [`of_sets`] makes a page of result sets, [`of_comparison`] of a comparison; `kinds` knows what each command's set
 //! shows. Plots: `curve`, `rows`, `bars`, `latency`, and of a recorded program `timeline`, `space` and `calls` under
-//! `zoom`, on the ground of `plot` and `scale`; `verdict`s as [`table`]s; [`markup`] keeps names from becoming markup.
+//! `zoom`, on the ground of `plot` and `scale`; `verdict`s as [`table`]s; `words` explains what the page says;
+//! [`markup`] keeps names from becoming markup.
 //!
 //! ```
 //! use faultless_results::{MachineInfo, ResultSet, compare::Source};
@@ -40,6 +41,7 @@ mod space;
 pub mod table;
 mod timeline;
 mod verdict;
+mod words;
 mod zoom;
 
 use std::path::Path;
@@ -108,7 +110,9 @@ fn page(title: &str, sources: &[Source], content: impl FnOnce(&mut Markup)) -> S
         });
         out.within("body", &[], |out| {
             out.own(HATCH);
-            out.within("main", &[], content);
+            let mut main = Markup::default();
+            main.within("main", &[], content);
+            out.own(&words::explain(&main.into_text()));
             embed::write(out, sources);
             out.within("script", &[], |out| out.own(include_str!("script.js")));
         });

@@ -65,7 +65,7 @@ for (const group of document.querySelectorAll(".zoom")) {
         if (fitting) { show(fitting, begin + 4, [begin, end]); continue; }
         const across = number.length * 7.4;
         const x = Math.min(Math.max(left, (begin + end) / 2 - across / 2), Math.max(left, right - across));
-        if (number && lane.every(([first, last]) => x + across + 2 < first || last + 2 < x)) show(number, x, [x, x + across]);
+        if (number && lane.every(([first, last]) => x + across + 7 < first || last + 7 < x)) show(number, x, [x, x + across]);
       }
       inner.setAttribute("viewBox", `${from * 1000} 0 ${share * 1000} ${height}`);
       for (const tick of axis.querySelectorAll(".grid, .tick")) tick.remove();

@@ -103,15 +103,13 @@ fn write_space(out: &mut Markup, space: &Value, columns: f64, machine: &str) {
         ]
     };
     let caption = format!("Memory of {name} by kind");
-    table::write(
-        out,
-        &caption,
-        &["kind", "most mapped at once", "page faults", "of all"],
-        &kinds.iter().map(row).collect::<Vec<_>>(),
-    );
+    out.within("details", &[], |out| {
+        out.line("summary", &[], &format!("{caption}: the most at once, and page faults"));
+        let headings = ["kind", "most mapped at once", "page faults", "of all"];
+        table::write(out, &caption, &headings, &kinds.iter().map(row).collect::<Vec<_>>());
+    });
     write_closer(out, &grid, name, machine);
     calls::write(out, &space["calls"], name, (duration_ns, columns), machine);
-    out.line("p", &[("class", "method")], COUNTS);
 }
 
 /// Writes the closer look at the addresses where mappings come and go most often (I2).
@@ -127,8 +125,8 @@ fn write_closer(out: &mut Markup, whole: &Grid<'_>, name: &str, machine: &str) {
     let about = About {
         title: format!("Closer: the addresses of {name} that change most"),
         told: format!(
-            "The addresses that change most lie within {bytes}: mappings begin or end there {} times, and {} page faults \
-             fall there.",
+            "The addresses that change most are a range of {bytes}, of which not all is mapped at a time: mappings begin or \
+             end there {} times, and {} page faults fall there.",
             count("changes"),
             count("faults_total")
         ),
@@ -170,13 +168,6 @@ fn write_picture(
         },
     );
 }
-
-/// What the counts of a space count, and why they differ.
-const COUNTS: &str = "Calls and ranges are counted apart: mmap maps a range, and may unmap what was there; munmap unmaps one or \
-                      several, or a part; mremap maps one where it moves to and unmaps where it came from; mprotect and madvise map \
-                      and unmap nothing; what a program begins with is mapped \
-                      without a call of its own. \"Begin or end\" in the closer picture counts the mapped and the unmapped \
-                      ranges of those addresses.";
 
 /// Says what the space is used for.
 fn takeaway(

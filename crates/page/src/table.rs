@@ -48,6 +48,8 @@ impl Cell {
     fn text_class(&self) -> &'static str {
         match self.text.len() {
             _ if !self.tone.is_empty() => self.tone,
+            // Where rows are cards, nothing is not worth a line.
+            1 if self.text == "-" => "none",
             letters if letters <= SHORT => "short",
             _ if self.text.split(' ').any(|word| word.len() > LONG) => "long",
             _ => "",

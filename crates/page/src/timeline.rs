@@ -25,10 +25,10 @@ const NAME: f64 = 15.0;
 const NUMBERED: usize = 30;
 
 /// How many of them stand in the open.
-const LONGEST: usize = 10;
+const LONGEST: usize = 3;
 
 /// The most pairs of waiter and waker that stand in the open.
-const PAIRS: usize = 10;
+const PAIRS: usize = 5;
 
 /// A state of a lane: its letter, its class, where in the lane it lies (top and height, as shares), and what it means.
 const STATES: [(char, &str, f64, f64, &str); 5] = [
@@ -76,8 +76,8 @@ fn write_plot(out: &mut Markup, lanes: &Lanes<'_>, takeaway: &str, machine: &str
         if left_out > 0 { format!(" {left_out} threads with fewer events are left out.") } else { String::new() };
     let pace = match threads["has_pace"].as_bool() {
         Some(true) => {
-            " An arrow (→) points from a wait to the thread that ended it: the last to let go of what was waited for. \
-             Numbers are those of the longest waits in the table below. A closer look (+) makes room for more names."
+            " The longest waits have numbers, by which the table below tells them; where there is room, an arrow (→) \
+             names the thread that ended the wait. A closer look (+) makes room for more."
         }
         _ => "",
     };
@@ -134,18 +134,13 @@ fn takeaway(lanes: &Lanes<'_>) -> String {
                 calls alone."
             .into();
     }
-    let mut said = vec![format!(
-        "The threads spend {} of their time waiting inside memory calls and page faults",
-        share(lanes, 'W')
-    )];
-    said.push(format!(
-        "{} waiting for something else, {} running, {} ready without a CPU{}",
-        share(lanes, 'w'),
-        share(lanes, 'c'),
-        share(lanes, 'r'),
+    let [waits, other, runs, calls, ready] = shares(lanes);
+    let said = format!(
+        "Of their time the threads spend {waits} waiting inside memory calls and page faults, {other} waiting for something \
+         else, {calls} on a CPU inside memory calls, {runs} on a CPU elsewhere, and {ready} ready without a CPU{}",
         on_cpus(lanes)
-    ));
-    let mut sentences = vec![format!("{}.", said.join(", "))];
+    );
+    let mut sentences = vec![format!("{said}.")];
     let told = [
         (&["lock"][..], "Longest for the address-space lock"),
         (&["call", "end", "other"], "Longest for anything else"),
@@ -163,15 +158,35 @@ fn on_cpus(lanes: &Lanes<'_>) -> String {
     format!(" ({threads} thread{} on a machine of {cpus} CPU{})", s(threads), s(cpus))
 }
 
-/// Returns the share of the columns of all lanes that a state has.
-fn share(lanes: &Lanes<'_>, letter: char) -> String {
-    let count = |is: &dyn Fn(char) -> bool| -> usize {
-        lanes.states.iter().map(|states| states.chars().filter(|letter| is(*letter)).count()).sum()
+/// Returns the shares of the threads' time by [`SPENT`]: of all threads where the outline has their times, of the
+/// columns of the lanes where it has not.
+fn shares(lanes: &Lanes<'_>) -> [String; 5] {
+    let spent = &lanes.threads["spent_ns"];
+    let columns =
+        |letter: char| lanes.states.iter().flat_map(|states| states.chars()).filter(|other| *other == letter).count();
+    let time = |letter: char| match spent[letter.to_string()].as_f64() {
+        Some(ns) => ns,
+        None => columns(letter) as f64,
     };
-    let all = count(&|letter| letter != '.').max(1);
-    let share = count(&|other| other == letter) as f64 / all as f64;
-    // Columns are too coarse for a tenth of a per cent.
-    if share > 0.0 && share < 0.01 { "less than 1 %".into() } else { format!("{:.0} %", share * 100.0) }
+    percent(SPENT.map(time))
+}
+
+/// The letters of the states that [`takeaway`] tells, in its order.
+const SPENT: [char; 5] = ['W', 'w', 'c', 'm', 'r'];
+
+/// Returns parts of a whole in per cent that add up to 100: each is rounded down, and those that lost most get one more.
+fn percent<const N: usize>(parts: [f64; N]) -> [String; N] {
+    let whole: f64 = parts.iter().sum();
+    if whole <= 0.0 {
+        return std::array::from_fn(|_| "0 %".to_owned());
+    }
+    let exact = parts.map(|part| part / whole * 100.0);
+    let mut shown = exact.map(f64::floor);
+    let missing = (100.0 - shown.iter().sum::<f64>()).round() as usize;
+    let mut places: [usize; N] = std::array::from_fn(|place| place);
+    places.sort_by(|&one, &other| (exact[other] - shown[other]).total_cmp(&(exact[one] - shown[one])));
+    places.iter().take(missing).for_each(|&place| shown[place] += 1.0);
+    shown.map(|part| format!("{part} %"))
 }
 
 /// Says which thread waited longest for which, for things of these kinds.
@@ -328,10 +343,15 @@ const KNOWN: &str = "Linux tells who wakes whom, but not which lock that is abou
 
 /// Draws a line over each of the longest waits, from its first to its last moment, for who points at it.
 fn draw_waits(out: &mut Markup, lanes: &Lanes<'_>, step: f64) {
-    for wait in waits(lanes) {
+    for (place, wait) in waits(lanes).into_iter().enumerate() {
         let at = |ns: f64| px(ns * zoom::ACROSS / lanes.duration_ns.max(1.0));
         let y = px(step * wait.waiter as f64 + NAME + (step - NAME - 4.0) / 2.0);
         let path = format!("M{} {y}H{}", at(wait.began_ns), at(wait.ended_ns));
+        if place < NUMBERED {
+            // Where two waits touch, a line between them shows that they are two.
+            let (top, foot) = (px(step * wait.waiter as f64 + NAME), px(step * (wait.waiter + 1) as f64 - 4.0));
+            out.empty("path", &[("class", "edge"), ("d", &format!("M{} {top}V{foot}", at(wait.began_ns)))]);
+        }
         out.within("path", &[("class", "wait"), ("d", &path)], |out| {
             let inside = wait.inside.map_or(String::new(), |inside| format!(" inside {inside}"));
             let waiter = lanes.names[wait.waiter];
@@ -375,7 +395,7 @@ impl Label {
         let [.., number] = &self.texts;
         let across = width(number);
         let begin = (f64::midpoint(from, to) - across / 2.0).clamp(ends.0, (ends.1 - across).max(ends.0));
-        let is_free = taken.iter().all(|(first, last)| begin + across + 2.0 < *first || *last + 2.0 < begin);
+        let is_free = taken.iter().all(|(first, last)| begin + across + APART < *first || *last + APART < begin);
         (!number.is_empty() && is_free).then(|| {
             taken.push((begin, begin + across));
             (number.as_str(), begin)
@@ -420,8 +440,11 @@ fn short_names<'a>(names: &[&'a str]) -> Vec<&'a str> {
     if is_clear { last } else { names.to_vec() }
 }
 
-/// About how wide a letter inside a wait is; the script has the same figure.
+/// About how wide a letter inside a wait is; the script has the same figures.
 const LETTER: f64 = 7.4;
+
+/// How far numbers are from each other at least, so that nobody reads two as one.
+const APART: f64 = 7.0;
 
 fn write_pairs(out: &mut Markup, threads: &Value) {
     let pairs = threads["pairs"].as_array().map_or(&[][..], Vec::as_slice);
@@ -450,5 +473,18 @@ fn write_pairs(out: &mut Markup, threads: &Value) {
             out.line("summary", &[], &format!("{} more pairs that wait less", rest.len()));
             table::write(out, "Who waits for whom, the rest", &headings, rest);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn parts_of_a_whole_add_up_to_a_hundred() {
+        assert_eq!(percent([30.7, 19.5, 4.9, 44.9]), ["31 %", "19 %", "5 %", "45 %"]);
+        assert_eq!(percent([1.0, 1.0, 1.0]), ["34 %", "33 %", "33 %"]);
+        assert_eq!(percent([0.0, 5.0]), ["0 %", "100 %"]);
+        assert_eq!(percent([0.0, 0.0]), ["0 %", "0 %"]);
     }
 }

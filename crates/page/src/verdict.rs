@@ -6,7 +6,7 @@
 
 use faultless_results::stats::Interval;
 use faultless_results::verdict::{
-    Cost, Finding, Kind, METHOD, Part, Place, Ranking, Samples, Standing, factor, interval,
+    Cost, Finding, Kind, METHOD, Part, Place, Ranking, Samples, Standing, factor, interval, listed,
 };
 use faultless_results::{Unit, metric};
 
@@ -92,8 +92,9 @@ fn first(ranking: &Ranking) -> Vec<Cell> {
     let (sure, tone) = match ranking.finding {
         Finding::Wins => ("yes".to_owned(), "better"),
         Finding::Alone => ("one design".into(), "open"),
-        Finding::Level(_) => ("no".into(), "open"),
-        Finding::Undecided => (format!("undecided: {}", ranking.doubts_in_short()), "open"),
+        Finding::Level(many) if many == ranking.places.len() => ("no".into(), "open"),
+        Finding::Level(_) => (format!("not from {}", listed(&ranking.leaders()[1..])), "open"),
+        Finding::Undecided => (ranking.doubts_in_short(), "open"),
     };
     let ends = |lead: &Interval| Cell::figure(lead.low, interval(lead));
     let beside = |lead: &Interval| {
@@ -183,7 +184,7 @@ const COLUMNS: [Column; 10] = [
     ("faults without that lock", |cost| cost.lockless, Unit::Share),
     ("TLB shootdowns an operation", |cost| cost.shootdowns, Unit::Count),
     ("time of a fault, median of all", |cost| cost.fault_ns, Unit::Ns),
-    ("time of a map call, median of runs", |cost| cost.call_ns, Unit::Ns),
+    ("time of a map call, median of all", |cost| cost.call_ns, Unit::Ns),
 ];
 
 fn write_costs(out: &mut Markup, ranking: &Ranking) {
@@ -202,9 +203,13 @@ fn write_costs(out: &mut Markup, ranking: &Ranking) {
         std::iter::once(Cell::text(&*place.name)).chain(cells).collect()
     };
     let headings: Vec<&str> = std::iter::once("design").chain(columns.iter().map(|column| column.0)).collect();
-    let caption = format!("{} on {}: what was counted", ranking.workload, cpus(ranking.cpus));
-    table::write(out, &caption, &headings, &ranking.places.iter().map(row).collect::<Vec<Vec<Cell>>>());
-    write_parts(out, ranking);
+    let place = format!("{} on {}", ranking.workload, cpus(ranking.cpus));
+    out.within("details", &[], |out| {
+        out.line("summary", &[], &format!("Why, in figures ({place})"));
+        let caption = format!("{place}: what was counted");
+        table::write(out, &caption, &headings, &ranking.places.iter().map(row).collect::<Vec<Vec<Cell>>>());
+        write_parts(out, ranking, &place);
+    });
 }
 
 /// Of an operation's time, what a part has at least that is listed.
@@ -212,7 +217,7 @@ const LISTED: f64 = 0.005;
 
 /// Writes what the time of an operation is spent on under each design, where books were kept: by name, also of what
 /// sentences leave out.
-fn write_parts(out: &mut Markup, ranking: &Ranking) {
+fn write_parts(out: &mut Markup, ranking: &Ranking, place: &str) {
     let row = |place: &Place, part: &Part| {
         let (share, is_line) = (part.ns / place.cost.op_ns.unwrap_or(1.0), part.kind == Kind::Lines);
         (share >= LISTED).then(|| {
@@ -230,17 +235,10 @@ fn write_parts(out: &mut Markup, ranking: &Ranking) {
     if rows.is_empty() {
         return;
     }
-    out.within("details", &[], |out| {
-        let place = format!("{} on {}", ranking.workload, cpus(ranking.cpus));
-        out.line(
-            "summary",
-            &[],
-            &format!("What an operation's time is spent on: locks and cache lines by name ({place})"),
-        );
-        let caption = format!(
-            "{place}: of the mean time of an operation, warm-up included; a line is fetched when another CPU had it"
-        );
-        let headings = ["design", "time spent", "of an operation", "share", "lines fetched, an operation"];
-        table::write(out, &caption, &headings, &rows);
-    });
+    let caption = format!(
+        "{place}: what an operation's mean time is spent on, locks and cache lines by name, warm-up included; a line is \
+         fetched when another CPU had it"
+    );
+    let headings = ["design", "time spent", "of an operation", "share", "lines fetched, an operation"];
+    table::write(out, &caption, &headings, &rows);
 }

@@ -81,7 +81,7 @@ fn a_page_shows_the_verdict_before_anything_else_and_says_why() {
     );
     assert!(compare.contains("the slowest 1 % of operations in "), "what got worse besides is told");
     let replay = page("replay");
-    assert!(replay.contains("Contention is an upper bound"), "caveats of the command");
+    assert!(replay.contains("The program's own pauses are not replayed"), "caveats of the command");
     assert!(
         replay.contains("Longest for the address-space lock: a 3 waits for a 17, the last that held it"),
         "no takeaway"
@@ -92,16 +92,30 @@ fn a_page_shows_the_verdict_before_anything_else_and_says_why() {
 fn a_replay_s_page_says_for_what_threads_wait_and_what_the_program_does_with_its_memory() {
     let replay = sets::page("replay");
     let says = |part: &str| assert!(replay.contains(part), "no {part}");
-    says("An arrow (→) points from a wait to the thread that ended it");
+    says("an arrow (→) names the thread that ended the wait");
     says("the address-space lock, held last inside mprotect");
     says("1: munmap → 17");
     says(">anonymous, 48.8 MiB</text>");
     says(">file, 2.30 MiB</text>");
     says("Closer: the addresses of java 4711 that change most");
-    says(" in all: mmap 2,400 times (anonymous memory, most often 96.0 KiB)");
+    says(" in all: mmap of anonymous memory 2,400 times (most often 96.0 KiB)");
     says("8,000 of the 9,000 mapped ranges begin where an earlier one began");
     says("% ready without a CPU (31 threads on a machine of 2 CPUs).");
     says(">1,000,000</td>");
+    let parts = ["which design is fastest", "What was checked", "All above is about the replay.", "Which thread waits"];
+    let places = parts.map(|part| replay.find(part).unwrap_or_else(|| panic!("no {part}")));
+    assert!(places.is_sorted(), "the recorded program comes behind the whole replay: {places:?}");
+}
+
+#[test]
+fn a_page_explains_its_words_before_they_are_needed_and_says_in_a_line_how_it_was_measured() {
+    for (name, page) in sets::pages() {
+        let words = page.split("Words of this page: ").nth(1).and_then(|rest| rest.split('<').next());
+        let words = words.unwrap_or_else(|| panic!("{name} explains nothing"));
+        assert!(words.contains("median"), "{name}: {words}");
+        assert!(page.find("Words of this page") < page.find("<figure"), "{name}: words come before the pictures");
+        assert!(page.contains("<summary>How: ") && page.contains("seed"), "{name} does not say how it was measured");
+    }
 }
 
 /// Returns the classes of the legend's lines, by design.

@@ -28,7 +28,11 @@ pub static LINES: [DesignLine; 7] = [
     line("spf-v9", "as spf-v11, but gives up too where the page-table lock is busy", "the 2018 series, version 9"),
     line("spf-v11", "index lock, area reference, sequence count; gives up to mmap-sem", "the 2018 series, version 11"),
     line("vma-lock", "RCU lookup, then the area's own read lock", "Linux 6.4 to today"),
-    line("faultless", "looks once for an announced change, which waits for faults; no lock", "this project"),
+    line(
+        "faultless",
+        "takes no lock in the fault: looks once for an announced change, which waits for faults",
+        "this project",
+    ),
     line("linux", "the host's kernel, by real system calls", "the machine it runs on"),
 ];
 

@@ -19,6 +19,7 @@ pub mod designs;
 pub mod json;
 pub mod markdown;
 pub mod metric;
+mod middle;
 mod read;
 pub mod saved;
 pub mod screen;

@@ -4,7 +4,7 @@
 //! A metric that nobody has words for is called by its name.
 
 /// Names and words.
-const WORDS: [(&str, &str); 22] = [
+const WORDS: [(&str, &str); 23] = [
     ("ops_per_s", "throughput"),
     ("per_thread_ops", "throughput of a thread"),
     ("per_process_ops", "throughput of a process"),
@@ -20,6 +20,7 @@ const WORDS: [(&str, &str); 22] = [
     ("lock_wait_share", "waiting for the address-space lock"),
     ("run_delay_share", "waiting for a CPU"),
     ("peak_rss_bytes", "peak memory"),
+    ("resident_kib", "resident size"),
     ("faults_per_s", "page faults a second"),
     ("faults", "page faults"),
     ("spf", "faults without the address-space lock"),

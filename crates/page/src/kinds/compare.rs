@@ -18,6 +18,7 @@ use crate::markup::Markup;
 use crate::plot::{About, Axis, fitting, legend};
 use crate::rows::{self, Marks, Row, Rows};
 use crate::table::{self, Cell};
+use crate::words;
 
 /// The most rows of a plot.
 const SHOWN: usize = 30;
@@ -37,6 +38,7 @@ pub fn write(out: &mut Markup, comparison: &Comparison) {
     });
     write_verdict(out, comparison);
     write_caveats(out, comparison);
+    out.own(words::PLACE);
     write_plot(out, comparison);
     write_table(out, comparison);
     for source in &comparison.sources {
@@ -158,7 +160,8 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
             .filter_map(|(word, way)| Some((word, count(way))).filter(|(_, count)| *count > 0))
             .map(|(word, count)| format!("{word} in {count} of {total}"))
             .collect();
-    let most = furthest(all.iter()).map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
+    let sure = all.iter().filter(|one| !matches!(way(one.row, one.change), Way::Same | Way::Open));
+    let most = furthest(sure).map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
     format!("{head} against {base}: {}{most}", listed(&said.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 

@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use faultless_results::verdict::{Doubt, Finding, Ranking, Samples, arm_name, faith, listed, rankings, upper};
 
-use crate::arms::{nr_samples, shown};
+use crate::arms::{nr_samples, shown_as};
 use crate::markup::Markup;
 use crate::table::{self, Cell};
-use crate::verdict;
+use crate::{verdict, words};
 
 /// Writes the page of one result set.
 pub fn write_alone(out: &mut Markup, source: &Source) {
@@ -28,7 +28,7 @@ pub fn write_alone(out: &mut Markup, source: &Source) {
         write_facts(out, &source.set);
         write_origin(out, &source.set);
     });
-    write_set(out, &source.set);
+    write_set(out, &source.set, words::PLACE);
 }
 
 /// Writes the page of several result sets.
@@ -46,13 +46,14 @@ pub fn write_several(out: &mut Markup, sources: &[Source]) {
                 });
             }
         });
+        out.own(words::PLACE);
     });
     for (place, source) in sources.iter().enumerate() {
         out.within("section", &[("id", &format!("result{}", place + 1))], |out| {
             out.line("h2", &[("class", "result")], &format!("{}: {}", source.label, headline(&source.set)));
             write_facts(out, &source.set);
             write_origin(out, &source.set);
-            write_set(out, &source.set);
+            write_set(out, &source.set, "");
         });
     }
 }
@@ -75,14 +76,15 @@ fn write_facts(out: &mut Markup, set: &ResultSet) {
     let is_one = ranked.iter().all(|one| last.is_some_and(|last| last.workload == one.workload));
     let sentence = last.filter(|one| is_one && one.finding != Finding::Alone);
     let sentence = sentence.map(|one| format!("{}.", upper(&one.sentence())));
-    let faith = (set.command == "replay").then(|| format!("{}.", faith(set)));
+    let faith = (set.command == "replay").then(|| sentence(&faith(set)));
     let facts: Vec<String> = sentence.into_iter().chain(faith).collect();
     if !facts.is_empty() {
         out.within("ul", &[("class", "facts")], |out| facts.iter().for_each(|fact| out.line("li", &[], fact)));
     }
 }
 
-fn write_set(out: &mut Markup, set: &ResultSet) {
+/// Writes all of a set but its headline: first the answers, then what they rest on.
+fn write_set(out: &mut Markup, set: &ResultSet, words: &str) {
     let mut ranked = rankings(set);
     if set.command == "stat" {
         // Events are counted in one run as a rule: no verdict is wanted of that.
@@ -95,6 +97,7 @@ fn write_set(out: &mut Markup, set: &ResultSet) {
     verdict::write_method(out, &ranked);
     write_caveats(out, &caveats(set, &ranked));
     write_circumstances(out, set);
+    out.own(words);
     match &*set.command {
         "replay" => replay::write(out, set),
         "stat" => stat::write(out, set),
@@ -102,6 +105,9 @@ fn write_set(out: &mut Markup, set: &ResultSet) {
         _ => bench::write(out, set),
     }
     write_figures(out, set);
+    if set.command == "replay" {
+        replay::write_recorded(out, set);
+    }
 }
 
 /// Says where a set's figures are from.
@@ -142,6 +148,7 @@ fn caveats(set: &ResultSet, rankings: &[Ranking]) -> Vec<String> {
         said.push("Five runs of each design are the fewest that can tell a winner: measure with -r 5 or more.".into());
     }
     said.extend(moving(set));
+    said.extend(scattered(rankings));
     let disturbed = set.nr_disturbed();
     if disturbed > 0 {
         said.push(format!("{disturbed} runs were disturbed: their threads waited for CPUs that others used."));
@@ -175,6 +182,18 @@ fn moving(set: &ResultSet) -> Option<String> {
         let named = places.join("; ");
         format!("Rates had not converged when their time was over, so judge nothing by them: {named}{more}.")
     })
+}
+
+/// Says whose runs are so far apart that their median says little.
+fn scattered(rankings: &[Ranking]) -> Vec<String> {
+    let all = rankings
+        .iter()
+        .filter_map(|one| Some(format!("{} on {}: {}.", one.workload, verdict::cpus(one.cpus), one.scattered()?)));
+    let mut all: Vec<String> = all.collect();
+    let rest = all.len().saturating_sub(MOVING);
+    all.truncate(MOVING);
+    all.extend((rest > 0).then(|| format!("Runs differ as much in {rest} more places.")));
+    all
 }
 
 /// The most rates that had not converged that are named one by one.
@@ -211,20 +230,28 @@ fn write_caveats(out: &mut Markup, caveats: &[String]) {
     });
 }
 
-/// Writes where, when and how often was measured.
+/// Writes where, when and how often was measured: in a line, and folded in full.
 fn write_circumstances(out: &mut Markup, set: &ResultSet) {
-    out.within("dl", &[], |out| {
-        let runs = if set.machine.simulated { "simulated runs of each figure" } else { "runs of each figure" };
-        let mut pairs = vec![("machine", set.machine.to_string())];
-        if !set.results.is_empty() {
-            pairs.push((runs, nr_samples(set.results.iter())));
-        }
-        pairs.push((if set.machine.simulated { "first seed" } else { "seed" }, set.seed.to_string()));
-        pairs.push(("command", format!("faultless {}, built from commit {}", set.command, set.commit)));
-        for (title, text) in pairs {
-            out.line("dt", &[], title);
-            out.line("dd", &[], &text);
-        }
+    let runs = if set.machine.simulated { "simulated runs of each figure" } else { "runs of each figure" };
+    let seed = if set.machine.simulated { "first seed" } else { "seed" };
+    out.within("details", &[], |out| {
+        let many = nr_samples(set.results.iter());
+        let said = if many == "1" { runs.replacen("runs", "run", 1) } else { runs.to_owned() };
+        let many = if set.results.is_empty() { String::new() } else { format!("; {many} {said}") };
+        let MachineInfo { name, cpus, .. } = &set.machine;
+        out.line("summary", &[], &format!("How: {name}, {}{many}, {seed} {}", verdict::cpus(*cpus), set.seed));
+        out.within("dl", &[], |out| {
+            let mut pairs = vec![("machine", set.machine.to_string())];
+            if !set.results.is_empty() {
+                pairs.push((runs, nr_samples(set.results.iter())));
+            }
+            pairs.push((seed, set.seed.to_string()));
+            pairs.push(("command", format!("faultless {}, built from commit {}", set.command, set.commit)));
+            for (title, text) in pairs {
+                out.line("dt", &[], title);
+                out.line("dd", &[], &text);
+            }
+        });
     });
     write_designs(out, set);
     write_parameters(out, &set.machine);
@@ -246,9 +273,13 @@ fn write_designs(out: &mut Markup, set: &ResultSet) {
         let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
         out.line("summary", &[], &format!("What {} {}", listed(&names), if names.len() == 1 { "is" } else { "are" }));
         let headings = ["design", "how a page fault is protected", "where it is from"];
-        table::write(out, "Designs of an address space", &headings, &lines.iter().map(row).collect::<Vec<_>>());
+        table::write(out, DESIGNS, &headings, &lines.iter().map(row).collect::<Vec<_>>());
     });
 }
+
+/// What the table of designs is about.
+const DESIGNS: &str = "What a page fault takes under each design. Calls that change the map (mmap, munmap, mprotect) take the \
+                       address-space lock under all of them, so threads wait for it under all of them.";
 
 /// Writes what a simulated machine's figures rest on.
 fn write_parameters(out: &mut Markup, machine: &MachineInfo) {
@@ -289,19 +320,19 @@ fn write_figures(out: &mut Markup, set: &ResultSet) {
         return;
     }
     let row = |result: &Measured| {
-        let middle = faultless_results::stats::median(&result.samples).unwrap_or(0.0);
+        let middle = set.middle(result).unwrap_or(0.0);
         vec![
             Cell::text(&*result.workload),
             Cell::text(arm_name(set, result)),
             Cell::number(result.cpus),
             Cell::text(words(&result.metric)),
-            Cell::figure(middle, shown(&result.unit, &result.samples)),
+            Cell::figure(middle, shown_as(&result.unit, middle, &result.samples)),
             Cell::number(result.samples.len()),
         ]
     };
     let headings = ["workload", "design", "CPUs", "figure", "median [ends]", "runs"];
-    let caption =
-        "Median of the runs; the ends are those of its 95 % interval, or the least and the most of fewer than six runs";
+    let caption = "Median of the runs, and of percentiles that of all runs' times together; the ends are those of the median's \
+                   95 % interval, or the least and the most of fewer than six runs";
     out.within("details", &[], |out| {
         out.line("summary", &[], &format!("All {} figures", set.results.len()));
         table::write(out, caption, &headings, &set.results.iter().map(row).collect::<Vec<_>>());

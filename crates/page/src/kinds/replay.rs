@@ -44,12 +44,23 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
         write_waits(out, set, &group.name, most, &names, &machine);
         latency::write(out, set, &group, most, Of { prefix: "fault", many: "faults" }, &names, &machine);
     }
-    if let Some(outline) = set.more.get(OUTLINE) {
-        timeline::write(out, outline, RECORDED);
-        space::write(out, outline, RECORDED);
-    }
     write_checks(out, set);
 }
+
+/// Writes the recorded program itself, behind all that the replay found out.
+pub fn write_recorded(out: &mut Markup, set: &ResultSet) {
+    let Some(outline) = set.more.get(OUTLINE) else { return };
+    out.within("section", &[("class", "recorded")], |out| {
+        out.line("h2", &[("class", "part")], "The recorded program");
+        out.line("p", &[], PARTS);
+        timeline::write(out, outline, RECORDED);
+        space::write(out, outline, RECORDED);
+    });
+}
+
+/// Where the replay ends, and what begins.
+const PARTS: &str = "All above is about the replay. All below is the program as it ran when it was recorded, under the kernel of \
+                     that machine: no design of the table above had a part in it.";
 
 /// Checks in words.
 const CHECKS: [(&str, &str); 10] = [

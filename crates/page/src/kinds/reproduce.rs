@@ -1,6 +1,7 @@
 //! The page of `reproduce`: what was published, beside what a simulation of the machine says.
 
 use faultless_results::designs::Style;
+use faultless_results::verdict::factor;
 use faultless_results::{ResultSet, metric};
 use serde_json::Value;
 
@@ -48,7 +49,7 @@ impl Line<'_> {
     fn name(&self) -> String {
         let place = cpus(self.value.get("cpus").and_then(Value::as_u64).unwrap_or(0) as usize);
         let figure = metric::title(self.text("figure"));
-        format!("{} on {place}, {}{}: {figure}", self.text("workload"), self.sides(), self.other_workload())
+        format!("{} on {place}, {}: {figure}", self.workloads(), self.sides())
     }
 
     /// Returns what stands on both sides: designs, the semaphores beneath one design, or both.
@@ -64,12 +65,18 @@ impl Line<'_> {
         }
     }
 
-    /// Returns the workload of the second side, if that is another.
-    fn other_workload(&self) -> String {
-        match self.text("head_workload") {
-            "-" => String::new(),
-            same if same == self.text("workload") => String::new(),
-            other => format!(", to {other}"),
+    /// Returns the workload; of two that differ in some words, both words.
+    fn workloads(&self) -> String {
+        let (base, head) = (self.text("workload"), self.text("head_workload"));
+        let words: [Vec<&str>; 2] = [base, head].map(|name| name.split(' ').collect());
+        let both =
+            |(one, other): (&&str, &&str)| if one == other { (*one).to_owned() } else { format!("{one} to {other}") };
+        match head {
+            "-" => base.to_owned(),
+            _ if words[0].len() == words[1].len() => {
+                words[0].iter().zip(&words[1]).map(both).collect::<Vec<_>>().join(" ")
+            }
+            _ => format!("{base} to {head}"),
         }
     }
 }
@@ -111,7 +118,7 @@ fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
     let row = |line: &Line<'_>| {
         let factors = line.factors();
         let middle = middle(&factors).map(|middle| (middle.low, middle.median, middle.high));
-        let ours = middle.map_or("-".to_owned(), |(_, median, _)| format!("x{median:.2}"));
+        let ours = middle.map_or("-".to_owned(), |(_, median, _)| format!("x{}", factor(median)));
         let is_hollow = line.value.get("converged") == Some(&Value::Bool(false));
         let published = Marks {
             name: "published".into(),
@@ -123,7 +130,7 @@ fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
         let simulated = Marks { name: "ours".into(), style: Style::nth(0), samples: factors, middle, is_hollow };
         Row {
             label: line.name(),
-            figure: format!("published x{:.2}, ours {ours}", line.published()),
+            figure: format!("published x{}, ours {ours}", factor(line.published())),
             marks: vec![published, simulated],
         }
     };

@@ -1,7 +1,7 @@
 //! The page of `stat`: how often events happened, and what each lock costs.
 
 use faultless_results::verdict::{arm_name, groups};
-use faultless_results::{Measured, ResultSet};
+use faultless_results::{Measured, ResultSet, grouped};
 use serde_json::Value;
 
 use super::bench::machine;
@@ -79,7 +79,7 @@ fn lock_table(arm: &Value) -> LockTable {
             ns("wait_mean_ns"),
             ns("wait_max_ns"),
             share("cpu_share"),
-            Cell::figure(total, format!("{total:.0}")),
+            Cell::figure(total, grouped(total as u64)),
         ]
     });
     LockTable { cells: cells.collect(), name, rows }
@@ -134,10 +134,16 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
             "waiting of all CPUs",
             "attempts",
         ];
-        table::write(out, "Each lock and each caller", &headings, &table.cells);
+        out.within("details", &[], |out| {
+            out.line("summary", &[], &format!("Each lock and each caller under {}", table.name));
+            table::write(out, "Each lock and each caller", &headings, &table.cells);
+        });
     }
     write_events(out, set);
 }
+
+/// What stands for an event that a design does not count.
+const NOT_SUPPORTED: &str = "<not supported>";
 
 /// Writes how often each event happened, a column for each design.
 fn write_events(out: &mut Markup, set: &ResultSet) {
@@ -157,7 +163,7 @@ fn write_events(out: &mut Markup, set: &ResultSet) {
     let cell = |metric: &str, name: &str| {
         let found = events.iter().find(|event| event.metric == metric && column(event) == name);
         found.map_or_else(
-            || Cell::text("<not supported>"),
+            || Cell::text(NOT_SUPPORTED),
             |event| {
                 let middle = faultless_results::stats::median(&event.samples).unwrap_or(0.0);
                 Cell::figure(middle, shown(&event.unit, &event.samples))
@@ -171,5 +177,13 @@ fn write_events(out: &mut Markup, set: &ResultSet) {
     let rows: Vec<Vec<Cell>> = metrics.iter().map(row).collect();
     let headings: Vec<&str> = std::iter::once("event").chain(columns.iter().map(String::as_str)).collect();
     out.line("h2", &[], "Events");
-    table::write(out, "How often each event happened in a run", &headings, &rows);
+    let is_nothing = |cell: &Cell| matches!(cell.as_text(), "0" | NOT_SUPPORTED);
+    let (never, told): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row[1..].iter().all(is_nothing));
+    table::write(out, "How often each event happened in a run", &headings, &told);
+    if !never.is_empty() {
+        out.within("details", &[], |out| {
+            out.line("summary", &[], &format!("{} events that never happened", never.len()));
+            table::write(out, "Events that never happened", &headings, &never);
+        });
+    }
 }

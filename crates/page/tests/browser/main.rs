@@ -3,7 +3,7 @@
 //! # Guarantee
 //! No page complains or loads anything, nothing leaves the window or its plot, no column lies beyond a table's edge and
 //! no label is cut off, every plot has two axes with units and ticks, data, a text and where it comes from, text and
-//! marks have contrast, and tables sort by keyboard alone.
+//! marks have contrast, and tables sort by keyboard alone. What is folded is held to the same.
 //! Without a browser on the machine the tests say so and pass.
 
 mod chrome;
@@ -51,6 +51,9 @@ fn check(chrome: &mut Chrome, name: &str, file: &Path) {
             assert!(complaints.is_empty(), "{name} {window:?} {scheme}: {complaints:#?}");
             let wrong = chrome.value(CHECKS);
             assert_eq!(wrong.as_array().map(Vec::len), Some(0), "{name} {window:?} {scheme}: {wrong:#}");
+            chrome.value("document.querySelectorAll('details').forEach((part) => { part.open = true; })");
+            let wrong = chrome.value(CHECKS);
+            assert_eq!(wrong.as_array().map(Vec::len), Some(0), "{name} {window:?} {scheme}, unfolded: {wrong:#}");
             if let Some(folder) = std::env::var_os("FAULTLESS_PICTURES") {
                 let picture = chrome.picture();
                 let path = Path::new(&folder).join(format!("{name}-{}-{scheme}.b64", window.0));

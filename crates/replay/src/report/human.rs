@@ -9,7 +9,10 @@ use super::verdict;
 use crate::experiment::{ArmResult, Checks};
 use faultless_plan::classes::Class;
 use faultless_plan::{Pace, Totals};
-use faultless_results::{Unit, columns, grouped, markdown::spread};
+use faultless_results::{Measured, ResultSet, Unit, columns, grouped};
+
+/// What a cell of the table holds: the figure that the verdict and pages have.
+pub(super) const SHOWN: &str = "median of the runs [least, most]; of latencies that of all runs' times together";
 
 /// Writes the report.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -37,11 +40,7 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
         out,
         "runs      {done}{of_asked} of each design, in turn, seed {}{}",
         report.setup.seed,
-        if most > 1 {
-            format!("; mean ± standard deviation, n {done}; the verdict compares medians")
-        } else {
-            String::new()
-        }
+        if most > 1 { format!("; {SHOWN}, n {done}") } else { String::new() }
     )?;
     if report.setup.pace == Pace::None {
         writeln!(out, "pace      none: upper bound on contention: blocking not replayed")?;
@@ -66,11 +65,12 @@ fn runs_done(arms: &[ArmResult]) -> (usize, usize) {
 /// Returns the table: headings, then a row for each figure.
 pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
     let arms = &report.outcome.arms;
+    let set = super::result_set(report);
     let mut rows = vec![heading("design", arms, |arm| arm.arm.design.clone())];
     rows.push(heading("semaphore", arms, |arm| named(&arm.arm.semaphore)));
     rows.push(heading("CPUs", arms, |arm| arm.arm.cpus.to_string()));
     for metric in Metric::ALL {
-        rows.push(heading(metric.title, arms, |arm| cell(metric, arm)));
+        rows.push(heading(metric.title, arms, |arm| cell(&set, metric, arm)));
     }
     rows
 }
@@ -101,11 +101,19 @@ fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String)
     std::iter::once(title.to_owned()).chain(arms.iter().map(cell)).collect()
 }
 
-fn cell(metric: &Metric, arm: &ArmResult) -> String {
-    match metric.samples(arm) {
-        Some(samples) => spread(&samples, metric.unit.name()),
-        None => "<not supported>".into(),
-    }
+fn cell(set: &ResultSet, metric: &Metric, arm: &ArmResult) -> String {
+    let ArmResult { arm, .. } = arm;
+    let semaphore = Some(&arm.semaphore).filter(|semaphore| !semaphore.is_empty());
+    let is_it = |one: &&Measured| {
+        (&*one.metric, &one.design, one.semaphore.as_ref(), one.cpus) == (metric.name, &arm.design, semaphore, arm.cpus)
+    };
+    let figure = set.results.iter().find(is_it);
+    let Some((figure, middle)) = figure.and_then(|figure| Some((figure, set.middle(figure)?))) else {
+        return "<not supported>".into();
+    };
+    let [least, most] = [f64::min, f64::max].map(|pick| figure.samples.iter().copied().reduce(pick).unwrap_or(middle));
+    let [middle, least, most] = [middle, least, most].map(|figure| metric.unit.show(figure));
+    if least == most { middle } else { format!("{middle} [{least}, {most}]") }
 }
 
 fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::human::rows;
+use super::human::{SHOWN, rows};
 use super::{Report, verdict};
 use faultless_plan::Pace;
 use faultless_results::markdown::{escaped, head, row};
@@ -12,7 +12,7 @@ use faultless_results::screen::uncolored;
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let (machine, runs) = (report.machine, report.setup.runs);
     let (workload, place) = (escaped(report.workload), escaped(&machine.to_string()));
-    writeln!(out, "`{workload}` on {place}; mean ± standard deviation, n {runs}.")?;
+    writeln!(out, "`{workload}` on {place}; {SHOWN}, n {runs}.")?;
     if report.setup.pace == Pace::None {
         writeln!(out, "Upper bound on contention: blocking not replayed.")?;
     }

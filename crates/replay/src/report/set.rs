@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{Metric, Report};
+use crate::PassResult;
 use crate::experiment::{ArmResult, Checks};
 use faultless_machine::events;
 use faultless_plan::Pace;
@@ -69,14 +70,18 @@ fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measu
         unit: metric.unit.name().into(),
         samples,
         counters: counters(arm),
-        more: if metric.name == "fault_p50_ns" { distribution(arm) } else { Map::new() },
+        more: match metric.name {
+            "fault_p50_ns" => distribution(arm, |pass| &pass.tally.fault_ns),
+            "call_p50_ns" => distribution(arm, |pass| &pass.tally.call_ns),
+            _ => Map::new(),
+        },
     })
 }
 
-/// Returns how long the faults of all passes took: pairs of nanoseconds and how many.
-fn distribution(arm: &ArmResult) -> Map<String, Value> {
+/// Returns how long something took in all passes: pairs of nanoseconds and how many.
+fn distribution(arm: &ArmResult, times: fn(&PassResult) -> &Histogram) -> Map<String, Value> {
     let mut all = Histogram::default();
-    arm.passes.iter().for_each(|pass| all.add(&pass.tally.fault_ns));
+    arm.passes.iter().for_each(|pass| all.add(times(pass)));
     [(DISTRIBUTION.to_owned(), all.pairs().map(|(ns, count)| json!([ns, count])).collect())].into_iter().collect()
 }
 

@@ -43,7 +43,10 @@ pub(super) const CAVEATS: &str = "caveats";
 /// Returns what makes the result less than it seems.
 pub(super) fn caveats(report: &Report<'_>) -> Vec<String> {
     let is_bound = report.setup.pace == Pace::None && report.outcome.has_shared_spaces;
-    let bound = is_bound.then(|| "contention is an upper bound, blocking not replayed".to_owned());
+    let bound = is_bound.then(|| {
+        "the program's own pauses are not replayed, so threads wait for locks more than it did: an upper bound"
+            .to_owned()
+    });
     shares(report).into_iter().chain(bound).collect()
 }
 

@@ -9,12 +9,13 @@
 //! * I3 an interval is about chance between runs; that a simulated machine is a model is said beside it
 //!
 //! # Rooms
-//! `groups` sorts figures by workload and design, `why` knows where time goes, `spent` what a
-//! simulated machine's books say of it, `words` says it, and `faith` whether a
-//! replay is the recorded program.
+//! `groups` sorts figures by workload and design, `scatter` tells whose runs are far apart, `why` knows where time
+//! goes, `spent` what a simulated machine's books say of it, `words` says it, and `faith` whether a replay is the
+//! recorded program.
 
 mod faith;
 mod groups;
+mod scatter;
 mod spent;
 mod why;
 mod words;
@@ -96,10 +97,8 @@ pub struct Place {
     pub name: String,
     /// The median of its runs.
     pub median: f64,
-    /// The least and the most of them.
-    pub ends: (f64, f64),
-    /// How many samples it has.
-    pub nr_samples: usize,
+    /// All of them.
+    pub runs: Vec<f64>,
     /// Whether its rates had converged.
     pub has_converged: bool,
     /// How many times as fast as it the best one is; nothing for the best itself, and of rates of 0.
@@ -161,7 +160,9 @@ fn ranking(set: &ResultSet, group: &Group<'_>, cpus: usize) -> Ranking {
     let samples = samples(set, &arms);
     let is_open = is_undecided(&arms);
     let mut places: Vec<Place> = arms.iter().map(|arm| place(set, &arms, arm, better, samples)).collect();
-    places.iter_mut().filter(|_| is_open).for_each(|place| place.standing = Standing::Open);
+    let is_lead_known = places.first().is_some_and(Place::can_be_judged);
+    let is_known = |place: &Place| is_lead_known && place.can_be_judged() && place.standing == Standing::Slower;
+    places.iter_mut().filter(|place| is_open && !is_known(place)).for_each(|place| place.standing = Standing::Open);
     let nr_level = places.iter().filter(|place| place.standing == Standing::Level).count();
     let finding = match () {
         () if arms.len() < 2 => Finding::Alone,
@@ -182,12 +183,10 @@ fn place(set: &ResultSet, arms: &[&Measured], arm: &Measured, better: Direction,
         Some(best) if !std::ptr::eq(*best, arm) => beaten(best, arm, better, samples),
         _ => (None, Standing::Best),
     };
-    let ends = arm.samples.iter().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(*one), high.max(*one)));
     Place {
         name: arm_name(set, arm),
         median: median(&arm.samples).unwrap_or(0.0),
-        ends,
-        nr_samples: arm.samples.len(),
+        runs: arm.samples.clone(),
         has_converged: arm.has_converged(),
         lead,
         standing,
@@ -213,7 +212,7 @@ fn doubts(places: &[Place]) -> Vec<Doubt> {
     let names = |is: &dyn Fn(&Place) -> bool| -> Vec<String> {
         places.iter().filter(|place| is(place)).map(|place| place.name.clone()).collect()
     };
-    let least = places.iter().map(|place| place.nr_samples).min().unwrap_or(0);
+    let least = places.iter().map(|place| place.runs.len()).min().unwrap_or(0);
     let moving = names(&|place| !place.has_converged);
     let level = names(&|place| place.is_level());
     let few = (least < LEAST_SAMPLES).then_some(Doubt::TooFew(least));
@@ -256,6 +255,16 @@ fn drawn(base: &[f64], head: &[f64]) -> Option<Interval> {
 }
 
 impl Place {
+    /// Returns whether it has the samples that a verdict takes (I2).
+    fn can_be_judged(&self) -> bool {
+        self.has_converged && self.runs.len() >= LEAST_SAMPLES
+    }
+
+    /// Returns the least and the most of its runs.
+    fn ends(&self) -> (f64, f64) {
+        self.runs.iter().fold((f64::MAX, f64::MIN), |(low, high), run| (low.min(*run), high.max(*run)))
+    }
+
     /// Returns whether its samples do not tell it from the best.
     fn is_level(&self) -> bool {
         match self.standing {
@@ -294,6 +303,7 @@ impl Ranking {
         let named = |place: usize, which: &'static str| why::Named {
             name: &self.places[place].name,
             which,
+            is_sure: self.places[place].standing == Standing::Slower,
             cost: &self.places[place].cost,
         };
         let last = self.places.len().saturating_sub(1);
@@ -301,16 +311,7 @@ impl Ranking {
         let slowest = (1..=last).rev().find(|&place| self.places[place].cost.waiting.is_some());
         let behind = |which: &'static str| slowest.map(|place| named(place, if place == last { which } else { "" }));
         match self.finding {
-            Finding::Wins | Finding::Undecided if last == 1 => why::faster(named(0, ""), &[named(1, "")]),
-            Finding::Wins | Finding::Undecided => {
-                let next = std::iter::once(named(1, ", the next,"));
-                let others: Vec<_> = next.chain(behind(", the last,").filter(|_| slowest != Some(1))).collect();
-                why::faster(named(0, ""), &others)
-            }
-            Finding::Level(many) if many <= last => {
-                why::faster(named(0, ""), &behind(", the last,").into_iter().collect::<Vec<_>>())
-            }
-            Finding::Level(_) => {
+            Finding::Level(many) if many > last => {
                 let waiting = self.places.iter().filter_map(|place| place.cost.waiting).reduce(f64::max);
                 let own = self.places.first().filter(|place| !place.cost.parts.is_empty());
                 let own = own.and_then(|_| why::own(named(0, "")));
@@ -318,13 +319,20 @@ impl Ranking {
                 (!said.is_empty()).then(|| said.join(" "))
             }
             Finding::Alone => None,
+            _ if last == 1 => why::faster(named(0, ""), &[named(1, "")]),
+            // The next is the rival that matters, whether or not the runs tell it apart.
+            _ => {
+                let next = std::iter::once(named(1, ", the next,"));
+                let others: Vec<_> = next.chain(behind(", the last,").filter(|_| slowest != Some(1))).collect();
+                why::faster(named(0, ""), &others)
+            }
         }
     }
 
     /// Says how much the runs of one design vary, if that is more than the designs differ.
     fn noise(&self) -> Option<String> {
-        let vary = |place: &Place| place.ends.1 / place.ends.0;
-        let worst = self.places.iter().filter(|place| place.ends.0 > 0.0);
+        let vary = |place: &Place| place.ends().1 / place.ends().0;
+        let worst = self.places.iter().filter(|place| place.ends().0 > 0.0);
         let worst = worst.max_by(|one, other| vary(one).total_cmp(&vary(other)))?;
         let (first, last) = (self.places.first()?.median, self.places.last()?.median);
         let apart = (first / last).max(last / first);
@@ -334,8 +342,8 @@ impl Ranking {
                 "Runs of one design vary more than the designs do: those of {} from {} to {}, the medians of all designs \
                  from {} to {}.",
                 worst.name,
-                show(worst.ends.0),
-                show(worst.ends.1),
+                show(worst.ends().0),
+                show(worst.ends().1),
                 show(first.min(last)),
                 show(first.max(last))
             )

@@ -170,7 +170,7 @@ impl Part {
 
     /// Returns a line's name.
     pub fn called(&self) -> &str {
-        if self.name.is_empty() { "without a name" } else { &self.name }
+        if self.name.is_empty() { "without a name, as those of a CPU's own lists" } else { &self.name }
     }
 
     /// Says how often its lines moved, behind a comma; of the address-space lock, who waits.

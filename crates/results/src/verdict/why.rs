@@ -5,6 +5,8 @@
 //!   but of the address-space lock, and that explains less than a tenth, the text says so
 //! * I2 where a simulated machine kept books (`spent`), each part that is a tenth of the time between is named: lines
 //!   with how often they moved, locks, the memory bus. Nothing is said that was not measured
+//! * I3 a reason is what the faster design pays less of. What it pays more of is no reason; where that is a tenth of
+//!   the time between, it is told as a sum, so that the figures add up
 
 use serde_json::Value;
 
@@ -24,6 +26,9 @@ const REASONS: usize = 4;
 
 /// Of an operation's time, what is no reason if it is less.
 const SEEN: f64 = 0.01;
+
+/// Of an operation's time, how far apart two designs that the runs do not tell apart are to have a reason.
+const APART: f64 = 0.02;
 
 /// Of the time between two designs, what is nearly all of it.
 const NEARLY_ALL: f64 = 0.9;
@@ -104,12 +109,9 @@ impl Cost {
     }
 }
 
-/// Returns the median time of what was timed: of all runs together where the set has all times, as tables and plots
-/// have it; else of the runs' medians.
+/// Returns what stands for a figure beside this one.
 fn middle_time(set: &ResultSet, arm: &Measured, metric: &str) -> Option<f64> {
-    let runs = beside(set, arm, metric)?;
-    let all = runs.distribution().and_then(|all| all.percentile(500));
-    all.map_or_else(|| median(&runs.samples), |ns| Some(ns as f64))
+    set.middle(beside(set, arm, metric)?)
 }
 
 /// A design that cannot do without the lock counts no such faults.
@@ -126,6 +128,8 @@ pub struct Named<'a> {
     pub name: &'a str,
     /// Which it is in the ranking, between commas; empty if that needs no words.
     pub which: &'static str,
+    /// Whether the runs tell it from the best.
+    pub is_sure: bool,
     /// Where its time goes.
     pub cost: &'a Cost,
 }
@@ -155,6 +159,7 @@ pub fn own(best: Named<'_>) -> Option<String> {
 fn against(best: Named<'_>, other: Named<'_>) -> Option<String> {
     let has_books = !best.cost.parts.is_empty() && !other.cost.parts.is_empty();
     let reasons = match has_books {
+        _ if !other.is_sure && is_near(best, other) => [near(best, other), None, None],
         true => [by_parts(best, other), lock(best, other), None],
         false => [time(best, other), lock(best, other), flushes(best, other)],
     };
@@ -162,24 +167,46 @@ fn against(best: Named<'_>, other: Named<'_>) -> Option<String> {
     (!said.is_empty()).then(|| format!("{}.", said.join("; ")))
 }
 
-/// Says it by the parts of the time that are longer or shorter (I2).
+/// Returns whether two designs that the runs do not tell apart are too near each other to have a reason.
+fn is_near(best: Named<'_>, other: Named<'_>) -> bool {
+    let times = best.cost.op_ns.zip(other.cost.op_ns);
+    times.is_some_and(|(short, long)| (long - short).abs() < long * APART)
+}
+
+fn near(best: Named<'_>, other: Named<'_>) -> Option<String> {
+    let (short, long) = (best.cost.op_ns?, other.cost.op_ns?);
+    let takes = format!("Under {}{} it takes {}", other.name, other.which, show(long));
+    Some(format!("{takes}, {} longer: too little to ask why", show((long - short).max(0.0))))
+}
+
+/// Says it by the parts of the time that are longer (I2, I3).
 fn by_parts(best: Named<'_>, other: Named<'_>) -> Option<String> {
     let between = other.cost.op_ns? - best.cost.op_ns?;
     let least = (between.abs() * PART).max(other.cost.op_ns? * SEEN);
-    let own = other.cost.parts.iter().map(|part| (part, part.ns - best.cost.like(part)));
-    let is_gone = |part: &&Part| !other.cost.parts.iter().any(|its| its.is_like(part));
-    let gone = best.cost.parts.iter().filter(is_gone).map(|part| (part, -part.ns));
-    let mut parts: Vec<(&Part, f64)> = own.chain(gone).filter(|(_, more)| more.abs() >= least).collect();
-    parts.sort_by(|(_, one), (_, other)| other.abs().total_cmp(&one.abs()));
+    let mut more: Vec<(&Part, f64)> = other
+        .cost
+        .parts
+        .iter()
+        .map(|part| (part, part.ns - best.cost.like(part)))
+        .filter(|(_, more)| *more > 0.0)
+        .collect();
+    more.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     let reason = |(part, more): &(&Part, f64)| {
-        let (size, by) = (show(more.abs()), if *more > 0.0 { "more" } else { "less" });
-        let moved = if *more > 0.0 && part.kind == Kind::Lines { part.moved() } else { String::new() };
-        format!("{size} {by} {}{moved}", part.told(other.cost.cpus))
+        let moved = if part.kind == Kind::Lines { part.moved() } else { String::new() };
+        format!("{} more {}{moved}", show(*more), part.told(other.cost.cpus))
     };
-    let said: Vec<String> = parts.iter().take(REASONS).map(reason).collect();
-    let (size, by) = (show(between.abs()), if between >= 0.0 { "longer" } else { "shorter" });
-    let told = if said.is_empty() { "many small parts".to_owned() } else { said.join("; ") };
-    Some(format!("Under {}{} it takes {}, {size} {by}: {told}", other.name, other.which, show(other.cost.op_ns?)))
+    more.retain(|(_, more)| *more >= least);
+    more.truncate(REASONS);
+    let rest = between - more.iter().map(|(_, more)| more).sum::<f64>();
+    let mut said: Vec<String> = more.iter().map(reason).collect();
+    if said.is_empty() {
+        said.push("many small parts".to_owned());
+    }
+    if -rest >= least {
+        said.push(format!("all else takes {} less", show(-rest)));
+    }
+    let (takes, size) = (show(other.cost.op_ns?), show(between));
+    Some(format!("Under {}{} it takes {takes}, {size} longer: {}", other.name, other.which, said.join("; ")))
 }
 
 /// Says that there is little to win, if nobody waits for the lock.
@@ -239,7 +266,8 @@ fn lock(best: Named<'_>, other: Named<'_>) -> Option<String> {
     let (own, its) = (best.cost.lockless?, other.cost.lockless?);
     let share = |share: f64| if share == 0.0 { "none".to_owned() } else { Unit::Share.show(share) };
     let (name, best) = (other.name, best.name);
-    ((own - its).abs() >= 0.01)
+    // Who does without the lock more often has a reason; the other way round it is none (I3).
+    (own - its >= 0.01)
         .then(|| format!("{name} handles {} of its faults without that lock, {best} {}", share(its), share(own)))
 }
 

@@ -55,7 +55,7 @@ impl Place {
         match (self.standing, ranking.finding) {
             (Standing::Wins, _) => "wins".into(),
             (Standing::Slower, _) => "slower".into(),
-            (Standing::Level, _) => "not told apart".into(),
+            (Standing::Level, _) => format!("not told from {}", ranking.best()),
             (Standing::Best, Finding::Level(_)) => "best median, no winner".into(),
             (_, Finding::Alone) => "nothing to compare".into(),
             (standing, _) => {
@@ -68,7 +68,7 @@ impl Place {
 
     /// Says what is wrong with its own samples.
     fn doubts(&self) -> Vec<String> {
-        let few = (self.nr_samples < LEAST_SAMPLES).then(|| format!("{} of {LEAST_SAMPLES} runs", self.nr_samples));
+        let few = (self.runs.len() < LEAST_SAMPLES).then(|| format!("{} of {LEAST_SAMPLES} runs", self.runs.len()));
         let moving = (!self.has_converged).then(|| NOT_CONVERGED.to_owned());
         let level = (self.standing == Standing::Open && self.is_level()).then(|| "runs overlap".to_owned());
         [moving, level, few].into_iter().flatten().collect()
@@ -88,6 +88,16 @@ impl Place {
 }
 
 impl Doubt {
+    /// Says whom it is about, and why nothing is known.
+    fn against(&self) -> String {
+        let names = |names: &[String]| listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        match self {
+            Self::TooFew(least) => format!("all others of {least} runs"),
+            Self::NotConverged(moving) => format!("{}, whose rates had not converged", names(moving)),
+            Self::Overlap(level) => format!("{}, where the interval has 1 in it", names(level)),
+        }
+    }
+
     /// Says it in a clause.
     fn clause(&self, ranking: &Ranking) -> String {
         let listed = |names: &[String]| match names.len() {
@@ -102,7 +112,7 @@ impl Doubt {
                 )
             }
             Self::NotConverged(names) => format!("the rates of {} had not converged", listed(names)),
-            Self::Overlap(names) => format!("the interval of its lead over {} has 1 in it", listed(names)),
+            Self::Overlap(names) => format!("its lead over {} may be none (the interval has 1 in it)", listed(names)),
         }
     }
 }
@@ -120,17 +130,27 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {place}{}", self.lead()),
             Finding::Level(many) if many == self.places.len() => self.no_winner(&place),
-            Finding::Level(_) => {
+            Finding::Level(_) if self.is_near() => {
                 format!("{} share the first place in {place}{}", listed(&self.leaders()), self.level())
             }
+            Finding::Level(_) => {
+                let others = listed(&self.leaders()[1..]);
+                format!("{best} is ahead in {place}, but the runs do not tell it from {others}{}", self.level())
+            }
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
+            Finding::Undecided if self.known_leads().next().is_some() => {
+                let known: Vec<&str> = self.known_leads().collect();
+                let ahead = format!("{best} is ahead of {} for sure in {place}{}", listed(&known), self.factor(", "));
+                let open = self.doubts.iter().map(Doubt::against).collect::<Vec<_>>().join("; ");
+                format!("{ahead}; undecided against {open}")
+            }
             Finding::Undecided => {
                 format!("undecided in {place}: {best} is ahead{}{}", self.factor(", "), self.because(names_few))
             }
         }
     }
 
-    /// Says every reason why nobody wins, in a few words.
+    /// Says of whom the best is told apart, and every reason why nobody wins, in a few words.
     pub fn doubts_in_short(&self) -> String {
         let short = |doubt: &Doubt| match doubt {
             Doubt::TooFew(least) => format!("{least} of {LEAST_SAMPLES} runs"),
@@ -138,27 +158,31 @@ impl Ranking {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 format!("{} {NOT_CONVERGED}", listed(&names))
             }
-            Doubt::Overlap(names) => format!("overlaps with {} of {}", names.len(), self.places.len() - 1),
+            Doubt::Overlap(names) => {
+                format!("not told from {}", listed(&names.iter().map(String::as_str).collect::<Vec<_>>()))
+            }
         };
-        self.doubts.iter().map(short).collect::<Vec<_>>().join("; ")
+        let known: Vec<&str> = self.known_leads().collect();
+        let known = if known.is_empty() { String::new() } else { format!("from {} yes; ", listed(&known)) };
+        format!("{known}undecided: {}", self.doubts.iter().map(short).collect::<Vec<_>>().join("; "))
     }
 
     /// Says every reason why nobody wins.
     fn because(&self, names_few: bool) -> String {
         let doubts = self.doubts.iter().filter(|doubt| names_few || !matches!(doubt, Doubt::TooFew(_)));
         let said: Vec<String> = doubts.map(|doubt| doubt.clause(self)).collect();
-        if said.is_empty() { String::new() } else { format!("; but {}{}", said.join("; "), self.undoubted()) }
+        if said.is_empty() { String::new() } else { format!("; but {}", said.join("; ")) }
     }
 
-    /// Says over which designs the lead of the best is known all the same.
-    fn undoubted(&self) -> String {
-        let is_known = |place: &&Place| place.has_converged && place.lead.is_some_and(|lead| lead.low > 1.0);
-        let [best, others @ ..] = self.places.as_slice() else { return String::new() };
-        let known: Vec<&str> = others.iter().filter(is_known).map(|place| place.name.as_str()).collect();
-        if known.is_empty() || !best.has_converged || self.is_few() {
-            return String::new();
-        }
-        format!("; its lead over {} is not in doubt", listed(&known))
+    /// Returns the designs that the best is not known to be ahead of.
+    fn undecided(&self) -> String {
+        let open = self.places.iter().skip(1).filter(|place| place.standing != Standing::Slower);
+        listed(&open.map(|place| &*place.name).collect::<Vec<_>>())
+    }
+
+    /// Returns the designs that the best is ahead of for sure, whatever is in doubt beside that.
+    fn known_leads(&self) -> impl Iterator<Item = &str> {
+        self.places.iter().filter(|place| place.standing == Standing::Slower).map(|place| &*place.name)
     }
 
     /// Says by how much a winner is ahead, behind its name.
@@ -189,7 +213,7 @@ impl Ranking {
     /// Says how many times as fast as each of the others the best is, if there are several.
     fn beside_each(&self) -> Option<String> {
         let said: Vec<String> = self.places.iter().skip(1).filter_map(Place::behind).collect();
-        let has_more = said.len() > 1 || self.places.iter().any(|place| place.nr_samples >= LEAST_PAIRS);
+        let has_more = said.len() > 1 || self.places.iter().any(|place| place.runs.len() >= LEAST_PAIRS);
         (has_more && !said.is_empty())
             .then(|| format!("{} is so many times as fast ({}): {}", self.best(), self.interval(), said.join(", ")))
     }
@@ -245,8 +269,12 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {workload}{}", self.lead_in_short()),
             Finding::Level(many) if many == self.places.len() => format!("{workload} has no winner"),
-            Finding::Level(_) => format!("{} share the first place in {workload}", self.sharers()),
+            Finding::Level(_) if self.is_near() => format!("{} share the first place in {workload}", self.sharers()),
+            Finding::Level(_) => format!("{workload} is undecided between {}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
+            Finding::Undecided if self.known_leads().next().is_some() => {
+                format!("{best} is ahead in {workload}, undecided against {}", self.undecided())
+            }
             Finding::Undecided => format!("{workload} is undecided, {best} ahead"),
         }
     }
@@ -257,8 +285,12 @@ impl Ranking {
         match self.finding {
             Finding::Wins => format!("{best} wins {place}{}", self.lead_in_short()),
             Finding::Level(many) if many == self.places.len() => format!("no winner in {place}"),
-            Finding::Level(_) => format!("{} share the first place in {place}", self.sharers()),
+            Finding::Level(_) if self.is_near() => format!("{} share the first place in {place}", self.sharers()),
+            Finding::Level(_) => format!("undecided between {} in {place}", self.sharers()),
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
+            Finding::Undecided if self.known_leads().next().is_some() => {
+                format!("{best} is ahead in {place}, undecided against {}", self.undecided())
+            }
             Finding::Undecided => format!("undecided in {place}: {best} is ahead"),
         }
     }
@@ -278,8 +310,10 @@ impl Ranking {
         match self.finding {
             Finding::Wins => self.best().to_owned(),
             Finding::Level(many) if many == self.places.len() => "no winner".into(),
-            Finding::Level(_) => self.sharers(),
+            Finding::Level(_) if self.is_near() => self.sharers(),
+            Finding::Level(_) => format!("undecided between {}", self.sharers()),
             Finding::Alone => format!("{} alone", self.best()),
+            Finding::Undecided if self.known_leads().next().is_some() => format!("{} ahead", self.best()),
             Finding::Undecided => format!("undecided, {} ahead", self.best()),
         }
     }
@@ -355,6 +389,7 @@ pub fn lines(set: &ResultSet) -> Vec<String> {
         lines.push(format!("* {}.", toned(tone, &one.said(!is_few))));
         lines.extend(one.beside_each().map(|said| format!("  {said}.")));
         lines.extend(fewer(&all, one));
+        lines.extend(one.scattered().map(|said| format!("  Mind that {said}.")));
         lines.extend(one.why().map(|why| format!("  Why: {why}")));
     }
     lines.extend(faith.map(|faith| format!("* {faith}.")));
