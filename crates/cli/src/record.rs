@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use faultless_linux::{
-    Arguments, Beginning, Bounds, ChainTally, Descendants, Joining, Kin, Means, ModeChoice, Options, RecordError, Recording,
-    SnapshotMode, StackOptions, Who, attach, record,
+    Arguments, Beginning, Bounds, ChainTally, Descendants, Joining, Kin, Means, ModeChoice, Options, RecordError,
+    Recording, SnapshotMode, StackOptions, Who, attach, record,
 };
 use faultless_trace::stacks::StackMethod;
 use faultless_trace::{HugePages, Missing, Mode, Pace};

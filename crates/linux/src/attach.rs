@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use faultless_trace::{Area, Ending, Header, HugePages, Mode};
 
+use crate::bounds::Bounded;
 use crate::bpf::Programs;
 use crate::cgroup;
 use crate::child::{Child, Launch};
@@ -26,7 +27,6 @@ use crate::convert::{Material, convert};
 use crate::costs::{self, Measured};
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
-use crate::bounds::Bounded;
 use crate::freeze::Frozen;
 use crate::host;
 use crate::joining::{self, Scope};

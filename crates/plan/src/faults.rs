@@ -14,7 +14,7 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::pages::{Content, Page};
 use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
-use super::space::{Ground, copies_on_write, filled};
+use super::space::{Ground, Space, copies_on_write, filled};
 use super::{Action, Before, Outcome, Touch};
 
 /// Linux makes anonymous memory of blocks of four pages or more (`hugepages-16kB`).
@@ -317,12 +317,22 @@ impl Builder<'_> {
         is_in_a_row && is_memory && time_ns(scene.place) - time_ns(event) <= error_ns
     }
 
-    /// The entry allows the access, made so by another thread: this CPU still held the entry as it was before.
+    /// The entry allows the access, made so on another CPU: this one still held the entry as it was before.
     fn is_behind_its_time(&self, scene: &Scene) -> bool {
         let is_own =
             scene.page.content == Content::Own && scene.page.since > self.spaces[scene.space as usize].forked_at;
-        let is_strengthened = self.is_neighbours(scene) && scene.page.thread != scene.thread;
-        is_own && is_strengthened && scene.is_allowed() && scene.fault.is_present()
+        let is_elsewhere = scene.page.thread != scene.thread || self.was_copied_elsewhere(scene);
+        is_own && self.is_neighbours(scene) && is_elsewhere && scene.is_allowed() && scene.fault.is_present()
+    }
+
+    /// The thread itself copied the page, or got it for itself, after a fork, and may have come to another CPU since;
+    /// which may have seen the entry in between, by this thread or by another.
+    fn was_copied_elsewhere(&self, scene: &Scene) -> bool {
+        let Space { forked_at, forked_by, .. } = self.spaces[scene.space as usize];
+        let may_have_moved = |earlier, later| self.races.may_have_moved(scene.thread, earlier, later);
+        let copied = scene.page.event;
+        let is_seen = || self.is_shared(scene.space) || may_have_moved(forked_by, copied);
+        forked_at > 0 && may_have_moved(copied, scene.place) && is_seen()
     }
 
     /// Returns what the page holds before the access.

@@ -233,7 +233,7 @@ impl Builder<'_> {
             Turn::Fork { child, space, .. } => {
                 let parent = self.space_of(place);
                 self.now += 1;
-                self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now);
+                self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now, place);
                 self.now += 1;
                 homes.of[child as usize] = Some(space);
             }

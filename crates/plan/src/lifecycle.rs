@@ -31,7 +31,7 @@ impl Builder<'_> {
         let (thread, parent) = (self.trace.events[place as usize].thread, self.space_of(place));
         self.await_everything(parent);
         let step = self.push(place, thread, Action::Fork { child, space });
-        self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now);
+        self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now, place);
         if self.is_shared(parent) {
             self.spaces[parent as usize].order.set_barrier(step);
         }

@@ -1,10 +1,10 @@
-//! When two threads' faults on one page may overlap in time.
+//! When two threads' faults on one page may overlap in time, and when a thread may have changed CPUs.
 //!
 //! # Guarantee
 //! A fault has an entry record only. It is taken to last until its thread's next event, and at most [`SPAN_NS`] of the
 //! thread's time on a CPU; a thread that was switched out meanwhile resumes it when it is switched in.
 
-use faultless_trace::{EventKind, Trace};
+use faultless_trace::{EventKind, Pace, ThreadIndex, Trace};
 
 use super::ids::{EventIndex, NONE};
 use super::windows::is_pace;
@@ -20,6 +20,8 @@ const SPAN_UNPACED_NS: u64 = 20_000_000;
 pub struct Races<'a> {
     trace: &'a Trace,
     next: Vec<EventIndex>,
+    /// When each thread was switched out.
+    outs: Vec<Vec<EventIndex>>,
 }
 
 impl<'a> Races<'a> {
@@ -30,7 +32,13 @@ impl<'a> Races<'a> {
         for (place, event) in trace.events.iter().enumerate().rev() {
             next[place] = std::mem::replace(&mut coming[event.thread as usize], place as EventIndex);
         }
-        Self { trace, next }
+        let mut outs = vec![Vec::new(); trace.threads.len()];
+        for (place, event) in trace.events.iter().enumerate() {
+            if let EventKind::SwitchOut(_) = event.kind {
+                outs[event.thread as usize].push(place as EventIndex);
+            }
+        }
+        Self { trace, next, outs }
     }
 
     /// Returns whether an earlier fault may still have been under way when the event came.
@@ -57,6 +65,13 @@ impl<'a> Races<'a> {
         event
     }
 
+    /// Returns whether a thread may have run on another CPU before `earlier` than after `later`.
+    pub fn may_have_moved(&self, thread: ThreadIndex, earlier: EventIndex, later: EventIndex) -> bool {
+        let outs = &self.outs[thread as usize];
+        let is_between = || outs.get(outs.partition_point(|&out| out < earlier)).is_some_and(|&out| out < later);
+        self.trace.header.pace == Pace::Absent || is_between()
+    }
+
     fn time(&self, event: EventIndex) -> u64 {
         self.trace.events[event as usize].time_ns
     }
@@ -64,8 +79,8 @@ impl<'a> Races<'a> {
     /// Returns when a fault is surely over.
     fn end_ns(&self, fault: EventIndex) -> u64 {
         let span_ns = match self.trace.header.pace {
-            faultless_trace::Pace::Stored => SPAN_NS,
-            faultless_trace::Pace::Absent => SPAN_UNPACED_NS,
+            Pace::Stored => SPAN_NS,
+            Pace::Absent => SPAN_UNPACED_NS,
         };
         let mut deadline_ns = self.time(fault) + span_ns;
         let mut event = self.next[fault as usize];

@@ -10,7 +10,7 @@ use super::around::Around;
 use super::decode::{flags, is_error};
 use super::deeds::{Deed, Mapping, Place};
 use super::edges::SpaceOrder;
-use super::ids::NONE;
+use super::ids::{EventIndex, NONE};
 use super::pages::{Content, Page, Pages};
 use super::regions::{Backing, PAGE, Prot, Region, Regions, Sharing, Traits, page_ceil, page_floor};
 use super::windows::span;
@@ -40,6 +40,8 @@ pub struct Space {
     pub is_break_rounded: bool,
     /// The count of steps at its last fork; 0 if neither it nor what it is a copy of ever forked.
     pub forked_at: u32,
+    /// The event of that fork.
+    pub forked_by: EventIndex,
     /// Whether later mappings are locked too.
     pub locks_future: bool,
     /// Whether the stack was not yet told: the first mapping after exec is it.
@@ -341,9 +343,9 @@ impl Space {
         }
     }
 
-    /// Returns a child's copy at a fork; `now` is the count of steps.
-    pub fn fork(&mut self, now: u32) -> Space {
-        self.forked_at = now;
+    /// Returns a child's copy at a fork, which is this event; `now` is the count of steps.
+    pub fn fork(&mut self, now: u32, event: EventIndex) -> Space {
+        (self.forked_at, self.forked_by) = (now, event);
         let mut child = Space { order: SpaceOrder::default(), resident: Resident::default(), ..self.clone() };
         child.regions.retain(|region| {
             let is_left_out = region.traits.contains(Traits::WIPE_ON_FORK) || !region.has_root;

@@ -129,6 +129,35 @@ fn an_entry_that_another_thread_made_writable_is_raced_and_ones_own_is_not() {
 }
 
 #[test]
+fn an_entry_that_the_thread_made_writable_on_another_cpu_is_raced() {
+    // The thread sees the entry on one CPU, copies the page on the next, and comes back, where `is_away` says so.
+    let last = |is_away: [bool; 2], pace: Pace, is_forked: bool| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = pace;
+        let go_away = |story: &mut Story| {
+            story.wait(STEP_NS).push(0, EventKind::SwitchOut(SwitchReason::Blocked));
+            story.wait(STEP_NS).push(0, EventKind::SwitchIn);
+        };
+        story.map(0, HEAP, 4);
+        story.fault(0, HEAP, WRITE);
+        if is_forked {
+            story.clone_task(0, 1, 0);
+        }
+        is_away[0].then(|| go_away(&mut story));
+        story.fault(0, HEAP, WRITE_PRESENT);
+        is_away[1].then(|| go_away(&mut story));
+        let last = story.wait(100 * STEP_NS).fault(0, HEAP + 8, WRITE_PRESENT);
+        class(&story, last).0
+    };
+    let raced = Some(Class::Raced);
+    assert_eq!(last([true, true], Pace::Stored, true), raced);
+    assert_eq!(last([true, true], Pace::Stored, false), None, "nothing ever forbade it");
+    assert_eq!(last([true, false], Pace::Stored, true), None, "it stayed where it was");
+    assert_eq!(last([false, true], Pace::Stored, true), None, "no other CPU has seen the entry");
+    assert_eq!(last([false, false], Pace::Absent, true), raced, "it is not known whether it stayed");
+}
+
+#[test]
 fn a_page_of_the_parents_is_no_race_of_the_childs() {
     let mut story = Story::new(2);
     story.map(0, HEAP, 4);
@@ -481,6 +510,7 @@ fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
     // A store behind a fork faults, and at once again: `other` is what lies between or differs.
     let second = |other: fn(&mut Story), address: u64, code: u32| {
         let mut story = Story::new(2);
+        story.trace.header.pace = Pace::Stored;
         story.map(0, HEAP, 4);
         story.fault(0, HEAP, WRITE);
         story.clone_task(0, 1, 0);

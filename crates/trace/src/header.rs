@@ -26,7 +26,8 @@ pub struct Header {
     pub lost: u64,
     /// How the recorded program ended.
     pub ending: Ending,
-    /// Whether the recording was interrupted, or ended before the program, as it was told to: the events are then what came until that moment.
+    /// Whether the recording was interrupted, or ended before the program, as it was told to: the events are then what
+    /// came until that moment.
     pub is_interrupted: bool,
     /// Two CPUs' clocks agree within this.
     pub clock_error_ns: u64,
