@@ -32,6 +32,15 @@ const ADVICE: [(u32, Advice); 25] = [
 ];
 
 /// Returns the advice of a number; nothing if Linux answers EINVAL to it.
+///
+/// ```
+/// use faultless_abi::{advice_of, number_of};
+/// use faultless_vm::Advice;
+///
+/// assert_eq!((advice_of(4), number_of(Advice::DontNeed)), (Some(Advice::DontNeed), Some(4)));
+/// // MADV_SOFT_OFFLINE is not for programs; some numbers mean nothing.
+/// assert_eq!((advice_of(101), advice_of(5)), (None, None));
+/// ```
 pub fn advice_of(number: u32) -> Option<Advice> {
     ADVICE.iter().find(|(known, _)| *known == number).map(|(_, advice)| *advice)
 }

@@ -6,18 +6,68 @@
 use crate::advice::advice_of;
 use crate::errno::Errno;
 use crate::file::File;
-use crate::flags::{MapFlags, Prot, RemapFlags};
+use crate::flags::{MapFlags, page_lock_of};
+use crate::map::map_request;
+use crate::protect::ProtectRequest;
+use crate::range::range;
+use crate::remap::remap_request;
 use core::ops::ControlFlow;
 use faultless_vm::design::{DefaultDesign, Design};
-use faultless_vm::{
-    AddressRange, CallError, LockAll, PAGE, PageLock, Populate, RemapPlacement, RemapRequest, Space, SyncFlags, System,
-    USER_END, VirtAddr, page_ceil,
-};
+use faultless_vm::{CallError, LockAll, PAGE, PageLock, Populate, Space, SyncFlags, System, USER_END, VirtAddr};
 
 /// What a call returns: a value, mostly 0, or an error.
 pub type Answer = Result<u64, Errno>;
 
 /// The memory calls of one space.
+///
+/// ```
+/// use faultless_abi::{Answer, Calls, Errno};
+/// use faultless_vm::{System, design::Design};
+///
+/// /// What a kernel's system-call entry does with the numbers of x86-64 (`asm/unistd_64.h`).
+/// fn memory_call<P: System, D: Design<P>>(calls: &Calls<'_, P, D>, number: u64, r: [u64; 6]) -> Answer {
+///     match number {
+///         // No descriptor is open here.
+///         9 => calls.mmap(r, None),
+///         10 => calls.mprotect(r[0], r[1], r[2]),
+///         11 => calls.munmap(r[0], r[1]),
+///         12 => calls.brk(r[0]),
+///         25 => calls.mremap([r[0], r[1], r[2], r[3], r[4]]),
+///         26 => calls.msync(r[0], r[1], r[2]),
+///         27 => calls.mincore(r[0], r[1], r[2], &mut |_is_resident| {
+///             // Here the kernel writes a byte of the vector at r[2].
+///             std::ops::ControlFlow::Continue(())
+///         }),
+///         28 => calls.madvise(r[0], r[1], r[2]),
+///         149 => calls.mlock(r[0], r[1]),
+///         150 => calls.munlock(r[0], r[1]),
+///         151 => calls.mlockall(r[0]),
+///         152 => calls.munlockall(),
+///         216 => calls.remap_file_pages([r[0], r[1], r[2], r[3], r[4]]),
+///         325 => calls.mlock2(r[0], r[1], r[2]),
+///         462 => calls.mseal(r[0], r[1], r[2]),
+///         _ => Err(Errno::ENOSYS),
+///     }
+/// }
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # use faultless_vm::{Limits, Vm};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(1).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, Options::default()) }?;
+/// #     let vm = Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(Limits::default())?;
+/// #     let calls = Calls::new(&space);
+/// let start = memory_call(&calls, 9, [0, 8192, 3, 0x22, u64::MAX, 0])?;
+/// assert_eq!(memory_call(&calls, 149, [start, 8192, 0, 0, 0, 0]), Ok(0));
+/// // mlock2 knows one flag, and there is no call 1000.
+/// assert_eq!(memory_call(&calls, 325, [start, 8192, 2, 0, 0, 0]), Err(Errno::EINVAL));
+/// assert_eq!(memory_call(&calls, 1000, [0; 6]), Err(Errno::ENOSYS));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Calls<'a, P: System, D: Design<P> = DefaultDesign<P>> {
     space: &'a Space<P, D>,
 }
@@ -39,7 +89,7 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
 
     /// mmap(2). `file` is what stands behind the fifth argument, nothing if no file is open under that number.
     pub fn mmap(&self, arguments: [u64; 6], file: Option<File<'_, P>>) -> Answer {
-        crate::map::mmap(self.space, arguments, file)
+        Ok(self.space.mmap(&map_request(arguments, file)?)?.get())
     }
 
     /// munmap(2).
@@ -49,50 +99,12 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
 
     /// mprotect(2).
     pub fn mprotect(&self, start: u64, len: u64, prot: u64) -> Answer {
-        const GROWS: Prot = Prot::GROWSDOWN.union(Prot::GROWSUP);
-        const KNOWN: Prot = Prot::READ.union(Prot::WRITE).union(Prot::EXEC).union(Prot::SEM);
-        let prot = Prot::from_bits_retain(prot);
-        let (grows, rest) = (prot & GROWS, prot & !GROWS);
-        if grows == GROWS || !start.is_multiple_of(PAGE) {
-            return Err(Errno::EINVAL);
-        }
-        if len == 0 {
-            return Ok(0);
-        }
-        if page_ceil(len).and_then(|len| start.checked_add(len)).is_none_or(|end| end <= start) {
-            return Err(Errno::ENOMEM);
-        }
-        if !KNOWN.contains(rest) {
-            return Err(Errno::EINVAL);
-        }
-        match () {
-            () if grows.is_empty() => done(self.space.mprotect(range(start, len), rest.protection())),
-            () if grows == Prot::GROWSDOWN => done(self.space.mprotect_stack(range(start, len), rest.protection())),
-            // No area grows up on x86-64; Linux first finds out whether there is one at all.
-            () if self.is_mapped(start) => Err(Errno::EINVAL),
-            () => Err(Errno::ENOMEM),
-        }
-    }
-
-    fn is_mapped(&self, address: u64) -> bool {
-        let mut is_mapped = false;
-        self.space.for_each_area(|line| is_mapped |= line.range.contains(VirtAddr::new(address)));
-        is_mapped
+        done(ProtectRequest::decode(start, len, prot)?.apply(self.space))
     }
 
     /// mremap(2): old address, old length, new length, flags, new address.
-    pub fn mremap(&self, [old_start, old_len_bytes, new_len_bytes, flags, new]: [u64; 5]) -> Answer {
-        let flags = RemapFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
-        let keeps_source = flags.contains(RemapFlags::DONTUNMAP);
-        let placement = match () {
-            () if !flags.contains(RemapFlags::MAYMOVE) && !flags.is_empty() => return Err(Errno::EINVAL),
-            () if flags.contains(RemapFlags::FIXED) => RemapPlacement::Fixed(VirtAddr::new(new)),
-            () if keeps_source => RemapPlacement::Hint(VirtAddr::new(new)),
-            () if flags.contains(RemapFlags::MAYMOVE) => RemapPlacement::MayMove,
-            () => RemapPlacement::InPlace,
-        };
-        let old = range(old_start, old_len_bytes);
-        Ok(self.space.mremap(&RemapRequest { old, new_len_bytes, placement, keeps_source })?.get())
+    pub fn mremap(&self, registers: [u64; 5]) -> Answer {
+        Ok(self.space.mremap(&remap_request(registers)?)?.get())
     }
 
     /// madvise(2).
@@ -108,11 +120,8 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
 
     /// mlock2(2).
     pub fn mlock2(&self, start: u64, len: u64, flags: u64) -> Answer {
-        match int(flags) {
-            0 => done(self.space.mlock(range(start, len), PageLock::Lock)),
-            1 => done(self.space.mlock(range(start, len), PageLock::LockOnFault)),
-            _ => Err(Errno::EINVAL),
-        }
+        let lock = page_lock_of(int(flags)).ok_or(Errno::EINVAL)?;
+        done(self.space.mlock(range(start, len), lock))
     }
 
     /// munlock(2).
@@ -171,11 +180,6 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
         let populate = if is_lazy { Populate::OnFault } else { Populate::Now };
         done(self.space.remap_file_pages(range(start, len), page_offset, populate))
     }
-}
-
-/// Returns the bytes that two registers name.
-const fn range(start: u64, len: u64) -> AddressRange {
-    AddressRange::new(VirtAddr::new(start), len)
 }
 
 /// Says whether a range lies in user memory (`access_ok`).

@@ -4,6 +4,15 @@ use core::fmt;
 use faultless_vm::CallError;
 
 /// An error number; a kernel returns its negative in `rax`.
+///
+/// ```
+/// use faultless_abi::Errno;
+/// use faultless_vm::{CallError, VirtAddr};
+///
+/// let errno = Errno::from(CallError::Unmapped { address: VirtAddr::new(0x1000) });
+/// assert_eq!((errno, errno.number(), errno.raw()), (Errno::ENOMEM, 12, -12));
+/// assert_eq!(Errno::EFAULT.name(), Some("EFAULT"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Errno(i32);
 
@@ -47,6 +56,22 @@ impl Errno {
     /// Returns the error of this number.
     pub const fn new(number: i32) -> Self {
         Self(number)
+    }
+
+    /// Returns the error that a system call's result register holds; nothing if the call succeeded.
+    ///
+    /// ```
+    /// use faultless_abi::Errno;
+    ///
+    /// assert_eq!(Errno::of_result(-22), Some(Errno::EINVAL));
+    /// assert_eq!(Errno::of_result(-4096), None, "an address near the end of memory");
+    /// ```
+    pub const fn of_result(register: i64) -> Option<Self> {
+        // As IS_ERR: the last 4095 values are errors.
+        match register {
+            -4095..0 => Some(Self(-(register as i32))),
+            _ => None,
+        }
     }
 
     /// Returns the number, positive.

@@ -25,7 +25,36 @@ pub(crate) enum Pages<'a, P: System> {
     Reference(&'a ReferenceHandle<'a, P>),
 }
 
-/// An open file, as mmap sees it.
+/// An open file, as mmap sees it: a kernel makes one of what its table of descriptors holds, for one call.
+///
+/// ```
+/// use faultless_abi::{Calls, Errno, File, FileMode};
+/// use faultless_vm::{ObjectSpec, WriteNotice, ZeroSource};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # use faultless_vm::{Limits, Vm};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(1).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, Options::default()) }?;
+/// #     let vm = Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(Limits::default())?;
+/// #     let calls = Calls::new(&space);
+///
+/// // What memfd_create gives.
+/// let spec = ObjectSpec { identity: 1, size_bytes: 8192, source: &ZeroSource, write_notice: WriteNotice::None };
+/// let object = vm.create_object(&spec)?;
+/// let shared = [0, 8192, 3, 1, 3, 0];
+/// let open = File::new(&object, FileMode::READ | FileMode::WRITE);
+/// assert!(calls.mmap(shared, Some(open)).is_ok());
+/// assert_eq!(calls.mmap(shared, Some(File::new(&object, FileMode::READ))), Err(Errno::EACCES));
+/// // A pipe, and no file at all.
+/// assert_eq!(calls.mmap(shared, Some(File::unmappable(FileMode::READ | FileMode::WRITE))), Err(Errno::ENODEV));
+/// assert_eq!(calls.mmap(shared, None), Err(Errno::EBADF));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct File<'a, P: System> {
     pub(crate) pages: Option<Pages<'a, P>>,

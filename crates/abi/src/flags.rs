@@ -3,10 +3,20 @@
 //! Unknown bits are kept: most calls ignore them, some refuse them.
 
 use bitflags::bitflags;
-use faultless_vm::Protection;
+use faultless_vm::{PageLock, Protection};
 
 bitflags! {
     /// What mmap and mprotect allow.
+    ///
+    /// ```
+    /// use faultless_abi::Prot;
+    /// use faultless_vm::Protection;
+    ///
+    /// let prot = Prot::from_bits_retain(3 | 0x0100_0000);
+    /// assert!(prot.contains(Prot::GROWSDOWN));
+    /// assert_eq!(prot & Prot::RIGHTS, Prot::READ | Prot::WRITE);
+    /// assert_eq!(prot.protection(), Protection::READ | Protection::WRITE);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Prot: u64 {
         /// `PROT_READ`
@@ -27,6 +37,16 @@ bitflags! {
 
 bitflags! {
     /// How mmap maps.
+    ///
+    /// ```
+    /// use faultless_abi::MapFlags;
+    ///
+    /// let flags = MapFlags::SHARED_VALIDATE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
+    /// assert!(flags.is_shared() && flags.is_fixed() && flags.populates());
+    /// assert!(!(flags | MapFlags::NONBLOCK).populates());
+    /// // A file is asked about what this leaves over.
+    /// assert_eq!(flags.difference(MapFlags::VALIDATED), MapFlags::FIXED_NOREPLACE);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MapFlags: u64 {
         /// `MAP_SHARED`
@@ -99,6 +119,11 @@ impl MapFlags {
         self.intersects(Self::FIXED.union(Self::FIXED_NOREPLACE))
     }
 
+    /// Says whether stores reach what is mapped, by the mapping's type.
+    pub fn is_shared(self) -> bool {
+        matches!(self & Self::TYPE, Self::SHARED | Self::SHARED_VALIDATE)
+    }
+
     /// Says whether pages are made at once.
     pub const fn populates(self) -> bool {
         self.contains(Self::POPULATE) && !self.contains(Self::NONBLOCK)
@@ -106,7 +131,7 @@ impl MapFlags {
 }
 
 bitflags! {
-    /// How mremap moves.
+    /// How mremap moves. [`remap_request`](crate::remap_request) reads it; whoever records calls keeps it as it is.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RemapFlags: u64 {
         /// `MREMAP_MAYMOVE`
@@ -119,6 +144,9 @@ bitflags! {
 }
 
 impl Prot {
+    /// What a mapping can allow.
+    pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
+
     /// Returns what the library calls it.
     pub fn protection(self) -> Protection {
         let mut rights = Protection::empty();
@@ -128,6 +156,17 @@ impl Prot {
         // Linux compares the whole word: with any other bit beside PROT_EXEC, the area gets no key of its own.
         rights.set(Protection::EXECUTE_ONLY, self == Self::EXEC);
         rights
+    }
+}
+
+/// Returns what mlock2's flags ask for; nothing if Linux answers EINVAL to them. [`Calls::mlock2`](crate::Calls::mlock2)
+/// calls it, and whoever reads recorded calls.
+pub const fn page_lock_of(flags: u32) -> Option<PageLock> {
+    match flags {
+        0 => Some(PageLock::Lock),
+        // MLOCK_ONFAULT
+        1 => Some(PageLock::LockOnFault),
+        _ => None,
     }
 }
 

@@ -10,7 +10,8 @@
 //! * `advice`: `MADV_*`
 //! * `x86`: what the processor says of a page fault
 //! * `file`: what mmap looks at in a file descriptor
-//! * `calls`: the calls; `map` has mmap, the longest of them; `refpage` one that Linux has not got
+//! * `map`, `protect`, `remap`: what a call's registers ask of the library; `range`: the bytes that two of them name
+//! * `calls`: the calls; `refpage` has one that Linux lacks
 //!
 //! # What stays with the caller
 //! Descriptor tables, copying a call's structures in and out of user memory, signals, and which thread called.
@@ -53,13 +54,19 @@ mod errno;
 mod file;
 mod flags;
 mod map;
+mod protect;
+mod range;
 mod refpage;
+mod remap;
 mod x86;
 
 pub use advice::{advice_of, number_of};
 pub use calls::{Answer, Calls};
 pub use errno::Errno;
 pub use file::{File, FileMode};
-pub use flags::{MapFlags, Prot, RemapFlags};
+pub use flags::{MapFlags, Prot, RemapFlags, page_lock_of};
+pub use map::map_request;
+pub use protect::ProtectRequest;
 pub use refpage::{REFPAGE_OPEN_FLAGS, refpage_create, refpage_create_sized};
+pub use remap::remap_request;
 pub use x86::page_fault;

@@ -1,20 +1,21 @@
 //! mmap(2): descriptor and offset first, then the place; what the file and the type allow comes last.
 
-use crate::calls::Answer;
 use crate::errno::Errno;
 use crate::file::{File, FileMode, Pages};
 use crate::flags::{MapFlags, Prot};
-use faultless_vm::design::Design;
 use faultless_vm::{
-    Backing, CallError, MapOptions, MapRequest, PAGE, Placement, Populate, Space, System, USER_END, VirtAddr, page_ceil,
+    Backing, CallError, MapOptions, MapRequest, PAGE, Placement, Populate, System, USER_END, VirtAddr, page_ceil,
 };
 
-/// Makes a mapping; `file` is what stands behind the descriptor, nothing if there is no such descriptor.
-pub(crate) fn mmap<P: System, D: Design<P>>(
-    space: &Space<P, D>,
+/// Returns what mmap's registers ask of the library; `file` is what stands behind the descriptor, nothing if no file is
+/// open under that number.
+///
+/// [`Calls::mmap`](crate::Calls::mmap) goes this way. Whoever has reasons to map elsewhere, as a replay that knows where
+/// Linux put a mapping, changes the request before it passes it on.
+pub fn map_request<'a, P: System>(
     [start, len, prot, flags, _, offset]: [u64; 6],
-    file: Option<File<'_, P>>,
-) -> Answer {
+    file: Option<File<'a, P>>,
+) -> Result<MapRequest<'a, P>, Errno> {
     let (prot, flags) = (Prot::from_bits_retain(prot), MapFlags::from_bits_retain(flags));
     let is_anonymous = flags.contains(MapFlags::ANONYMOUS);
     let file = file.filter(|_| !is_anonymous);
@@ -31,15 +32,14 @@ pub(crate) fn mmap<P: System, D: Design<P>>(
         None => anonymous(flags),
         Some(file) => of_file(file, len, prot, flags, offset),
     };
-    let request = MapRequest {
+    Ok(MapRequest {
         placement: placement(start, flags),
         len_bytes: len,
         protection: prot.protection(),
         options: kind.unwrap_or(wanted(flags)),
         backing: backing(kind, file, offset),
         populate: if flags.populates() { Populate::Now } else { Populate::OnFault },
-    };
-    Ok(space.mmap(&request)?.get())
+    })
 }
 
 /// Returns the error of an address that can't be one.

@@ -9,7 +9,8 @@ use crate::calls::Answer;
 use faultless_vm::design::Design;
 use faultless_vm::{ReferenceHandle, SpaceRef, System};
 
-/// How the file of a reference page is opened, as open(2) has it: `O_RDONLY | O_CLOEXEC`.
+/// How the file of a reference page is opened, as open(2) has it: `O_RDONLY | O_CLOEXEC`. Passed to whoever installs
+/// it.
 pub const REFPAGE_OPEN_FLAGS: u64 = 0o2_000_000;
 
 /// `refpage_create(content, flags)`: makes a reference page of the page at `content`.
@@ -58,7 +59,8 @@ pub fn refpage_create<'vm, P: System, D: Design<P>>(
 
 /// `refpage_create(content, size, flags)` of version 5: makes a reference page that repeats `size` bytes.
 ///
-/// As [`refpage_create`]; a size or an address that does not fit is EINVAL here, and comes before EFAULT and ENOMEM.
+/// A kernel of version 5 calls it with three registers. As [`refpage_create`]; a size or an address that does not fit
+/// is EINVAL here, and comes before EFAULT and ENOMEM.
 pub fn refpage_create_sized<'vm, P: System, D: Design<P>>(
     space: &SpaceRef<'vm, P, D>,
     [content, size, flags]: [u64; 3],

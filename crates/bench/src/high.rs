@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use faultless_kmap::{Costs, Shape};
 use faultless_linux::space::has_interrupt;
-use faultless_machine::ground::alone;
 use faultless_machine::high::{When, Zones, maps};
+use faultless_machine::host_frames::alone;
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, LockTable, LockWatch, Simulated};
 use faultless_plan::Pace;

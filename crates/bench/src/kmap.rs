@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use faultless_kmap::registry::{SchemeVisitor, with_scheme};
 use faultless_kmap::{Costs, KernelMaps, Mapped, Scheme, Shape, Task};
 use faultless_linux::space::has_interrupt;
-use faultless_machine::ground::alone;
+use faultless_machine::host_frames::alone;
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, Simulated};
 use faultless_platform::native::{HostRegion, ReserveError};

@@ -41,8 +41,8 @@ use crate::snapshot::{self, Seen};
 use crate::sources::Sources;
 use crate::spool::Rings;
 use crate::stacks::StackOptions;
-use crate::story::Scene;
 use crate::target::{self, Kin, Target, Unjoinable, add_descendants};
+use crate::trace_builder::Setting;
 use crate::wire::{Decoder, Numbers};
 
 /// Whom to join, and for how long.
@@ -146,10 +146,10 @@ fn write(
     let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
     let stacks = options.stacks;
     let decoder = Decoder::new(sources, Numbers::Carried, stacks)?;
-    let scene = Scene { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
+    let setting = Setting { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
     let company = Some(&company);
     let (spool, decoder) = (&mut spool, &decoder);
-    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
+    let mut material = Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     // Whom joined processes made the trace knows, but for the last moments.
     let is_known = |pid: &u32| converted.pids.contains(pid) || newcomers.contains_key(pid);

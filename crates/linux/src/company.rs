@@ -1,5 +1,5 @@
-//! The beginning of a story that joins running processes: its threads, and what stood in their memory; and the same of
-//! each process that was joined later.
+//! The beginning of a recording that joins running processes: its threads, and what stood in their memory; and the same
+//! of each process that was joined later.
 //!
 //! # Guarantee
 //! [`Company::snapshot`] makes the same snapshot, with the same file indices, each time that it is asked, also of what

@@ -19,8 +19,8 @@ use crate::host;
 use crate::merge::Merge;
 use crate::spool::{Rings, Spool};
 use crate::stacks::StackOptions;
-use crate::story::{Cast, Scene, Sink, Story};
 use crate::tally::{ChainTally, Tally};
+use crate::trace_builder::{Setting, Sink, Summary, TraceBuilder};
 use crate::wire::Decoder;
 
 /// What is converted.
@@ -31,8 +31,8 @@ pub(crate) struct Material<'a> {
     pub(crate) stacks: Option<StackOptions>,
     /// Call chains that found no room.
     pub(crate) stacks_lost: u64,
-    pub(crate) scene: Scene,
-    /// The running processes that were joined, if the story begins with such.
+    pub(crate) setting: Setting,
+    /// The running processes that were joined, if the recording begins with such.
     pub(crate) company: Option<&'a Company>,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
@@ -61,29 +61,29 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
     if header.is_interrupted || material.company.is_some() {
         material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
     }
-    let cast = tell(material, 0, Pass::First, &mut |event| tally.count(&event))?;
+    let summary = tell(material, 0, Pass::First, &mut |event| tally.count(&event))?;
     if tally.events == 0 && material.company.is_none() {
         return Err(RecordError::NothingSeen);
     }
-    header.lost = material.lost.max(cast.lost);
-    if cast.has_huge_advice && material.company.is_some() && host::advises_huge_pages() {
+    header.lost = material.lost.max(summary.lost);
+    if summary.has_huge_advice && material.company.is_some() && host::advises_huge_pages() {
         header.huge_pages = HugePages::AsSystem;
     }
-    if cast.has_foreign_calls {
+    if summary.has_foreign_calls {
         header.missing.push(Missing::ForeignCalls);
     }
-    if cast.has_elevated_programs {
+    if summary.has_elevated_programs {
         header.missing.push(Missing::ElevatedPrograms);
     }
-    let bytes = match write(material, &header, &cast, out) {
+    let bytes = match write(material, &header, &summary, out) {
         Err(RecordError::Write(WriteError::Inconsistent(_))) if header.lost == 0 => {
             header.lost = 1;
-            write_again(material, &header, &cast, out)?
+            write_again(material, &header, &summary, out)?
         }
         result => result?,
     };
-    let (chains, still_running) = (cast.stacks.as_ref().map(ChainTally::of), cast.still_running);
-    let pids = cast.threads.iter().map(|thread| thread.pid).collect();
+    let (chains, still_running) = (summary.stacks.as_ref().map(ChainTally::of), summary.still_running);
+    let pids = summary.threads.iter().map(|thread| thread.pid).collect();
     Ok(Converted { header, tally, bytes, still_running, chains, pids })
 }
 
@@ -92,10 +92,10 @@ fn find_cut(material: &mut Material<'_>) -> io::Result<u64> {
     cut::find(&mut Merge::new(tail, material.decoder)?, material.until_ns)
 }
 
-fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) -> Result<u64, RecordError> {
+fn write(material: &mut Material<'_>, header: &Header, summary: &Summary, out: &File) -> Result<u64, RecordError> {
     let out = BufWriter::new(out);
-    let (snapshot, stacks) = (Some(&cast.snapshot), cast.stacks.as_ref());
-    let tables = Tables { threads: &cast.threads, files: &cast.files, snapshot, stacks };
+    let (snapshot, stacks) = (Some(&summary.snapshot), summary.stacks.as_ref());
+    let tables = Tables { threads: &summary.threads, files: &summary.files, snapshot, stacks };
     let mut writer = Writer::with(out, header, &tables)?;
     let mut result: Result<(), WriteError> = Ok(());
     let mut push = |event: Event| {
@@ -109,10 +109,15 @@ fn write(material: &mut Material<'_>, header: &Header, cast: &Cast, out: &File) 
 }
 
 /// Writes the trace anew: the kernel's records contradicted each other, so one of them is missing (`lost` is 1 now).
-fn write_again(material: &mut Material<'_>, header: &Header, cast: &Cast, mut out: &File) -> Result<u64, RecordError> {
+fn write_again(
+    material: &mut Material<'_>,
+    header: &Header,
+    summary: &Summary,
+    mut out: &File,
+) -> Result<u64, RecordError> {
     out.rewind()?;
     out.set_len(0)?;
-    write(material, header, cast, out)
+    write(material, header, summary, out)
 }
 
 /// How often the records have been gone through.
@@ -128,17 +133,17 @@ fn events_of(files: Vec<(Rings, File)>) -> Vec<(Rings, File)> {
     files.into_iter().filter(|(rings, _)| *rings == Rings::Events).collect()
 }
 
-/// Tells the whole story to the sink.
-fn tell(material: &mut Material<'_>, done: u64, pass: Pass, sink: Sink<'_>) -> Result<Cast, RecordError> {
+/// Tells the whole recording to the sink.
+fn tell(material: &mut Material<'_>, done: u64, pass: Pass, sink: Sink<'_>) -> Result<Summary, RecordError> {
     let mut files = material.spool.rewind().map_err(RecordError::Spool)?;
     let stacks = material.stacks.filter(|_| pass == Pass::First);
     if stacks.is_none() {
         files = events_of(files);
     }
     let mut merge = Merge::new(files, material.decoder).map_err(RecordError::Spool)?;
-    let mut story = match material.company {
-        None => Story::new(material.scene, stacks),
-        Some(company) => Story::joining(material.scene, company, stacks),
+    let mut builder = match material.company {
+        None => TraceBuilder::new(material.setting, stacks),
+        Some(company) => TraceBuilder::joining(material.setting, company, stacks),
     };
     let total_bytes = material.spool.bytes().max(1);
     let (mut bytes, mut told) = (0, done);
@@ -152,9 +157,9 @@ fn tell(material: &mut Material<'_>, done: u64, pass: Pass, sink: Sink<'_>) -> R
             told = now;
             (material.progress)(now);
         }
-        story.take(record, sink);
+        builder.take(record, sink);
     }
-    Ok(story.finish(material.stacks_lost, sink))
+    Ok(builder.finish(material.stacks_lost, sink))
 }
 
 impl From<io::Error> for RecordError {

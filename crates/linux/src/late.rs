@@ -15,7 +15,7 @@
 //! # Who is new
 //! Who was made by a recorded process after that one's beginning is recorded since it was made. `/proc` tells the
 //! parent, unless that has ended, and the time to a hundredth of a second. Whoever may be new by that is looked at; the
-//! story leaves out who was in it already.
+//! recording leaves out who was in it already.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -42,9 +42,9 @@ mod sources;
 pub mod space;
 mod spool;
 mod stacks;
-mod story;
 mod tally;
 mod target;
+mod trace_builder;
 mod tracefs;
 mod wire;
 

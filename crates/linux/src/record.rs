@@ -37,8 +37,8 @@ use crate::session::{Ends, Session, Setup};
 use crate::signals::{Outcome, Signals};
 use crate::sources::Sources;
 use crate::stacks::StackOptions;
-use crate::story::Scene;
 use crate::tally::{ChainTally, Tally};
+use crate::trace_builder::Setting;
 use crate::wire::{Decoder, Numbers};
 
 /// Two CPUs' clocks agreed within this where it was measured.
@@ -205,10 +205,10 @@ fn write(
     let stacks = options.stacks;
     let decoder = Decoder::new(sources, Numbers::Absent, stacks)?;
     let time_unit_ns = header.time_unit_ns();
-    let scene = Scene { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
+    let setting = Setting { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
     let company = None;
     let (spool, decoder) = (&mut spool, &decoder);
-    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
+    let mut material = Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     Ok(Recording { interrupted_by: outcome.interrupted_by, ..converted.into() })
 }

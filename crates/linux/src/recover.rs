@@ -15,7 +15,7 @@ use crate::error::RecordError;
 use crate::output::Output;
 use crate::raw::Left;
 use crate::record::Recording;
-use crate::story::Scene;
+use crate::trace_builder::Setting;
 use crate::wire::{Decoder, Numbers};
 
 /// Makes a trace of the raw records in `folder`; `progress` is told in thousandths how much is done.
@@ -28,10 +28,10 @@ pub fn recover(folder: &Path, target: &Path, progress: &dyn Fn(u64)) -> Result<R
     let output = Output::create(target).map_err(output_error)?;
     let decoder = Decoder::new(&sources, if company.is_some() { Numbers::Carried } else { Numbers::Absent }, stacks)?;
     let root = if company.is_some() { 0 } else { root };
-    let scene = Scene { root, mode: header.mode, pace: header.pace, time_unit_ns: header.time_unit_ns() };
+    let setting = Setting { root, mode: header.mode, pace: header.pace, time_unit_ns: header.time_unit_ns() };
     let company = company.as_ref();
     let (spool, decoder, stacks_lost) = (&mut spool, &decoder, 0);
-    let mut material = Material { spool, decoder, stacks, stacks_lost, scene, company, lost, until_ns, progress };
+    let mut material = Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     // The killed recorder's own output, which is empty, has the folder's name.

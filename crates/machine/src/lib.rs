@@ -7,16 +7,16 @@
 //! * [`simulated`]: machines by name, this one among them; runs in parallel and runs again
 //! * [`host`], [`info`]: what the host says of itself; a machine as results name it
 //! * [`designs`], [`events`]: what can be run, and counted, by the names that users know
-//! * [`ground`]: a virtual memory's frames for one run; [`high`]: memory without addresses of its own
+//! * [`host_frames`]: a virtual memory's frames for one run; [`high`]: memory without addresses of its own
 //! * [`watch`]: locks and events while it runs; `windows`: kernel maps of this process's own address space
 
 #![deny(unsafe_code)]
 
 pub mod designs;
 pub mod events;
-pub mod ground;
 pub mod high;
 pub mod host;
+pub mod host_frames;
 pub mod info;
 pub mod simulated;
 pub mod watch;

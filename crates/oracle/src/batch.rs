@@ -32,12 +32,12 @@ pub enum Checking {
 }
 
 /// A platform whose machines any thread may attach to.
-pub(super) trait Ground: Threads<Embedding = Usual> {
+pub(super) trait TestPlatform: Threads<Embedding = Usual> {
     /// Runs `act` on the calling thread, on a CPU of the machine.
     fn attach<R>(machine: &Self::Machine, act: impl FnOnce() -> R) -> R;
 }
 
-impl Ground for Native {
+impl TestPlatform for Native {
     fn attach<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
         machine.attach(act)
     }
@@ -46,7 +46,7 @@ impl Ground for Native {
 /// Where memory has no addresses.
 pub(super) type Mapped = Watched<Native>;
 
-impl Ground for Mapped {
+impl TestPlatform for Mapped {
     fn attach<R>(machine: &watched::Machine<Native>, act: impl FnOnce() -> R) -> R {
         machine.attach(act)
     }

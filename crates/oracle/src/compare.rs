@@ -13,14 +13,14 @@ use faultless_vm::Vm;
 use faultless_vm::check::invariants;
 use faultless_vm::design::Design;
 
-use super::batch::{Batch, Checking, Ground};
+use super::batch::{Batch, Checking, TestPlatform};
 use super::explain;
 use super::finding::{COUNTED, Finding, Verdicts};
 use super::rules::{self, Verdict};
 use super::world;
 
 /// Runs a sequence of a batch on the VM and compares.
-pub(super) fn judge<P: Ground, D: Design<P>>(
+pub(super) fn judge<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     machine: &P::Machine,
     batch: &Batch,
@@ -41,12 +41,12 @@ pub(super) fn judge<P: Ground, D: Design<P>>(
     Ok(verdicts)
 }
 
-fn counted<P: Ground, D: Design<P>>(vm: &Vm<P, D>) -> [u64; COUNTED.len()] {
+fn counted<P: TestPlatform, D: Design<P>>(vm: &Vm<P, D>) -> [u64; COUNTED.len()] {
     COUNTED.map(|event| vm.events().total(event))
 }
 
 /// Checks the invariants at the end of a batch.
-pub(super) fn check_batch<P: Ground, D: Design<P>>(vm: &Vm<P, D>, batch: &Batch) -> Result<(), Finding> {
+pub(super) fn check_batch<P: TestPlatform, D: Design<P>>(vm: &Vm<P, D>, batch: &Batch) -> Result<(), Finding> {
     let last = batch.sequences.last().map_or(0, |sequence| sequence.ops.len());
     check(vm, last).map_err(|finding| match finding {
         Finding::Invariant { place, what } if batch.checking == Checking::EachBatch => {
@@ -58,14 +58,14 @@ pub(super) fn check_batch<P: Ground, D: Design<P>>(vm: &Vm<P, D>, batch: &Batch)
 }
 
 /// Checks the invariants after the operation at a place.
-pub(super) fn check<P: Ground, D: Design<P>>(vm: &Vm<P, D>, after: usize) -> Result<(), Finding> {
+pub(super) fn check<P: TestPlatform, D: Design<P>>(vm: &Vm<P, D>, after: usize) -> Result<(), Finding> {
     // SAFETY: the sequence's threads have ended, or wait for this one.
     #[allow(unsafe_code, reason = "the checker looks at everything")]
     let checked = unsafe { invariants(vm) };
     checked.map_err(|broken| Finding::Invariant { place: after.saturating_sub(1), what: broken.to_string() })
 }
 
-fn in_order<P: Ground, D: Design<P>>(
+fn in_order<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     batch: &Batch,
     place: usize,

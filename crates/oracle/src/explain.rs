@@ -29,13 +29,13 @@ use crate::kernel::{Answer, Call, Op, Outcome, PAGE, Sequence};
 use faultless_vm::design::Design;
 use faultless_vm::{Guest, Vm};
 
-use super::batch::Ground;
+use super::batch::TestPlatform;
 use super::finding::{Finding, Verdicts};
 use super::rules::{self, Rule, Verdict};
 use super::world::{self, Conditions, Process};
 
 /// Judges a sequence with threads.
-pub(super) fn judge<P: Ground, D: Design<P>>(
+pub(super) fn judge<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     machine: &P::Machine,
     sequence: &Sequence,
@@ -77,7 +77,7 @@ enum Unmapping {
 }
 
 /// Finds an order of the operations that explains the outcomes.
-fn explain<P: Ground, D: Design<P>>(
+fn explain<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
     answer: &Answer,
@@ -104,7 +104,7 @@ fn explain<P: Ground, D: Design<P>>(
 }
 
 /// Runs one order; returns the step at which an outcome did not match, if one did not.
-fn try_order<P: Ground, D: Design<P>>(
+fn try_order<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
     answer: &Answer,
@@ -229,7 +229,7 @@ impl<'a> Order<'a> {
 }
 
 /// Runs a sequence with its threads at once, each on a CPU of its own.
-fn at_once<P: Ground, D: Design<P>>(
+fn at_once<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     machine: &P::Machine,
     sequence: &Sequence,
@@ -256,7 +256,7 @@ fn at_once<P: Ground, D: Design<P>>(
     Ok(answer)
 }
 
-fn section<P: Ground, D: Design<P>>(
+fn section<P: TestPlatform, D: Design<P>>(
     machine: &P::Machine,
     process: &Process<'_, '_, P, D>,
     ops: &[Op],

@@ -22,7 +22,7 @@ use faultless_vm::Vm;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
 
-use super::batch::{Batch, Ground, Mapped};
+use super::batch::{Batch, Mapped, TestPlatform};
 use super::compare;
 use super::finding::{Finding, Verdicts};
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
@@ -150,7 +150,7 @@ impl DesignVisitor<Mapped> for Visitor {
 type Made<P> = (<P as Threads>::Machine, Option<Arc<dyn Maps>>);
 
 impl Visitor {
-    fn live_on<P: Ground, D: Design<P>>(self, semaphore: GenerationOf<P, D>, made: &dyn Fn() -> Option<Made<P>>) {
+    fn live_on<P: TestPlatform, D: Design<P>>(self, semaphore: GenerationOf<P, D>, made: &dyn Fn() -> Option<Made<P>>) {
         let mut next = self.inbox.recv().ok().map(|batch| (batch, 0, Report::new()));
         while let Some(begun) = next {
             next = made().and_then(|made| live::<P, D>(&self, semaphore, &made, begun));
@@ -162,7 +162,7 @@ impl Visitor {
 type Begun = (Arc<Batch>, usize, Report);
 
 /// Serves batches with one instance, until a panic breaks it; returns where to go on with the next one.
-fn live<P: Ground, D: Design<P>>(
+fn live<P: TestPlatform, D: Design<P>>(
     visitor: &Visitor,
     semaphore: GenerationOf<P, D>,
     (machine, maps): &Made<P>,
@@ -187,7 +187,7 @@ fn live<P: Ground, D: Design<P>>(
     rest
 }
 
-fn serve<P: Ground, D: Design<P>>(
+fn serve<P: TestPlatform, D: Design<P>>(
     visitor: &Visitor,
     vm: &Vm<P, D>,
     machine: &P::Machine,

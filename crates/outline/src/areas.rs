@@ -8,14 +8,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use faultless_plan::lives::{Lives, Turn};
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags};
+use faultless_plan::space_users::{SpaceUsers, UserChange};
 use faultless_trace::{Area, Call, CallEnter, EventKind, FileIndex, Mapped, SpaceState, ThreadIndex, Trace};
 
 const PAGE: u64 = 4096;
-const MAP_SHARED: u64 = 1;
-const MAP_ANONYMOUS: u64 = 0x20;
-const MREMAP_DONTUNMAP: u64 = 4;
-const PROT_WRITE: u32 = 2;
 
 /// How far below a stack a fault may lie that makes it grow, where no limit is known.
 const STACK_BYTES: u64 = 8 << 20;
@@ -131,16 +128,16 @@ pub enum Seen {
 pub type See<'a> = &'a mut dyn FnMut(u64, usize, ThreadIndex, Seen);
 
 /// Tells of every change of what is mapped and of every fault: when, in which space (by its number in
-/// [`Lives`]), by whom. What a snapshot found comes first, at time 0; what a copy inherits follows its fork.
+/// [`SpaceUsers`]), by whom. What a snapshot found comes first, at time 0; what a copy inherits follows its fork.
 pub fn changes(trace: &Trace, tell: See<'_>) {
-    let lives = Lives::of(trace);
-    let mut follower = Follower::of(trace, &lives);
+    let space_users = SpaceUsers::of(trace);
+    let mut follower = Follower::of(trace, &space_users);
     for (place, space) in follower.spaces.iter().enumerate() {
         tell_all(0, place, space, &mut *tell);
     }
     let limit = trace.header.limits.stack_bytes.unwrap_or(STACK_BYTES);
     for (place, event) in trace.events.iter().enumerate() {
-        let space = lives.space_of[place] as usize;
+        let space = space_users.space_of[place] as usize;
         let mut see = |seen| tell(event.time_ns, space, event.thread, seen);
         match &event.kind {
             EventKind::Fault(fault) => {
@@ -154,7 +151,7 @@ pub fn changes(trace: &Trace, tell: See<'_>) {
         for (range, what) in std::mem::take(&mut follower.spaces[space].changes) {
             see(Seen::Changed { start: range.start, end: range.end, what });
         }
-        if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
+        if let Some(&UserChange::Fork { space: copy, .. }) = space_users.changes.get(&(place as u32)) {
             follower.spaces[copy as usize] = follower.spaces[space].clone();
             see(Seen::Forked { copy: copy as usize });
             tell_all(event.time_ns, copy as usize, &follower.spaces[copy as usize], &mut *tell);
@@ -171,17 +168,17 @@ fn tell_all(now_ns: u64, place: usize, space: &Space, tell: See<'_>) {
 
 /// Tells what each call and each fault of a trace is about.
 pub fn follow(trace: &Trace, tell: Tell<'_>) {
-    let lives = Lives::of(trace);
-    let mut follower = Follower::of(trace, &lives);
+    let space_users = SpaceUsers::of(trace);
+    let mut follower = Follower::of(trace, &space_users);
     for (place, event) in trace.events.iter().enumerate() {
-        let space = lives.space_of[place] as usize;
+        let space = space_users.space_of[place] as usize;
         if let Some(open) = &mut follower.open[event.thread as usize] {
             open.kernel_ns += event.on_cpu_ns;
         }
         let at = Place { event: place as u64, thread: event.thread };
         follower.take(at, space, &event.kind, tell);
         follower.spaces[space].changes.clear();
-        if let Some(&Turn::Fork { space: copy, .. }) = lives.turns.get(&(place as u32)) {
+        if let Some(&UserChange::Fork { space: copy, .. }) = space_users.changes.get(&(place as u32)) {
             follower.spaces[copy as usize] = follower.spaces[space].clone();
         }
     }
@@ -208,8 +205,8 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn of(trace: &'a Trace, lives: &Lives) -> Self {
-        let mut spaces: Vec<Space> = lives.spaces.iter().map(|_| Space::default()).collect();
+    fn of(trace: &'a Trace, space_users: &SpaceUsers) -> Self {
+        let mut spaces: Vec<Space> = space_users.spaces.iter().map(|_| Space::default()).collect();
         trace.snapshot.spaces.iter().enumerate().for_each(|(place, state)| spaces[place] = Space::seen(state));
         Self { trace, spaces, open: vec![None; trace.threads.len()] }
     }
@@ -355,7 +352,7 @@ impl Space {
         let is_growth = self.at(range.end.saturating_sub(1), 0).kind == Kind::Stack;
         let kind = match mapped.file {
             None if is_stack || is_growth => Kind::Stack,
-            None if mapped.prot & PROT_WRITE == 0 => Kind::Special,
+            None if !Prot::from_bits_retain(mapped.prot.into()).contains(Prot::WRITE) => Kind::Special,
             _ => kind_of(mapped.file, u64::from(mapped.flags)),
         };
         self.insert(range, What { kind, file: mapped.file });
@@ -364,10 +361,13 @@ impl Space {
     /// Does what a call did; returns what it was about.
     fn apply(&mut self, open: &Open, result: i64) -> What {
         let [start, len, third, flags, ..] = open.enter.args;
-        let is_error = (-4095..0).contains(&result);
+        let is_error = Errno::of_result(result).is_some();
         match open.enter.call {
             Call::Mmap => {
-                let file = open.mapped.and_then(|mapped| mapped.file).filter(|_| flags & MAP_ANONYMOUS == 0);
+                let file = open
+                    .mapped
+                    .and_then(|mapped| mapped.file)
+                    .filter(|_| !MapFlags::from_bits_retain(flags).contains(MapFlags::ANONYMOUS));
                 let what = What { kind: kind_of(file, flags), file };
                 if !is_error {
                     self.insert(pages(result as u64, len), what);
@@ -380,7 +380,7 @@ impl Space {
                 open.what
             }
             Call::Mremap if !is_error => {
-                if flags & MREMAP_DONTUNMAP == 0 {
+                if !RemapFlags::from_bits_retain(flags).contains(RemapFlags::DONTUNMAP) {
                     self.remove(pages(start, len));
                 }
                 self.insert(pages(result as u64, third), open.what);
@@ -418,7 +418,7 @@ fn names_range(call: Call) -> bool {
 
 fn kind_of(file: Option<FileIndex>, flags: u64) -> Kind {
     match file {
-        _ if flags & MAP_SHARED != 0 => Kind::Shared,
+        _ if MapFlags::from_bits_retain(flags).contains(MapFlags::SHARED) => Kind::Shared,
         Some(_) => Kind::File,
         None => Kind::Anonymous,
     }

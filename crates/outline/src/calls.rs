@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use faultless_plan::lives::Lives;
+use faultless_plan::space_users::SpaceUsers;
 use faultless_trace::Trace;
 use serde_json::{Value, json};
 
@@ -33,11 +33,12 @@ struct Calls {
 
 /// Returns the calls of each of these spaces, which lived so long.
 pub fn of(trace: &Trace, spaces: &[(usize, RangeInclusive<u64>)]) -> Vec<Value> {
-    let lives = Lives::of(trace);
+    let space_users = SpaceUsers::of(trace);
     let mut all: Vec<Calls> = spaces.iter().map(|_| Calls::default()).collect();
     follow(trace, &mut |at, what, work| {
         let Work::Call { name, bytes, kernel_ns } = work else { return };
-        let (space, now_ns) = (lives.space_of[at.event as usize] as usize, trace.events[at.event as usize].time_ns);
+        let (space, now_ns) =
+            (space_users.space_of[at.event as usize] as usize, trace.events[at.event as usize].time_ns);
         let Some(place) = spaces.iter().position(|(known, _)| *known == space) else { return };
         all[place].take((name, what.kind), bytes, kernel_ns);
         let life = &spaces[place].1;

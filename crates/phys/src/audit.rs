@@ -11,6 +11,23 @@ use core::ops::Range;
 use faultless_platform::Platform;
 
 /// A block in use, as an audit finds it.
+///
+/// ```
+/// use faultless_phys::{FrameInfo, Kind, Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let (machine, region) = (Machine::new(2), HostRegion::reserve(8 << 20)?);
+/// # // SAFETY: the region is ours and outlives the memory.
+/// # let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
+/// machine.attach(|| {
+///     let pfn = memory.alloc()?;
+///     let mut found = Vec::new();
+///     memory.audit_with(|info: FrameInfo| found.push(info));
+///     assert_eq!((found[0].pfn, found[0].kind, found[0].is_lost()), (pfn, Kind::Reserved, false));
+///     # unsafe { memory.free(pfn) };
+///     Ok::<(), faultless_phys::OutOfFrames>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameInfo {
     /// Its first frame.

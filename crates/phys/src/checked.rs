@@ -83,6 +83,7 @@ impl<P: Platform, F: FrameSource<P>> CheckedSource<P, F> {
     }
 
     /// Returns the source.
+    /// Tests call it to audit what they have wrapped.
     pub fn inner(&self) -> &F {
         &self.source
     }

@@ -4,7 +4,7 @@ use crate::pfn::Pfn;
 use core::fmt;
 use faultless_platform::{MAX_CPUS, PAGE_BYTES};
 
-/// A part of physical memory with a purpose of its own.
+/// A part of physical memory with a purpose of its own: errors and [`Reclaim`](crate::Reclaim) name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ZoneKind {
@@ -85,7 +85,7 @@ impl fmt::Display for OutOfFrames {
 
 impl core::error::Error for OutOfFrames {}
 
-/// Why a memory could not be set up; nothing was written to the region.
+/// Why a memory could not be set up; nothing was written to the region. [`Memory::new`](crate::Memory::new) returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupError {

@@ -94,7 +94,7 @@ pub use inject::Failing;
 pub use memory::Memory;
 pub use options::Options;
 pub use page::{OwnedPage, Page, PageLock};
-pub use pfn::Pfn;
+pub use pfn::{Pfn, PhysAddr};
 pub use policy::{NodeStats, Policy};
 pub use reclaim::{NoReclaim, Reclaim, Wanted};
 pub use slab::Slab;

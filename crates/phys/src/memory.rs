@@ -34,6 +34,55 @@ use faultless_sync::Rcu;
 ///
 /// Cloning and dropping handles is for set-up; what is deferred when the last one is dropped stays so. See the [crate]
 /// for an example, and for what may be called from where.
+///
+/// What a kernel or a hypervisor does with frames of its own:
+///
+/// ```
+/// use faultless_phys::{Audit, Cause, Failing, Kind, MAX_ORDER, Memory, Options, OutOfFrames, PageLock, ZoneKind};
+/// use faultless_sync::RawSpinLock;
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let (machine, region) = (Machine::new(2), HostRegion::reserve(8 << 20)?);
+/// # // SAFETY: the region is ours and outlives the memory.
+/// # let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
+///
+/// machine.attach(|| {
+///     let (one, row) = (memory.alloc()?, memory.alloc_order(2)?);
+///     assert!(memory.alloc_order(MAX_ORDER + 1).is_err() && !memory.options().poison);
+///     assert!(memory.contains(one) && row.get() % 4 == 0);
+///     assert_eq!(memory.pfn_of(memory.frame(one)), Some(one));
+///     // The lock in its metadata: that of a page table, if it is one.
+///     let lock: &RawSpinLock<Native, PageLock> = memory.page(one).lock();
+///     drop(lock.guard());
+///     // A second holder; whoever puts last frees.
+///     assert!(memory.page(one).try_get());
+///     // SAFETY: both references are ours, and nobody uses the frames any more.
+///     unsafe {
+///         assert!(!memory.put(one));
+///         assert!(memory.put(one));
+///         memory.free_order(row, 2);
+///     }
+///
+///     // In an RCU section or under a spin lock: never waits.
+///     let unread = memory.try_alloc_zeroed()?;
+///     // SAFETY: the frame is ours; readers may go on until the grace period is over.
+///     unsafe { memory.free_deferred(unread) };
+///     memory.rcu().flush();
+///
+///     // What a test of an error path asks for.
+///     memory.set_failing(Failing::Once(1));
+///     let refusal: OutOfFrames = memory.try_alloc().expect_err("a test wants it");
+///     assert_eq!(refusal.zone(), ZoneKind::Normal);
+///     assert_eq!((refusal.cause(), refusal.order(), memory.failing()), (Cause::Injected, 0, Failing::Never));
+///
+///     // Nothing is lost.
+///     memory.drain_cpu_lists();
+///     let audit: Audit = memory.audit();
+///     assert!(audit.is_clean() && audit.nr_of(Kind::Anonymous) == 0 && audit.nr_in_use() == 0);
+///     assert_eq!(memory.nr_free(), memory.nr_frames());
+///     Ok::<(), faultless_phys::OutOfFrames>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Memory<P: Platform> {
     core: Arc<Core<P>>,
 }
@@ -186,6 +235,7 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Takes a row of frames as [`Memory::alloc_order`] does, asking `reclaim` as long as there is none. May sleep.
+    /// For a caller that can free frames itself, such as a cache of file pages.
     pub fn alloc_order_or_reclaim(&self, order: u8, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
         self.alloc_order_by(order, Policy::Local, reclaim)
     }
@@ -196,12 +246,14 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Takes a frame from the nodes that `policy` says, without ever sleeping.
+    /// As [`Memory::alloc_by`], for those who must not wait.
     pub fn try_alloc_by(&self, policy: Policy) -> Result<Pfn, OutOfFrames> {
         self.core.try_alloc_order(0, policy)
     }
 
     /// Takes a row of `1 << order` frames from the nodes that `policy` says, asking `reclaim` as long as there is
     /// none. May sleep.
+    /// A kernel with a policy for each area or process calls it; [`Policy`] has an example.
     pub fn alloc_order_by(&self, order: u8, policy: Policy, reclaim: &dyn Reclaim) -> Result<Pfn, OutOfFrames> {
         let core = &self.core;
         core.may_sleep();
@@ -290,6 +342,7 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Returns how many NUMA nodes there are.
+    /// Called by reports that go through [`Memory::node_stats`].
     pub fn nr_nodes(&self) -> usize {
         self.core.zones.nodes().len()
     }
@@ -314,6 +367,7 @@ impl<P: Platform> Memory<P> {
 
     /// Visits each node's memory, its frames and their metadata: node, first byte, length in bytes. What lies there
     /// stays where it is.
+    /// Called once by whoever sets a machine up.
     pub fn for_each_place(&self, mut visit: impl FnMut(usize, *const u8, usize)) {
         let core = &self.core;
         for (node, range) in core.zones.ranges().enumerate().filter(|(_, range)| !range.is_empty()) {
@@ -324,7 +378,7 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Divides the memory: frames from an address on have none of their own, and hold only what may lie there. Called
-    /// once, before frames are taken, on a platform that has high memory.
+    /// by whoever sets the machine up, once, before frames are taken, on a platform that has high memory.
     ///
     /// # Panics
     /// If the platform has none (`Platform::HAS_HIGH_MEMORY`), or the memory is divided already.
@@ -344,6 +398,7 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Says whether a frame has no address of its own.
+    /// Asked by whoever maps frames for a moment before they are used: a frame below has an address.
     pub fn is_high(&self, pfn: Pfn) -> bool {
         self.core.division().is_some_and(|division| division.is_high(pfn))
     }

@@ -135,7 +135,7 @@ impl<P: Platform> Page<P> {
         true
     }
 
-    /// Returns the spin lock that stands in the metadata; that of a page table, in a frame that is one.
+    /// Returns the spin lock that stands in the metadata: `vm` takes it for changes of the table in the frame.
     #[inline]
     pub fn lock(&self) -> &RawSpinLock<P, PageLock> {
         &self.lock
@@ -195,7 +195,7 @@ impl<P: Platform> Page<P> {
     #[inline(always)]
     pub(crate) fn stop_life(&self) {
         debug_assert!(self.nr_references() <= 1, "I2: a frame with other references is freed");
-        // Relaxed: who finds the frame through a list of the allocator, or through RCU, is ordered by that.
+        // Relaxed: the allocator's list or RCU, through which the frame is found, orders it.
         self.references.store(0, Ordering::Relaxed);
     }
 
@@ -211,6 +211,32 @@ impl<P: Platform> Page<P> {
 }
 
 /// A frame's metadata in the hands of somebody who has the frame.
+///
+/// ```
+/// use faultless_phys::{Kind, Memory, Options, OwnedPage, Page};
+/// use faultless_platform::{Atomic, Ordering};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let (machine, region) = (Machine::new(2), HostRegion::reserve(8 << 20)?);
+/// # // SAFETY: the region is ours and outlives the memory.
+/// # let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
+/// machine.attach(|| {
+///     let pfn = memory.alloc_zeroed()?;
+///     let page: &Page<Native> = memory.page(pfn);
+///     // SAFETY: the frame was just allocated.
+///     let owned: OwnedPage<'_, Native> = unsafe { page.owned() };
+///     owned.set_kind(Kind::Object);
+///     owned.owner().store(0x1000, Ordering::Relaxed);
+///     owned.index().store(7, Ordering::Relaxed);
+///     // A list of its owner's.
+///     owned.links()[0].store(0, Ordering::Relaxed);
+///     assert_eq!((page.kind(), page.nr_references(), page.is_counted()), (Kind::Object, 1, true));
+///     // One that everybody maps, and nobody frees.
+///     owned.stop_counting();
+///     assert!(page.try_get() && !owned.put() && !page.is_counted() && !page.is_saturated());
+///     Ok::<(), faultless_phys::OutOfFrames>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// Having it tells you nothing new: [`Page::owned`] was told. It names what would break other holders if anybody did
 /// it.

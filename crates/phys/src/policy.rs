@@ -33,8 +33,8 @@ pub enum Policy {
     #[default]
     Local,
     /// The node whose turn it is, then the others, of the set or not, nearest to that one first. Of a set of `n` nodes,
-    /// turn `t` is that of the `t % n`-th: whoever counts turns, by allocation or by page of an area, spreads over all.
-    /// With an empty set, as `Local`.
+    /// turn `t` is that of the `t % n`-th: a caller that counts turns, by allocation or by page of an area, spreads
+    /// over all. With an empty set, as `Local`.
     Interleave {
         /// The nodes that take turns.
         nodes: NodeSet,
@@ -83,7 +83,7 @@ impl Policy {
     }
 }
 
-/// What is known of a node; counts of allocations, of single frames and of blocks alike.
+/// What is known of a node, for reports: [`Memory::node_stats`](crate::Memory::node_stats) returns it. Counts of allocations, of single frames and of blocks alike.
 ///
 /// Exact while nobody allocates or frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
-//! Asking those who use memory for some of it back.
+//! Asking users of memory to give some back.
 
 use crate::error::ZoneKind;
 use faultless_platform::NodeSet;
 
-/// What an allocation could not get.
+/// What an allocation could not get: [`Reclaim::reclaim`] is called with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The zone.
@@ -15,6 +15,34 @@ pub struct Wanted {
 }
 
 /// Somebody who can free frames when there are none left.
+///
+/// ```
+/// use faultless_phys::{Memory, NoReclaim, Options, Pfn, Reclaim, Wanted};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let (machine, region) = (Machine::new(2), HostRegion::reserve(8 << 20)?);
+/// # // SAFETY: the region is ours and outlives the memory.
+/// # let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
+/// use std::sync::Mutex;
+///
+/// /// Frames that can be had again: a cache.
+/// struct Cache<'a>(&'a Memory<Native>, Mutex<Vec<Pfn>>);
+/// impl Reclaim for Cache<'_> {
+///     fn reclaim(&self, wanted: Wanted) -> usize {
+///         let Some(pfn) = self.1.lock().unwrap().pop().filter(|_| wanted.order == 0) else { return 0 };
+///         // SAFETY: the frame is the cache's, and nobody reads it any more.
+///         unsafe { self.0.free(pfn) };
+///         1
+///     }
+/// }
+/// machine.attach(|| {
+///     let cache = Cache(&memory, Mutex::new(vec![memory.alloc()?]));
+///     while memory.try_alloc().is_ok() {}
+///     assert!(memory.alloc_or_reclaim(&NoReclaim).is_err());
+///     assert!(memory.alloc_or_reclaim(&cache).is_ok());
+///     Ok::<(), faultless_phys::OutOfFrames>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Reclaim {
     /// Frees frames, at once or deferred, and returns about how many; 0 means that there is nothing more to free.
     ///

@@ -44,6 +44,18 @@ use faultless_sync::{Rcu, RcuHead};
 /// * F6 a clone names the same source, and the source lives as long as a clone of it.
 /// * F7 `release` calls `finish_deferral` of the source that the metadata belongs to.
 /// * F8 `rcu` is one and the same [`Rcu`] all the time, and its callbacks run on the source's machine.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | `vm` and [`Slab`](crate::Slab), for tables, pages and objects | `alloc`, `try_alloc`, `alloc_zeroed`, `alloc_order`, `try_alloc_order`, `alloc_for`, `try_alloc_for`, `free`, `free_order`, `put`, `free_deferred`, `may_sleep` |
+/// | those functions, which come with the trait | `take`, `take_for`, `take_alive`, `give`, `alloc_after_flush`, `begin_life`, `end_life`, `strikes`, `refusal` |
+/// | RCU, when a frame's grace period is over | `release`, and that `finish_deferral` |
+/// | a thread that ends, without a slot | `give_without_cpu`, `free_without_cpu` |
+/// | whoever has a frame's number | `frame`, `page`, `page_pointer`, `contains` |
+/// | whoever has an address in a frame: tables' parents, high memory | `pfn_of`, `pointer` |
+/// | an instance, once | `nr_cpus`, `rcu`, `options`, `tell_names` |
+/// | limits on what spaces may promise, audits, tests | `nr_free`, `nr_frames`, `end`, `for_each_range`, `audit_with` |
 pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static {
     /// Takes `1 << order` frames; their content is anything. Fails with [`Cause::Exhausted`] if at some instant during
     /// the call no such block was free. Never sleeps.
@@ -146,7 +158,7 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
         unsafe { self.page_pointer(pfn).as_ref() }
     }
 
-    /// Tells those who watch what lies where; called by whoever uses the source, on the machine that it is for.
+    /// Tells observers what lies where; called by the instance that uses the source, on its machine.
     fn tell_names(&self) {}
 
     /// Returns a pointer to an address inside a frame, that may reach all of the frame.

@@ -35,6 +35,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
+    /// For reports, which count frames by kind.
     pub const ALL: [Self; 7] =
         [Self::Free, Self::Anonymous, Self::Object, Self::Table, Self::Slab, Self::Reserved, Self::Reference];
 

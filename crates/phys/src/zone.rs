@@ -20,7 +20,7 @@
 //! * I2 frames leave the buddy allocator and the stack of chains under the zone's lock alone.
 //!
 //! # Lock order
-//! Zones' locks are the innermost of all; who holds several took them in ascending order of their nodes. Under them a
+//! Zones' locks are the innermost of all; several are taken in ascending order of their nodes. Under them a
 //! searcher waits for moves, whose owners take no lock and wait for nothing; nothing else waits, parks or calls out.
 
 use crate::buddy::Buddy;
@@ -41,7 +41,7 @@ lock_class! {
     pub(crate) ZoneLock = "zone"
 }
 
-/// A zone's buddy allocator in the hands of who holds its lock.
+/// A zone's buddy allocator, as the holder of its lock has it.
 pub(crate) type BuddyGuard<'a, P> = SpinMutexGuard<'a, P, Buddy<P>, ZoneLock>;
 
 /// Of a zone's frames, the part that may wait on the stack of chains, unmerged.
@@ -74,7 +74,7 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Tells those who watch what lies where, once the zone stays where it is.
+    /// Tells observers what lies where, once the zone stays where it is.
     pub(crate) fn tell_names(&self) {
         P::trace(Event::named("the frame allocator's free blocks and their lock", &self.buddy));
         P::trace(Event::named("the frame allocator's count of free frames", &self.nr_in_buddy));
@@ -266,7 +266,7 @@ impl<P: Platform> Zone<P> {
         has_merged || found.inspect(|&thing| buddy.give(Pfn::of_index(thing), 0)).is_some()
     }
 
-    /// Says how many frames the buddy allocator has now; whoever changed it calls this before it drops the lock.
+    /// Says how many frames the buddy allocator has now; called after each change, before the lock is dropped.
     pub(crate) fn publish(&self, buddy: &Buddy<P>) {
         // Relaxed: read as a snapshot.
         self.nr_in_buddy.store(buddy.nr_free(), Ordering::Relaxed);

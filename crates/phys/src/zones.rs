@@ -1,8 +1,8 @@
 //! The zones of a memory, one for each NUMA node, and which of them serves an allocation.
 //!
 //! # Guarantee
-//! A frame comes from the first node, of those that the policy allows in its order, that has one in its zone or in this
-//! CPU's hands; it goes back to its own node's zone, whoever frees it. `take` and `take_block` fail only if at some
+//! Nodes are tried in the policy's order; a frame comes from the first that has one in its zone or on this CPU's list,
+//! and goes back to its own node's zone, whichever CPU frees it. `take` and `take_block` fail only if at some
 //! instant during the call no frame, or block, of any allowed node was free: not in a zone, and not in any CPU's hands.
 //! On the hit path, a CPU's list of its own node, `take` takes the frame freed last, by plain loads and stores.
 //!
@@ -58,7 +58,7 @@ pub(crate) struct Zones<P: Platform> {
 }
 
 impl<P: Platform> Zones<P> {
-    /// Tells those who watch what lies where.
+    /// Tells observers what lies where.
     pub(crate) fn tell_names(&self) {
         self.zones.iter().for_each(Zone::tell_names);
     }

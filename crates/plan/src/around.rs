@@ -179,8 +179,9 @@ impl Around {
 
 #[cfg(test)]
 mod tests {
-    use super::super::regions::{Backing, Prot, Sharing, Traits};
+    use super::super::regions::{Backing, Sharing, Traits};
     use super::*;
+    use faultless_abi::Prot;
 
     fn area(pages: Range<u64>) -> Region {
         Region {

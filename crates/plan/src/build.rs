@@ -12,20 +12,20 @@ use rustc_hash::FxHashSet;
 
 use super::around::Span;
 use super::contents::Contents;
-use super::deeds::Reason;
 use super::edges::{Knowledge, Wait, keep_latest};
 use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
-use super::lives::Lives;
+use super::memory_calls::Reason;
 use super::pending::Pending;
 use super::races::Races;
 use super::space::Space;
+use super::space_users::SpaceUsers;
 use super::windows::{Moment, Windows, at, is_pace};
 use super::{Action, ObjectPlan, Options, Pace, Plan, Program, Step, Totals};
 
 /// The plan in the making.
 pub(super) struct Builder<'a> {
     pub(super) trace: &'a Trace,
-    pub(super) lives: Lives,
+    pub(super) space_users: SpaceUsers,
     pub(super) windows: Windows,
     pub(super) races: Races<'a>,
     pub(super) spaces: Vec<Space>,
@@ -63,12 +63,12 @@ pub(super) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(trace: &'a Trace, options: Options) -> Self {
-        let lives = Lives::of(trace);
+        let space_users = SpaceUsers::of(trace);
         let nr_threads = trace.threads.len();
         Self {
-            windows: Windows::of(trace, &lives),
+            windows: Windows::of(trace, &space_users),
             races: Races::of(trace),
-            spaces: vec![Space::default(); lives.spaces.len()],
+            spaces: vec![Space::default(); space_users.spaces.len()],
             plan: Plan {
                 programs: vec![Program::default(); nr_threads],
                 lowest_mapped: u64::MAX,
@@ -79,7 +79,7 @@ impl<'a> Builder<'a> {
             is_blind: is_blind(trace),
             contents: Contents::default(),
             span: Span::of_release(&trace.header.machine.kernel),
-            pending: Pending::of(trace, &lives),
+            pending: Pending::of(trace, &space_users),
             postponed: BinaryHeap::new(),
             vfork_child: vec![NONE; nr_threads],
             is_traced: vec![false; nr_threads],
@@ -90,7 +90,7 @@ impl<'a> Builder<'a> {
             awaited: vec![Vec::new(); nr_threads],
             knowledge: Knowledge::new(nr_threads),
             work_ns: if options.pace == Pace::Recorded { super::pace::work(trace) } else { Vec::new() },
-            lives,
+            space_users,
             options,
             trace,
         }
@@ -147,7 +147,7 @@ impl<'a> Builder<'a> {
     /// Returns when an event is replayed; nothing for one that is part of another, or left out.
     fn moment(&self, place: EventIndex, event: &Event) -> Option<Moment> {
         match event.kind {
-            _ if self.lives.adoptions.contains_key(&place) => Some(at(place)),
+            _ if self.space_users.adoptions.contains_key(&place) => Some(at(place)),
             EventKind::CallEnter(_) => self.windows.calls.get(&place).map(|window| window.moment),
             EventKind::CallExit(_) => None,
             EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => None,
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
 
     pub(super) fn take(&mut self, place: EventIndex) {
         let event = self.trace.events[place as usize];
-        if let Some(&space) = self.lives.adoptions.get(&place) {
+        if let Some(&space) = self.space_users.adoptions.get(&place) {
             self.adopt(place, event.thread, space);
         }
         match event.kind {
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
             EventKind::CallEnter(enter) => self.call(place, enter),
             EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => {}
             EventKind::Mapped(mapped) => self.told(place, mapped),
-            EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => self.turn(place, event.thread),
+            EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => self.change_users(place, event.thread),
             ref kind if is_pace(kind) && self.options.pace == Pace::None => {}
             EventKind::Wake { woken } => self.wake(place, woken),
             EventKind::SwitchIn => self.switch_in(place, event.thread),
@@ -177,12 +177,12 @@ impl<'a> Builder<'a> {
 
     /// Returns the space in which an event acts.
     pub(super) fn space_of(&self, place: EventIndex) -> SpaceIndex {
-        self.lives.space_of[place as usize]
+        self.space_users.space_of[place as usize]
     }
 
     /// Returns whether several threads use a space at some time, so that order inside it matters.
     pub(super) fn is_shared(&self, space: SpaceIndex) -> bool {
-        self.lives.spaces[space as usize].most_users > 1
+        self.space_users.spaces[space as usize].most_users > 1
     }
 
     /// Adds a step that waits for what was collected; returns it as something to wait for.
@@ -234,7 +234,7 @@ impl<'a> Builder<'a> {
     fn finish(mut self) -> Plan {
         self.end_threads();
         self.make_gates();
-        let (orphans, clones) = (self.windows.orphans.len() as u64, self.lives.impossible_clones);
+        let (orphans, clones) = (self.windows.orphans.len() as u64, self.space_users.impossible_clones);
         if self.trace.snapshot.is_empty() {
             self.skip("call without its enter", orphans);
         } else if orphans > 0 {
@@ -244,12 +244,12 @@ impl<'a> Builder<'a> {
         let totals = std::mem::take(&mut self.plan.totals);
         self.plan.totals = Totals { events: self.trace.events.len() as u64, lost: self.trace.header.lost, ..totals };
         self.plan.demand.object_pages += OBJECT_TABLES * self.plan.objects.len() as u64;
-        self.plan.roots = std::mem::take(&mut self.lives.roots);
+        self.plan.roots = std::mem::take(&mut self.space_users.roots);
         self.plan.surprises = self.surprises.into_iter().collect();
         self.plan.surprises.sort_unstable();
-        self.plan.has_shared_spaces = self.lives.has_threads();
+        self.plan.has_shared_spaces = self.space_users.has_threads();
         self.plan.is_blind = self.is_blind;
-        self.plan.nr_spaces = self.lives.spaces.len() as u32;
+        self.plan.nr_spaces = self.space_users.spaces.len() as u32;
         self.plan
     }
 

@@ -5,15 +5,17 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot};
 use faultless_trace::{Call, CallEnter, EventKind, Mapped};
+use faultless_vm::LockAll;
 
 use super::build::Builder;
-use super::decode::{Decoded, Recorded, flags};
-use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
+use super::decode::{Decoded, Recorded};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
-use super::lives::Turn;
-use super::regions::{Backing, PAGE, Prot, Region, Sharing, Traits, page_ceil};
+use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
+use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil};
+use super::space_users::UserChange;
 use super::windows::span;
 use super::{Action, CallPlan, ObjectPlan};
 
@@ -23,19 +25,20 @@ const USUAL_AREAS: u64 = 65_530;
 impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
-        let (deed, mut verdict) = self.decode_call(place, enter);
+        let (memory_call, mut verdict) = self.decode_call(place, enter);
         let result = self.windows.calls[&place].result.unwrap_or(-1);
         if self.is_cut_off(place) {
             verdict = Verdict::Imposed(Reason::InFlight);
         }
         self.count_verdict(verdict);
-        self.perform(place, CallPlan { call: Some(enter.call), deed, verdict }, result);
+        self.perform(place, CallPlan { call: Some(enter.call), memory_call, verdict }, result);
     }
 
     /// Returns whether the recording ended while a thread was inside the call.
     fn is_cut_off(&self, place: EventIndex) -> bool {
         let thread = self.trace.events[place as usize].thread;
-        self.windows.calls[&place].exit.is_none() && self.lives.endings.iter().any(|&(ending, _)| ending == thread)
+        self.windows.calls[&place].exit.is_none()
+            && self.space_users.endings.iter().any(|&(ending, _)| ending == thread)
     }
 
     /// Decides what a replay does for a call, the space being as it was before.
@@ -81,12 +84,13 @@ impl Builder<'_> {
     fn object_behind(&mut self, enter: &CallEnter, mapped: Option<&Mapped>) -> Option<ObjectIndex> {
         let is_file = |file: &u32| self.trace.files[*file as usize].path != "/dev/zero" || is_shared_map(enter);
         let told = mapped.and_then(|mapped| mapped.file).filter(is_file);
-        let is_object = enter.call != Call::Mmap || is_shared_map(enter) || enter.args[3] & flags::MAP_ANONYMOUS == 0;
+        let is_object =
+            enter.call != Call::Mmap || is_shared_map(enter) || !map_flags(enter).contains(MapFlags::ANONYMOUS);
         let is_zero = mapped.is_some_and(|mapped| mapped.file.is_some()) && told.is_none();
         if told.is_some() || !is_object || is_zero {
             return told;
         }
-        let is_memory = enter.args[3] & flags::MAP_ANONYMOUS != 0;
+        let is_memory = map_flags(enter).contains(MapFlags::ANONYMOUS);
         self.plan.objects.push(ObjectPlan { is_memory, ..ObjectPlan::default() });
         Some(self.plan.objects.len() as ObjectIndex - 1)
     }
@@ -102,29 +106,31 @@ impl Builder<'_> {
     /// Makes the step for a call, and lets the space follow.
     fn perform(&mut self, place: EventIndex, call: CallPlan, result: i64) {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
-        let reach = reach(&call.deed, result);
+        let reach = reach(&call.memory_call, result);
         self.await_conflicts(space, &reach);
-        self.await_break(space, &call.deed);
+        self.await_break(space, &call.memory_call);
         self.plan.calls.push(call);
         let step = self.push(place, thread, Action::Call(self.plan.calls.len() as u32 - 1));
-        self.plan.demand.areas +=
-            u64::from(matches!(call.deed, Deed::Map(_) | Deed::Protect { .. } | Deed::Remap { .. }));
-        self.note_object(&call.deed);
+        self.plan.demand.areas += u64::from(matches!(
+            call.memory_call,
+            MemoryCall::Map(_) | MemoryCall::Protect { .. } | MemoryCall::Remap { .. }
+        ));
+        self.note_object(&call.memory_call);
         let now = self.now;
-        self.spaces[space as usize].apply(&call.deed, result, now);
+        self.spaces[space as usize].apply(&call.memory_call, result, now);
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
             state.order.note(step);
-            if matches!(call.deed, Deed::Break { .. }) {
+            if matches!(call.memory_call, MemoryCall::Break { .. }) {
                 state.order.last_break = Some(step);
             }
         }
     }
 
     /// A break's new place depends on the one before, whatever lies between the two.
-    fn await_break(&mut self, space: SpaceIndex, deed: &Deed) {
-        if matches!(deed, Deed::Break { .. }) {
+    fn await_break(&mut self, space: SpaceIndex, memory_call: &MemoryCall) {
+        if matches!(memory_call, MemoryCall::Break { .. }) {
             self.waits.extend(self.spaces[space as usize].order.last_break);
         }
     }
@@ -145,8 +151,8 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn note_object(&mut self, deed: &Deed) {
-        let Deed::Map(mapping) = deed else { return };
+    pub(super) fn note_object(&mut self, memory_call: &MemoryCall) {
+        let MemoryCall::Map(mapping) = memory_call else { return };
         if let Place::Fixed(start) | Place::FixedIfFree(start) | Place::Searched { placed: start, .. } = mapping.place {
             self.plan.lowest_mapped = self.plan.lowest_mapped.min(start);
         }
@@ -161,7 +167,8 @@ impl Builder<'_> {
         let locks_future = &mut self.spaces[space as usize].locks_future;
         match enter.call {
             Call::Mlockall if result == Some(0) => {
-                *locks_future = enter.args[0] & (flags::MCL_FUTURE | flags::MCL_ONFAULT) == flags::MCL_FUTURE;
+                let what = LockAll::from_bits_truncate(enter.args[0] as u32);
+                *locks_future = what.contains(LockAll::FUTURE) && !what.contains(LockAll::ON_FAULT);
             }
             Call::Munlockall => *locks_future = false,
             _ => {}
@@ -184,19 +191,19 @@ impl Builder<'_> {
     /// Plans a mapping that the kernel made by itself: a new program's segments, its stack.
     pub(super) fn told(&mut self, place: EventIndex, mapped: Mapped) {
         let space = self.space_of(place);
-        let deeds = self.told_deeds(space, &mapped);
-        if deeds.is_empty() {
+        let memory_calls = self.told_memory_calls(space, &mapped);
+        if memory_calls.is_empty() {
             let thread = self.trace.events[place as usize].thread;
             self.push(place, thread, Action::Pass);
         }
-        for (deed, traits) in deeds {
-            let (verdict, range) = (Verdict::Compared(told_result(&deed)), told_range(&deed));
-            self.perform(place, CallPlan { call: None, deed, verdict }, told_result(&deed));
+        for (memory_call, traits) in memory_calls {
+            let (verdict, range) = (Verdict::Compared(told_result(&memory_call)), told_range(&memory_call));
+            self.perform(place, CallPlan { call: None, memory_call, verdict }, told_result(&memory_call));
             self.spaces[space as usize].regions.change(range, |region| region.traits |= traits);
         }
     }
 
-    pub(super) fn told_deeds(&mut self, space: SpaceIndex, mapped: &Mapped) -> Vec<(Deed, Traits)> {
+    pub(super) fn told_memory_calls(&mut self, space: SpaceIndex, mapped: &Mapped) -> Vec<(MemoryCall, Traits)> {
         let state = &mut self.spaces[space as usize];
         let is_stack = std::mem::take(&mut state.awaits_stack) && mapped.file.is_none();
         let range = mapped.start..mapped.start + mapped.len_bytes;
@@ -212,7 +219,7 @@ impl Builder<'_> {
         // A call that was under way when a process was joined may be told of merged with what was there before.
         let is_partial = self.is_blind || !self.trace.snapshot.is_empty();
         let parts = if is_partial { self.new_parts(space, mapped) } else { vec![(range, Change::Replace)] };
-        parts.into_iter().map(|(range, change)| (deed_of(mapped, range, change, is_stack), traits)).collect()
+        parts.into_iter().map(|(range, change)| (call_of_told(mapped, range, change, is_stack), traits)).collect()
     }
 
     /// Returns what of a mapping is new, where it may be told as merged with what was there before.
@@ -230,8 +237,8 @@ impl Builder<'_> {
     }
 
     /// Notes what a fork or an exec means for what comes next in the new space.
-    pub(super) fn expect_stack(&mut self, turn: Turn) {
-        if let Turn::Renew { new, .. } = turn {
+    pub(super) fn expect_stack(&mut self, change: UserChange) {
+        if let UserChange::Renew { new, .. } = change {
             self.spaces[new as usize].awaits_stack = true;
         }
     }
@@ -247,7 +254,7 @@ enum Change {
 fn change_of(region: &Region, mapped: &Mapped, start: u64) -> Option<Change> {
     let expected = backing_of(mapped).advanced(start - mapped.start);
     let is_same = region.backing.advanced(start - region.start) == expected;
-    let has_rights = u32::from(region.prot.bits()) == mapped.prot & u32::from(Prot::all().bits());
+    let has_rights = region.prot == Prot::from_bits_retain(mapped.prot.into()) & Prot::RIGHTS;
     match (is_same, has_rights) {
         (true, true) => None,
         (true, false) => Some(Change::Protect),
@@ -256,7 +263,7 @@ fn change_of(region: &Region, mapped: &Mapped, start: u64) -> Option<Change> {
 }
 
 fn backing_of(mapped: &Mapped) -> Backing {
-    backing_on(mapped.file, mapped.file_offset, u64::from(mapped.flags) & flags::MAP_SHARED != 0)
+    backing_on(mapped.file, mapped.file_offset, told_flags(mapped).contains(MapFlags::SHARED))
 }
 
 /// Returns what stands behind memory that maps a file from `offset` on, or nothing.
@@ -265,30 +272,31 @@ pub(super) fn backing_on(file: Option<ObjectIndex>, offset: u64, is_shared: bool
     file.map_or(Backing::Anonymous, |object| Backing::Object { object, offset, sharing })
 }
 
-fn deed_of(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bool) -> Deed {
-    let (len, prot) = (range.end - range.start, u64::from(mapped.prot));
+fn call_of_told(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bool) -> MemoryCall {
+    let (len, prot) = (range.end - range.start, Prot::from_bits_retain(mapped.prot.into()));
     if change == Change::Protect {
-        return Deed::Protect { start: range.start, len, prot };
+        return MemoryCall::Protect { start: range.start, len, prot };
     }
     let backing = backing_of(mapped).advanced(range.start - mapped.start);
     let kind = match backing {
-        Backing::Anonymous => flags::MAP_PRIVATE | flags::MAP_ANONYMOUS,
-        Backing::Object { .. } => u64::from(mapped.flags) & flags::MAP_TYPE,
+        Backing::Anonymous => MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+        Backing::Object { .. } => told_flags(mapped) & MapFlags::TYPE,
     };
-    let flags = kind | flags::MAP_FIXED | if is_stack { flags::MAP_GROWSDOWN } else { 0 };
-    Deed::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing })
+    let grows = if is_stack { MapFlags::GROWSDOWN } else { MapFlags::empty() };
+    let flags = kind | MapFlags::FIXED | grows;
+    MemoryCall::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing })
 }
 
-pub(super) fn told_result(deed: &Deed) -> i64 {
-    match deed {
-        Deed::Map(Mapping { place: Place::Fixed(start), .. }) => *start as i64,
+pub(super) fn told_result(memory_call: &MemoryCall) -> i64 {
+    match memory_call {
+        MemoryCall::Map(Mapping { place: Place::Fixed(start), .. }) => *start as i64,
         _ => 0,
     }
 }
 
-pub(super) fn told_range(deed: &Deed) -> Range<u64> {
-    match *deed {
-        Deed::Map(Mapping { place: Place::Fixed(start), len, .. }) | Deed::Protect { start, len, .. } => {
+pub(super) fn told_range(memory_call: &MemoryCall) -> Range<u64> {
+    match *memory_call {
+        MemoryCall::Map(Mapping { place: Place::Fixed(start), len, .. }) | MemoryCall::Protect { start, len, .. } => {
             span(start, len)
         }
         _ => 0..0,
@@ -303,26 +311,34 @@ fn tells(mapped: &Mapped, enter: &CallEnter, result: Option<i64>) -> bool {
 }
 
 fn is_shared_map(enter: &CallEnter) -> bool {
-    enter.call != Call::Mmap || matches!(enter.args[3] & flags::MAP_TYPE, 1 | 3)
+    enter.call != Call::Mmap || map_flags(enter).is_shared()
+}
+
+fn map_flags(enter: &CallEnter) -> MapFlags {
+    MapFlags::from_bits_retain(enter.args[3])
+}
+
+fn told_flags(mapped: &Mapped) -> MapFlags {
+    MapFlags::from_bits_retain(mapped.flags.into())
 }
 
 /// Returns the ranges that a call changes, or whose state its result tells.
-fn reach(deed: &Deed, result: i64) -> Vec<Range<u64>> {
-    match *deed {
-        Deed::Map(Mapping { place: Place::Refused { .. }, .. }) | Deed::Nothing => Vec::new(),
-        Deed::LockAll { .. } => std::iter::once(0..u64::MAX).collect(),
-        Deed::Lock { start, len, .. } => vec![span(start, len.saturating_add(start % PAGE))],
-        Deed::Map(Mapping { place: Place::FixedIfFree(start), len, .. }) => vec![span(start, len)],
-        Deed::Map(Mapping { len, .. }) => vec![span(result as u64, len)],
+fn reach(memory_call: &MemoryCall, result: i64) -> Vec<Range<u64>> {
+    match *memory_call {
+        MemoryCall::Map(Mapping { place: Place::Refused { .. }, .. }) | MemoryCall::Nothing => Vec::new(),
+        MemoryCall::LockAll { .. } => std::iter::once(0..u64::MAX).collect(),
+        MemoryCall::Lock { start, len, .. } => vec![span(start, len.saturating_add(start % PAGE))],
+        MemoryCall::Map(Mapping { place: Place::FixedIfFree(start), len, .. }) => vec![span(start, len)],
+        MemoryCall::Map(Mapping { len, .. }) => vec![span(result as u64, len)],
         // Advice that changes nothing tells whether anything is mapped there.
-        Deed::Unmap { start, len }
-        | Deed::Protect { start, len, .. }
-        | Deed::Ask { start, len }
-        | Deed::Advise { start, len, .. } => vec![span(start, len)],
-        Deed::Remap { old, old_len, new_len, target, .. } => {
+        MemoryCall::Unmap { start, len }
+        | MemoryCall::Protect { start, len, .. }
+        | MemoryCall::Ask { start, len }
+        | MemoryCall::Advise { start, len, .. } => vec![span(start, len)],
+        MemoryCall::Remap { old, old_len, new_len, target, .. } => {
             vec![span(old, old_len.max(new_len)), span(if target == 0 { old } else { target }, new_len)]
         }
-        Deed::Break { before, requested, .. } => {
+        MemoryCall::Break { before, requested, .. } => {
             let (old, new) = (page_ceil(before), page_ceil(requested));
             std::iter::once(old.min(new)..old.max(new)).collect()
         }

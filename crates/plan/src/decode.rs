@@ -1,106 +1,17 @@
-//! From a recorded call to a deed and a verdict.
+//! From a recorded call to a memory_call and a verdict.
 //!
 //! # Guarantee
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
 //! mapped at that moment. Which error depends on what is written down here, error by error.
 
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
+use faultless_vm::{LockAll, PageLock, USER_END};
 
-use super::deeds::{Deed, Mapping, Place, Reason, Verdict};
 use super::ids::ObjectIndex;
+use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
 use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil};
 use super::windows::{drops, span};
-
-/// Linux's numbers for the flags that matter here.
-pub mod flags {
-    /// `MAP_SHARED`.
-    pub const MAP_SHARED: u64 = 0x1;
-    /// `MAP_PRIVATE`.
-    pub const MAP_PRIVATE: u64 = 0x2;
-    /// The bits of a mapping's type: shared, private, shared and validated, droppable.
-    pub const MAP_TYPE: u64 = 0xf;
-    /// `MAP_DROPPABLE`.
-    pub const MAP_DROPPABLE: u64 = 0x8;
-    /// `MAP_FIXED`.
-    pub const MAP_FIXED: u64 = 0x10;
-    /// `MAP_ANONYMOUS`.
-    pub const MAP_ANONYMOUS: u64 = 0x20;
-    /// `MAP_GROWSDOWN`.
-    pub const MAP_GROWSDOWN: u64 = 0x100;
-    /// `MAP_LOCKED`.
-    pub const MAP_LOCKED: u64 = 0x2000;
-    /// `MAP_NORESERVE`.
-    pub const MAP_NORESERVE: u64 = 0x4000;
-    /// `MAP_POPULATE`.
-    pub const MAP_POPULATE: u64 = 0x8000;
-    /// `MAP_NONBLOCK`.
-    pub const MAP_NONBLOCK: u64 = 0x1_0000;
-    /// `MAP_HUGETLB`.
-    pub const MAP_HUGETLB: u64 = 0x4_0000;
-    /// `MAP_FIXED_NOREPLACE`.
-    pub const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-    /// `MLOCK_ONFAULT`.
-    pub const MLOCK_ONFAULT: u64 = 1;
-    /// `MCL_CURRENT`.
-    pub const MCL_CURRENT: u64 = 1;
-    /// `MCL_FUTURE`.
-    pub const MCL_FUTURE: u64 = 2;
-    /// `MCL_ONFAULT`.
-    pub const MCL_ONFAULT: u64 = 4;
-    /// `MREMAP_MAYMOVE`.
-    pub const MREMAP_MAYMOVE: u64 = 1;
-    /// `MREMAP_FIXED`.
-    pub const MREMAP_FIXED: u64 = 2;
-    /// `MREMAP_DONTUNMAP`.
-    pub const MREMAP_DONTUNMAP: u64 = 4;
-    /// `MADV_WILLNEED`.
-    pub const MADV_WILLNEED: u64 = 3;
-    /// `MADV_DONTNEED`.
-    pub const MADV_DONTNEED: u64 = 4;
-    /// `MADV_FREE`.
-    pub const MADV_FREE: u64 = 8;
-    /// `MADV_REMOVE`.
-    pub const MADV_REMOVE: u64 = 9;
-    /// `MADV_DONTFORK`.
-    pub const MADV_DONTFORK: u64 = 10;
-    /// `MADV_DOFORK`.
-    pub const MADV_DOFORK: u64 = 11;
-    /// `MADV_MERGEABLE`.
-    pub const MADV_MERGEABLE: u64 = 12;
-    /// `MADV_WIPEONFORK`.
-    pub const MADV_WIPEONFORK: u64 = 18;
-    /// `MADV_KEEPONFORK`.
-    pub const MADV_KEEPONFORK: u64 = 19;
-    /// `MADV_COLD`.
-    pub const MADV_COLD: u64 = 20;
-    /// `MADV_PAGEOUT`.
-    pub const MADV_PAGEOUT: u64 = 21;
-    /// `MADV_POPULATE_READ`.
-    pub const MADV_POPULATE_READ: u64 = 22;
-    /// `MADV_POPULATE_WRITE`.
-    pub const MADV_POPULATE_WRITE: u64 = 23;
-    /// `MADV_DONTNEED_LOCKED`.
-    pub const MADV_DONTNEED_LOCKED: u64 = 24;
-    /// `MADV_GUARD_INSTALL`.
-    pub const MADV_GUARD_INSTALL: u64 = 102;
-    /// `MADV_GUARD_REMOVE`.
-    pub const MADV_GUARD_REMOVE: u64 = 103;
-}
-
-mod errno {
-    pub const EPERM: i64 = 1;
-    pub const EBADF: i64 = 9;
-    pub const EAGAIN: i64 = 11;
-    pub const ENOMEM: i64 = 12;
-    pub const EACCES: i64 = 13;
-    pub const EFAULT: i64 = 14;
-    pub const EEXIST: i64 = 17;
-    pub const ENODEV: i64 = 19;
-    pub const EINVAL: i64 = 22;
-}
-
-/// User memory ends here (four table levels, the last page kept free).
-const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// A call as recorded, with what surrounds it.
 pub struct Recorded<'a> {
@@ -126,13 +37,11 @@ pub struct Recorded<'a> {
     pub is_whole: bool,
 }
 
-/// A deed and the verdict on its result.
-pub type Decoded = (Deed, Verdict);
-
-const PROT_WRITE: u64 = 2;
+/// A memory_call and the verdict on its result.
+pub type Decoded = (MemoryCall, Verdict);
 
 const fn imposed(reason: Reason) -> Decoded {
-    (Deed::Nothing, Verdict::Imposed(reason))
+    (MemoryCall::Nothing, Verdict::Imposed(reason))
 }
 
 impl Recorded<'_> {
@@ -167,28 +76,29 @@ impl Recorded<'_> {
             Call::MapShadowStack => self.shadow_stack(result),
             Call::RemapFilePages => self.remap_file_pages(result),
             Call::ProcessMadvise if !drops(self.enter.args[3]) => imposed(Reason::Descriptor),
-            call => (Deed::Nothing, Verdict::NotModelled(call.name())),
+            call => (MemoryCall::Nothing, Verdict::NotModelled(call.name())),
         }
     }
 
     fn mmap(&self, result: i64) -> Decoded {
         let [hint, len, prot, flags, _, offset] = self.enter.args;
-        let is_anonymous = flags & flags::MAP_ANONYMOUS != 0;
+        let (prot, flags) = (Prot::from_bits_retain(prot), MapFlags::from_bits_retain(flags));
+        let is_anonymous = flags.contains(MapFlags::ANONYMOUS);
         let place = match result {
             _ if is_error(result) => Place::Refused { hint },
-            _ if flags & flags::MAP_FIXED != 0 => Place::Fixed(hint),
-            _ if flags & flags::MAP_FIXED_NOREPLACE != 0 => Place::FixedIfFree(hint),
+            _ if flags.contains(MapFlags::FIXED) => Place::Fixed(hint),
+            _ if flags.contains(MapFlags::FIXED_NOREPLACE) => Place::FixedIfFree(hint),
             _ => self.found(hint, result as u64, len),
         };
-        if let Some(reason) = is_error(result).then(|| mmap_refusal(-result, len, is_anonymous)).flatten() {
+        if let Some(reason) = Errno::of_result(result).and_then(|errno| mmap_refusal(errno, len, is_anonymous)) {
             return imposed(reason);
         }
         // The kernel looks at the offset first, also where it means nothing; here a length of 0 is refused in the same
         // way.
         let len = if offset.is_multiple_of(PAGE) { len } else { 0 };
         let backing = self.backing(flags, offset);
-        let flags = if self.locks_future { flags | flags::MAP_LOCKED } else { flags };
-        (Deed::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
+        let flags = if self.locks_future { flags | MapFlags::LOCKED } else { flags };
+        (MemoryCall::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
     }
 
     /// Returns where Linux's search put a mapping. What is there already is an unseen call's doing, if there was one.
@@ -200,11 +110,11 @@ impl Recorded<'_> {
     }
 
     /// Returns what stands behind a new mapping.
-    fn backing(&self, flags: u64, offset: u64) -> Backing {
-        let is_shared = matches!(flags & flags::MAP_TYPE, 1 | 3);
+    fn backing(&self, flags: MapFlags, offset: u64) -> Backing {
+        let is_shared = flags.is_shared();
         let sharing = if is_shared { Sharing::Shared } else { Sharing::Private };
         match self.object {
-            Some(object) if is_shared || flags & flags::MAP_ANONYMOUS == 0 => {
+            Some(object) if is_shared || !flags.contains(MapFlags::ANONYMOUS) => {
                 Backing::Object { object, offset, sharing }
             }
             _ => Backing::Anonymous,
@@ -213,24 +123,25 @@ impl Recorded<'_> {
 
     fn munmap(&self, result: i64) -> Decoded {
         let [start, len, ..] = self.enter.args;
-        match -result {
-            errno::EPERM => imposed(Reason::Limit),
+        match Errno::of_result(result) {
+            Some(Errno::EPERM) => imposed(Reason::Limit),
             // Cutting an area in two needs one more.
-            errno::ENOMEM if self.is_crowded() => imposed(Reason::Limit),
-            _ => (Deed::Unmap { start, len }, Verdict::Compared(result)),
+            Some(Errno::ENOMEM) if self.is_crowded() => imposed(Reason::Limit),
+            _ => (MemoryCall::Unmap { start, len }, Verdict::Compared(result)),
         }
     }
 
     fn mprotect(&self, result: i64) -> Decoded {
         let [start, len, prot, ..] = self.enter.args;
-        match -result {
-            errno::EACCES => imposed(Reason::Descriptor),
-            errno::EPERM => imposed(Reason::Limit),
-            errno::ENOMEM if !self.has_hole(start, len) && (self.is_crowded() || prot & PROT_WRITE != 0) => {
+        let prot = Prot::from_bits_retain(prot);
+        match Errno::of_result(result) {
+            Some(Errno::EACCES) => imposed(Reason::Descriptor),
+            Some(Errno::EPERM) => imposed(Reason::Limit),
+            Some(Errno::ENOMEM) if !self.has_hole(start, len) && (self.is_crowded() || prot.contains(Prot::WRITE)) => {
                 imposed(Reason::Limit)
             }
-            errno::EINVAL if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
-            _ => (Deed::Protect { start, len, prot }, Verdict::Compared(result)),
+            Some(Errno::EINVAL) if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
+            _ => (MemoryCall::Protect { start, len, prot }, Verdict::Compared(result)),
         }
     }
 
@@ -247,18 +158,19 @@ impl Recorded<'_> {
 
     fn mremap(&self, result: i64) -> Decoded {
         let [old, old_len, new_len, flags, requested] = [0, 1, 2, 3, 4].map(|place: usize| self.enter.args[place]);
+        let flags = RemapFlags::from_bits_retain(flags);
         let target = match result {
-            _ if flags & flags::MREMAP_FIXED != 0 => requested,
-            _ if is_error(result) && flags & flags::MREMAP_DONTUNMAP != 0 => requested,
+            _ if flags.contains(RemapFlags::FIXED) => requested,
+            _ if is_error(result) && flags.contains(RemapFlags::DONTUNMAP) => requested,
             _ if is_error(result) => 0,
             _ => result as u64,
         };
-        match -result {
-            errno::ENOMEM if flags & flags::MREMAP_MAYMOVE != 0 || !self.is_blocked(old, old_len, new_len) => {
+        match Errno::of_result(result) {
+            Some(Errno::ENOMEM) if flags.contains(RemapFlags::MAYMOVE) || !self.is_blocked(old, old_len, new_len) => {
                 imposed(Reason::Limit)
             }
-            errno::EAGAIN | errno::EPERM => imposed(Reason::Limit),
-            _ => (Deed::Remap { old, old_len, new_len, flags, target }, Verdict::Compared(result)),
+            Some(Errno::EAGAIN | Errno::EPERM) => imposed(Reason::Limit),
+            _ => (MemoryCall::Remap { old, old_len, new_len, flags, target }, Verdict::Compared(result)),
         }
     }
 
@@ -270,12 +182,14 @@ impl Recorded<'_> {
 
     fn madvise(&self, result: i64) -> Decoded {
         let [start, len, advice, ..] = self.enter.args;
-        match -result {
-            errno::ENOMEM if !self.has_hole(start, len) => imposed(Reason::Limit),
-            errno::EINVAL if is_well_formed(start, len) => imposed(Reason::Device),
-            errno::ENOMEM | errno::EINVAL => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
+        match Errno::of_result(result) {
+            Some(Errno::ENOMEM) if !self.has_hole(start, len) => imposed(Reason::Limit),
+            Some(Errno::EINVAL) if is_well_formed(start, len) => imposed(Reason::Device),
+            Some(Errno::ENOMEM | Errno::EINVAL) => {
+                (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result))
+            }
             _ if is_error(result) => imposed(Reason::Device),
-            _ => (Deed::Advise { start, len, advice }, Verdict::Compared(result)),
+            _ => (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result)),
         }
     }
 
@@ -292,14 +206,16 @@ impl Recorded<'_> {
         if is_refused && is_kept && self.regions.overlapping(grown).next().is_none() {
             return imposed(Reason::Limit);
         }
-        (Deed::Break { requested, before, is_first: self.program_break.is_none() }, Verdict::Compared(result))
+        (MemoryCall::Break { requested, before, is_first: self.program_break.is_none() }, Verdict::Compared(result))
     }
 
     fn ask(&self, result: i64) -> Decoded {
         let [start, len, ..] = self.enter.args;
-        match -result {
-            0 | errno::ENOMEM => (Deed::Ask { start, len }, Verdict::Compared(result)),
-            errno::EINVAL if !start.is_multiple_of(PAGE) => (Deed::Ask { start, len }, Verdict::Compared(result)),
+        match Errno::of_result(result) {
+            None | Some(Errno::ENOMEM) => (MemoryCall::Ask { start, len }, Verdict::Compared(result)),
+            Some(Errno::EINVAL) if !start.is_multiple_of(PAGE) => {
+                (MemoryCall::Ask { start, len }, Verdict::Compared(result))
+            }
             _ => imposed(Reason::Descriptor),
         }
     }
@@ -307,16 +223,17 @@ impl Recorded<'_> {
     /// Locking a page when it comes, instead of now, needs nothing of a replay.
     fn lock(&self) -> Decoded {
         let [start, len, flags, ..] = self.enter.args;
-        let deed = match self.enter.call {
-            Call::Mlock2 if flags & flags::MLOCK_ONFAULT != 0 => Deed::Nothing,
-            Call::Mlockall if !locks_now(start) => Deed::Nothing,
-            Call::Mlockall | Call::Munlockall => Deed::LockAll { is_locked: self.enter.call == Call::Mlockall },
+        let memory_call = match self.enter.call {
+            Call::Mlock2 if page_lock_of(flags as u32) == Some(PageLock::LockOnFault) => MemoryCall::Nothing,
+            Call::Mlockall if !locks_now(start) => MemoryCall::Nothing,
+            Call::Mlockall | Call::Munlockall => MemoryCall::LockAll { is_locked: self.enter.call == Call::Mlockall },
             // As Linux rounds it: a length that wraps around is none.
-            _ if is_wrapped(start, len) => return (Deed::Nothing, Verdict::Compared(0)),
-            call => Deed::Lock { start, len, is_locked: call != Call::Munlock },
+            _ if is_wrapped(start, len) => return (MemoryCall::Nothing, Verdict::Compared(0)),
+            call => MemoryCall::Lock { start, len, is_locked: call != Call::Munlock },
         };
-        let verdict = if deed == Deed::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
-        (deed, verdict)
+        let verdict =
+            if memory_call == MemoryCall::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
+        (memory_call, verdict)
     }
 
     fn attach(&self, result: i64) -> Decoded {
@@ -324,49 +241,49 @@ impl Recorded<'_> {
         const SHM_REMAP: u64 = 0o40000;
         const SHM_EXEC: u64 = 0o100000;
         let flags = self.enter.args[2];
-        let write = if flags & SHM_RDONLY == 0 { 2 } else { 0 };
-        let exec = if flags & SHM_EXEC != 0 { 4 } else { 0 };
+        let write = if flags & SHM_RDONLY == 0 { Prot::WRITE } else { Prot::empty() };
+        let exec = if flags & SHM_EXEC != 0 { Prot::EXEC } else { Prot::empty() };
         let replaces = flags & SHM_REMAP != 0;
-        self.told_mapping(Some(result as u64), 1 | write | exec, replaces)
+        self.told_mapping(Some(result as u64), Prot::READ | write | exec, replaces)
     }
 
     fn ring(&self) -> Decoded {
-        self.told_mapping(None, 3, false)
+        self.told_mapping(None, Prot::READ | Prot::WRITE, false)
     }
 
     /// Maps shared memory of which only the kernel's own record tells the size.
-    fn told_mapping(&self, result: Option<u64>, prot: u64, replaces: bool) -> Decoded {
+    fn told_mapping(&self, result: Option<u64>, prot: Prot, replaces: bool) -> Decoded {
         let Some((mapped, object)) = self.mapped.zip(self.object) else {
-            return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
+            return (MemoryCall::Nothing, Verdict::NotModelled(self.enter.call.name()));
         };
         let placed = result.unwrap_or(mapped.start);
         let (place, backing) = (
             if replaces { Place::Fixed(placed) } else { self.found(0, placed, mapped.len_bytes) },
             Backing::Object { object, offset: mapped.file_offset, sharing: Sharing::Shared },
         );
-        let mapping = Mapping { place, len: mapped.len_bytes, prot, flags: flags::MAP_SHARED, backing };
-        (Deed::Map(mapping), Verdict::Compared(placed as i64))
+        let mapping = Mapping { place, len: mapped.len_bytes, prot, flags: MapFlags::SHARED, backing };
+        (MemoryCall::Map(mapping), Verdict::Compared(placed as i64))
     }
 
     /// Takes away what begins at the first argument, and what was cut off from it.
     fn detach(&self) -> Decoded {
         let start = self.enter.args[0];
         let Some(first) = self.regions.find(start) else {
-            return (Deed::Nothing, Verdict::NotModelled(self.enter.call.name()));
+            return (MemoryCall::Nothing, Verdict::NotModelled(self.enter.call.name()));
         };
         let whole = first.backing;
         let is_part = |region: &&Region| region.backing == whole.advanced(region.start - first.start);
         let parts = self.regions.overlapping(start..u64::MAX).take_while(is_part);
         let end = parts.last().map_or(first.end, |region| region.end);
-        (Deed::Unmap { start, len: end - start }, Verdict::Compared(0))
+        (MemoryCall::Unmap { start, len: end - start }, Verdict::Compared(0))
     }
 
     fn shadow_stack(&self, result: i64) -> Decoded {
         let [hint, len, ..] = self.enter.args;
         let place = self.found(hint, result as u64, len);
-        let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS;
-        let mapping = Mapping { place, len, prot: 3, flags, backing: Backing::Anonymous };
-        (Deed::Map(mapping), Verdict::Compared(result))
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let mapping = Mapping { place, len, prot: Prot::READ | Prot::WRITE, flags, backing: Backing::Anonymous };
+        (MemoryCall::Map(mapping), Verdict::Compared(result))
     }
 
     fn remap_file_pages(&self, result: i64) -> Decoded {
@@ -374,22 +291,21 @@ impl Recorded<'_> {
         let Some(region) = self.regions.find(start) else { return imposed(Reason::Descriptor) };
         let Backing::Object { object, sharing, .. } = region.backing else { return imposed(Reason::Descriptor) };
         let backing = Backing::Object { object, offset: page_offset.wrapping_mul(PAGE), sharing };
-        let prot = u64::from(region.prot.bits());
-        let flags = flags::MAP_SHARED | flags::MAP_FIXED;
-        let mapping = Mapping { place: Place::Fixed(start), len, prot, flags, backing };
-        (Deed::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let mapping = Mapping { place: Place::Fixed(start), len, prot: region.prot, flags, backing };
+        (MemoryCall::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
     }
 }
 
 /// Returns why an mmap was refused, unless its arguments and the map alone tell.
-fn mmap_refusal(error: i64, len: u64, is_anonymous: bool) -> Option<Reason> {
-    match error {
-        errno::EINVAL if is_anonymous => None,
-        errno::EEXIST => None,
-        errno::ENOMEM if len >= USER_END => None,
-        errno::ENOMEM | errno::EPERM | errno::EAGAIN => Some(Reason::Limit),
-        errno::EINVAL | errno::ENODEV => Some(Reason::Device),
-        errno::EBADF | errno::EACCES | errno::EFAULT => Some(Reason::Descriptor),
+fn mmap_refusal(errno: Errno, len: u64, is_anonymous: bool) -> Option<Reason> {
+    match errno {
+        Errno::EINVAL if is_anonymous => None,
+        Errno::EEXIST => None,
+        Errno::ENOMEM if len >= USER_END => None,
+        Errno::ENOMEM | Errno::EPERM | Errno::EAGAIN => Some(Reason::Limit),
+        Errno::EINVAL | Errno::ENODEV => Some(Reason::Device),
+        Errno::EBADF | Errno::EACCES | Errno::EFAULT => Some(Reason::Descriptor),
         _ => Some(Reason::Descriptor),
     }
 }
@@ -401,7 +317,8 @@ fn is_wrapped(start: u64, len: u64) -> bool {
 
 /// Returns whether `mlockall` with these flags makes the pages that are missing.
 pub fn locks_now(flags: u64) -> bool {
-    flags & flags::MCL_CURRENT != 0 && flags & flags::MCL_ONFAULT == 0
+    let flags = LockAll::from_bits_truncate(flags as u32);
+    flags.contains(LockAll::CURRENT) && !flags.contains(LockAll::ON_FAULT)
 }
 
 fn is_well_formed(start: u64, len: u64) -> bool {
@@ -410,5 +327,5 @@ fn is_well_formed(start: u64, len: u64) -> bool {
 
 /// Returns whether a call's result is an error.
 pub fn is_error(result: i64) -> bool {
-    (-4095..0).contains(&result)
+    Errno::of_result(result).is_some()
 }

@@ -14,7 +14,7 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::pages::{Content, Page};
 use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
-use super::space::{Ground, Space, copies_on_write, filled};
+use super::space::{AddressState, Space, copies_on_write, filled};
 use super::{Action, Before, Outcome, Touch};
 
 /// Linux makes anonymous memory of blocks of four pages or more (`hugepages-16kB`).
@@ -36,7 +36,7 @@ struct Scene {
 impl Scene {
     fn is_allowed(&self) -> bool {
         let is_guarded = self.page.content == Content::Guard;
-        !is_guarded && self.region.is_some_and(|region| region.prot.allows(self.fault.access()))
+        !is_guarded && self.region.is_some_and(|region| region.allows(self.fault.access()))
     }
 
     fn has_trait(&self, traits: Traits) -> bool {
@@ -104,14 +104,14 @@ impl Builder<'_> {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
         let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(UNLIMITED_STACK_BYTES);
         let state = &mut self.spaces[space as usize];
-        let region = match state.ground(fault.address, stack_bytes) {
-            Ground::Mapped(region) => Some(region),
-            Ground::Growable(region) => {
+        let region = match state.address_state(fault.address, stack_bytes) {
+            AddressState::Mapped(region) => Some(region),
+            AddressState::Growable(region) => {
                 let start = page_floor(fault.address);
                 state.regions.grow_down(region.start, start);
                 Some(Region { start, ..region })
             }
-            Ground::Nothing => None,
+            AddressState::Nothing => None,
         };
         let page = state.page(fault.address, region.as_ref());
         Scene { place, thread, space, fault, region, page }

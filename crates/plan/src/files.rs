@@ -34,7 +34,7 @@ impl Plan {
         let mut files: Vec<&str> = Vec::new();
         let first_object = self.objects.len();
         let mut added: Vec<Vec<(usize, Step)>> = vec![Vec::new(); self.programs.len()];
-        let lives: Vec<_> = self.programs.iter().map(|program| life(&program.steps)).collect();
+        let space_users: Vec<_> = self.programs.iter().map(|program| life(&program.steps)).collect();
         let event = self.totals.events as u32;
         for call in calls {
             let known = files.iter().position(|file| *file == call.file);
@@ -48,7 +48,7 @@ impl Plan {
             self.demand.object_pages += u64::from(call.len_bytes).div_ceil(PAGE) + 1;
             let (object, offset) = ((first_object + place) as u32, call.offset);
             let action = Action::File { object, offset, len_bytes: call.len_bytes };
-            let life = &lives[call.thread as usize];
+            let life = &space_users[call.thread as usize];
             let before = life.start + life.len() * call.permille.min(1000) as usize / 1000;
             added[call.thread as usize].push((before, Step { event, nr_waits: 0, work_ns: 0, gate: None, action }));
         }
@@ -83,7 +83,7 @@ fn merged(steps: Vec<Step>, added: Vec<(usize, Step)>) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lives::Departure;
+    use crate::space_users::Departure;
     use crate::{Program, Totals};
 
     fn step(action: Action) -> Step {

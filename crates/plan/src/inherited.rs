@@ -21,22 +21,24 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot, number_of};
 use faultless_trace::{
     Access, Area, CallEnter, Event, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex, Trace,
 };
+use faultless_vm::Advice;
 use rustc_hash::FxHashSet;
 
 use super::Action;
 use super::build::Builder;
 use super::calls::{backing_on, told_range, told_result};
-use super::decode::{flags, is_error};
-use super::deeds::{Deed, Mapping, Place};
+use super::decode::is_error;
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
-use super::lives::Turn;
+use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page};
-use super::regions::{Backing, PAGE, Prot, Region, Traits, page_floor};
-use super::space::{Ground, Space, copies_on_write, filled};
+use super::regions::{Backing, PAGE, Region, Traits, page_floor};
+use super::space::{AddressState, Space, copies_on_write, filled};
+use super::space_users::UserChange;
 pub use super::steps::Restoration;
 use super::windows::{Moment, at, span};
 
@@ -76,7 +78,7 @@ impl Looks {
     }
 }
 
-/// Who lives where while the events up to the snapshot's end are applied.
+/// Which thread uses which space while the events up to the snapshot's end are applied.
 struct Homes {
     of: Vec<Option<SpaceIndex>>,
     /// Threads without a known beginning that got a space of their own.
@@ -137,7 +139,7 @@ impl Builder<'_> {
 
     fn apply_event(&mut self, place: EventIndex, homes: &mut Homes) {
         let event = self.trace.events[place as usize];
-        if let Some(&space) = self.lives.adoptions.get(&place) {
+        if let Some(&space) = self.space_users.adoptions.get(&place) {
             homes.of[event.thread as usize] = Some(space);
             homes.adopted.insert(event.thread);
         }
@@ -146,7 +148,9 @@ impl Builder<'_> {
             EventKind::CallEnter(enter) => self.apply_call(place, enter),
             EventKind::Mapped(_) if self.windows.is_inside.contains_key(&place) => {}
             EventKind::Mapped(mapped) => self.apply_told(place, &mapped),
-            EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => self.apply_turn(place, event.thread, homes),
+            EventKind::Clone(_) | EventKind::Exec | EventKind::Exit => {
+                self.apply_user_change(place, event.thread, homes)
+            }
             _ => {}
         }
     }
@@ -155,16 +159,16 @@ impl Builder<'_> {
         let space = self.space_of(place);
         let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(u64::MAX);
         let state = &mut self.spaces[space as usize];
-        let region = match state.ground(fault.address, stack_bytes) {
-            Ground::Mapped(region) => region,
-            Ground::Growable(region) => {
+        let region = match state.address_state(fault.address, stack_bytes) {
+            AddressState::Mapped(region) => region,
+            AddressState::Growable(region) => {
                 let start = page_floor(fault.address);
                 state.regions.grow_down(region.start, start);
                 Region { start, ..region }
             }
-            Ground::Nothing => return,
+            AddressState::Nothing => return,
         };
-        if !region.prot.allows(fault.access()) {
+        if !region.allows(fault.access()) {
             return;
         }
         let page = state.page(fault.address, Some(&region));
@@ -183,21 +187,21 @@ impl Builder<'_> {
     fn apply_call(&mut self, place: EventIndex, enter: CallEnter) {
         let space = self.space_of(place);
         let result = self.windows.calls[&place].result.unwrap_or(-1);
-        let (deed, _) = self.decode_call(place, enter);
+        let (memory_call, _) = self.decode_call(place, enter);
         let now = self.now;
-        if let Deed::Break { before, is_first: true, .. } = deed {
+        if let MemoryCall::Break { before, is_first: true, .. } = memory_call {
             self.spaces[space as usize].heap_start = Some(before);
         }
-        match deed {
-            Deed::Remap { old, old_len, new_len, .. } if !is_error(result) && result as u64 != old => {
-                self.apply_move(space, &deed, span(old, old_len.max(1)), span(result as u64, new_len));
+        match memory_call {
+            MemoryCall::Remap { old, old_len, new_len, .. } if !is_error(result) && result as u64 != old => {
+                self.apply_move(space, &memory_call, span(old, old_len.max(1)), span(result as u64, new_len));
             }
-            _ => self.spaces[space as usize].apply(&deed, result, now),
+            _ => self.spaces[space as usize].apply(&memory_call, result, now),
         }
     }
 
     /// Applies a move, of which the snapshot may have seen the source, the target or both.
-    fn apply_move(&mut self, space: SpaceIndex, deed: &Deed, old: Range<u64>, new: Range<u64>) {
+    fn apply_move(&mut self, space: SpaceIndex, memory_call: &MemoryCall, old: Range<u64>, new: Range<u64>) {
         let now = self.now;
         let state = &mut self.spaces[space as usize];
         let is_empty = |state: &Space, range: &Range<u64>| state.regions.overlapping(range.clone()).next().is_none();
@@ -205,7 +209,7 @@ impl Builder<'_> {
         state.pages.visit(new.start / PAGE..new.end / PAGE, |number, page| found.push((number, *page)));
         match (is_empty(state, &old), is_empty(state, &new)) {
             (false, _) => {
-                state.apply(deed, new.start as i64, now);
+                state.apply(memory_call, new.start as i64, now);
                 for (number, page) in found {
                     if state.pages.get(number).content == Content::Absent {
                         state.pages.set(number, page);
@@ -220,39 +224,39 @@ impl Builder<'_> {
 
     fn apply_told(&mut self, place: EventIndex, mapped: &Mapped) {
         let (space, now) = (self.space_of(place), self.now);
-        for (deed, traits) in self.told_deeds(space, mapped) {
+        for (memory_call, traits) in self.told_memory_calls(space, mapped) {
             let state = &mut self.spaces[space as usize];
-            state.apply(&deed, told_result(&deed), now);
-            state.regions.change(told_range(&deed), |region| region.traits |= traits);
+            state.apply(&memory_call, told_result(&memory_call), now);
+            state.regions.change(told_range(&memory_call), |region| region.traits |= traits);
         }
     }
 
-    fn apply_turn(&mut self, place: EventIndex, thread: ThreadIndex, homes: &mut Homes) {
-        let Some(&turn) = self.lives.turns.get(&place) else { return };
-        match turn {
-            Turn::Fork { child, space, .. } => {
+    fn apply_user_change(&mut self, place: EventIndex, thread: ThreadIndex, homes: &mut Homes) {
+        let Some(&change) = self.space_users.changes.get(&place) else { return };
+        match change {
+            UserChange::Fork { child, space, .. } => {
                 let parent = self.space_of(place);
                 self.now += 1;
                 self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now, place);
                 self.now += 1;
                 homes.of[child as usize] = Some(space);
             }
-            Turn::Spawn { child, is_vfork } => {
+            UserChange::Spawn { child, is_vfork } => {
                 homes.of[child as usize] = Some(self.space_of(place));
                 if is_vfork {
                     self.vfork_child[thread as usize] = child;
                 }
             }
-            Turn::Renew { new, .. } => {
+            UserChange::Renew { new, .. } => {
                 homes.of[thread as usize] = Some(new);
                 self.end_vfork(thread);
             }
-            Turn::Leave(_) => {
+            UserChange::Leave(_) => {
                 homes.of[thread as usize] = None;
                 self.end_vfork(thread);
             }
         }
-        self.expect_stack(turn);
+        self.expect_stack(change);
     }
 
     fn end_vfork(&mut self, child: ThreadIndex) {
@@ -274,8 +278,8 @@ impl Builder<'_> {
             let Some(first) = dwellers(space).next() else { continue };
             self.level(space);
             let restoration = self.restoration(space);
-            restoration.deeds.iter().for_each(|deed| self.note_object(deed));
-            self.plan.demand.areas += restoration.deeds.len() as u64;
+            restoration.memory_calls.iter().for_each(|memory_call| self.note_object(memory_call));
+            self.plan.demand.areas += restoration.memory_calls.len() as u64;
             self.plan.restorations.push(restoration);
             let place = self.plan.restorations.len() as u32 - 1;
             restored.push((first, self.push(after, first, Action::Restore(place))));
@@ -291,8 +295,8 @@ impl Builder<'_> {
             }
             self.spaces[*space as usize].order.note(maker);
         }
-        self.lives.roots.retain(|root| !homes.adopted.contains(root));
-        self.lives.roots.extend(restored.iter().map(|&(first, _)| first));
+        self.space_users.roots.retain(|root| !homes.adopted.contains(root));
+        self.space_users.roots.extend(restored.iter().map(|&(first, _)| first));
     }
 
     /// Lets all that is known of a space be from before the first step.
@@ -320,17 +324,17 @@ impl Builder<'_> {
 
     fn restoration(&self, space: SpaceIndex) -> Restoration {
         let state = &self.spaces[space as usize];
-        let mut deeds = Vec::new();
+        let mut memory_calls = Vec::new();
         if let Some((before, requested)) = state.heap_start.zip(state.program_break) {
-            deeds.push(Deed::Break { requested, before, is_first: true });
+            memory_calls.push(MemoryCall::Break { requested, before, is_first: true });
         }
-        state.regions.iter().for_each(|region| restore_region(state, region, &mut deeds));
-        Restoration { space, deeds }
+        state.regions.iter().for_each(|region| restore_region(state, region, &mut memory_calls));
+        Restoration { space, memory_calls }
     }
 }
 
 /// Adds what makes a region and its pages.
-fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
+fn restore_region(state: &Space, region: &Region, memory_calls: &mut Vec<MemoryCall>) {
     let runs = runs_of(state, region);
     let (start, len) = (region.start, region.end - region.start);
     let has = |wanted: Content| runs.iter().any(|&(_, content)| content == wanted);
@@ -338,26 +342,26 @@ fn restore_region(state: &Space, region: &Region, deeds: &mut Vec<Deed>) {
     prot.set(Prot::READ, prot.contains(Prot::READ) || runs.iter().any(|(_, content)| content.is_mapped()));
     prot.set(Prot::WRITE, prot.contains(Prot::WRITE) || has(Content::Own));
     let place = Place::Fixed(start);
-    let (bits, flags) = (u64::from(prot.bits()), map_flags(region));
-    deeds.push(Deed::Map(Mapping { place, len, prot: bits, flags, backing: region.backing }));
+    let flags = map_flags(region);
+    memory_calls.push(MemoryCall::Map(Mapping { place, len, prot, flags, backing: region.backing }));
     for (range, content) in &runs {
         let advice = match content {
-            Content::Own => flags::MADV_POPULATE_WRITE,
-            Content::Guard => flags::MADV_GUARD_INSTALL,
-            _ => flags::MADV_POPULATE_READ,
+            Content::Own => Advice::PopulateWrite,
+            Content::Guard => Advice::GuardInstall,
+            _ => Advice::PopulateRead,
         };
-        deeds.push(Deed::Advise { start: range.start, len: range.end - range.start, advice });
+        memory_calls.push(advise(range.start, range.end - range.start, advice));
     }
     if prot != region.prot {
-        deeds.push(Deed::Protect { start, len, prot: u64::from(region.prot.bits()) });
+        memory_calls.push(MemoryCall::Protect { start, len, prot: region.prot });
     }
-    let advised = [(Traits::DONT_FORK, flags::MADV_DONTFORK), (Traits::WIPE_ON_FORK, flags::MADV_WIPEONFORK)];
+    let advised = [(Traits::DONT_FORK, Advice::DontFork), (Traits::WIPE_ON_FORK, Advice::WipeOnFork)];
     let advised = advised.iter().filter(|(wanted, _)| region.traits.contains(*wanted));
-    deeds.extend(advised.map(|&(_, advice)| Deed::Advise { start, len, advice }));
+    memory_calls.extend(advised.map(|&(_, advice)| advise(start, len, advice)));
     let present = runs.iter().filter(|(_, content)| content.is_mapped());
     let nr_present: u64 = present.map(|(range, _)| range.end - range.start).sum();
     if region.traits.contains(Traits::LOCKED) && nr_present == len {
-        deeds.push(Deed::Lock { start, len, is_locked: true });
+        memory_calls.push(MemoryCall::Lock { start, len, is_locked: true });
     }
 }
 
@@ -375,15 +379,20 @@ fn runs_of(state: &Space, region: &Region) -> Vec<(Range<u64>, Content)> {
     runs
 }
 
-fn map_flags(region: &Region) -> u64 {
+fn advise(start: u64, len: u64, advice: Advice) -> MemoryCall {
+    MemoryCall::Advise { start, len, advice: number_of(advice).map_or(0, u64::from) }
+}
+
+fn map_flags(region: &Region) -> MapFlags {
     let kind = match region.backing {
-        Backing::Anonymous => flags::MAP_PRIVATE | flags::MAP_ANONYMOUS,
-        Backing::Object { .. } if copies_on_write(region) => flags::MAP_PRIVATE,
-        Backing::Object { .. } => flags::MAP_SHARED,
+        Backing::Anonymous => MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+        Backing::Object { .. } if copies_on_write(region) => MapFlags::PRIVATE,
+        Backing::Object { .. } => MapFlags::SHARED,
     };
-    let grows = if region.traits.contains(Traits::GROWS_DOWN) { flags::MAP_GROWSDOWN } else { 0 };
-    let reserve = if region.traits.contains(Traits::NO_RESERVE) { flags::MAP_NORESERVE } else { 0 };
-    kind | flags::MAP_FIXED | grows | reserve
+    let mut flags = kind | MapFlags::FIXED;
+    flags.set(MapFlags::GROWSDOWN, region.traits.contains(Traits::GROWS_DOWN));
+    flags.set(MapFlags::NORESERVE, region.traits.contains(Traits::NO_RESERVE));
+    flags
 }
 
 /// Returns the region that an area of the snapshot is.
@@ -404,7 +413,7 @@ fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
     // The kernel's own pages are no file's, whatever stands behind them.
     let file = area.file.filter(|file| !is_set(Area::SPECIAL) && (*file as usize) < files.len());
     let backing = backing_on(file, area.file_offset, is_set(Area::SHARED));
-    let prot = Prot::from_bits_truncate(area.prot as u8);
+    let prot = Prot::from_bits_retain(area.prot.into()) & Prot::RIGHTS;
     let has_root = area.runs.iter().any(|run| matches!(run.state, PageState::Own | PageState::Guard));
     Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, has_root }
 }

@@ -9,11 +9,11 @@
 //! * I4 planning takes time in proportion to the events, the pages that calls drop, and the pages that forks copy
 //!
 //! # Rooms
-//! [`lives`] says who lives in which address space; [`windows`] when a call takes effect; [`regions`], [`pages`] and
-//! [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold;
-//! [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
-//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that
-//! a recording lacks.
+//! [`space_users`] says which thread uses which address space; [`windows`] when a call takes effect; [`regions`],
+//! [`pages`] and [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects
+//! hold; [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
+//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that a
+//! recording lacks.
 
 #![deny(unsafe_code)]
 
@@ -23,15 +23,14 @@ mod calls;
 pub mod classes;
 pub mod contents;
 pub mod decode;
-pub mod deeds;
 pub mod edges;
 mod faults;
 pub mod files;
 pub mod ids;
 pub mod inherited;
 mod lifecycle;
-pub mod lives;
 mod locks;
+pub mod memory_calls;
 mod pace;
 pub mod pages;
 mod pending;
@@ -40,6 +39,7 @@ mod races;
 pub mod regions;
 mod repeat;
 pub mod space;
+pub mod space_users;
 mod steps;
 pub mod windows;
 

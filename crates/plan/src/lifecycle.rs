@@ -9,22 +9,22 @@ use super::Action;
 use super::build::Builder;
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
-use super::lives::{Departure, Turn};
+use super::space_users::{Departure, UserChange};
 
 impl Builder<'_> {
     /// Plans an event that begins or ends something.
-    pub(super) fn turn(&mut self, place: EventIndex, thread: ThreadIndex) {
-        let Some(&turn) = self.lives.turns.get(&place) else { return };
-        match turn {
-            Turn::Fork { child, space, is_vfork } => self.fork(place, child, space, is_vfork),
-            Turn::Spawn { child, is_vfork } => self.spawn(place, child, is_vfork),
-            Turn::Renew { old, new } => self.renew(place, thread, old, new),
-            Turn::Leave(departure) => {
+    pub(super) fn change_users(&mut self, place: EventIndex, thread: ThreadIndex) {
+        let Some(&change) = self.space_users.changes.get(&place) else { return };
+        match change {
+            UserChange::Fork { child, space, is_vfork } => self.fork(place, child, space, is_vfork),
+            UserChange::Spawn { child, is_vfork } => self.spawn(place, child, is_vfork),
+            UserChange::Renew { old, new } => self.renew(place, thread, old, new),
+            UserChange::Leave(departure) => {
                 let step = self.depart(place, thread, departure, Action::Leave(departure));
                 self.release(step);
             }
         }
-        self.expect_stack(turn);
+        self.expect_stack(change);
     }
 
     fn fork(&mut self, place: EventIndex, child: ThreadIndex, space: SpaceIndex, is_vfork: bool) {
@@ -110,7 +110,7 @@ impl Builder<'_> {
     /// Lets the threads leave that the recording never ends.
     pub(super) fn end_threads(&mut self) {
         let after = self.trace.events.len() as EventIndex;
-        for (thread, departure) in std::mem::take(&mut self.lives.endings) {
+        for (thread, departure) in std::mem::take(&mut self.space_users.endings) {
             self.depart(after, thread, departure, Action::Leave(departure));
         }
     }

@@ -15,9 +15,10 @@
 
 use std::ops::Range;
 
+use faultless_abi::{Errno, advice_of};
 use faultless_trace::{Call, CallEnter};
+use faultless_vm::Advice;
 
-use super::decode::flags;
 use super::ids::EventIndex;
 use super::windows::{Moment, Scout, at, span};
 
@@ -39,14 +40,14 @@ enum Role {
 
 /// Returns what a call with this result has to do with locks, and the range.
 fn role_of(enter: &CallEnter, result: i64) -> Option<(Role, Range<u64>)> {
-    const EINVAL: i64 = -22;
     let [start, len, advice, ..] = enter.args;
-    let is_dropping = matches!(advice, flags::MADV_DONTNEED | flags::MADV_FREE) && start.is_multiple_of(4096);
-    let role = match (enter.call, result) {
-        (Call::Mlock | Call::Mlock2, 0) => Role::Makes(State::Locked),
-        (Call::Munlock, 0) => Role::Makes(State::Unlocked),
-        (Call::Madvise, 0) if is_dropping => Role::Shows(State::Unlocked),
-        (Call::Madvise, EINVAL) if is_dropping => Role::Shows(State::Locked),
+    let is_dropping =
+        matches!(advice_of(advice as u32), Some(Advice::DontNeed | Advice::Free)) && start.is_multiple_of(4096);
+    let role = match (enter.call, Errno::of_result(result)) {
+        (Call::Mlock | Call::Mlock2, None) => Role::Makes(State::Locked),
+        (Call::Munlock, None) => Role::Makes(State::Unlocked),
+        (Call::Madvise, None) if is_dropping => Role::Shows(State::Unlocked),
+        (Call::Madvise, Some(Errno::EINVAL)) if is_dropping => Role::Shows(State::Locked),
         _ => return None,
     };
     Some((role, span(start, len)))

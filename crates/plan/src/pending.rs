@@ -16,13 +16,14 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, RemapFlags};
 use faultless_trace::{Call, CallEnter, EventKind, ThreadIndex, Trace};
 
 use super::build::Builder;
-use super::decode::{flags, is_error};
+use super::decode::is_error;
 use super::ids::{EventIndex, SpaceIndex};
-use super::lives::Lives;
 use super::regions::Regions;
+use super::space_users::SpaceUsers;
 use super::windows::{Moment, Reach, Window, at, span};
 
 /// The calls of each thread that were not made yet.
@@ -35,10 +36,10 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn of(trace: &Trace, lives: &Lives) -> Self {
+    pub(super) fn of(trace: &Trace, space_users: &SpaceUsers) -> Self {
         let mut enters = vec![Vec::new(); trace.threads.len()];
         for (place, event) in trace.events.iter().enumerate() {
-            let is_shared = lives.spaces[lives.space_of[place] as usize].most_users > 1;
+            let is_shared = space_users.spaces[space_users.space_of[place] as usize].most_users > 1;
             if is_shared && matches!(event.kind, EventKind::CallEnter(_)) {
                 enters[event.thread as usize].push(place as EventIndex);
             }
@@ -91,7 +92,7 @@ impl Need {
         let [start, len, third, fourth, ..] = enter.args;
         match enter.call {
             Call::Mmap if is_error(result) => Vec::new(),
-            Call::Mmap if fourth & flags::MAP_FIXED != 0 => Vec::new(),
+            Call::Mmap if MapFlags::from_bits_retain(fourth).contains(MapFlags::FIXED) => Vec::new(),
             Call::Mmap => vec![Self::Free(span(result as u64, len))],
             Call::Mremap if is_error(result) => Vec::new(),
             Call::Mremap => Self::of_remap(span(start, len), span(result as u64, third), fourth),
@@ -103,7 +104,7 @@ impl Need {
 
     fn of_remap(old: Range<u64>, new: Range<u64>, flags: u64) -> Vec<Self> {
         let given = if new.start == old.start { old.end..new.end.max(old.end) } else { new };
-        let is_fixed = flags & flags::MREMAP_FIXED != 0;
+        let is_fixed = RemapFlags::from_bits_retain(flags).contains(RemapFlags::FIXED);
         let free = (!is_fixed && !given.is_empty()).then_some(Self::Free(given));
         std::iter::once(Self::Mapped(old)).chain(free).filter(|need| !need.range().is_empty()).collect()
     }

@@ -10,7 +10,7 @@ use std::fmt;
 
 use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
 
-use crate::lives::{Lives, Turn};
+use crate::space_users::{SpaceUsers, UserChange};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,9 +105,9 @@ pub fn only(mut trace: Trace, who: &str) -> Result<Trace, NoSuchProcess> {
     if chosen.is_empty() {
         return Err(NoSuchProcess { who: who.to_owned() });
     }
-    let lives = Lives::of(&trace);
-    let needs = Needs::of(&trace, &processes, &chosen, &lives);
-    let kept = needs.keep(&trace, &lives);
+    let space_users = SpaceUsers::of(&trace);
+    let needs = Needs::of(&trace, &processes, &chosen, &space_users);
+    let kept = needs.keep(&trace, &space_users);
     let mut places = kept.iter();
     trace.events.retain(|_| places.next().copied().unwrap_or_default());
     let mut space = 0;
@@ -125,9 +125,9 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(trace: &Trace, processes: &Processes, chosen: &[usize], lives: &Lives) -> Self {
-        let mut needs = Self { until: vec![None; lives.spaces.len()] };
-        let origins = origins(trace, lives);
+    fn of(trace: &Trace, processes: &Processes, chosen: &[usize], space_users: &SpaceUsers) -> Self {
+        let mut needs = Self { until: vec![None; space_users.spaces.len()] };
+        let origins = origins(trace, space_users);
         let is_chosen = |thread: ThreadIndex| chosen.contains(&processes.of[thread as usize]);
         for (space, origin) in origins.iter().enumerate() {
             if origin.owner.is_some_and(is_chosen) {
@@ -137,7 +137,7 @@ impl Needs {
         // A child of vfork lives in its maker's space until its exec.
         for (place, event) in trace.events.iter().enumerate() {
             if is_chosen(event.thread) {
-                needs.need(&origins, lives.space_of[place] as usize, place);
+                needs.need(&origins, space_users.space_of[place] as usize, place);
             }
         }
         needs
@@ -159,14 +159,14 @@ impl Needs {
     }
 
     /// Returns for each event whether it is needed: what happens in needed spaces, and who enters and leaves them.
-    fn keep(&self, trace: &Trace, lives: &Lives) -> Vec<bool> {
+    fn keep(&self, trace: &Trace, space_users: &SpaceUsers) -> Vec<bool> {
         let mut is_there = vec![false; trace.threads.len()];
         let mut home = vec![NONE; trace.threads.len()];
         for space in trace.snapshot.spaces.iter().enumerate().filter(|(place, _)| self.until[*place].is_some()) {
             space.1.threads.iter().for_each(|&thread| is_there[thread as usize] = true);
         }
         let mut keep_event = |(place, event): (usize, &Event)| {
-            let (space, thread) = (lives.space_of[place] as usize, event.thread as usize);
+            let (space, thread) = (space_users.space_of[place] as usize, event.thread as usize);
             let before = std::mem::replace(&mut home[thread], space);
             let is_inside = self.has(space, place);
             let is_kept = match event.kind {
@@ -178,8 +178,8 @@ impl Needs {
             is_there[thread] |= is_kept;
             if let EventKind::Clone(clone) = event.kind {
                 is_there[clone.child as usize] |= is_kept;
-                home[clone.child as usize] = match lives.turns.get(&(place as u32)) {
-                    Some(&Turn::Fork { space, .. }) => space as usize,
+                home[clone.child as usize] = match space_users.changes.get(&(place as u32)) {
+                    Some(&UserChange::Fork { space, .. }) => space as usize,
                     _ => space,
                 };
             }
@@ -198,22 +198,22 @@ struct Origin {
     copied_by: Option<(usize, usize)>,
 }
 
-fn origins(trace: &Trace, lives: &Lives) -> Vec<Origin> {
-    let mut origins = vec![Origin::default(); lives.spaces.len()];
+fn origins(trace: &Trace, space_users: &SpaceUsers) -> Vec<Origin> {
+    let mut origins = vec![Origin::default(); space_users.spaces.len()];
     for (space, state) in trace.snapshot.spaces.iter().enumerate() {
         origins[space].owner = state.threads.first().copied();
     }
-    for (&place, &turn) in &lives.turns {
-        match turn {
-            Turn::Fork { child, space, .. } => {
-                let copied_by = Some((lives.space_of[place as usize] as usize, place as usize));
+    for (&place, &change) in &space_users.changes {
+        match change {
+            UserChange::Fork { child, space, .. } => {
+                let copied_by = Some((space_users.space_of[place as usize] as usize, place as usize));
                 origins[space as usize] = Origin { owner: Some(child), copied_by };
             }
-            Turn::Renew { new, .. } => origins[new as usize].owner = Some(trace.events[place as usize].thread),
-            Turn::Spawn { .. } | Turn::Leave(_) => {}
+            UserChange::Renew { new, .. } => origins[new as usize].owner = Some(trace.events[place as usize].thread),
+            UserChange::Spawn { .. } | UserChange::Leave(_) => {}
         }
     }
-    for (&place, &space) in &lives.adoptions {
+    for (&place, &space) in &space_users.adoptions {
         origins[space as usize].owner = Some(trace.events[place as usize].thread);
     }
     origins
@@ -298,8 +298,8 @@ mod tests {
     fn what_is_kept_can_be_planned() {
         for who in ["sh", "cat", "cc"] {
             let trace = only(trace(), who).unwrap();
-            let lives = Lives::of(&trace);
-            assert_eq!((lives.impossible_clones, lives.adoptions.len()), (0, 0), "{who}");
+            let space_users = SpaceUsers::of(&trace);
+            assert_eq!((space_users.impossible_clones, space_users.adoptions.len()), (0, 0), "{who}");
         }
     }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bitflags::bitflags;
+use faultless_abi::Prot;
 
 use super::ids::ObjectIndex;
 
@@ -26,30 +27,6 @@ pub fn page_floor(address: u64) -> u64 {
 /// Returns the first page boundary at or after `address`; the last one for the very last addresses.
 pub fn page_ceil(address: u64) -> u64 {
     page_floor(address.saturating_add(PAGE - 1))
-}
-
-bitflags! {
-    /// What a mapping allows: the bits of `PROT_*`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Prot: u8 {
-        /// `PROT_READ`.
-        const READ = 1;
-        /// `PROT_WRITE`.
-        const WRITE = 2;
-        /// `PROT_EXEC`.
-        const EXEC = 4;
-    }
-}
-
-impl Prot {
-    /// Returns whether the hardware lets `access` through: on x86-64 whatever can be used can be read.
-    pub fn allows(self, access: faultless_trace::Access) -> bool {
-        match access {
-            faultless_trace::Access::Read => !self.is_empty(),
-            faultless_trace::Access::Write => self.contains(Prot::WRITE),
-            faultless_trace::Access::Fetch => self.contains(Prot::EXEC),
-        }
-    }
 }
 
 bitflags! {
@@ -126,7 +103,7 @@ pub struct Region {
     pub start: u64,
     /// The byte behind the last one.
     pub end: u64,
-    /// What it allows.
+    /// What it allows: `READ`, `WRITE`, `EXEC`, nothing else.
     pub prot: Prot,
     /// What stands behind it.
     pub backing: Backing,
@@ -142,6 +119,15 @@ impl Region {
     /// Returns whether its pages are the space's own from the beginning, and begin as zeros.
     pub fn is_private_anonymous(&self) -> bool {
         self.backing == Backing::Anonymous && !self.traits.contains(Traits::SPECIAL)
+    }
+
+    /// Returns whether the hardware lets `access` through: on x86-64 whatever can be used can be read.
+    pub fn allows(&self, access: faultless_trace::Access) -> bool {
+        match access {
+            faultless_trace::Access::Read => !self.prot.is_empty(),
+            faultless_trace::Access::Write => self.prot.contains(Prot::WRITE),
+            faultless_trace::Access::Fetch => self.prot.contains(Prot::EXEC),
+        }
     }
 
     fn tail_from(&self, start: u64) -> Region {
@@ -310,7 +296,7 @@ mod tests {
     }
 
     fn page_of(page: u64, letter: char) -> Region {
-        let prot = Prot::from_bits_truncate(letter as u8 - b'a');
+        let prot = Prot::from_bits_retain(u64::from(letter as u8 - b'a'));
         let backing = Backing::Anonymous;
         let (start, end) = (page * PAGE, (page + 1) * PAGE);
         Region { start, end, prot, backing, traits: Traits::empty(), fresh_since: 0, has_root: false }
@@ -318,7 +304,7 @@ mod tests {
 
     fn draw(regions: &Regions) -> String {
         regions.iter().fold(String::new(), |mut drawing, region| {
-            let letter = char::from(b'a' + region.prot.bits());
+            let letter = char::from(b'a' + region.prot.bits() as u8);
             let _ = write!(drawing, "{letter}{}-{} ", region.start / PAGE, region.end / PAGE);
             drawing
         })
@@ -360,7 +346,7 @@ mod tests {
     fn empty_and_reversed_ranges_change_nothing() {
         let mut regions = drawn("aa");
         #[expect(clippy::reversed_empty_ranges, reason = "the case under test")]
-        regions.change(PAGE..0, |region| region.prot = Prot::all());
+        regions.change(PAGE..0, |region| region.prot = Prot::RIGHTS);
         regions.insert(Region { end: 0, ..page_of(1, 'b') });
         assert_eq!(draw(&regions), "a0-2 ");
     }

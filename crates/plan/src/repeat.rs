@@ -4,9 +4,9 @@
 //! Copies share what programs share that know nothing of each other: files that nobody stores to. Spaces, shared
 //! memory, and the order of threads are each copy's own.
 
-use super::deeds::Deed;
-use super::lives::Departure;
+use super::memory_calls::MemoryCall;
 use super::regions::Backing;
+use super::space_users::Departure;
 use super::steps::Restoration;
 use super::{Action, Before, Plan, Program, Step};
 
@@ -80,18 +80,18 @@ impl Plan {
         }));
         all.calls.extend(self.calls.iter().map(|call| {
             let mut call = *call;
-            self.rename_object(&mut call.deed, copy);
+            self.rename_object(&mut call.memory_call, copy);
             call
         }));
         all.restorations.extend(self.restorations.iter().map(|restoration| {
             let mut copied = Restoration { space: restoration.space + offset.space, ..restoration.clone() };
-            copied.deeds.iter_mut().for_each(|deed| self.rename_object(deed, copy));
+            copied.memory_calls.iter_mut().for_each(|memory_call| self.rename_object(memory_call, copy));
             copied
         }));
     }
 
-    fn rename_object(&self, deed: &mut Deed, copy: u32) {
-        if let Deed::Map(mapping) = deed
+    fn rename_object(&self, memory_call: &mut MemoryCall, copy: u32) {
+        if let MemoryCall::Map(mapping) = memory_call
             && let Backing::Object { object, .. } = &mut mapping.backing
         {
             *object = self.object(*object, copy);

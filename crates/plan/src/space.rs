@@ -1,18 +1,21 @@
 //! One address space as the trace tells of it: what is mapped, what faulted, who acted last.
 //!
 //! # Guarantee
-//! After each deed it holds what Linux's own space held after the recorded call, as far as calls and faults tell. It
-//! never refuses a deed: the recording has happened.
+//! After each memory_call it holds what Linux's own space held after the recorded call, as far as calls and faults
+//! tell. It never refuses a memory_call: the recording has happened.
 
 use std::ops::Range;
 
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of};
+use faultless_vm::Advice;
+
 use super::around::Around;
-use super::decode::{flags, is_error};
-use super::deeds::{Deed, Mapping, Place};
+use super::decode::is_error;
 use super::edges::SpaceOrder;
 use super::ids::{EventIndex, NONE};
+use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page, Pages};
-use super::regions::{Backing, PAGE, Prot, Region, Regions, Sharing, Traits, page_ceil, page_floor};
+use super::regions::{Backing, PAGE, Region, Regions, Sharing, Traits, page_ceil, page_floor};
 use super::windows::span;
 
 /// Pages that stay free below a region that grows.
@@ -72,7 +75,7 @@ impl Resident {
 
 /// What an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum AddressState {
     /// Mapped.
     Mapped(Region),
     /// Below a region that grows down to it when it is touched.
@@ -83,13 +86,13 @@ pub enum Ground {
 
 impl Space {
     /// Returns what an address is; stacks may grow to `stack_bytes`.
-    pub fn ground(&self, address: u64, stack_bytes: u64) -> Ground {
+    pub fn address_state(&self, address: u64, stack_bytes: u64) -> AddressState {
         if let Some(&region) = self.regions.find(address) {
-            return Ground::Mapped(region);
+            return AddressState::Mapped(region);
         }
         match self.regions.at_or_after(address) {
-            Some(&above) if self.grows_to(&above, address, stack_bytes) => Ground::Growable(above),
-            _ => Ground::Nothing,
+            Some(&above) if self.grows_to(&above, address, stack_bytes) => AddressState::Growable(above),
+            _ => AddressState::Nothing,
         }
     }
 
@@ -110,20 +113,20 @@ impl Space {
     }
 
     /// Does what a call did.
-    pub fn apply(&mut self, deed: &Deed, result: i64, now: u32) {
-        match *deed {
-            Deed::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64, now),
-            Deed::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
-            Deed::Protect { start, len, prot } => self.protect(start, len, prot, result),
-            Deed::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
+    pub fn apply(&mut self, memory_call: &MemoryCall, result: i64, now: u32) {
+        match *memory_call {
+            MemoryCall::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64, now),
+            MemoryCall::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
+            MemoryCall::Protect { start, len, prot } => self.protect(start, len, prot, result),
+            MemoryCall::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
                 self.remap(span(old, old_len), old_len, span(result as u64, new_len), flags);
             }
-            Deed::Advise { start, len, advice } => self.advise(span(start, len), advice, result, now),
-            Deed::Break { before, .. } => self.set_break(before, result as u64, now),
-            Deed::Lock { start, len, is_locked } => {
+            MemoryCall::Advise { start, len, advice } => self.advise(span(start, len), advice, result, now),
+            MemoryCall::Break { before, .. } => self.set_break(before, result as u64, now),
+            MemoryCall::Lock { start, len, is_locked } => {
                 self.lock(span(page_floor(start), len.saturating_add(start % PAGE)), is_locked, now);
             }
-            Deed::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
+            MemoryCall::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
             _ => {}
         }
     }
@@ -132,7 +135,7 @@ impl Space {
         let range = span(placed, mapping.len);
         self.unmap(range.clone());
         let traits = traits_of(mapping);
-        let prot = Prot::from_bits_truncate(mapping.prot as u8);
+        let prot = mapping.prot & Prot::RIGHTS;
         let (start, end, backing) = (range.start, range.end, mapping.backing);
         let region = Region { start, end, prot, backing, traits, fresh_since: 0, has_root: false };
         self.regions.insert(with_account(region));
@@ -154,22 +157,20 @@ impl Space {
     }
 
     /// Changes rights up to the first hole: Linux keeps what it changed before it found one.
-    fn protect(&mut self, start: u64, len: u64, prot: u64, result: i64) {
-        const PROT_GROWSDOWN: u64 = 0x0100_0000;
-        const NO_MEMORY: i64 = -12;
+    fn protect(&mut self, start: u64, len: u64, prot: Prot, result: i64) {
         let asked = span(start, len);
-        let first =
-            self.regions.find(start).filter(|_| prot & PROT_GROWSDOWN != 0).map_or(asked.start, |region| region.start);
-        let end = match result {
-            0 => asked.end,
-            NO_MEMORY => self.regions.first_hole(asked.clone()).unwrap_or(first),
+        let stack = self.regions.find(start).filter(|_| prot.contains(Prot::GROWSDOWN));
+        let first = stack.map_or(asked.start, |region| region.start);
+        let end = match Errno::of_result(result) {
+            None => asked.end,
+            Some(Errno::ENOMEM) => self.regions.first_hole(asked.clone()).unwrap_or(first),
             _ => return,
         };
-        let prot = Prot::from_bits_truncate(prot as u8);
+        let prot = prot & Prot::RIGHTS;
         self.regions.change(first..end.max(first), |region| *region = with_account(Region { prot, ..*region }));
     }
 
-    fn remap(&mut self, old: Range<u64>, old_len: u64, new: Range<u64>, flags: u64) {
+    fn remap(&mut self, old: Range<u64>, old_len: u64, new: Range<u64>, flags: RemapFlags) {
         if new.start == old.start {
             return self.resize(old, new);
         }
@@ -179,7 +180,7 @@ impl Space {
         let pages = old.start / PAGE..(old.start + common) / PAGE;
         self.around.shift(pages.clone(), new.start / PAGE);
         self.pages.shift(pages, new.start / PAGE);
-        if flags & flags::MREMAP_DONTUNMAP == 0 && old_len != 0 {
+        if !flags.contains(RemapFlags::DONTUNMAP) && old_len != 0 {
             self.unmap(old);
         }
         let last = moved.len().saturating_sub(1);
@@ -190,7 +191,7 @@ impl Space {
     }
 
     /// Returns the regions that move, cut to the old range; an old length of 0 duplicates a shared mapping.
-    fn moved_regions(&mut self, old: &Range<u64>, flags: u64, old_len: u64) -> Vec<Region> {
+    fn moved_regions(&mut self, old: &Range<u64>, flags: RemapFlags, old_len: u64) -> Vec<Region> {
         if old_len == 0 {
             let tail = |region: &Region| {
                 let backing = region.backing.advanced(old.start - region.start);
@@ -199,7 +200,7 @@ impl Space {
             return self.regions.find(old.start).map(tail).into_iter().collect();
         }
         let taken = self.regions.take(old.clone());
-        if flags & flags::MREMAP_DONTUNMAP != 0 {
+        if flags.contains(RemapFlags::DONTUNMAP) {
             taken.iter().for_each(|&region| self.regions.insert(region));
         }
         taken
@@ -217,28 +218,28 @@ impl Space {
     }
 
     fn advise(&mut self, range: Range<u64>, advice: u64, result: i64, now: u32) {
-        const NO_MEMORY: i64 = -12;
-        if result != 0 && result != NO_MEMORY {
+        if !matches!(Errno::of_result(result), None | Some(Errno::ENOMEM)) {
             return;
         }
         let mark = |regions: &mut Regions, add: Traits, remove: Traits| {
             regions.change(range.clone(), |region| region.traits = (region.traits | add) - remove);
         };
         const NONE: Traits = Traits::empty();
+        let Some(advice) = advice_of(advice as u32) else { return };
         match advice {
-            flags::MADV_DONTNEED | flags::MADV_REMOVE | flags::MADV_DONTNEED_LOCKED => self.discard(&range),
-            flags::MADV_WILLNEED => mark(&mut self.regions, Traits::FILLED, NONE),
-            flags::MADV_POPULATE_READ => self.fill(range, Filling::Loads, now),
-            flags::MADV_POPULATE_WRITE => self.fill(range, Filling::Stores, now),
-            flags::MADV_FREE | flags::MADV_MERGEABLE | flags::MADV_COLD | flags::MADV_PAGEOUT => {
+            Advice::DontNeed | Advice::Remove | Advice::DontNeedLocked => self.discard(&range),
+            Advice::WillNeed => mark(&mut self.regions, Traits::FILLED, NONE),
+            Advice::PopulateRead => self.fill(range, Filling::Loads, now),
+            Advice::PopulateWrite => self.fill(range, Filling::Stores, now),
+            Advice::Free | Advice::Mergeable | Advice::Cold | Advice::PageOut => {
                 mark(&mut self.regions, Traits::RECLAIMABLE, NONE)
             }
-            flags::MADV_DONTFORK => mark(&mut self.regions, Traits::DONT_FORK, NONE),
-            flags::MADV_DOFORK => mark(&mut self.regions, NONE, Traits::DONT_FORK),
-            flags::MADV_WIPEONFORK => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
-            flags::MADV_KEEPONFORK => mark(&mut self.regions, NONE, Traits::WIPE_ON_FORK),
-            flags::MADV_GUARD_INSTALL => self.install_guards(&range, now),
-            flags::MADV_GUARD_REMOVE => self.remove_guards(&range),
+            Advice::DontFork => mark(&mut self.regions, Traits::DONT_FORK, NONE),
+            Advice::DoFork => mark(&mut self.regions, NONE, Traits::DONT_FORK),
+            Advice::WipeOnFork => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
+            Advice::KeepOnFork => mark(&mut self.regions, NONE, Traits::WIPE_ON_FORK),
+            Advice::GuardInstall => self.install_guards(&range, now),
+            Advice::GuardRemove => self.remove_guards(&range),
             _ => {}
         }
     }
@@ -287,9 +288,9 @@ impl Space {
             return self.unmap(new..old);
         }
         let place = Place::Fixed(old);
-        let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS;
+        let (prot, flags) = (Prot::READ | Prot::WRITE, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
         if new > old {
-            self.map(&Mapping { place, len: new - old, prot: 3, flags, backing: Backing::Anonymous }, old, now);
+            self.map(&Mapping { place, len: new - old, prot, flags, backing: Backing::Anonymous }, old, now);
         }
     }
 
@@ -396,17 +397,15 @@ fn with_account(region: Region) -> Region {
 
 fn traits_of(mapping: &Mapping) -> Traits {
     let table = [
-        (flags::MAP_GROWSDOWN, Traits::GROWS_DOWN),
-        (flags::MAP_LOCKED, Traits::LOCKED | Traits::FILLED),
-        (flags::MAP_HUGETLB, Traits::HUGE),
-        (flags::MAP_NORESERVE, Traits::NO_RESERVE),
+        (MapFlags::GROWSDOWN, Traits::GROWS_DOWN),
+        (MapFlags::LOCKED, Traits::LOCKED | Traits::FILLED),
+        (MapFlags::HUGETLB, Traits::HUGE),
+        (MapFlags::NORESERVE, Traits::NO_RESERVE),
     ];
-    let is_set = |bit: u64| mapping.flags & bit != 0;
-    let traits = table.iter().filter(|(bit, _)| is_set(*bit)).fold(Traits::empty(), |all, (_, traits)| all | *traits);
-    // MAP_NONBLOCK takes MAP_POPULATE back.
-    let is_populated = mapping.flags & (flags::MAP_POPULATE | flags::MAP_NONBLOCK) == flags::MAP_POPULATE;
-    let traits = if is_populated { traits | Traits::FILLED } else { traits };
-    let is_droppable = mapping.flags & flags::MAP_TYPE == flags::MAP_DROPPABLE && mapping.backing == Backing::Anonymous;
+    let is_set = |flag: MapFlags| mapping.flags.contains(flag);
+    let traits = table.iter().filter(|(flag, _)| is_set(*flag)).fold(Traits::empty(), |all, (_, traits)| all | *traits);
+    let traits = if mapping.flags.populates() { traits | Traits::FILLED } else { traits };
+    let is_droppable = mapping.flags & MapFlags::TYPE == MapFlags::DROPPABLE && mapping.backing == Backing::Anonymous;
     if is_droppable { traits | Traits::WIPE_ON_FORK | Traits::RECLAIMABLE } else { traits }
 }
 

@@ -6,10 +6,10 @@ use std::fmt;
 use faultless_trace::{Access, Call, Side, ThreadIndex};
 
 use super::classes::Class;
-use super::deeds::{Deed, Reason, Verdict};
 use super::ids::{EventIndex, GateIndex, ObjectIndex, SpaceIndex};
-use super::lives::Departure;
+use super::memory_calls::{MemoryCall, Reason, Verdict};
 use super::regions::PAGE;
+use super::space_users::Departure;
 
 /// How to replay the time between events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -218,7 +218,7 @@ pub struct CallPlan {
     /// Which; nothing for a mapping that the kernel made by itself.
     pub call: Option<Call>,
     /// What to do.
-    pub deed: Deed,
+    pub memory_call: MemoryCall,
     /// What about the result.
     pub verdict: Verdict,
 }
@@ -332,5 +332,5 @@ pub struct Restoration {
     /// Which space.
     pub space: SpaceIndex,
     /// What to do in the empty space, in order. None of it may fail.
-    pub deeds: Vec<Deed>,
+    pub memory_calls: Vec<MemoryCall>,
 }

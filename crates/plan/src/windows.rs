@@ -21,13 +21,15 @@
 
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Fault, ThreadIndex, Trace};
+use faultless_vm::Advice;
 use rustc_hash::FxHashMap;
 
-use super::decode::flags;
+use super::decode::is_error;
 use super::ids::{EventIndex, NONE, SpaceIndex};
-use super::lives::{Lives, Turn};
 use super::regions::{PAGE, page_ceil, page_floor};
+use super::space_users::{SpaceUsers, UserChange};
 
 /// A moment: the place of an event, and below that room for what happens between two events.
 pub type Moment = u64;
@@ -93,16 +95,16 @@ impl Bits {
 
 impl Windows {
     /// Finds the calls of a trace and decides when each is executed.
-    pub fn of(trace: &Trace, lives: &Lives) -> Self {
+    pub fn of(trace: &Trace, space_users: &SpaceUsers) -> Self {
         let mut windows = Self::default();
         windows.pair(trace);
-        let decided = Scout::new(trace, lives, &windows).decide_all();
+        let decided = Scout::new(trace, space_users, &windows).decide_all();
         let mut uncertain = Bits::default();
         for (window, others) in decided {
             others.into_iter().for_each(|event| uncertain.insert(event));
             windows.calls.insert(window.enter, window);
         }
-        Scout::new(trace, lives, &windows).doubt_forks(&mut uncertain);
+        Scout::new(trace, space_users, &windows).doubt_forks(&mut uncertain);
         Self { uncertain, ..windows }
     }
 
@@ -170,13 +172,14 @@ impl Reach {
     pub fn of(enter: &CallEnter, result: i64, old_break: Option<u64>) -> Self {
         let [start, len, third, ..] = enter.args;
         let old = span(start, len);
-        let is_error = (-4095..0).contains(&result);
         match enter.call {
-            Call::Mprotect | Call::PkeyMprotect if third & PROT_WRITE != 0 => Self::giving(old),
+            Call::Mprotect | Call::PkeyMprotect if Prot::from_bits_retain(third).contains(Prot::WRITE) => {
+                Self::giving(old)
+            }
             Call::Mprotect | Call::PkeyMprotect => Self::taking(old),
-            Call::Madvise if drops(third) || third == flags::MADV_GUARD_INSTALL => Self::taking(old),
-            Call::Madvise if third == flags::MADV_GUARD_REMOVE => Self::giving(old),
-            _ if is_error => Self::default(),
+            Call::Madvise if drops(third) || advice_of(third as u32) == Some(Advice::GuardInstall) => Self::taking(old),
+            Call::Madvise if advice_of(third as u32) == Some(Advice::GuardRemove) => Self::giving(old),
+            _ if is_error(result) => Self::default(),
             Call::Munmap => Self::taking(old),
             Call::Mmap => Self::giving(span(result as u64, len)),
             Call::Mremap => Self::of_remap(old, span(result as u64, third)),
@@ -212,22 +215,20 @@ impl Reach {
     }
 }
 
-const PROT_WRITE: u64 = 2;
-
 /// Returns whether the advice takes pages away.
 pub fn drops(advice: u64) -> bool {
-    use flags::{MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_REMOVE};
-    matches!(advice, MADV_DONTNEED | MADV_FREE | MADV_REMOVE | MADV_DONTNEED_LOCKED)
+    use Advice::{DontNeed, DontNeedLocked, Free, Remove};
+    matches!(advice_of(advice as u32), Some(DontNeed | Free | Remove | DontNeedLocked))
 }
 
 /// Returns whether the advice makes or removes guards.
 pub fn guards(advice: u64) -> bool {
-    matches!(advice, flags::MADV_GUARD_INSTALL | flags::MADV_GUARD_REMOVE)
+    matches!(advice_of(advice as u32), Some(Advice::GuardInstall | Advice::GuardRemove))
 }
 
 /// Returns whether the advice makes pages.
 pub fn fills(advice: u64) -> bool {
-    matches!(advice, flags::MADV_POPULATE_READ | flags::MADV_POPULATE_WRITE)
+    matches!(advice_of(advice as u32), Some(Advice::PopulateRead | Advice::PopulateWrite))
 }
 
 /// Returns the pages' bytes that a start and a length name.
@@ -247,13 +248,13 @@ struct SoFar {
 /// Looks at what surrounds a call.
 pub(super) struct Scout<'a> {
     pub(super) trace: &'a Trace,
-    lives: &'a Lives,
+    space_users: &'a SpaceUsers,
     pub(super) windows: &'a Windows,
 }
 
 impl<'a> Scout<'a> {
-    fn new(trace: &'a Trace, lives: &'a Lives, windows: &'a Windows) -> Self {
-        Self { trace, lives, windows }
+    fn new(trace: &'a Trace, space_users: &'a SpaceUsers, windows: &'a Windows) -> Self {
+        Self { trace, space_users, windows }
     }
 
     /// Returns every call with its moment, and the faults of others that are uncertain for its sake.
@@ -268,7 +269,7 @@ impl<'a> Scout<'a> {
 
     fn decide(&self, window: Window, so_far: &mut SoFar) -> (Window, Vec<EventIndex>) {
         let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return (window, Vec::new()) };
-        let space = self.lives.space_of[window.enter as usize];
+        let space = self.space_users.space_of[window.enter as usize];
         let result = window.result.unwrap_or_default();
         let reach = Reach::of(&enter, result, so_far.breaks.get(&space).copied());
         if enter.call == Call::Brk {
@@ -298,8 +299,8 @@ impl<'a> Scout<'a> {
     /// the clock error before it, each with the event at which it began.
     fn taken_for(&self, enter: &CallEnter, window: &Range<EventIndex>, reach: &Reach) -> Vec<(EventIndex, Range<u64>)> {
         let needs_room = match enter.call {
-            Call::Mmap => enter.args[3] & flags::MAP_FIXED == 0,
-            Call::Mremap => enter.args[3] & flags::MREMAP_FIXED == 0,
+            Call::Mmap => !MapFlags::from_bits_retain(enter.args[3]).contains(MapFlags::FIXED),
+            Call::Mremap => !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::FIXED),
             _ => false,
         };
         if !needs_room || reach.gives.is_empty() {
@@ -385,7 +386,8 @@ impl<'a> Scout<'a> {
 
     /// Returns whether the event is another thread's, in the space of the event `of`.
     pub(super) fn is_neighbour(&self, event: EventIndex, thread: ThreadIndex, of: EventIndex) -> bool {
-        self.thread(event) != thread && self.lives.space_of[event as usize] == self.lives.space_of[of as usize]
+        self.thread(event) != thread
+            && self.space_users.space_of[event as usize] == self.space_users.space_of[of as usize]
     }
 
     /// Returns the first and the last moment between the thread's event before the window and its event after it.
@@ -433,13 +435,13 @@ impl<'a> Scout<'a> {
     }
 
     fn is_shared(&self, event: EventIndex) -> bool {
-        self.lives.spaces[self.lives.space_of[event as usize] as usize].most_users > 1
+        self.space_users.spaces[self.space_users.space_of[event as usize] as usize].most_users > 1
     }
 
     /// Marks the faults of other threads that a fork may have overtaken while it copied the tables.
     fn doubt_forks(&self, uncertain: &mut Bits) {
-        for (&event, turn) in &self.lives.turns {
-            if matches!(turn, Turn::Fork { .. }) && self.is_shared(event) {
+        for (&event, change) in &self.space_users.changes {
+            if matches!(change, UserChange::Fork { .. }) && self.is_shared(event) {
                 self.doubt_fork(event, uncertain);
             }
         }

@@ -15,7 +15,7 @@ const THREADS: u32 = 3;
 
 /// What a thread does next.
 #[derive(Clone, Debug)]
-enum Deed {
+enum Drawn {
     Fault { page: u64, is_write: bool },
     Call { which: u8, pages: Range<u64> },
     Return,
@@ -23,51 +23,51 @@ enum Deed {
     Wait(u64),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn drawn() -> impl Strategy<Value = Drawn> {
     let range = (0..8u64, 1..4u64).prop_map(|(start, len)| start..start + len);
     prop_oneof![
-        4 => (0..8u64, any::<bool>()).prop_map(|(page, is_write)| Deed::Fault { page, is_write }),
-        3 => (0..4u8, range).prop_map(|(which, pages)| Deed::Call { which, pages }),
-        4 => Just(Deed::Return),
-        1 => Just(Deed::Fork),
-        2 => prop_oneof![Just(3_000), Just(15_000)].prop_map(Deed::Wait),
+        4 => (0..8u64, any::<bool>()).prop_map(|(page, is_write)| Drawn::Fault { page, is_write }),
+        3 => (0..4u8, range).prop_map(|(which, pages)| Drawn::Call { which, pages }),
+        4 => Just(Drawn::Return),
+        1 => Just(Drawn::Fork),
+        2 => prop_oneof![Just(3_000), Just(15_000)].prop_map(Drawn::Wait),
     ]
 }
 
 /// Tells a story of threads that share a space; calls overlap as it comes.
-fn told(deeds: &[(u32, Deed)]) -> Trace {
-    let mut story = Story::new(THREADS + deeds.len() as u32);
+fn told(all_drawn: &[(u32, Drawn)]) -> Trace {
+    let mut story = Story::new(THREADS + all_drawn.len() as u32);
     story.map(0, HEAP, 16);
     for thread in 1..THREADS {
         story.spawn(0, thread);
     }
     let mut open: HashMap<u32, (Call, i64)> = HashMap::new();
     let mut next_child = THREADS;
-    for (thread, deed) in deeds {
+    for (thread, drawn) in all_drawn {
         // Everything happens within microseconds, so that the clock error matters.
         story.at_once();
-        match deed {
-            Deed::Wait(ns) => {
+        match drawn {
+            Drawn::Wait(ns) => {
                 story.wait(*ns + support::STEP_NS);
                 continue;
             }
-            _ if open.contains_key(thread) != matches!(deed, Deed::Return) => {
+            _ if open.contains_key(thread) != matches!(drawn, Drawn::Return) => {
                 story.wait(support::STEP_NS);
                 continue;
             }
-            Deed::Fault { page, is_write } => {
+            Drawn::Fault { page, is_write } => {
                 story.fault(*thread, HEAP + page * PAGE, if *is_write { 6 } else { 4 });
             }
-            Deed::Call { which, pages } => {
+            Drawn::Call { which, pages } => {
                 let (call, args, result) = call_of(*which, pages);
                 story.enter(*thread, call, args);
                 open.insert(*thread, (call, result));
             }
-            Deed::Return => {
+            Drawn::Return => {
                 let (call, result) = open.remove(thread).expect("a call is open");
                 story.exit(*thread, call, result);
             }
-            Deed::Fork => {
+            Drawn::Fork => {
                 story.clone_task(*thread, next_child, 0);
                 next_child += 1;
             }
@@ -221,8 +221,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
 
     #[test]
-    fn every_conflict_has_an_order_and_a_certain_one_keeps_it(deeds in prop::collection::vec((0..THREADS, deed()), 1..50)) {
-        let trace = told(&deeds);
+    fn every_conflict_has_an_order_and_a_certain_one_keeps_it(all_drawn in prop::collection::vec((0..THREADS, drawn()), 1..50)) {
+        let trace = told(&all_drawn);
         let plan = plan(&trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("it can be planned");
         let (touches, before) = (touches(&trace, &plan), Before::of(&plan));
         for program in &plan.programs {
@@ -249,15 +249,15 @@ proptest! {
     #[test]
     fn steps_that_do_not_conflict_wait_for_nothing(pages in prop::collection::vec(0..8u64, 1..20)) {
         // Each thread has its own pages.
-        let deeds: Vec<(u32, Deed)> = pages
+        let all_drawn: Vec<(u32, Drawn)> = pages
             .iter()
             .enumerate()
-            .map(|(place, &page)| (1 + place as u32 % 2, Deed::Fault { page: page / 2 * 2 + place as u64 % 2, is_write: true }))
+            .map(|(place, &page)| (1 + place as u32 % 2, Drawn::Fault { page: page / 2 * 2 + place as u64 % 2, is_write: true }))
             .collect();
-        let plan = plan(&told(&deeds), Options::default()).expect("it can be planned");
+        let plan = plan(&told(&all_drawn), Options::default()).expect("it can be planned");
         // The first map call is known to all, since it came before they began; the last to leave waits for the others.
         let steps: Vec<_> = plan.programs.iter().flat_map(|program| &program.steps).filter(|step| matches!(step.action, Action::Access(_))).collect();
-        prop_assert_eq!(steps.len(), deeds.len());
+        prop_assert_eq!(steps.len(), all_drawn.len());
         prop_assert!(steps.iter().all(|step| step.nr_waits == 0));
     }
 }

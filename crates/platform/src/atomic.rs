@@ -8,6 +8,21 @@
 use core::sync::atomic::Ordering;
 
 /// An atomic cell of a `Copy` value.
+///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use faultless_platform::{Atomic, Ordering, Processor, native::Native};
+///
+/// type Word = <Native as Processor>::AtomicU32;
+/// let word = Word::new(1);
+/// word.store(2, Ordering::Relaxed);
+/// assert_eq!(word.swap(3, Ordering::AcqRel), 2);
+/// assert_eq!(word.compare_exchange(2, 9, Ordering::AcqRel, Ordering::Relaxed), Err(3));
+/// // The weak one may fail without reason, so it stands in a loop.
+/// while word.compare_exchange_weak(3, 4, Ordering::AcqRel, Ordering::Relaxed).is_err() {}
+/// assert_eq!(word.load(Ordering::Relaxed), 4);
+/// # }
+/// ```
 pub trait Atomic: Send + Sync {
     /// The plain value held.
     type Value: Copy + Eq;
@@ -39,6 +54,19 @@ pub trait Atomic: Send + Sync {
 }
 
 /// An atomic integer: arithmetic wraps around.
+///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor, native::Native};
+///
+/// type Byte = <Native as Processor>::AtomicU8;
+/// let byte = Byte::new(0b1100);
+/// assert_eq!(byte.fetch_and(0b0110, Ordering::Relaxed), 0b1100);
+/// assert_eq!(byte.fetch_or(0b0001, Ordering::Relaxed), 0b0100);
+/// assert_eq!(byte.fetch_sub(6, Ordering::Relaxed), 0b0101);
+/// assert_eq!(byte.fetch_add(1, Ordering::Relaxed), 0xff, "it wraps around");
+/// # }
+/// ```
 pub trait AtomicInteger: Atomic {
     /// Adds and returns the value before.
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
@@ -54,6 +82,18 @@ pub trait AtomicInteger: Atomic {
 ///
 /// # Safety
 /// The type has exactly the size, alignment and bit patterns of [`Atomic::Value`].
+///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use faultless_platform::{Atomic, InPlace, Ordering, Processor, native::Native};
+///
+/// let mut words = [0_u64; 4];
+/// // SAFETY: the array is ours, and nobody accesses it otherwise while the view lives.
+/// let word = unsafe { <Native as Processor>::AtomicU64::view(&mut words[1]) };
+/// word.store(7, Ordering::Relaxed);
+/// assert_eq!(words, [0, 7, 0, 0]);
+/// # }
+/// ```
 pub unsafe trait InPlace: Atomic {
     /// Views the value at `address` as an atomic.
     ///

@@ -27,7 +27,7 @@ use std::vec::Vec;
 #[derive(Debug, Clone, Copy)]
 pub enum Count {}
 
-/// What one CPU slot did.
+/// What one CPU slot did: [`Machine::figures`] returns it. `vm/tests/cost.rs` holds faults and calls to such figures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Atomic accesses of any kind.
@@ -127,7 +127,7 @@ impl Machine {
         self.lock().figures[cpu]
     }
 
-    /// Returns what all slots have done so far, together.
+    /// Returns what all slots have done so far, together; for tests of several CPUs' writes.
     pub fn total(&self) -> Figures {
         self.lock().figures.iter().fold(Figures::default(), |sum, slot| sum + *slot)
     }
@@ -185,7 +185,7 @@ fn with_machine(act: impl FnOnce(&Machine)) {
     }
 }
 
-/// A std atomic whose accesses are counted.
+/// A std atomic whose accesses are counted. Used by [`Count`] for each of its atomics.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Counting<A>(A);

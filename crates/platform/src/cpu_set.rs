@@ -10,6 +10,17 @@ pub const GROUP_BITS: u32 = 3;
 const WORDS: usize = MAX_CPUS / 64;
 
 /// A set of CPU slots by number, 0 to [`MAX_CPUS`] - 1.
+///
+/// ```
+/// use faultless_platform::{CpuSet, MAX_CPUS};
+///
+/// let mut set = CpuSet::new();
+/// set.insert(MAX_CPUS - 1);
+/// set.insert_word(1, 0b11);
+/// set.remove(65);
+/// assert!(set.contains(64) && !set.is_empty());
+/// assert!(set.iter().eq([64, MAX_CPUS - 1]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSet {
     words: [u64; WORDS],

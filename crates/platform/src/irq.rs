@@ -5,6 +5,17 @@ use core::marker::PhantomData;
 
 /// While it lives, this CPU serves no shootdown; nests.
 ///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use faultless_platform::{IrqOffGuard, native::{Native, holds_irq_off}};
+///
+/// let guard = IrqOffGuard::<Native>::new();
+/// assert!(holds_irq_off());
+/// drop(guard);
+/// assert!(!holds_irq_off());
+/// # }
+/// ```
+///
 /// Having it tells you that no interrupt handler runs on this CPU. Nobody parks, allocates or sleeps under it.
 #[must_use = "interrupts are on again as soon as the guard is dropped"]
 #[derive(Debug)]

@@ -18,6 +18,24 @@ use crate::{CpuSet, InPlace, Processor};
 pub const PAGE_BYTES: usize = 4096;
 
 /// What [`Platform::bulk`] does to a frame.
+///
+/// `vm` fills a new page with `Zero` or a pattern's word, and copies the page that a store parts from others:
+///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use faultless_platform::{Bulk, PAGE_BYTES, Platform, native::{HostRegion, Native}};
+///
+/// let region = HostRegion::reserve(2 * PAGE_BYTES)?;
+/// let frame = region.base().as_ptr();
+/// // SAFETY: both frames lie in the region, which is ours alone.
+/// unsafe {
+///     Native::bulk(frame, Bulk::Fill(0xaaaa));
+///     Native::bulk(frame.add(PAGE_BYTES), Bulk::CopyFrom(frame));
+///     assert_eq!(frame.add(PAGE_BYTES).cast::<u64>().read(), 0xaaaa);
+/// }
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Bulk {
     /// Fills it with zeros.
@@ -42,6 +60,14 @@ pub enum Holds {
 }
 
 /// Which frames have no address of their own, and what may lie in them.
+///
+/// ```
+/// use faultless_platform::{HighZone, Holds};
+///
+/// // As on 32-bit Linux: pages of programs may lie high, their tables not.
+/// let zone = HighZone { begin: 896 << 20, may_hold: Holds::ALL.map(|holds| matches!(holds, Holds::FilePage | Holds::AnonymousPage)) };
+/// assert!(zone.may_hold(Holds::AnonymousPage) && !zone.may_hold(Holds::Table));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighZone {
     /// The first address, in whatever window the frames are numbered by, of a frame without an address of its own;
@@ -64,6 +90,7 @@ impl HighZone {
 }
 
 /// Whether a plain access reads or writes.
+/// Kernels do not use it: [`Platform::touch`] takes it, for machines that charge for accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads.
@@ -73,6 +100,7 @@ pub enum Access {
 }
 
 /// How a program comes into the kernel.
+/// [`Platform::enter_kernel`] takes it, since a call and a fault cost different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// By a fault.
@@ -84,16 +112,39 @@ pub enum Entry {
 /// Names the frames and page tables that come with this library: `phys`' memory and x86-64's tables.
 ///
 /// See [`Platform::Embedding`].
+///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use faultless_platform::{Platform, Usual, native::Native};
+///
+/// fn is_usual<P: Platform<Embedding = Usual>>() {}
+/// is_usual::<Native>();
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usual;
 
 /// Called on a CPU to serve what was published for it; the arguments are the registered context and the CPU.
+/// A platform calls it in each wait with interrupts on, for the CPU that waits.
 pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 
 /// A processor whose memory holds page tables and frames.
 ///
 /// # Safety
 /// `shoot_down` keeps the promise of the module's table, and `bulk` writes the whole frame.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | `vm::Guest` and `vm::Space::activate`, around what a program does with translations | `guest_enter`, `guest_exit`, `enter_kernel` |
+/// | a shootdown, after it has filled the targets' inboxes; kernel maps | `shoot_down`, `is_idle` |
+/// | an instance, when it is made and dropped | `set_interrupt_handler`, `clear_interrupt_handler_of`, and what that calls, `clear_interrupt_handler` |
+/// | what a thread leaves behind when it ends: guests, spaces, pools | `owned_cpu` |
+/// | the frame source and faults, which fill and copy pages | `bulk` |
+/// | tables and pages in memory that may have no address | `map_frame`, `unmap_frame`, where `HAS_HIGH_MEMORY` holds |
+/// | walks of index nodes, for what they cost on a simulated machine | `touch` |
+/// | frames and areas that are freed and given out again | `forbid`, `permit` |
+/// | workloads and replays, for the time between two calls | `work` |
 pub unsafe trait Platform:
     Processor<AtomicU8: InPlace, AtomicU16: InPlace, AtomicU32: InPlace, AtomicU64: InPlace, AtomicUsize: InPlace>
 {

@@ -22,6 +22,7 @@ pub const DISTANCE_LOCAL: u8 = 10;
 /// use faultless_platform::NodeSet;
 /// let some = NodeSet::of([0, 3]);
 /// assert!(some.contains(3) && !some.contains(1) && some.iter().eq([0, 3]));
+/// assert_eq!((some.len(), some.and(NodeSet::of([3, 5]))), (2, NodeSet::of([3])));
 /// assert!(NodeSet::ALL.contains(63) && NodeSet::default().is_empty());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,10 +74,11 @@ impl NodeSet {
 /// The nodes of a machine.
 ///
 /// ```
-/// use faultless_platform::Nodes;
+/// use faultless_platform::{DISTANCE_LOCAL, NODES_MAX, Nodes};
 /// let nodes = Nodes::new(2, |cpu| cpu % 2, |_, _| 21);
 /// assert_eq!((nodes.len(), nodes.of_cpu(3), nodes.distance(0, 0), nodes.distance(0, 1)), (2, 1, 10, 21));
 /// assert!(nodes.by_distance(1).eq([1, 0]));
+/// assert!(nodes.len() <= NODES_MAX && nodes.distance(1, 1) == DISTANCE_LOCAL);
 /// assert_eq!(Nodes::one().len(), 1);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,15 @@
 //! Values on cache lines of their own.
 
 /// Keeps a value on lines that hold nothing else (128 bytes: processors fetch lines in pairs).
+///
+/// ```
+/// use faultless_platform::CachePadded;
+///
+/// let counters = [CachePadded::new(1_u64), CachePadded::new(2)];
+/// assert_eq!(size_of_val(&counters), 256);
+/// let [first, second] = counters;
+/// assert_eq!(*second + first.into_inner(), 3);
+/// ```
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(T);

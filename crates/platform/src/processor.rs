@@ -10,6 +10,15 @@ use core::panic::Location;
 use core::sync::atomic::Ordering;
 
 /// Names a thread that may own a lock; kept in lock words as [`ThreadToken::bits`].
+///
+/// ```
+/// use faultless_platform::ThreadToken;
+///
+/// // A lock's owner in one word, as a semaphore keeps it.
+/// let word = ThreadToken::from_bits(3).bits();
+/// assert_eq!(ThreadToken::from_bits(word), ThreadToken::from_bits(3));
+/// assert_eq!(ThreadToken::NONE.bits(), 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadToken(usize);
 
@@ -51,6 +60,21 @@ pub enum Holding {
 }
 
 /// Something worth a line in a trace; compiled to nothing unless [`Processor::WATCHED`] says that somebody wants it.
+///
+/// A lock says that it was taken by [`Processor::trace`]; whoever watches takes events apart by kind.
+///
+/// ```
+/// use faultless_platform::{Event, Holding, LockId};
+///
+/// fn line(event: Event) -> String {
+///     match event {
+///         Event::LockReleased { lock: LockId { name, .. }, holding: Holding::Alone } => format!("{name}: a writer leaves"),
+///         Event::Named { name, len_bytes, .. } => format!("{name}: {len_bytes} bytes"),
+///         _ => String::new(),
+///     }
+/// }
+/// assert_eq!(line(Event::named("a space's counters", &[0_u64; 4])), "a space's counters: 32 bytes");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -123,6 +147,18 @@ impl Event {
 }
 
 /// What a CPU offers to code that runs on it.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | whoever starts threads | `prefer`, `enter`, `leave`: around all that a thread does with the library; locks that sleep and `Vm`'s teardown too |
+/// | everything kept for each CPU | `cpu`, `nr_cpus`; `try_cpu` where a thread without a slot may come by, as statistics of locks |
+/// | [`IrqOffGuard`](crate::IrqOffGuard), and so the spin locks of allocators and TLB inboxes | `irq_off`, `irq_on` |
+/// | spin locks, grace periods, shootdowns | `spin_until`, `spin_until_deadline`, `fence` |
+/// | semaphores, per-area locks, events, barriers | `park`, `park_until`, `unpark` |
+/// | semaphores that spin on their owner, queues of spinners | `current`, `is_running`, `is_known`, `should_yield` |
+/// | semaphores with deadlines, reports | `now` |
+/// | what is compiled in where `WATCHED` holds: lock statistics, named memory, give-ups of faults | `trace`, `watch_clock` |
 pub trait Processor: Sized + 'static {
     /// Whether somebody wants events. Code that does more than name one asks first, so that it is compiled to nothing.
     const WATCHED: bool = false;

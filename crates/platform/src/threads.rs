@@ -3,6 +3,7 @@
 use crate::{HighZone, Nodes, Platform};
 
 /// A thread could not be started: the host has no room for another.
+/// [`Threads::start`] returns it; a replay of more threads than the host allows ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartError {
     /// The index of the thread that was not started.
@@ -22,6 +23,13 @@ impl core::fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 /// A platform that has machines on which threads can be run.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | benches, soaks, replays | `run` |
+/// | a replayed program that starts a thread | `start` |
+/// | whoever sets a memory up on a machine | `nodes`, `place`, `high_zone` |
 pub trait Threads: Platform {
     /// A machine with a fixed number of CPU slots.
     type Machine: Sync;

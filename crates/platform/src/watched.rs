@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-/// What happened, and where.
+/// What happened, and where: a [`Sink`] is given it.
 #[derive(Clone, Copy, Debug)]
 pub struct Happening {
     /// What.
@@ -29,19 +29,22 @@ pub struct Happening {
     pub now: fn() -> u64,
 }
 
-/// Somebody who is told; takes none of the machine's own locks, and does not wait for its threads.
+/// Somebody who is told: the machines of experiments call it at each event of a lock. Takes none of the machine's own
+/// locks, and does not wait for its threads.
 pub trait Sink: Send + Sync {
-    /// Takes note.
+    /// Takes note; called by the thread to which it happened, before it goes on.
     fn note(&self, happening: &Happening);
 }
 
-/// What gives frames addresses for a moment, on a machine whose memory has none of its own.
+/// What gives frames addresses for a moment: `vm` calls it by [`Platform::map_frame`] around each use of a frame, on a
+/// machine whose memory has none of its own.
 pub trait HighMemory: Send + Sync {
-    /// Maps a frame, for the calling thread.
+    /// Maps a frame, for the calling thread. Called by [`Platform::map_frame`].
     fn map(&self, frame: *const u8, holds: Holds);
-    /// Unmaps what the calling thread mapped last, which is this.
+    /// Unmaps what the calling thread mapped last, which is this. Called by [`Platform::unmap_frame`].
     fn unmap(&self, frame: *const u8, holds: Holds);
-    /// Says which frames of those at these addresses have no address of their own; all that asks for a map, if nothing
+    /// Says which frames of those at these addresses have no address of their own. Called by
+    /// [`Threads::high_zone`]; all that asks for a map, if nothing
     /// is said.
     fn zone(&self, _address: *const u8, _len_bytes: usize) -> Option<HighZone> {
         None
@@ -90,6 +93,33 @@ unsafe fn serve_all(context: *const (), cpu: usize) {
 }
 
 /// The platform `P`, watched.
+///
+/// ```
+/// use faultless_platform::native::{self, Native};
+/// use faultless_platform::watched::{Happening, Machine, Sink, Watched};
+/// use faultless_platform::{Event, Processor, Threads};
+/// use std::sync::{Arc, Mutex};
+///
+/// #[derive(Default)]
+/// struct Points(Mutex<Vec<&'static str>>);
+/// impl Sink for Points {
+///     fn note(&self, happening: &Happening) {
+///         if let Event::Point { name, .. } = happening.event {
+///             self.0.lock().unwrap().push(name);
+///         }
+///     }
+/// }
+/// let points = Arc::new(Points::default());
+/// let machine = Machine::<Native>::new(native::Machine::new(2), Arc::clone(&points) as Arc<dyn Sink>);
+/// Watched::<Native>::run(&machine, 1, &|_| {
+///     Watched::<Native>::enter();
+///     Watched::<Native>::trace(Event::Point { name: "pagefault:spf_vma_changed", value: 0x1000 });
+///     Watched::<Native>::leave();
+/// });
+/// assert_eq!(*points.0.lock().unwrap(), ["pagefault:spf_vma_changed"]);
+/// // Nobody is told anything of this one.
+/// let _quiet = Machine::<Native>::unwatched(native::Machine::new(2));
+/// ```
 #[derive(Debug)]
 pub enum Watched<P> {
     #[doc(hidden)]
@@ -114,13 +144,13 @@ impl<P: Threads> Machine<P> {
         Self { machine, sink: None, high: None }
     }
 
-    /// Lets `maps` give addresses to frames that have none.
+    /// Lets `maps` give addresses to frames that have none; for whoever sets up a machine with high memory.
     #[must_use]
     pub fn with_high_memory(self, maps: Arc<dyn HighMemory>) -> Self {
         Self { high: Some(Arc::new(High { maps, handlers: Mutex::default() })), ..self }
     }
 
-    /// Returns the machine itself.
+    /// Returns the machine itself. Reports call it, for figures that only `P`'s machines have.
     pub fn inner(&self) -> &P::Machine {
         &self.machine
     }

@@ -2,9 +2,9 @@
 //!
 //! # Guarantee
 //! Each recorded process is a process, each thread a thread; they wait for each other as the plan says, through gates
-//! that all of them share. Addresses are the recorded ones, moved to a free part of the process (`atlas`). Results of
-//! calls, and what stores left, are compared with the recording; whether an access faulted is not: the kernel does not
-//! say.
+//! that all of them share. Addresses are the recorded ones, moved to a free part of the process (`relocation`). Results
+//! of calls, and what stores left, are compared with the recording; whether an access faulted is not: the kernel does
+//! not say.
 //!
 //! # What differs from the recorded program
 //! Files are empty ones of the page cache, of any length, and many of them share one; brk is mmap and munmap where the
@@ -23,17 +23,17 @@ use faultless_platform::native::Native;
 use faultless_trace::{Access, ThreadIndex};
 use serde_json::{Value, json};
 
-use super::actor::shown;
-use super::atlas::Atlas;
 use super::content::token;
 use super::host_calls::Caller;
 use super::pass::PassResult;
+use super::relocation::Relocation;
 use super::settings::ReplayError;
 use super::tally::Tally;
+use super::worker::shown;
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
-use faultless_plan::deeds::Verdict;
 use faultless_plan::ids::ObjectIndex;
+use faultless_plan::memory_calls::Verdict;
 use faultless_plan::{Action, Before, Outcome, Plan, Step, Touch};
 use faultless_results::stats::Histogram;
 
@@ -55,12 +55,12 @@ pub(super) fn room_of(object: ObjectIndex) -> (usize, u64) {
 /// Replays a plan once on the host's kernel, on so many CPUs.
 pub fn pass(plan: &Plan, nr_cpus: usize) -> Result<PassResult, ReplayError> {
     let failed = |what: &str| ReplayError::Host(what.to_owned());
-    let atlas = Atlas::new(plan).map_err(|error| {
+    let relocation = Relocation::new(plan).map_err(|error| {
         failed(&format!("the trace's memory spans {} GiB, more than fits beside a process's own", error.bytes >> 30))
     })?;
     let gates = Gates::new(plan.nr_gates as usize).map_err(|error| failed(&error.to_string()))?;
     let said = host::memory_file().map_err(|errno| failed(&std::io::Error::from_raw_os_error(errno).to_string()))?;
-    let stage = Stage { plan, atlas: &atlas, gates: &gates, said: &said, nr_cpus };
+    let stage = Stage { plan, relocation: &relocation, gates: &gates, said: &said, nr_cpus };
     let mut answer = Family::run(1, &|_, _: &Together| stage.play()).map_err(|error| failed(&error.to_string()))?;
     match String::from_utf8_lossy(&answer.pop().unwrap_or_default()).as_ref() {
         "done" => {}
@@ -73,7 +73,7 @@ pub fn pass(plan: &Plan, nr_cpus: usize) -> Result<PassResult, ReplayError> {
 /// What all processes of a pass see.
 struct Stage<'a> {
     plan: &'a Plan,
-    atlas: &'a Atlas,
+    relocation: &'a Relocation,
     gates: &'a Gates,
     /// Where each thread writes what it counted.
     said: &'a File,
@@ -98,12 +98,12 @@ impl Stage<'_> {
         let overlaps = |window: &std::ops::Range<u64>| {
             taken.iter().any(|range| range.start < window.end && window.start < range.end)
         };
-        if let Some(window) = self.atlas.windows().find(overlaps) {
+        if let Some(window) = self.relocation.windows().find(overlaps) {
             return Err(format!("this process has memory of its own at {:#x}", window.start));
         }
         let files = self.files().map_err(words)?;
         for &root in &self.plan.roots {
-            lineage::split(|| self.begin(&files, Actor::new(self, &files, root))).map_err(words)?;
+            lineage::split(|| self.begin(&files, Worker::new(self, &files, root))).map_err(words)?;
         }
         lineage::reap(self.gates).map_or(Ok(()), Err)
     }
@@ -120,8 +120,8 @@ impl Stage<'_> {
     }
 
     /// A process's first thread; its other threads end before it returns.
-    fn begin<'a>(&'a self, _files: &'a [File], actor: Actor<'a>) {
-        lineage::crew(|crew| actor.live(crew));
+    fn begin<'a>(&'a self, _files: &'a [File], worker: Worker<'a>) {
+        lineage::crew(|crew| worker.live(crew));
     }
 
     /// Says what a thread counted. Each line is one write behind the last one.
@@ -140,7 +140,7 @@ impl Stage<'_> {
 static HEAP_END: AtomicU64 = AtomicU64::new(0);
 
 /// A thread of the plan.
-struct Actor<'a> {
+struct Worker<'a> {
     stage: &'a Stage<'a>,
     files: &'a [File],
     thread: ThreadIndex,
@@ -150,12 +150,12 @@ struct Actor<'a> {
     faults_before: u64,
 }
 
-impl<'a> Actor<'a> {
+impl<'a> Worker<'a> {
     fn new(stage: &'a Stage<'a>, files: &'a [File], thread: ThreadIndex) -> Self {
         Self { stage, files, thread, next: (0, 0), tally: Tally::default(), faults_before: 0 }
     }
 
-    /// Lives the thread's life, from the next step on.
+    /// SpaceUsers the thread's life, from the next step on.
     fn live<'scope>(mut self, crew: &'scope Crew<'scope, 'a>) {
         self.faults_before = Usage::of_this_thread().faults;
         let program = &self.stage.plan.programs[self.thread as usize];
@@ -193,7 +193,7 @@ impl<'a> Actor<'a> {
     fn go_on_alone(mut self, step: &'a Step) {
         self.tally.faulted += Usage::of_this_thread().faults - self.faults_before;
         let stage = self.stage;
-        let next = Actor { tally: std::mem::take(&mut self.tally), ..self };
+        let next = Worker { tally: std::mem::take(&mut self.tally), ..self };
         let made = lineage::split(|| {
             next.clear();
             next.open(step);
@@ -206,7 +206,7 @@ impl<'a> Actor<'a> {
 
     /// Empties the space.
     fn clear(&self) {
-        self.stage.atlas.windows().for_each(|window| {
+        self.stage.relocation.windows().for_each(|window| {
             // Nothing else can be there, and emptying needs no memory.
             let _ = host::munmap(window);
         });
@@ -232,12 +232,12 @@ impl<'a> Actor<'a> {
             Action::Call(place) => self.call(step, place, began_ns),
             Action::Restore(place) => self.restore(step, place),
             Action::Fork { child, .. } => {
-                if lineage::split(|| stage.begin(files, Actor::new(stage, files, child))).is_err() {
+                if lineage::split(|| stage.begin(files, Worker::new(stage, files, child))).is_err() {
                     stage.gates.stop();
                 }
             }
             Action::Spawn { child } => {
-                let body = move || Actor::new(stage, files, child).live(crew);
+                let body = move || Worker::new(stage, files, child).live(crew);
                 if crew.begin(STACK_BYTES, body).is_err() {
                     stage.gates.stop();
                 }
@@ -251,17 +251,18 @@ impl<'a> Actor<'a> {
 
     /// Makes what stood before the first event.
     fn restore(&mut self, step: &Step, place: u32) {
-        let caller = Caller { atlas: self.stage.atlas, files: self.files, heap_end: &HEAP_END };
-        for deed in &self.stage.plan.restorations[place as usize].deeds {
-            let found = caller.perform(deed);
+        let caller = Caller { relocation: self.stage.relocation, files: self.files, heap_end: &HEAP_END };
+        for memory_call in &self.stage.plan.restorations[place as usize].memory_calls {
+            let found = caller.perform(memory_call);
             if is_error(found) {
-                self.tally.mismatch(step.event, format!("restoring what stood before: {deed:x?} returned {found}"));
+                self.tally
+                    .mismatch(step.event, format!("restoring what stood before: {memory_call:x?} returned {found}"));
             }
         }
     }
 
     fn access(&mut self, step: &Step, touch: &Touch, began_ns: u64) {
-        let place = self.stage.atlas.place(touch.address & !7);
+        let place = self.stage.relocation.place(touch.address & !7);
         let loaded = match touch.access {
             Access::Write => probe::store(place, token(step.event)).then_some(None),
             Access::Fetch if touch.outcome == Outcome::Refused && !is_executable(place) => None,
@@ -296,7 +297,7 @@ impl<'a> Actor<'a> {
             return;
         }
         let found = loaded.filter(|_| address == touch.address & !7);
-        let Some(found) = found.or_else(|| probe::load(self.stage.atlas.place(address))) else { return };
+        let Some(found) = found.or_else(|| probe::load(self.stage.relocation.place(address))) else { return };
         if found == expected {
             self.tally.read_back += 1;
         } else {
@@ -308,8 +309,8 @@ impl<'a> Actor<'a> {
     fn call(&mut self, step: &Step, place: u32, began_ns: u64) {
         let call = &self.stage.plan.calls[place as usize];
         let Verdict::Compared(expected) = call.verdict else { return };
-        let caller = Caller { atlas: self.stage.atlas, files: self.files, heap_end: &HEAP_END };
-        let found = caller.perform(&call.deed);
+        let caller = Caller { relocation: self.stage.relocation, files: self.files, heap_end: &HEAP_END };
+        let found = caller.perform(&call.memory_call);
         self.tally.call_ns.note(Native::now() - began_ns);
         if found == expected {
             return;

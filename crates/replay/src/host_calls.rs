@@ -4,79 +4,76 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use faultless_abi::{MapFlags, Prot, RemapFlags};
 use faultless_linux::space::RawCall;
 
-use super::atlas::Atlas;
 use super::host::room_of;
-use faultless_plan::decode::flags;
-use faultless_plan::deeds::{Deed, Mapping, Place};
+use super::relocation::Relocation;
+use faultless_plan::memory_calls::{Mapping, MemoryCall, Place};
 use faultless_plan::regions::{Backing, page_ceil};
 
 /// Who makes a process's calls.
 pub(super) struct Caller<'a> {
-    pub(super) atlas: &'a Atlas,
+    pub(super) relocation: &'a Relocation,
     pub(super) files: &'a [File],
     pub(super) heap_end: &'a AtomicU64,
 }
 
-/// Rights of a heap.
-const READ_WRITE: u64 = 3;
-
 impl Caller<'_> {
     /// Makes a call; returns its result, in recorded addresses.
-    pub(super) fn perform(&self, deed: &Deed) -> i64 {
-        let at = |address| self.atlas.place(address);
-        let call = match *deed {
-            Deed::Map(ref mapping) => return self.map(mapping),
-            Deed::Unmap { start, len } => RawCall::Unmap { address: at(start), len },
-            Deed::Protect { start, len, prot } => RawCall::Protect { address: at(start), len, prot },
-            Deed::Remap { old, old_len, new_len, flags, target } => {
+    pub(super) fn perform(&self, memory_call: &MemoryCall) -> i64 {
+        let at = |address| self.relocation.place(address);
+        let call = match *memory_call {
+            MemoryCall::Map(ref mapping) => return self.map(mapping),
+            MemoryCall::Unmap { start, len } => RawCall::Unmap { address: at(start), len },
+            MemoryCall::Protect { start, len, prot } => RawCall::Protect { address: at(start), len, prot: prot.bits() },
+            MemoryCall::Remap { old, old_len, new_len, flags, target } => {
                 return self.remap(old, old_len, new_len, flags, target);
             }
-            Deed::Advise { start, len, advice } => RawCall::Advise { address: at(start), len, advice },
-            Deed::Break { requested, before, is_first } => return self.set_break(requested, before, is_first),
-            Deed::Lock { start, len, is_locked: true } => RawCall::Lock { address: at(start), len },
-            Deed::Lock { start, len, is_locked: false } => RawCall::Unlock { address: at(start), len },
-            Deed::Ask { start, len } => RawCall::Advise { address: at(start), len, advice: 0 },
+            MemoryCall::Advise { start, len, advice } => RawCall::Advise { address: at(start), len, advice },
+            MemoryCall::Break { requested, before, is_first } => return self.set_break(requested, before, is_first),
+            MemoryCall::Lock { start, len, is_locked: true } => RawCall::Lock { address: at(start), len },
+            MemoryCall::Lock { start, len, is_locked: false } => RawCall::Unlock { address: at(start), len },
+            MemoryCall::Ask { start, len } => RawCall::Advise { address: at(start), len, advice: 0 },
             // The process's own memory must not be locked with the program's.
-            Deed::LockAll { .. } | Deed::Nothing => return 0,
+            MemoryCall::LockAll { .. } | MemoryCall::Nothing => return 0,
         };
         call.make()
     }
 
     fn map(&self, mapping: &Mapping) -> i64 {
-        const ANYWHERE: u64 = flags::MAP_FIXED | flags::MAP_FIXED_NOREPLACE;
+        const FIXED: MapFlags = MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE);
         let (address, fixed) = match mapping.place {
-            Place::Fixed(start) | Place::Searched { placed: start, .. } => (start, flags::MAP_FIXED),
-            Place::FixedIfFree(start) => (start, flags::MAP_FIXED_NOREPLACE),
-            Place::Refused { hint } => (hint, mapping.flags & ANYWHERE),
+            Place::Fixed(start) | Place::Searched { placed: start, .. } => (start, MapFlags::FIXED),
+            Place::FixedIfFree(start) => (start, MapFlags::FIXED_NOREPLACE),
+            Place::Refused { hint } => (hint, mapping.flags & FIXED),
         };
         let (kind, fd, offset) = match mapping.backing {
             // Shared anonymous memory is a file here, for which Linux would take the flags.
-            Backing::Object { .. } if is_refused_without_file(mapping.flags) => (flags::MAP_ANONYMOUS, -1, 0),
-            Backing::Anonymous => (flags::MAP_ANONYMOUS, -1, 0),
+            Backing::Object { .. } if mapping.is_refused_without_file() => (MapFlags::ANONYMOUS, -1, 0),
+            Backing::Anonymous => (MapFlags::ANONYMOUS, -1, 0),
             Backing::Object { object, offset, .. } => {
                 let (file, base) = room_of(object);
-                (0, self.files[file].as_raw_fd(), base.wrapping_add(offset))
+                (MapFlags::empty(), self.files[file].as_raw_fd(), base.wrapping_add(offset))
             }
         };
-        let flags = mapping.flags & !ANYWHERE & !flags::MAP_ANONYMOUS | fixed | kind;
-        let address = self.atlas.place(address);
-        let found = RawCall::Map { address, len: mapping.len, prot: mapping.prot, flags, fd, offset }.make();
+        let flags = mapping.flags & !(FIXED | MapFlags::ANONYMOUS) | fixed | kind;
+        let (prot, flags) = (mapping.prot.bits(), flags.bits());
+        let address = self.relocation.place(address);
+        let found = RawCall::Map { address, len: mapping.len, prot, flags, fd, offset }.make();
         if matches!(mapping.place, Place::Refused { .. }) && found >= 0 {
             // It should not be: let nothing of it stay.
             RawCall::Unmap { address: found.cast_unsigned(), len: mapping.len }.make();
         }
-        self.atlas.recorded(found)
+        self.relocation.recorded(found)
     }
 
-    fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: u64, target: u64) -> i64 {
-        let keeps_source = flags & flags::MREMAP_DONTUNMAP != 0;
-        let moves = target != 0 && target != old && flags & flags::MREMAP_MAYMOVE != 0 && !keeps_source;
+    fn remap(&self, old: u64, old_len: u64, new_len: u64, flags: RemapFlags, target: u64) -> i64 {
+        let moves = target != 0 && target != old && flags == RemapFlags::MAYMOVE;
         // Where Linux put it then, it must go now. A kept source takes the place as a hint, as it did then.
-        let flags = if moves { flags | flags::MREMAP_FIXED } else { flags };
-        let (old, new) = (self.atlas.place(old), self.atlas.place(target));
-        self.atlas.recorded(RawCall::Remap { old, old_len, new_len, flags, new }.make())
+        let flags = if moves { flags | RemapFlags::FIXED } else { flags }.bits();
+        let (old, new) = (self.relocation.place(old), self.relocation.place(target));
+        self.relocation.recorded(RawCall::Remap { old, old_len, new_len, flags, new }.make())
     }
 
     /// The heap lies where it lay, not where this process's own does.
@@ -90,10 +87,11 @@ impl Caller<'_> {
             return end.cast_signed();
         }
         let (old, new) = (page_ceil(end), page_ceil(requested));
-        let place = |address| self.atlas.place(address);
+        let place = |address| self.relocation.place(address);
         let result = if new > old {
-            let flags = flags::MAP_PRIVATE | flags::MAP_ANONYMOUS | flags::MAP_FIXED_NOREPLACE;
-            RawCall::Map { address: place(old), len: new - old, prot: READ_WRITE, flags, fd: -1, offset: 0 }.make()
+            let flags = (MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED_NOREPLACE).bits();
+            let prot = (Prot::READ | Prot::WRITE).bits();
+            RawCall::Map { address: place(old), len: new - old, prot, flags, fd: -1, offset: 0 }.make()
         } else if new < old {
             RawCall::Unmap { address: place(new), len: old - new }.make()
         } else {
@@ -105,10 +103,4 @@ impl Caller<'_> {
         self.heap_end.store(requested, Ordering::Relaxed);
         requested.cast_signed()
     }
-}
-
-/// Returns whether Linux refuses such flags for anonymous memory: `MAP_SHARED_VALIDATE`, and types that there are not.
-fn is_refused_without_file(flags: u64) -> bool {
-    let is_known = matches!(flags & flags::MAP_TYPE, flags::MAP_SHARED | flags::MAP_PRIVATE | flags::MAP_DROPPABLE);
-    flags & flags::MAP_ANONYMOUS != 0 && !is_known
 }

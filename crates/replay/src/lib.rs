@@ -10,17 +10,16 @@
 //! * I4 a pass that runs out of memory ends all threads, leaves nothing behind in the instance, and says so
 //!
 //! # Rooms
-//! `instance` sets a virtual memory up; `deeds` makes its calls, and is the one place that knows them; `actor` is a
-//! thread's life; `pass` brings them together; `tally` is what came out. `host` does all that with the host's kernel.
-//! `patterned` lets mappings start as something else than zeros. [`experiment`] runs passes under several designs, in
-//! turn; [`report`] says what came out.
+//! `instance` sets a virtual memory up; `vm_calls` makes its calls, and is the one place that knows them; `worker`
+//! takes a thread's steps; `pass` brings them together, `compiled` for the platforms that most callers want; `tally` is
+//! what came out. `host` does all that with the host's kernel, `relocation` finds places for the recorded addresses
+//! there. `patterned` lets mappings start as something else than zeros. [`experiment`] runs passes under several
+//! designs, in turn; [`report`] says what came out.
 
 #![deny(unsafe_code)]
 
-mod actor;
-mod atlas;
+mod compiled;
 mod content;
-mod deeds;
 pub mod experiment;
 mod host;
 mod host_calls;
@@ -28,9 +27,12 @@ mod instance;
 mod objects;
 mod pass;
 pub mod patterned;
+mod relocation;
 pub mod report;
 mod settings;
 mod tally;
+mod vm_calls;
+mod worker;
 
 use faultless_platform::native::{self, Native};
 use faultless_platform::{Threads, Usual};
@@ -41,6 +43,7 @@ use faultless_machine::simulated::with_rerun;
 use faultless_machine::watch::{self, Simulated};
 use faultless_plan::Plan;
 
+pub use compiled::ReplayPlatform;
 pub use host::pass as pass_on_host;
 pub use pass::PassResult;
 pub use settings::{Checking, ReplayError, Settings};
@@ -56,19 +59,18 @@ pub fn simulated_pass(
 ) -> Result<PassResult, ReplayError> {
     let result = isolate(|| {
         let machine = Machine::new(machine, nr_cpus, seed).map_err(ReplayError::TooManyCpus)?;
-        pass::<Simulated>(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
+        Simulated::replay(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
     });
     result.unwrap_or_else(|failure| Err(ReplayError::Simulation(with_rerun(failure, seed))))
 }
 
 /// Replays a plan once, on so many CPU slots of this machine.
-///
-/// Compiled here once for every design, where a caller of [`pass`] compiles them all again.
 pub fn pass_natively(nr_cpus: usize, plan: &Plan, settings: &Settings) -> Result<PassResult, ReplayError> {
-    pass::<Native>(&native::Machine::new(nr_cpus), nr_cpus, plan, settings)
+    Native::replay(&native::Machine::new(nr_cpus), nr_cpus, plan, settings)
 }
 
-/// Replays a plan once, on a machine of the platform `P`.
+/// Replays a plan once, on a machine of the platform `P`. The caller compiles it for every design; of the platforms
+/// that [`ReplayPlatform`] is for, that is done here.
 pub fn pass<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     nr_cpus: usize,

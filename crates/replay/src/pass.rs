@@ -15,12 +15,12 @@ use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{CallError, Guest, Limits, ObjectHandle, SpaceRef, Vm};
 
-use super::actor::Actor;
 use super::instance;
 use super::objects::Objects;
 use super::settings::{Checking, ReplayError, Settings};
 use super::tally::Tally;
-use faultless_machine::ground::{self, Ground};
+use super::worker::Worker;
+use faultless_machine::host_frames::{self, HostFrames};
 use faultless_machine::watch;
 use faultless_plan::ids::SpaceIndex;
 use faultless_plan::regions::PAGE;
@@ -53,11 +53,11 @@ impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
     type Output = Result<PassResult, ReplayError>;
 
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
-        let ground = Ground::reserve(self.settings.memory_bytes)?;
-        let memory = ground.memory::<P>(self.machine, self.nr_cpus)?;
+        let host_frames = HostFrames::reserve(self.settings.memory_bytes)?;
+        let memory = host_frames.memory::<P>(self.machine, self.nr_cpus)?;
         let nr_free = memory.nr_free();
         let vm = self.alone(|| {
-            ground::warm(&memory, instance::warmed_frames(self.plan));
+            host_frames::warm(&memory, instance::warmed_frames(self.plan));
             Vm::<P, D>::with_semaphore(memory.clone(), semaphore)
         });
         let vm = vm.map_err(|cause| self.out_of_memory(cause.to_string()))?;
@@ -74,7 +74,7 @@ impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
 impl<'a, P: Threads<Embedding = Usual>> Visitor<'a, P> {
     /// Runs `act` on a slot of the machine, by itself.
     fn alone<R: Send>(&self, act: impl FnOnce() -> R + Send) -> R {
-        ground::alone::<P, R>(self.machine, act)
+        host_frames::alone::<P, R>(self.machine, act)
     }
 
     fn out_of_memory(&self, cause: String) -> ReplayError {
@@ -135,7 +135,7 @@ impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
         match number.checked_sub(1) {
             None => self.start_roots(),
             Some(thread) => {
-                let tally = Actor::new(self, thread as ThreadIndex).live();
+                let tally = Worker::new(self, thread as ThreadIndex).run();
                 self.tally.lock().add(tally);
             }
         }

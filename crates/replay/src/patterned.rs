@@ -8,9 +8,9 @@
 //!
 //! An arm's name is the design's with the way behind it: `vma-lock+refpage`.
 
-use faultless_plan::decode::flags;
-use faultless_plan::deeds::Mapping;
-use faultless_plan::regions::{self, Prot};
+use faultless_abi::{MapFlags, Prot};
+use faultless_plan::memory_calls::Mapping;
+use faultless_plan::regions;
 
 /// What an allocator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +66,9 @@ impl Filling {
     /// Says whether a mapping starts as the byte. Stacks are no allocator's, and what may not be written yet is no
     /// block.
     pub(super) fn covers(self, mapping: &Mapping) -> bool {
-        const MAP_STACK: u64 = 0x2_0000;
-        let is_writable = Prot::from_bits_truncate(mapping.prot as u8).contains(Prot::WRITE);
-        let is_private = mapping.flags & flags::MAP_TYPE == flags::MAP_PRIVATE;
-        let is_stack = mapping.flags & (MAP_STACK | flags::MAP_GROWSDOWN) != 0;
+        let is_writable = mapping.prot.contains(Prot::WRITE);
+        let is_private = mapping.flags & MapFlags::TYPE == MapFlags::PRIVATE;
+        let is_stack = mapping.flags.intersects(MapFlags::STACK | MapFlags::GROWSDOWN);
         mapping.backing == regions::Backing::Anonymous
             && is_writable
             && is_private
@@ -105,10 +104,10 @@ mod tests {
     fn blocks_from_the_threshold_on_are_covered() {
         let filling = Filling { way: Way::Refpage, what: Patterned { byte: 0xaa, threshold_bytes: 8192 } };
         let mapping = |len, prot, flags| Mapping {
-            place: faultless_plan::deeds::Place::Fixed(0),
+            place: faultless_plan::memory_calls::Place::Fixed(0),
             len,
-            prot,
-            flags,
+            prot: Prot::from_bits_retain(prot),
+            flags: MapFlags::from_bits_retain(flags),
             backing: regions::Backing::Anonymous,
         };
         assert!(filling.covers(&mapping(8192, 3, 0x22)));

@@ -4,7 +4,7 @@ mod support;
 
 use faultless_machine::designs::DESIGNS;
 use faultless_plan::classes::Class;
-use faultless_plan::deeds::Reason;
+use faultless_plan::memory_calls::Reason;
 use faultless_plan::{Action, Options, Outcome, Plan, Touch, plan};
 use faultless_replay::{PassResult, pass_natively, pass_on_host};
 use faultless_trace::*;

@@ -179,10 +179,10 @@ pub(super) fn in_parallel<W: Send, R: Send, E: Send>(
         for _ in 0..jobs.clamp(1, nr_pieces.max(1)) {
             scope.spawn(|| {
                 while let Some(place) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&place| place < nr_pieces) {
-                    let piece = super::scene::lock(&pieces[place]).take();
+                    let piece = super::execution::lock(&pieces[place]).take();
                     let result = std::thread::scope(|scope| scope.spawn(|| piece.map(&act)).join());
                     match result {
-                        Ok(result) => *super::scene::lock(&results[place]) = result,
+                        Ok(result) => *super::execution::lock(&results[place]) = result,
                         Err(panic) => std::panic::resume_unwind(panic),
                     }
                 }

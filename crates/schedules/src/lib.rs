@@ -8,12 +8,13 @@
 //! it.
 //!
 //! # Rooms
-//! `worlds` says what there is, `ops` what threads do, `perform` does it; `scene` is one run; `model` and `history`
+//! `worlds` says what there is, `ops` what threads do, `perform` does it; `execution` is one run; `model` and `history`
 //! judge its answers; `search` draws programs and schedules; `line` is a schedule as text; `explore` runs many;
 //! `mutants` puts known bugs back.
 
 #![deny(unsafe_code)]
 
+mod execution;
 pub mod explore;
 pub mod history;
 pub mod line;
@@ -22,6 +23,5 @@ pub mod mutants;
 pub mod ops;
 mod perform;
 pub mod report;
-mod scene;
 pub mod search;
 pub mod worlds;

@@ -7,9 +7,9 @@ use faultless_vm::{
     Placement, Populate, RemapPlacement, RemapRequest, SpaceRef, VirtAddr,
 };
 
+use super::execution::{BASE, Execution, STACK};
 use super::model::{Answer, Look, Refusal, WORDS};
 use super::ops::{Op, Pages, Rights, Start};
-use super::scene::{BASE, STACK, Scene};
 use super::worlds::World;
 
 /// A forked space, and what it must look like, unless that changes.
@@ -19,8 +19,8 @@ struct Child<'vm, D: Design<Explore>> {
 }
 
 /// A thread at its operations.
-pub struct Actor<'a, 'vm, D: Design<Explore>> {
-    scene: &'a Scene<'vm, D>,
+pub struct Worker<'a, 'vm, D: Design<Explore>> {
+    execution: &'a Execution<'vm, D>,
     guest: &'a Guest<'vm, Explore, D>,
     thread: usize,
     children: Vec<Child<'vm, D>>,
@@ -85,10 +85,10 @@ fn called<T>(result: Result<T, CallError>) -> Answer {
     }
 }
 
-impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
+impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
     /// Returns a thread without children.
-    pub fn new(scene: &'a Scene<'vm, D>, guest: &'a Guest<'vm, Explore, D>, thread: usize) -> Self {
-        Self { scene, guest, thread, children: Vec::new() }
+    pub fn new(execution: &'a Execution<'vm, D>, guest: &'a Guest<'vm, Explore, D>, thread: usize) -> Self {
+        Self { execution, guest, thread, children: Vec::new() }
     }
 
     /// Does an operation; returns its answer and when it ended.
@@ -105,13 +105,13 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     /// Says whether an operation may find no room in a count: one that takes a reference, in a world where they are
     /// few.
     fn may_saturate(&self, op: Op) -> bool {
-        self.scene.world.refcount_bits < 31
+        self.execution.world.refcount_bits < 31
             && matches!(op, Op::Load(..) | Op::Store(..) | Op::Fork)
             && op != Op::Load(13, 0)
     }
 
     fn call(&mut self, op: Op, value: u64) -> Answer {
-        let space = &self.scene.space;
+        let space = &self.execution.space;
         match op {
             Op::Load(page, word) => {
                 let loaded = self.guest.load(VirtAddr::new(address(page) + word as u64 * 8));
@@ -126,16 +126,16 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
             Op::Map(pages) => self.map(pages, flags(Rights::Write), Backing::Anonymous),
             Op::MapStarting(pages, start) => self.map_starting(pages, start),
             Op::Renew => {
-                self.scene.renew();
+                self.execution.renew();
                 Answer::Done
             }
             Op::Pin(page) => self.pin(page),
             Op::MapPrivate(page) => self.map_object(page, flags(Rights::Write)),
             Op::MapShared(page) => self.map_object(page, flags(Rights::Read) | AreaFlags::SHARED),
             Op::MapWritable(page) => self.map_object(page, flags(Rights::Write) | AreaFlags::SHARED),
-            Op::Resize(pages, words) => called(space.vm().truncate(&self.scene.object, bytes(pages, words))),
+            Op::Resize(pages, words) => called(space.vm().truncate(&self.execution.object, bytes(pages, words))),
             Op::Punch(pages) => {
-                called(space.vm().punch(&self.scene.object, bytes(pages.first, 0)..bytes(pages.last + 1, 0)))
+                called(space.vm().punch(&self.execution.object, bytes(pages.first, 0)..bytes(pages.last + 1, 0)))
             }
             Op::Read(page, word) => self.read(page, word),
             Op::Free(pages) => {
@@ -165,7 +165,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
                 Answer::Done
             }
             Op::Exit => {
-                drop(self.scene.take_second(self.thread));
+                drop(self.execution.take_second(self.thread));
                 Answer::Done
             }
             Op::List => self.list(),
@@ -174,7 +174,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn move_page(&self, from: usize, to: usize, source: Source) -> Answer {
-        called(self.scene.space.mremap(&RemapRequest {
+        called(self.execution.space.mremap(&RemapRequest {
             old: AddressRange::new(VirtAddr::new(address(from)), PAGE),
             new_len_bytes: PAGE,
             placement: RemapPlacement::Fixed(VirtAddr::new(address(to))),
@@ -183,13 +183,13 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn map_object(&self, page: usize, flags: AreaFlags) -> Answer {
-        let offset = (page % self.scene.world.object_pages) as u64 * PAGE;
-        self.map(Pages { first: page, last: page }, flags, Backing::Object(&self.scene.object, offset))
+        let offset = (page % self.execution.world.object_pages) as u64 * PAGE;
+        self.map(Pages { first: page, last: page }, flags, Backing::Object(&self.execution.object, offset))
     }
 
     /// Neighbours continue each other, so that they may be joined.
     fn map_starting(&self, pages: Pages, start: Start) -> Answer {
-        let handle = self.scene.reference(start);
+        let handle = self.execution.reference(start);
         let backing = match &handle {
             Some(handle) => Backing::Reference(handle, bytes(pages.first, 0)),
             None => Backing::Pattern(Pattern::Double(start.word())),
@@ -198,11 +198,11 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn pin(&self, page: usize) -> Answer {
-        match self.scene.space.pin(VirtAddr::new(address(page)), PinKind::Read) {
+        match self.execution.space.pin(VirtAddr::new(address(page)), PinKind::Read) {
             Ok(pin) => {
                 let mut word = [0];
                 pin.read(0, &mut word);
-                self.scene.keep_pin(pin);
+                self.execution.keep_pin(pin);
                 Answer::Value(word[0])
             }
             Err(error) => called::<()>(Err(error)),
@@ -210,7 +210,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn map(&self, pages: Pages, flags: AreaFlags, backing: Backing<'_, Explore>) -> Answer {
-        called(self.scene.space.mmap(&MapRequest {
+        called(self.execution.space.mmap(&MapRequest {
             placement: Placement::Fixed(VirtAddr::new(address(pages.first))),
             len_bytes: len(pages),
             protection: flags.protection(),
@@ -222,13 +222,13 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     fn read(&self, page: usize, word: usize) -> Answer {
         let mut words = [0];
-        let read = self.scene.space.vm().read_object(&self.scene.object, bytes(page, word), &mut words);
+        let read = self.execution.space.vm().read_object(&self.execution.object, bytes(page, word), &mut words);
         read.map_or_else(|error| called::<()>(Err(error)), |()| Answer::Value(words[0]))
     }
 
     /// Goes along all spaces, which are whole while they are listed.
     fn list(&self) -> Answer {
-        self.scene.space.vm().for_each_space(|space| {
+        self.execution.space.vm().for_each_space(|space| {
             let (mut nr_areas, mut end) = (0, VirtAddr::new(0));
             space.for_each_area(|area| {
                 let range = area.range;
@@ -236,7 +236,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
                 assert!(is_good, "a listed space has a bad area: {area:?}");
                 (nr_areas, end) = (nr_areas + 1, range.end());
             });
-            if let Some(expected) = self.scene.world.nr_areas {
+            if let Some(expected) = self.execution.world.nr_areas {
                 assert_eq!(nr_areas, expected, "areas of a space that is listed");
             }
         });
@@ -244,12 +244,12 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
     }
 
     fn fork(&mut self) -> (Answer, u64) {
-        let result = self.scene.space.fork();
+        let result = self.execution.space.fork();
         let end = stamp();
         match result {
             Ok(space) => {
-                let seen = look(&Guest::new(&space), self.scene.world);
-                let looks = (!self.scene.has_changing_children).then_some(seen);
+                let seen = look(&Guest::new(&space), self.execution.world);
+                let looks = (!self.execution.has_changing_children).then_some(seen);
                 self.children.push(Child { space, looks: looks.clone() });
                 (looks.map_or(Answer::Done, Answer::Seen), end)
             }
@@ -278,7 +278,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     /// Checks that a child is as it was.
     fn inspect(&self, child: &Child<'vm, D>) {
-        let seen = look(&Guest::new(&child.space), self.scene.world);
+        let seen = look(&Guest::new(&child.space), self.execution.world);
         let expected = child.looks.as_ref().unwrap_or(&seen);
         assert_eq!(&seen, expected, "a child of thread {} is not as it was", self.thread);
     }
@@ -292,7 +292,7 @@ impl<'a, 'vm, D: Design<Explore>> Actor<'a, 'vm, D> {
 
     /// Lets the children live on, unseen.
     pub fn keep_children(mut self) {
-        self.scene.adopt(self.children.drain(..).map(|child| child.space).collect());
+        self.execution.adopt(self.children.drain(..).map(|child| child.space).collect());
     }
 }
 

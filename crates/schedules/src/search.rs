@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use faultless_explore::{Access, Arena, ArenaError, Failure, Machine, Policy, Random, Run, Switch, shrink};
 use faultless_vm::registry::{self, Unknown};
 
+use super::execution::{Order, Ran};
 use super::line::Line;
 use super::ops::{Op, Program, draw};
-use super::scene::{Order, Ran};
 use super::worlds::{NR_CPUS, World};
 
 /// Schedules of one program.

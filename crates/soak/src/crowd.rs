@@ -15,7 +15,7 @@ const SHARED_PAGES: u64 = 16;
 
 impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
     pub fn count_up(&mut self) {
-        let cell = &self.ground.counters[self.thread as usize];
+        let cell = &self.shared.counters[self.thread as usize];
         // SeqCst in this file: the run's own knowledge must not depend on an ordering that it tests.
         let next = cell.load(Ordering::SeqCst) + 1;
         let address = COUNTERS + self.thread * PAGE;
@@ -30,12 +30,12 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
     }
 
     fn counted(&self) -> Vec<u64> {
-        self.ground.counters.iter().map(|cell| cell.load(Ordering::SeqCst)).collect()
+        self.shared.counters.iter().map(|cell| cell.load(Ordering::SeqCst)).collect()
     }
 
     /// Returns a child of the space.
     pub fn child(&mut self) -> Option<SpaceRef<'vm, Native, D>> {
-        self.patience.given("a fork", self.ground.space.fork())
+        self.patience.given("a fork", self.shared.space.fork())
     }
 
     pub fn fork(&mut self) {
@@ -63,7 +63,7 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
     }
 
     pub fn touch_shared(&mut self) {
-        let space = self.ground.space;
+        let space = self.shared.space;
         let address = SHARED_BASE + self.random.u64(0..SHARED_PAGES) * PAGE;
         match self.random.u32(0..10) {
             0 => drop(space.munmap(AddressRange::new(VirtAddr::new(address), PAGE * 2))),
@@ -86,7 +86,7 @@ impl<'vm, D: Design<Native>> Worker<'_, 'vm, D> {
 
     /// Looks at all spaces that there are, whoever made them.
     pub fn visit_all(&self) {
-        self.ground.world.vm.for_each_space(|space| {
+        self.shared.world.vm.for_each_space(|space| {
             let mut has_counters = false;
             space.for_each_area(|area| has_counters |= area.range.start().get() == COUNTERS);
             assert!(has_counters, "a space that is not whole is listed");

@@ -75,7 +75,7 @@ impl<'vm> File<'vm> {
 
 impl<D: Design<Native>> Worker<'_, '_, D> {
     pub fn use_file(&mut self) {
-        let file = self.ground.file.read().expect("no panic");
+        let file = self.shared.file.read().expect("no panic");
         let page = self.random.u64(0..FILE_PAGES);
         match self.random.u32(0..24) {
             0..=4 => self.remove(&file, page),
@@ -93,7 +93,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     fn remove(&mut self, file: &File<'_>, page: u64) {
         // An extension removes, too, if another has made the object longer meanwhile.
         file.nr_begun.fetch_add(1, Ordering::SeqCst);
-        let vm = &self.ground.world.vm;
+        let vm = &self.shared.world.vm;
         let (result, cut) = match self.random.u32(0..5) {
             0..=1 => {
                 let size = page * PAGE + 8 * self.random.u64(0..8);
@@ -142,7 +142,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let is_cut = file.is_cut[page as usize].load(Ordering::SeqCst);
         let mut word = [0];
         let place = page * PAGE + 8 * self.thread;
-        let is_read = self.ground.world.vm.read_object(&file.object, place, &mut word).is_ok();
+        let is_read = self.shared.world.vm.read_object(&file.object, place, &mut word).is_ok();
         assert!(!(is_read && is_cut && word[0] == CONTENT), "page {page} holds what was cut off");
     }
 }

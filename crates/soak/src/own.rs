@@ -69,7 +69,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
             (1, Some((handle, word))) => (Backing::Reference(handle, pages.start * PAGE), *word),
             _ => (Backing::Anonymous, 0),
         };
-        let mapped = self.ground.space.mmap(&MapRequest { backing, ..anonymous(address, len_bytes) });
+        let mapped = self.shared.space.mmap(&MapRequest { backing, ..anonymous(address, len_bytes) });
         let Some(result) = self.patience.judged(mapped) else { return };
         assert_eq!(result, Ok(VirtAddr::new(address)));
         self.pages[places(&pages)].fill(Page { rights: Some(RW), value: untouched, untouched });
@@ -86,7 +86,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         if self.random.bool() {
             content[PAGE_BYTES / 16] = 1;
         }
-        let made = self.ground.world.vm.create_reference(&content).map_err(CallError::from);
+        let made = self.shared.world.vm.create_reference(&content).map_err(CallError::from);
         let made = self.patience.given("a reference page", made);
         self.reference = made.map(|handle| (handle, word));
     }
@@ -96,7 +96,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let page = self.random.u64(0..OWN_PAGES);
         let (address, known) = (self.address(page), self.pages[page as usize]);
         let kind = [PinKind::Read, PinKind::Write, PinKind::LongTermRead][self.random.usize(0..3)];
-        let Some(result) = self.patience.judged(self.ground.space.pin(VirtAddr::new(address), kind)) else { return };
+        let Some(result) = self.patience.judged(self.shared.space.pin(VirtAddr::new(address), kind)) else { return };
         let needed = if kind == PinKind::Write { AreaFlags::WRITE } else { AreaFlags::READ };
         match (known.rights, result) {
             (Some(rights), Ok(pin)) if rights.contains(needed) => {
@@ -118,7 +118,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
 
     pub fn unmap(&mut self) {
         let (pages, len_bytes) = self.some_range();
-        let unmapped = self.ground.space.munmap(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes));
+        let unmapped = self.shared.space.munmap(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes));
         let Some(result) = self.patience.judged(unmapped) else { return };
         assert_eq!(result, Ok(()));
         self.pages[places(&pages)].fill(Page::UNMAPPED);
@@ -128,7 +128,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let (pages, len_bytes) = self.some_range();
         let rights = [RW, AreaFlags::READ, AreaFlags::empty()][self.random.usize(0..3)];
         let protected = self
-            .ground
+            .shared
             .space
             .mprotect(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes), rights.protection());
         let Some(result) = self.patience.judged(protected) else { return self.learn_rights(pages, rights) };
@@ -148,7 +148,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let (pages, len_bytes) = self.some_range();
         let advice = if self.random.u32(0..4) == 0 { Advice::Free } else { Advice::DontNeed };
         let advised =
-            self.ground.space.madvise(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes), advice);
+            self.shared.space.madvise(AddressRange::new(VirtAddr::new(self.address(pages.start)), len_bytes), advice);
         let Some(result) = self.patience.judged(advised) else { return self.learn_values(pages) };
         let range = &mut self.pages[places(&pages)];
         assert_eq!(result.is_ok(), range.iter().all(|page| page.rights.is_some()));
@@ -162,7 +162,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
         let (from, len_bytes) = self.some_range();
         let len = from.end - from.start;
         let to = self.random.u64(0..OWN_PAGES - len + 1);
-        let moved = self.ground.space.mremap(&RemapRequest {
+        let moved = self.shared.space.mremap(&RemapRequest {
             old: AddressRange::new(VirtAddr::new(self.address(from.start)), len_bytes),
             new_len_bytes: len_bytes,
             placement: RemapPlacement::Fixed(VirtAddr::new(self.address(to))),
@@ -191,7 +191,7 @@ impl<D: Design<Native>> Worker<'_, '_, D> {
     /// Returns the rights of the region's pages, as the space lists them.
     fn listed(&self) -> Vec<Option<AreaFlags>> {
         let mut listed = vec![None; OWN_PAGES as usize];
-        self.ground.space.for_each_area(|area| {
+        self.shared.space.for_each_area(|area| {
             for (page, rights) in listed.iter_mut().enumerate() {
                 if area.range.contains(VirtAddr::new(self.address(page as u64))) {
                     *rights = Some(area.flags & AreaFlags::RIGHTS);

@@ -4,7 +4,7 @@ use crate::crowd::COUNTERS;
 use crate::file::File;
 use crate::known::anonymous;
 use crate::settings::{Report, Settings};
-use crate::worker::{Ground, Worker};
+use crate::worker::{Shared, Worker};
 use crate::world::World;
 use faultless_phys::Failing;
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -43,8 +43,8 @@ fn rounds<D: Design<Native>>(machine: &Machine, world: &World<D>, settings: &Set
     let space = world.vm.create_space(Limits::default()).expect("room for a space");
     space.mmap(&anonymous(COUNTERS, settings.nr_threads as u64 * PAGE)).expect("room");
     let file = RwLock::new(File::new(&world.vm, &space));
-    let ground = Ground { world, space: &space, file: &file, counters: &counters };
-    let report = work(machine, &ground, settings);
+    let shared = Shared { world, space: &space, file: &file, counters: &counters };
+    let report = work(machine, &shared, settings);
     drop((space, file));
     world.check_frames();
     report
@@ -58,19 +58,19 @@ struct Counts {
     shortages: AtomicU64,
 }
 
-fn work<D: Design<Native>>(machine: &Machine, ground: &Ground<'_, '_, D>, settings: &Settings<'_>) -> Report {
+fn work<D: Design<Native>>(machine: &Machine, shared: &Shared<'_, '_, D>, settings: &Settings<'_>) -> Report {
     let end = Instant::now() + settings.duration;
     let barrier = Barrier::<Native>::new(settings.nr_threads as u32);
     let (is_over, counts) = (AtomicBool::new(false), Counts::default());
     run_threads(machine, settings.nr_threads, &|thread| {
         Native::enter();
-        let mut worker = Worker::new(thread, ground, settings);
+        let mut worker = Worker::new(thread, shared, settings);
         // SeqCst, Relaxed: the barrier orders the flag; the counts are read when all threads have ended.
         while !is_over.load(Ordering::SeqCst) {
             (0..OPS_PER_ROUND).for_each(|_| worker.step());
             counts.operations.fetch_add(OPS_PER_ROUND, Ordering::Relaxed);
             if barrier.wait() {
-                end_round(ground);
+                end_round(shared);
                 counts.rounds.fetch_add(1, Ordering::Relaxed);
                 is_over.store(Instant::now() >= end || (settings.is_stopped)(), Ordering::SeqCst);
             }
@@ -96,8 +96,8 @@ fn run_threads(machine: &Machine, nr_threads: usize, body: &(dyn Fn(usize) + Syn
 }
 
 /// Checks everything while the threads wait, and makes the next round's object.
-fn end_round<D: Design<Native>>(ground: &Ground<'_, '_, D>) {
-    ground.world.vm.memory().set_failing(Failing::Never);
-    ground.world.check("invariants at the end of a round");
-    *ground.file.write().expect("no panic") = File::new(&ground.world.vm, ground.space);
+fn end_round<D: Design<Native>>(shared: &Shared<'_, '_, D>) {
+    shared.world.vm.memory().set_failing(Failing::Never);
+    shared.world.check("invariants at the end of a round");
+    *shared.file.write().expect("no panic") = File::new(&shared.world.vm, shared.space);
 }

@@ -14,7 +14,7 @@ use std::sync::RwLock;
 use std::sync::atomic::AtomicU64;
 
 /// What the threads of a run share.
-pub(crate) struct Ground<'a, 'vm, D: Design<Native>> {
+pub(crate) struct Shared<'a, 'vm, D: Design<Native>> {
     pub world: &'vm World<D>,
     pub space: &'a SpaceRef<'vm, Native, D>,
     pub file: &'a RwLock<File<'vm>>,
@@ -24,7 +24,7 @@ pub(crate) struct Ground<'a, 'vm, D: Design<Native>> {
 
 /// A thread.
 pub(crate) struct Worker<'a, 'vm, D: Design<Native>> {
-    pub ground: &'a Ground<'a, 'vm, D>,
+    pub shared: &'a Shared<'a, 'vm, D>,
     pub guest: Guest<'a, Native, D>,
     /// A child that is there when the round's invariants are checked.
     pub child: Option<SpaceRef<'vm, Native, D>>,
@@ -40,11 +40,11 @@ pub(crate) struct Worker<'a, 'vm, D: Design<Native>> {
 }
 
 impl<'a, 'vm, D: Design<Native>> Worker<'a, 'vm, D> {
-    pub fn new(thread: usize, ground: &'a Ground<'a, 'vm, D>, settings: &Settings<'_>) -> Self {
+    pub fn new(thread: usize, shared: &'a Shared<'a, 'vm, D>, settings: &Settings<'_>) -> Self {
         let seed = settings.seed ^ (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
-            ground,
-            guest: Guest::new(ground.space),
+            shared,
+            guest: Guest::new(shared.space),
             child: None,
             thread: thread as u64,
             random: Rng::with_seed(seed),
@@ -61,7 +61,7 @@ impl<'a, 'vm, D: Design<Native>> Worker<'a, 'vm, D> {
     pub fn step(&mut self) {
         if self.patience.shortages == Shortages::Injected && self.random.u32(0..64) == 0 {
             let nth = 1 + u64::from(self.random.u32(0..24));
-            self.ground.world.vm.memory().set_failing(Failing::Once(nth));
+            self.shared.world.vm.memory().set_failing(Failing::Once(nth));
         }
         match self.random.u32(0..130) {
             0..=29 => self.store(),

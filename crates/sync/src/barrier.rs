@@ -16,6 +16,21 @@
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
 /// Holds threads back until a fixed number of them has arrived.
+///
+/// ```
+/// use faultless_platform::{Processor, Threads, native::{Machine, Native}};
+/// use faultless_sync::{Barrier, PerCpuCounter};
+///
+/// let (barrier, last) = (Barrier::<Native>::new(3), PerCpuCounter::<Native>::new(1));
+/// Native::run(&Machine::new(1), 3, &|_| {
+///     Native::enter();
+///     if barrier.wait() {
+///         last.add(1);
+///     }
+///     Native::leave();
+/// });
+/// assert_eq!(last.sum(), 1, "one of them is told");
+/// ```
 pub struct Barrier<P: Processor> {
     nr_threads: u32,
     nr_arrived: P::AtomicU32,

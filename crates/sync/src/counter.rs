@@ -11,6 +11,18 @@ use crate::PerCpu;
 use faultless_platform::{Atomic, Ordering, Processor};
 
 /// A counter that one CPU at a time changes and everybody may read; wraps around.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::CounterCell;
+///
+/// // One writer, any number of readers: plain stores suffice.
+/// let cell = CounterCell::<Native>::new();
+/// cell.add(5);
+/// cell.sub(2);
+/// cell.raise(10);
+/// assert_eq!(cell.get(), 10);
+/// ```
 #[repr(transparent)]
 pub struct CounterCell<P: Processor>(P::AtomicU64);
 
@@ -57,6 +69,18 @@ impl<P: Processor> Default for CounterCell<P> {
 }
 
 /// A counter with a cell for each CPU.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::PerCpuCounter;
+///
+/// let pages = PerCpuCounter::<Native>::new(2);
+/// Machine::new(2).attach(|| {
+///     pages.add(3);
+///     pages.sub(1);
+/// });
+/// assert_eq!(pages.sum(), 2);
+/// ```
 pub struct PerCpuCounter<P: Processor> {
     cells: PerCpu<P, CounterCell<P>>,
 }

@@ -20,6 +20,18 @@ use faultless_platform::{Atomic, AtomicInteger, CpuSet, MAX_CPUS, Ordering, Proc
 const WORDS: usize = MAX_CPUS / u64::BITS as usize;
 
 /// A set of CPU slots, changed by many.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::AtomicCpuSet;
+///
+/// let set = AtomicCpuSet::<Native>::new();
+/// assert!(set.insert(3) && !set.insert(3), "it says whether the CPU is new");
+/// set.insert(70);
+/// assert!(set.contains(70) && set.members_below(64).eq([3]));
+/// assert!(set.remove(3));
+/// assert!(set.snapshot().iter().eq([70]));
+/// ```
 pub struct AtomicCpuSet<P: Processor> {
     words: [P::AtomicU64; WORDS],
 }

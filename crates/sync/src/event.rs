@@ -17,6 +17,21 @@ const SET: u32 = 1;
 const AWAITED: u32 = 2;
 
 /// Something that happens once, until [`Event::reset`], and that threads wait for asleep.
+///
+/// ```
+/// use faultless_platform::{Processor, Threads, native::{Machine, Native}};
+/// use faultless_sync::Event;
+///
+/// let is_ready = Event::<Native>::new();
+/// Native::run(&Machine::new(1), 2, &|thread| {
+///     Native::enter();
+///     if thread == 0 { is_ready.wait() } else { is_ready.set() }
+///     Native::leave();
+/// });
+/// assert!(is_ready.is_set());
+/// is_ready.reset();
+/// assert!(!is_ready.is_set());
+/// ```
 pub struct Event<P: Processor> {
     word: P::AtomicU32,
 }

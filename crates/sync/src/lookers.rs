@@ -27,6 +27,25 @@ const NOBODY: u32 = 0;
 const MANY: u32 = u32::MAX;
 
 /// See the module.
+///
+/// `vm` keeps one in each space: a munmap frees its areas at once while one CPU alone looks at the space.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{Lookers, Rcu};
+///
+/// let (lookers, rcu) = (Lookers::<Native>::new(), Rcu::<Native>::new(2));
+/// Machine::new(2).attach(|| {
+///     drop(lookers.read(&rcu));
+///     assert!(!lookers.may_be_elsewhere(), "what we unlink now can be freed at once");
+///     // A second thread comes: from now on it has to wait for a grace period.
+///     lookers.let_many_in();
+///     assert!(lookers.may_be_elsewhere());
+///     // The space was emptied, and is ours alone.
+///     lookers.forget();
+///     assert!(!lookers.may_be_elsewhere());
+/// });
+/// ```
 pub struct Lookers<P: Processor> {
     word: P::AtomicU32,
 }

@@ -46,6 +46,17 @@ use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 
 /// A queue of spinners without a limit.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::McsQueue;
+///
+/// let queue = McsQueue::<Native>::new();
+/// Machine::new(2).attach(|| {
+///     let inside = queue.lock(|| queue.is_occupied());
+///     assert!(inside && !queue.is_occupied());
+/// });
+/// ```
 pub struct McsQueue<P: Processor> {
     tail: P::AtomicPtr<Node<P>>,
 }
@@ -57,7 +68,7 @@ struct Node<P: Processor> {
     next: P::AtomicPtr<Node<P>>,
 }
 
-/// What one does who finds the queue empty.
+/// What a caller does that finds the queue empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundEmpty {
     /// Nothing more.
@@ -96,11 +107,12 @@ impl<P: Processor> McsQueue<P> {
     }
 
     /// As [`McsQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
+    /// A spinner that may give up calls it: [`McsQueue::lock_while_owner_runs`] is the one of semaphores.
     pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
         self.lock_while_as(FoundEmpty::Goes, keep_waiting, section)
     }
 
-    /// As [`McsQueue::lock`], in the hope that whoever owns something releases it soon: leaves the queue when the owner
+    /// As [`McsQueue::lock`], in the hope that an owner releases something soon: leaves the queue when the owner
     /// does not run any more, or when another thread waits for our CPU. While nobody owns it the wait goes on.
     ///
     /// ```
@@ -247,8 +259,9 @@ impl<P: Processor> Turn<'_, P> {
     fn take_next(&self, before: *mut Node<P>) -> Option<*mut Node<P>> {
         let (me, tail) = (self.node.address(), &self.queue.tail);
         loop {
-            // ORDER: Release hands the head's section on to whoever joins an empty queue, by the Acquire in `join`;
-            // Acquire pairs with the Release of those who left here and made us the tail: they touch our node no more.
+            // ORDER: Release hands the head's section on to the next that joins an empty queue, by the Acquire in
+            // `join`; Acquire pairs with the Release of those who left here and made us the tail: they touch our node
+            // no more.
             if tail.load(Ordering::Relaxed) == me
                 && tail.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {

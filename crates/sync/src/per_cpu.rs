@@ -12,6 +12,17 @@ use faultless_platform::{CachePadded, Processor};
 ///
 /// A reference from [`PerCpu::here`] names the slot that the thread owned at that moment; a thread that parks may wake
 /// on another.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::PerCpu;
+/// use std::cell::Cell;
+///
+/// let turns = PerCpu::<Native, Cell<u32>>::new(4, |_cpu| Cell::new(0));
+/// Machine::new(4).attach(|| turns.here().set(7));
+/// assert_eq!((turns.nr_cpus(), turns.get(0).get()), (4, 7));
+/// assert_eq!(turns.iter().map(Cell::get).sum::<u32>(), 7);
+/// ```
 pub struct PerCpu<P, T> {
     cells: Box<[CachePadded<T>]>,
     processor: PhantomData<fn() -> P>,

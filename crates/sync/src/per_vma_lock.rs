@@ -43,6 +43,24 @@ const AWAITED: u32 = 2;
 const READER: u32 = 4;
 
 /// See the module; four bytes.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{PerVmaLock, PerVmaReadGuard};
+///
+/// Machine::new(1).attach(|| {
+///     // An area that is about to be linked in: its writer has the lock.
+///     let lock = PerVmaLock::<Native>::new_locked();
+///     assert!(lock.try_read().is_none(), "a fault takes the space's lock instead");
+///     lock.write_unlock_unpublished();
+///
+///     let fault: PerVmaReadGuard<'_, Native> = lock.try_read().expect("no writer");
+///     drop(fault);
+///     lock.write_lock();
+///     assert!(lock.is_write_locked());
+///     lock.write_unlock();
+/// });
+/// ```
 pub struct PerVmaLock<P: Processor> {
     word: P::AtomicU32,
 }

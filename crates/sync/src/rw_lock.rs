@@ -1,7 +1,7 @@
 //! A value behind a semaphore, in the idiom of `lock_api`: guards that are references, no poisoning.
 //!
 //! # Guarantee
-//! Whoever has a read guard shares the value, whoever has a write guard has it alone. A thread that panics while it has
+//! A read guard shares the value, a write guard has it alone. A thread that panics while it has
 //! a guard releases it, and the value is as it left it. On `Native` any thread may use it: no machine, no slot, no
 //! set-up.
 
@@ -28,6 +28,29 @@ use faultless_platform::Processor;
 /// assert!(table.try_read_for(Duration::from_millis(1)).is_none());
 /// let reader = faultless_sync::RwLockWriteGuard::downgrade(writer);
 /// assert_eq!((reader.len(), table.try_read().is_some(), table.try_write().is_none()), (3, true, true));
+/// ```
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{Ended, Generation, Interrupt, RwLock, RwLockReadGuard, RwSemaphore, Rwsem};
+/// use std::time::Duration;
+///
+/// let mut table = RwLock::<Native, Vec<u32>>::with_semaphore(Rwsem::of(Generation::RWSEM_2012), vec![1]);
+/// Machine::new(1).attach(|| {
+///     let shared: RwLockReadGuard<'_, _, _> = table.read();
+///     assert_eq!(*shared, [1]);
+///     assert!(table.try_write_for(Duration::from_micros(10)).is_none() && table.semaphore().is_locked());
+///     drop(shared);
+///
+///     let stop = Interrupt::new();
+///     stop.raise();
+///     let writer = table.write();
+///     assert!(matches!(table.read_interruptible(&stop), Err(Ended::Interrupted)));
+///     assert!(matches!(table.write_interruptible(&stop), Err(Ended::Interrupted)));
+///     drop(writer);
+/// });
+/// table.get_mut().push(2);
+/// assert_eq!(table.into_inner(), [1, 2]);
 /// ```
 pub struct RwLock<P: Processor, T, S: RwSemaphore<P> = Rwsem<P>> {
     semaphore: S,

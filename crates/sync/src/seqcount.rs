@@ -28,19 +28,21 @@ use core::marker::PhantomData;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering, Processor};
 
-/// What a sequence count showed at one moment.
+/// What a sequence count showed at one moment; [`SeqCount::read`] returns it, [`SeqCount::is_unchanged`] takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a count that is never compared proves nothing"]
 pub struct Seq(u64);
 
 impl Seq {
     /// Says whether a writer was at work: nothing read now can be accepted.
+    /// [`SeqCount`] has an example; a speculative fault calls it to give up before it reads anything.
     #[inline]
     pub fn is_write_in_progress(self) -> bool {
         self.0 & 1 != 0
     }
 
     /// Returns the count itself.
+    /// A design that compares counts of two moments itself calls it.
     #[inline]
     pub fn value(self) -> u64 {
         self.0
@@ -48,6 +50,26 @@ impl Seq {
 }
 
 /// A sequence count of `BITS` bits.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{Seq, SeqCount, SeqWriteGuard};
+///
+/// assert!(!SeqCount::<Native>::new().read().is_write_in_progress());
+/// let count = SeqCount::<Native>::new_in_write();
+/// assert!(count.read().is_write_in_progress(), "nobody accepts what is not there yet");
+/// count.end_write();
+///
+/// let before: Seq = count.read();
+/// assert_eq!((before.is_write_in_progress(), before.value() % 2), (false, 0));
+/// let change: SeqWriteGuard<'_, Native> = count.write();
+/// drop(change);
+/// assert!(!count.is_unchanged(before), "read it again");
+///
+/// count.begin_write();
+/// count.end_write();
+/// assert!(count.is_unchanged(count.read()));
+/// ```
 pub struct SeqCount<P: Processor, const BITS: u32 = 64> {
     count: P::AtomicU64,
 }

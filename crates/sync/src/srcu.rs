@@ -6,9 +6,9 @@
 //! allocate and change its CPU in between; a grace period lasts as long as the slowest reader.
 //!
 //! # Words
-//! Two sides, 0 and 1. Each CPU counts for each side the readers that have come and those that have gone, each on its
-//! own line; who comes on one CPU may go on another, so that only sums mean something. `phase` is even or odd: the side
-//! on which new readers come.
+//! Two sides, 0 and 1. Each CPU counts, for each side and on a line of its own, the readers that entered and those that
+//! left. A reader may enter on one CPU and leave on another, so only sums over all CPUs mean something. `phase` is even
+//! or odd: the side on which new readers enter.
 //!
 //! # Invariants
 //! * I1 a CPU's counts are changed by the owner of its slot alone, and only grow (modulo 2^64).
@@ -46,6 +46,30 @@ use faultless_platform::{Atomic, CachePadded, GROUP_BITS, Ordering, Processor};
 ///
 /// A batch of `BATCH` callbacks shares a grace period. Dropping the domain frees nothing that was deferred:
 /// [`Srcu::flush`] first.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{RcuHead, Srcu, SrcuGuard};
+/// use std::ptr::NonNull;
+///
+/// unsafe fn free(head: NonNull<RcuHead<Native>>) {
+///     // SAFETY: the head was a box's.
+///     drop(unsafe { Box::from_raw(head.as_ptr()) });
+/// }
+///
+/// let srcu = Srcu::<Native>::with_batch(1);
+/// Machine::new(1).attach(|| {
+///     // Readers may sleep, unlike RCU's.
+///     let reading: SrcuGuard<'_, Native> = srcu.read();
+///     drop(reading);
+///     let head = NonNull::from(Box::leak(Box::new(RcuHead::new())));
+///     // SAFETY: nobody reaches the head any more, but readers that were there before.
+///     unsafe { srcu.defer(head, free) };
+///     srcu.poll();
+///     srcu.flush();
+///     assert_eq!(srcu.nr_deferred(), 0);
+/// });
+/// ```
 pub struct Srcu<P: Processor, const BATCH: usize = 64> {
     domain: Domain<P, Sides<P>, BATCH>,
 }
@@ -207,7 +231,7 @@ impl<P: Processor> Sides<P> {
             if !self.is_empty(idle) {
                 return Err(idle);
             }
-            // Relaxed: who comes on which side matters for the end of waits alone.
+            // Relaxed: on which side a reader enters matters for the end of waits alone.
             bump::<P>(&self.phase, Ordering::Relaxed);
             *stage = Stage::UsedSide;
         }

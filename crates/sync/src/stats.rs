@@ -57,7 +57,7 @@ impl<P: Processor> Cell<P> {
         }
     }
 
-    /// Adds the cell's figures to `sum`; whoever holds the lock holds it until `now_ns`.
+    /// Adds the cell's figures to `sum`; current holders count as holding until `now_ns`.
     fn add_to(&self, sum: LockFigures, now_ns: u64) -> LockFigures {
         let nr_holding = self.nr_acquired.get().wrapping_sub(self.nr_released.get());
         let held_ns = self.held_ns.get().wrapping_add(nr_holding.wrapping_mul(now_ns));
@@ -72,6 +72,25 @@ impl<P: Processor> Cell<P> {
 }
 
 /// Where locks note what they cost.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{LockFigures, LockStats, Parts, RwSemaphore, Rwsem, Side, Timed};
+/// use std::sync::Arc;
+///
+/// let stats = Arc::new(LockStats::<Native>::new(1));
+/// let parts = Parts { stats: Some(Arc::clone(&stats)), readers: None };
+/// let lock = Timed::<Native, Rwsem<Native>>::with_parts(Default::default(), parts);
+/// Machine::new(1).attach(|| {
+///     drop(lock.write());
+///     // What a lock of another family notes about itself.
+///     stats.note_wait(Side::Read, 250);
+///     stats.note_acquired(Side::Read);
+///     stats.note_released(Side::Read);
+/// });
+/// let figures: LockFigures = stats.figures(Side::Read);
+/// assert_eq!((figures.nr_contended, figures.wait_ns, figures.nr_acquired), (1, 250, 1));
+/// ```
 pub struct LockStats<P: Processor> {
     cells: PerCpu<P, [Cell<P>; 2]>,
     /// For threads without a slot, which have no cells of their own.

@@ -6,12 +6,30 @@
 //!
 //! A lock has a class, by type, whose name is what reports show; a lock without one is not reported. The caller is the
 //! line that calls the first function without `#[track_caller]`, or the function that it names (`lock_in`).
+//!
+//! # Who calls it
+//! Locks of this crate and of others: [`Wanted::begin`] before a lock is tried, [`Wanted::taken`] with how it was
+//! waited for ([`Wait`]) once it is had, [`Wanted::taken_in`] where the caller names its function, [`tried`] by those
+//! who don't wait, [`released`] before it is released.
 
 use core::marker::PhantomData;
 use core::panic::Location;
 use faultless_platform::{Event, Holding, LockId, Processor};
 
 /// What kind of lock it is.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{LockClass, SpinMutex, lock_class};
+///
+/// lock_class! {
+///     /// The lock of the table of open files.
+///     pub FileTable = "file_table"
+/// }
+/// assert_eq!(FileTable::NAME, "file_table");
+/// let files = SpinMutex::<Native, Vec<u32>, FileTable>::classed(Vec::new());
+/// files.lock().push(3);
+/// ```
 pub trait LockClass: 'static {
     /// The name in reports; locks of a class with an empty one are not reported.
     const NAME: &'static str;

@@ -1,6 +1,12 @@
 //! Kinds of accesses.
 
 /// What an access does.
+///
+/// ```
+/// use faultless_vm::Access;
+///
+/// assert!(Access::Write.is_write() && !Access::Fetch.is_write());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Loads data.

@@ -19,6 +19,12 @@ pub const PAGE: u64 = 4096;
 pub const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// Rounds an address down to its page.
+///
+/// ```
+/// use faultless_vm::{page_ceil, page_floor};
+///
+/// assert_eq!((page_floor(0x1fff), page_ceil(0x1001), page_ceil(u64::MAX)), (0x1000, Some(0x2000), None));
+/// ```
 #[inline]
 pub const fn page_floor(address: u64) -> u64 {
     address & !(PAGE - 1)
@@ -48,6 +54,9 @@ pub const fn is_page_aligned(address: u64) -> bool {
 /// assert_eq!(address.page() + PAGE, VirtAddr::new(0x2000));
 /// assert_eq!(address - address.page(), 0x234);
 /// assert_eq!(format!("{address}"), "0x1234");
+/// assert_eq!((address.get(), address.page_number(), address.is_page_aligned()), (0x1234, 1, false));
+/// assert_eq!(VirtAddr::new(u64::MAX).checked_add(1), None);
+/// assert_eq!(VirtAddr::new(u64::MAX).saturating_add(1), VirtAddr::new(u64::MAX));
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -208,9 +217,13 @@ impl From<PageRange> for AddressRange {
 ///
 /// let start = VirtAddr::new(0x1000);
 /// let range = PageRange::new(start, 0x1001).expect("it lies in user memory");
-/// assert_eq!((range.nr_pages(), range.end()), (2, start + 2 * PAGE));
+/// assert_eq!((range.nr_pages(), range.len_bytes(), range.end()), (2, 2 * PAGE, start + 2 * PAGE));
 /// assert_eq!(range.pages().last(), Some(start + PAGE));
 /// assert!(PageRange::new(start + 1, PAGE).is_none(), "it does not begin at a page");
+/// assert_eq!(PageRange::between(start, start + 2 * PAGE), Some(range));
+/// assert_eq!(range.intersection(start + PAGE..start + 9 * PAGE), PageRange::new(start + PAGE, PAGE));
+/// assert!(range.contains(start) && !range.contains(range.end()) && range.addresses().contains(&start));
+/// assert_eq!(PageRange::USER.end().get(), faultless_vm::USER_END);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRange {

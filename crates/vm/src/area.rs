@@ -47,6 +47,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
     }
 
     /// Returns what the area is now. Under the space's lock, or checked by the design afterwards, it is consistent.
+    /// Faults under every design call it.
     #[inline]
     pub fn view(&self) -> AreaView<P> {
         // Relaxed: the space's lock or the design's sequence count orders these loads.
@@ -78,7 +79,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
 
     /// Notes that guards may be in it; under the space's lock, at least for reading.
     pub(crate) fn note_guards(&self) {
-        // Relaxed: a mark that no fault looks at; those who change other flags hold the lock for writing.
+        // Relaxed: a mark that no fault looks at; other flags are changed under the write lock.
         self.flags.fetch_or(AreaFlags::MAYBE_GUARD.bits(), Ordering::Relaxed);
     }
 
@@ -93,7 +94,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         &self.behind
     }
 
-    /// Says whether a store to private memory would need a reverse-map root, which the area has not got yet; without a
+    /// Says whether a store to private memory would need a reverse-map root that the area lacks; without a
     /// lock or a look at a sequence count, a hint.
     #[inline]
     pub(crate) fn lacks_root(&self) -> bool {
@@ -142,7 +143,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
 
     /// Changes bounds, offset and flags; inside `begin_change` .. `end_change`.
     pub(crate) fn set(&self, view: &AreaView<P>) {
-        // Relaxed: the design's sequence count orders these stores for those who don't hold the lock.
+        // Relaxed: the design's sequence count orders these stores for readers without the lock.
         let order = Ordering::Relaxed;
         self.start.store(view.start.get(), order);
         self.end.store(view.end.get(), order);

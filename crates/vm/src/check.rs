@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! [`invariants`] looks at every space, table, frame and TLB of an instance and names the first invariant that is
-//! broken, with the address. It changes nothing but empties inboxes and ends what was let go of without a CPU. Nobody
-//! may use the instance meanwhile.
+//! broken, with the address. It empties inboxes and ends what was dropped by threads without a CPU; it changes
+//! nothing else. Nobody may use the instance meanwhile.
 //!
 //! # What is checked
 //! Numbers are those of the project's list of invariants.
@@ -42,6 +42,7 @@ use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES};
 
 /// An invariant that doesn't hold.
+/// [`invariants`] returns it; a soak prints it and stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// Its number.
@@ -137,6 +138,27 @@ impl Census {
 ///
 /// # Safety
 /// No other thread uses the instance, its spaces or objects meanwhile.
+///
+/// ```
+/// use faultless_vm::check::{Broken, invariants};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// let result: Result<(), Broken> = {
+///     // SAFETY: no other thread uses the instance.
+///     unsafe { invariants(&vm) }
+/// };
+/// result?;
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
     vm.end_orphans();
     vm.memory().rcu().flush();

@@ -13,6 +13,7 @@ use crate::system::System;
 use core::ptr::NonNull;
 
 /// What an untouched page of an area without an object reads as.
+/// A fault reads it from [`AreaView::content`](crate::AreaView::content) to make an untouched page.
 #[derive(Debug)]
 pub enum Content<P: System> {
     /// Zeros.

@@ -48,6 +48,29 @@ bitflags! {
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// One entry as a value.
+///
+/// ```
+/// use faultless_phys::Pfn;
+/// use faultless_vm::{Entry, EntryFlags, Protection, State};
+///
+/// let page = Entry::new(Pfn::new(5), EntryFlags::PRESENT | EntryFlags::USER | EntryFlags::ACCESSED);
+/// assert!(page.is_present() && page.holds_frame() && !page.is_writable() && !page.is_special());
+/// assert_eq!((page.pfn(), page.state()), (Pfn::new(5), State::Page));
+/// let stored = page.with(EntryFlags::WRITE).written();
+/// assert!(stored.has(EntryFlags::DIRTY) && stored.flags().contains(EntryFlags::WRITE));
+/// assert_eq!(stored.without(EntryFlags::WRITE | EntryFlags::DIRTY), page);
+/// assert_eq!(Entry::from_bits(page.bits()), page);
+///
+/// // No frame.
+/// assert!(Entry::EMPTY.is_empty() && Entry::EMPTY.is_vacant() && Entry::GUARD.is_guard() && Entry::HOLE.is_hole());
+/// // An upper entry, which leads to a table.
+/// assert!(Entry::table(Pfn::new(6)).is_present());
+///
+/// // Memory that is there by its entry alone.
+/// let promised = Entry::promise(Protection::READ);
+/// assert_eq!((promised.state(), promised.promised()), (State::Promised, Some(Protection::READ)));
+/// assert_eq!(promised.promising(Protection::empty()).promised(), Some(Protection::empty()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(u64);
 
@@ -75,7 +98,7 @@ impl Entry {
     /// Returns an entry for a frame.
     #[inline]
     pub fn new(pfn: Pfn, flags: EntryFlags) -> Self {
-        Self(pfn.address() & ADDRESS | flags.bits())
+        Self(pfn.address().get() & ADDRESS | flags.bits())
     }
 
     /// Returns an upper-level entry for a table.

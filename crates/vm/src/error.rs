@@ -4,6 +4,13 @@ use crate::addr::VirtAddr;
 use faultless_phys::OutOfFrames;
 
 /// A memory call failed; nothing was changed unless the variant or the call says so.
+///
+/// ```
+/// use faultless_vm::{CallError, VirtAddr};
+///
+/// let error = CallError::Unmapped { address: VirtAddr::new(0x1000) };
+/// assert_eq!(error.errno(), 12, "ENOMEM");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// An argument is outside what the call takes (EINVAL); the text says which.
@@ -237,6 +244,18 @@ impl Signal {
 }
 
 /// Why an access to memory did not happen.
+///
+/// ```
+/// use faultless_vm::{AccessError, Signal, VirtAddr};
+///
+/// let address = VirtAddr::new(0x1000);
+/// let signal = AccessError::Forbidden { address }.signal().expect("one for the program");
+/// assert_eq!(signal, Signal::SegvAccErr { address });
+/// // SIGSEGV, SEGV_ACCERR, si_addr
+/// assert_eq!(signal.parts(), (11, 2, 0x1000));
+/// // No signal: the kernel must find memory.
+/// assert_eq!(AccessError::TooManyReferences.signal(), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// SIGSEGV, code MAPERR: nothing is mapped there.

@@ -102,6 +102,45 @@ impl GiveUp {
 }
 
 /// The counters of one instance.
+///
+/// ```
+/// use faultless_vm::{Event, Events, GiveUp, PAGE};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let start = map(PAGE, both)?;
+/// guest.store(start, 1)?;
+/// let events: &Events<Native> = vm.events();
+/// assert_eq!((events.own(Event::Faults), events.total(Event::Faults)), (1, 1));
+/// assert!(Event::ALL.contains(&GiveUp::PteLock.event()));
+/// assert_eq!(Event::Faults.name(), "faults");
+///
+/// // An embedder's own, for CPUs that it counts itself.
+/// let own = Events::<Native>::new(2);
+/// own.count(Event::Faults);
+/// own.note(Event::Faults, start.get());
+/// assert_eq!(own.total(Event::Faults), 2);
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Events<P: System> {
     cells: PerCpu<P, [P::AtomicU64; NR_EVENTS]>,
 }
@@ -120,7 +159,7 @@ impl<P: System> Events<P> {
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Counts an event on the calling CPU, and tells those who watch where it happened.
+    /// Counts an event on the calling CPU, and tells observers where it happened.
     #[inline]
     pub fn note(&self, event: Event, address: u64) {
         self.count(event);

@@ -23,6 +23,29 @@ use faultless_phys::Pfn;
 /// * T5 the hardware walks from an upper entry `table(pfn)` to the table at `pfn.address()`, for all accesses;
 ///   `decode(table(pfn))` is present, with `pfn`.
 /// * T6 `encode(entry) & !USED` is `encode` of the entry without `ACCESSED` and `DIRTY`.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | every load and store of a leaf entry | `decode`, `encode` |
+/// | whoever links a table in | `table` |
+/// | compare-and-swaps beside the hardware, which sets these bits | `USED` |
+/// | a walk, from the root | `LEVELS` |
+///
+/// ```
+/// use faultless_phys::Pfn;
+/// use faultless_vm::{Ept, Entry, EntryFlags, TableFormat, X86_64, check_format};
+///
+/// let entry = Entry::new(Pfn::new(3), EntryFlags::PRESENT | EntryFlags::WRITE | EntryFlags::NO_EXECUTE);
+/// assert_eq!(X86_64::encode(entry), entry.bits());
+/// // EPT: read and write in bits 0 and 1, memory type 6 in bits 3 to 5.
+/// assert_eq!(Ept::encode(entry) & 0b111, 0b011);
+/// assert_eq!(Ept::decode(Ept::encode(entry)), entry);
+/// assert_eq!((Ept::LEVELS, Ept::decode(0)), (4, Entry::EMPTY));
+/// assert!(Ept::decode(Ept::table(Pfn::new(9))).is_present() && X86_64::USED != 0);
+/// // What an embedder's test of its own format calls.
+/// check_format::<Ept>(&[Pfn::new(1), Pfn::new(0xf_ffff)]);
+/// ```
 pub unsafe trait TableFormat: Send + Sync + 'static {
     /// The level of a space's root: 4 or 5.
     const LEVELS: u32;
@@ -136,7 +159,7 @@ unsafe impl TableFormat for Ept {
     }
 
     fn table(table: Pfn) -> u64 {
-        table.address() | Self::READ | Self::WRITE | Self::EXECUTE
+        table.address().get() | Self::READ | Self::WRITE | Self::EXECUTE
     }
 }
 

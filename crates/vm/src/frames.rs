@@ -98,7 +98,7 @@ pub(crate) fn alloc_table<P: Platform>(memory: &impl FrameSource<P>, holds: Opti
     Ok(pfn)
 }
 
-/// Tells those who watch that the frame is a table.
+/// Tells observers that the frame is a table.
 #[inline(always)]
 fn tell_table<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     if P::WATCHED {

@@ -52,6 +52,62 @@ impl FaultsTaken {
 }
 
 /// A thread that runs in an address space; while it lives, it counts among the space's users.
+///
+/// ```
+/// use faultless_vm::{Access, AccessError, FaultsTaken, Guest, PAGE};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let start = map(2 * PAGE, both)?;
+/// let taken: FaultsTaken = guest.store_byte(start + 1, 0xab)?;
+/// assert_eq!((taken.count, guest.load_byte(start + 1)?.0, guest.load(start)?.0), (1, 0xab, 0xab00));
+/// guest.store_words(start + PAGE, &[1, 2, 3])?;
+/// let mut words = [0; 3];
+/// guest.load_words(start + PAGE, &mut words)?;
+/// assert_eq!(words, [1, 2, 3]);
+///
+/// // As a call copies a structure; where it fails, it says how many bytes it has copied.
+/// guest.write_bytes(start, b"faultless").map_err(|(_, error)| error)?;
+/// let mut bytes = [0; 9];
+/// guest.read_bytes(start, &mut bytes).map_err(|(_, error)| error)?;
+/// assert_eq!(&bytes, b"faultless");
+/// assert!(guest.write_bytes(start + (2 * PAGE - 4), b"faultless").is_err_and(|(copied, _)| copied == 4));
+///
+/// // No memory here may be fetched from.
+/// assert!(matches!(guest.fetch(start), Err(AccessError::Forbidden { .. })));
+/// let first = guest.with_frame(start, Access::Read, |page| {
+///     // SAFETY: the page is there as long as this runs, and nobody stores to it.
+///     unsafe { page.read() }
+/// })?;
+/// assert_eq!(first, b'f');
+///
+/// // What a kernel does around user mode; see the module `hardware`.
+/// let root = guest.activate();
+/// assert!(vm.memory().contains(root));
+/// guest.enter();
+/// guest.leave();
+/// guest.deactivate();
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Guest<'vm, P: System, D: Design<P> = DefaultDesign<P>> {
     space: SpaceRef<'vm, P, D>,
 }
@@ -65,6 +121,7 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     }
 
     /// Returns the address space.
+    /// For a caller that has the thread and makes a call of its space.
     pub fn space(&self) -> &SpaceRef<'vm, P, D> {
         &self.space
     }
@@ -238,7 +295,8 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
 
 impl<P: System, D: Design<P>> Drop for Guest<'_, P, D> {
     fn drop(&mut self) {
-        // Without a CPU, whoever finds the one that it had idle takes that out of the set.
+        // A thread without a CPU leaves its last CPU in the set: the next shootdown that finds that CPU idle takes it
+        // out.
         if let Some(cpu) = P::owned_cpu() {
             self.space.vm().cpus().leave(cpu, self.space.users(), self.space.id());
         }

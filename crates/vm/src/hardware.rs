@@ -35,6 +35,7 @@ use faultless_phys::{OutOfFrames, Pfn};
 use faultless_platform::Entry as KernelEntry;
 
 /// Whose code made an access.
+/// [`Space::handle_fault`] takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The program's.
@@ -44,6 +45,39 @@ pub enum Mode {
 }
 
 /// What became of a fault.
+///
+/// ```
+/// use faultless_vm::{Access, Mode, PAGE, Reason, Resolution, Space, VirtAddr};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let start = map(PAGE, both)?;
+/// // A processor's page-fault entry calls it with what the hardware says.
+/// let space: &Space<Native> = &space;
+/// assert_eq!(space.handle_fault(start, Access::Write, Mode::User), Resolution::Resolved);
+/// assert_eq!(space.handle_fault(start, Access::Write, Mode::User), Resolution::Spurious);
+/// assert_eq!(space.handle_fault(VirtAddr::new(PAGE), Access::Read, Mode::User), Resolution::Killed(Reason::MapErr));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// The tables allow the access now.
@@ -57,6 +91,7 @@ pub enum Resolution {
 }
 
 /// Why an access can't be made; all but the last are signals to the program, or an error of the call that copied.
+/// [`Resolution::Killed`] holds it; [`Resolution`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// SIGSEGV, SEGV_MAPERR: nothing is mapped there.
@@ -72,6 +107,39 @@ pub enum Reason {
 }
 
 /// Names a word that threads wait on (futex(2)): two addresses with the same key are the same word.
+///
+/// ```
+/// use faultless_vm::{FutexKey, PAGE, Space};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let word = map(PAGE, both)?;
+/// guest.store(word, 0)?;
+/// // A kernel's table of waiters is keyed by it.
+/// let space: &Space<Native> = &space;
+/// let key = space.futex_key(word)?;
+/// assert_eq!(key, FutexKey::Private { space: space.id(), address: word });
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FutexKey {
     /// Private memory, of one space alone.

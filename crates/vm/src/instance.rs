@@ -46,6 +46,24 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 
     /// As [`Vm::new`], with semaphores of the generation `semaphore`.
+    ///
+    /// ```
+    /// use faultless_sync::{Generation, Rwsem};
+    /// use faultless_vm::Vm;
+    /// use faultless_vm::design::SpfV11;
+    /// # use faultless_phys::{Memory, Options};
+    /// # use faultless_platform::native::{HostRegion, Machine, Native};
+    /// # let region = HostRegion::reserve(64 << 20)?;
+    /// # Machine::new(2).attach(|| {
+    /// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+    /// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+    /// // A published design over the semaphore that Linux had then.
+    /// let old = Vm::<Native, SpfV11<Rwsem<Native>>>::with_semaphore(memory, Generation::RWSEM_2012)?;
+    /// # drop(old);
+    /// #     Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_semaphore(memory: P::Frames, semaphore: GenerationOf<P, D>) -> Result<Box<Self>, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
@@ -165,6 +183,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     }
 
     /// Sets the hook for memory tags; before that, pages have none.
+    /// A machine that has tags calls it once, before its first space; [`SoftwareTags`](crate::SoftwareTags) has an example.
     pub fn set_memory_tags(&mut self, tags: Arc<dyn MemoryTags>) {
         self.tags = Some(tags);
     }

@@ -16,7 +16,8 @@
 //! * `types`: instance, space, area and design, which name each other; `instance`: what holds for all spaces
 //! * `tlb`, `shootdown`, `gather`: what CPUs remember, how it is taken away, and frames on their way out
 //! * `fault`, [`design`]: what all designs do at a fault, and what each does in its own way
-//! * `space`: the calls; `guest`: loads, stores and fetches; `hardware`: what whoever has real tables calls instead
+//! * `space`: the calls; `guest`: loads, stores and fetches; `hardware`: what an embedder with real tables calls
+//!   instead
 //! * `system`: what a space is made of; `format`, `slot`: how the hardware writes entries
 //! * [`check`]: the invariants, as a function that any test can call
 //!

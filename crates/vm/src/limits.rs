@@ -75,6 +75,23 @@ impl fmt::Display for PlacementPolicy {
 }
 
 /// Limits of an address space.
+///
+/// ```
+/// use faultless_vm::{Limits, LinuxVersion, PAGE, PlacementPolicy, Privileges, STACK_GUARD_PAGES};
+///
+/// // An ordinary user's, on a kernel of 2023, with mappings of threads apart.
+/// let limits = Limits {
+///     lock_bytes: 0,
+///     version: LinuxVersion { major: 6, minor: 1 },
+///     placement: PlacementPolicy::Auto,
+///     ..Limits::default()
+/// };
+/// assert!(!limits.may_lock() && !limits.version.moves_several_areas());
+/// assert!(Limits { privileges: Privileges::UNLIMITED_LOCKS, ..limits }.may_lock());
+/// assert!(LinuxVersion::MEASURED.moves_several_areas());
+/// assert_eq!(Limits::stack_gap_bytes(), STACK_GUARD_PAGES * PAGE);
+/// assert_eq!(PlacementPolicy::ALL.map(PlacementPolicy::name), ["linux", "spread", "auto"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most areas (vm.max_map_count).

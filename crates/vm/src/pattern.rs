@@ -1,6 +1,14 @@
 //! What fills a page without a page to copy.
 
 /// What fills a page without a page to copy: 1, 2, 4 or 8 bytes, again and again, as the machine stores them.
+///
+/// ```
+/// use faultless_vm::Pattern;
+///
+/// // What scudo fills freed blocks with.
+/// assert_eq!(Pattern::Byte(0xab).word(), 0xabab_abab_abab_abab);
+/// assert_eq!(Pattern::Half(0x1234).word(), 0x1234_1234_1234_1234);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// One byte.

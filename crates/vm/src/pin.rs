@@ -103,7 +103,45 @@ impl<P: System> Pooled<P> for Pinned<P> {
     }
 }
 
-/// A page that is held until this is dropped, on any thread.
+/// A page that is held until this is dropped, on any thread: what a driver does around DMA.
+///
+/// ```
+/// use faultless_vm::{PAGE, Pin, PinKind, Pinned};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let start = map(PAGE, both)?;
+/// let pin: Pin<'_, Native> = space.pin(start, PinKind::Write)?;
+/// assert!(pin.write(8, &[7]), "it was pinned for writing");
+/// assert_eq!((guest.load(start + 8)?.0, pin.kind()), (7, PinKind::Write));
+/// // The frame stays, whatever becomes of the mapping.
+/// space.munmap(faultless_vm::AddressRange::new(start, PAGE))?;
+/// let mut words = [0; 1];
+/// pin.read(8, &mut words);
+/// assert_eq!(words, [7]);
+/// let held: &Pinned<Native> = &pin;
+/// assert!(vm.memory().contains(held.frame()));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Pin<'vm, P: System> {
     pub(crate) pinned: PoolRef<P, Pinned<P>>,
     pub(crate) instance: PhantomData<&'vm ()>,

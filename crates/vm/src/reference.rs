@@ -9,8 +9,8 @@
 //! # Invariants
 //! * I1 the frame is of kind [`Kind::Reference`] from before the first reference to its end; entries that map it are
 //!   special and not writable.
-//! * I2 whoever drops the last reference has taken all translations to the page away: an area is let go of after its
-//!   entries are, and pins and handles have none.
+//! * I2 when the last reference is dropped, no translation to the page is left: an area drops its reference after its
+//!   entries are gone, and pins and handles have none.
 //! * I3 `checksum` is that of the content.
 //!
 //! # Source, and where it is departed from
@@ -35,6 +35,7 @@ use faultless_platform::mutant;
 use faultless_platform::{Bulk, PAGE_BYTES};
 
 /// A reference page; see the module.
+/// [`Vm::for_each_reference`](crate::Vm::for_each_reference) shows it to audits; areas and pins keep it.
 pub struct Reference<P: System> {
     pub(crate) membership: Membership<P, Self>,
     pub(crate) page: Pfn,
@@ -55,6 +56,7 @@ pub(crate) type ReferenceRef<P> = PoolRef<P, Reference<P>>;
 
 impl<P: System> Reference<P> {
     /// Returns the frame.
+    /// Audits read it, to tell a reference page's frame from others.
     pub fn page(&self) -> Pfn {
         self.page
     }
@@ -95,6 +97,7 @@ impl<P: System> Pooled<P> for Reference<P> {
 /// A user's reference to a reference page, which mmap takes; the page lives on while areas show it or pins hold it.
 ///
 /// Clones are one handle, as descriptors are that dup made.
+/// [`Vm`](crate::Vm) has an example; [`Backing::Reference`](crate::Backing::Reference) takes it.
 pub struct ReferenceHandle<'vm, P: System> {
     pub(crate) reference: ReferenceRef<P>,
     pub(crate) instance: PhantomData<&'vm ()>,

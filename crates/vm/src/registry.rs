@@ -6,11 +6,31 @@ use core::marker::PhantomData;
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
 
 /// What is done with a design chosen by name.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_vm::design::{Design, GenerationOf};
+/// use faultless_vm::registry::{DESIGNS, DesignVisitor, Unknown, with_design};
+///
+/// /// What a command does with the names that its user gave.
+/// struct Name;
+/// impl DesignVisitor<Native> for Name {
+///     type Output = &'static str;
+///     fn visit<D: Design<Native>>(self, _semaphore: GenerationOf<Native, D>) -> &'static str {
+///         D::NAME
+///     }
+/// }
+/// for name in DESIGNS {
+///     assert_eq!(with_design::<Native, _>(name, "rwsem-v8", Name), Ok(*name));
+/// }
+/// assert_eq!(with_design::<Native, _>("no-such-design", "rwsem-v8", Name), Err(Unknown::Design));
+/// assert_eq!(with_design::<Native, _>("vma-lock", "no-such-semaphore", Name), Err(Unknown::Semaphore));
+/// ```
 pub trait DesignVisitor<P: System> {
     /// What comes out.
     type Output;
-    /// Gets the design's type, and the generation of its semaphore, for
-    /// [`Vm::with_semaphore`](crate::Vm::with_semaphore).
+    /// Called by [`with_design`], once, if it knows both names: gets the design's type, and the generation of its
+    /// semaphore, for [`Vm::with_semaphore`](crate::Vm::with_semaphore).
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output;
 }
 

@@ -25,6 +25,13 @@ use faultless_platform::{Platform, Usual};
 ///     type Format = X86_64;
 /// }
 /// ```
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | a new space | `share_root` |
+/// | a CPU that serves a shootdown, or leaves a space | `flush` |
+/// | a shootdown that chooses whom to wait for | `WAITS_FOR_LOADED` |
 pub trait Embedding<P: Platform>: 'static {
     /// Where frames come from.
     type Frames: FrameSource<P>;
@@ -52,18 +59,29 @@ impl<P: Platform> Embedding<P> for Usual {
 }
 
 /// A platform whose frames and page tables this crate knows; never implemented by hand.
+///
+/// Code that is generic over an instance asks for it; all but the types, `WAITS_FOR_LOADED`, `share_root` and `flush`,
+/// is [`Platform`]'s.
+///
+/// ```
+/// use faultless_vm::{CallError, Limits, SpaceRef, System, Vm, design::Design};
+///
+/// fn two_spaces<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<[SpaceRef<'_, P, D>; 2], CallError> {
+///     Ok([vm.create_space(Limits::default())?, vm.create_space(Limits::default())?])
+/// }
+/// ```
 pub trait System: Platform {
     /// Where frames come from.
     type Frames: FrameSource<Self>;
     /// How the hardware writes entries.
     type Format: TableFormat;
 
-    /// See [`Embedding::WAITS_FOR_LOADED`].
+    /// See [`Embedding::WAITS_FOR_LOADED`], which is asked by way of it.
     const WAITS_FOR_LOADED: bool;
 
-    /// See [`Embedding::share_root`].
+    /// See [`Embedding::share_root`], which is called by way of it.
     fn share_root(frames: &Self::Frames, root: Pfn);
-    /// See [`Embedding::flush`].
+    /// See [`Embedding::flush`], which is called by way of it.
     fn flush(space: SpaceId, range: Option<PageRange>);
 }
 

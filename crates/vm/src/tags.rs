@@ -21,6 +21,13 @@ pub const GRANULES: usize = PAGE_BYTES / GRANULE_BYTES;
 
 /// Reads and writes the tags of frames. Called with no lock held but an address space's; must not call into the
 /// library.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | a page that is made: zeros, a pattern, a reference page of one tag | `fill` |
+/// | a page that is copied | `copy` |
+/// | the making of a reference page, which keeps the tags of what it is made from | `tag`, `set_tag` |
 pub trait MemoryTags: Send + Sync {
     /// Returns the tag of a granule; `granule` is below [`GRANULES`].
     fn tag(&self, frame: Pfn, granule: usize) -> u8;
@@ -52,6 +59,28 @@ pub(crate) fn uniform(tags: &dyn MemoryTags, frame: Pfn) -> Option<u8> {
 }
 
 /// Tags in software, a byte each: what a machine with tags would keep beside its memory.
+///
+/// ```
+/// use faultless_vm::{GRANULE_BYTES, GRANULES, MemoryTags, SoftwareTags};
+/// use std::sync::Arc;
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let mut vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// let tags = Arc::new(SoftwareTags::<Native>::new(vm.memory()));
+/// vm.set_memory_tags(Arc::clone(&tags) as Arc<dyn MemoryTags>);
+/// let page = vm.zero_page();
+/// tags.fill(page, 3);
+/// tags.set_tag(page, GRANULES - 1, 4);
+/// assert_eq!((tags.tag(page, 0), tags.tag(page, GRANULES - 1), GRANULE_BYTES), (3, 4, 16));
+/// assert_eq!((tags.nr_fills(), tags.nr_copies()), (1, 0));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SoftwareTags<P: System> {
     tags: Box<[P::AtomicU8]>,
     nr_fills: P::AtomicU64,

@@ -29,7 +29,25 @@ pub struct Translation {
 
 const NONE: Translation = Translation { space: 0, address: 0, entry: Entry::EMPTY };
 
-/// A CPU's TLB; see the module.
+/// A CPU's TLB; see the module. The library has one for each CPU; an emulator may keep one of its own.
+///
+/// ```
+/// use faultless_phys::Pfn;
+/// use faultless_vm::{Access, Entry, EntryFlags, PAGE, PageRange, SpaceId, Tlb, Translation, VirtAddr};
+///
+/// let (mut tlb, space): (Tlb, SpaceId) = (Tlb::new(), 7);
+/// let entry = Entry::new(Pfn::new(3), EntryFlags::PRESENT | EntryFlags::ACCESSED);
+/// tlb.fill(space, 0x1000, entry);
+/// assert_eq!(tlb.lookup(space, 0x1000, Access::Read), Some(entry));
+/// assert_eq!(tlb.lookup(space, 0x1000, Access::Write), None, "walk, or fault");
+/// let known: Vec<&Translation> = tlb.translations().collect();
+/// assert_eq!((known.len(), known[0].address), (1, 0x1000));
+/// // What `Embedding::flush` asks for.
+/// tlb.invalidate(space, PageRange::new(VirtAddr::new(0x1000), PAGE).expect("user memory"));
+/// assert_eq!(tlb.lookup(space, 0x1000, Access::Read), None);
+/// tlb.invalidate_space(space);
+/// tlb.invalidate_all();
+/// ```
 pub struct Tlb {
     slots: [Translation; SIZE],
 }

@@ -52,6 +52,18 @@ use faultless_sync::{AtomicCpuSet, LockStats, Lookers, Parts, RcuHead, RwSemapho
 /// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault uses what it found in the area
 ///   before.
 /// * `release_area` frees the area once, after every fault that may use it.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | [`Vm::new`], `create_space`, a new area | `new_instance_state`, `new_space_state`, `new_area_state` |
+/// | every map call, in this order | `begin_change` for each area, `await_faults` once, the change, `update_index`, `end_change` or `end_change_unpublished`, `release_area` |
+/// | each page fault | `fault` |
+/// | a call that found no frame, [`Vm::flush`] | `has_deferred`, `flush` |
+/// | each call, when it has unlocked | `poll` |
+/// | reports, registries | `NAME`, `AREA_STATE_NAME` |
+/// | faults that all designs share | `FILLS_FREELY` |
+/// | a munmap of more than one table | `REMOVES_APART` |
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
@@ -123,6 +135,13 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
 /// # Safety
 /// * `area_at` and `for_each_area` tell the same, and what the calls made it.
 /// * Nobody else fills a page where `area_at` tells of no area; where it does, pages have no stronger rights.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | the calls of [`Space`] with these names | `mmap`, `munmap`, `mprotect`, `search`, `for_each_area` |
+/// | `handle_fault`, futex keys, pins, the checker | `area_at` |
+/// | calls that look for areas, to find out that there is none | `PROMISES` |
 pub unsafe trait Map<P: System, D: Design<P>>: 'static {
     /// Whether memory is promised by the entries of its pages, and no area is made.
     const PROMISES: bool;
@@ -146,9 +165,11 @@ pub unsafe trait Map<P: System, D: Design<P>>: 'static {
 }
 
 /// What tells the members of a design's family of semaphores apart.
+/// [`Vm::with_semaphore`] takes a value of it.
 pub type GenerationOf<P, D> = <SemaphoreOf<P, D> as RwSemaphore<P>>::Generation;
 
 /// The semaphore that a design's lock is made of.
+/// A caller that asks the lock's statistics by type uses it; so does [`GenerationOf`].
 pub type SemaphoreOf<P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Semaphore;
 
 /// An instance; everything else borrows from it.
@@ -156,6 +177,53 @@ pub type SemaphoreOf<P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Semaphore;
 /// # Invariants
 /// * I1 it stays where it was made (it is boxed), and outlives its spaces and objects, which borrow it.
 /// * I2 the zero page is never written, never counted, never freed.
+///
+/// ```
+/// use faultless_vm::{Event, Limits, ObjectSpec, PAGE, Pattern, PinKind, WriteNotice, ZeroSource};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// let space = vm.create_space(Limits::default())?;
+/// let child = space.fork()?;
+/// assert!(!child.is_same(&space));
+/// let mut nr_spaces = 0;
+/// vm.for_each_space(|_| nr_spaces += 1);
+/// assert_eq!(nr_spaces, 2);
+///
+/// // Files and shared memory.
+/// let spec = ObjectSpec { identity: 1, size_bytes: 4 * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+/// let object = vm.create_object(&spec)?;
+/// vm.punch(&object, PAGE..2 * PAGE)?;
+/// vm.truncate(&object, 2 * PAGE)?;
+/// let mut words = [1; 2];
+/// vm.read_object(&object, 0, &mut words)?;
+/// assert_eq!((words, object.size_bytes()), ([0; 2], 2 * PAGE));
+/// let mut identities = Vec::new();
+/// vm.for_each_object(|object| identities.push(object.identity()));
+/// assert_eq!(identities, [1]);
+///
+/// // Pages that memory starts as.
+/// let ones = vm.create_repeated(Pattern::Byte(1))?;
+/// let page = vm.create_reference(&[7; 512])?;
+/// assert_ne!(ones.page(), page.page());
+/// let mut nr_references = 0;
+/// vm.for_each_reference(|_| nr_references += 1);
+/// vm.for_each_pin(|pin| assert_ne!(pin.kind(), PinKind::Write));
+/// assert_eq!(nr_references, 2);
+///
+/// // For reports, and before a test counts frames.
+/// assert_eq!(vm.events().total(Event::Faults), 0);
+/// assert_eq!(vm.lock_stats().figures(faultless_sync::Side::Write).nr_contended, 0);
+/// vm.flush();
+/// assert!(vm.memory().nr_free() > 0 && vm.memory().contains(vm.zero_page()));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) memory: P::Frames,
     pub(crate) areas: Slab<P, Area<P, D>, P::Frames>,
@@ -179,6 +247,85 @@ pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
 }
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`](crate::SpaceRef).
+///
+/// ```
+/// use faultless_vm::{
+///     AccessError, AddressRange, Advice, CallError, LockAll, PAGE, PageLock, PageRange, Protection, RemapPlacement,
+///     RemapRequest, SyncFlags, VirtAddr,
+/// };
+/// use std::ops::ControlFlow;
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let start = map(4 * PAGE, both)?;
+/// let range = AddressRange::new(start, 4 * PAGE);
+/// guest.store(start, 7)?;
+///
+/// // What is there.
+/// let mut resident = Vec::new();
+/// space.mincore(range, &mut |is_there| {
+///     resident.push(is_there);
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(resident, [true, false, false, false]);
+/// assert_eq!((space.nr_areas(), space.mapped_bytes(), space.resident_pages()), (1, 4 * PAGE, 1));
+/// assert!(space.entry_at(start).is_writable());
+/// print!("{}", space.list());
+///
+/// // Changes.
+/// space.mprotect(AddressRange::new(start, PAGE), Protection::READ)?;
+/// assert!(matches!(guest.store(start, 8), Err(AccessError::Forbidden { .. })));
+/// space.madvise(range, Advice::DontNeed)?;
+/// assert_eq!((guest.load(start)?.0, space.peak_resident_pages()), (0, 1));
+/// let old = AddressRange::new(start, 4 * PAGE);
+/// space.mprotect(old, both)?;
+/// let placement = RemapPlacement::MayMove;
+/// let moved = space.mremap(&RemapRequest { old, new_len_bytes: 8 * PAGE, placement, keeps_source: false })?;
+/// space.msync(AddressRange::new(moved, PAGE), SyncFlags::SYNC)?;
+/// assert!(space.remap_file_pages(AddressRange::new(moved, PAGE), 0, faultless_vm::Populate::OnFault).is_err());
+///
+/// // Locks.
+/// space.mlock(AddressRange::new(moved, PAGE), PageLock::Lock)?;
+/// assert_eq!((space.locked_bytes(), space.data_bytes()), (PAGE, 8 * PAGE));
+/// space.mlock_all(LockAll::CURRENT)?;
+/// space.munlock_all();
+///
+/// // What a migration asks, again and again.
+/// guest.store(moved + PAGE, 9)?;
+/// let all = PageRange::new(moved, 8 * PAGE).expect("user memory");
+/// let mut written = Vec::new();
+/// space.collect_written(all, &mut |page| written.push(page));
+/// assert!(written.contains(&(moved + PAGE)));
+///
+/// // The heap, and the end.
+/// space.set_heap_start(VirtAddr::new(0x1000_0000));
+/// space.set_static_data_bytes(PAGE);
+/// assert_eq!(space.brk(VirtAddr::new(0x1000_4000)), VirtAddr::new(0x1000_4000));
+/// space.mseal(AddressRange::new(moved, PAGE))?;
+/// assert!(matches!(space.munmap(AddressRange::new(moved, PAGE)), Err(CallError::Sealed { .. })));
+/// assert!(space.search(PAGE).is_some_and(|free| !free.contains(moved)));
+/// assert!(space.limits().lock_bytes > 0 && space.nr_users() == 1 && space.id() != 0);
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) vm: NonNull<Vm<P, D>>,
     pub(crate) id: SpaceId,
@@ -220,7 +367,8 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) next_orphan: P::AtomicPtr<Self>,
 }
 
-/// An area; see the module.
+/// An area; see the module `area`. A [`Design`] that keeps areas reads it by [`Area::view`], and keeps a state in it:
+/// it is passed to [`Design::release_area`], once nobody finds it any more.
 pub struct Area<P: System, D: Design<P>> {
     pub(crate) start: P::AtomicU64,
     pub(crate) end: P::AtomicU64,

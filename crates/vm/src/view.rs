@@ -87,7 +87,29 @@ impl AreaFlags {
     }
 }
 
-/// An area as it was at one instant.
+/// An area as it was at one instant: what a fault decides by, under whichever design.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_vm::{AreaFlags, AreaView, Content, EntryFlags, PAGE, VirtAddr};
+///
+/// let area = |start: u64, page_offset| AreaView::<Native> {
+///     start: VirtAddr::new(start),
+///     end: VirtAddr::new(start + PAGE),
+///     flags: AreaFlags::READ | AreaFlags::WRITE,
+///     page_offset,
+///     object: None,
+///     content: Content::Zeros,
+///     opening: 0,
+///     root: 0,
+/// };
+/// let (first, second) = (area(0x10000, 16), area(0x11000, 17));
+/// assert!(first.joins(&second) && !second.joins(&first));
+/// assert_eq!(first.page_offset_of(VirtAddr::new(0x10000)), 16);
+/// assert!(first.flags.is_data() && !first.has_file() && !first.is_reference());
+/// // A page that loads have mapped takes a fault at a store.
+/// assert!(!first.read_only_entry().contains(EntryFlags::WRITE));
+/// ```
 #[derive(Debug)]
 pub struct AreaView<P: System> {
     /// First byte.

@@ -11,10 +11,7 @@ use crate::machine::{Cpu, Machine};
 use faultless_platform::PAGE_BYTES;
 use faultless_vm::{PAGE, Pin, PinKind, VirtAddr};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::iter::FusedIterator;
-use vm_memory::bitmap::BS;
+use std::collections::btree_map::{BTreeMap, Entry};
 use vm_memory::guest_memory::{Error, GuestMemorySliceIterator};
 use vm_memory::{
     GuestAddress, GuestMemory, GuestMemoryRegion, GuestMemoryRegionBytes, GuestRegionCollection, GuestUsize,
@@ -87,7 +84,7 @@ impl<H: Hardware> GuestMemory for Window<'_, '_, H> {
         addr: GuestAddress,
         count: usize,
         access: Permissions,
-    ) -> Result<impl GuestMemorySliceIterator<'a, BS<'a, ()>>, Error> {
+    ) -> Result<impl GuestMemorySliceIterator<'a, vm_memory::bitmap::BS<'a, ()>>, Error> {
         if !self.check_range(addr, count, access) {
             return Err(Error::InvalidGuestAddress(addr));
         }
@@ -119,7 +116,7 @@ impl<'a, H: Hardware> Iterator for Slices<'a, '_, '_, H> {
     }
 }
 
-impl<H: Hardware> FusedIterator for Slices<'_, '_, '_, H> {}
+impl<H: Hardware> std::iter::FusedIterator for Slices<'_, '_, '_, H> {}
 impl<'a, H: Hardware> GuestMemorySliceIterator<'a, ()> for Slices<'a, '_, '_, H> {}
 
 /// There is none: pages lie where the library has put them.

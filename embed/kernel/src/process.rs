@@ -72,7 +72,7 @@ impl<'k, H: Hardware> Process<'k, H> {
 
     /// Switches the CPU to this process, and to user mode.
     pub fn resume(&self) {
-        H::load_root(self.guest.activate().address());
+        H::load_root(self.guest.activate().address().get());
         self.guest.enter();
     }
 

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_phys::{Cause, FrameSource, Page, Pfn};
+use faultless_phys::{Cause, FrameSource, Page, Pfn, PhysAddr};
 use faultless_platform::PAGE_BYTES;
 use faultless_sync::{Rcu, SpinMutex};
 
@@ -116,7 +116,7 @@ impl<H: Hardware> Ram<H> {
             free: SpinMutex::new(Bitmap::new(&usable, base, end)),
             usable,
             rcu: Rcu::new(1),
-            direct_map: table.address() | KERNEL_TABLE,
+            direct_map: table.address().get() | KERNEL_TABLE,
         }));
         for page in 0..nr_metadata as usize {
             // SAFETY: the metadata's room was just taken out of the usable ranges.
@@ -133,7 +133,7 @@ impl<H: Hardware> Ram<H> {
 }
 
 fn at(window: Window, pfn: Pfn) -> *mut u8 {
-    window.pointer.wrapping_add((pfn.address() - window.first) as usize)
+    window.pointer.wrapping_add((pfn.address().get() - window.first) as usize)
 }
 
 impl Bitmap {
@@ -198,7 +198,7 @@ unsafe impl<H: Hardware> FrameSource<Cpu<H>> for Ram<H> {
 
     fn pfn_of(&self, address: *const u8) -> Option<Pfn> {
         let offset = address.addr().checked_sub(self.0.window.pointer.addr())?;
-        Pfn::containing(self.0.window.first + offset as u64).filter(|&pfn| self.contains(pfn))
+        Pfn::containing(PhysAddr::new(self.0.window.first + offset as u64)).filter(|&pfn| self.contains(pfn))
     }
 
     fn contains(&self, pfn: Pfn) -> bool {

@@ -91,7 +91,7 @@ fn the_kernels_half_is_the_same_in_every_space_and_not_the_users() {
     with_process(|_, program| {
         let start = program.map(PAGE, READ | WRITE);
         program.store(start, 0xfeed).expect("mapped");
-        let physical = program.0.space().entry_at(VirtAddr::new(start)).pfn().address();
+        let physical = program.0.space().entry_at(VirtAddr::new(start)).pfn().address().get();
         assert!(MAP.iter().any(|range| range.contains(&physical)));
         assert_eq!(kernel_load(DIRECT_MAP + physical), 0xfeed);
         let other = program.0.fork().expect("there is memory");

@@ -9,7 +9,7 @@
 use faultless_machine::designs::HOST_DESIGN;
 use std::sync::OnceLock;
 
-use faultless_platform::{PAGE_BYTES, Threads, Usual};
+use faultless_platform::PAGE_BYTES;
 use faultless_trace::Trace;
 
 use super::job::{Job, MeasureError, Run};
@@ -17,7 +17,7 @@ use faultless_plan as plan;
 use faultless_plan::files::FileCall;
 use faultless_plan::{Losses, Options, Pace, Plan};
 use faultless_replay as replay;
-use faultless_replay::{Checking, PassResult, Settings};
+use faultless_replay::{Checking, PassResult, ReplayPlatform, Settings};
 use faultless_results::stats::Histogram;
 
 /// The workload's name.
@@ -89,7 +89,7 @@ fn recorded(pace: Pace, files: Files) -> Result<&'static Recorded, MeasureError>
 }
 
 /// Runs the job on a virtual memory.
-pub(super) fn once<P: Threads<Embedding = Usual>>(
+pub(super) fn once<P: ReplayPlatform>(
     machine: &P::Machine,
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
@@ -99,7 +99,7 @@ pub(super) fn once<P: Threads<Embedding = Usual>>(
 
 /// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults, and
 /// what they read and wrote.
-pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
+pub(crate) fn once_at<P: ReplayPlatform>(
     machine: &P::Machine,
     job: &Job,
     (pace, files, start): (Pace, Files, Start),
@@ -118,7 +118,7 @@ pub(crate) fn once_at<P: Threads<Embedding = Usual>>(
         limits: recorded.limits,
         checking: Checking::AtEnd,
     };
-    repeat(job, has_stopped, &|| replay::pass::<P>(machine, job.cpus, &plan, &settings))
+    repeat(job, has_stopped, &|| P::replay(machine, job.cpus, &plan, &settings))
 }
 
 /// How much there is of what a job needs on a virtual memory.

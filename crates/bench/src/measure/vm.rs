@@ -9,6 +9,7 @@
 use std::sync::OnceLock;
 
 use faultless_platform::{Atomic, Nodes, Ordering, Threads, Usual};
+use faultless_replay::ReplayPlatform;
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -22,7 +23,7 @@ use super::drive::{End, Tally, Window, drive};
 use super::host;
 use super::job::{Job, Length, MeasureError, Run};
 use super::site::Site;
-use faultless_machine::ground::{Ground, alone, warm};
+use faultless_machine::host_frames::{HostFrames, alone, warm};
 use faultless_machine::watch;
 use faultless_results::stats::Histogram;
 
@@ -41,7 +42,7 @@ const START_NS_LEAST: u64 = 50_000;
 ///
 /// The run ends early once `has_stopped` says so: with what was done, or with [`MeasureError::Interrupted`] if that is
 /// nothing.
-pub fn once<P: Threads<Embedding = Usual>>(
+pub fn once<P: ReplayPlatform>(
     machine: &P::Machine,
     job: &Job,
     site: &dyn Site,
@@ -101,8 +102,9 @@ impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
             host::check_room(self.job.memory_bytes() as u64)?;
         }
         let nodes = P::nodes(self.machine);
-        let ground = Ground::reserve(self.job.reserved_bytes(&nodes, self.site)).map_err(MeasureError::Reserve)?;
-        let memory = ground.memory::<P>(self.machine, self.job.cpus).map_err(MeasureError::Setup)?;
+        let host_frames =
+            HostFrames::reserve(self.job.reserved_bytes(&nodes, self.site)).map_err(MeasureError::Reserve)?;
+        let memory = host_frames.memory::<P>(self.machine, self.job.cpus).map_err(MeasureError::Setup)?;
         let nr_free = memory.nr_free();
         let vm = alone::<P, _>(self.machine, || {
             if self.site.has_cold_memory() {

@@ -15,8 +15,7 @@ use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, 
 use crate::{high, kmap};
 use faultless_machine::events;
 use faultless_machine::watch::{self, All, LockWatch, Stream, Watched};
-use faultless_replay as replay;
-use faultless_replay::{Checking, Settings};
+use faultless_replay::{Checking, ReplayPlatform, Settings};
 
 /// What a run says, whatever ran.
 struct Ran {
@@ -122,7 +121,10 @@ fn observed<P: Threads<Machine: Send, Embedding = Usual>>(
     setup: &Setup,
     arm: &Arm,
     tap: Option<Tap>,
-) -> Result<RunCounts, String> {
+) -> Result<RunCounts, String>
+where
+    Watched<P>: ReplayPlatform<Machine = watch::Machine<P>>,
+{
     let locks = (setup.locks == Locks::Watched).then(|| Arc::new(LockWatch::default()));
     let stream = stream(setup, tap);
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
@@ -141,12 +143,7 @@ fn streamed(setup: &Setup) -> Vec<String> {
     setup.events.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn run<P: Threads<Embedding = Usual>>(
-    machine: &P::Machine,
-    site: &dyn Site,
-    setup: &Setup,
-    arm: &Arm,
-) -> Result<Ran, String> {
+fn run<P: ReplayPlatform>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
     match &setup.subject {
         Subject::KernelMaps { .. } => Err("kernel maps need a simulated machine".into()),
         Subject::Workload { spec, duration_ns, mode } => {
@@ -161,14 +158,14 @@ fn run<P: Threads<Embedding = Usual>>(
                 limits: trace.header.limits,
                 checking: Checking::AtEnd,
             };
-            let pass = replay::pass::<P>(machine, arm.cpus, plan, &settings).map_err(|error| error.to_string())?;
+            let pass = P::replay(machine, arm.cpus, plan, &settings).map_err(|error| error.to_string())?;
             let peak_rss_bytes = Some(pass.peak_rss_bytes);
             Ok(Ran { elapsed_ns: pass.elapsed_ns, ops: None, ops_per_s: None, counters: pass.counters, peak_rss_bytes })
         }
     }
 }
 
-fn work<P: Threads<Embedding = Usual>>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
+fn work<P: ReplayPlatform>(machine: &P::Machine, site: &dyn Site, job: &Job) -> Result<Ran, String> {
     measure::once::<P>(machine, job, site, &has_interrupt).map(ran).map_err(|error| error.to_string())
 }
 

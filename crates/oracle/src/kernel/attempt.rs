@@ -34,7 +34,7 @@ const SIGNAL_STACK: core::ops::Range<u64> = 4096..64 << 10;
 /// What an attempt does; numbers that the assembly knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum Deed {
+pub(super) enum AccessKind {
     Load = 0,
     Store = 1,
     Fetch = 2,
@@ -101,16 +101,16 @@ impl Slot {
     }
 
     /// Does one access. The calling thread has adopted the slot.
-    pub(super) fn attempt(self, deed: Deed, address: u64, value: u64) -> Result<u64, Seen> {
+    pub(super) fn attempt(self, kind: AccessKind, address: u64, value: u64) -> Result<u64, Seen> {
         let frame = self.frame();
         // SAFETY: the frame is this thread's; the assembly survives whatever the address is.
         unsafe {
             (*frame).phase = 0;
-            let raw = access(deed as u64, address, value, frame);
+            let raw = access(kind as u64, address, value, frame);
             (*frame).resume = 0;
             match raw.has_signal {
                 0 => Ok(raw.value),
-                _ if deed == Deed::Fetch && is_fetched(&*frame, address) => Ok(0),
+                _ if kind == AccessKind::Fetch && is_fetched(&*frame, address) => Ok(0),
                 _ => Err(Seen { signo: (*frame).signo, code: (*frame).code, address: (*frame).address }),
             }
         }
@@ -127,7 +127,7 @@ fn is_fetched(frame: &Frame, address: u64) -> bool {
 
 /// Does the access. On a signal, comes back from `resume` with the registers that the frame holds.
 #[unsafe(naked)]
-unsafe extern "C" fn access(deed: u64, address: u64, value: u64, frame: *mut Frame) -> Raw {
+unsafe extern "C" fn access(kind: u64, address: u64, value: u64, frame: *mut Frame) -> Raw {
     naked_asm!(
         "mov [rcx], rbx",
         "mov [rcx + 8], rbp",
@@ -240,7 +240,7 @@ unsafe extern "C" fn fold() {
 /// What the digest multiplies with.
 const DIGEST_FACTOR: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-/// Returns the digest of a page's words, as `Deed::Digest` does: four sums side by side, folded into one.
+/// Returns the digest of a page's words, as `AccessKind::Digest` does: four sums side by side, folded into one.
 pub fn digest(words: &[u64; 512]) -> u64 {
     let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(DIGEST_FACTOR as u64).rotate_left(29);
     let mut lanes = [0; 4];

@@ -1,7 +1,7 @@
 //! The checkpoint: the area list of the zones, and the bytes of each readable page.
 
 use super::answer::{AreaSeen, Behind};
-use super::attempt::{Deed, Slot};
+use super::attempt::{AccessKind, Slot};
 use super::block::Block;
 use super::sys::{AREA_SHARED, AreaQuery, area_from, raw};
 use super::zone::{PAGE, Zone};
@@ -50,7 +50,7 @@ fn digest(start: u64, end: u64, slot: Slot) -> u64 {
     let mut sum = 0_u64;
     let mut page = start;
     while page < end {
-        sum = sum.wrapping_add(AreaSeen::page_digest(page, slot.attempt(Deed::Digest, page, 0)));
+        sum = sum.wrapping_add(AreaSeen::page_digest(page, slot.attempt(AccessKind::Digest, page, 0)));
         page += PAGE;
     }
     sum

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::attempt::{Deed, Slot};
+use super::attempt::{AccessKind, Slot};
 use super::block::{RawOutcome, kind, state};
 use super::child::{Child, NR_SLOTS};
 use super::look;
@@ -71,9 +71,9 @@ pub(super) fn answered(answer: Answer) -> RawOutcome {
 fn single(child: &Child, op: &Op, slot: Slot) -> RawOutcome {
     let [first, second, third, ..] = op.args;
     let tried = match op.call {
-        Call::Load => slot.attempt(Deed::Load, first, 0),
-        Call::Store => slot.attempt(Deed::Store, first, byte(second as u8).into()),
-        Call::Fetch => slot.attempt(Deed::Fetch, first, 0),
+        Call::Load => slot.attempt(AccessKind::Load, first, 0),
+        Call::Store => slot.attempt(AccessKind::Store, first, byte(second as u8).into()),
+        Call::Fetch => slot.attempt(AccessKind::Fetch, first, 0),
         Call::Fill => fill(slot, first, second, third),
         Call::Mincore => return answered(mincore(child, op)),
         Call::Resident => return answered(resident::private_pages(child)),
@@ -87,7 +87,7 @@ fn single(child: &Child, op: &Op, slot: Slot) -> RawOutcome {
 fn fill(slot: Slot, start: u64, pages: u64, number: u64) -> Result<u64, super::Seen> {
     for page in 0..pages {
         let stored = byte(number.wrapping_add(page) as u8).into();
-        slot.attempt(Deed::Store, start.wrapping_add(page.wrapping_mul(PAGE)), stored)?;
+        slot.attempt(AccessKind::Store, start.wrapping_add(page.wrapping_mul(PAGE)), stored)?;
     }
     Ok(pages)
 }

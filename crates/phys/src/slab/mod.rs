@@ -75,12 +75,20 @@ const MAGAZINE_BATCH: usize = 24;
 /// let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default())? };
 /// let points = Slab::<Native, (u64, u64)>::new(&memory);
 /// machine.attach(|| {
-///     let point = points.alloc()?;
+///     let point = points.try_alloc().or_else(|_| points.alloc())?;
+///     assert_eq!((points.nr_live(), points.nr_frames()), (1, 1));
+///     assert!(points.objects_per_frame() > 10);
 ///     // SAFETY: the object is ours until it is freed.
 ///     unsafe {
 ///         point.write((3, 4));
 ///         points.free(point);
+///         // Readers may still look at this one until a grace period is over.
+///         points.free_deferred(points.alloc()?);
 ///     }
+///     assert_eq!(points.nr_deferred(), 1);
+///     memory.rcu().flush();
+///     points.drain();
+///     assert_eq!((points.nr_live(), points.nr_frames()), (0, 0));
 ///     Ok::<(), faultless_phys::OutOfFrames>(())
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -113,6 +121,7 @@ struct Magazine<P: Platform> {
 
 impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
     /// The largest object that fits a frame.
+    /// For a caller that chooses how large its objects are, such as the nodes of a tree.
     pub const OBJECT_BYTES_MAX: usize = geometry::object_bytes_max::<P>();
 
     /// Returns an empty cache, fed by `memory`. Allocates magazines from the global allocator, so it is for set-up.
@@ -130,6 +139,7 @@ impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
     ///
     /// # Panics
     /// If the place is not aligned, or not inside a frame.
+    /// `vm` calls it for its areas, which have such a place.
     pub unsafe fn with_head_inside(memory: &F, head_offset: usize) -> Self {
         Self::with_geometry(memory, Geometry::with_head_at::<P, T>(head_offset))
     }
@@ -171,6 +181,7 @@ impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
     }
 
     /// Takes an object; asks `reclaim` for more frames as long as there are none. May sleep.
+    /// For a caller that can free frames itself; [`Reclaim`] has an example.
     pub fn alloc_or_reclaim(&self, reclaim: &dyn Reclaim) -> Result<NonNull<T>, OutOfFrames> {
         self.core.memory.may_sleep();
         let object = self.core.try_alloc().or_else(|refusal| self.core.alloc_after_flush(refusal, reclaim));

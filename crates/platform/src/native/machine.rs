@@ -34,8 +34,15 @@ impl Machine {
         Self::with_nodes(nr_cpus, Nodes::one())
     }
 
-    /// As [`Machine::new`], with slots that belong to NUMA nodes. Where memory is, is the host's business: who knows
-    /// tells it here.
+    /// As [`Machine::new`], with slots that belong to NUMA nodes. The host decides where memory lies; whoever knows it
+    /// says so here.
+    ///
+    /// ```
+    /// use faultless_platform::{Nodes, Threads, native::{Machine, Native}};
+    ///
+    /// let machine = Machine::with_nodes(4, Nodes::new(2, |cpu| cpu / 2 % 2, |_, _| 21));
+    /// assert_eq!(Native::nodes(&machine).of_cpu(3), 1);
+    /// ```
     ///
     /// # Panics
     /// As [`Machine::new`].

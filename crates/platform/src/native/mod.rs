@@ -32,7 +32,7 @@ pub use region::{HostRegion, ReserveError};
 #[cfg(not(miri))]
 pub use windows::HostWindows;
 
-/// Says whether the calling thread holds interrupts off: for tests of who does.
+/// Says whether the calling thread holds interrupts off: for tests of who does, such as `vm/tests/native/shootdown.rs`.
 pub fn holds_irq_off() -> bool {
     context::with(|context| context.irq_depth.get() != 0)
 }

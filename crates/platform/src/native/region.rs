@@ -3,6 +3,18 @@
 use core::ptr::NonNull;
 
 /// A page-aligned range of host memory, reserved; the host gives it pages as they are touched.
+///
+/// What a program on Linux gives to `phys::Memory` as its frames:
+///
+/// ```
+/// use faultless_platform::native::{HostRegion, ReserveError};
+///
+/// let region = HostRegion::reserve(64 << 20)?;
+/// assert_eq!((region.base().addr().get() % 4096, region.len_bytes()), (0, 64 << 20));
+/// // SAFETY: the byte is the region's.
+/// assert_eq!(unsafe { region.base().read() }, 0);
+/// # Ok::<(), ReserveError>(())
+/// ```
 #[derive(Debug)]
 pub struct HostRegion {
     base: NonNull<u8>,

@@ -9,7 +9,22 @@ use core::ptr::{self, NonNull};
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Frames, and windows to them.
+/// Frames, and windows to them: what kernel maps are measured on, where a window is an address for a moment.
+///
+/// ```
+/// use faultless_platform::native::HostWindows;
+///
+/// let windows = HostWindows::new(4, 2)?;
+/// windows.map(0, 3)?;
+/// windows.map(1, 3)?;
+/// // SAFETY: both windows lead to frame 3.
+/// unsafe {
+///     windows.address(0).write(7);
+///     assert_eq!(windows.address(1).read(), 7);
+/// }
+/// windows.unmap(0)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct HostWindows {
     frames: OwnedFd,

@@ -11,7 +11,7 @@ use crate::experiment::{ArmResult, Checks};
 use faultless_machine::events;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
-use faultless_plan::deeds::Reason;
+use faultless_plan::memory_calls::Reason;
 use faultless_results::screen::uncolored;
 use faultless_results::set::{DISTRIBUTION, UNCOMPARED};
 use faultless_results::stats::Histogram;

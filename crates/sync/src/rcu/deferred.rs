@@ -4,8 +4,8 @@
 //! ```text
 //! defer --> [open] --close--> [newer: ticket] --> [older: ticket] --grace period over--> [ready] --> run
 //! ```
-//! Two closed batches are enough. A ticket is at most 2 above the last completed grace period, so of those that are not
-//! complete there are two; whatever is closed with the newer's ticket joins it.
+//! Two closed batches are enough: a ticket is at most 2 above the last completed grace period, so at most two tickets
+//! are incomplete. What is closed with the newer ticket joins the newer batch.
 //!
 //! # Invariants
 //! * I1 the lists are changed under the CPU's lock; callbacks run outside it.

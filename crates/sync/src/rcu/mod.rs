@@ -47,6 +47,36 @@ use core::ptr::NonNull;
 ///
 /// A batch of `BATCH` callbacks shares a grace period; in tests it shrinks, so that rare paths are common. Dropping the
 /// domain frees nothing that was deferred: [`Rcu::flush`] first.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{Rcu, RcuCallback, RcuHead};
+/// use std::ptr::NonNull;
+///
+/// unsafe fn free(head: NonNull<RcuHead<Native>>) {
+///     // SAFETY: the head was a box's.
+///     drop(unsafe { Box::from_raw(head.as_ptr()) });
+/// }
+/// let callback: RcuCallback<Native> = free;
+///
+/// let rcu = Rcu::<Native>::with_batch(2);
+/// Machine::new(2).attach(|| {
+///     let section = rcu.read();
+///     assert!(rcu.is_reading());
+///     drop(section);
+///     let head = NonNull::from(Box::leak(Box::new(RcuHead::new())));
+///     // SAFETY: nobody reaches the head any more, but readers that were there before.
+///     unsafe { rcu.defer(head, callback) };
+///     assert_eq!(rcu.nr_deferred(), 1);
+///     // Now and then, where no lock is held.
+///     rcu.poll();
+///     // Before a test counts what is left.
+///     rcu.flush();
+///     assert_eq!(rcu.nr_deferred(), 0);
+///     // A change that readers on CPU 1 must have seen.
+///     rcu.await_sections_of([1]);
+/// });
+/// ```
 pub struct Rcu<P: Processor, const BATCH: usize = 64> {
     domain: Domain<P, Grace<P>, BATCH>,
 }
@@ -65,6 +95,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     }
 
     /// As [`Rcu::with_batch`], with `1 << group_bits` CPUs in a group that is looked at together.
+    /// For tests, which make groups of one or two CPUs to reach what takes several.
     pub fn with_groups(nr_cpus: usize, group_bits: u32) -> Self {
         Self { domain: Domain::new(nr_cpus, Grace::new(nr_cpus, group_bits)) }
     }

@@ -47,6 +47,17 @@ const POLL_NS: u64 = 1_000_000;
 ///
 /// It belongs to the thread that waits with it. If several wait with one at the same time, all but the first look once
 /// a millisecond.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::Interrupt;
+///
+/// let stop = Interrupt::<Native>::new();
+/// stop.raise();
+/// assert!(stop.is_raised(), "who waits now, or later, is woken");
+/// stop.clear();
+/// assert!(!stop.is_raised());
+/// ```
 pub struct Interrupt<P: Processor> {
     is_raised: P::AtomicBool,
     sleeper: SpinMutex<P, Sleeper<P>>,
@@ -119,6 +130,20 @@ impl<P: Processor> Drop for Watched<'_, P> {
 }
 
 /// How long a wait may last: for ever, unless it says otherwise.
+///
+/// ```
+/// use faultless_platform::{Processor, native::Native};
+/// use faultless_sync::{Ended, Interrupt, Limits};
+///
+/// let stop = Interrupt::<Native>::new();
+/// // What a system call waits by: for a second, or until a signal comes.
+/// let _limits = Limits::until(Native::now() + 1_000_000_000).or_interrupted_by(&stop);
+/// let _long = Limits::<Native>::lasting(60_000_000_000);
+/// stop.raise();
+/// assert!(stop.is_raised());
+/// stop.clear();
+/// assert_eq!(Ended::TimedOut.to_string(), "the lock could not be had in time");
+/// ```
 pub struct Limits<'a, P: Processor> {
     deadline_ns: Option<u64>,
     interrupt: Option<&'a Interrupt<P>>,

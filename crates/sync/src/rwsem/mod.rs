@@ -71,6 +71,52 @@ impl<P: Processor> Clone for Parts<P> {
 /// # Safety
 /// Who takes the lock alone has it alone until it is released or turned into a share, and what its holders did before
 /// is seen by those who take it after them. The provided functions are left as they are.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{Ended, Generation, Limits, Parts, ReadGuard, ReaderTable, RwSemaphore, Rwsem, Share, WriteGuard};
+///
+/// let lock = Rwsem::<Native>::of(Generation::RWSEM_V8);
+/// Machine::new(1).attach(|| {
+///     let read: ReadGuard<'_, Native, _> = lock.read();
+///     let more = lock.try_read().expect("readers share it");
+///     // A tenth of a millisecond at most.
+///     let writer = lock.write_within(&Limits::lasting(100_000));
+///     assert!(matches!(writer, Err(Ended::TimedOut)) && lock.try_write().is_none());
+///     drop((read, more));
+///
+///     let write: WriteGuard<'_, Native, _> = lock.write();
+///     assert!(lock.is_locked() && !lock.is_contended() && lock.owner().is_some());
+///     assert!(lock.read_within(&Limits::lasting(1_000)).is_err());
+///     // Nobody comes between.
+///     drop(write.downgrade());
+///
+///     // By hand, for whoever keeps the share elsewhere than in a guard.
+///     let share: Share = lock.read_lock();
+///     assert!(lock.try_read_lock().is_some_and(|other| {
+///         // SAFETY: the share was just given.
+///         unsafe { lock.read_unlock(other) };
+///         true
+///     }));
+///     // SAFETY: as above.
+///     unsafe { lock.read_unlock(share) };
+///     assert!(lock.read_lock_within(&Limits::NONE).is_ok_and(|share| {
+///         // SAFETY: as above.
+///         unsafe { lock.read_unlock(share) };
+///         true
+///     }));
+///     lock.write_lock();
+///     assert!(!lock.try_write_lock() && lock.write_lock_within(&Limits::lasting(1_000)).is_err());
+///     // SAFETY: we have it.
+///     unsafe { lock.write_unlock() };
+/// });
+///
+/// // What several semaphores share, as the spaces of one instance do.
+/// let places = ReaderTable::<Native>::USUAL_PLACES;
+/// let parts = Parts { stats: None, readers: Rwsem::<Native>::reader_table(Generation::default(), places) };
+/// let (_one, _two) = (Rwsem::with_parts(Generation::default(), parts.clone()), Rwsem::with_parts(Generation::default(), parts));
+/// # let _ = Rwsem::<Native>::with_stats(Generation::default(), None);
+/// ```
 pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// What tells the family's members apart; `()` if it has one.
     type Generation: Copy + Default + Send + Sync + 'static;
@@ -85,6 +131,7 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     }
 
     /// Returns a free semaphore of that generation, which notes what it costs in `stats`, if there are any.
+    /// An instance calls it for the semaphore of each space, so that reports have its waits.
     fn with_stats(generation: Self::Generation, stats: Option<Arc<LockStats<P>>>) -> Self {
         let readers = Self::reader_table(generation, ReaderTable::<P>::USUAL_PLACES);
         Self::with_parts(generation, Parts { stats, readers })

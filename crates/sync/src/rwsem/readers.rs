@@ -18,7 +18,7 @@ pub(super) const AWAITED: usize = 1;
 pub struct Share(pub(super) u32);
 
 impl Share {
-    /// A share that the lock word counts.
+    /// A share that the lock word counts: what a semaphore without a table returns.
     pub const COUNTED: Self = Self(0);
 
     /// Returns the place in the table, if it is one.

@@ -5,10 +5,28 @@ use super::{RwSemaphore, Rwsem};
 use faultless_platform::Processor;
 
 /// What is done with a semaphore chosen by name.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{Generation, RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
+///
+/// /// What a command does with the name that its user gave.
+/// struct Size;
+/// impl SemaphoreVisitor<Native> for Size {
+///     type Output = usize;
+///     fn visit<S: RwSemaphore<Native>>(self, _generation: S::Generation) -> usize {
+///         size_of::<S>()
+///     }
+/// }
+/// assert!(SEMAPHORES.iter().all(|name| with_semaphore::<Native, _>(name, Size).is_some()));
+/// assert_eq!(with_semaphore::<Native, _>("no-such-lock", Size), None);
+/// assert_eq!(Generation::named("rwsem-2012"), Some(Generation::RWSEM_2012));
+/// ```
 pub trait SemaphoreVisitor<P: Processor> {
     /// What comes out.
     type Output;
     /// Gets the semaphore's type, and which of its generations is meant.
+    /// [`with_semaphore`] calls it once, if it knows the name.
     fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Self::Output;
 }
 

@@ -17,6 +17,15 @@ use super::word::MAX_PATIENCE;
 use core::ops::BitOr;
 
 /// A set of the series' patches.
+///
+/// ```
+/// use faultless_sync::Patches;
+///
+/// let some = Patches::LOOK_BEFORE_TRY.and(Patches::LOOK_BEFORE_GRANT);
+/// assert!(Patches::ALL.contain(some) && !some.contain(Patches::OPTIMISTIC_SPIN));
+/// assert_eq!(Patches::ALL.without(some), Patches::OPTIMISTIC_SPIN | Patches::SPINNER_SPARES_WAKE | Patches::LEAN_MCS);
+/// assert_eq!(Patches::NONE.and(some), some);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patches(u8);
 
@@ -63,6 +72,14 @@ impl BitOr for Patches {
 }
 
 /// A set of rules that came after the series.
+///
+/// ```
+/// use faultless_sync::Rules;
+///
+/// let rules = Rules::HANDOFF.and(Rules::SPINS_FOR_READERS);
+/// assert!(rules.contain(Rules::HANDOFF) && !rules.contain(Rules::PHASE_FAIR));
+/// assert_eq!(Rules::NONE.and(Rules::BRAVO), Rules::BRAVO);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules(u8);
 
@@ -74,7 +91,7 @@ impl Rules {
     /// in line if the last owner was a writer; writers spin for a short time while readers are inside.
     pub const HANDOFF: Self = Self(1);
     /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last
-    /// of those that were let in hands the lock to the first writer.
+    /// of these readers to leave hands the lock to the first writer.
     pub const PHASE_FAIR: Self = Self(2);
     /// Readers show themselves in a [`ReaderTable`](super::ReaderTable) while no writer comes.
     pub const BRAVO: Self = Self(4);
@@ -106,6 +123,14 @@ pub enum Effect {
 }
 
 /// A patch of the series.
+///
+/// ```
+/// use faultless_sync::{Effect, SERIES, SeriesPatch};
+///
+/// // What each patch is measured between.
+/// let SeriesPatch { number, effect, .. } = SERIES[7];
+/// assert_eq!((number, effect), (8, Effect::Measured("rwsem-steal", "rwsem-steal+p8")));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesPatch {
     /// Its number, 1 to 9.
@@ -134,6 +159,17 @@ pub const SERIES: [SeriesPatch; 9] = [
 ];
 
 /// What tells one generation from another.
+///
+/// ```
+/// use faultless_sync::{Generation, Patches, Rules};
+///
+/// let own = Generation::new(2, Patches::OPTIMISTIC_SPIN).with(Rules::HANDOFF);
+/// assert!(own.follows(Rules::HANDOFF) && own.has(Patches::OPTIMISTIC_SPIN));
+/// assert!(own.patience() > 0 && Generation::MAX_PATIENCE > 2 && own.shuts_after_ns() > 0);
+/// assert_eq!(Generation::stealing(Patches::ALL), Generation::RWSEM_V8);
+/// assert!(Generation::named("phase-fair") == Some(Generation::PHASE_FAIR));
+/// # let _ = (Generation::RWSEM_2012, Generation::RWSEM_STEAL, Generation::HANDOFF);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
     patience: u8,

@@ -82,9 +82,9 @@ impl<P: Processor> Rwsem<P> {
     /// Says whether a reader that was counted in beside a line, at `before`, may stay: no writer has the lock, the door
     /// is open, and a writer was inside since the last readers.
     ///
-    /// Linux lets a reader stay as well if it is the only one. Then readers go in alone, one after the other, while the
-    /// first in line wakes up in vain until it may shut the door: of 100 readers to a writer, 10 us each, a ninth was
-    /// left of the throughput.
+    /// Linux also lets a reader stay if it is the only one. Then readers enter alone, one after the other, and the
+    /// first in line wakes up for nothing until it may shut the door: with 100 readers to a writer, 10 us each,
+    /// throughput fell to a ninth.
     fn may_overtake_as_reader(&self, before: Word) -> bool {
         let is_open = self.follows(Rules::HANDOFF) && !before.has_writer() && !before.is_shut();
         is_open && !self.look_at_owner().is_readers()

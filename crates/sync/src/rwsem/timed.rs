@@ -9,6 +9,7 @@ use faultless_platform::{Processor, ThreadToken};
 ///
 /// To be chosen as a type, so that the semaphore itself pays nothing where nobody asks. What it takes is seen by
 /// [`LockStats::figures`]; without statistics it is `S` and no more.
+/// [`LockStats`](crate::LockStats) has an example. Tools that measure a semaphore put it around.
 pub struct Timed<P: Processor, S> {
     semaphore: S,
     stats: Option<Arc<LockStats<P>>>,

@@ -8,6 +8,19 @@ use core::ops::{Deref, DerefMut};
 use faultless_platform::Processor;
 
 /// A value that one CPU at a time reaches.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{SpinMutex, SpinMutexGuard, Unnamed};
+///
+/// let mut queue = SpinMutex::<Native, Vec<u32>>::new(vec![1]);
+/// let guard: SpinMutexGuard<'_, Native, Vec<u32>, Unnamed> = queue.lock();
+/// assert!(queue.is_locked() && queue.try_lock().is_none());
+/// drop(guard);
+/// queue.lock_in("drain").clear();
+/// queue.get_mut().push(4);
+/// assert_eq!(queue.into_inner(), [4]);
+/// ```
 pub struct SpinMutex<P: Processor, T, C = Unnamed> {
     lock: RawSpinLock<P, C>,
     value: UnsafeCell<T>,

@@ -19,6 +19,29 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 
 /// A spin lock that guards what its user says; four bytes, free when zeroed.
+///
+/// For memory that already has a place for the lock, as metadata of frames:
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{RawSpinGuard, RawSpinLock, Unnamed};
+///
+/// let lock = RawSpinLock::<Native>::new();
+/// let guard: RawSpinGuard<'_, Native, Unnamed> = lock.guard();
+/// assert!(lock.is_locked() && lock.try_guard().is_none());
+/// drop(guard);
+///
+/// lock.lock();
+/// assert!(!lock.try_lock());
+/// // SAFETY: we have it.
+/// unsafe { lock.unlock() };
+///
+/// // Reports say which function had this one.
+/// let named = RawSpinLock::<Native, Unnamed>::classed();
+/// named.lock_in("zap");
+/// // SAFETY: as above.
+/// unsafe { named.unlock() };
+/// ```
 #[repr(transparent)]
 pub struct RawSpinLock<P: Processor, C = Unnamed> {
     word: P::AtomicU32,

@@ -32,6 +32,21 @@ const AWAITED: u32 = 2;
 const READER: u32 = 4;
 
 /// A reader-writer lock for short sections; guards what its user says.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{RwSpinLock, RwSpinReadGuard, RwSpinWriteGuard, Unnamed};
+///
+/// let index = RwSpinLock::<Native>::new();
+/// let one: RwSpinReadGuard<'_, Native, Unnamed> = index.read();
+/// let two = index.try_read().expect("readers share it");
+/// assert!(index.is_locked() && index.try_write().is_none());
+/// drop((one, two));
+/// let alone: RwSpinWriteGuard<'_, Native, Unnamed> = index.write();
+/// assert!(index.try_read().is_none());
+/// # drop(alone);
+/// let _named = RwSpinLock::<Native, Unnamed>::classed();
+/// ```
 pub struct RwSpinLock<P: Processor, C = Unnamed> {
     word: P::AtomicU32,
     class: PhantomData<fn() -> C>,

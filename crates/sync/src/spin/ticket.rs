@@ -30,6 +30,16 @@ use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 /// drop(first);
 /// assert!(lock.try_lock().is_some());
 /// ```
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{TicketGuard, TicketLock};
+///
+/// let lock = TicketLock::<Native>::new();
+/// let guard: TicketGuard<'_, Native> = lock.lock();
+/// assert!(lock.is_locked() && lock.try_lock().is_none());
+/// # drop(guard);
+/// ```
 pub struct TicketLock<P: Processor> {
     next: P::AtomicU32,
     serving: P::AtomicU32,

@@ -52,7 +52,7 @@ pub(super) fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), G
     Ok(())
 }
 
-/// Says whether a fault needs the reverse-map root that the area has not got yet.
+/// Says whether a fault needs a reverse-map root that the area lacks.
 #[inline]
 pub(super) fn lacks_root<P: System>(view: &AreaView<P>, fault: Fault) -> bool {
     let is_missing = view.root == 0 && view.makes_page(fault.access);

@@ -139,7 +139,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     if mutant!(AnnouncementIgnored, area.state.read().is_write_in_progress() => false) {
         return Err(GiveUp::VmaChanged.into());
     }
-    // From here on nobody changes the area: whoever wants to waits for the section.
+    // From here on nobody changes the area: a writer waits for the section.
     let view = area.view();
     attempt::check(&view, fault)?;
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;

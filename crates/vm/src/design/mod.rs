@@ -7,6 +7,23 @@
 //! # How to add one
 //! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry). What map calls lock is a
 //! [`MapLock`]: [`WholeSpace`] of a semaphore, which leaves ranges alone.
+//!
+//! ```
+//! use faultless_platform::native::Native;
+//! use faultless_sync::Rwsem;
+//! use faultless_vm::design::{Areas, DefaultDesign, Design, Faultless, Map, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+//!
+//! fn name<D: Design<Native>>() -> &'static str {
+//!     D::NAME
+//! }
+//! type Lock = Rwsem<Native>;
+//! let published = [name::<MmapSem<Lock>>(), name::<SpfSrcu<Lock>>(), name::<SpfV9<Lock>>(), name::<SpfV11<Lock>>()];
+//! assert_eq!(published, ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11"]);
+//! assert_eq!([name::<VmaLock<Lock>>(), name::<Faultless<Lock>>()], ["vma-lock", "faultless"]);
+//! assert_eq!(name::<DefaultDesign<Native>>(), "vma-lock");
+//! // All of them keep areas in the space's index; a map of promises keeps none.
+//! assert!(!<Areas as Map<Native, DefaultDesign<Native>>>::PROMISES);
+//! ```
 
 mod attempt;
 mod faultless;
@@ -23,14 +40,23 @@ pub use crate::types::{Design, GenerationOf, Map, SemaphoreOf};
 pub use faultless::Faultless;
 pub use mmap_sem::MmapSem;
 pub use names::{DefaultDesign, VmaLock};
+pub use spf_srcu::SpfSrcu;
+pub use spf_v9::SpfV9;
+pub use spf_v11::SpfV11;
+// What the aliases above stand for. Nobody outside names it.
+#[doc(hidden)]
 pub use speculation::{Speculation, Version, WhenBusy};
-pub use spf_srcu::{DeferredArea, SpfSrcu, V2017};
-pub use spf_v9::{SpfV9, V9};
-pub use spf_v11::{CountedArea, SpfV11, V11};
+#[doc(hidden)]
+pub use {
+    spf_srcu::{DeferredArea, V2017},
+    spf_v9::V9,
+    spf_v11::{CountedArea, V11},
+};
 
 use faultless_sync::lock_class;
 
 lock_class! {
     /// The locks around area indexes, by the name that the series gave them.
+    #[doc(hidden)]
     pub IndexLock = "mm_rb_lock"
 }

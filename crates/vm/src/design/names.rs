@@ -1,4 +1,4 @@
-//! The design of whoever names none, as a type alone: what it does stands in `vma_lock`.
+//! The default design, as a type alone: `vma_lock` implements it.
 
 use core::marker::PhantomData;
 use faultless_sync::Rwsem;

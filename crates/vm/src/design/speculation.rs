@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! A speculative fault commits under the page-table lock, after it saw there that its area has not begun to change. So
-//! whoever changes the area afterwards takes that lock later and finds the page; whoever began before is noticed.
+//! a writer that begins afterwards takes that lock later and finds the page; one that began before is noticed.
 //!
 //! # Protocol
 //! ```text

@@ -3,7 +3,7 @@
 //! # Guarantee
 //! That of `speculation`, whose protocol it is; this file says how an area is held: the whole attempt is an SRCU
 //! section, which may sleep, and a removed area is freed after an SRCU grace period, with its hold on its object: the
-//! file behind it is released late, by whoever polls.
+//! file behind it is released late, by the next call that polls.
 //!
 //! | who | does | writes to shared lines |
 //! |---|---|---|

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! That of `speculation`, whose protocol it is; this file says how an area is held: a lock around the index, taken for
-//! the lookup, and a count of those who use the area, the index among them. The last one to let go frees it.
+//! the lookup, and a count of the area's users, the index among them. The last to drop its reference frees it.
 //!
 //! A writer takes the index lock only in a space that has, or had, two threads at once: before that nobody speculates.
 //! Whoever joins as the second waits for the writer at work (`Space::add_user`). The series took it always.

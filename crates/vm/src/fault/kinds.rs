@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::addr::VirtAddr;
 
-/// An access that the page tables did not allow.
+/// An access that the page tables did not allow: [`Design::fault`](crate::design::Design::fault) is called with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The address.
@@ -14,7 +14,8 @@ pub struct Fault {
     pub is_present: bool,
 }
 
-/// How a fault was handled.
+/// How a fault was handled: a [`Design::fault`](crate::design::Design::fault) returns it, [`FaultsTaken`](crate::FaultsTaken)
+/// counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
     /// Without the address-space lock.

@@ -20,7 +20,7 @@ pub const MAX_ADDED: usize = 3;
 /// for a root above.
 const NODES_PER_LEVEL: usize = Slots::CAPACITY.div_ceil(FANOUT) + 1;
 
-/// Tells those who watch where a node lies.
+/// Tells observers where a node lies.
 fn tell_name<P: System>(node: NonNull<Node<P>>) {
     if P::WATCHED {
         // SAFETY: just made, and still the caller's.

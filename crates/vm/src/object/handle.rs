@@ -8,7 +8,8 @@ use crate::system::System;
 use core::marker::PhantomData;
 use faultless_phys::OutOfFrames;
 
-/// A counted reference to an object, for areas.
+/// A counted reference to an object: made by [`Vm::create_object`](crate::Vm::create_object) for a handle, which callers
+/// use instead, and kept by areas.
 pub type ObjectRef<P> = PoolRef<P, Object<P>>;
 
 impl<P: System> Orphan<P> for Object<P> {

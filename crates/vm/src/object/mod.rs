@@ -34,6 +34,7 @@ use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES};
 use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
 /// Length of the longest object, in bytes: the largest that a file of Linux has (tmpfs; `loff_t`).
+/// [`Vm::truncate`](crate::Vm::truncate) refuses more; read by `faultless_abi`, before it takes an offset.
 pub const MAX_OBJECT_BYTES: u64 = i64::MAX as u64;
 
 /// A page could not be given.
@@ -46,13 +47,45 @@ pub enum FetchError {
 }
 
 /// Where an object's content comes from.
+///
+/// ```
+/// use faultless_vm::{FetchError, ObjectHandle, ObjectSpec, PageSource, WriteNotice};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// /// A file whose bytes are their page's number.
+/// struct Numbers;
+/// impl PageSource for Numbers {
+///     fn fetch(&self, _identity: u64, page_index: u64, page: &mut [u8; 4096]) -> Result<(), FetchError> {
+///         page.fill(page_index as u8);
+///         Ok(())
+///     }
+/// }
+/// let spec = ObjectSpec { identity: 3, size_bytes: 1 << 20, source: &Numbers, write_notice: WriteNotice::Fault };
+/// let file: ObjectHandle<'_, Native> = vm.create_object(&spec)?;
+/// let mut word = [0];
+/// vm.read_object(&file, 5 * 4096, &mut word)?;
+/// assert_eq!((word, file.identity(), file.size_bytes()), ([0x0505_0505_0505_0505], 3, 1 << 20));
+/// // Another opening: its mappings are not joined with the first one's.
+/// assert_eq!(file.reopen().identity(), 3);
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait PageSource: Send + Sync {
     /// Writes the content of page `page_index` of the object named `identity` into `page`, which is zero on entry.
     ///
     /// Called with no lock held; may sleep.
     fn fetch(&self, identity: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError>;
 
-    /// Says whether all content is zeros, so that it needs no note where pages were removed.
+    /// Says whether all content is zeros, so that it needs no note where pages were removed; asked by truncation and
+    /// hole punching.
     fn is_zeros(&self) -> bool {
         false
     }
@@ -106,7 +139,8 @@ impl<P: System> Drop for Fetched<'_, P> {
     }
 }
 
-/// A memory object; see the module.
+/// A memory object; see the module. Reports read it by [`Vm::for_each_object`](crate::Vm::for_each_object), and a handle
+/// derefs to it.
 pub struct Object<P: System> {
     membership: Membership<P, Self>,
     size_bytes: P::AtomicU64,
@@ -170,6 +204,7 @@ impl<P: System> Object<P> {
     }
 
     /// Returns the name that the source knows the content by.
+    /// For reports, which show it as an inode's number.
     pub fn identity(&self) -> u64 {
         self.identity
     }
@@ -181,6 +216,7 @@ impl<P: System> Object<P> {
     }
 
     /// Returns the length in bytes.
+    /// For a caller that lets others ask for the length, as `fstat` does.
     pub fn size_bytes(&self) -> u64 {
         // Relaxed: a fault that races with a change of the size may use either.
         self.size_bytes.load(Ordering::Relaxed)

@@ -22,6 +22,7 @@ use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 
 /// What a program says about a range.
+/// [`Space::madvise`] takes it; `faultless_abi::advice_of` makes it of Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Nothing special (`MADV_NORMAL`).

@@ -66,6 +66,16 @@ pub(super) enum Join {
 }
 
 /// How much there is of what a space counts.
+///
+/// ```
+/// use faultless_vm::AreaFlags;
+/// use faultless_vm::design::Sizes;
+///
+/// let mut sizes = Sizes::default();
+/// sizes.add(AreaFlags::READ | AreaFlags::WRITE, 8192);
+/// sizes.add(AreaFlags::READ | AreaFlags::LOCKED, 4096);
+/// assert_eq!((sizes.areas, sizes.bytes, sizes.data_bytes, sizes.locked_bytes), (2, 12288, 8192, 4096));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Areas.

@@ -11,7 +11,7 @@
 //! A store through an old translation lands before the shootdown, and so before the call returns.
 //!
 //! The child is not listed before it is complete: nobody finds it, and so its own locks are not taken. Its race with
-//! those who look for copies of a page is in `spaces`.
+//! a search for copies of a page is in `spaces`.
 //!
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 

@@ -25,6 +25,43 @@ use faultless_platform::{Atomic, AtomicInteger, CachePadded, Event, Ordering};
 use faultless_sync::{AtomicCpuSet, Lookers};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
+///
+/// ```
+/// use faultless_vm::PAGE;
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// let start = map(PAGE, both)?;
+/// guest.store(start, 7)?;
+/// // fork(2): the child sees what the parent had.
+/// let child = space.fork()?;
+/// assert!(!child.is_same(&space) && child.is_same(&child.clone()));
+/// assert_eq!(faultless_vm::Guest::new(&child).load(start)?.0, 7);
+/// // A reference page of what the page holds, and one of its first 8 bytes.
+/// let page = space.refpage_create(start.get(), 0)?;
+/// let word = space.refpage_create_sized(start.get(), 8, 0)?;
+/// assert_ne!(page.page(), word.page());
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SpaceRef<'vm, P: System, D: Design<P> = DefaultDesign<P>> {
     space: NonNull<Space<P, D>>,
     vm: PhantomData<&'vm Vm<P, D>>,
@@ -60,7 +97,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         Ok(space)
     }
 
-    /// Tells those who watch what lies where.
+    /// Tells observers what lies where.
     fn tell_names(&self) {
         P::trace(Event::named("the address space's counts", &**self));
         P::trace(Event::named("the root of the area index", &self.index));
@@ -83,6 +120,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     }
 
     /// Returns the instance, for as long as it lives.
+    /// For a caller that has a space and makes another one beside it.
     pub fn instance(&self) -> &'vm Vm<P, D> {
         // SAFETY: the instance outlives `'vm`.
         unsafe { self.space.as_ref().vm.as_ref() }

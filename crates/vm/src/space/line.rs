@@ -5,6 +5,40 @@ use crate::view::AreaFlags;
 use core::fmt::{self, Write as _};
 
 /// One line of the list.
+///
+/// ```
+/// use faultless_vm::{AreaFlags, AreaLine, PAGE, Space};
+/// # use faultless_phys::{Memory, Options};
+/// # use faultless_platform::native::{HostRegion, Machine, Native};
+/// # let region = HostRegion::reserve(64 << 20)?;
+/// # Machine::new(2).attach(|| {
+/// #     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+/// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
+/// #     let vm = faultless_vm::Vm::<Native>::new(memory)?;
+/// #     let space = vm.create_space(faultless_vm::Limits::default())?;
+/// #     let guest = faultless_vm::Guest::new(&space);
+/// #     let map = |len_bytes, protection| {
+/// #         space.mmap(&faultless_vm::MapRequest {
+/// #             placement: faultless_vm::Placement::Anywhere,
+/// #             len_bytes,
+/// #             protection,
+/// #             options: faultless_vm::MapOptions::empty(),
+/// #             backing: faultless_vm::Backing::Anonymous,
+/// #             populate: faultless_vm::Populate::OnFault,
+/// #         })
+/// #     };
+/// #     let both = faultless_vm::Protection::READ | faultless_vm::Protection::WRITE;
+/// map(PAGE, both)?;
+/// let mut lines: Vec<AreaLine> = Vec::new();
+/// let space: &Space<Native> = &space;
+/// space.for_each_area(|line| lines.push(line));
+/// assert!(lines[0].flags.contains(AreaFlags::WRITE) && !lines[0].has_object);
+/// // As /proc/PID/maps has it.
+/// assert!(lines[0].to_string().contains("rw-p 00000000 00:00 0"));
+/// #     Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaLine {
     /// Where it is.

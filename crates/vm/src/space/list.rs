@@ -14,7 +14,8 @@ use crate::types::Map;
 use core::fmt;
 use faultless_platform::{Atomic, Ordering};
 
-/// A space's whole list, a line for each area; see [`Space::list`].
+/// A space's whole list, a line for each area: what `/proc/PID/maps` shows. Made by [`Space::list`]
+/// for whoever prints it: nothing is looked up before.
 pub struct AreaList<'a, P: System, D: Design<P> = DefaultDesign<P>>(&'a Space<P, D>);
 
 impl<P: System, D: Design<P>> fmt::Display for AreaList<'_, P, D> {

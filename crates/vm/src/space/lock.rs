@@ -14,6 +14,7 @@ use bitflags::bitflags;
 use faultless_platform::{Atomic, Ordering};
 
 /// What mlock and munlock do.
+/// [`Space::mlock`] takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageLock {
     /// Keeps the pages in memory, and makes them.

@@ -26,6 +26,7 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
+    /// [`MapRequest`] is what a kernel's mmap makes of its arguments; the example of the crate calls it.
     pub fn mmap(&self, request: &MapRequest<'_, P>) -> Result<VirtAddr, CallError> {
         let len = check_shape(request)?;
         let (range, flags) = D::Map::mmap(self, request, len)?;

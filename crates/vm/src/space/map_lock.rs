@@ -17,6 +17,14 @@ use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
 ///
 /// # Safety
 /// While a guard for writing lives, there is no other guard that permits to look at, or change, what its holder does.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | calls that change a space | `write`, and `downgrade` once only tables are left to change |
+/// | calls that look, faults that lock | `read`; `try_read` where a fault would rather tell its design than wait |
+/// | a long unmapping, to give way | `is_contended` |
+/// | a new space | `new` |
 pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     /// The semaphore that it is made of.
     type Semaphore: RwSemaphore<P>;
@@ -43,6 +51,19 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
 }
 
 /// One semaphore around each call, whatever its range.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::{RwSemaphore, Rwsem};
+/// use faultless_vm::VirtAddr;
+/// use faultless_vm::design::{MapLock, WholeSpace};
+///
+/// let lock: WholeSpace<Rwsem<Native>> = MapLock::<Native>::new(Rwsem::<Native>::new());
+/// let (low, high) = (VirtAddr::new(0)..VirtAddr::new(4096), VirtAddr::new(4096)..VirtAddr::new(8192));
+/// let writer = MapLock::<Native>::write(&lock, low);
+/// assert!(MapLock::<Native>::try_read(&lock, high).is_none(), "whatever the range");
+/// drop(writer);
+/// ```
 pub struct WholeSpace<S>(S);
 
 // SAFETY: a writer has the semaphore alone.

@@ -118,12 +118,14 @@ unsafe impl<P: System, D: Design<P>> Send for Space<P, D> {}
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the instance.
+    /// A design's fault calls it for what holds for all spaces.
     pub fn vm(&self) -> &Vm<P, D> {
         // SAFETY: the instance outlives its spaces (I1 of `Vm`).
         unsafe { self.vm.as_ref() }
     }
 
     /// Returns the frames.
+    /// A design's fault calls it for the frames that it fills.
     pub fn memory(&self) -> &P::Frames {
         self.vm().memory()
     }
@@ -159,6 +161,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Says whether a CPU may have translations of this space, so that a shootdown asks it.
+    /// Called by tests of shootdowns, which ask whom one would reach.
     pub fn is_used_by(&self, cpu: usize) -> bool {
         self.users.contains(cpu)
     }

@@ -130,7 +130,7 @@ impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
     #[inline]
     pub(crate) fn area(&self) -> &'g Area<P, D> {
         // SAFETY: found with a permit that lives for `'g`: the lock keeps what is in the index, but from its own
-        // writer, who does not use what he has let go of.
+        // writer, which uses no area that it has released.
         unsafe { self.area.as_ref() }
     }
 

@@ -44,6 +44,34 @@ use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::RcuGuard;
 
 /// See the module. Made by a [`Map`] of promises for a call.
+///
+/// What `embed/design` does for munmap and mprotect, with the range locked by the design's own lock:
+///
+/// ```
+/// use faultless_vm::design::{Change, Cursor, Design, MapLock, Promises, Tally};
+/// use faultless_vm::{CallError, PageRange, Protection, Space, System};
+///
+/// /// Gives all that is promised in a range other rights, and keeps the counts of the space right.
+/// fn protect<P: System, D: Design<P>>(space: &Space<P, D>, range: PageRange, rights: Protection) -> Result<(), CallError> {
+///     let view = Promises::of(space);
+///     let _held = view.lock().write(range.addresses());
+///     let (mut before, mut after) = (Tally::default(), Tally::default());
+///     view.tally(range.addresses(), &mut before);
+///     view.for_each_run(range.addresses(), |run, _| after.add(run, rights));
+///     view.recount(before.sizes(), after.sizes(), view.space().limits().max_map_count)?;
+///     let mut cursor: Cursor<'_, P, D> = view.cursor(range);
+///     cursor.hold_tables()?;
+///     cursor.change(|_, _| Change::Protect(rights));
+///     Ok(())
+/// }
+/// ```
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | a map's `mmap`, `munmap`, `mprotect` | `fixed`, `lock`, `visit`, `tally`, `recount`, `cursor` |
+/// | a map's `for_each_area` and `area_at` | `for_each_run`, `line`, `area_at` |
+/// | a design's `fault` | `fault` |
 pub struct Promises<'a, P: System, D: Design<P>>(&'a Space<P, D>);
 
 /// What becomes of an entry.
@@ -178,7 +206,8 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
     }
 }
 
-/// Counts parts of areas, given ascending: those that touch and have the same rights are one area.
+/// Counts parts of areas: what [`Promises::tally`] fills and [`Promises::recount`] takes the sizes of. They are given
+/// ascending: those that touch and have the same rights are one area.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     sizes: Sizes,
@@ -199,7 +228,7 @@ impl Tally {
     }
 }
 
-/// Changes the entries of a range; see the module.
+/// Changes the entries of a range; see the module. [`Promises::cursor`] returns it.
 #[must_use = "what a cursor took away is shot down when it is dropped"]
 pub struct Cursor<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,

@@ -70,6 +70,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// As [`Space::mprotect`], from the beginning of the stack that holds the range's start (`PROT_GROWSDOWN`).
+    /// mprotect with `PROT_GROWSDOWN` calls it.
     pub fn mprotect_stack(&self, range: AddressRange, rights: Protection) -> Result<(), CallError> {
         self.protect_from(range, rights, From::StackStart)
     }

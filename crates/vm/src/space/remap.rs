@@ -45,7 +45,8 @@ pub enum RemapPlacement {
     /// A kept source moves where there is room, here if that is free; 0 is no wish. Without a kept source this is
     /// `MayMove`: Linux ignores the address.
     Hint(VirtAddr),
-    /// It moves to this address although it might stay: a choice that was made before, of whoever replays a recording.
+    /// It moves to this address although it might stay: a choice that was made before, as a replay knows it from its
+    /// recording.
     /// Nothing may be mapped there, not even the source itself.
     MoveTo(VirtAddr),
     /// It moves to this address, in place of what is there (`MREMAP_FIXED`).

@@ -1,4 +1,4 @@
-//! The second half of an unmapping: translations go, and whoever waits in line for the semaphore need not.
+//! The second half of an unmapping: translations go under the shared semaphore, so that readers in line get it.
 //!
 //! # Guarantee
 //! To everybody else an unmapping is one step, although it gives its lock away half way: whoever misses an area while a

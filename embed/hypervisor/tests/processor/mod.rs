@@ -175,7 +175,7 @@ pub struct Core<'m, 'vm, H: Generation> {
 impl<'m, 'vm, H: Generation> Core<'m, 'vm, H> {
     pub fn new(machine: &'m Machine<'vm, H>) -> Self {
         let cpu = machine.processor();
-        let root = machine.root(&cpu).address();
+        let root = machine.root(&cpu).address().get();
         Self { machine, cpu, root }
     }
 

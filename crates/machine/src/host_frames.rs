@@ -1,7 +1,7 @@
 //! A virtual memory for one run: host memory, frames, and a machine's threads to set it up with.
 //!
 //! # Guarantee
-//! Host memory outlives the frames made from it, as long as the caller keeps the [`Ground`] longer than the memory.
+//! Host memory outlives the frames made from it, as long as the caller keeps the [`HostFrames`] longer than the memory.
 
 use faultless_phys::{Memory, Options, SetupError};
 use faultless_platform::native::{HostRegion, ReserveError};
@@ -9,11 +9,11 @@ use faultless_platform::{Platform, Threads};
 use faultless_sync::SpinMutex;
 
 /// Host memory that a run's frames live in.
-pub struct Ground {
+pub struct HostFrames {
     region: HostRegion,
 }
 
-impl Ground {
+impl HostFrames {
     /// Reserves host memory.
     pub fn reserve(bytes: usize) -> Result<Self, ReserveError> {
         Ok(Self { region: HostRegion::reserve(bytes)? })
@@ -21,7 +21,7 @@ impl Ground {
 
     /// Divides the memory into frames, and those among the machine's NUMA nodes, where it puts them.
     ///
-    /// Called once for a ground, which outlives the memory and all that is made from it.
+    /// Called once for a host_frames, which outlives the memory and all that is made from it.
     #[allow(unsafe_code, reason = "the one place where frames begin")]
     pub fn memory<P: Threads>(&self, machine: &P::Machine, nr_cpus: usize) -> Result<Memory<P>, SetupError> {
         let (base, len_bytes, nodes) = (self.region.base(), self.region.len_bytes(), P::nodes(machine));

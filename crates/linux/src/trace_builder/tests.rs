@@ -9,7 +9,7 @@ const ROOT: u32 = 10;
 
 /// Records made by hand, and what came of them.
 struct Told {
-    cast: Cast,
+    summary: Summary,
     events: Vec<Event>,
 }
 
@@ -21,21 +21,21 @@ impl Told {
 
     /// Checks the invariants that a trace without losses promises.
     fn check(&self) {
-        assert_eq!(self.cast.lost, 0);
+        assert_eq!(self.summary.lost, 0);
         let header = faultless_trace::Header { pace: Pace::Stored, time_unit_ns: 10, ..Default::default() };
-        let mut checker = Checker::new(&header, self.cast.threads.len(), self.cast.files.len());
+        let mut checker = Checker::new(&header, self.summary.threads.len(), self.summary.files.len());
         self.events.iter().for_each(|event| checker.admit(event).expect("the invariants hold"));
     }
 }
 
 fn tell(mode: Mode, records: Vec<Record>) -> Told {
-    let mut story = Story::new(Scene { root: ROOT, mode, pace: Pace::Stored, time_unit_ns: 10 }, None);
+    let mut builder = TraceBuilder::new(Setting { root: ROOT, mode, pace: Pace::Stored, time_unit_ns: 10 }, None);
     let mut events = Vec::new();
     for record in records {
-        story.take(record, &mut |event| events.push(event));
+        builder.take(record, &mut |event| events.push(event));
     }
-    let cast = story.finish(0, &mut |event| events.push(event));
-    Told { cast, events }
+    let summary = builder.finish(0, &mut |event| events.push(event));
+    Told { summary, events }
 }
 
 fn record(tid: u32, time_ns: u64, body: Body) -> Record {
@@ -91,19 +91,19 @@ fn a_threads_events_that_arrive_before_its_making_wait_for_it() {
     let threads: Vec<_> = told.events.iter().map(|event| event.thread).collect();
     assert_eq!(threads, [0, 0, 1, 1, 1]);
     assert!(matches!(told.events[1].kind, EventKind::Clone(CloneTask { child: 1, .. })));
-    assert_eq!(told.cast.threads[1].name, "program 10", "a thread begins with its maker's name");
+    assert_eq!(told.summary.threads[1].name, "program 10", "a thread begins with its maker's name");
 }
 
 #[test]
 fn a_thread_whose_making_was_lost_marks_the_trace() {
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), fault(11, 200), fault(ROOT, 2_000_000)]);
-    assert_eq!(told.cast.lost, 1);
+    assert_eq!(told.summary.lost, 1);
     assert_eq!(told.events.iter().filter(|event| event.thread == 1).count(), 1);
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), fork(ROOT, ROOT, 11, 200), fault(11, 300)]);
-    assert_eq!(told.cast.lost, 1, "the clone's flags were lost");
-    assert_eq!(told.cast.threads.len(), 2);
+    assert_eq!(told.summary.lost, 1, "the clone's flags were lost");
+    assert_eq!(told.summary.threads.len(), 2);
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), new_task(ROOT, 11, 200)]);
-    assert_eq!(told.cast.lost, 1, "the fork was lost");
+    assert_eq!(told.summary.lost, 1, "the fork was lost");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_number_that_is_used_again_names_a_new_thread() {
     }
     let told = tell(Mode::Privileged, records);
     told.check();
-    assert_eq!(told.cast.threads.len(), 3);
+    assert_eq!(told.summary.threads.len(), 3);
     let faults: Vec<_> = told.events.iter().filter(|event| is_fault(&event.kind)).map(|event| event.thread).collect();
     assert_eq!(faults, [1, 2]);
 }
@@ -188,7 +188,7 @@ fn a_call_that_was_refused_or_is_no_memory_call_is_left_out() {
 fn a_call_inside_a_call_marks_the_trace() {
     let enter = Sample::Enter { number: libc::SYS_brk, args: [0; 6] };
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), sample(ROOT, 200, enter), sample(ROOT, 300, enter)]);
-    assert_eq!(told.cast.lost, 1);
+    assert_eq!(told.summary.lost, 1);
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn a_32_bit_programs_calls_are_not_misread() {
     let link = Sample::Enter { number: libc::SYS_mmap, args: [0; 6] };
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), vdso(0xf7f0_0000), sample(ROOT, 200, link)]);
     told.check();
-    assert!(told.cast.has_foreign_calls);
+    assert!(told.summary.has_foreign_calls);
     assert_eq!(told.events.len(), 2);
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), vdso(0x7fff_0000_0000), sample(ROOT, 200, link)]);
-    assert!(!told.cast.has_foreign_calls);
+    assert!(!told.summary.has_foreign_calls);
     assert_eq!(told.events.len(), 3);
 }
 
@@ -261,14 +261,14 @@ fn without_privilege_a_fork_needs_no_tracepoint() {
 fn lost_and_unreadable_records_are_counted() {
     let lost = record(ROOT, 200, Body::Lost { records: 5 });
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), lost, record(0, 0, Body::Unreadable)]);
-    assert_eq!(told.cast.lost, 6);
+    assert_eq!(told.summary.lost, 6);
 }
 
-/// When all events of the joined thread were open, and when its story begins.
+/// When all events of the joined thread were open, and when its recording begins.
 const COMPLETE_NS: u64 = 9_000;
 const BEGAN_NS: u64 = 10_000;
 
-/// Tells the story of one joined thread, to which event 1 belongs; event 2 was opened for one that ended before it
+/// Tells the recording of one joined thread, to which event 1 belongs; event 2 was opened for one that ended before it
 /// could be listed.
 fn tell_joined(records: Vec<Record>) -> Told {
     tell_with(Vec::new(), records)
@@ -285,20 +285,20 @@ fn tell_with(late: Vec<crate::company::Company>, records: Vec<Record>) -> Told {
     let joined =
         Joined { complete_ns: COMPLETE_NS, began_ns: BEGAN_NS, members: vec![member], owners, ..Joined::default() };
     let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }], late };
-    let scene = Scene { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
-    let (mut story, mut events) = (Story::joining(scene, &company, None), Vec::new());
-    records.into_iter().for_each(|record| story.take(record, &mut |event| events.push(event)));
-    Told { cast: story.finish(0, &mut |event| events.push(event)), events }
+    let setting = Setting { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
+    let (mut builder, mut events) = (TraceBuilder::joining(setting, &company, None), Vec::new());
+    records.into_iter().for_each(|record| builder.take(record, &mut |event| events.push(event)));
+    Told { summary: builder.finish(0, &mut |event| events.push(event)), events }
 }
 
 fn of(event: u64, record: Record) -> Record {
     Record { event, ..record }
 }
 
-/// Returns whose faults a story has.
+/// Returns whose faults a recording has.
 fn faulters(told: &Told) -> Vec<u32> {
     let faulted = told.events.iter().filter(|event| is_fault(&event.kind));
-    faulted.map(|event| told.cast.threads[event.thread as usize].tid).collect()
+    faulted.map(|event| told.summary.threads[event.thread as usize].tid).collect()
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_thread_made_once_all_events_were_open_is_followed_once_and_nothing_counts_a
         of(1, fault(ROOT, BEGAN_NS + 5_000_000)),
     ]);
     assert_eq!(faulters(&told), [77, 78, ROOT], "one fault came before, and one was told of twice");
-    assert_eq!(told.cast.lost, 0);
+    assert_eq!(told.summary.lost, 0);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_thread_made_before_all_events_were_open_is_no_part_of_the_story() {
         of(1, record(77, BEGAN_NS + 20, Body::Exited { tid: 77 })),
         of(1, fault(ROOT, BEGAN_NS + 5_000_000)),
     ]);
-    assert_eq!((faulters(&told), told.cast.lost, told.cast.threads.len()), (vec![ROOT], 0, 1));
+    assert_eq!((faulters(&told), told.summary.lost, told.summary.threads.len()), (vec![ROOT], 0, 1));
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_copy_of_memory_that_was_not_read_yet_is_not_followed_but_a_later_one_is() {
         flags(late_ns + 110, 81),
         of(1, fault(81, late_ns + 200)),
     ]);
-    assert_eq!((faulters(&told), told.cast.lost), (vec![81], 0));
+    assert_eq!((faulters(&told), told.summary.lost), (vec![81], 0));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_copy_of_a_program_that_began_in_the_story_is_followed_at_once() {
         flags(BEGAN_NS + 110, 80),
         of(1, fault(80, BEGAN_NS + 200)),
     ]);
-    assert_eq!((faulters(&told), told.cast.lost), (vec![80], 0));
+    assert_eq!((faulters(&told), told.summary.lost), (vec![80], 0));
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_copy_that_is_not_followed_is_from_its_exec_on() {
         of(1, exec(80, BEGAN_NS + 300)),
         of(1, fault(80, BEGAN_NS + 400)),
     ]);
-    assert_eq!((faulters(&told), told.cast.lost), (vec![80], 0), "one fault came before the exec");
+    assert_eq!((faulters(&told), told.summary.lost), (vec![80], 0), "one fault came before the exec");
     assert!(told.events.iter().any(|event| event.kind == EventKind::Exec));
 }
 
@@ -386,7 +386,7 @@ fn a_story_begins_with_the_calls_that_its_threads_are_inside_of() {
     let entered = CallEnter { call: Call::Munmap, args: [7, 8, 0, 0, 0, 0] };
     let left = CallExit { call: Call::Munmap, result: 0 };
     assert_eq!(told.kinds(), [(0, EventKind::CallEnter(entered)), (0, EventKind::CallExit(left))]);
-    assert_eq!((told.events[0].time_ns, told.cast.lost), (0, 0));
+    assert_eq!((told.events[0].time_ns, told.summary.lost), (0, 0));
     let told = tell_joined(vec![enter(COMPLETE_NS - 300, libc::SYS_munmap), exit(BEGAN_NS + 100, libc::SYS_munmap)]);
     assert_eq!(told.kinds(), [(0, EventKind::CallExit(left))], "its exit might not have been seen");
 }
@@ -430,10 +430,10 @@ fn who_is_joined_later_is_followed_from_then_on() {
         ],
     );
     assert_eq!(faulters(&told), [91, ROOT, 90], "the last one's memory was copied while it was read");
-    assert_eq!(told.cast.lost, 0);
+    assert_eq!(told.summary.lost, 0);
     let entered = told.events.iter().find(|event| matches!(event.kind, EventKind::CallEnter(_))).expect("it is inside");
-    assert_eq!((told.cast.threads[entered.thread as usize].tid, entered.time_ns), (90, LATER_NS + 100));
-    let [_, late] = &told.cast.snapshot.spaces[..] else { panic!("two were joined") };
+    assert_eq!((told.summary.threads[entered.thread as usize].tid, entered.time_ns), (90, LATER_NS + 100));
+    let [_, late] = &told.summary.snapshot.spaces[..] else { panic!("two were joined") };
     assert_eq!((late.threads.as_slice(), late.joined_ns, late.window.ended_ns), (&[1][..], LATER_NS, LATER_NS + 100));
 }
 
@@ -450,5 +450,9 @@ fn who_is_in_the_story_already_is_not_joined_again() {
         ],
     );
     assert_eq!(faulters(&told), [80, 80]);
-    assert_eq!((told.cast.snapshot.spaces.len(), told.cast.threads.len()), (1, 2), "the second came after the end");
+    assert_eq!(
+        (told.summary.snapshot.spaces.len(), told.summary.threads.len()),
+        (1, 2),
+        "the second came after the end"
+    );
 }

@@ -1,8 +1,8 @@
 //! From the kernel's records to the trace's events: who is who, which call is open, how long each was on a CPU.
 //!
 //! # Guarantee
-//! The events handed out obey the invariants of [`faultless_trace::event`], or [`Story::lost`] is above zero and the
-//! trace has to be marked as one with losses.
+//! The events handed out obey the invariants of [`faultless_trace::event`], or [`TraceBuilder::lost`] is above zero and
+//! the trace has to be marked as one with losses.
 //!
 //! # Invariants
 //! - S1 a thread's events come after the event that made it: what arrives earlier, because two CPUs' clocks differ a
@@ -40,9 +40,9 @@ const LATE_COPY_NS: u64 = 10_000_000;
 /// Where events go.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event);
 
-/// What a story is about.
+/// What a recording is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Setting {
     /// The process that runs the recorded program; 0 where running ones were joined.
     pub(crate) root: u32,
     pub(crate) mode: Mode,
@@ -51,10 +51,10 @@ pub(crate) struct Scene {
     pub(crate) time_unit_ns: u64,
 }
 
-/// A story under way.
+/// A recording under way.
 #[derive(Debug)]
-pub(crate) struct Story {
-    scene: Scene,
+pub(crate) struct TraceBuilder {
+    setting: Setting,
     /// The thread that each event was opened for; empty where records carry no events.
     owners: HashMap<u64, u32>,
     /// The memory calls that threads were seen asleep in since then.
@@ -77,7 +77,7 @@ pub(crate) struct Story {
     early: HashMap<u32, Vec<Record>>,
     /// Before then nobody in `early` has waited for too long.
     early_until_ns: u64,
-    /// Whoever was found to be no part of the story, until it ends.
+    /// Whoever was found to be no part of the recording, until it ends.
     outsiders: HashSet<u32>,
     spaces: Vec<Known>,
     /// Call chains, if they were recorded.
@@ -113,12 +113,12 @@ struct State {
     was_found: bool,
 }
 
-/// When a process was joined: both are 0 for one that began in the story.
+/// When a process was joined: both are 0 for one that began in the recording.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrival {
     /// When all events of its threads were open.
     complete_ns: u64,
-    /// When its part of the story begins.
+    /// When its part of the recording begins.
     began_ns: u64,
 }
 
@@ -128,7 +128,7 @@ struct Known {
     rights: Rights,
     code: Code,
     /// A process made until then may be a copy of memory that changed before it was read; what it does before an exec
-    /// is not told. A program that began in the story may be copied at any time.
+    /// is not told. A program that began in the recording may be copied at any time.
     copies_unknown_until_ns: u64,
 }
 
@@ -164,7 +164,7 @@ enum Openness {
     #[default]
     Outside,
     Inside(Call),
-    /// It was joined inside this call, which the story will begin with.
+    /// It was joined inside this call, which the recording will begin with.
     Entered(CallEnter),
     /// It was joined, and has neither entered nor left a call since.
     Unknown,
@@ -179,9 +179,9 @@ enum Abi {
     Foreign,
 }
 
-/// What stands beside the events once a story is told.
+/// What stands beside the events once a recording is told.
 #[derive(Debug)]
-pub(crate) struct Cast {
+pub(crate) struct Summary {
     pub(crate) threads: Vec<Thread>,
     pub(crate) files: Vec<File>,
     pub(crate) snapshot: Snapshot,
@@ -198,11 +198,11 @@ pub(crate) struct Cast {
     pub(crate) still_running: usize,
 }
 
-impl Story {
-    /// Begins a story.
-    pub(crate) fn new(scene: Scene, stacks: Option<StackOptions>) -> Self {
+impl TraceBuilder {
+    /// Begins a recording.
+    pub(crate) fn new(setting: Setting, stacks: Option<StackOptions>) -> Self {
         Self {
-            scene,
+            setting,
             owners: HashMap::new(),
             inside: HashMap::new(),
             late: Vec::new(),
@@ -230,16 +230,16 @@ impl Story {
         }
     }
 
-    /// Begins a story in the midst of running processes.
-    pub(crate) fn joining(scene: Scene, company: &Company, stacks: Option<StackOptions>) -> Self {
-        let mut story = Self::new(scene, stacks);
-        story.begun_ns = Some(company.joined.began_ns);
-        story.time_ns = company.joined.began_ns;
-        story.owners = company.joined.owners.clone();
-        story.opening = Opening::Joining;
-        story.late = company.late.iter().rev().cloned().collect();
-        story.enter_company(company);
-        story
+    /// Begins a recording in the midst of running processes.
+    pub(crate) fn joining(setting: Setting, company: &Company, stacks: Option<StackOptions>) -> Self {
+        let mut builder = Self::new(setting, stacks);
+        builder.begun_ns = Some(company.joined.began_ns);
+        builder.time_ns = company.joined.began_ns;
+        builder.owners = company.joined.owners.clone();
+        builder.opening = Opening::Joining;
+        builder.late = company.late.iter().rev().cloned().collect();
+        builder.enter_company(company);
+        builder
     }
 
     /// Lets the threads of a company live in the memory that was seen.
@@ -266,11 +266,11 @@ impl Story {
         }
     }
 
-    /// Lets those in who were joined until now, and begins their parts of the story.
+    /// Lets those in who were joined until now, and begins their parts of the recording.
     fn meet_late(&mut self, now_ns: u64, sink: Sink<'_>) {
         while let Some(company) = self.late.pop_if(|company| company.joined.complete_ns <= now_ns) {
             let members = &company.joined.members;
-            // Who was made by somebody in the story is in it already.
+            // Who was made by somebody in the recording is in it already.
             if members.iter().any(|member| self.live.contains_key(&member.tid)) {
                 continue;
             }
@@ -367,7 +367,7 @@ impl Story {
         }
     }
 
-    /// Begins the story of joined threads with the calls that they are inside of.
+    /// Begins the recording of joined threads with the calls that they are inside of.
     fn begin_joined(&mut self, threads: Range<usize>, sink: Sink<'_>) {
         for thread in threads {
             let State { open, tid, .. } = self.states[thread];
@@ -397,13 +397,13 @@ impl Story {
         self.states[thread as usize].on_since_ns = None;
     }
 
-    /// Ends the story.
-    pub(crate) fn finish(mut self, stacks_lost: u64, sink: Sink<'_>) -> Cast {
+    /// Ends the recording.
+    pub(crate) fn finish(mut self, stacks_lost: u64, sink: Sink<'_>) -> Summary {
         for fork in std::mem::take(&mut self.forks).into_values() {
             self.guess_clone(fork, sink);
         }
         self.adopt_forgotten(0, sink);
-        Cast {
+        Summary {
             threads: self.threads,
             files: self.files.into_files(),
             snapshot: Snapshot { spaces: self.snapshot },
@@ -416,10 +416,10 @@ impl Story {
         }
     }
 
-    /// Opens the story at the program's exec; says whether it has begun.
+    /// Opens the recording at the program's exec; says whether it has begun.
     fn begin(&mut self, record: &Record) -> bool {
         let Body::Named { tid, is_exec: true, .. } = record.body else { return false };
-        if tid != self.scene.root {
+        if tid != self.setting.root {
             return false;
         }
         self.begun_ns = Some(record.time_ns);
@@ -480,7 +480,7 @@ impl Story {
 
     /// Lets threads begin whose making was lost, and drops what merely switched after its end (S1). Beside joined
     /// processes it drops all: who is unknown there was made while events were being opened, is not watched whole, and
-    /// is no part of the story.
+    /// is no part of the recording.
     fn adopt_forgotten(&mut self, patience_ns: u64, sink: Sink<'_>) {
         let now = self.time_ns;
         let has_joined = self.has_joined();
@@ -610,7 +610,7 @@ impl Story {
         // Without a file the kernel's offset is the address again.
         let file_offset = if file.is_some() { mapping.file_offset } else { 0 };
         let mapped = Mapped { start, len_bytes, file_offset, prot, flags, file };
-        if self.scene.mode == Mode::Unprivileged {
+        if self.setting.mode == Mode::Unprivileged {
             self.spaces[state.space].rights.map(&mapped);
         }
         if let Some(keeper) = &mut self.keeper {
@@ -632,7 +632,7 @@ impl Story {
 
     /// Notes a fork until its flags are known (S3).
     fn forked(&mut self, fork: Forked, sink: Sink<'_>) {
-        if self.scene.mode == Mode::Unprivileged {
+        if self.setting.mode == Mode::Unprivileged {
             return self.clone_guessed(fork, sink);
         }
         if let Some(unmatched) = self.forks.insert(fork.parent_tid, fork) {
@@ -655,7 +655,7 @@ impl Story {
         }
     }
 
-    /// Returns whether the story began in the midst of running processes.
+    /// Returns whether the recording began in the midst of running processes.
     fn has_joined(&self) -> bool {
         !self.snapshot.is_empty()
     }
@@ -744,8 +744,8 @@ impl Story {
 
     fn emit(&mut self, thread: ThreadIndex, kind: EventKind, sink: Sink<'_>) {
         let elapsed_ns = self.time_ns.saturating_sub(self.begun_ns.unwrap_or(0));
-        let time_ns = elapsed_ns - elapsed_ns % self.scene.time_unit_ns;
-        let on_cpu_ns = match self.scene.pace {
+        let time_ns = elapsed_ns - elapsed_ns % self.setting.time_unit_ns;
+        let on_cpu_ns = match self.setting.pace {
             Pace::Stored => self.states[thread as usize].on_cpu_until(time_ns, &kind),
             Pace::Absent => 0,
         };

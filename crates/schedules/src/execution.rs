@@ -24,7 +24,7 @@ use faultless_vm::{
 use super::history::{self, Happened};
 use super::model::{Answer, State, WORDS, object_word};
 use super::ops::{Op, Part, Program, Start};
-use super::perform::Actor;
+use super::perform::Worker;
 use super::worlds::{BROKEN_PAGE, LATE_PAGE, NR_CPUS, World};
 
 /// First page of the window: page 2 stands in the next page table.
@@ -131,45 +131,45 @@ impl Order<'_> {
     }
 
     fn with_scene<D: Design<Explore>>(&self, vm: &Vm<Explore, D>) -> Ran {
-        let scene = match alone(self.machine, || Scene::new(vm, self.world, self.program)) {
-            Ok(scene) => scene,
+        let execution = match alone(self.machine, || Execution::new(vm, self.world, self.program)) {
+            Ok(execution) => execution,
             Err(failure) => return ran_not(failure),
         };
         let threads = self.program.parts.len();
-        let warmed = self.machine.explore(threads, Policy::in_turn(0), &|thread| scene.warm(thread));
+        let warmed = self.machine.explore(threads, Policy::in_turn(0), &|thread| execution.warm(thread));
         if let Err(failure) = warmed.outcome {
-            mem::forget(scene);
+            mem::forget(execution);
             return ran_not(failure);
         }
-        let play = |thread| scene.play(thread);
+        let play = |thread| execution.play(thread);
         let run = match self.noting {
             true => self.machine.explore_noting(threads, self.policy.clone(), &play),
             false => self.machine.explore(threads, self.policy.clone(), &play),
         };
         if let Err(failure) = run.outcome.clone() {
-            let failure = Some(scene.with_history(failure));
-            mem::forget(scene);
+            let failure = Some(execution.with_history(failure));
+            mem::forget(execution);
             return Ran { run, failure };
         }
-        Ran { run, failure: self.conclude(scene) }
+        Ran { run, failure: self.conclude(execution) }
     }
 
     /// Looks at what is left, and takes it down.
-    fn conclude<D: Design<Explore>>(&self, scene: Scene<'_, D>) -> Option<Failure> {
-        let looked = alone(self.machine, || scene.look());
-        let history = scene.history();
+    fn conclude<D: Design<Explore>>(&self, execution: Execution<'_, D>) -> Option<Failure> {
+        let looked = alone(self.machine, || execution.look());
+        let history = execution.history();
         let wrong = looked.err().or_else(|| {
-            let is_wrong = history::is_unexplained(&history, &scene.start);
+            let is_wrong = history::is_unexplained(&history, &execution.start);
             is_wrong.then(|| failed("", "no order of the operations gives these answers".into()))
         });
         if let Some(failure) = wrong {
-            let failure = scene.with_history(failure);
-            mem::forget(scene);
+            let failure = execution.with_history(failure);
+            mem::forget(execution);
             return Some(failure);
         }
-        let vm = scene.space.instance();
+        let vm = execution.space.instance();
         alone(self.machine, || {
-            drop(scene);
+            drop(execution);
             hold_invariants(vm, "when all is unmapped");
         })
         .err()
@@ -245,7 +245,7 @@ fn reference<'vm, D: Design<Explore>>(vm: &'vm Vm<Explore, D>, start: Start) -> 
 }
 
 /// An instance with a space, and what happened in it.
-pub struct Scene<'vm, D: Design<Explore>> {
+pub struct Execution<'vm, D: Design<Explore>> {
     /// The space that all threads share.
     pub space: SpaceRef<'vm, Explore, D>,
     /// The object behind some pages.
@@ -271,7 +271,7 @@ pub struct Scene<'vm, D: Design<Explore>> {
     nr_busy: AtomicUsize,
 }
 
-impl<'vm, D: Design<Explore>> Scene<'vm, D> {
+impl<'vm, D: Design<Explore>> Execution<'vm, D> {
     fn new(vm: &'vm Vm<Explore, D>, world: &'static World, program: &Program) -> Self {
         let space = vm.create_space(Limits::default()).expect("room for a space");
         NR_ASKED.set(0);
@@ -280,7 +280,7 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         let object = vm.create_object(&spec).expect("room for an object");
         let references = [Start::First, Start::Second].map(|start| Mutex::new(Some(reference(vm, start))));
         let guests = program.parts.iter().map(|_| Guest::new(&space)).collect();
-        let mut scene = Self {
+        let mut execution = Self {
             space,
             object,
             references,
@@ -295,10 +295,10 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
             seconds: Vec::new(),
             nr_busy: AtomicUsize::new(0),
         };
-        scene.map_stack();
-        scene.seconds = scene.make_second(vm);
-        scene.start = scene.begin();
-        scene
+        execution.map_stack();
+        execution.seconds = execution.make_second(vm);
+        execution.start = execution.begin();
+        execution
     }
 
     fn map_stack(&self) {
@@ -383,15 +383,15 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
 
     /// Does what comes before the threads.
     fn begin(&self) -> State {
-        let mut actor = Actor::new(self, &self.guests[0], usize::MAX);
+        let mut worker = Worker::new(self, &self.guests[0], usize::MAX);
         let mut state = self.start.clone();
         for (number, op) in self.world.prologue().into_iter().enumerate() {
             let value = 9000 + number as u64;
             let expected = state.happen_alone(op, value);
-            let (answer, _) = actor.perform(op, value);
+            let (answer, _) = worker.perform(op, value);
             assert_eq!(answer, expected, "before the threads began: {op}");
         }
-        actor.keep_children();
+        worker.keep_children();
         if let Some(nr_areas) = self.world.nr_areas {
             assert_eq!(self.space.nr_areas(), nr_areas, "areas before the threads began");
         }
@@ -423,13 +423,13 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
     /// A thread's operations.
     fn play(&self, thread: usize) {
         Explore::enter();
-        let mut actor = Actor::new(self, &self.guests[thread], thread);
+        let mut worker = Worker::new(self, &self.guests[thread], thread);
         for (number, &op) in self.parts[thread].ops.iter().enumerate() {
             note(format!("{op}, its operation {}", number + 1));
             let value = (thread as u64 + 1) * 100 + number as u64 + 1;
             self.nr_busy.fetch_add(1, Ordering::Relaxed);
             let begin = stamp();
-            let (answer, end) = actor.perform(op, value);
+            let (answer, end) = worker.perform(op, value);
             lock(&self.history).push(Happened { thread, op, value, span: (begin, end), answer });
             if self.nr_busy.fetch_sub(1, Ordering::Relaxed) == 1 {
                 standing_still(|| self.check(op));
@@ -437,7 +437,7 @@ impl<'vm, D: Design<Explore>> Scene<'vm, D> {
         }
         note("its end".into());
         self.nr_busy.fetch_add(1, Ordering::Relaxed);
-        actor.end_children();
+        worker.end_children();
         self.nr_busy.fetch_sub(1, Ordering::Relaxed);
         Explore::leave();
     }

@@ -5,10 +5,11 @@
 //! reason, or the call is not modelled and its name says so.
 
 use super::regions::Backing;
+use faultless_abi::{MapFlags, Prot, RemapFlags};
 
 /// What a replay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum MemoryCall {
     /// Maps memory.
     Map(Mapping),
     /// Takes a range away.
@@ -25,7 +26,7 @@ pub enum Deed {
         /// As it was asked for.
         len: u64,
         /// As it was asked for.
-        prot: u64,
+        prot: Prot,
     },
     /// Changes a mapping's size or place.
     Remap {
@@ -36,7 +37,7 @@ pub enum Deed {
         /// The new length.
         new_len: u64,
         /// `MREMAP_*`.
-        flags: u64,
+        flags: RemapFlags,
         /// The place asked for with `MREMAP_FIXED`; otherwise the one that Linux chose. A failed call has the hint of
         /// `MREMAP_DONTUNMAP`, or 0.
         target: u64,
@@ -47,7 +48,7 @@ pub enum Deed {
         start: u64,
         /// As it was asked for.
         len: u64,
-        /// `MADV_*`.
+        /// `MADV_*`, as it was asked for.
         advice: u64,
     },
     /// Moves the break.
@@ -92,11 +93,21 @@ pub struct Mapping {
     /// How long, as it was asked for.
     pub len: u64,
     /// `PROT_*`.
-    pub prot: u64,
+    pub prot: Prot,
     /// `MAP_*`.
-    pub flags: u64,
+    pub flags: MapFlags,
     /// What stands behind it.
     pub backing: Backing,
+}
+
+impl Mapping {
+    /// Returns whether Linux refuses such flags for anonymous memory: `MAP_SHARED_VALIDATE`, and types that there are
+    /// not. A replay may have a file in its place, for which it would take them.
+    pub fn is_refused_without_file(&self) -> bool {
+        let kind = self.flags & MapFlags::TYPE;
+        let is_known = matches!(kind, MapFlags::SHARED | MapFlags::PRIVATE | MapFlags::DROPPABLE);
+        self.flags.contains(MapFlags::ANONYMOUS) && !is_known
+    }
 }
 
 /// Where a mapping goes.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use faultless_vm::USER_END;
 
-use faultless_plan::deeds::{Deed, Place};
+use faultless_plan::memory_calls::{MemoryCall, Place};
 use faultless_plan::{Action, Plan};
 
 /// The part of a process that is free: above programs, below the C library's mappings.
@@ -20,15 +20,15 @@ const LOWEST: u64 = 0x1_0000;
 
 /// A run of recorded addresses, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sheet {
+struct Run {
     recorded: Range<u64>,
     start: u64,
 }
 
 /// All of them, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Atlas {
-    sheets: Vec<Sheet>,
+pub(super) struct Relocation {
+    runs: Vec<Run>,
 }
 
 /// The plan's addresses don't fit.
@@ -37,12 +37,12 @@ pub(super) struct TooLarge {
     pub(super) bytes: u64,
 }
 
-impl Atlas {
+impl Relocation {
     /// Finds a place for all addresses of a plan.
     pub(super) fn new(plan: &Plan) -> Result<Self, TooLarge> {
-        let restored = plan.restorations.iter().flat_map(|restoration| &restoration.deeds);
-        let deeds = plan.calls.iter().map(|call| &call.deed).chain(restored);
-        let mut ranges: Vec<Range<u64>> = deeds.flat_map(ranges).collect();
+        let restored = plan.restorations.iter().flat_map(|restoration| &restoration.memory_calls);
+        let memory_calls = plan.calls.iter().map(|call| &call.memory_call).chain(restored);
+        let mut ranges: Vec<Range<u64>> = memory_calls.flat_map(ranges).collect();
         let steps = plan.programs.iter().flat_map(|program| &program.steps);
         ranges.extend(steps.filter_map(|step| match step.action {
             Action::Access(touch) => around(touch.address, 1),
@@ -60,18 +60,18 @@ impl Atlas {
                 _ => merged.push(range),
             }
         }
-        let mut atlas = Self::default();
+        let mut relocation = Self::default();
         let mut start = ARENA.start;
         for recorded in merged {
             let end = start + (recorded.end - recorded.start);
             if end > ARENA.end {
                 return Err(TooLarge { bytes: end - ARENA.start });
             }
-            atlas.sheets.push(Sheet { recorded, start });
+            relocation.runs.push(Run { recorded, start });
             // A gibibyte between, where nothing is.
             start = end + GIB;
         }
-        Ok(atlas)
+        Ok(relocation)
     }
 
     /// Returns where a recorded address is.
@@ -79,9 +79,9 @@ impl Atlas {
         if address < LOWEST {
             return address;
         }
-        let at = self.sheets.partition_point(|sheet| sheet.recorded.end <= address);
-        match self.sheets.get(at) {
-            Some(sheet) if sheet.recorded.start <= address => address - sheet.recorded.start + sheet.start,
+        let at = self.runs.partition_point(|run| run.recorded.end <= address);
+        match self.runs.get(at) {
+            Some(run) if run.recorded.start <= address => address - run.recorded.start + run.start,
             _ => address,
         }
     }
@@ -89,14 +89,14 @@ impl Atlas {
     /// Returns which recorded address a result stands for.
     pub(super) fn recorded(&self, result: i64) -> i64 {
         let address = result.cast_unsigned();
-        let holds = |sheet: &&Sheet| (sheet.start..sheet.start + len(&sheet.recorded)).contains(&address);
-        let sheet = self.sheets.iter().find(holds);
-        sheet.map_or(result, |sheet| (address - sheet.start + sheet.recorded.start).cast_signed())
+        let holds = |run: &&Run| (run.start..run.start + len(&run.recorded)).contains(&address);
+        let run = self.runs.iter().find(holds);
+        run.map_or(result, |run| (address - run.start + run.recorded.start).cast_signed())
     }
 
     /// Returns the parts of the process that the program uses.
     pub(super) fn windows(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.sheets.iter().map(|sheet| sheet.start..sheet.start + len(&sheet.recorded))
+        self.runs.iter().map(|run| run.start..run.start + len(&run.recorded))
     }
 }
 
@@ -113,25 +113,25 @@ fn around(start: u64, len: u64) -> Option<Range<u64>> {
     Some(start.saturating_sub(GIB / 16) / GIB * GIB..end.next_multiple_of(GIB))
 }
 
-fn ranges(deed: &Deed) -> Vec<Range<u64>> {
-    let found = match *deed {
-        Deed::Map(mapping) => match mapping.place {
+fn ranges(memory_call: &MemoryCall) -> Vec<Range<u64>> {
+    let found = match *memory_call {
+        MemoryCall::Map(mapping) => match mapping.place {
             Place::Fixed(start) | Place::FixedIfFree(start) | Place::Searched { placed: start, .. } => {
                 vec![around(start, mapping.len)]
             }
             // Refused: whatever its length, only its begin must be ours.
             Place::Refused { hint } => vec![around(hint, 1)],
         },
-        Deed::Unmap { start, len }
-        | Deed::Protect { start, len, .. }
-        | Deed::Advise { start, len, .. }
-        | Deed::Lock { start, len, .. }
-        | Deed::Ask { start, len } => vec![around(start, len)],
-        Deed::Remap { old, old_len, new_len, target, .. } => {
+        MemoryCall::Unmap { start, len }
+        | MemoryCall::Protect { start, len, .. }
+        | MemoryCall::Advise { start, len, .. }
+        | MemoryCall::Lock { start, len, .. }
+        | MemoryCall::Ask { start, len } => vec![around(start, len)],
+        MemoryCall::Remap { old, old_len, new_len, target, .. } => {
             vec![around(old, old_len.max(new_len.min(ARENA.end))), around(target, new_len)]
         }
-        Deed::Break { requested, before, .. } => vec![around(before, 1), around(requested, 1)],
-        Deed::LockAll { .. } | Deed::Nothing => vec![],
+        MemoryCall::Break { requested, before, .. } => vec![around(before, 1), around(requested, 1)],
+        MemoryCall::LockAll { .. } | MemoryCall::Nothing => vec![],
     };
     found.into_iter().flatten().collect()
 }
@@ -144,20 +144,23 @@ mod tests {
     fn addresses_move_and_come_back_and_neighbours_stay_neighbours() {
         let recorded = [0x40_0000, 0x5555_5555_4000, 0x7ffe_1234_5000, 0x7ffe_1234_6000];
         let ranges = recorded.iter().filter_map(|&start| around(start, 0x2000)).collect();
-        let atlas = Atlas::of(ranges).expect("they fit");
+        let relocation = Relocation::of(ranges).expect("they fit");
         for address in recorded {
-            let place = atlas.place(address);
+            let place = relocation.place(address);
             assert!(ARENA.contains(&place), "{address:#x} went to {place:#x}");
             assert_eq!(place % GIB, address % GIB);
-            assert_eq!(atlas.recorded(place.cast_signed()), address.cast_signed());
+            assert_eq!(relocation.recorded(place.cast_signed()), address.cast_signed());
         }
-        assert_eq!(atlas.place(recorded[3]) - atlas.place(recorded[2]), 0x1000);
-        assert_eq!((atlas.place(0x10), atlas.place(u64::MAX), atlas.recorded(-22)), (0x10, u64::MAX, -22));
+        assert_eq!(relocation.place(recorded[3]) - relocation.place(recorded[2]), 0x1000);
+        assert_eq!(
+            (relocation.place(0x10), relocation.place(u64::MAX), relocation.recorded(-22)),
+            (0x10, u64::MAX, -22)
+        );
     }
 
     #[test]
     fn what_does_not_fit_is_said() {
         let whole = around(LOWEST, USER_END).expect("user memory");
-        assert!(Atlas::of(vec![whole]).is_err());
+        assert!(Relocation::of(vec![whole]).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! A thread's life: its steps, one after the other, each compared with what the plan expects.
+//! A recorded thread as a worker: its steps, one after the other, each compared with what the plan expects.
 //!
 //! # Guarantee
-//! A step begins when all gates that it waits for are open, and opens its own gate when it is over. An actor that stops
+//! A step begins when all gates that it waits for are open, and opens its own gate when it is over. A worker that stops
 //! early, because memory ran out somewhere, leaves its space as any thread does.
 
 use std::ops::Range;
@@ -13,16 +13,16 @@ use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef, VirtAddr};
 
 use super::content::{token, word_of};
-use super::deeds::Hand;
 use super::pass::Pass;
 use super::settings::ReplayError;
 use super::tally::Tally;
+use super::vm_calls::VmCaller;
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
-use faultless_plan::deeds::Verdict;
 use faultless_plan::ids::{ObjectIndex, SpaceIndex};
-use faultless_plan::lives::Departure;
+use faultless_plan::memory_calls::Verdict;
 use faultless_plan::regions::{PAGE, page_floor};
+use faultless_plan::space_users::Departure;
 use faultless_plan::{Action, Before, Outcome, Step, Touch};
 
 /// Whether to go on.
@@ -32,22 +32,22 @@ type Going = Result<(), ReplayError>;
 type Ended = Result<(Option<u64>, FaultsTaken), AccessError>;
 
 /// A thread of the plan.
-pub(super) struct Actor<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
+pub(super) struct Worker<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     pass: &'a Pass<'vm, P, D>,
     thread: ThreadIndex,
     guest: Option<Guest<'vm, P, D>>,
     tally: Tally,
 }
 
-impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> {
+impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Worker<'a, 'vm, P, D> {
     /// Makes the thread, in the space that its maker gave it.
     pub(super) fn new(pass: &'a Pass<'vm, P, D>, thread: ThreadIndex) -> Self {
         let guest = pass.take_guest(thread);
         Self { pass, thread, guest, tally: Tally::default() }
     }
 
-    /// Lives the thread's life; returns what it counted.
-    pub(super) fn live(mut self) -> Tally {
+    /// SpaceUsers the thread's life; returns what it counted.
+    pub(super) fn run(mut self) -> Tally {
         let pass = self.pass;
         let program = &pass.plan.programs[self.thread as usize];
         let mut waits = program.waits.iter();
@@ -208,9 +208,9 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
         let call = &self.pass.plan.calls[place as usize];
         let Verdict::Compared(expected) = call.verdict else { return Ok(()) };
-        let hand = Hand { guest, space: guest.space(), objects: &self.pass.objects };
+        let hand = VmCaller { guest, space: guest.space(), objects: &self.pass.objects };
         P::enter_kernel(Entry::Call);
-        let found = hand.perform(&call.deed).map_err(|cause| self.out_of_memory(step, cause))?;
+        let found = hand.perform(&call.memory_call).map_err(|cause| self.out_of_memory(step, cause))?;
         self.tally.call_ns.note(P::now() - began_ns);
         if found == expected {
             return Ok(());
@@ -248,12 +248,13 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Actor<'a, 'vm, P, D> 
         let restoration = &self.pass.plan.restorations[place as usize];
         self.renew(step, None, restoration.space)?;
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
-        let hand = Hand { guest, space: guest.space(), objects: &self.pass.objects };
-        for deed in &restoration.deeds {
+        let hand = VmCaller { guest, space: guest.space(), objects: &self.pass.objects };
+        for memory_call in &restoration.memory_calls {
             P::enter_kernel(Entry::Call);
-            let found = hand.perform(deed).map_err(|cause| self.out_of_memory(step, cause))?;
+            let found = hand.perform(memory_call).map_err(|cause| self.out_of_memory(step, cause))?;
             if is_error(found) {
-                self.tally.mismatch(step.event, format!("restoring what stood before: {deed:x?} returned {found}"));
+                self.tally
+                    .mismatch(step.event, format!("restoring what stood before: {memory_call:x?} returned {found}"));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Who lives where: the address spaces of a trace, and which thread uses which of them when.
+//! The address spaces of a trace, and which thread uses which of them when.
 //!
 //! # Guarantee
 //! Every event gets a space that exists at that moment, and of every space exactly one thread is the last to leave it,
@@ -12,9 +12,9 @@ use rustc_hash::FxHashMap;
 
 use super::ids::{EventIndex, SpaceIndex};
 
-/// What an event means for the lives of threads and spaces.
+/// How an event changes which thread uses which space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum UserChange {
     /// A thread begins, in a copy of the maker's space.
     Fork {
         /// The new thread.
@@ -53,24 +53,24 @@ pub struct Departure {
 
 /// How many use a space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Life {
+pub struct UserCounts {
     /// Threads that use it now.
     users: u32,
     /// The most that ever used it at once.
     pub most_users: u32,
 }
 
-/// The lives of a trace's threads and spaces.
+/// Which thread of a trace uses which space, event by event.
 #[derive(Debug, Default)]
-pub struct Lives {
+pub struct SpaceUsers {
     /// The space of each event; for one that renews it, the new one.
     pub space_of: Vec<SpaceIndex>,
     /// All spaces.
-    pub spaces: Vec<Life>,
+    pub spaces: Vec<UserCounts>,
     /// Threads that no event makes: the first, and those whose making was lost.
     pub roots: Vec<ThreadIndex>,
     /// What events mean, by event; two for one that needs an adoption first.
-    pub turns: FxHashMap<EventIndex, Turn>,
+    pub changes: FxHashMap<EventIndex, UserChange>,
     /// Spaces given to threads without a known one, just before the event.
     pub adoptions: FxHashMap<EventIndex, SpaceIndex>,
     /// Departures of threads that the trace never ends, in order, after the last event.
@@ -82,24 +82,25 @@ pub struct Lives {
     is_born: Vec<bool>,
 }
 
-impl Lives {
+impl SpaceUsers {
     /// Follows a trace.
     pub fn of(trace: &Trace) -> Self {
         let nr_threads = trace.threads.len();
-        let mut lives = Self { homes: vec![None; nr_threads], is_born: vec![false; nr_threads], ..Self::default() };
-        lives.space_of.reserve_exact(trace.events.len());
-        trace.snapshot.spaces.iter().for_each(|state| lives.join(&state.threads));
+        let mut space_users =
+            Self { homes: vec![None; nr_threads], is_born: vec![false; nr_threads], ..Self::default() };
+        space_users.space_of.reserve_exact(trace.events.len());
+        trace.snapshot.spaces.iter().for_each(|state| space_users.join(&state.threads));
         for (place, event) in trace.events.iter().enumerate() {
-            lives.follow(place as EventIndex, event);
+            space_users.follow(place as EventIndex, event);
         }
-        lives.end();
-        lives
+        space_users.end();
+        space_users
     }
 
     /// Returns whether two threads use one space and none of them sleeps until the other leaves it.
     pub fn has_threads(&self) -> bool {
         let has_joined = self.has_joined_threads;
-        has_joined || self.turns.values().any(|turn| matches!(turn, Turn::Spawn { is_vfork: false, .. }))
+        has_joined || self.changes.values().any(|change| matches!(change, UserChange::Spawn { is_vfork: false, .. }))
     }
 
     /// Lets threads live in a space before the first event.
@@ -134,7 +135,7 @@ impl Lives {
         let old = self.homes[thread as usize].take().map(|space| self.depart(space));
         let new = self.new_space();
         self.settle(thread, new);
-        self.turns.insert(place, Turn::Renew { old, new });
+        self.changes.insert(place, UserChange::Renew { old, new });
     }
 
     fn adopt(&mut self, place: EventIndex, thread: ThreadIndex) {
@@ -150,20 +151,20 @@ impl Lives {
             return;
         }
         let (home, is_vfork) = (self.homes[parent as usize].unwrap_or_default(), clone.is_vfork());
-        let (space, turn) = if clone.shares_memory() {
-            (home, Turn::Spawn { child, is_vfork })
+        let (space, change) = if clone.shares_memory() {
+            (home, UserChange::Spawn { child, is_vfork })
         } else {
             let space = self.new_space();
-            (space, Turn::Fork { child, space, is_vfork })
+            (space, UserChange::Fork { child, space, is_vfork })
         };
         self.settle(child, space);
-        self.turns.insert(place, turn);
+        self.changes.insert(place, change);
     }
 
     fn leave(&mut self, place: EventIndex, thread: ThreadIndex) {
         if let Some(space) = self.homes[thread as usize].take() {
             let departure = self.depart(space);
-            self.turns.insert(place, Turn::Leave(departure));
+            self.changes.insert(place, UserChange::Leave(departure));
         }
     }
 
@@ -177,7 +178,7 @@ impl Lives {
     }
 
     fn new_space(&mut self) -> SpaceIndex {
-        self.spaces.push(Life::default());
+        self.spaces.push(UserCounts::default());
         self.spaces.len() as SpaceIndex - 1
     }
 
