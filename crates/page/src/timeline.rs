@@ -174,7 +174,8 @@ fn shares(lanes: &Lanes<'_>) -> [String; 5] {
 /// The letters of the states that [`takeaway`] tells, in its order.
 const SPENT: [char; 5] = ['W', 'w', 'c', 'm', 'r'];
 
-/// Returns parts of a whole in per cent that add up to 100: each is rounded down, and those that lost most get one more.
+/// Returns parts of a whole in per cent that add up to 100: all are rounded down, and those that lost most get one
+/// more.
 fn percent<const N: usize>(parts: [f64; N]) -> [String; N] {
     let whole: f64 = parts.iter().sum();
     if whole <= 0.0 {

@@ -156,7 +156,7 @@ fn lines_of_a_published_table_that_differ_in_the_semaphore_alone_have_other_name
     }
     let page = faultless_page::of_sets(&[sets::source("a", value)]);
     for semaphore in ["rwsem-steal", "rwsem-v8"] {
-        let name = format!(">mmap_touch on 1 CPU, mmap-sem over {semaphore}, to mmap_touch --mutex: rate</td>");
+        let name = format!(">mmap_touch to mmap_touch --mutex on 1 CPU, mmap-sem over {semaphore}: rate</td>");
         assert!(page.contains(&name), "no {name}");
     }
 }

@@ -74,10 +74,10 @@ fn write_facts(out: &mut Markup, set: &ResultSet) {
     let ranked = if is_judged { rankings(set) } else { Vec::new() };
     let last = ranked.iter().max_by_key(|one| one.cpus);
     let is_one = ranked.iter().all(|one| last.is_some_and(|last| last.workload == one.workload));
-    let sentence = last.filter(|one| is_one && one.finding != Finding::Alone);
-    let sentence = sentence.map(|one| format!("{}.", upper(&one.sentence())));
+    let said = last.filter(|one| is_one && one.finding != Finding::Alone);
+    let said = said.map(|one| format!("{}.", upper(&one.sentence())));
     let faith = (set.command == "replay").then(|| sentence(&faith(set)));
-    let facts: Vec<String> = sentence.into_iter().chain(faith).collect();
+    let facts: Vec<String> = said.into_iter().chain(faith).collect();
     if !facts.is_empty() {
         out.within("ul", &[("class", "facts")], |out| facts.iter().for_each(|fact| out.line("li", &[], fact)));
     }

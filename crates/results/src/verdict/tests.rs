@@ -277,6 +277,21 @@ fn a_reason_is_what_the_faster_design_pays_less_of() {
     assert!(why.contains("Under last, the last, it takes 2.00 us: nearly all"), "{why}");
 }
 
+#[test]
+fn a_replay_s_rival_that_the_runs_do_not_tell_apart_has_no_reason_that_points_the_other_way() {
+    let mut set =
+        set(&[("a", &[10.0, 12.0, 30.0, 11.0, 12.0]), ("b", &[11.0, 13.0, 29.0, 12.0, 13.0]), ("c", &[90.0; 5])]);
+    set.command = "replay".into();
+    set.results.iter_mut().for_each(|result| (result.metric, result.unit) = ("elapsed_ns".into(), "ns".into()));
+    for (name, share) in [("a", 0.4), ("b", 0.1), ("c", 0.9)] {
+        let waited = arm(name, &[share; 5]);
+        set.results.push(Measured { metric: "lock_wait_share".into(), unit: "share".into(), ..waited });
+    }
+    let why = rankings(&set)[0].why().expect("of the last there is a reason");
+    assert!(why.starts_with("Under c, the last, threads wait for the address-space lock 90.0 %"), "{why}");
+    assert!(!why.contains("Under b"), "{why}");
+}
+
 /// Gives a rate the books of a simulated machine: ns of 10,000 in waits, a line that two CPUs write, and the bus.
 fn keep_books(rate: &mut Measured, (writers, readers, line, bus): (u64, u64, u64, u64)) {
     rate.more.insert("ops".into(), serde_json::json!([10]));
