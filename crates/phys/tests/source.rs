@@ -1,6 +1,6 @@
 //! Frame sources that break an obligation, and the checking wrapper that must notice.
 
-use faultless_phys::{Audit, Cause, CheckedSource, FrameSource, Memory, Options, Page, Pfn, Slab};
+use faultless_phys::{Audit, Cause, CheckedSource, Failing, FrameSource, Memory, Options, Page, Pfn, Slab};
 use faultless_platform::PAGE_BYTES;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rcu;
@@ -179,6 +179,33 @@ fn a_block_that_was_not_handed_out_does_not_come_back() {
             let give = || unsafe { source.give(first, order) };
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(give)).is_err(), "{first}, order {order}");
         }
+    });
+}
+
+#[test]
+fn what_is_watched_answers_as_the_source_does() {
+    let region = HostRegion::reserve(4 << 20).expect("the host has room");
+    Machine::new(2).attach(|| {
+        let options = Options { poison: true, refcount_bits: 5, ..Options::default() };
+        // SAFETY: the region is new and outlives the memory.
+        let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, options) };
+        let memory = memory.expect("large enough");
+        let source = CheckedSource::new(memory.clone());
+        let row = source.alloc_order(3).expect("plenty");
+        let [mut seen, mut expected] = [const { Vec::new() }; 2];
+        let audit = source.audit_with(|info| seen.push((info.pfn, info.order)));
+        assert_eq!(audit, memory.audit_with(|info| expected.push((info.pfn, info.order))));
+        assert_eq!((seen.clone(), audit.nr_in_use()), (expected, 8));
+        assert!(seen.contains(&(row, 3)));
+        assert_eq!((source.nr_free(), source.nr_cpus(), source.options()), (memory.nr_free(), 2, &options));
+        assert!(source.contains(row) && !source.contains(Pfn::new(0)));
+        assert_eq!((source.frame(row), source.pfn_of(source.frame(row))), (memory.frame(row), Some(row)));
+        let [mut ranges, mut own] = [const { Vec::new() }; 2];
+        source.for_each_range(&mut |range, fresh| ranges.push((range, fresh)));
+        memory.for_each_range(&mut |range, fresh| own.push((range, fresh)));
+        assert!(!ranges.is_empty() && ranges == own);
+        memory.set_failing(Failing::Once(1));
+        assert!(source.try_alloc().is_err() && source.try_alloc().is_ok());
     });
 }
 

@@ -413,6 +413,32 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_parks_is_woken_by_who_changed_the_word() {
+        let (machine, word) = (Machine::new(2), <Count as Processor>::AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                machine.attach(|| {
+                    while word.load(Ordering::Acquire) == 0 {
+                        Count::park(&word, 0);
+                    }
+                    word.store(2, Ordering::Release);
+                });
+            });
+            machine.attach(|| {
+                // It may not sleep yet: once it does, it is the one that is woken.
+                while Count::unpark(&word, 1) != 1 {
+                    std::thread::yield_now();
+                }
+                word.store(1, Ordering::Release);
+                while word.load(Ordering::Acquire) != 2 {
+                    Count::unpark(&word, 1);
+                    std::thread::yield_now();
+                }
+            });
+        });
+    }
+
+    #[test]
     fn figures_add_up_one_by_one() {
         let figures = |first: u64| Figures {
             atomics: first,

@@ -433,6 +433,8 @@ mod tests {
                 assert!(!Seen::spin_until_deadline(now + 1_000_000, || false) && Seen::now() >= now + 1_000_000);
                 assert!(Seen::spin_until_deadline(Seen::now() + 10_000_000_000, || true));
                 assert_eq!((Seen::cpu(), Seen::nr_cpus()), (Native::cpu(), Native::nr_cpus()));
+                let own = Some(Seen::cpu());
+                assert!(Seen::owned_cpu() == own && Seen::try_cpu() == own && !Seen::is_idle(Seen::cpu()));
                 assert!(Seen::is_known(Seen::current()) && Seen::is_running(Seen::current()));
                 assert!(!Seen::guest_enter(), "nothing was asked");
                 Seen::guest_exit();

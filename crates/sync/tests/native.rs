@@ -248,6 +248,36 @@ fn a_timed_semaphore_counts_acquisitions_and_the_time_held() {
 }
 
 #[test]
+fn a_timed_semaphore_tells_what_the_one_inside_does() {
+    let lock = Timed::<Native, Rwsem<Native>>::with_stats(Generation::RWSEM_V8, None);
+    let tells = || (RwSemaphore::is_locked(&lock), RwSemaphore::is_contended(&lock), RwSemaphore::owner(&lock));
+    let machine = Machine::new(2);
+    machine.attach(|| {
+        assert_eq!(tells(), (false, false, None));
+        let read = lock.read();
+        assert_eq!(tells(), (true, false, None));
+        assert!(lock.try_write().is_none());
+        drop(read);
+        let write = lock.write();
+        assert_eq!(tells(), (true, false, Some(Native::current())));
+        assert!(lock.try_read().is_none());
+        drop(write);
+        assert_eq!(tells(), (false, false, None));
+    });
+    let held = Event::<Native>::new();
+    on_machine(&machine, 2, |thread| {
+        if thread == 0 {
+            let _write = lock.write();
+            held.set();
+            Native::spin_until(|| RwSemaphore::is_contended(&lock));
+        } else {
+            held.wait();
+            drop(lock.read());
+        }
+    });
+}
+
+#[test]
 fn a_timed_semaphore_has_the_table_of_the_one_inside() {
     let has_table = |generation| {
         let places = [8, 64].map(|nr_places| {
@@ -677,7 +707,9 @@ fn waits_end_in_time_and_by_interrupts() {
         assert!(lock.try_write_for(short).is_none(), "{name}");
         assert!(lock.try_read_for(short).is_some(), "{name}: who gave up is still in line");
         drop(read);
+        assert!(lock.try_write_for(short).is_some() && lock.try_read_for(short).is_some(), "{name}: nobody has it");
         let (write, interrupt) = (lock.write(), Interrupt::new());
+        assert!(lock.try_read_for(short).is_none(), "{name}");
         std::thread::scope(|scope| {
             let waiters = [
                 scope.spawn(|| lock.read_interruptible(&interrupt).err()),

@@ -12,9 +12,9 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
-    AccessError, AddressRange, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle,
-    ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest, SpaceRef, VirtAddr,
-    Vm, WriteNotice, check,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapOptions, MapRequest,
+    ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest,
+    SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +24,8 @@ const BASE: u64 = 0x1000_0000;
 const ELSEWHERE: u64 = 0x2000_0000;
 const OBJECT: u64 = 0x3000_0000;
 const SHORT: u64 = PAGE - 64;
+/// Two pages below what a leaf table ends with.
+const LONG: u64 = 0x4000_0000 - 2 * PAGE;
 
 trait Tested: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>> {}
 
@@ -90,6 +92,23 @@ impl<'vm, D: Tested> Stage<'vm, D> {
             stage.guests[0].store(VirtAddr::new(OBJECT + SHORT), 1).expect("a page reaches to its end");
         }
         stage
+    }
+
+    /// Maps four pages at [`LONG`], of which one in each of two tables is in memory.
+    fn map_over_two_tables(&self) {
+        let request = MapRequest {
+            placement: Placement::Fixed(VirtAddr::new(LONG)),
+            len_bytes: 4 * PAGE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
+            backing: Backing::Anonymous,
+            populate: Populate::OnFault,
+        };
+        self.space.mmap(&request).expect("room");
+        for page in [1, 2] {
+            // Another CPU may have unmapped it by now.
+            let _ = self.guests[0].store(VirtAddr::new(LONG + page * PAGE), 1);
+        }
     }
 
     fn truncate(&self, size_bytes: u64) {
@@ -413,6 +432,35 @@ for_each_design!(a_fault_finds_nothing_in_the_part_of_an_area_that_was_cut_off_m
         |stage| match stage.look(0, 1) {
             Err(AccessError::NotMapped { .. }) => Ok(()),
             other => Err(format!("a load behind the area returned {other:?}")),
+        },
+    );
+    let nr_found = nr_found.into_inner() as usize;
+    assert!((1..nr_runs).contains(&nr_found), "the page was there in {nr_found} of {nr_runs} orders");
+});
+
+// A long unmapping may take the area off the map first, and empty its tables without the space's lock.
+for_each_design!(a_fault_finds_nothing_in_what_was_unmapped_over_two_tables_meanwhile, D, {
+    let nr_found = AtomicU64::new(0);
+    let nr_runs = in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                stage.map_over_two_tables();
+                stage.is_given_up.store(true, Ordering::Relaxed);
+                let is_found = stage.guests[0].load(VirtAddr::new(LONG)).is_ok();
+                nr_found.fetch_add(u64::from(is_found), Ordering::Relaxed);
+            }
+            1 => {
+                let is_mapped = stage.is_given_up.load(Ordering::Relaxed);
+                stage.space.munmap(AddressRange::new(VirtAddr::new(LONG), 4 * PAGE)).expect("a range");
+                stage.owed[1].store(u64::from(is_mapped), Ordering::Relaxed);
+            }
+            _ => {}
+        },
+        |stage| match stage.guests[0].load(VirtAddr::new(LONG)) {
+            Err(AccessError::NotMapped { .. }) => Ok(()),
+            Ok(_) if stage.owed[1].load(Ordering::Relaxed) == 0 => Ok(()),
+            other => Err(format!("a load of what was unmapped returned {other:?}")),
         },
     );
     let nr_found = nr_found.into_inner() as usize;

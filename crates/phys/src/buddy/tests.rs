@@ -170,3 +170,14 @@ fn a_row_is_no_longer_than_asked_for() {
         });
     }
 }
+
+#[test]
+fn the_largest_block_begins_where_it_may_fits_and_is_no_larger_than_asked_for() {
+    for (block, left, most, order) in
+        [(16, 100, 10, 4), (16, 15, 10, 3), (16, 16, 10, 4), (24, 100, 10, 3), (7, 100, 10, 0)]
+    {
+        assert_eq!(largest_order(block, left, most), order, "at {block}, of {left}");
+    }
+    assert_eq!([0, 3, 4, 5].map(|most| largest_order(16, 100, most)), [0, 3, 4, 4]);
+    assert_eq!(largest_order(1 << 12, 1 << 12, MAX_ORDER), MAX_ORDER);
+}

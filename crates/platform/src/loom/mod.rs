@@ -512,6 +512,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_has_a_cpu_of_its_own() {
+        let own = |cpu| assert!(Loom::try_cpu() == Some(cpu) && Loom::is_known(Loom::current()));
+        explore(TWO, move || {
+            let thread = start(move || own(1));
+            own(0);
+            thread.join().expect("the other thread failed");
+        });
+    }
+
+    #[test]
     fn a_spinner_ends_when_its_word_is_written() {
         race(
             |words| words[1].store(1, Ordering::Release),

@@ -143,20 +143,22 @@ mod tests {
 
     #[test]
     fn it_is_worth_spinning_while_the_owner_runs() {
-        let lock = Rwsem::<Native>::of(Generation::RWSEM_V8);
-        let machine = Machine::new(2);
-        machine.attach(|| {
-            assert!(lock.is_worth_spinning(), "nobody has it");
-            let write = lock.write();
-            assert!(lock.is_worth_spinning(), "a thread that runs");
-            drop(write);
-            Native::run(&machine, 1, &|_| {
-                Native::enter();
-                core::mem::forget(lock.write());
-                Native::leave();
+        for generation in [Generation::RWSEM_V8, Generation::HANDOFF] {
+            let lock = Rwsem::<Native>::of(generation);
+            let machine = Machine::new(2);
+            machine.attach(|| {
+                assert!(lock.is_worth_spinning(), "nobody has it");
+                let write = lock.write();
+                assert!(lock.is_worth_spinning(), "a thread that runs");
+                drop(write);
+                Native::run(&machine, 1, &|_| {
+                    Native::enter();
+                    core::mem::forget(lock.write());
+                    Native::leave();
+                });
+                assert!(!lock.is_worth_spinning(), "one that has ended");
             });
-            assert!(!lock.is_worth_spinning(), "one that has ended");
-        });
+        }
     }
 
     #[test]

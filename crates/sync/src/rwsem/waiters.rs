@@ -298,6 +298,12 @@ mod tests {
     use faultless_platform::native::Native;
 
     #[test]
+    fn a_waiter_says_for_what_and_since_when_it_waits() {
+        let waiter = Waiter::<Native>::new(Side::Read, 77);
+        assert!(waiter.side() == Side::Read && waiter.since_ns() == 77 && waiter.is_waiting() && !waiter.is_granted());
+    }
+
+    #[test]
     fn it_is_the_turn_of_the_side_that_did_not_have_the_lock_last() {
         let waiters = [Side::Read, Side::Read, Side::Write].map(|side| Waiter::<Native>::new(side, 0));
         let mut line = WaitList::new();

@@ -295,7 +295,7 @@ fn with_rights<P: System>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
     }
     if rights.contains(AreaFlags::WRITE) {
         flags.set(AreaFlags::ACCOUNT, !view.flags.intersects(PROMISED) || flags.contains(AreaFlags::ACCOUNT));
-    } else if view.object.is_none() && view.root == 0 {
+    } else if !view.has_file() && view.root == 0 {
         flags -= AreaFlags::ACCOUNT;
     }
     flags

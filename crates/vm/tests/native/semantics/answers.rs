@@ -250,6 +250,57 @@ for_each_design!(nothing_becomes_a_huge_page, D, {
     });
 });
 
+for_each_design!(advice_is_taken_across_holes_and_the_first_hole_is_the_answer, D, {
+    with_world::<D>(|world| {
+        let unmapped = |page| CallError::Unmapped { address: VirtAddr::new(at(page)) };
+        for (areas, marked, hole) in [("w.w", "d.d", 1), ("ww", "dd", 2), (".ww", ".dd", 0), ("..w", "..d", 0)] {
+            let scene = world.scene(areas, "");
+            let scene = scene.refuse(|s| s.advise(0..3, Advice::DontFork), unmapped(hole)).after(marked, "");
+            scene.refuse(|s| s.advise(0..3, Advice::DontNeed), unmapped(hole)).after(marked, "");
+        }
+        world.scene("ww.w", "12.3").call(|s| s.advise(0..2, Advice::DontFork)).after("dd.w", "12.3");
+        world.scene("ww.w", "12.3").refuse(|s| s.advise(1..4, Advice::DontNeed), unmapped(2)).after("ww.w", "1");
+        world.scene("w.w", "1.2").refuse(|s| s.advise(1..2, Advice::DontFork), unmapped(1)).after("w.w", "1.2");
+    });
+});
+
+for_each_design!(a_refused_access_makes_no_page_but_for_a_fetch_of_what_may_be_read, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("rwn.x", "");
+        let place = |page| VirtAddr::new(at(page));
+        let forbidden = |page| Err(AccessError::Forbidden { address: place(page) });
+        assert_eq!(scene.store(0, 1).map(drop), forbidden(0));
+        assert_eq!(scene.store(4, 1).map(drop), forbidden(4));
+        assert_eq!(scene.guest.load(place(2)).map(drop), forbidden(2));
+        assert_eq!(scene.guest.fetch(place(2)).map(drop), forbidden(2));
+        let scene = scene.after("rwn.x", "");
+        // As on x86, which finds out when the page is there.
+        assert_eq!(scene.guest.fetch(place(0)).map(drop), forbidden(0));
+        let scene = scene.after("rwn.x", "z");
+        scene.put(1, 1);
+        assert_eq!(scene.guest.fetch(place(1)).map(drop), forbidden(1));
+        assert!(scene.guest.fetch(place(4)).is_ok());
+        scene.after("rwn.x", "z1..z");
+    });
+});
+
+for_each_design!(only_private_memory_lacks_a_root_at_its_first_store, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("s.ww", "");
+        // Faults of a space that two threads use go without its lock, if the design lets them.
+        let _second = Guest::new(&scene.space);
+        let nr_missed = || world.vm.events().total(Event::SpfVmaNoanon);
+        scene.put(0, 1);
+        assert_eq!(nr_missed(), 0, "shared memory has its object");
+        scene.put(2, 2);
+        let missed = nr_missed();
+        assert_eq!(missed, u64::from(D::NAME != "mmap-sem"));
+        scene.put(3, 3);
+        assert_eq!(nr_missed(), missed, "the area has a root now");
+        scene.after("s.ww", "1.23");
+    });
+});
+
 for_each_design!(a_range_that_wraps_is_no_source_of_a_move, D, {
     with_world::<D>(|world| {
         let remap = |old_len_bytes, new_len_bytes| RemapRequest {

@@ -3,6 +3,7 @@
 mod answers;
 mod drawings;
 mod edges;
+mod file_pages;
 mod gaps;
 mod limits;
 mod pins;

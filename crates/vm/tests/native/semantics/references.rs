@@ -325,6 +325,10 @@ for_each_design!(parts_are_unmapped_moved_and_protected, D, {
         assert_eq!((read.load(1), read.load(2)), (PATTERN, PATTERN));
         read.call(|s| s.protect(1..3, RW)).after("pppp", "1ppp");
         scene().call(|s| s.protect(0..4, AreaFlags::empty())).call(|s| s.protect(0..4, RW)).after("pppp", "1p.p");
+        // As a file's memory, a part without rights stays accounted for: it joins one that was stored to.
+        let parted = self::scene(world, &handle, "pppp", "").call(|s| s.protect(1..4, AreaFlags::empty()));
+        parted.put(0, 5);
+        parted.call(|s| s.protect(0..1, AreaFlags::empty())).after("qqqq", "5");
         let moved = scene().call(|s| s.move_to(0..4, 6)).after("......pppp", "......1p.p");
         assert_eq!(moved.load(8), PATTERN);
         moved.put(7, 4);
