@@ -81,7 +81,7 @@ fn what_was_absent_is_strict_and_what_was_there_may_differ_once() {
     let absent = story.fault(0, MAPS + 3 * PAGE, WRITE);
     let zero = story.fault(1, MAPS + 2 * PAGE, WRITE_PRESENT);
     let own = story.fault(1, MAPS, WRITE_PRESENT);
-    let again = story.fault(1, MAPS, WRITE_PRESENT);
+    let again = story.fault(1, MAPS + 8, WRITE_PRESENT);
     let forbidden = story.fault(0, MAPS + 12 * PAGE, READ);
     let class = |event| (touch(&story, event).class, touch(&story, event).is_strict);
     assert_eq!(class(absent), (None, true));
