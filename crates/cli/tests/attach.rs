@@ -220,6 +220,8 @@ fn running_children_are_joined_on_request_and_later_ones_in_any_case() {
         let output = join(&place, &shell.pid(), &[options, &["--duration", "300ms"]].concat());
         assert!(output.status.success(), "{}", err(&output));
         assert_eq!(place.open().snapshot.spaces.len(), nr_spaces, "{options:?}");
+        // Where the shell alone is watched, it only waits.
+        assert_eq!(err(&output).contains("recorded with --children"), nr_spaces == 1, "{}", err(&output));
         if nr_spaces == 2 {
             let trace = place.open();
             let nr_forks = trace.events.iter().filter(|event| matches!(event.kind, EventKind::Clone(_))).count();

@@ -395,7 +395,6 @@ fn options_that_exclude_each_other_are_refused() {
         &["-p", "1", "--cgroup", "x"],
         &["--paused", "--", "true"],
         &["--no-bpf", "--", "true"],
-        &["--duration", "1s", "--", "true"],
         &[],
     ] {
         let output = record(&place, options).output().unwrap();
