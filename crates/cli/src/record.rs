@@ -350,7 +350,8 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
         warnings.push(format!("the trace lacks {}{}", names.join(", "), why.collect::<String>()));
     }
     if recording.tally.events == 0 && !args.pid.is_empty() && !args.children {
-        warnings.push("nothing happened in these processes: their running descendants are recorded with --children".into());
+        warnings
+            .push("nothing happened in these processes: their running descendants are recorded with --children".into());
     }
     if recording.still_running > 0 && !args.is_joined() {
         warnings.push(format!("{} threads still ran when the recording ended", recording.still_running));
