@@ -6,7 +6,8 @@
 //! Prints a line of JSON for each kind of damage: how many places were `tried`; how many were `reported` (the trace is
 //! refused, something is not replayed, or there is a mismatch); how many were `shown` (the report counts other accesses
 //! that were refused); how many are `unseen` and why (no event of the program depends on it, [`sight`]); and what the
-//! `survivors` were. `.ci/corpus --damage` reads it.
+//! `survivors` were, by what stood there and by the classes that have more faults `then`, which excuse them.
+//! `.ci/corpus --damage` reads it.
 
 mod entries;
 mod sight;
@@ -82,7 +83,8 @@ fn judged(
                     if std::env::var_os("PLACES").is_some() {
                         eprintln!("{kind}: event {place}: {:?}", trace.events[place]);
                     }
-                    *survivors.entry(described(trace, whole, place)).or_default() += 1;
+                    let what = format!("{}{}", described(trace, whole, place), excused(&damaged, whole));
+                    *survivors.entry(what).or_default() += 1;
                 }
             },
         }
@@ -164,6 +166,15 @@ fn next_enter(trace: &Trace, place: usize, exit: usize) -> Option<usize> {
     let thread = trace.events[place].thread;
     let is_enter = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::CallEnter(_));
     trace.events.iter().skip(exit).position(is_enter).map(|place| place + exit)
+}
+
+/// Says which classes have more faults than without the damage: those excuse it.
+fn excused(damaged: &Trace, whole: &Plan) -> String {
+    let Some(plan) = planned(damaged) else { return String::new() };
+    let of_whole = |class| whole.totals.may_differ.get(class).copied().unwrap_or(0);
+    let grown = plan.totals.may_differ.iter().filter(|&(class, &count)| count > of_whole(class));
+    let names: Vec<_> = grown.map(|(class, _)| class.name()).collect();
+    if names.is_empty() { ", as before".into() } else { format!(", then {}", names.join(" and ")) }
 }
 
 /// Says what stood in the undamaged trace at a place, so that survivors can be counted by kind.
