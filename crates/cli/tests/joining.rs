@@ -126,6 +126,9 @@ fn a_descendant_is_awaited_where_whole_cpus_are_watched() {
         return;
     }
     let place = Place::new("wait-cpus");
+    // A stranger that is inside a long memory call nearly always: its calls are no part of this.
+    let populate = "import mmap\nwhile True: mmap.mmap(-1, 1 << 29, flags=0x8022).close()";
+    let _stranger = Running(Command::new("python3").args(["-c", populate]).spawn().unwrap());
     let script = "read line; (sleep 0.5; /bin/true) & exit 0";
     for (options, is_awaited) in [(&["--wait-all"][..], true), (&[], false)] {
         let mut shell = Command::new("sh");

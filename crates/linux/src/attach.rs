@@ -141,7 +141,7 @@ fn write(
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
     let Watched { company, drained, end, frozen, mut header } = watched;
-    let End { interrupted_by, beside, newcomers, .. } = end;
+    let End { interrupted_by, beside, newcomers, is_over, .. } = end;
     header.is_interrupted = interrupted_by.is_some();
     let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
     let stacks = options.stacks;
@@ -149,7 +149,8 @@ fn write(
     let setting = Setting { root: 0, mode: sources.mode(), pace: options.pace, time_unit_ns: header.time_unit_ns() };
     let company = Some(&company);
     let (spool, decoder) = (&mut spool, &decoder);
-    let mut material = Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, progress };
+    let mut material =
+        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, is_over, progress };
     let converted = convert(&mut material, header, output.file())?;
     // Whom joined processes made the trace knows, but for the last moments.
     let is_known = |pid: &u32| converted.pids.contains(pid) || newcomers.contains_key(pid);
@@ -417,6 +418,8 @@ fn describe_target(target: &Target, seen: &[Seen]) -> Header {
 struct End {
     /// The signal that asked for it.
     interrupted_by: Option<i32>,
+    /// Whether all who were recorded, and all that they made, had ended.
+    is_over: bool,
     /// How the command beside the processes ended.
     beside: Option<Ending>,
     /// Who was seen in the control group and was not joined, and the parent of each.
@@ -470,6 +473,7 @@ fn wait(
             Some(Word::Begin) | None => {}
         }
     }
+    end.is_over = targets.iter().all(Target::has_ended) && ends.is_some_and(Ends::are_all);
     if let Some(Newcomers { unjoined, frozen, .. }) = newcomers {
         (end.newcomers, end.frozen) = (unjoined, frozen);
     }

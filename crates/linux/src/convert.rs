@@ -37,8 +37,11 @@ pub(crate) struct Material<'a> {
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
     /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant,
-    /// unless the program had ended by itself.
+    /// unless it is over.
     pub(crate) until_ns: u64,
+    /// Whether what was recorded had ended by itself: its last moments are in the trace, whoever it left behind, and
+    /// whatever others did meanwhile.
+    pub(crate) is_over: bool,
     /// Told the share of the work that is done, in thousandths.
     pub(crate) progress: &'a dyn Fn(u64),
 }
@@ -57,8 +60,7 @@ pub(crate) struct Converted {
 /// Writes the trace into `out`; `header` is completed with what only the records tell.
 pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &File) -> Result<Converted, RecordError> {
     let mut tally = Tally::default();
-    // A program that ended by itself has its last moments in the trace, whoever it left behind.
-    if header.is_interrupted || material.company.is_some() {
+    if !material.is_over {
         material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
     }
     let summary = tell(material, 0, Pass::First, &mut |event| tally.count(&event))?;

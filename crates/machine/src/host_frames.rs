@@ -21,7 +21,7 @@ impl HostFrames {
 
     /// Divides the memory into frames, and those among the machine's NUMA nodes, where it puts them.
     ///
-    /// Called once for a host_frames, which outlives the memory and all that is made from it.
+    /// Called once for such memory, which outlives the memory and all that is made from it.
     #[allow(unsafe_code, reason = "the one place where frames begin")]
     pub fn memory<P: Threads>(&self, machine: &P::Machine, nr_cpus: usize) -> Result<Memory<P>, SetupError> {
         let (base, len_bytes, nodes) = (self.region.base(), self.region.len_bytes(), P::nodes(machine));

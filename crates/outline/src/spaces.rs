@@ -75,19 +75,19 @@ pub fn outline(trace: &Trace) -> Value {
     let mut busiest: Vec<(usize, Journal)> = journals.into_iter().collect();
     busiest.sort_by_key(|(place, journal)| (std::cmp::Reverse(journal.nr_own), *place));
     busiest.truncate(SPACES);
-    let space_users = busiest.iter().map(|(place, journal)| {
+    let lifetimes = busiest.iter().map(|(place, journal)| {
         let began_ns = journal.entries.first().map_or(0, |(ns, _)| *ns);
         let duration_ns = journal.entries.last().map_or(0, |(ns, _)| ns - began_ns);
-        (*place, UserCounts { began_ns, duration_ns })
+        (*place, Lifetime { began_ns, duration_ns })
     });
-    let space_users: Vec<(usize, UserCounts)> = space_users.collect();
+    let lifetimes: Vec<(usize, Lifetime)> = lifetimes.collect();
     let mut calls = calls::of(
         trace,
-        &space_users.iter().map(|&(place, life)| (place, life.began_ns..=life.end_ns())).collect::<Vec<_>>(),
+        &lifetimes.iter().map(|&(place, life)| (place, life.began_ns..=life.end_ns())).collect::<Vec<_>>(),
     );
     let list: Vec<Value> = busiest
         .iter()
-        .zip(&space_users)
+        .zip(&lifetimes)
         .zip(calls.drain(..))
         .map(|(((_, journal), (_, life)), calls)| {
             let mut told = space(trace, journal, *life);
@@ -245,14 +245,14 @@ impl<'a> Map<'a> {
     }
 }
 
-/// A life of a space: from when, for how long.
+/// When a space lives: from when, for how long.
 #[derive(Clone, Copy, Debug)]
-struct UserCounts {
+struct Lifetime {
     began_ns: u64,
     duration_ns: u64,
 }
 
-impl UserCounts {
+impl Lifetime {
     fn end_ns(&self) -> u64 {
         self.began_ns + self.duration_ns
     }
@@ -272,7 +272,7 @@ struct Drawing<'a> {
 }
 
 impl<'a> Drawing<'a> {
-    fn of(entries: &[(u64, Seen)], life: UserCounts, regions: &'a [Region]) -> Self {
+    fn of(entries: &[(u64, Seen)], life: Lifetime, regions: &'a [Region]) -> Self {
         let nr_rows = regions.last().map_or(1, |region| region.first_row + region.nr_rows);
         let cells = vec![vec!['.'; COLUMNS]; nr_rows];
         let map = Map::new(regions);
@@ -326,7 +326,7 @@ impl<'a> Drawing<'a> {
 }
 
 /// Returns a space's grid.
-fn space(trace: &Trace, journal: &Journal, life: UserCounts) -> Value {
+fn space(trace: &Trace, journal: &Journal, life: Lifetime) -> Value {
     let regions = regions(journal);
     let drawing = Drawing::of(&journal.entries, life, &regions);
     let is_fork = |(_, seen): &&(u64, Seen)| matches!(seen, Seen::Forked { .. });
@@ -371,7 +371,7 @@ const BUSY: u64 = 3;
 
 /// Returns the addresses at which mappings come and go most often, each row as many bytes as the others; nothing where
 /// the whole picture shows them.
-fn closer(journal: &Journal, life: UserCounts, regions: &[Region]) -> Value {
+fn closer(journal: &Journal, life: Lifetime, regions: &[Region]) -> Value {
     let Some((start, end, nr_changes)) = busiest(journal) else { return Value::Null };
     let seen = rows(regions, start, end).count();
     if seen >= SEEN_ROWS {

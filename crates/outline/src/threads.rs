@@ -347,7 +347,8 @@ impl Reader<'_> {
             is_known.then_some(told)
         });
         json!({
-            "count": nr_threads, "columns": COLUMNS, "spent_ns": spent(&self.lanes), "has_pace": trace.header.pace != Pace::Absent, "lanes": lanes,
+            "count": nr_threads, "columns": COLUMNS, "spent_ns": spent(&self.lanes),
+            "has_pace": trace.header.pace != Pace::Absent, "lanes": lanes,
             "nr_waits": nr_waits, "waits": longest.take(WAITS).collect::<Vec<_>>(), "pairs": pairs,
         })
     }

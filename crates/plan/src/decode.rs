@@ -1,4 +1,4 @@
-//! From a recorded call to a memory_call and a verdict.
+//! From a recorded call to a memory call and a verdict.
 //!
 //! # Guarantee
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
@@ -37,7 +37,7 @@ pub struct Recorded<'a> {
     pub is_whole: bool,
 }
 
-/// A memory_call and the verdict on its result.
+/// A memory call and the verdict on its result.
 pub type Decoded = (MemoryCall, Verdict);
 
 const fn imposed(reason: Reason) -> Decoded {

@@ -191,9 +191,13 @@ impl Builder<'_> {
     /// have kept the entry as it was, or the kernel have left the rest to a second fault because the entry changed
     /// meanwhile (mm/memory.c, `handle_pte_fault`, `pte_same`).
     fn is_repeated(&self, scene: &Scene) -> bool {
+        self.is_in_a_row(scene) && scene.fault.is_present() && self.fault_at(scene.page.event) == Some(scene.fault)
+    }
+
+    /// The page's last fault was the thread's own last event.
+    fn is_in_a_row(&self, scene: &Scene) -> bool {
         let Page { thread, event, .. } = scene.page;
-        let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
-        is_in_a_row && scene.fault.is_present() && self.fault_at(event) == Some(scene.fault)
+        event != NONE && thread == scene.thread && self.races.is_next(event, scene.place)
     }
 
     fn fault_at(&self, event: EventIndex) -> Option<Fault> {
@@ -207,10 +211,8 @@ impl Builder<'_> {
     /// faults mapped it (a signal's frame, a futex, the source of a write). It may try so more than once; it is other
     /// code that makes it come in the end. Only the walk along a stack for call chains never does.
     fn is_second_try(&self, scene: &Scene) -> bool {
-        let Page { thread, event, .. } = scene.page;
-        let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
-        let Some(first) = self.fault_at(event) else { return false };
-        is_in_a_row
+        let Some(first) = self.fault_at(scene.page.event) else { return false };
+        self.is_in_a_row(scene)
             && (first.side, scene.fault.side) == (Side::Kernel, Side::Kernel)
             && (first.access(), first.is_present()) == (scene.fault.access(), scene.fault.is_present())
             && (first.ip != scene.fault.ip || !self.trace.stacks.is_empty() || self.goes_on_elsewhere(scene))
@@ -309,12 +311,10 @@ impl Builder<'_> {
     /// The thread has just made the page come, and nothing but memory stands behind it: to take such a page, Linux must
     /// look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ.
     fn is_just_touched(&self, scene: &Scene) -> bool {
-        let Page { thread, event, .. } = scene.page;
-        let is_in_a_row = event != NONE && thread == scene.thread && self.races.is_next(event, scene.place);
         let is_memory = scene.object_page().is_some_and(|page| self.plan.objects[page.object as usize].is_memory);
         let time_ns = |event: EventIndex| self.trace.events[event as usize].time_ns;
         let error_ns = self.trace.header.clock_error_ns;
-        is_in_a_row && is_memory && time_ns(scene.place) - time_ns(event) <= error_ns
+        self.is_in_a_row(scene) && is_memory && time_ns(scene.place) - time_ns(scene.page.event) <= error_ns
     }
 
     /// The entry allows the access, made so on another CPU: this one still held the entry as it was before.

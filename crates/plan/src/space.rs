@@ -1,8 +1,8 @@
 //! One address space as the trace tells of it: what is mapped, what faulted, who acted last.
 //!
 //! # Guarantee
-//! After each memory_call it holds what Linux's own space held after the recorded call, as far as calls and faults
-//! tell. It never refuses a memory_call: the recording has happened.
+//! After each memory call it holds what Linux's own space held after the recorded call, as far as calls and faults
+//! tell. It never refuses a memory call: the recording has happened.
 
 use std::ops::Range;
 

@@ -28,7 +28,7 @@ pub(super) struct VmCaller<'a, 'vm, P: Platform<Embedding = Usual>, D: Design<P>
 }
 
 impl<P: Platform<Embedding = Usual>, D: Design<P>> VmCaller<'_, '_, P, D> {
-    /// Does a memory_call.
+    /// Does a memory call.
     pub(super) fn perform(&self, memory_call: &MemoryCall) -> Answer {
         match *memory_call {
             MemoryCall::Map(ref mapping) => self.map(mapping),

@@ -332,9 +332,13 @@ fn a_thread_made_before_all_events_were_open_is_no_part_of_the_story() {
     assert_eq!((faulters(&told), told.summary.lost, told.summary.threads.len()), (vec![ROOT], 0, 1));
 }
 
+/// The flags of the fork that made a process: a process's own.
+fn flags(time_ns: u64, pid: u32) -> Record {
+    of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }))
+}
+
 #[test]
 fn a_copy_of_memory_that_was_not_read_yet_is_not_followed_but_a_later_one_is() {
-    let flags = |time_ns, pid: u32| of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }));
     let late_ns = BEGAN_NS + LATE_COPY_NS;
     let told = tell_joined(vec![
         of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
@@ -349,7 +353,6 @@ fn a_copy_of_memory_that_was_not_read_yet_is_not_followed_but_a_later_one_is() {
 
 #[test]
 fn a_copy_of_a_program_that_began_in_the_story_is_followed_at_once() {
-    let flags = |time_ns, pid: u32| of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }));
     let told = tell_joined(vec![
         of(1, exec(ROOT, BEGAN_NS + 50)),
         of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
@@ -361,7 +364,6 @@ fn a_copy_of_a_program_that_began_in_the_story_is_followed_at_once() {
 
 #[test]
 fn a_copy_that_is_not_followed_is_from_its_exec_on() {
-    let flags = |time_ns, pid: u32| of(1, sample(ROOT, time_ns, Sample::NewTask { outer_tid: 1000 + pid, flags: 0 }));
     let told = tell_joined(vec![
         of(1, fork(ROOT, 80, 80, BEGAN_NS + 100)),
         flags(BEGAN_NS + 110, 80),

@@ -162,7 +162,7 @@ fn sentence(comparison: &Comparison, head: &str) -> String {
             .collect();
     let sure = all.iter().filter(|one| !matches!(way(one.row, one.change), Way::Same | Way::Open));
     let most = furthest(sure).map_or(String::new(), |(one, _)| format!("; most: {}", fact(comparison, one)));
-    format!("{head} against {base}: {}{most}", listed(&said.iter().map(String::as_str).collect::<Vec<_>>()))
+    format!("{head} against {base}: {}{most}", listed(&said))
 }
 
 /// Returns whether two keys differ in CPUs alone.

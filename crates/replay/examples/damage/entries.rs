@@ -19,17 +19,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use faultless_abi::{MapFlags, Prot, advice_of};
 use faultless_trace::{Call, CallEnter, CloneTask, EventKind, Fault, Mapped, Trace};
+use faultless_vm::Advice;
 
 use super::sight::{Act, Deed, is_error, made, named, overlaps};
 
 const PAGE: u64 = 4096;
 const TABLE: u64 = 512 * PAGE;
-const PROT_WRITE: u64 = 2;
-const MAP_SHARED: u64 = 1;
-const MAP_ANONYMOUS: u64 = 0x20;
 /// `MAP_LOCKED` and `MAP_POPULATE`.
-const FILLING: u64 = 0xa000;
+const FILLING: MapFlags = MapFlags::LOCKED.union(MapFlags::POPULATE);
 
 /// States, one bit each.
 const ABSENT: u8 = 1;
@@ -156,33 +155,35 @@ impl Pages {
     }
 
     fn call(&mut self, pid: u32, enter: &CallEnter, result: u64) -> Result<(), End> {
-        const UNCHANGING: [u64; 10] = [0, 1, 2, 3, 14, 15, 16, 17, 20, 21];
-        const FREE: u64 = 8;
         let whole = self.start..self.start + 2 * PAGE;
         let is_met = |range: &Option<Range<u64>>| range.as_ref().is_some_and(|range| overlaps(range, &whole));
         let (old, new) = (named(enter), made(enter, result));
         let [_, _, third, fourth, ..] = enter.args;
+        let (flags, advice) = (MapFlags::from_bits_retain(fourth), advice_of(third as u32));
         match (enter.call, old.clone(), new.clone()) {
             (Call::Mmap, _, Some(new)) => {
-                let kind = |range: Range<u64>| match (fourth & MAP_SHARED != 0, fourth & MAP_ANONYMOUS != 0) {
-                    (true, _) => Kind::Shared { range },
-                    (false, true) => Kind::Anonymous,
-                    (false, false) => Kind::File { range, was_stored: false },
-                };
-                self.map(pid, &new, kind, if fourth & FILLING != 0 { ANY } else { ABSENT });
+                let kind =
+                    |range: Range<u64>| match (flags.contains(MapFlags::SHARED), flags.contains(MapFlags::ANONYMOUS)) {
+                        (true, _) => Kind::Shared { range },
+                        (false, true) => Kind::Anonymous,
+                        (false, false) => Kind::File { range, was_stored: false },
+                    };
+                self.map(pid, &new, kind, if flags.intersects(FILLING) { ANY } else { ABSENT });
             }
             (Call::Munmap, Some(old), _) => self.map(pid, &old, |_| Kind::Unmapped, ABSENT),
             (Call::Mprotect | Call::PkeyMprotect, Some(old), _) => self.each(pid, &old, |spot| {
                 if spot.states & (READABLE | WRITABLE) != 0 {
-                    let may_store = if third & PROT_WRITE != 0 { WRITABLE } else { 0 };
+                    let may_store = if Prot::from_bits_retain(third).contains(Prot::WRITE) { WRITABLE } else { 0 };
                     spot.states = spot.states & ABSENT | READABLE | may_store;
                 }
             }),
-            (Call::Madvise, Some(old), _) if matches!(third, 4 | 24) => {
+            (Call::Madvise, Some(old), _) if matches!(advice, Some(Advice::DontNeed | Advice::DontNeedLocked)) => {
                 self.each(pid, &old, |spot| spot.states = ABSENT);
             }
-            (Call::Madvise, Some(old), _) if third == FREE => self.each(pid, &old, |spot| spot.states |= ABSENT),
-            (Call::Madvise, Some(_), _) if UNCHANGING.contains(&third) => {}
+            (Call::Madvise, Some(old), _) if advice == Some(Advice::Free) => {
+                self.each(pid, &old, |spot| spot.states |= ABSENT)
+            }
+            (Call::Madvise, Some(_), _) if advice.is_some_and(is_unchanging) => {}
             (Call::Munlock | Call::Msync | Call::Mincore, ..) => {}
             (Call::Mlock | Call::Mlock2, Some(old), _) => self.each(pid, &old, |spot| spot.states = ANY),
             (Call::Mlockall, ..) => self.each(pid, &(0..u64::MAX), |spot| spot.states = ANY),
@@ -244,8 +245,18 @@ fn note_store(spot: &mut Spot, address: u64) {
     }
 }
 
+/// Returns whether a page is found after the advice as before.
+fn is_unchanging(advice: Advice) -> bool {
+    use Advice::{Cold, DoDump, DontDump, HugePage, NoHugePage, Normal, PageOut, Random, Sequential, WillNeed};
+    matches!(
+        advice,
+        Normal | Random | Sequential | WillNeed | HugePage | NoHugePage | DontDump | DoDump | Cold | PageOut
+    )
+}
+
 fn told(mapped: &Mapped) -> impl Fn(Range<u64>) -> Kind {
-    let (is_file, is_shared) = (mapped.file.is_some(), u64::from(mapped.flags) & MAP_SHARED != 0);
+    let (is_file, is_shared) =
+        (mapped.file.is_some(), MapFlags::from_bits_retain(mapped.flags.into()).contains(MapFlags::SHARED));
     move |range| match (is_file, is_shared) {
         (_, true) => Kind::Shared { range },
         (true, false) => Kind::File { range, was_stored: false },

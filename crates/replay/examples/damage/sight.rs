@@ -23,13 +23,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use faultless_abi::{Errno, MapFlags, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Fault, Mapped, Trace};
+use faultless_vm::Advice;
 
 const PAGE: u64 = 4096;
-const MAP_FIXED: u64 = 0x10;
-const MREMAP_FIXED: u64 = 2;
-const MREMAP_DONTUNMAP: u64 = 4;
-const DROPPING_ADVICE: [u64; 3] = [4, 9, 24];
 
 /// What a later event does to a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,13 +171,13 @@ impl Followed {
         let new = made(&enter, result as u64);
         match (enter.call, old, new) {
             (Call::Munmap, Some(old), _) => self.end(act.pid, &old),
-            (Call::Madvise, Some(old), _) if DROPPING_ADVICE.contains(&enter.args[2]) => self.end(act.pid, &old),
+            (Call::Madvise, Some(old), _) if is_dropping(&enter) => self.end(act.pid, &old),
             (Call::Mmap, _, Some(new)) => self.end(act.pid, &new),
             (Call::Mremap, Some(old), Some(new)) if new.start != old.start => {
                 self.end(act.pid, &new);
                 let kept = old.start..old.end.min(old.start + (new.end - new.start));
                 self.add_moved(act.pid, &kept, new.start);
-                if enter.args[3] & MREMAP_DONTUNMAP == 0 && enter.args[1] != 0 {
+                if !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::DONTUNMAP) && enter.args[1] != 0 {
                     self.end(act.pid, &old);
                 }
             }
@@ -294,10 +292,15 @@ pub fn of_swapped(trace: &Trace, place: usize, next: usize, last: usize) -> Opti
 /// Returns whether a call gets memory only where nothing is.
 fn needs_room(enter: &CallEnter) -> bool {
     match enter.call {
-        Call::Mmap => enter.args[3] & MAP_FIXED == 0,
-        Call::Mremap => enter.args[3] & MREMAP_FIXED == 0,
+        Call::Mmap => !MapFlags::from_bits_retain(enter.args[3]).contains(MapFlags::FIXED),
+        Call::Mremap => !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::FIXED),
         _ => false,
     }
+}
+
+/// Returns whether advice empties the pages that it is about.
+fn is_dropping(enter: &CallEnter) -> bool {
+    matches!(advice_of(enter.args[2] as u32), Some(Advice::DontNeed | Advice::Remove | Advice::DontNeedLocked))
 }
 
 fn are_both_unmaps(trace: &Trace, place: usize, next: usize) -> bool {
@@ -355,7 +358,7 @@ fn origin(enter: &CallEnter, result: i64, page: u64) -> Option<u64> {
     let (old, new) = (named(enter).unwrap_or(0..0), made(enter, result as u64).unwrap_or(0..0));
     match enter.call {
         Call::Munmap => (!old.contains(&page)).then_some(page),
-        Call::Madvise if DROPPING_ADVICE.contains(&enter.args[2]) => (!old.contains(&page)).then_some(page),
+        Call::Madvise if is_dropping(enter) => (!old.contains(&page)).then_some(page),
         Call::Mmap => (!new.contains(&page)).then_some(page),
         Call::Mremap if new.contains(&page) => {
             Some(page - new.start + old.start).filter(|origin| old.contains(origin) || enter.args[1] == 0)
@@ -428,7 +431,7 @@ pub(super) fn made(enter: &CallEnter, result: u64) -> Option<Range<u64>> {
 }
 
 pub(super) fn is_error(result: i64) -> bool {
-    (-4095..0).contains(&result)
+    Errno::of_result(result).is_some()
 }
 
 fn span(start: u64, len: u64) -> Range<u64> {

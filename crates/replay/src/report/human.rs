@@ -17,7 +17,8 @@ pub(super) const SHOWN: &str = "median of the runs [least, most]; of latencies t
 /// Writes the report.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_head(report, out)?;
-    let (shown, folded) = folded(report);
+    let set = super::result_set(report);
+    let (shown, folded) = folded(report, &set);
     columns::write_designs(&shown, 1, out)?;
     if !folded.is_empty() {
         writeln!(out, "{folded}")?;
@@ -26,13 +27,12 @@ pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result
     writeln!(out)?;
     write_checks(&report.outcome.checks, out)?;
     write_refused(&report.outcome.totals, out)?;
-    writeln!(out, "{}", verdict::text(&super::result_set(report)))?;
+    writeln!(out, "{}", verdict::text(&set))?;
     info::write_parameters(report.machine, out)
 }
 
 fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let (least, most) = runs_done(&report.outcome.arms);
-    let done = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let (done, most) = runs_done(&report.outcome.arms);
     let of_asked = if most == report.setup.runs { String::new() } else { format!(" (of {} asked)", report.setup.runs) };
     writeln!(out, "Replay of {}: {}", report.workload, report.header.command_line())?;
     writeln!(out, "machine   {}", report.machine)?;
@@ -56,34 +56,34 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
     writeln!(out)
 }
 
-/// Returns how many runs the designs had, at least and at most: an interrupt leaves out the last ones.
-fn runs_done(arms: &[ArmResult]) -> (usize, usize) {
+/// Returns how many runs the designs had, in words and at most: an interrupt leaves out the last ones.
+pub(super) fn runs_done(arms: &[ArmResult]) -> (String, usize) {
     let nr_runs = || arms.iter().map(|arm| arm.passes.len());
-    (nr_runs().min().unwrap_or(0), nr_runs().max().unwrap_or(0))
+    let (least, most) = (nr_runs().min().unwrap_or(0), nr_runs().max().unwrap_or(0));
+    (if least == most { most.to_string() } else { format!("{least} to {most}") }, most)
 }
 
 /// Returns the table: headings, then a row for each figure.
-pub(super) fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
+pub(super) fn rows(report: &Report<'_>, set: &ResultSet) -> Vec<Vec<String>> {
     let arms = &report.outcome.arms;
-    let set = super::result_set(report);
     let mut rows = vec![heading("design", arms, |arm| arm.arm.design.clone())];
     rows.push(heading("semaphore", arms, |arm| named(&arm.arm.semaphore)));
     rows.push(heading("CPUs", arms, |arm| arm.arm.cpus.to_string()));
     for metric in Metric::ALL {
-        rows.push(heading(metric.title, arms, |arm| cell(&set, metric, arm)));
+        rows.push(heading(metric.title, arms, |arm| cell(set, metric, arm)));
     }
     rows
 }
 
 /// Returns the table without what is 0 under all designs or has none of them, and a line that names that.
-fn folded(report: &Report<'_>) -> (Vec<Vec<String>>, String) {
+fn folded(report: &Report<'_>, set: &ResultSet) -> (Vec<Vec<String>>, String) {
     let arms = &report.outcome.arms;
     let is_told = |metric: &Metric| {
         let all: Vec<Vec<f64>> = arms.iter().filter_map(|arm| metric.samples(arm)).collect();
         let is_nothing = all.iter().flatten().all(|sample| *sample == 0.0);
         !(is_nothing && (metric.unit == Unit::Count || all.is_empty()))
     };
-    let shown = rows(report);
+    let shown = rows(report, set);
     let nr_heads = shown.len() - Metric::ALL.len();
     let (heads, figures) = shown.split_at(nr_heads);
     let told = figures.iter().zip(Metric::ALL).filter(|(_, metric)| is_told(metric)).map(|(row, _)| row);

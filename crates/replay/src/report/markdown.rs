@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::human::{SHOWN, rows};
+use super::human::{SHOWN, rows, runs_done};
 use super::{Report, verdict};
 use faultless_plan::Pace;
 use faultless_results::markdown::{escaped, head, row};
@@ -10,17 +10,18 @@ use faultless_results::screen::uncolored;
 
 /// Writes the table, and what stands around it as text.
 pub fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let (machine, runs) = (report.machine, report.setup.runs);
-    let (workload, place) = (escaped(report.workload), escaped(&machine.to_string()));
+    let set = super::result_set(report);
+    let (workload, place) = (escaped(report.workload), escaped(&report.machine.to_string()));
+    let (runs, _) = runs_done(&report.outcome.arms);
     writeln!(out, "`{workload}` on {place}; {SHOWN}, n {runs}.")?;
     if report.setup.pace == Pace::None {
         writeln!(out, "Upper bound on contention: blocking not replayed.")?;
     }
     writeln!(out)?;
-    let rows = rows(report);
+    let rows = rows(report, &set);
     if let Some((headings, rest)) = rows.split_first() {
         head(&headings.iter().map(String::as_str).collect::<Vec<_>>(), out)?;
         rest.iter().try_for_each(|cells| row(cells, out))?;
     }
-    writeln!(out, "\n{}", uncolored(&verdict::text(&super::result_set(report))))
+    writeln!(out, "\n{}", uncolored(&verdict::text(&set)))
 }

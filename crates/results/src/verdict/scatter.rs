@@ -55,9 +55,8 @@ impl Ranking {
         let rest = clauses.len().saturating_sub(NAMED);
         clauses.truncate(NAMED);
         clauses.extend((rest > 0).then(|| format!("{rest} more")));
-        let named: Vec<&str> = clauses.iter().map(String::as_str).collect();
-        (!named.is_empty())
-            .then(|| format!("runs are far apart, so that their median says little, under {}", listed(&named)))
+        (!clauses.is_empty())
+            .then(|| format!("runs are far apart, so that their median says little, under {}", listed(&clauses)))
     }
 }
 

@@ -90,11 +90,10 @@ impl Place {
 impl Doubt {
     /// Says whom it is about, and why nothing is known.
     fn against(&self) -> String {
-        let names = |names: &[String]| listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
         match self {
             Self::TooFew(least) => format!("all others of {least} runs"),
-            Self::NotConverged(moving) => format!("{}, whose rates had not converged", names(moving)),
-            Self::Overlap(level) => format!("{}, where the interval has 1 in it", names(level)),
+            Self::NotConverged(moving) => format!("{}, whose rates had not converged", listed(moving)),
+            Self::Overlap(level) => format!("{}, where the interval has 1 in it", listed(level)),
         }
     }
 
@@ -102,7 +101,7 @@ impl Doubt {
     fn clause(&self, ranking: &Ranking) -> String {
         let listed = |names: &[String]| match names.len() {
             many if many > 2 && many == ranking.places.len() => format!("all {many} designs"),
-            _ => listed(&names.iter().map(String::as_str).collect::<Vec<_>>()),
+            _ => listed(names),
         };
         match self {
             Self::TooFew(least) => {
@@ -138,7 +137,7 @@ impl Ranking {
                 format!("{best} is ahead in {place}, but the runs do not tell it from {others}{}", self.level())
             }
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
-            Finding::Undecided if self.known_leads().next().is_some() => {
+            Finding::Undecided if self.has_known_lead() => {
                 let known: Vec<&str> = self.known_leads().collect();
                 let ahead = format!("{best} is ahead of {} for sure in {place}{}", listed(&known), self.factor(", "));
                 let open = self.doubts.iter().map(Doubt::against).collect::<Vec<_>>().join("; ");
@@ -154,13 +153,8 @@ impl Ranking {
     pub fn doubts_in_short(&self) -> String {
         let short = |doubt: &Doubt| match doubt {
             Doubt::TooFew(least) => format!("{least} of {LEAST_SAMPLES} runs"),
-            Doubt::NotConverged(names) => {
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                format!("{} {NOT_CONVERGED}", listed(&names))
-            }
-            Doubt::Overlap(names) => {
-                format!("not told from {}", listed(&names.iter().map(String::as_str).collect::<Vec<_>>()))
-            }
+            Doubt::NotConverged(names) => format!("{} {NOT_CONVERGED}", listed(names)),
+            Doubt::Overlap(names) => format!("not told from {}", listed(names)),
         };
         let known: Vec<&str> = self.known_leads().collect();
         let known = if known.is_empty() { String::new() } else { format!("from {} yes; ", listed(&known)) };
@@ -183,6 +177,10 @@ impl Ranking {
     /// Returns the designs that the best is ahead of for sure, whatever is in doubt beside that.
     fn known_leads(&self) -> impl Iterator<Item = &str> {
         self.places.iter().filter(|place| place.standing == Standing::Slower).map(|place| &*place.name)
+    }
+
+    fn has_known_lead(&self) -> bool {
+        self.known_leads().next().is_some()
     }
 
     /// Says by how much a winner is ahead, behind its name.
@@ -272,7 +270,7 @@ impl Ranking {
             Finding::Level(_) if self.is_near() => format!("{} share the first place in {workload}", self.sharers()),
             Finding::Level(_) => format!("{workload} is undecided between {}", self.sharers()),
             Finding::Alone => format!("{workload} ran under {best} alone"),
-            Finding::Undecided if self.known_leads().next().is_some() => {
+            Finding::Undecided if self.has_known_lead() => {
                 format!("{best} is ahead in {workload}, undecided against {}", self.undecided())
             }
             Finding::Undecided => format!("{workload} is undecided, {best} ahead"),
@@ -288,7 +286,7 @@ impl Ranking {
             Finding::Level(_) if self.is_near() => format!("{} share the first place in {place}", self.sharers()),
             Finding::Level(_) => format!("undecided between {} in {place}", self.sharers()),
             Finding::Alone => format!("{place} ran under {best} alone: {}", self.best_figure()),
-            Finding::Undecided if self.known_leads().next().is_some() => {
+            Finding::Undecided if self.has_known_lead() => {
                 format!("{best} is ahead in {place}, undecided against {}", self.undecided())
             }
             Finding::Undecided => format!("undecided in {place}: {best} is ahead"),
@@ -313,7 +311,7 @@ impl Ranking {
             Finding::Level(_) if self.is_near() => self.sharers(),
             Finding::Level(_) => format!("undecided between {}", self.sharers()),
             Finding::Alone => format!("{} alone", self.best()),
-            Finding::Undecided if self.known_leads().next().is_some() => format!("{} ahead", self.best()),
+            Finding::Undecided if self.has_known_lead() => format!("{} ahead", self.best()),
             Finding::Undecided => format!("undecided, {} ahead", self.best()),
         }
     }
@@ -414,8 +412,9 @@ fn fewer(all: &[Ranking], last: &Ranking) -> Option<String> {
 }
 
 /// Returns a list in words.
-pub fn listed(names: &[&str]) -> String {
-    match names {
+pub fn listed(names: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.as_slice() {
         [] => String::new(),
         [one] => (*one).to_owned(),
         [rest @ .., last] => format!("{} and {last}", rest.join(", ")),

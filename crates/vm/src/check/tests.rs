@@ -3,7 +3,6 @@
 
 use super::invariants;
 use crate::addr::{AddressRange, PAGE, VirtAddr};
-use crate::asked::Protection;
 use crate::design::names::DefaultDesign;
 use crate::entry::{Entry, EntryFlags};
 use crate::frames;
@@ -12,6 +11,7 @@ use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::object::{ObjectSpec, WriteNotice, ZeroSource};
 use crate::pattern::Pattern;
+use crate::space::Space;
 use crate::space::request::{Backing, MapRequest, Placement, Populate};
 use crate::types::Area;
 use crate::view::AreaFlags;
@@ -35,6 +35,18 @@ struct World<'vm> {
     guest: Guest<'vm, Native>,
 }
 
+fn map(space: &Space<Native>, start: u64, nr_pages: u64, flags: AreaFlags, backing: Backing<'_, Native>) {
+    let request = MapRequest {
+        placement: Placement::Fixed(VirtAddr::new(start)),
+        len_bytes: nr_pages * PAGE,
+        protection: flags.protection(),
+        options: flags.options(),
+        backing,
+        populate: Populate::OnFault,
+    };
+    space.mmap(&request).expect("room");
+}
+
 fn with_world(test: impl FnOnce(&World<'_>)) {
     let region = HostRegion::reserve(4 << 20).expect("the host has room");
     Machine::new(1).attach(|| {
@@ -46,14 +58,7 @@ fn with_world(test: impl FnOnce(&World<'_>)) {
             ObjectSpec { identity: 1, size_bytes: 4 * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
         let object = vm.create_object(&spec).expect("room");
         let reference = vm.create_repeated(Pattern::Byte(7)).expect("room");
-        let map = |start, nr_pages, flags: AreaFlags, backing| {
-            let placement = Placement::Fixed(VirtAddr::new(start));
-            let (protection, options) = (flags.protection(), flags.options());
-            let len_bytes = nr_pages * PAGE;
-            let request =
-                MapRequest { placement, len_bytes, protection, options, backing, populate: Populate::OnFault };
-            space.mmap(&request).expect("room");
-        };
+        let map = |start, nr_pages, flags, backing| map(&space, start, nr_pages, flags, backing);
         map(OWN, 4, RW, Backing::Anonymous);
         map(CODE, 1, RW | AreaFlags::EXEC, Backing::Anonymous);
         map(REFERENCE, 1, RW, Backing::Reference(&reference, 0));
@@ -167,15 +172,7 @@ fn guards_that_are_not_as_they_should_be() {
         world.flags(OWN, |flags| flags - AreaFlags::MAYBE_GUARD, 2, "a guard in an area that does not say");
         // Of an area whose own pages would be noticed first.
         let alone = AddressRange::new(VirtAddr::new(REFERENCE - PAGE), PAGE);
-        let request = MapRequest {
-            placement: Placement::Fixed(alone.start),
-            len_bytes: PAGE,
-            protection: Protection::READ,
-            options: crate::MapOptions::empty(),
-            backing: Backing::Anonymous,
-            populate: Populate::OnFault,
-        };
-        world.space.mmap(&request).expect("room");
+        map(&world.space, alone.start.get(), 1, AreaFlags::READ, Backing::Anonymous);
         world.space.madvise(alone, crate::Advice::GuardInstall).expect("mapped");
         world.area(alone.start.get(), |area| world.number(&area.root, |_| 0, 2, "without a root"));
     });
@@ -261,14 +258,6 @@ fn tables_that_serve_no_area() {
         let far = OWN + (1 << 30);
         world.space.tables().walk_or_grow(world.vm.memory(), far).expect("room");
         world.is_broken(3, "serves no area");
-        let request = MapRequest {
-            placement: Placement::Fixed(VirtAddr::new(far)),
-            len_bytes: PAGE,
-            protection: Protection::READ,
-            options: crate::MapOptions::empty(),
-            backing: Backing::Anonymous,
-            populate: Populate::OnFault,
-        };
-        world.space.mmap(&request).expect("room");
+        map(&world.space, far, 1, AreaFlags::READ, Backing::Anonymous);
     });
 }
