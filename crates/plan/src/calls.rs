@@ -10,7 +10,7 @@ use faultless_trace::{Call, CallEnter, EventKind, Mapped};
 use faultless_vm::LockAll;
 
 use super::build::Builder;
-use super::decode::{Decoded, Recorded};
+use super::decode::{Decoded, Recorded, is_error};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
@@ -55,6 +55,8 @@ impl Builder<'_> {
         let max_areas = self.trace.header.limits.max_map_count.unwrap_or(USUAL_AREAS);
         let result = window.result;
         let is_whole = !self.is_blind && self.windows.orphans.is_empty();
+        let is_refused = result.is_some_and(is_error);
+        let is_beside_others = is_refused && self.is_beside_others(place);
         let recorded = Recorded {
             enter,
             result,
@@ -66,6 +68,7 @@ impl Builder<'_> {
             is_break_rounded,
             max_areas,
             is_whole,
+            is_beside_others,
         };
         let decoded = recorded.decode();
         self.note_locks(space, &enter, result);

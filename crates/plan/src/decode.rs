@@ -4,9 +4,9 @@
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
 //! mapped at that moment. Which error depends on what is written down here, error by error.
 
-use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, page_lock_of};
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
-use faultless_vm::{LockAll, PageLock, USER_END};
+use faultless_vm::{Advice, LockAll, PageLock, USER_END};
 
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
@@ -35,6 +35,8 @@ pub struct Recorded<'a> {
     pub max_areas: u64,
     /// Whether all calls were seen, so that `regions` is all that is mapped and nothing else.
     pub is_whole: bool,
+    /// Whether other threads may have changed the map during the call, so that it may have found another one.
+    pub is_beside_others: bool,
 }
 
 /// A memory call and the verdict on its result.
@@ -183,7 +185,7 @@ impl Recorded<'_> {
     fn madvise(&self, result: i64) -> Decoded {
         let [start, len, advice, ..] = self.enter.args;
         match Errno::of_result(result) {
-            Some(Errno::ENOMEM) if !self.has_hole(start, len) => imposed(Reason::Limit),
+            Some(Errno::ENOMEM) if !self.has_hole(start, len) && self.may_lack_memory(advice) => imposed(Reason::Limit),
             Some(Errno::EINVAL) if is_well_formed(start, len) => imposed(Reason::Device),
             Some(Errno::ENOMEM | Errno::EINVAL) => {
                 (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result))
@@ -191,6 +193,14 @@ impl Recorded<'_> {
             _ if is_error(result) => imposed(Reason::Device),
             _ => (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result)),
         }
+    }
+
+    /// Returns whether advice may be refused for want of memory though all of the range is mapped. Where an area can't
+    /// be cut in two, Linux says EAGAIN instead (mm/madvise.c, `madvise_vma_behavior`).
+    fn may_lack_memory(&self, advice: u64) -> bool {
+        use Advice::{Collapse, GuardInstall, PopulateRead, PopulateWrite, Remove};
+        let allocates = |advice| matches!(advice, Collapse | GuardInstall | PopulateRead | PopulateWrite | Remove);
+        self.is_beside_others || advice_of(advice as u32).is_none_or(allocates)
     }
 
     /// A refused growth is the limit's doing, unless something is in the way; the break stays where it was then.
