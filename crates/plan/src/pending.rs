@@ -177,7 +177,8 @@ impl Builder<'_> {
             return false;
         }
         let events = &self.trace.events;
-        let (time_ns, error_ns) = (|event: EventIndex| events[event as usize].time_ns, self.trace.header.clock_error_ns);
+        let (time_ns, error_ns) =
+            (|event: EventIndex| events[event as usize].time_ns, self.trace.header.clock_error_ns);
         let exit = self.windows.calls[&event].exit;
         let last_ns = exit.map_or(u64::MAX, |exit| time_ns(exit).saturating_add(error_ns));
         let end = events.partition_point(|event| event.time_ns <= last_ns) as EventIndex;
