@@ -46,8 +46,8 @@ impl Builder<'_> {
         let space = self.space_of(place);
         self.pending.note_made(self.trace.events[place as usize].thread, place);
         let window = self.windows.calls[&place];
-        let mapped =
-            window.mapped.and_then(|event| self.mapped_at(event)).filter(|mapped| tells(mapped, &enter, window.result));
+        let told = window.mapped.and_then(|event| self.mapped_at(event));
+        let mapped = told.filter(|mapped| tells(mapped, &enter, window.result));
         let object = self.object_behind(&enter, mapped.as_ref());
         let state = &self.spaces[space as usize];
         let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
@@ -61,6 +61,7 @@ impl Builder<'_> {
             enter,
             result,
             mapped,
+            told,
             object,
             regions,
             locks_future,

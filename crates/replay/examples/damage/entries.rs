@@ -52,6 +52,18 @@ enum Kind {
     },
 }
 
+impl Kind {
+    /// Notes that something else is mapped in a range: the mapping keeps what is on a page's side of it.
+    fn lose(&mut self, lost: &Range<u64>, page: u64) {
+        let (Self::File { range, .. } | Self::Shared { range }) = self else { return };
+        match lost.start > page {
+            true => range.end = range.end.min(lost.start),
+            false if lost.end <= page => range.start = range.start.max(lost.end),
+            false => {}
+        }
+    }
+}
+
 /// A page in a process.
 #[derive(Clone, Debug, Default)]
 struct Spot {
@@ -137,6 +149,8 @@ impl Pages {
     }
 
     fn map(&mut self, pid: u32, range: &Range<u64>, kind: impl Fn(Range<u64>) -> Kind, states: u8) {
+        let pages = [self.page(0), self.page(1)];
+        self.of(pid).iter_mut().zip(pages).for_each(|(spot, page)| spot.kind.lose(range, page.start));
         self.each(pid, range, |spot| *spot = Spot { kind: kind(range.clone()), states });
     }
 
@@ -354,6 +368,21 @@ mod tests {
             let loaded = story.fault(1, page(1025), if is_stored { WRITE_PRESENT } else { READ });
             story.fault(1, page(1026), WRITE_PRESENT);
             assert_eq!(may_move(&story, loaded), expected);
+        }
+    }
+
+    #[test]
+    fn a_store_into_what_is_mapped_over_a_file_is_none_into_the_file() {
+        for (over, expected) in [(page(1028), true), (page(1030), false)] {
+            let mut story = begun();
+            let file = story.file("/lib");
+            story.map_file(0, page(1024), 8, 1, file);
+            story.call(0, Call::Mmap, [over, 2 * PAGE, 3, 0x32, u64::MAX, 0], over as i64);
+            let loaded = story.fault(0, page(1025), READ);
+            story.fault(0, page(1028), WRITE);
+            story.clone_task(0, 1, 0);
+            story.fault(1, page(1025), READ);
+            assert_eq!(may_move(&story, loaded), expected, "over {over:#x}");
         }
     }
 
