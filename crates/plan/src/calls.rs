@@ -10,7 +10,7 @@ use faultless_trace::{Call, CallEnter, EventKind, Mapped};
 use faultless_vm::LockAll;
 
 use super::build::Builder;
-use super::decode::{Decoded, Recorded};
+use super::decode::{Decoded, Recorded, is_error};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
@@ -46,8 +46,8 @@ impl Builder<'_> {
         let space = self.space_of(place);
         self.pending.note_made(self.trace.events[place as usize].thread, place);
         let window = self.windows.calls[&place];
-        let mapped =
-            window.mapped.and_then(|event| self.mapped_at(event)).filter(|mapped| tells(mapped, &enter, window.result));
+        let told = window.mapped.and_then(|event| self.mapped_at(event));
+        let mapped = told.filter(|mapped| tells(mapped, &enter, window.result));
         let object = self.object_behind(&enter, mapped.as_ref());
         let state = &self.spaces[space as usize];
         let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
@@ -55,10 +55,13 @@ impl Builder<'_> {
         let max_areas = self.trace.header.limits.max_map_count.unwrap_or(USUAL_AREAS);
         let result = window.result;
         let is_whole = !self.is_blind && self.windows.orphans.is_empty();
+        let is_refused = result.is_some_and(is_error);
+        let is_beside_others = is_refused && self.is_beside_others(place);
         let recorded = Recorded {
             enter,
             result,
             mapped,
+            told,
             object,
             regions,
             locks_future,
@@ -66,6 +69,7 @@ impl Builder<'_> {
             is_break_rounded,
             max_areas,
             is_whole,
+            is_beside_others,
         };
         let decoded = recorded.decode();
         self.note_locks(space, &enter, result);

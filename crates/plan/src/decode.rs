@@ -4,9 +4,9 @@
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
 //! mapped at that moment. Which error depends on what is written down here, error by error.
 
-use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, page_lock_of};
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
-use faultless_vm::{LockAll, PageLock, USER_END};
+use faultless_vm::{Advice, LockAll, PageLock, USER_END};
 
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
@@ -21,6 +21,8 @@ pub struct Recorded<'a> {
     pub result: Option<i64>,
     /// What the kernel told of the mapping.
     pub mapped: Option<Mapped>,
+    /// The last mapping that the kernel told of during the call, whether or not the result is about it.
+    pub told: Option<Mapped>,
     /// The object behind `mapped`, or a new one for shared memory that the kernel told nothing of.
     pub object: Option<ObjectIndex>,
     /// What is mapped before the call.
@@ -35,6 +37,8 @@ pub struct Recorded<'a> {
     pub max_areas: u64,
     /// Whether all calls were seen, so that `regions` is all that is mapped and nothing else.
     pub is_whole: bool,
+    /// Whether other threads may have changed the map during the call, so that it may have found another one.
+    pub is_beside_others: bool,
 }
 
 /// A memory call and the verdict on its result.
@@ -88,7 +92,7 @@ impl Recorded<'_> {
             _ if is_error(result) => Place::Refused { hint },
             _ if flags.contains(MapFlags::FIXED) => Place::Fixed(hint),
             _ if flags.contains(MapFlags::FIXED_NOREPLACE) => Place::FixedIfFree(hint),
-            _ => self.found(hint, result as u64, len),
+            _ => self.found(hint, self.told_place(result as u64, len).unwrap_or(result as u64), len),
         };
         if let Some(reason) = Errno::of_result(result).and_then(|errno| mmap_refusal(errno, len, is_anonymous)) {
             return imposed(reason);
@@ -99,6 +103,12 @@ impl Recorded<'_> {
         let backing = self.backing(flags, offset);
         let flags = if self.locks_future { flags | MapFlags::LOCKED } else { flags };
         (MemoryCall::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
+    }
+
+    /// Returns where a new mapping can only be, if the kernel told of one that holds a part of it alone.
+    fn told_place(&self, placed: u64, len: u64) -> Option<u64> {
+        let (range, told) = (span(placed, len), self.mapped?);
+        (end_of(&told) < range.end).then(|| end_of(&told).saturating_sub(range.end - range.start).max(told.start))
     }
 
     /// Returns where Linux's search put a mapping. What is there already is an unseen call's doing, if there was one.
@@ -137,12 +147,22 @@ impl Recorded<'_> {
         match Errno::of_result(result) {
             Some(Errno::EACCES) => imposed(Reason::Descriptor),
             Some(Errno::EPERM) => imposed(Reason::Limit),
-            Some(Errno::ENOMEM) if !self.has_hole(start, len) && (self.is_crowded() || prot.contains(Prot::WRITE)) => {
+            Some(Errno::ENOMEM) if !self.has_hole(start, len) && self.may_refuse_rights(start, len, prot) => {
                 imposed(Reason::Limit)
             }
             Some(Errno::EINVAL) if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
             _ => (MemoryCall::Protect { start, len, prot }, Verdict::Compared(result)),
         }
+    }
+
+    /// Returns whether rights may be refused for want of areas, or of memory where a store becomes allowed
+    /// (mm/mprotect.c, `mprotect_fixup`). What the kernel tells of, it has done.
+    fn may_refuse_rights(&self, start: u64, len: u64, prot: Prot) -> bool {
+        let range = span(start, len);
+        let lacks_right = |region: &Region| !region.prot.contains(Prot::WRITE);
+        let adds_right = prot.contains(Prot::WRITE) && self.regions.overlapping(range.clone()).any(lacks_right);
+        let is_done = self.told.is_some_and(|told| told.start <= range.start && range.end <= end_of(&told));
+        !is_done && (self.is_crowded() || adds_right || self.is_beside_others)
     }
 
     /// Returns whether the process may have as many areas as it is allowed. Linux merges fewer of them than the plan:
@@ -183,7 +203,7 @@ impl Recorded<'_> {
     fn madvise(&self, result: i64) -> Decoded {
         let [start, len, advice, ..] = self.enter.args;
         match Errno::of_result(result) {
-            Some(Errno::ENOMEM) if !self.has_hole(start, len) => imposed(Reason::Limit),
+            Some(Errno::ENOMEM) if !self.has_hole(start, len) && self.may_lack_memory(advice) => imposed(Reason::Limit),
             Some(Errno::EINVAL) if is_well_formed(start, len) => imposed(Reason::Device),
             Some(Errno::ENOMEM | Errno::EINVAL) => {
                 (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result))
@@ -191,6 +211,14 @@ impl Recorded<'_> {
             _ if is_error(result) => imposed(Reason::Device),
             _ => (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result)),
         }
+    }
+
+    /// Returns whether advice may be refused for want of memory though all of the range is mapped. Where an area can't
+    /// be cut in two, Linux says EAGAIN instead (mm/madvise.c, `madvise_vma_behavior`).
+    fn may_lack_memory(&self, advice: u64) -> bool {
+        use Advice::{Collapse, GuardInstall, PopulateRead, PopulateWrite, Remove};
+        let allocates = |advice| matches!(advice, Collapse | GuardInstall | PopulateRead | PopulateWrite | Remove);
+        self.is_beside_others || advice_of(advice as u32).is_none_or(allocates)
     }
 
     /// A refused growth is the limit's doing, unless something is in the way; the break stays where it was then.
@@ -295,6 +323,10 @@ impl Recorded<'_> {
         let mapping = Mapping { place: Place::Fixed(start), len, prot: region.prot, flags, backing };
         (MemoryCall::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
     }
+}
+
+fn end_of(mapped: &Mapped) -> u64 {
+    mapped.start + mapped.len_bytes
 }
 
 /// Returns why an mmap was refused, unless its arguments and the map alone tell.

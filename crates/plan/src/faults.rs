@@ -191,7 +191,26 @@ impl Builder<'_> {
     /// have kept the entry as it was, or the kernel have left the rest to a second fault because the entry changed
     /// meanwhile (mm/memory.c, `handle_pte_fault`, `pte_same`).
     fn is_repeated(&self, scene: &Scene) -> bool {
-        self.is_in_a_row(scene) && scene.fault.is_present() && self.fault_at(scene.page.event) == Some(scene.fault)
+        self.is_in_a_row(scene)
+            && scene.fault.is_present()
+            && self.fault_at(scene.page.event) == Some(scene.fault)
+            && !self.has_new_frame(scene)
+    }
+
+    /// The page's last fault surely put a new frame in place of an object's page or of the zero page, and nobody else
+    /// uses the space: the entry was flushed before it changed (mm/memory.c, `wp_page_copy`).
+    fn has_new_frame(&self, scene: &Scene) -> bool {
+        let Page { thread, step, .. } = scene.page;
+        let step = self.plan.programs[thread as usize].steps.get(step as usize);
+        let Some(Action::Access(first)) = step.map(|step| step.action) else { return false };
+        let was_forked = self.spaces[scene.space as usize].forked_at > 0;
+        let is_private = scene.region.is_some_and(|region| copies_on_write(&region));
+        let is_replaced = match first.before {
+            Before::Content { .. } => true,
+            Before::Zeros => !was_forked && !scene.has_trait(Traits::FILLED),
+            Before::Token { .. } | Before::Unknown => false,
+        };
+        is_private && is_replaced && first.access == Access::Write && !self.is_shared(scene.space)
     }
 
     /// The page's last fault was the thread's own last event.
@@ -308,13 +327,28 @@ impl Builder<'_> {
         true
     }
 
-    /// The thread has just made the page come, and nothing but memory stands behind it: to take such a page, Linux must
-    /// look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ.
+    /// The thread has just made the page come, and did nothing since but touch other pages: to take the page, Linux must
+    /// look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ. Writing a file's
+    /// page back takes the right to store at once, and leaves the page.
     fn is_just_touched(&self, scene: &Scene) -> bool {
-        let is_memory = scene.object_page().is_some_and(|page| self.plan.objects[page.object as usize].is_memory);
-        let time_ns = |event: EventIndex| self.trace.events[event as usize].time_ns;
-        let error_ns = self.trace.header.clock_error_ns;
-        self.is_in_a_row(scene) && is_memory && time_ns(scene.place) - time_ns(scene.page.event) <= error_ns
+        let Some(page) = scene.object_page() else { return false };
+        let is_memory = self.plan.objects[page.object as usize].is_memory;
+        let Page { thread, event, .. } = scene.page;
+        let is_own = event != NONE && thread == scene.thread && (is_memory || !scene.fault.is_present());
+        if !is_own || self.time_ns(event) + self.clock_error_ns() < self.time_ns(scene.place) {
+            return false;
+        }
+        let after = |&event: &EventIndex| Some(self.races.after(event));
+        let mut since = std::iter::successors(after(&event), after).take_while(|&event| event < scene.place);
+        since.all(|event| self.fault_at(event).is_some())
+    }
+
+    fn time_ns(&self, event: EventIndex) -> u64 {
+        self.trace.events[event as usize].time_ns
+    }
+
+    fn clock_error_ns(&self) -> u64 {
+        self.trace.header.clock_error_ns
     }
 
     /// The entry allows the access, made so on another CPU: this one still held the entry as it was before.

@@ -66,6 +66,12 @@ impl Pending {
         self.enters[thread as usize].get(self.made[thread as usize]).copied()
     }
 
+    /// Visits each other thread's last call that was entered before `end`.
+    fn last_of_others(&self, thread: ThreadIndex, end: EventIndex) -> impl Iterator<Item = EventIndex> + '_ {
+        let others = self.enters.iter().enumerate().filter(move |(other, _)| *other != thread as usize);
+        others.filter_map(move |(_, enters)| enters[..enters.partition_point(|&enter| enter < end)].last().copied())
+    }
+
     /// Visits the calls of other threads that were not made and were entered before `end`.
     fn others(&self, thread: ThreadIndex, end: EventIndex) -> impl Iterator<Item = EventIndex> + '_ {
         let threads =
@@ -162,6 +168,26 @@ impl Builder<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Returns whether another thread of the space was inside a call at the same time, as far as the clocks tell.
+    pub(super) fn is_beside_others(&self, event: EventIndex) -> bool {
+        let space = self.space_of(event);
+        if !self.is_shared(space) {
+            return false;
+        }
+        let events = &self.trace.events;
+        let (time_ns, error_ns) =
+            (|event: EventIndex| events[event as usize].time_ns, self.trace.header.clock_error_ns);
+        let exit = self.windows.calls[&event].exit;
+        let last_ns = exit.map_or(u64::MAX, |exit| time_ns(exit).saturating_add(error_ns));
+        let end = events.partition_point(|event| event.time_ns <= last_ns) as EventIndex;
+        let is_over = |enter: EventIndex| {
+            let exit = self.windows.calls[&enter].exit;
+            exit.is_some_and(|exit| time_ns(exit).saturating_add(error_ns) < time_ns(event))
+        };
+        let mut others = self.pending.last_of_others(self.thread_of(event), end);
+        others.any(|enter| self.space_of(enter) == space && !is_over(enter))
     }
 
     fn call_at(&self, event: EventIndex) -> Option<(CallEnter, i64)> {

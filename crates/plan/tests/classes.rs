@@ -377,6 +377,56 @@ fn a_files_page_that_is_gone_is_reclaimed_and_anonymous_memory_is_not() {
 }
 
 #[test]
+fn a_page_that_its_thread_touched_just_now_is_not_reclaimed() {
+    const SHARED: u64 = 0x21;
+    const SOON_NS: u64 = 4_000;
+    // A page is touched twice, so long after each other, with something between: a fault elsewhere, or a call.
+    let second = |is_file: bool, between: fn(&mut Story), after_ns: u64, code: u32| {
+        let mut story = Story::new(1);
+        let file = story.file("/lib/x.so");
+        story.map(0, HEAP + 64 * PAGE, 4);
+        match is_file {
+            true => _ = story.map_file(0, HEAP, 4, 3, file),
+            false => _ = story.call(0, Call::Mmap, [0, 4 * PAGE, 3, SHARED, u64::MAX, 0], HEAP as i64),
+        }
+        let first = story.fault(0, HEAP, if is_file { READ } else { WRITE }) as usize;
+        between(&mut story);
+        let second = story.fault(0, HEAP, code);
+        let begun_ns = story.trace.events[first].time_ns;
+        for (event, ns) in story.trace.events[first + 1..].iter_mut().zip(1..) {
+            event.time_ns = begun_ns + ns;
+        }
+        story.trace.events[second as usize].time_ns = begun_ns + after_ns;
+        class(&story, second)
+    };
+    let elsewhere = |story: &mut Story| _ = story.fault(0, HEAP + 64 * PAGE, WRITE);
+    let advice = |story: &mut Story| _ = story.call(0, Call::Madvise, [HEAP + 64 * PAGE, PAGE, 4, 0, 0, 0], 0);
+    let (surprise, reclaimed) = ((None, true), (Some(Class::Reclaimed), false));
+    for is_file in [true, false] {
+        assert_eq!(second(is_file, elsewhere, SOON_NS, READ), surprise);
+        assert_eq!(second(is_file, elsewhere, 20_000, READ), reclaimed);
+        assert_eq!(second(is_file, advice, SOON_NS, READ), reclaimed);
+    }
+    assert_eq!(second(false, elsewhere, SOON_NS, WRITE_PRESENT), surprise, "memory is not written back");
+}
+
+#[test]
+fn a_files_shared_page_may_be_written_back_at_once() {
+    let mut story = Story::new(1);
+    let file = story.file("/data");
+    story.enter(0, Call::Mmap, [0, 4 * PAGE, 3, 1, 3, 0]);
+    let shared = Mapped { start: HEAP, len_bytes: 4 * PAGE, file_offset: 0, prot: 3, flags: 1, file: Some(file) };
+    story.push(0, EventKind::Mapped(shared));
+    story.exit(0, Call::Mmap, HEAP as i64);
+    let first = story.fault(0, HEAP, WRITE) as usize;
+    story.fault(0, HEAP + PAGE, WRITE);
+    let second = story.fault(0, HEAP, WRITE_PRESENT);
+    let begun_ns = story.trace.events[first].time_ns;
+    story.trace.events[first + 1..].iter_mut().for_each(|event| event.time_ns = begun_ns + 4_000);
+    assert_eq!(class(&story, second), (Some(Class::Reclaimed), false));
+}
+
+#[test]
 fn lazily_freed_memory_is_reclaimed() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);
@@ -530,6 +580,35 @@ fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
         first.ip += 3;
     };
     assert_eq!(second(other_code, HEAP, WRITE_PRESENT), (None, true), "other code made the page come");
+}
+
+#[test]
+fn a_copy_into_a_new_frame_is_not_made_twice() {
+    // A store copies a page that was loaded before, and comes again at once.
+    let second = |is_file: bool, nr_threads: u32, is_forked: bool| {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.trace.threads[2].pid = 2;
+        let file = story.file("/lib/x.so");
+        match is_file {
+            true => _ = story.map_file(0, HEAP, 4, 3, file),
+            false => _ = story.map(0, HEAP, 4),
+        }
+        (1..nr_threads).for_each(|thread| _ = story.spawn(0, thread));
+        story.fault(0, HEAP, READ);
+        if is_forked {
+            story.clone_task(0, 2, 0);
+        }
+        story.fault(0, HEAP, WRITE_PRESENT);
+        let second = story.fault(0, HEAP, WRITE_PRESENT);
+        class(&story, second)
+    };
+    let (surprise, repeated) = ((None, true), (Some(Class::Ambiguous), false));
+    assert_eq!(second(true, 1, false), surprise);
+    assert_eq!(second(false, 1, false), surprise);
+    assert_eq!(second(true, 1, true), surprise, "a file's page is a copy's source, whoever else has it");
+    assert_eq!(second(false, 1, true), repeated, "it may have been a page of its own, which a fork shared");
+    assert_eq!(second(true, 2, false), repeated, "another thread may have changed the entry meanwhile");
 }
 
 #[test]

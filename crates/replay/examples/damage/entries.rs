@@ -52,6 +52,18 @@ enum Kind {
     },
 }
 
+impl Kind {
+    /// Notes that something else is mapped in a range: the mapping keeps what is on a page's side of it.
+    fn lose(&mut self, lost: &Range<u64>, page: u64) {
+        let (Self::File { range, .. } | Self::Shared { range }) = self else { return };
+        match lost.start > page {
+            true => range.end = range.end.min(lost.start),
+            false if lost.end <= page => range.start = range.start.max(lost.end),
+            false => {}
+        }
+    }
+}
+
 /// A page in a process.
 #[derive(Clone, Debug, Default)]
 struct Spot {
@@ -80,11 +92,17 @@ enum End {
 /// Returns whether all faults on a page and the next one follow from what came before, whether or not the fault at a
 /// place moves from the first to the second.
 pub(super) fn follow_if_moved(trace: &Trace, acts: &[Act], place: usize, page: u64) -> bool {
-    let walk = |moved: Option<usize>| {
-        let mut pages = Pages { start: page, by_pid: BTreeMap::new(), borrowed: BTreeMap::new() };
-        acts.iter().try_for_each(|act| pages.take(trace, act, moved))
-    };
-    walk(None).is_ok() && walk(Some(place)).is_ok()
+    walk(trace, acts, page, None).is_ok() && walk(trace, acts, page, Some(place)).is_ok()
+}
+
+/// Returns whether all faults on a page and the next one follow from what came before.
+pub(super) fn follow(trace: &Trace, acts: &[Act], page: u64) -> bool {
+    walk(trace, acts, page, None).is_ok()
+}
+
+fn walk(trace: &Trace, acts: &[Act], page: u64, moved: Option<usize>) -> Result<(), End> {
+    let mut pages = Pages { start: page, by_pid: BTreeMap::new(), borrowed: BTreeMap::new() };
+    acts.iter().try_for_each(|act| pages.take(trace, act, moved))
 }
 
 impl Pages {
@@ -131,6 +149,8 @@ impl Pages {
     }
 
     fn map(&mut self, pid: u32, range: &Range<u64>, kind: impl Fn(Range<u64>) -> Kind, states: u8) {
+        let pages = [self.page(0), self.page(1)];
+        self.of(pid).iter_mut().zip(pages).for_each(|(spot, page)| spot.kind.lose(range, page.start));
         self.each(pid, range, |spot| *spot = Spot { kind: kind(range.clone()), states });
     }
 
@@ -246,7 +266,7 @@ fn note_store(spot: &mut Spot, address: u64) {
 }
 
 /// Returns whether a page is found after the advice as before.
-fn is_unchanging(advice: Advice) -> bool {
+pub(super) fn is_unchanging(advice: Advice) -> bool {
     use Advice::{Cold, DoDump, DontDump, HugePage, NoHugePage, Normal, PageOut, Random, Sequential, WillNeed};
     matches!(
         advice,
@@ -255,8 +275,10 @@ fn is_unchanging(advice: Advice) -> bool {
 }
 
 fn told(mapped: &Mapped) -> impl Fn(Range<u64>) -> Kind {
-    let (is_file, is_shared) =
-        (mapped.file.is_some(), MapFlags::from_bits_retain(mapped.flags.into()).contains(MapFlags::SHARED));
+    // What the kernel maps of its own, and lets nobody store to, is not copied at a fork either (the vDSO).
+    let is_special = !Prot::from_bits_retain(mapped.prot.into()).contains(Prot::WRITE);
+    let is_file = mapped.file.is_some() || is_special;
+    let is_shared = MapFlags::from_bits_retain(mapped.flags.into()).contains(MapFlags::SHARED);
     move |range| match (is_file, is_shared) {
         (_, true) => Kind::Shared { range },
         (true, false) => Kind::File { range, was_stored: false },
@@ -345,6 +367,35 @@ mod tests {
             story.clone_task(0, 1, 0);
             let loaded = story.fault(1, page(1025), if is_stored { WRITE_PRESENT } else { READ });
             story.fault(1, page(1026), WRITE_PRESENT);
+            assert_eq!(may_move(&story, loaded), expected);
+        }
+    }
+
+    #[test]
+    fn a_store_into_what_is_mapped_over_a_file_is_none_into_the_file() {
+        for (over, expected) in [(page(1028), true), (page(1030), false)] {
+            let mut story = begun();
+            let file = story.file("/lib");
+            story.map_file(0, page(1024), 8, 1, file);
+            story.call(0, Call::Mmap, [over, 2 * PAGE, 3, 0x32, u64::MAX, 0], over as i64);
+            let loaded = story.fault(0, page(1025), READ);
+            story.fault(0, page(1028), WRITE);
+            story.clone_task(0, 1, 0);
+            story.fault(1, page(1025), READ);
+            assert_eq!(may_move(&story, loaded), expected, "over {over:#x}");
+        }
+    }
+
+    #[test]
+    fn a_child_gets_no_page_of_what_the_kernel_mapped_of_its_own() {
+        for (prot, expected) in [(5, true), (3, false)] {
+            let mut story = begun();
+            let start = page(1024);
+            let vdso = Mapped { start, len_bytes: 2 * PAGE, file_offset: 0, prot, flags: 2, file: None };
+            story.push(0, EventKind::Mapped(vdso));
+            let loaded = story.fault(0, page(1024), READ);
+            story.clone_task(0, 1, 0);
+            story.fault(1, page(1024), READ);
             assert_eq!(may_move(&story, loaded), expected);
         }
     }

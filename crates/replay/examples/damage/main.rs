@@ -14,6 +14,7 @@ mod sight;
 #[cfg(test)]
 #[path = "../../../plan/tests/support/mod.rs"]
 mod story;
+mod swaps;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -139,7 +140,9 @@ fn why_unseen(trace: &Trace, place: usize, kind: &str) -> Option<&'static str> {
         ("two calls of a thread swapped", _) => {
             let (exit, _) = exit_of(trace, place)?;
             let next = next_enter(trace, place, exit)?;
-            sight::of_swapped(trace, place, next, exit_of(trace, next)?.0)
+            let mut other = trace.clone();
+            swap_calls(&mut other, place).then_some(())?;
+            swaps::of_swapped(trace, &other, place, next, exit_of(trace, next)?.0)
         }
         // A result: as if the call had not been made.
         (_, EventKind::CallExit(_)) => {

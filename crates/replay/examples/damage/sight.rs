@@ -16,9 +16,7 @@
 //!   neighbours with it, at least those in the page's block of 64 KiB, so a load of either page may have mapped both.
 //! * A store on an absent page turned into a load: the page's next fault is a store that finds it present, as after a
 //!   load, or there is none. A load turned into a store: the page has no other fault.
-//! * Two calls swapped: they are about different pages, or lead to the same map in either order (two munmaps), and
-//!   between the first's begin and the second's end no other event is about those pages, and nobody forks. A call that
-//!   waits for free room all the while may come after both.
+//! * Two calls swapped: see [`swaps`](super::swaps).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +29,7 @@ const PAGE: u64 = 4096;
 
 /// What a later event does to a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+pub(super) enum Use {
     /// It depends on what is there.
     Shows,
     /// It is the same whatever is there, and ends what was there.
@@ -60,11 +58,11 @@ pub(super) enum Deed {
 /// One thing that a thread did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Act {
-    thread: u32,
+    pub(super) thread: u32,
     /// The thread's process.
     pub(super) pid: u32,
     /// The places of its first and of its last event.
-    began: usize,
+    pub(super) began: usize,
     pub(super) ended: usize,
     pub(super) deed: Deed,
 }
@@ -262,35 +260,8 @@ pub fn of_flipped(trace: &Trace, place: usize, fault: &Fault) -> Option<&'static
     }
 }
 
-/// Returns why nothing shows that two calls came in the other order.
-pub fn of_swapped(trace: &Trace, place: usize, next: usize, last: usize) -> Option<&'static str> {
-    let (one, other) = (reach_at(trace, place), reach_at(trace, next));
-    let is_apart = !one.iter().any(|range| other.iter().any(|other| overlaps(range, other)));
-    if !is_apart && !are_both_unmaps(trace, place, next) {
-        return None;
-    }
-    let met = |range: &Range<u64>| one.iter().chain(&other).any(|reached| overlaps(range, reached));
-    let (thread, pid) = (trace.events[place].thread, pid_at(trace, place));
-    let shows = |act: &Act| match act.deed {
-        Deed::Call(..) | Deed::Break { .. } if act.thread == thread => false,
-        // It may have come after both.
-        Deed::Call(enter, _) if act.ended > last && needs_room(&enter) => {
-            named(&enter).is_some_and(|range| met(&range))
-        }
-        Deed::Fork(_) | Deed::Exec => true,
-        deed => uses(&deed).iter().any(|(_, reached)| met(reached)),
-    };
-    let acts = acts(trace);
-    let mut between = acts.iter().filter(|act| act.pid == pid && act.ended > place && act.began < last);
-    match (between.any(shows), is_apart) {
-        (true, _) => None,
-        (false, true) => Some("the two are about different pages, which nothing between them is about"),
-        (false, false) => Some("two munmaps leave the same map in either order, and nothing between them is about it"),
-    }
-}
-
 /// Returns whether a call gets memory only where nothing is.
-fn needs_room(enter: &CallEnter) -> bool {
+pub(super) fn needs_room(enter: &CallEnter) -> bool {
     match enter.call {
         Call::Mmap => !MapFlags::from_bits_retain(enter.args[3]).contains(MapFlags::FIXED),
         Call::Mremap => !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::FIXED),
@@ -299,16 +270,8 @@ fn needs_room(enter: &CallEnter) -> bool {
 }
 
 /// Returns whether advice empties the pages that it is about.
-fn is_dropping(enter: &CallEnter) -> bool {
+pub(super) fn is_dropping(enter: &CallEnter) -> bool {
     matches!(advice_of(enter.args[2] as u32), Some(Advice::DontNeed | Advice::Remove | Advice::DontNeedLocked))
-}
-
-fn are_both_unmaps(trace: &Trace, place: usize, next: usize) -> bool {
-    let is_unmap = |place: usize| {
-        let is_called = matches!(trace.events[place].kind, EventKind::CallEnter(CallEnter { call: Call::Munmap, .. }));
-        is_called && super::exit_of(trace, place).is_some_and(|(_, exit)| exit.result == 0)
-    };
-    is_unmap(place) && is_unmap(next)
 }
 
 /// Returns the faults on pages from a place on, the first in each process of those that have the pages and on.
@@ -375,12 +338,12 @@ pub fn reach_at(trace: &Trace, place: usize) -> Vec<Range<u64>> {
     named(&enter).into_iter().chain(made.flatten()).collect()
 }
 
-fn pid_at(trace: &Trace, place: usize) -> u32 {
+pub(super) fn pid_at(trace: &Trace, place: usize) -> u32 {
     trace.threads[trace.events[place].thread as usize].pid
 }
 
 /// Returns what is done to which addresses.
-fn uses(deed: &Deed) -> Vec<(Use, Range<u64>)> {
+pub(super) fn uses(deed: &Deed) -> Vec<(Use, Range<u64>)> {
     match *deed {
         Deed::Fault(fault) => vec![(Use::Shows, fault.address..fault.address + 1)],
         Deed::Call(enter, result) => {
@@ -492,10 +455,6 @@ mod tests {
         of_flipped(&trace, place as usize, &fault_at(&trace, place)).is_none()
     }
 
-    fn is_swap_seen(story: &Story, place: u32, next: u32, last: u32) -> bool {
-        of_swapped(&story.done(), place as usize, next as usize, last as usize).is_none()
-    }
-
     #[test]
     fn a_moved_fault_shows_by_a_fault_on_either_page() {
         for other in [2, 3] {
@@ -600,43 +559,6 @@ mod tests {
         let second = story.fault(0, page(2), WRITE_PRESENT);
         assert!(is_flip_seen(&story, load), "a page that was stored to takes no second fault");
         assert!(is_flip_seen(&story, second), "a page that is there takes no load's fault");
-    }
-
-    #[test]
-    fn munmaps_change_places_unless_somebody_looks() {
-        let mut story = begun();
-        let (one, other) = (story.unmap(0, page(2), 2), story.unmap(0, HEAP, 8));
-        assert!(!is_swap_seen(&story, one, other, other + 1));
-        let mut story = begun();
-        let one = story.unmap(0, page(2), 2);
-        story.fault(0, page(5), WRITE);
-        let other = story.unmap(0, HEAP, 8);
-        assert!(is_swap_seen(&story, one, other, other + 1));
-
-        for (flags, is_seen) in [(0x22, false), (0x32, true)] {
-            let mut story = begun();
-            story.trace.threads[1].pid = 1;
-            story.spawn(0, 1);
-            story.enter(1, Call::Mmap, [HEAP, 2 * PAGE, 3, flags, u64::MAX, 0]);
-            let (one, other) = (story.unmap(0, HEAP, 2), story.unmap(0, page(4), 4));
-            story.exit(1, Call::Mmap, HEAP as i64);
-            assert_eq!(is_swap_seen(&story, one, other, other + 1), is_seen, "with flags {flags:#x}");
-        }
-    }
-
-    #[test]
-    fn other_calls_change_places_only_if_they_are_apart() {
-        let mut story = begun();
-        let (one, other) = (story.protect(0, HEAP, 4, 1), story.protect(0, page(3), 4, 3));
-        assert!(is_swap_seen(&story, one, other, other + 1));
-        let mut story = begun();
-        let (one, other) = (story.protect(0, HEAP, 2, 1), story.protect(0, page(4), 2, 1));
-        assert!(!is_swap_seen(&story, one, other, other + 1));
-        let mut story = begun();
-        let one = story.protect(0, HEAP, 2, 1);
-        story.clone_task(0, 1, 0);
-        let other = story.protect(0, page(4), 2, 1);
-        assert!(is_swap_seen(&story, one, other, other + 1), "a child has what is between the two");
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! Which results are compared, and which are taken from the recording because the map does not decide them.
+
+mod support;
+
+use faultless_plan::memory_calls::{MemoryCall, Place, Reason, Verdict};
+use faultless_trace::{Call, EventKind, Mapped};
+use support::{PAGE, Story, planned};
+
+const HEAP: u64 = 0x7f00_0000_0000;
+const NO_MEMORY: i64 = -12;
+const READ: u64 = 1;
+const READ_WRITE: u64 = 3;
+const NORMAL: u64 = 0;
+const DONT_NEED: u64 = 4;
+const POPULATE_WRITE: u64 = 23;
+const GUARD_INSTALL: u64 = 102;
+
+/// Returns the verdict on a story's only call of a kind.
+fn verdict_on(story: &Story, call: Call) -> Verdict {
+    let plan = planned(&story.done());
+    plan.calls.iter().find(|plan| plan.call == Some(call)).expect("it was called").verdict
+}
+
+#[test]
+fn advice_that_lacks_memory_where_all_is_mapped_is_imposed_only_if_it_allocates() {
+    let (imposed, compared) = (Verdict::Imposed(Reason::Limit), Verdict::Compared(NO_MEMORY));
+    for (advice, expected) in
+        [(NORMAL, compared), (DONT_NEED, compared), (POPULATE_WRITE, imposed), (GUARD_INSTALL, imposed)]
+    {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        story.call(0, Call::Madvise, [HEAP, 4 * PAGE, advice, 0, 0, 0], NO_MEMORY);
+        assert_eq!(verdict_on(&story, Call::Madvise), expected, "advice {advice}");
+    }
+}
+
+#[test]
+fn advice_beside_another_threads_call_may_have_found_a_hole() {
+    // The other thread's call ends so long before the advice, or begins so long behind it.
+    let beside = |before_ns: u64, behind_ns: u64| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.unmap(1, HEAP + 64 * PAGE, 1);
+        story.wait(before_ns);
+        story.call(0, Call::Madvise, [HEAP, 4 * PAGE, DONT_NEED, 0, 0, 0], NO_MEMORY);
+        story.wait(behind_ns);
+        story.unmap(1, HEAP + 64 * PAGE, 1);
+        let trace = &mut story.trace;
+        let is_advice = |kind: &EventKind| matches!(kind, EventKind::CallEnter(enter) if enter.call == Call::Madvise);
+        let enter = trace.events.iter().position(|event| is_advice(&event.kind)).expect("there is one");
+        // Steps are far longer than the clock error: the neighbours move up to it.
+        let (first_ns, last_ns) = (trace.events[enter].time_ns, trace.events[enter + 1].time_ns);
+        trace.events[enter - 1].time_ns = first_ns - before_ns;
+        trace.events[enter + 2].time_ns = last_ns + behind_ns;
+        verdict_on(&story, Call::Madvise)
+    };
+    let (imposed, compared) = (Verdict::Imposed(Reason::Limit), Verdict::Compared(NO_MEMORY));
+    assert_eq!(beside(20_000, 20_000), compared);
+    assert_eq!(beside(5_000, 20_000), imposed);
+    assert_eq!(beside(20_000, 5_000), imposed);
+
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.enter(1, Call::Munmap, [HEAP + 64 * PAGE, PAGE, 0, 0, 0, 0]);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, DONT_NEED, 0, 0, 0], NO_MEMORY);
+    story.exit(1, Call::Munmap, 0);
+    assert_eq!(verdict_on(&story, Call::Madvise), imposed, "the other call was under way all the time");
+}
+
+#[test]
+fn rights_that_lack_memory_where_all_is_mapped_are_imposed_only_if_a_store_becomes_allowed() {
+    let (imposed, compared) = (Verdict::Imposed(Reason::Limit), Verdict::Compared(NO_MEMORY));
+    // The kernel tells of so many pages during the call.
+    let cases = [(READ, READ_WRITE, 0, imposed), (READ, READ_WRITE, 3, imposed), (READ, READ_WRITE, 4, compared)];
+    let others = [(READ_WRITE, READ_WRITE, 0, compared), (READ_WRITE, READ, 0, compared)];
+    for (before, after, told_pages, expected) in cases.into_iter().chain(others) {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, before, 0x22, u64::MAX, 0], HEAP as i64);
+        story.enter(0, Call::Mprotect, [HEAP, 4 * PAGE, after, 0, 0, 0]);
+        if told_pages > 0 {
+            story.push(0, told(HEAP, told_pages));
+        }
+        story.exit(0, Call::Mprotect, NO_MEMORY);
+        assert_eq!(verdict_on(&story, Call::Mprotect), expected, "{before} to {after}, told of {told_pages}");
+    }
+}
+
+fn told(start: u64, pages: u64) -> EventKind {
+    let (prot, flags) = (READ_WRITE as u32, 2);
+    EventKind::Mapped(Mapped { start, len_bytes: pages * PAGE, file_offset: 0, prot, flags, file: None })
+}
+
+#[test]
+fn a_mapping_is_where_the_kernel_told_of_it() {
+    // The kernel merges a new mapping with its neighbours, and tells of the whole.
+    for (told_start, told_pages, expected) in
+        [(HEAP, 4, HEAP), (HEAP - PAGE, 6, HEAP), (HEAP - PAGE, 4, HEAP - PAGE), (HEAP, 2, HEAP)]
+    {
+        let mut story = Story::new(1);
+        story.enter(0, Call::Mmap, [0, 4 * PAGE - 100, READ_WRITE, 0x22, u64::MAX, 0]);
+        story.push(0, told(told_start, told_pages));
+        story.exit(0, Call::Mmap, HEAP as i64);
+        let plan = planned(&story.done());
+        let MemoryCall::Map(mapping) = plan.calls[0].memory_call else { panic!("it maps") };
+        assert_eq!(plan.calls[0].verdict, Verdict::Compared(HEAP as i64));
+        assert_eq!(mapping.place, Place::Searched { hint: 0, placed: expected }, "told of {told_pages}");
+    }
+}
