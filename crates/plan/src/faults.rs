@@ -327,9 +327,9 @@ impl Builder<'_> {
         true
     }
 
-    /// The thread has just made the page come, and did nothing since but touch other pages: to take the page, Linux must
-    /// look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ. Writing a file's
-    /// page back takes the right to store at once, and leaves the page.
+    /// The thread has just made the page come, and did nothing since but touch other pages: to take the page, Linux
+    /// must look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ. Writing a
+    /// file's page back takes the right to store at once, and leaves the page.
     fn is_just_touched(&self, scene: &Scene) -> bool {
         let Some(page) = scene.object_page() else { return false };
         let is_memory = self.plan.objects[page.object as usize].is_memory;
