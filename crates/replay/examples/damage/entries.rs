@@ -297,20 +297,8 @@ fn clone_flags(trace: &Trace, place: usize) -> u64 {
 mod tests {
     use super::super::sight::acts;
     use super::*;
+    use crate::heap::{HEAP, begun, page};
     use crate::story::{READ, Story, WRITE, WRITE_PRESENT};
-
-    const HEAP: u64 = 0x7f00_0000_0000;
-
-    fn page(number: u64) -> u64 {
-        HEAP + number * PAGE
-    }
-
-    fn begun() -> Story {
-        let mut story = Story::new(3);
-        story.trace.threads.iter_mut().zip(1..).for_each(|(thread, pid)| thread.pid = pid);
-        story.map(0, HEAP, 8);
-        story
-    }
 
     fn may_move(story: &Story, place: u32) -> bool {
         let trace = story.done();
@@ -322,7 +310,7 @@ mod tests {
     fn a_copy_on_write_may_be_of_the_next_page_if_that_was_copied_too() {
         for (is_next_there, stores_later, expected) in [(true, false, true), (false, false, false), (true, true, false)]
         {
-            let mut story = begun();
+            let mut story = begun(3);
             story.fault(0, page(2), WRITE);
             if is_next_there {
                 story.fault(0, page(3), WRITE);
@@ -340,7 +328,7 @@ mod tests {
     #[test]
     fn a_second_copy_of_a_page_needs_another_fork() {
         for (is_forked_again, expected) in [(true, true), (false, false)] {
-            let mut story = begun();
+            let mut story = begun(3);
             story.fault(0, page(2), WRITE);
             story.fault(0, page(3), WRITE);
             story.clone_task(0, 1, 0);
@@ -356,7 +344,7 @@ mod tests {
     #[test]
     fn a_child_gets_no_page_of_a_file_into_which_nobody_stored() {
         for (is_stored, expected) in [(false, true), (true, false)] {
-            let mut story = begun();
+            let mut story = begun(3);
             let file = story.file("/lib");
             story.map_file(0, page(1024), 8, 3, file);
             story.fault(0, page(1025), READ);
@@ -374,7 +362,7 @@ mod tests {
     #[test]
     fn a_store_into_what_is_mapped_over_a_file_is_none_into_the_file() {
         for (over, expected) in [(page(1028), true), (page(1030), false)] {
-            let mut story = begun();
+            let mut story = begun(3);
             let file = story.file("/lib");
             story.map_file(0, page(1024), 8, 1, file);
             story.call(0, Call::Mmap, [over, 2 * PAGE, 3, 0x32, u64::MAX, 0], over as i64);
@@ -389,7 +377,7 @@ mod tests {
     #[test]
     fn a_child_gets_no_page_of_what_the_kernel_mapped_of_its_own() {
         for (prot, expected) in [(5, true), (3, false)] {
-            let mut story = begun();
+            let mut story = begun(3);
             let start = page(1024);
             let vdso = Mapped { start, len_bytes: 2 * PAGE, file_offset: 0, prot, flags: 2, file: None };
             story.push(0, EventKind::Mapped(vdso));
@@ -402,7 +390,7 @@ mod tests {
 
     #[test]
     fn shared_memory_is_stored_to_once() {
-        let mut story = begun();
+        let mut story = begun(3);
         story.call(0, Call::Mmap, [0, 8 * PAGE, 3, 0x21, u64::MAX, 0], page(1024) as i64);
         let first = story.fault(0, page(1024), WRITE);
         assert!(may_move(&story, first));
@@ -412,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_page_that_moved_is_not_understood() {
-        let mut story = begun();
+        let mut story = begun(3);
         let place = story.fault(0, page(2), WRITE);
         assert!(may_move(&story, place));
         story.call(0, Call::Mremap, [HEAP, 8 * PAGE, 16 * PAGE, 1, 0, 0], page(1024) as i64);

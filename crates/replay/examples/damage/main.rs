@@ -10,6 +10,8 @@
 //! `.ci/corpus --damage` reads it.
 
 mod entries;
+#[cfg(test)]
+mod heap;
 mod sight;
 #[cfg(test)]
 #[path = "../../../plan/tests/support/mod.rs"]
@@ -78,7 +80,7 @@ fn judged(
         match told(&damaged, whole) {
             Told::Reported => reported += 1,
             Told::Shown => shown += 1,
-            Told::Nothing => match why_unseen(trace, place, kind) {
+            Told::Nothing => match why_unseen(trace, &damaged, place, kind) {
                 Some(why) => *unseen.entry(why).or_default() += 1,
                 None => {
                     if std::env::var_os("PLACES").is_some() {
@@ -133,16 +135,14 @@ fn told(damaged: &Trace, whole: &Plan) -> Told {
 }
 
 /// Returns why no event of the program depends on what was damaged.
-fn why_unseen(trace: &Trace, place: usize, kind: &str) -> Option<&'static str> {
+fn why_unseen(trace: &Trace, damaged: &Trace, place: usize, kind: &str) -> Option<&'static str> {
     match (kind, trace.events[place].kind) {
         ("a fault moved by a page", EventKind::Fault(fault)) => sight::of_moved(trace, place, &fault),
         ("a write bit flipped", EventKind::Fault(fault)) => sight::of_flipped(trace, place, &fault),
         ("two calls of a thread swapped", _) => {
             let (exit, _) = exit_of(trace, place)?;
             let next = next_enter(trace, place, exit)?;
-            let mut other = trace.clone();
-            swap_calls(&mut other, place).then_some(())?;
-            swaps::of_swapped(trace, &other, place, next, exit_of(trace, next)?.0)
+            swaps::of_swapped(trace, damaged, place, next, exit_of(trace, next)?.0)
         }
         // A result: as if the call had not been made.
         (_, EventKind::CallExit(_)) => {

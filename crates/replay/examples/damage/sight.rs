@@ -421,22 +421,10 @@ fn without(range: &Range<u64>, taken: &Range<u64>) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::{HEAP, begun, page};
     use crate::story::{READ, Story, WRITE, WRITE_PRESENT};
 
-    const HEAP: u64 = 0x7f00_0000_0000;
     const FIXED_AWAY: u64 = 3;
-
-    /// Tells a story of a thread that maps eight pages, and of a child to be.
-    fn begun() -> Story {
-        let mut story = Story::new(2);
-        story.trace.threads[1].pid = 2;
-        story.map(0, HEAP, 8);
-        story
-    }
-
-    fn page(number: u64) -> u64 {
-        HEAP + number * PAGE
-    }
 
     fn fault_at(trace: &Trace, place: u32) -> Fault {
         match trace.events[place as usize].kind {
@@ -458,7 +446,7 @@ mod tests {
     #[test]
     fn a_moved_fault_shows_by_a_fault_on_either_page() {
         for other in [2, 3] {
-            let mut story = begun();
+            let mut story = begun(2);
             let place = story.fault(0, page(2), WRITE);
             assert!(!is_move_seen(&story, place));
             story.fault(0, page(other), WRITE_PRESENT);
@@ -468,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_load_of_a_file_maps_the_next_page_too() {
-        let mut story = begun();
+        let mut story = begun(2);
         let file = story.file("/lib");
         // The sixteenth page is the next table's first.
         let start = HEAP + (2 << 20) - 16 * PAGE;
@@ -485,7 +473,7 @@ mod tests {
 
     #[test]
     fn an_earlier_fault_on_the_next_page_counts_until_the_page_is_new() {
-        let mut story = begun();
+        let mut story = begun(2);
         story.fault(0, page(3), WRITE);
         let place = story.fault(0, page(2), WRITE);
         assert!(is_move_seen(&story, place));
@@ -500,7 +488,7 @@ mod tests {
     #[test]
     fn pages_are_followed_where_they_move() {
         let away = HEAP + (1 << 30);
-        let mut story = begun();
+        let mut story = begun(2);
         let place = story.fault(0, page(2), WRITE);
         let args = [HEAP, 8 * PAGE, 8 * PAGE, FIXED_AWAY, away, 0];
         story.call(0, Call::Mremap, args, away as i64);
@@ -510,7 +498,7 @@ mod tests {
         story.fault(0, away + 3 * PAGE, WRITE);
         assert!(is_move_seen(&story, place));
 
-        let mut story = begun();
+        let mut story = begun(2);
         story.fault(0, page(3), WRITE);
         story.call(0, Call::Mremap, args, away as i64);
         let place = story.fault(0, away + 2 * PAGE, WRITE);
@@ -519,7 +507,7 @@ mod tests {
 
     #[test]
     fn pages_of_the_heap_are_new_when_it_grows_again() {
-        let mut story = begun();
+        let mut story = begun(2);
         let to =
             |story: &mut Story, pages: u64| story.call(0, Call::Brk, [page(pages), 0, 0, 0, 0, 0], page(pages) as i64);
         to(&mut story, 20);
@@ -539,7 +527,7 @@ mod tests {
 
     #[test]
     fn a_childs_copy_outlives_the_parents() {
-        let mut story = begun();
+        let mut story = begun(2);
         let place = story.fault(0, page(2), WRITE);
         story.clone_task(0, 1, 0);
         story.unmap(0, HEAP, 8);
@@ -553,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_load_may_stand_for_a_store_until_a_fault_tells() {
-        let mut story = begun();
+        let mut story = begun(2);
         let (store, load) = (story.fault(0, page(1), WRITE), story.fault(0, page(2), READ));
         assert!(!is_flip_seen(&story, store) && !is_flip_seen(&story, load));
         let second = story.fault(0, page(2), WRITE_PRESENT);
@@ -563,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_dropped_munmap_shows_by_what_comes_to_its_range() {
-        let mut story = begun();
+        let mut story = begun(2);
         let place = story.unmap(0, page(2), 2) as usize;
         let range = page(2)..page(4);
         assert!(of_range(&story.done(), place, range.clone()).is_some());

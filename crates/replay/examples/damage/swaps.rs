@@ -66,10 +66,11 @@ impl Swapped {
         self.done().is_some_and(|enter| calls.contains(&enter.call))
     }
 
-    /// Returns whether the call comes to the same before and after what somebody else did, entries aside.
-    fn passes(&self, act: &Act, last: usize) -> bool {
+    /// Returns whether the call comes to the same before and after what somebody else did, entries aside, if it needs
+    /// this of its moment.
+    fn passes(&self, sort: Sort, act: &Act, last: usize) -> bool {
         let is_met = |range: &Range<u64>| self.reach.iter().any(|reached| overlaps(reached, range));
-        match (self.sort, act.deed) {
+        match (sort, act.deed) {
             (Sort::Refused, _) => true,
             (Sort::Advice | Sort::Drop, Deed::Fault(_) | Deed::Fork(_)) => true,
             (Sort::Advice | Sort::Drop, Deed::Call(enter, _)) if keeps_mapped(enter.call) => true,
@@ -93,10 +94,8 @@ pub fn of_swapped(trace: &Trace, other: &Trace, place: usize, next: usize, last:
     let (thread, pid) = (trace.events[place].thread, pid_at(trace, place));
     let is_own = |act: &Act| act.thread == thread && matches!(act.deed, Deed::Call(..) | Deed::Break { .. });
     let between = || acts.iter().filter(|act| act.pid == pid && act.ended > place && act.began < last && !is_own(act));
-    let is_met = |act: &Act| {
-        !pair.iter().all(|call| Swapped { sort: Sort::Other, reach: call.reach.clone(), ..*call }.passes(act, last))
-    };
-    let passes = |act: &Act| pair.iter().all(|call| call.passes(act, last));
+    let is_met = |act: &Act| !pair.iter().all(|call| call.passes(Sort::Other, act, last));
+    let passes = |act: &Act| pair.iter().all(|call| call.passes(call.sort, act, last));
     let has = |sort: Sort| pair.iter().any(|call| call.sort == sort);
     if !(is_apart || are_exchangeable(one, two)) || !between().all(passes) {
         return None;
@@ -104,7 +103,7 @@ pub fn of_swapped(trace: &Trace, other: &Trace, place: usize, next: usize, last:
     match between().any(is_met) {
         false if is_apart => Some("the two are about different pages, which nothing between them is about"),
         _ if has(Sort::Refused) => Some("one of the two fails for its arguments alone"),
-        _ if has(Sort::Drop) && !follow(trace, other, &pair) => None,
+        _ if has(Sort::Drop) && !follow((trace, &acts), other, &pair) => None,
         _ if has(Sort::Drop) => Some("all faults on the pages that are emptied follow in either order"),
         _ if has(Sort::Advice) => Some("one of the two is advice that changes neither the map nor an entry"),
         _ => Some("the two leave the same map in either order, and nothing between them is about it"),
@@ -173,7 +172,7 @@ fn cuts_off(cut: &Swapped, moves: &Swapped) -> bool {
 }
 
 /// Returns whether all faults on the pages that one of the two empties follow from what came before, in both orders.
-fn follow(trace: &Trace, other: &Trace, pair: &[Swapped; 2]) -> bool {
+fn follow((trace, acts): (&Trace, &[Act]), other: &Trace, pair: &[Swapped; 2]) -> bool {
     let dropped = pair.iter().filter(|call| call.sort == Sort::Drop).flat_map(|call| &call.reach);
     let dropped: Vec<_> = dropped.collect();
     let first = pair[0].act.began;
@@ -182,32 +181,20 @@ fn follow(trace: &Trace, other: &Trace, pair: &[Swapped; 2]) -> bool {
         _ => None,
     });
     let pages: BTreeSet<u64> = faults.filter(|page| dropped.iter().any(|range| range.contains(page))).collect();
-    let (acts, other_acts) = (acts(trace), acts(other));
-    pages.iter().all(|&page| entries::follow(trace, &acts, page) && entries::follow(other, &other_acts, page))
+    let other_acts = super::sight::acts(other);
+    pages.iter().all(|&page| entries::follow(trace, acts, page) && entries::follow(other, &other_acts, page))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::{HEAP, begun, page};
     use crate::story::{READ, Story, WRITE, WRITE_PRESENT};
 
-    const HEAP: u64 = 0x7f00_0000_0000;
     const DONT_NEED: u64 = 4;
     const DO_DUMP: u64 = 17;
     const POPULATE_WRITE: u64 = 23;
     const INVALID: i64 = -22;
-
-    /// Tells a story of a thread that maps eight pages, and of a child to be.
-    fn begun() -> Story {
-        let mut story = Story::new(2);
-        story.trace.threads[1].pid = 2;
-        story.map(0, HEAP, 8);
-        story
-    }
-
-    fn page(number: u64) -> u64 {
-        HEAP + number * PAGE
-    }
 
     fn advise(story: &mut Story, start: u64, pages: u64, advice: u64) -> u32 {
         story.call(0, Call::Madvise, [start, pages * PAGE, advice, 0, 0, 0], 0)
@@ -224,17 +211,17 @@ mod tests {
 
     #[test]
     fn munmaps_change_places_unless_somebody_looks() {
-        let mut story = begun();
+        let mut story = begun(2);
         let (one, other) = (story.unmap(0, page(2), 2), story.unmap(0, HEAP, 8));
         assert!(!is_seen(&story, one, other));
-        let mut story = begun();
+        let mut story = begun(2);
         let one = story.unmap(0, page(2), 2);
         story.fault(0, page(5), WRITE);
         let other = story.unmap(0, HEAP, 8);
         assert!(is_seen(&story, one, other));
 
         for (flags, expected) in [(0x22, false), (0x32, true)] {
-            let mut story = begun();
+            let mut story = begun(2);
             story.trace.threads[1].pid = 1;
             story.spawn(0, 1);
             story.enter(1, Call::Mmap, [HEAP, 2 * PAGE, 3, flags, u64::MAX, 0]);
@@ -246,13 +233,13 @@ mod tests {
 
     #[test]
     fn other_calls_change_places_only_if_they_are_apart() {
-        let mut story = begun();
+        let mut story = begun(2);
         let (one, other) = (story.protect(0, HEAP, 4, 1), story.protect(0, page(3), 4, 3));
         assert!(is_seen(&story, one, other));
-        let mut story = begun();
+        let mut story = begun(2);
         let (one, other) = (story.protect(0, HEAP, 2, 1), story.protect(0, page(4), 2, 1));
         assert!(!is_seen(&story, one, other));
-        let mut story = begun();
+        let mut story = begun(2);
         let one = story.protect(0, HEAP, 2, 1);
         story.clone_task(0, 1, 0);
         let other = story.protect(0, page(4), 2, 1);
@@ -265,7 +252,7 @@ mod tests {
         for (is_touched_before, comes_again, expected) in
             [(false, false, false), (true, false, true), (false, true, true)]
         {
-            let mut story = begun();
+            let mut story = begun(2);
             if is_touched_before {
                 story.fault(0, page(1), WRITE);
             }
@@ -282,7 +269,7 @@ mod tests {
     #[test]
     fn a_child_has_what_was_not_emptied_yet() {
         for (loads_in_child, expected) in [(false, false), (true, true)] {
-            let mut story = begun();
+            let mut story = begun(2);
             story.fault(0, page(1), WRITE);
             let one = advise(&mut story, HEAP, 2, DONT_NEED);
             story.clone_task(0, 1, 0);
@@ -297,7 +284,7 @@ mod tests {
     #[test]
     fn advice_that_changes_nothing_passes_whatever_keeps_its_range() {
         for (unmaps, expected) in [(false, false), (true, true)] {
-            let mut story = begun();
+            let mut story = begun(2);
             story.trace.threads[1].pid = 1;
             story.spawn(0, 1);
             let one = advise(&mut story, HEAP, 2, DO_DUMP);
@@ -309,7 +296,7 @@ mod tests {
             let other = advise(&mut story, page(4), 2, POPULATE_WRITE);
             assert_eq!(is_seen(&story, one, other), expected);
         }
-        let mut story = begun();
+        let mut story = begun(2);
         let (one, other) = (advise(&mut story, HEAP, 2, DO_DUMP), advise(&mut story, HEAP, 2, POPULATE_WRITE));
         assert!(!is_seen(&story, one, other));
         let (one, other) = (advise(&mut story, HEAP, 2, DONT_NEED), advise(&mut story, HEAP, 2, POPULATE_WRITE));
@@ -320,10 +307,10 @@ mod tests {
 
     #[test]
     fn emptying_and_protecting_come_to_the_same() {
-        let mut story = begun();
+        let mut story = begun(2);
         let (one, other) = (story.protect(0, HEAP, 2, 0), advise(&mut story, HEAP, 2, DONT_NEED));
         assert!(!is_seen(&story, one, other));
-        let mut story = begun();
+        let mut story = begun(2);
         let one = story.protect(0, HEAP, 2, 1);
         story.fault(0, page(1), READ);
         let other = advise(&mut story, HEAP, 2, DONT_NEED);
@@ -333,12 +320,12 @@ mod tests {
     #[test]
     fn a_call_that_fails_for_its_arguments_may_come_at_any_time() {
         for (start, expected) in [(HEAP + 40, false), (HEAP, true)] {
-            let mut story = begun();
+            let mut story = begun(2);
             let one = story.call(0, Call::Madvise, [start, PAGE, DO_DUMP, 0, 0, 0], INVALID);
             let other = story.unmap(0, HEAP, 8);
             assert_eq!(is_seen(&story, one, other), expected, "from {start:#x}");
         }
-        let mut story = begun();
+        let mut story = begun(2);
         story.fault(0, page(1), WRITE);
         let one = story.call(0, Call::Mremap, [HEAP, PAGE, 0, 1, 0, 0], INVALID);
         story.fault(0, page(2), WRITE);
@@ -350,7 +337,7 @@ mod tests {
     fn an_end_may_be_cut_off_before_the_rest_moves_or_after() {
         let away = HEAP + (1 << 30);
         for (moved_pages, expected) in [(4, false), (6, true)] {
-            let mut story = begun();
+            let mut story = begun(2);
             let one = story.call(0, Call::Mremap, [HEAP, 8 * PAGE, 4 * PAGE, 1, 0, 0], HEAP as i64);
             let len = moved_pages * PAGE;
             let other = story.call(0, Call::Mremap, [HEAP, len, len, 5, 0, 0], away as i64);
