@@ -101,7 +101,7 @@ impl Subject {
             Err(RecvTimeoutError::Timeout) => None,
             heard => Some(heard.ok()),
         };
-        Watch::of_this_process(patience).until(answer).ok().flatten()
+        Watch::until(std::process::id(), patience, answer).ok().flatten()
     }
 
     /// Leaves a subject that hangs to itself.

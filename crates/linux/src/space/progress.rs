@@ -77,16 +77,21 @@ impl Watch {
         self.note(passed, Sample::of(self.pid))
     }
 
-    /// Waits for at most a look's time with `wait` until it answers; returns the answer, or why there will be none.
+    /// Waits for at most a look's time with `wait` until it answers; returns the answer, or why there will be none. A
+    /// process that answers within the first is not looked at: whatever it did, that time counts against it.
     ///
     /// # Errors
     /// If the process hangs.
-    pub fn until<T>(&mut self, mut wait: impl FnMut(Duration) -> Option<T>) -> Result<T, Stall> {
+    pub fn until<T>(pid: u32, limit: Duration, mut wait: impl FnMut(Duration) -> Option<T>) -> Result<T, Stall> {
+        if let Some(answer) = wait(LOOK) {
+            return Ok(answer);
+        }
+        let mut watch = Self { busy: LOOK, asleep: LOOK, ..Self::new(pid, limit) };
         loop {
             if let Some(answer) = wait(LOOK) {
                 return Ok(answer);
             }
-            if let Some(stall) = self.look() {
+            if let Some(stall) = watch.look() {
                 return Err(stall);
             }
         }

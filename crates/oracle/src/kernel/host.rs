@@ -263,7 +263,7 @@ impl Process {
 
     fn await_report(&mut self, timeout: Duration) -> Option<NoAnswer> {
         let ready = |time| is_readable(self.reports.as_raw_fd(), time).then_some(());
-        match Watch::new(self.pid.unsigned_abs(), timeout).until(ready) {
+        match Watch::until(self.pid.unsigned_abs(), timeout, ready) {
             // A process that is gone reads as an end of file.
             Ok(()) if matches!(self.reports.read(&mut [0]), Ok(1)) => None,
             Ok(()) => Some(self.end()),
