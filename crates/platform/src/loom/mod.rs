@@ -395,6 +395,11 @@ impl Processor for Loom {
         });
     }
 
+    /// Two nodes, of the slots with even and with odd numbers.
+    fn node() -> usize {
+        Self::cpu() % 2
+    }
+
     fn irq_off() {
         with_me(|_, thread| thread.irq_depth += 1);
     }
