@@ -64,6 +64,7 @@ use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 /// assert_eq!(queue.lock_while(|| false, || count), Some(1));
 /// assert!(!queue.is_occupied());
 /// // In turns of nine: the first of a node, and eight that overtake others.
+/// assert!(CnaQueue::<Native>::PASSES > 8);
 /// CnaQueue::<Native>::with_passes(8).lock(|| ());
 /// ```
 pub struct CnaQueue<P: Processor> {
@@ -73,7 +74,7 @@ pub struct CnaQueue<P: Processor> {
 
 impl<P: Processor> CnaQueue<P> {
     /// How often in a row the head is handed on within a node while others wait, unless told.
-    pub const PASSES: u32 = 64;
+    pub const PASSES: u32 = 256;
 
     /// Returns an empty queue.
     pub fn new() -> Self {
@@ -153,16 +154,16 @@ impl<P: Processor> Aside<P> {
     /// Says whether a node was the last aside, and `before` is now.
     pub(crate) fn ends_at(&self, node: *mut Node<P>, before: *mut Node<P>) -> bool {
         let before = if before == self.front.address() { ptr::null_mut() } else { before };
-        // ORDER: as `Turn::ends_at`, but nobody comes here by himself: Acquire and Release order the touches of
-        // `before` alone.
+        // ORDER: Release pairs with the Acquire of whoever finds `before` the tail, here, in `put` or in `take_all`: we
+        // touch its node no more. Acquire is the other half.
         self.is_last(node) && self.tail.compare_exchange(node, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Puts a node to the end that the head has taken out from behind itself.
     fn put(&self, node: &Node<P>, head: *mut Node<P>) {
-        // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail; Release
-        // publishes the node to them.
-        let last = self.tail.swap(node.address(), Ordering::AcqRel);
+        // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail: they touch its
+        // node no more.
+        let last = self.tail.swap(node.address(), Ordering::Acquire);
         let last = if last.is_null() { self.front.address() } else { last };
         // SAFETY: it is not the tail and knows no successor, so it stays until we have named one (I2); `front` does.
         let next = unsafe { &(*last).next };
@@ -185,8 +186,7 @@ impl<P: Processor> Aside<P> {
 
     /// Takes all out, of whom the first was taken; returns the last.
     fn take_all(&self) -> *mut Node<P> {
-        // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail: what they
-        // wrote to its `next` comes before what is written next.
+        // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail, as in `put`.
         self.tail.swap(ptr::null_mut(), Ordering::Acquire)
     }
 
@@ -268,5 +268,141 @@ impl<P: Processor> Turn<'_, P> {
         // Relaxed: handing over orders it.
         next.nr_passes.store(nr_passes, Ordering::Relaxed);
         hand_over(next, behind, ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use faultless_platform::native::Native;
+    use std::boxed::Box;
+    use std::collections::{BTreeMap, VecDeque};
+    use std::vec::Vec;
+
+    /// A queue whose waiters all stand on one thread: nobody waits, and each step is a call.
+    struct Standing<'a> {
+        queue: &'a CnaQueue<Native>,
+        nodes: &'a [Node<Native>],
+        turns: BTreeMap<usize, Turn<'a, Native>>,
+    }
+
+    impl<'a> Standing<'a> {
+        fn new(nr_passes: u32, homes: &[u32]) -> Self {
+            let queue = Box::leak(Box::new(CnaQueue::with_passes(nr_passes)));
+            let nodes = homes.iter().map(|&home| Node::at(home)).collect::<Vec<_>>().leak();
+            Self { queue, nodes, turns: BTreeMap::new() }
+        }
+
+        fn join(&mut self, waiter: usize) {
+            let turn = Turn { queue: &self.queue.queue, aside: Some(&self.queue.aside), node: &self.nodes[waiter] };
+            turn.join(FoundEmpty::Goes);
+            self.turns.insert(waiter, turn);
+        }
+
+        /// Leaves, from the head or from elsewhere.
+        fn leave(&mut self, waiter: usize) {
+            drop(self.turns.remove(&waiter).expect("it is there"));
+        }
+
+        fn head(&self) -> Option<usize> {
+            let mut heads = self.turns.iter().filter(|(_, turn)| turn.node.is_head()).map(|(&waiter, _)| waiter);
+            let head = heads.next();
+            assert!(heads.next().is_none() && head.is_some() == self.queue.is_occupied(), "one head, if anybody");
+            head
+        }
+    }
+
+    /// The same, as lists.
+    #[derive(Default)]
+    struct Plain {
+        head: Option<usize>,
+        queue: VecDeque<usize>,
+        aside: VecDeque<usize>,
+        nr_passes: u32,
+    }
+
+    impl Plain {
+        fn join(&mut self, waiter: usize) {
+            if self.head.is_none() { self.head = Some(waiter) } else { self.queue.push_back(waiter) }
+        }
+
+        fn leave(&mut self, waiter: usize, homes: &[u32], passes_max: u32) {
+            self.queue.retain(|&other| other != waiter);
+            self.aside.retain(|&other| other != waiter);
+            if self.head == Some(waiter) {
+                self.head = self.next(homes[waiter], homes, passes_max);
+            }
+        }
+
+        fn next(&mut self, home: u32, homes: &[u32], passes_max: u32) -> Option<usize> {
+            if self.aside.is_empty() {
+                self.nr_passes = 0;
+            }
+            let near = self.queue.iter().position(|&waiter| homes[waiter] == home);
+            let may_pass = self.aside.is_empty() && near == Some(0) || self.nr_passes < passes_max;
+            if let Some(place) = near.filter(|_| may_pass) {
+                self.aside.extend(self.queue.drain(..place));
+                self.nr_passes += u32::from(!self.aside.is_empty());
+                return self.queue.pop_front();
+            }
+            // Whoever came first, of all.
+            self.nr_passes = 0;
+            self.aside.append(&mut self.queue);
+            self.queue = core::mem::take(&mut self.aside);
+            self.queue.pop_front()
+        }
+    }
+
+    #[test]
+    fn those_of_the_heads_node_go_first() {
+        let mut standing = Standing::new(10, &[0, 1, 0, 1, 0]);
+        (0..5).for_each(|waiter| standing.join(waiter));
+        let order: Vec<usize> = core::iter::from_fn(|| standing.head().inspect(|&head| standing.leave(head))).collect();
+        assert_eq!(order, [0, 2, 4, 1, 3]);
+    }
+
+    #[test]
+    fn it_is_as_with_plain_lists_whoever_comes_and_leaves() {
+        let mut state = 1_u64;
+        let mut below = |end: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % end
+        };
+        for round in 0..400 {
+            let (nr_nodes, passes_max) = (1 + round % 4, [0, 1, 3, 100][round / 4 % 4]);
+            let homes: Vec<u32> = (0..200).map(|_| below(nr_nodes) as u32).collect();
+            let (mut standing, mut plain) = (Standing::new(passes_max, &homes), Plain::default());
+            for waiter in 0..homes.len() {
+                standing.join(waiter);
+                plain.join(waiter);
+                while below(9) < 4 && !standing.turns.is_empty() {
+                    let any = *standing.turns.keys().nth(below(standing.turns.len())).expect("somebody is there");
+                    let leaver = if below(3) == 0 { any } else { standing.head().expect("somebody is there") };
+                    standing.leave(leaver);
+                    plain.leave(leaver, &homes, passes_max);
+                    assert_eq!(standing.head(), plain.head, "round {round}, after {leaver}");
+                }
+            }
+        }
+    }
+
+    /// Two of each of four nodes come again and again: the worst for whoever is the third in line.
+    #[test]
+    fn nobody_is_overtaken_more_often_than_passes_allow() {
+        for nr_passes in [0, 1, 5, CnaQueue::<Native>::PASSES] {
+            let homes: Vec<u32> = (0..2000).map(|waiter| waiter % 4).collect();
+            let mut standing = Standing::new(nr_passes, &homes);
+            (0..8).for_each(|waiter| standing.join(waiter));
+            let (mut fresh, mut nr_tenures) = ([8, 9, 10, 11], 0);
+            while let Some(head) = standing.head().filter(|&head| head != 3) {
+                standing.leave(head);
+                standing.join(fresh[head % 4]);
+                fresh[head % 4] += 4;
+                nr_tenures += 1;
+            }
+            assert_eq!(nr_tenures, 3 * (nr_passes + 1), "{nr_passes} passes");
+        }
     }
 }

@@ -186,7 +186,7 @@ impl<P: Processor> Node<P> {
         Self { link, next, home, nr_passes: P::AtomicU32::new(0) }
     }
 
-    fn is_head(&self) -> bool {
+    pub(crate) fn is_head(&self) -> bool {
         // ORDER: Acquire pairs with the Release in `hand_over`.
         self.link.load(Ordering::Acquire).is_null()
     }
@@ -216,7 +216,7 @@ pub(crate) struct Turn<'a, P: Processor> {
 
 impl<P: Processor> Turn<'_, P> {
     /// Goes to the end of the queue; says whether that is the head.
-    fn join(&self, found_empty: FoundEmpty) -> bool {
+    pub(crate) fn join(&self, found_empty: FoundEmpty) -> bool {
         let me = self.node.address();
         // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in
         // `leave_from`.
