@@ -236,6 +236,21 @@ fn the_whole_system_is_recorded_and_one_of_its_processes_replayed() {
     }
 }
 
+#[test]
+fn a_system_in_which_programs_come_and_go_all_the_time_is_joined() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("busy-system");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "while :; do /bin/true; done"]);
+    let _programs = Running(shell.spawn().unwrap());
+    succeed(record(&place, &["-a", "--buffer", "32M", "--duration", "300ms"]));
+    let trace = place.open();
+    assert_eq!(trace.header.lost, 0);
+    assert!(has_ended(&trace, "true"));
+}
+
 /// A control group of this test's own, with nobody in it.
 struct Group(PathBuf);
 
@@ -326,7 +341,7 @@ fn who_is_moved_into_a_control_group_later_is_recorded_from_then_on() {
     }
     let place = Place::new("newcomers");
     for options in [&[][..], &["--no-bpf"], &["--stacks=fp"], &["--snapshot", "frozen"]] {
-        let options = [options, &["--duration", "2s"]].concat();
+        let options = [options, &["--duration", "1s"]].concat();
         let ended = |recorder: Child| recorder.wait_with_output().unwrap();
         let Some((output, [inside, later, outside])) = with_newcomer(&place, &options, ended) else { return };
         assert!(output.status.success() && !err(&output).contains("moved into"), "{options:?}: {}", err(&output));
@@ -342,9 +357,7 @@ fn who_is_moved_into_a_control_group_later_is_recorded_from_then_on() {
         for (pid, is_there) in [(&inside, true), (&later, true), (&outside, false)] {
             assert_eq!(has_faults_of(&trace, pid), is_there, "{options:?}: {pid}");
         }
-        for design in ["vma-lock", "linux"] {
-            replays(&place, &["--design", design]);
-        }
+        replays(&place, &["--design", "vma-lock,linux"]);
         replays(&place, &["--process", &later]);
     }
 }
