@@ -13,7 +13,7 @@
 //! What lies between is passed
 //! * by a call that fails for its arguments alone, always;
 //! * by advice that changes neither the map nor an entry, if all of its range stays mapped: `MADV_DODUMP` is such, and
-//!   `MADV_PAGEOUT` and `MADV_MERGEABLE`, which may take and merge nothing;
+//!   `MADV_PAGEOUT` and `MADV_MERGEABLE`, which may take and merge nothing, and `msync` that does not wait;
 //! * by `MADV_DONTNEED`, if the range stays mapped, and all faults on its pages follow from the calls, forks and faults
 //!   before them in either order ([`entries`](super::entries));
 //! * by any other call, if no other event is about its pages, and nobody forks. A call that waits for free room all
@@ -30,6 +30,8 @@ use super::entries;
 use super::sight::{Act, Deed, acts, is_dropping, is_error, named, needs_room, overlaps, pid_at, reach_at, uses};
 
 const PAGE: u64 = 4096;
+/// The one flag with which `msync` does nothing but look whether all is mapped (mm/msync.c).
+const MS_ASYNC: u64 = 1;
 
 /// What a call needs of the moment at which it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +128,7 @@ fn sort_of(deed: &Deed) -> Sort {
             Some(advice) if entries::is_unchanging(advice) => Sort::Advice,
             _ => Sort::Other,
         },
+        Deed::Call(enter, 0) if enter.call == Call::Msync && enter.args[2] == MS_ASYNC => Sort::Advice,
         _ => Sort::Other,
     }
 }
@@ -170,7 +173,9 @@ fn are_exchangeable(one: &Swapped, two: &Swapped) -> bool {
     if one.sort == Sort::Refused || two.sort == Sort::Refused || calls_both(&[Call::Munmap]) {
         return true;
     }
-    let is_kept = |call: &Swapped| call.was_done(&[Call::Madvise, Call::Mprotect, Call::PkeyMprotect]);
+    let is_kept = |call: &Swapped| {
+        call.was_done(&[Call::Madvise, Call::Mprotect, Call::PkeyMprotect]) || call.sort == Sort::Advice
+    };
     let are_for_forks = is_for_forks(one) && is_for_forks(two);
     let advises = (is_advice(one) || is_advice(two)) && is_kept(one) && is_kept(two) && !are_for_forks;
     let drops = only_drops(one) && only_drops(two) && !(has_protect(one) && has_protect(two));
@@ -348,6 +353,16 @@ mod tests {
         assert!(is_seen(&story, one, other), "the pages are there, or are not");
         let (one, other) = (advise(&mut story, HEAP, 2, DO_DUMP), story.unmap(0, HEAP, 2));
         assert!(is_seen(&story, one, other), "nothing is there to advise on");
+    }
+
+    #[test]
+    fn an_msync_that_writes_nothing_passes_advice() {
+        for (flags, expected) in [(MS_ASYNC, false), (4, true)] {
+            let mut story = begun(2);
+            let one = advise(&mut story, HEAP, 2, POPULATE_WRITE);
+            let other = story.call(0, Call::Msync, [HEAP, 2 * PAGE, flags, 0, 0, 0], 0);
+            assert_eq!(is_seen(&story, one, other), expected);
+        }
     }
 
     #[test]
