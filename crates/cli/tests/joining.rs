@@ -86,6 +86,20 @@ fn a_descendant_that_outlives_the_program_is_awaited_on_request() {
 }
 
 #[test]
+fn what_still_runs_at_the_end_is_counted_in_words() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("still-running");
+    for (script, said) in
+        [("sleep 2 & exit 0", "1 thread still ran"), ("sleep 2 & sleep 2 & exit 0", "2 threads still")]
+    {
+        let output = record(&place, &["--", "sh", "-c", script]).output().unwrap();
+        assert!(err(&output).contains(&format!(" {said}")), "{}", err(&output));
+    }
+}
+
+#[test]
 fn a_descendant_that_outlives_a_joined_process_is_awaited_on_request() {
     if !has_tracepoints() {
         return;
