@@ -77,6 +77,37 @@ fn every_thread_of_a_machine_tells_its_sink_and_no_other() {
     }
 }
 
+/// High memory whose maps are noted, by the address of the frame.
+struct Maps;
+
+impl HighMemory for Maps {
+    fn map(&self, frame: *const u8, holds: Holds) {
+        note(format!("map {frame:?} {holds:?}"));
+    }
+    fn unmap(&self, frame: *const u8, holds: Holds) {
+        note(format!("unmap {frame:?} {holds:?}"));
+    }
+    fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
+        Some(HighZone { begin: address.addr() + len_bytes / 2, may_hold: [false, true, false, true] })
+    }
+}
+
+#[test]
+fn a_machines_high_memory_says_what_is_high_and_maps_it() {
+    let plain = Machine::<Native>::unwatched(native::Machine::new(1));
+    assert_eq!(Watched::<Native>::high_zone(&plain, somewhere(), 64), None);
+    let high = plain.with_high_memory(Arc::new(Maps));
+    let zone = Watched::<Native>::high_zone(&high, somewhere(), 64);
+    assert_eq!(zone, Some(HighZone { begin: 0x60, may_hold: [false, true, false, true] }));
+    high.attach(|| {
+        Watched::<Native>::map_frame(somewhere(), Holds::FilePage);
+        Watched::<Native>::unmap_frame(somewhere(), Holds::FilePage);
+    });
+    // Of a thread that has left the machine nobody hears.
+    Watched::<Native>::map_frame(somewhere(), Holds::Table);
+    assert_eq!(asked(), ["map 0x40 FilePage", "unmap 0x40 FilePage"]);
+}
+
 /// A platform that does nothing but note what it is asked.
 #[derive(Debug)]
 enum Probe {}
