@@ -105,6 +105,10 @@ impl Processor for Explore {
             engine.tick();
         });
     }
+    /// Two nodes, of the CPUs with even and with odd numbers.
+    fn node() -> usize {
+        Self::cpu() % 2
+    }
     fn irq_off() {
         engine::inside(|engine| engine.change_irq_depth(|depth| depth + 1));
     }

@@ -283,6 +283,9 @@ impl Processor for Count {
     fn leave() {
         Native::leave();
     }
+    fn node() -> usize {
+        Native::node()
+    }
     fn irq_off() {
         Native::irq_off();
     }

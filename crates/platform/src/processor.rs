@@ -157,6 +157,7 @@ impl Event {
 /// | spin locks, grace periods, shootdowns | `spin_until`, `spin_until_deadline`, `fence` |
 /// | semaphores, per-area locks, events, barriers | `park`, `park_until`, `unpark` |
 /// | semaphores that spin on their owner, queues of spinners | `current`, `is_running`, `is_known`, `should_yield` |
+/// | queues of spinners that prefer their own node's | `node` |
 /// | semaphores with deadlines, reports | `now` |
 /// | what is compiled in where `WATCHED` holds: lock statistics, named memory, give-ups of faults | `trace`, `watch_clock` |
 pub trait Processor: Sized + 'static {
@@ -196,6 +197,11 @@ pub trait Processor: Sized + 'static {
     fn prefer(_cpu: usize) {}
     /// Gives the slot up, to the first in line.
     fn leave();
+    /// Returns the NUMA node of the CPU that the thread runs on: CPUs of one node are near to each other. A hint; 0 for
+    /// all unless the platform knows better.
+    fn node() -> usize {
+        0
+    }
 
     /// Holds interrupts off on this CPU; nests.
     fn irq_off();

@@ -231,6 +231,9 @@ impl<P: Processor> Processor for Watched<P> {
     fn leave() {
         P::leave();
     }
+    fn node() -> usize {
+        P::node()
+    }
     #[inline]
     fn irq_off() {
         P::irq_off();

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use faultless_explore::{Explore, Failure, Kind, Machine, Policy, Run, note, stamp, standing_still};
 use faultless_phys::{Memory, Options, SetupError};
 use faultless_platform::{PAGE_BYTES, Processor};
-use faultless_vm::design::{Design, GenerationOf};
+use faultless_vm::design::{Design, GenerationOf, SemaphoreOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{
     AreaFlags, Backing, FetchError, Guest, Limits, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource,
@@ -24,6 +24,7 @@ use faultless_vm::{
 use super::history::{self, Happened};
 use super::model::{Answer, State, WORDS, object_word};
 use super::ops::{Op, Part, Program, Start};
+use super::owner::Owned;
 use super::perform::Worker;
 use super::worlds::{BROKEN_PAGE, LATE_PAGE, NR_CPUS, World};
 
@@ -102,7 +103,7 @@ impl DesignVisitor<Explore> for Order<'_> {
         match alone(self.machine, || Vm::<Explore, D>::with_semaphore(memory.clone(), semaphore)) {
             Err(failure) => ran_not(failure),
             Ok(Err(error)) => ran_not(failed("", error.to_string())),
-            Ok(Ok(vm)) => self.with_instance(&memory, vm, nr_free),
+            Ok(Ok(vm)) => self.with_instance(&memory, vm, semaphore, nr_free),
         }
     }
 }
@@ -113,9 +114,10 @@ impl Order<'_> {
         &self,
         memory: &Memory<Explore>,
         vm: Box<Vm<Explore, D>>,
+        semaphore: GenerationOf<Explore, D>,
         nr_free: usize,
     ) -> Ran {
-        let ran = self.with_scene(&vm);
+        let ran = self.with_scene(&vm, semaphore);
         if ran.failure.is_some() {
             mem::forget(vm);
             mem::forget(memory.clone());
@@ -130,8 +132,8 @@ impl Order<'_> {
         Ran { failure: ended.err().or(leak), ..ran }
     }
 
-    fn with_scene<D: Design<Explore>>(&self, vm: &Vm<Explore, D>) -> Ran {
-        let execution = match alone(self.machine, || Execution::new(vm, self.world, self.program)) {
+    fn with_scene<D: Design<Explore>>(&self, vm: &Vm<Explore, D>, semaphore: GenerationOf<Explore, D>) -> Ran {
+        let execution = match alone(self.machine, || Execution::new(vm, semaphore, self.world, self.program)) {
             Ok(execution) => execution,
             Err(failure) => return ran_not(failure),
         };
@@ -267,12 +269,19 @@ pub struct Execution<'vm, D: Design<Explore>> {
     pins: Mutex<Vec<Pin<'vm, Explore>>>,
     /// A reference to a second space for each thread.
     seconds: Vec<Mutex<Option<SpaceRef<'vm, Explore, D>>>>,
+    /// A semaphore that guards nothing.
+    pub owned: Owned<SemaphoreOf<Explore, D>>,
     /// Operations under way.
     nr_busy: AtomicUsize,
 }
 
 impl<'vm, D: Design<Explore>> Execution<'vm, D> {
-    fn new(vm: &'vm Vm<Explore, D>, world: &'static World, program: &Program) -> Self {
+    fn new(
+        vm: &'vm Vm<Explore, D>,
+        semaphore: GenerationOf<Explore, D>,
+        world: &'static World,
+        program: &Program,
+    ) -> Self {
         let space = vm.create_space(Limits::default()).expect("room for a space");
         NR_ASKED.set(0);
         let source: &'static dyn PageSource = if world.is_moody { &Moody } else { &Pattern };
@@ -293,6 +302,7 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
             elders: Mutex::default(),
             pins: Mutex::default(),
             seconds: Vec::new(),
+            owned: Owned::new(semaphore),
             nr_busy: AtomicUsize::new(0),
         };
         execution.map_stack();
@@ -444,6 +454,7 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
 
     fn check(&self, op: Op) {
         hold_invariants(self.space.instance(), &format!("after {op}"));
+        self.owned.check();
     }
 
     /// Looks at all pages when everything is over.

@@ -8,9 +8,9 @@
 //! it.
 //!
 //! # Rooms
-//! `worlds` says what there is, `ops` what threads do, `perform` does it; `execution` is one run; `model` and `history`
-//! judge its answers; `search` draws programs and schedules; `line` is a schedule as text; `explore` runs many;
-//! `mutants` puts known bugs back.
+//! `worlds` says what there is, `ops` what threads do, `perform` does it, `owner` to a semaphore by itself; `execution`
+//! is one run; `model` and `history` judge its answers; `search` draws programs and schedules; `line` is a schedule as
+//! text; `explore` runs many; `mutants` puts known bugs back.
 
 #![deny(unsafe_code)]
 
@@ -21,6 +21,7 @@ pub mod line;
 pub mod model;
 pub mod mutants;
 pub mod ops;
+mod owner;
 mod perform;
 pub mod report;
 pub mod search;

@@ -188,6 +188,7 @@ pub fn moments_of(op: Op, answer: &Answer) -> Vec<(Moment, Option<usize>)> {
         // Refused without an effect, for want of room in a count.
         (_, Answer::Refused(Refusal::Saturated)) => Vec::new(),
         (Op::ChildStore(_) | Op::ChildEnd | Op::Grace | Op::Exit | Op::List, _) => Vec::new(),
+        (Op::Own | Op::OwnOff | Op::Share | Op::OwnOffAndShare, _) => Vec::new(),
         (Op::DontNeed(pages), _) => page_by_page(pages, Moment::Drop, Moment::Gone),
         (Op::Free(pages), _) => page_by_page(pages, Moment::GiveUp, Moment::Settle),
         (Op::PageOut(pages), _) => page_by_page(pages, Moment::Out, Moment::Gone),

@@ -186,6 +186,7 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         "dropped pages of a reference come back as zeros",
         PutBack(M::ReferenceZeroAfterDontNeed, "fault::reference"),
     ),
+    reviewed("an owner that has gone is still named", PutBack(M::OwnerStale, "sync::rwsem::owner")),
     reviewed(
         "no SRCU section",
         Excluded(

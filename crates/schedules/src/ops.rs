@@ -24,6 +24,8 @@
 //! | `g` | wait until all that was deferred is freed |
 //! | `e` | leave a second space that all threads share |
 //! | `a` | go along all spaces and their areas |
+//! | `A`, `B` | take a semaphore alone; and be put off the CPU meanwhile |
+//! | `C`, `D` | share it; take it alone, be put off, and share it |
 
 use std::fmt;
 
@@ -138,6 +140,14 @@ pub enum Op {
     Exit,
     /// Go along all spaces and their areas.
     List,
+    /// Take the semaphore that stands by itself alone.
+    Own,
+    /// Take it alone, and be put off the CPU meanwhile.
+    OwnOff,
+    /// Share it.
+    Share,
+    /// Take it alone, be put off the CPU, and share it.
+    OwnOffAndShare,
     /// Look at all pages when everything is over.
     Look,
 }
@@ -196,6 +206,10 @@ impl fmt::Display for Op {
             Op::Grace => f.write_str("g"),
             Op::Exit => f.write_str("e"),
             Op::List => f.write_str("a"),
+            Op::Own => f.write_str("A"),
+            Op::OwnOff => f.write_str("B"),
+            Op::Share => f.write_str("C"),
+            Op::OwnOffAndShare => f.write_str("D"),
             Op::Look => f.write_str("at the end"),
         }
     }
@@ -236,6 +250,10 @@ fn parse_op(text: &str) -> Option<Op> {
         ("g", "") => Some(Op::Grace),
         ("e", "") => Some(Op::Exit),
         ("a", "") => Some(Op::List),
+        ("A", "") => Some(Op::Own),
+        ("B", "") => Some(Op::OwnOff),
+        ("C", "") => Some(Op::Share),
+        ("D", "") => Some(Op::OwnOffAndShare),
         ("h", "") => Some(Op::Renew),
         ("q", _) => pages().map(|pages| Op::MapStarting(pages, Start::First)),
         ("z", _) => pages().map(|pages| Op::MapStarting(pages, Start::Second)),
@@ -295,6 +313,7 @@ impl Op {
             Op::Move(from, to) | Op::MoveContent(from, to) => from.max(to),
             Op::Resize(..) | Op::Punch(_) | Op::Read(..) => 0,
             Op::Fork | Op::ChildEnd | Op::Grow(_) | Op::Grace | Op::Exit | Op::List | Op::Look | Op::Renew => 0,
+            Op::Own | Op::OwnOff | Op::Share | Op::OwnOffAndShare => 0,
         }
     }
 
@@ -342,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_program_is_read_as_it_is_written() {
-        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+t2+t1.1+p0-1+R1.1+q0-1+z2+j1+h+i1";
+        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+A+B+C+D+t2+t1.1+p0-1+R1.1+q0-1+z2+j1+h+i1";
         let program = parse_program(text).expect("all of them are operations");
         assert_eq!(program.to_string(), text);
         assert_eq!(program.parts.len(), 3);

@@ -10,6 +10,7 @@ use faultless_vm::{
 use super::execution::{BASE, Execution, STACK};
 use super::model::{Answer, Look, Refusal, WORDS};
 use super::ops::{Op, Pages, Rights, Start};
+use super::owner::Stay;
 use super::worlds::World;
 
 /// A forked space, and what it must look like, unless that changes.
@@ -169,6 +170,7 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
                 Answer::Done
             }
             Op::List => self.list(),
+            Op::Own | Op::OwnOff | Op::Share | Op::OwnOffAndShare => self.own(op),
             Op::Fork | Op::Look => Answer::Done,
         }
     }
@@ -240,6 +242,18 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
                 assert_eq!(nr_areas, expected, "areas of a space that is listed");
             }
         });
+        Answer::Done
+    }
+
+    /// Takes the semaphore that stands by itself.
+    fn own(&self, op: Op) -> Answer {
+        let owned = &self.execution.owned;
+        match op {
+            Op::Own => owned.write(Stay::On),
+            Op::OwnOff => owned.write(Stay::Off),
+            Op::OwnOffAndShare => owned.write_and_downgrade(Stay::Off),
+            _ => owned.read(),
+        }
         Answer::Done
     }
 

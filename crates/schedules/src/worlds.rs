@@ -362,6 +362,16 @@ pub static WORLDS: &[World] = &[
         likely: &[0, 1, 2],
         ..PLAIN
     },
+    World {
+        name: "owner",
+        about: "a semaphore by itself, whose owner is put off its CPU",
+        weight: 2,
+        nr_pages: 1,
+        prologue: "",
+        menus: &["B+B+D", "A+A+C+B", "A+C+D"],
+        warmth: [0; NR_CPUS],
+        ..PLAIN
+    },
 ];
 
 impl World {

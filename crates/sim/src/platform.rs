@@ -45,6 +45,10 @@ impl Processor for Sim {
         engine::leave();
     }
     #[inline]
+    fn node() -> usize {
+        engine::socket()
+    }
+    #[inline]
     fn irq_off() {
         engine::irq_off();
     }

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`] | state that each CPU keeps for itself | not at all |
 //! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
-//! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`] | a few hundred instructions | spinning |
+//! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`], [`CnaQueue`] | a few hundred instructions | spinning |
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`Lookers`] | freeing at once what one CPU alone looks at | not at all |
@@ -114,6 +114,7 @@
 extern crate alloc;
 
 mod barrier;
+mod cna;
 mod counter;
 mod cpu_set;
 mod event;
@@ -132,6 +133,7 @@ mod stats;
 pub mod watch;
 
 pub use barrier::Barrier;
+pub use cna::CnaQueue;
 pub use counter::{CounterCell, PerCpuCounter};
 pub use cpu_set::AtomicCpuSet;
 pub use event::Event;

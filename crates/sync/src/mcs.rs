@@ -40,6 +40,7 @@
 //! Source: Mellor-Crummey and Scott 1991; the shape of leaving is that of the optimistic-spin queue of 2014, whose
 //! nodes never die; I1 is what nodes on stacks need beyond it.
 
+use crate::cna::Aside;
 use crate::give_way::SLICE_NS;
 use core::ptr;
 use faultless_platform::mutant;
@@ -58,15 +59,21 @@ use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
 /// });
 /// ```
 pub struct McsQueue<P: Processor> {
-    tail: P::AtomicPtr<Node<P>>,
+    pub(crate) tail: P::AtomicPtr<Node<P>>,
 }
 
-/// A waiter or the head. Padded: stack neighbours belong to other locks.
-#[repr(align(64))]
-struct Node<P: Processor> {
-    link: P::AtomicPtr<Node<P>>,
-    next: P::AtomicPtr<Node<P>>,
+/// A waiter or the head.
+pub(crate) struct Node<P: Processor> {
+    pub(crate) link: P::AtomicPtr<Node<P>>,
+    pub(crate) next: P::AtomicPtr<Node<P>>,
+    /// The NUMA node that the waiter spins on, and what its head has to know: see `cna`.
+    pub(crate) home: u32,
+    pub(crate) nr_passes: P::AtomicU32,
 }
+
+/// A waiter's node on its stack. Padded: stack neighbours belong to other locks.
+#[repr(align(64))]
+struct Padded<P: Processor>(Node<P>);
 
 /// What a caller does that finds the queue empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +105,13 @@ impl<P: Processor> McsQueue<P> {
 
     /// Waits for the head of the queue and runs `section` there.
     pub fn lock<R>(&self, section: impl FnOnce() -> R) -> R {
-        let node = Node::new();
-        let turn = Turn { queue: self, node: &node };
+        self.lock_beside(None, section)
+    }
+
+    /// As [`McsQueue::lock`], where waiters may stand aside meanwhile.
+    pub(crate) fn lock_beside<R>(&self, aside: Option<&Aside<P>>, section: impl FnOnce() -> R) -> R {
+        let node = Padded(Node::of(aside));
+        let turn = Turn { queue: self, aside, node: &node.0 };
         if !turn.join(FoundEmpty::Goes) {
             turn.wait_for_head();
         }
@@ -109,7 +121,7 @@ impl<P: Processor> McsQueue<P> {
     /// As [`McsQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
     /// A spinner that may give up calls it: [`McsQueue::lock_while_owner_runs`] is the one of semaphores.
     pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
-        self.lock_while_as(FoundEmpty::Goes, keep_waiting, section)
+        self.lock_while_as(None, FoundEmpty::Goes, keep_waiting, section)
     }
 
     /// As [`McsQueue::lock`], in the hope that an owner releases something soon: leaves the queue when the owner
@@ -122,22 +134,22 @@ impl<P: Processor> McsQueue<P> {
     /// ```
     pub fn lock_while_owner_runs<R>(
         &self,
-        mut owner: impl FnMut() -> ThreadToken,
+        owner: impl FnMut() -> ThreadToken,
         section: impl FnOnce() -> R,
     ) -> Option<R> {
-        let is_awake = |owner| owner == ThreadToken::NONE || P::is_running(owner);
-        self.lock_while(|| is_awake(owner()) && !P::should_yield(), section)
+        self.lock_while(while_it_runs::<P>(owner), section)
     }
 
-    /// As [`McsQueue::lock_while`], by one who does as `found_empty` says.
+    /// As [`McsQueue::lock_while`], by one who does as `found_empty` says, where waiters may stand aside meanwhile.
     pub(crate) fn lock_while_as<R>(
         &self,
+        aside: Option<&Aside<P>>,
         found_empty: FoundEmpty,
         mut keep_waiting: impl FnMut() -> bool,
         section: impl FnOnce() -> R,
     ) -> Option<R> {
-        let node = Node::new();
-        let turn = Turn { queue: self, node: &node };
+        let node = Padded(Node::of(aside));
+        let turn = Turn { queue: self, aside, node: &node.0 };
         let mut is_head = turn.join(found_empty);
         while !is_head {
             if !keep_waiting() {
@@ -150,6 +162,12 @@ impl<P: Processor> McsQueue<P> {
     }
 }
 
+/// Returns the question whether it is worth waiting for an owner.
+pub(crate) fn while_it_runs<P: Processor>(mut owner: impl FnMut() -> ThreadToken) -> impl FnMut() -> bool {
+    let is_awake = |owner| owner == ThreadToken::NONE || P::is_running(owner);
+    move || is_awake(owner()) && !P::should_yield()
+}
+
 impl<P: Processor> Default for McsQueue<P> {
     fn default() -> Self {
         Self::new()
@@ -157,30 +175,48 @@ impl<P: Processor> Default for McsQueue<P> {
 }
 
 impl<P: Processor> Node<P> {
-    fn new() -> Self {
-        // BUSY until joined: nobody may take the node for a head or vanish before it.
-        Self { link: P::AtomicPtr::new(busy::<P>()), next: P::AtomicPtr::new(ptr::null_mut()) }
+    /// Returns the node of a waiter that comes; where none stand aside, nobody asks for its home.
+    fn of(aside: Option<&Aside<P>>) -> Self {
+        Self::at(if aside.is_some() { P::node() as u32 } else { 0 })
     }
 
-    fn is_head(&self) -> bool {
-        // ORDER: Acquire pairs with the Release in `Turn::hand_over`.
+    pub(crate) fn at(home: u32) -> Self {
+        // BUSY until joined: nobody may take the node for a head or vanish before it.
+        let (link, next) = (P::AtomicPtr::new(busy::<P>()), P::AtomicPtr::new(ptr::null_mut()));
+        Self { link, next, home, nr_passes: P::AtomicU32::new(0) }
+    }
+
+    pub(crate) fn is_head(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in `hand_over`.
         self.link.load(Ordering::Acquire).is_null()
     }
 
-    fn address(&self) -> *mut Self {
+    pub(crate) fn address(&self) -> *mut Self {
         ptr::from_ref(self).cast_mut()
+    }
+
+    /// Takes the node behind this one out, if one has said that it is.
+    pub(crate) fn try_take_next(&self) -> Option<*mut Self> {
+        // Relaxed: a look.
+        let next = self.next.load(Ordering::Relaxed);
+        // ORDER: Acquire pairs with the Release of those who set `next`: the node named is initialised.
+        let is_taken = !next.is_null()
+            && self.next.compare_exchange(next, ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        is_taken.then_some(next)
     }
 }
 
 /// A node in the queue; leaves it when dropped, from the head or from the middle, also while unwinding.
-struct Turn<'a, P: Processor> {
-    queue: &'a McsQueue<P>,
-    node: &'a Node<P>,
+pub(crate) struct Turn<'a, P: Processor> {
+    pub(crate) queue: &'a McsQueue<P>,
+    /// Who stands aside, in a queue that prefers waiters of a node.
+    pub(crate) aside: Option<&'a Aside<P>>,
+    pub(crate) node: &'a Node<P>,
 }
 
 impl<P: Processor> Turn<'_, P> {
     /// Goes to the end of the queue; says whether that is the head.
-    fn join(&self, found_empty: FoundEmpty) -> bool {
+    pub(crate) fn join(&self, found_empty: FoundEmpty) -> bool {
         let me = self.node.address();
         // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in
         // `leave_from`.
@@ -244,7 +280,7 @@ impl<P: Processor> Turn<'_, P> {
     }
 
     /// Steps B and C: leaves from behind `before`, which stays meanwhile; from the head if that is null.
-    fn leave_from(&self, before: *mut Node<P>) {
+    pub(crate) fn leave_from(&self, before: *mut Node<P>) {
         let Some(next) = self.take_next(before) else { return };
         if !before.is_null() {
             // SAFETY: `before` has no successor and is not the tail until the next line (I2).
@@ -252,57 +288,67 @@ impl<P: Processor> Turn<'_, P> {
             // ORDER: Release pairs with the Acquire in `take_next`.
             before.next.store(next, Ordering::Release);
         }
-        self.hand_over(next, before);
+        // SAFETY: we took it out of our `next`, so it stays until its link changes (I3).
+        hand_over(unsafe { &*next }, self.node.address(), before);
     }
 
     /// Step B: takes the node behind us out, or makes `before` the tail if there is none.
-    fn take_next(&self, before: *mut Node<P>) -> Option<*mut Node<P>> {
-        let (me, tail) = (self.node.address(), &self.queue.tail);
+    pub(crate) fn take_next(&self, before: *mut Node<P>) -> Option<*mut Node<P>> {
         loop {
-            // ORDER: Release hands the head's section on to the next that joins an empty queue, by the Acquire in
-            // `join`; Acquire pairs with the Release of those who left here and made us the tail: they touch our node
-            // no more.
-            if tail.load(Ordering::Relaxed) == me
-                && tail.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            {
+            if self.ends_at(before) {
                 return None;
             }
-            // Relaxed: a look.
-            let next = self.node.next.load(Ordering::Relaxed);
-            // ORDER: Acquire pairs with the Release of those who set `next`: the node named is initialised.
-            if !next.is_null()
-                && self.node.next.compare_exchange(next, ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
+            if let Some(next) = self.node.try_take_next() {
                 return Some(next);
             }
             // Relaxed: we look again.
-            P::spin_until(|| tail.load(Ordering::Relaxed) == me || !self.node.next.load(Ordering::Relaxed).is_null());
+            P::spin_until(|| self.is_last() || !self.node.next.load(Ordering::Relaxed).is_null());
         }
     }
 
-    /// Step C: names `before` to the node behind us; null makes it the head.
-    fn hand_over(&self, next: *mut Node<P>, before: *mut Node<P>) {
-        // SAFETY: we took the node out, so it can't leave before its link changes (I3); that is our last touch.
-        let link = unsafe { &(*next).link };
+    /// Says whether nobody is behind us, and `before` is the tail now in our place.
+    fn ends_at(&self, before: *mut Node<P>) -> bool {
+        let (me, tail) = (self.node.address(), &self.queue.tail);
+        // ORDER: Release hands the head's section on to the next that joins an empty queue, by the Acquire in `join`;
+        // Acquire pairs with the Release of those who left here and made us the tail: they touch our node no more.
+        tail.load(Ordering::Relaxed) == me
+            && tail.compare_exchange(me, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            || self.aside.is_some_and(|aside| aside.ends_at(me, before))
+    }
+
+    /// Says whether nobody is behind us: a look.
+    pub(crate) fn is_last(&self) -> bool {
         let me = self.node.address();
-        // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release
-        // in `try_detach`.
-        while link.compare_exchange(me, before, handing_over(), Ordering::Relaxed).is_err() {
-            // It is looking at us, or the one who was between us has yet to name us. Relaxed: the exchange looks again.
-            P::spin_until(|| link.load(Ordering::Relaxed) == me);
-        }
+        // Relaxed: see above.
+        self.queue.tail.load(Ordering::Relaxed) == me || self.aside.is_some_and(|aside| aside.is_last(me))
+    }
+}
+
+/// Step C: names `before` to a node, which was behind `behind` until then; null makes it the head.
+///
+/// The caller has taken the node out, so that it can't leave before its link changes (I3); that is the last touch.
+pub(crate) fn hand_over<P: Processor>(node: &Node<P>, behind: *mut Node<P>, before: *mut Node<P>) {
+    // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release
+    // in `try_detach`.
+    while node.link.compare_exchange(behind, before, handing_over(), Ordering::Relaxed).is_err() {
+        // It is looking at the one before, or the one who was between has yet to name it. Relaxed: the exchange looks
+        // again.
+        P::spin_until(|| node.link.load(Ordering::Relaxed) == behind);
     }
 }
 
 /// Returns how the head hands its section on: what the series' seventh patch mended.
 fn handing_over() -> Ordering {
-    // ORDER: `Turn::hand_over` says with whom it pairs; the mutant is a kernel before that patch.
+    // ORDER: `hand_over` says with whom it pairs; the mutant is a kernel before that patch.
     mutant!(McsUnordered, Ordering::AcqRel => Ordering::Relaxed)
 }
 
 impl<P: Processor> Drop for Turn<'_, P> {
     fn drop(&mut self) {
-        self.leave_from(self.detach());
+        match (self.detach(), self.aside) {
+            (before, Some(aside)) if before.is_null() => self.pass_on(aside),
+            (before, _) => self.leave_from(before),
+        }
     }
 }
 

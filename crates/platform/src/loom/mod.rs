@@ -54,6 +54,8 @@ struct Model {
     /// Those who sleep: on which address, and who.
     sleepers: Vec<(usize, usize)>,
     may_be_crowded: bool,
+    /// The slots of the second node, a bit each.
+    second_node: u64,
     now_ns: u64,
     /// Accessed by each park and unpark, so that the checker knows that their order matters.
     order: Option<&'static checked::AtomicU32>,
@@ -122,6 +124,11 @@ pub fn set_crowded(is_crowded: bool) {
     with(|model| model.may_be_crowded = true);
     CROWDED.store(is_crowded.into(), Ordering::Relaxed);
     notify_if(|_| true);
+}
+
+/// Says which slots, a bit each, are of a second node. A model says so before its threads start.
+pub fn set_second_node(slots: u64) {
+    with(|model| model.second_node = slots);
 }
 
 fn with<R>(act: impl FnOnce(&mut Model) -> R) -> R {
@@ -393,6 +400,11 @@ impl Processor for Loom {
             assert_eq!(thread.irq_depth, 0, "a slot is left with interrupts off");
             thread.is_running = false;
         });
+    }
+
+    fn node() -> usize {
+        let me = Self::cpu();
+        with(|model| usize::from(model.second_node >> me & 1 != 0))
     }
 
     fn irq_off() {

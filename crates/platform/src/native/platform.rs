@@ -113,6 +113,11 @@ impl<E: 'static> Processor for NativeOf<E> {
         context::with(|context| machine().leave(context));
     }
 
+    fn node() -> usize {
+        let node = |cpu| bound_machine().map(|machine| machine.nodes().of_cpu(cpu));
+        Self::try_cpu().and_then(node).unwrap_or(0)
+    }
+
     #[inline]
     fn irq_off() {
         context::with(|context| context.irq_depth.set(context.irq_depth.get() + 1));

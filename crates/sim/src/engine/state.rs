@@ -188,6 +188,11 @@ pub(crate) fn cpu() -> usize {
     })
 }
 
+/// Returns the socket of the running thread's CPU.
+pub(crate) fn socket() -> usize {
+    step(|engine| engine.topology.socket(usize::from(engine.cpu)))
+}
+
 /// Returns how many CPUs the running simulation has.
 pub(crate) fn nr_cpus() -> usize {
     step(|engine| engine.cpus.len())

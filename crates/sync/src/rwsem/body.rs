@@ -6,8 +6,9 @@ use super::series::{Generation, Patches, Rules};
 use super::waiters::WaitList;
 use super::word::{READER, Theft, WRITER, Word};
 use super::{Parts, RwSemaphore};
+use crate::cna::Aside;
 use crate::watch::{Wait, Wanted, released, tried};
-use crate::{LockStats, McsQueue, Side, SpinMutex, lock_class};
+use crate::{CnaQueue, LockStats, McsQueue, Side, SpinMutex, lock_class};
 use alloc::sync::Arc;
 use faultless_platform::{Atomic, AtomicInteger, Holding, Ordering, Processor, ThreadToken};
 
@@ -36,6 +37,8 @@ pub struct Rwsem<P: Processor> {
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
     pub(super) stats: Option<Arc<LockStats<P>>>,
+    /// Spinners who were passed by, under [`Rules::CNA`].
+    aside: Aside<P>,
 }
 
 impl<P: Processor> Rwsem<P> {
@@ -52,6 +55,11 @@ impl<P: Processor> Rwsem<P> {
     #[inline]
     pub(super) fn follows(&self, rules: Rules) -> bool {
         self.generation.follows(rules)
+    }
+
+    /// Returns where spinners stand who are passed by, if any are.
+    pub(super) fn aside(&self) -> Option<&Aside<P>> {
+        self.follows(Rules::CNA).then_some(&self.aside)
     }
 
     pub(super) fn theft(&self) -> Theft {
@@ -224,6 +232,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
             nr_left: P::AtomicU32::new(0),
             unbiased_until_ns: P::AtomicU64::new(0),
             stats: parts.stats,
+            aside: Aside::new(CnaQueue::<P>::PASSES),
         }
     }
 

@@ -81,6 +81,9 @@ generations! {
     "rwsem-v8+bravo" => Self::RWSEM_V8.with(Rules::BRAVO),
     "handoff+bravo" => Self::HANDOFF.with(Rules::BRAVO),
     "phase-fair+bravo" => Self::PHASE_FAIR.with(Rules::BRAVO),
+    "rwsem-v8+cna" => Self::RWSEM_V8.with(Rules::CNA),
+    "handoff+cna" => Self::HANDOFF.with(Rules::CNA),
+    "handoff+cna+bravo" => Self::HANDOFF.with(Rules::CNA.and(Rules::BRAVO)),
 }
 
 /// Shows `visitor` the semaphore of that name; `None` if there is none, and then [`SEMAPHORES`] has those there are.

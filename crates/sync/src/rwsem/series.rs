@@ -11,7 +11,7 @@
 //! patch 8. Ours differs where the original knows no bound: a spinner gives up after a time, a spinner that waits may
 //! leave the queue, a sleeper is overtaken at most [`Generation::patience`] times in a row. Ours wakes sleepers after
 //! the queue's lock is dropped, as Linux does since 2016. [`Rules::HANDOFF`]: Linux 5.1 to 6.x. [`Rules::PHASE_FAIR`]:
-//! Brandenburg and Anderson 2010, whose lock spins; here both sides sleep.
+//! Brandenburg and Anderson 2010, whose lock spins; here both sides sleep. [`Rules::CNA`]: Dice and Kogan 2019.
 
 use super::word::MAX_PATIENCE;
 use core::ops::BitOr;
@@ -98,6 +98,9 @@ impl Rules {
     /// A writer begins to spin while no writer is named as the owner, too: one may be about to be. Linux 3.16 did so
     /// before its release; "Allow conservative optimistic spinning when readers have lock" ended it.
     pub const SPINS_FOR_READERS: Self = Self(8);
+    /// Those who spin prefer their own NUMA node's: see [`CnaQueue`](crate::CnaQueue). It does nothing without
+    /// [`Patches::OPTIMISTIC_SPIN`].
+    pub const CNA: Self = Self(16);
 
     /// Says whether all of `others` are among them.
     #[inline]

@@ -47,7 +47,8 @@ impl<P: Processor> Rwsem<P> {
         let found_empty = if self.has(Patches::LEAN_MCS) { FoundEmpty::Goes } else { FoundEmpty::NotesIt };
         let is_taken = self.may_begin_to_spin()
             && is_worth()
-            && self.spinners.lock_while_as(found_empty, is_worth, || self.spin_at_head(is_worth)) == Some(true);
+            && self.spinners.lock_while_as(self.aside(), found_empty, is_worth, || self.spin_at_head(is_worth))
+                == Some(true);
         if self.has(Patches::SPINNER_SPARES_WAKE) && !is_taken {
             // ORDER: Release, with the exchange in `push_writer`, pairs with the fence in `has_spinner`; forbids that a
             // release is seen by nobody (module table).

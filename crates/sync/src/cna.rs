@@ -1,0 +1,408 @@
+//! A queue of spinners in which those of the head's NUMA node go first.
+//!
+//! # Guarantee
+//! As the [MCS queue](crate::McsQueue): one at a time is at the head, whoever waits spins on a line of its own, and may
+//! leave. The head is handed on within a node, where lines move fast, at most so many times in a row while others
+//! wait ([`CnaQueue::PASSES`] unless told); then whoever came first has it. So the n-th in the queue is at the head
+//! after n * (PASSES + 1) tenures at most.
+//!
+//! # Drawn
+//! ```text
+//!  tail --------------------------------------------+
+//!                                                   v
+//!  [H home=0 passes=2] --next--> [X home=0] --> [N home=1]
+//!
+//!  aside: front --next--> [S home=1] --> [T home=2] <-- tail
+//! ```
+//! Those aside stand in a queue of the same kind, behind `front`, which never leaves; its `tail` is null when nobody is
+//! there. Whoever stands in either leaves it as the MCS queue's leave.
+//!
+//! # Invariants
+//! I1 to I3 of `mcs` hold in both queues, and:
+//! * I4 the head alone moves others: puts the one behind it aside, and those aside in front of the queue again.
+//! * I5 all aside came before all in the queue but the head, and each queue is in the order of arrival: nodes are put
+//!   aside from the queue's front, one by one, and come back to it all at once.
+//!
+//! # Moving X, behind the head H, aside
+//! ```text
+//! H                                              X leaves at the same time
+//! 1  takes H.next = X                            H.next is not X: waits until its link changes (I3)
+//! 2  B and C of leaving, for X: N behind H
+//! 3  aside.tail: last -> X; last.next = X
+//! 4  X.link: H -> last                           goes on: takes itself out of last.next
+//! ```
+//! 1 to 4 change nothing else of what leavers rely on: between 1 and 4 X is in no `next`, so that it stays, and so does
+//! `last` between the two halves of 3 (I2).
+//!
+//! # Bringing all back
+//! ```text
+//! 1  takes S = front.next          S stays (I3), so that those aside are not none
+//! 2  last = aside.tail -> null     last stays: it is no tail and knows no next (I2)
+//! 3  H leaves as from behind last  the tail: H -> last, or last.next = N and N.link: H -> last
+//! 4  S.link: front -> null         S is the head
+//! ```
+//! Forbidden: two heads, a lost waiter, a touch of a vanished node. Models: `tests/models/cna.rs`.
+//!
+//! Source: Dice and Kogan, "Compact NUMA-aware Locks", EuroSys 2019. Theirs looks through the queue before it moves
+//! anybody; here nodes may vanish, so that each is moved before the next one is looked at. Theirs ends a node's turn by
+//! chance, and so at no time for sure.
+
+use crate::mcs::{FoundEmpty, McsQueue, Node, Turn, hand_over, while_it_runs};
+use core::mem::ManuallyDrop;
+use core::ptr;
+use faultless_platform::{Atomic, Ordering, Processor, ThreadToken};
+
+/// A queue of spinners without a limit, for machines of several NUMA nodes.
+///
+/// ```
+/// use faultless_platform::native::Native;
+/// use faultless_sync::CnaQueue;
+///
+/// let (queue, mut count) = (CnaQueue::<Native>::new(), 0);
+/// queue.lock(|| count += 1);
+/// // Leaves the queue when it is told to; here it is at the head at once.
+/// assert_eq!(queue.lock_while(|| false, || count), Some(1));
+/// assert!(!queue.is_occupied());
+/// // In turns of nine: the first of a node, and eight that overtake others.
+/// assert!(CnaQueue::<Native>::PASSES > 8);
+/// CnaQueue::<Native>::with_passes(8).lock(|| ());
+/// ```
+pub struct CnaQueue<P: Processor> {
+    queue: McsQueue<P>,
+    aside: Aside<P>,
+}
+
+impl<P: Processor> CnaQueue<P> {
+    /// How often in a row the head is handed on within a node while others wait, unless told.
+    pub const PASSES: u32 = 256;
+
+    /// Returns an empty queue.
+    pub fn new() -> Self {
+        Self::with_passes(Self::PASSES)
+    }
+
+    /// Returns an empty queue in which the head is handed on within a node `nr_passes` times in a row at most while
+    /// others wait; with 0 it is an MCS queue that takes longer.
+    pub fn with_passes(nr_passes: u32) -> Self {
+        Self { queue: McsQueue::new(), aside: Aside::new(nr_passes) }
+    }
+
+    /// Says whether anybody is in the queue: a hint, unless the caller's fences make it more.
+    #[inline]
+    pub fn is_occupied(&self) -> bool {
+        self.queue.is_occupied()
+    }
+
+    /// Waits for the head of the queue and runs `section` there.
+    pub fn lock<R>(&self, section: impl FnOnce() -> R) -> R {
+        self.queue.lock_beside(Some(&self.aside), section)
+    }
+
+    /// As [`CnaQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
+    /// A spinner that may give up calls it: [`CnaQueue::lock_while_owner_runs`] is the one of semaphores.
+    pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
+        self.queue.lock_while_as(Some(&self.aside), FoundEmpty::Goes, keep_waiting, section)
+    }
+
+    /// As [`McsQueue::lock_while_owner_runs`].
+    ///
+    /// ```
+    /// use faultless_platform::{ThreadToken, native::Native};
+    /// let queue = faultless_sync::CnaQueue::<Native>::new();
+    /// assert_eq!(queue.lock_while_owner_runs(|| ThreadToken::NONE, || 7), Some(7));
+    /// ```
+    pub fn lock_while_owner_runs<R>(
+        &self,
+        owner: impl FnMut() -> ThreadToken,
+        section: impl FnOnce() -> R,
+    ) -> Option<R> {
+        self.lock_while(while_it_runs::<P>(owner), section)
+    }
+}
+
+impl<P: Processor> Default for CnaQueue<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Those who were passed by.
+pub(crate) struct Aside<P: Processor> {
+    front: Node<P>,
+    tail: P::AtomicPtr<Node<P>>,
+    /// How often in a row the head is handed on within a node meanwhile.
+    passes_max: u32,
+}
+
+impl<P: Processor> Aside<P> {
+    pub(crate) fn new(passes_max: u32) -> Self {
+        Self { front: Node::at(0), tail: P::AtomicPtr::new(ptr::null_mut()), passes_max }
+    }
+
+    /// Says whether nobody is aside; true for good if the head asks, for it alone puts others there.
+    pub(crate) fn is_empty(&self) -> bool {
+        // Relaxed: whoever is there was put there by the head, or by one before it.
+        self.tail.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Says whether a node is the last aside: a look.
+    pub(crate) fn is_last(&self, node: *mut Node<P>) -> bool {
+        // Relaxed: see above.
+        self.tail.load(Ordering::Relaxed) == node
+    }
+
+    /// Says whether a node was the last aside, and `before` is now.
+    pub(crate) fn ends_at(&self, node: *mut Node<P>, before: *mut Node<P>) -> bool {
+        let before = if before == self.front.address() { ptr::null_mut() } else { before };
+        // ORDER: Release pairs with the Acquire of whoever finds `before` the tail, here, in `put` or in `take_all`: we
+        // touch its node no more. Acquire is the other half.
+        self.is_last(node) && self.tail.compare_exchange(node, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Puts a node to the end that the head has taken out from behind itself.
+    fn put(&self, node: &Node<P>, head: *mut Node<P>) {
+        // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail: they touch its
+        // node no more.
+        let last = self.tail.swap(node.address(), Ordering::Acquire);
+        let last = if last.is_null() { self.front.address() } else { last };
+        // SAFETY: it is not the tail and knows no successor, so it stays until we have named one (I2); `front` does.
+        let next = unsafe { &(*last).next };
+        // ORDER: Release pairs with the Acquire in `try_take_next`.
+        next.store(node.address(), Ordering::Release);
+        hand_over(node, head, last);
+    }
+
+    /// Takes the first one out, who then stays; none if nobody is aside.
+    fn take_first(&self) -> Option<*mut Node<P>> {
+        loop {
+            let first = self.front.try_take_next();
+            if first.is_some() || self.is_empty() {
+                return first;
+            }
+            // Relaxed: we look again.
+            P::spin_until(|| self.is_empty() || !self.front.next.load(Ordering::Relaxed).is_null());
+        }
+    }
+
+    /// Takes all out, of whom the first was taken; returns the last.
+    fn take_all(&self) -> *mut Node<P> {
+        // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail, as in `put`.
+        self.tail.swap(ptr::null_mut(), Ordering::Acquire)
+    }
+
+    fn front(&self) -> *mut Node<P> {
+        self.front.address()
+    }
+}
+
+impl<P: Processor> Turn<'_, P> {
+    /// Leaves from the head: hands it to the next one of our node, or to whoever came first.
+    pub(crate) fn pass_on(&self, aside: &Aside<P>) {
+        // Relaxed: whoever made us the head wrote it before.
+        let mut nr_passes = self.node.nr_passes.load(Ordering::Relaxed);
+        loop {
+            if aside.is_empty() {
+                nr_passes = 0;
+                let Some(next) = self.take_next(ptr::null_mut()) else { return };
+                // SAFETY: we took it out, so it stays until its link changes (I3).
+                let next = unsafe { &*next };
+                if self.is_near(next) || self.is_alone(next) {
+                    return self.make_head(next, self.node.address(), 0);
+                }
+                self.put_aside(aside, next);
+            } else if nr_passes < aside.passes_max
+                && let Some(next) = self.take_next_if_any()
+            {
+                // SAFETY: as above.
+                let next = unsafe { &*next };
+                if self.is_near(next) {
+                    return self.make_head(next, self.node.address(), nr_passes + 1);
+                }
+                self.put_aside(aside, next);
+            } else if let Some(first) = aside.take_first() {
+                return self.bring_back(aside, first);
+            }
+        }
+    }
+
+    fn is_near(&self, next: &Node<P>) -> bool {
+        next.home == self.node.home
+    }
+
+    /// Says whether nobody is behind the next one: a look.
+    fn is_alone(&self, next: &Node<P>) -> bool {
+        // Relaxed: see above.
+        self.queue.tail.load(Ordering::Relaxed) == next.address()
+    }
+
+    /// Takes the node behind us out, unless nobody is there.
+    fn take_next_if_any(&self) -> Option<*mut Node<P>> {
+        loop {
+            let next = self.node.try_take_next();
+            if next.is_some() || self.is_last() {
+                return next;
+            }
+            // Relaxed: we look again.
+            P::spin_until(|| self.is_last() || !self.node.next.load(Ordering::Relaxed).is_null());
+        }
+    }
+
+    /// Puts the next one aside, whom we have taken out from behind us (steps 2 to 4).
+    fn put_aside(&self, aside: &Aside<P>, next: &Node<P>) {
+        // It can't leave, so that we do it in its place; and it is not dropped, which would do so once more.
+        let its = ManuallyDrop::new(Turn { queue: self.queue, aside: None, node: next });
+        its.leave_from(self.node.address());
+        aside.put(next, self.node.address());
+    }
+
+    /// Puts all who are aside before those behind us, and hands the head to the first, who is taken out.
+    fn bring_back(&self, aside: &Aside<P>, first: *mut Node<P>) {
+        let last = aside.take_all();
+        self.leave_from(last);
+        // SAFETY: it was taken out, so it stays until its link changes (I3).
+        self.make_head(unsafe { &*first }, aside.front(), 0);
+    }
+
+    /// Hands the head to a node that was behind `behind`.
+    fn make_head(&self, next: &Node<P>, behind: *mut Node<P>, nr_passes: u32) {
+        // Relaxed: handing over orders it.
+        next.nr_passes.store(nr_passes, Ordering::Relaxed);
+        hand_over(next, behind, ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use faultless_platform::native::Native;
+    use std::boxed::Box;
+    use std::collections::{BTreeMap, VecDeque};
+    use std::vec::Vec;
+
+    /// A queue whose waiters all stand on one thread: nobody waits, and each step is a call.
+    struct Standing<'a> {
+        queue: &'a CnaQueue<Native>,
+        nodes: &'a [Node<Native>],
+        turns: BTreeMap<usize, Turn<'a, Native>>,
+    }
+
+    impl<'a> Standing<'a> {
+        fn new(nr_passes: u32, homes: &[u32]) -> Self {
+            let queue = Box::leak(Box::new(CnaQueue::with_passes(nr_passes)));
+            let nodes = homes.iter().map(|&home| Node::at(home)).collect::<Vec<_>>().leak();
+            Self { queue, nodes, turns: BTreeMap::new() }
+        }
+
+        fn join(&mut self, waiter: usize) {
+            let turn = Turn { queue: &self.queue.queue, aside: Some(&self.queue.aside), node: &self.nodes[waiter] };
+            turn.join(FoundEmpty::Goes);
+            self.turns.insert(waiter, turn);
+        }
+
+        /// Leaves, from the head or from elsewhere.
+        fn leave(&mut self, waiter: usize) {
+            drop(self.turns.remove(&waiter).expect("it is there"));
+        }
+
+        fn head(&self) -> Option<usize> {
+            let mut heads = self.turns.iter().filter(|(_, turn)| turn.node.is_head()).map(|(&waiter, _)| waiter);
+            let head = heads.next();
+            assert!(heads.next().is_none() && head.is_some() == self.queue.is_occupied(), "one head, if anybody");
+            head
+        }
+    }
+
+    /// The same, as lists.
+    #[derive(Default)]
+    struct Plain {
+        head: Option<usize>,
+        queue: VecDeque<usize>,
+        aside: VecDeque<usize>,
+        nr_passes: u32,
+    }
+
+    impl Plain {
+        fn join(&mut self, waiter: usize) {
+            if self.head.is_none() { self.head = Some(waiter) } else { self.queue.push_back(waiter) }
+        }
+
+        fn leave(&mut self, waiter: usize, homes: &[u32], passes_max: u32) {
+            self.queue.retain(|&other| other != waiter);
+            self.aside.retain(|&other| other != waiter);
+            if self.head == Some(waiter) {
+                self.head = self.next(homes[waiter], homes, passes_max);
+            }
+        }
+
+        fn next(&mut self, home: u32, homes: &[u32], passes_max: u32) -> Option<usize> {
+            if self.aside.is_empty() {
+                self.nr_passes = 0;
+            }
+            let near = self.queue.iter().position(|&waiter| homes[waiter] == home);
+            let may_pass = self.aside.is_empty() && near == Some(0) || self.nr_passes < passes_max;
+            if let Some(place) = near.filter(|_| may_pass) {
+                self.aside.extend(self.queue.drain(..place));
+                self.nr_passes += u32::from(!self.aside.is_empty());
+                return self.queue.pop_front();
+            }
+            // Whoever came first, of all.
+            self.nr_passes = 0;
+            self.aside.append(&mut self.queue);
+            self.queue = core::mem::take(&mut self.aside);
+            self.queue.pop_front()
+        }
+    }
+
+    #[test]
+    fn those_of_the_heads_node_go_first() {
+        let mut standing = Standing::new(10, &[0, 1, 0, 1, 0]);
+        (0..5).for_each(|waiter| standing.join(waiter));
+        let order: Vec<usize> = core::iter::from_fn(|| standing.head().inspect(|&head| standing.leave(head))).collect();
+        assert_eq!(order, [0, 2, 4, 1, 3]);
+    }
+
+    #[test]
+    fn it_is_as_with_plain_lists_whoever_comes_and_leaves() {
+        let mut state = 1_u64;
+        let mut below = |end: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % end
+        };
+        for round in 0..400 {
+            let (nr_nodes, passes_max) = (1 + round % 4, [0, 1, 3, 100][round / 4 % 4]);
+            let homes: Vec<u32> = (0..200).map(|_| below(nr_nodes) as u32).collect();
+            let (mut standing, mut plain) = (Standing::new(passes_max, &homes), Plain::default());
+            for waiter in 0..homes.len() {
+                standing.join(waiter);
+                plain.join(waiter);
+                while below(9) < 4 && !standing.turns.is_empty() {
+                    let any = *standing.turns.keys().nth(below(standing.turns.len())).expect("somebody is there");
+                    let leaver = if below(3) == 0 { any } else { standing.head().expect("somebody is there") };
+                    standing.leave(leaver);
+                    plain.leave(leaver, &homes, passes_max);
+                    assert_eq!(standing.head(), plain.head, "round {round}, after {leaver}");
+                }
+            }
+        }
+    }
+
+    /// Two of each of four nodes come again and again: the worst for whoever is the third in line.
+    #[test]
+    fn nobody_is_overtaken_more_often_than_passes_allow() {
+        for nr_passes in [0, 1, 5, CnaQueue::<Native>::PASSES] {
+            let homes: Vec<u32> = (0..2000).map(|waiter| waiter % 4).collect();
+            let mut standing = Standing::new(nr_passes, &homes);
+            (0..8).for_each(|waiter| standing.join(waiter));
+            let (mut fresh, mut nr_tenures) = ([8, 9, 10, 11], 0);
+            while let Some(head) = standing.head().filter(|&head| head != 3) {
+                standing.leave(head);
+                standing.join(fresh[head % 4]);
+                fresh[head % 4] += 4;
+                nr_tenures += 1;
+            }
+            assert_eq!(nr_tenures, 3 * (nr_passes + 1), "{nr_passes} passes");
+        }
+    }
+}
