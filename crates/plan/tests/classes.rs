@@ -230,6 +230,20 @@ fn what_fills_pages_takes_no_right_to_store() {
 }
 
 #[test]
+fn drivers_put_pages_in_when_they_are_mapped() {
+    let populated = Some(Class::Populated);
+    let driven = ["anon_inode:[perf_event]", "socket:[4711]", "/dev/dri/card0"].map(|path| (path, populated));
+    for (path, expected) in driven.into_iter().chain([("/dev/shm/x", None), ("/home/x", None)]) {
+        let mut story = Story::new(1);
+        let file = story.file(path);
+        story.map_file(0, HEAP, 4, 3, file);
+        let (first, other) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + PAGE, WRITE));
+        assert_eq!((class(&story, first).0, class(&story, other).0), (expected, None), "{path}");
+        assert_eq!(planned(&story.done()).surprises.contains(&first), expected.is_none(), "{path}");
+    }
+}
+
+#[test]
 fn locked_memory_may_differ() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);

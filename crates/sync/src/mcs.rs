@@ -360,7 +360,7 @@ mod tests {
     /// Returns what it costs to find the queue empty and to leave it.
     fn nr_atomics(found_empty: FoundEmpty) -> u64 {
         let (machine, queue) = (Machine::new(1), McsQueue::<Count>::new());
-        machine.attach(|| queue.lock_while_as(found_empty, || true, || ()).expect("nobody is before us"));
+        machine.attach(|| queue.lock_while_as(None, found_empty, || true, || ()).expect("nobody is before us"));
         machine.figures(0).atomics
     }
 
