@@ -187,6 +187,7 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         PutBack(M::ReferenceZeroAfterDontNeed, "fault::reference"),
     ),
     reviewed("an owner that has gone is still named", PutBack(M::OwnerStale, "sync::rwsem::owner")),
+    reviewed("a spinner waits for an owner off its CPU", PutBack(M::OwnerTrusted, "sync::rwsem::spin")),
     reviewed(
         "no SRCU section",
         Excluded(

@@ -86,6 +86,7 @@ mod with_mutants {
     use super::*;
     use faultless_platform::mutants::Mutant;
     use faultless_schedules::mutants::{self, Entry, Step};
+    use faultless_schedules::worlds::World;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn put_before_flush() -> Setup {
@@ -95,6 +96,18 @@ mod with_mutants {
     fn first_lines(setup: &Setup) -> Vec<String> {
         let cells = explored(setup);
         cells.iter().filter_map(|cell| cell.failed.as_ref()).map(|(_, failed)| failed.line.to_string()).collect()
+    }
+
+    #[test]
+    fn semaphores_whose_owner_is_put_off_show_their_known_bugs() {
+        let owner = World::named("owner").expect("a world");
+        for mutant in [Mutant::OwnerStale, Mutant::OwnerTrusted, Mutant::StealForgetsLine] {
+            let setup =
+                Setup { designs: names(&["vma-lock"]), worlds: vec![owner], mutant: Some(mutant), ..setup(2000) };
+            let survived = explored(&setup)[0].failed.as_ref().map(|(number, _)| *number);
+            println!("{mutant:?} survives {survived:?} schedules");
+            assert!(survived.is_some(), "{mutant:?} is not found");
+        }
     }
 
     #[test]

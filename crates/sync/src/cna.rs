@@ -41,6 +41,7 @@
 //! 3  H leaves as from behind last  the tail: H -> last, or last.next = N and N.link: H -> last
 //! 4  S.link: front -> null         S is the head
 //! ```
+//! X.link may name the same node twice, in the queue and aside: whoever looks at it between changes it by an exchange.
 //! Forbidden: two heads, a lost waiter, a touch of a vanished node. Models: `tests/models/cna.rs`.
 //!
 //! Source: Dice and Kogan, "Compact NUMA-aware Locks", EuroSys 2019. Theirs looks through the queue before it moves

@@ -264,8 +264,9 @@ impl<P: Processor> Turn<'_, P> {
     }
 
     fn try_detach(&self, before: *mut Node<P>) -> bool {
-        // Relaxed: `detach` has read the same store, with Acquire; a node that has left is never named to us again.
-        let marked = self.node.link.compare_exchange(before, busy::<P>(), Ordering::Relaxed, Ordering::Relaxed);
+        // ORDER: Acquire pairs with the Release in `hand_over`: where nodes are moved, `before` may have been named once
+        // more since `detach` looked. One that has left is never named again.
+        let marked = self.node.link.compare_exchange(before, busy::<P>(), Ordering::Acquire, Ordering::Relaxed);
         if marked.is_err() {
             return false;
         }

@@ -121,6 +121,8 @@ pub enum Mutant {
     McsUnordered,
     /// A writer that goes leaves its name behind as the owner's (fixes of 5.11 to 5.16).
     OwnerStale,
+    /// A spinner goes on beside an owner that does not run.
+    OwnerTrusted,
 }
 
 impl Mutant {
@@ -128,7 +130,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -181,6 +183,7 @@ impl Mutant {
         Self::ReferenceLostAtFork,
         Self::ReferenceZeroAfterDontNeed,
         Self::OwnerStale,
+        Self::OwnerTrusted,
     ];
 
     /// Returns the name by which users choose it.
@@ -239,6 +242,7 @@ impl Mutant {
             Self::ReferenceZeroAfterDontNeed => "reference-zero-after-dontneed",
             Self::McsUnordered => "mcs-unordered",
             Self::OwnerStale => "owner-stale",
+            Self::OwnerTrusted => "owner-trusted",
         }
     }
 }

@@ -94,6 +94,7 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     row("sync/mcs.rs: Turn::join: swap without Release", "mcs::neighbours_leave_at_the_same_time"),
     row("sync/mcs.rs: Turn::join: store 2 without Release", "mcs::neighbours_leave_at_the_same_time"),
     row("sync/mcs.rs: Turn::detach: load without Acquire", "mcs::neighbours_leave_at_the_same_time"),
+    row("sync/mcs.rs: Turn::try_detach: compare_exchange without Acquire", "cna::whoever_leaves_loses_nobody"),
     row("sync/mcs.rs: Turn::try_detach: store without Release", "mcs::the_head_takes_over_from_one_who_leaves"),
     row("sync/mcs.rs: Turn::leave_from: store without Release", "mcs::the_head_takes_over_from_one_who_leaves"),
     row("sync/mcs.rs: Node::try_take_next: compare_exchange without Acquire", "mcs::neighbours_leave_at_the_same_time"),

@@ -33,10 +33,15 @@ fn pause() {
         context.spins.get()
     });
     if spins.is_multiple_of(SPINS_PER_YIELD) {
-        if let Some(machine) = bound_machine() {
-            machine.check_alive();
-        }
+        check_alive();
         std::thread::yield_now();
+    }
+}
+
+/// Panics if another thread of this machine did.
+fn check_alive() {
+    if let Some(machine) = bound_machine() {
+        machine.check_alive();
     }
 }
 
@@ -239,9 +244,15 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
         handler::clear(context);
     }
 
+    /// Computes, and gives the core away to nobody: on a busy host whoever does so between two instructions of a section
+    /// gets it back milliseconds later.
     fn work(ns: u64) {
         let deadline_ns = Self::now() + ns;
-        Self::spin_until_deadline(deadline_ns, || false);
+        while Self::now() < deadline_ns {
+            serve_if_on();
+            check_alive();
+            core::hint::spin_loop();
+        }
     }
 }
 
@@ -310,6 +321,29 @@ mod tests {
         Native::run(&machine, 1, &|_| {
             Native::enter();
             assert!(!Native::spin_until_deadline(Native::now() + 2_000_000, || false));
+            Native::leave();
+        });
+    }
+
+    #[test]
+    fn whoever_computes_gives_the_core_away_to_nobody() {
+        let nr_spins = || context::with(|context| context.spins.get());
+        let (before, begin_ns) = (nr_spins(), Native::now());
+        Machine::new(1).attach(|| Native::work(300_000));
+        assert!(Native::now() >= begin_ns + 300_000);
+        assert_eq!(nr_spins(), before, "rounds of waits, some of which give the core away");
+        assert!(!Native::spin_until_deadline(Native::now() + 300_000, || false));
+        assert_ne!(nr_spins(), before, "a wait has them");
+    }
+
+    #[test]
+    fn a_cpu_says_of_which_node_it_is() {
+        let machine = Machine::with_nodes(2, Nodes::new(2, |cpu| cpu % 2, |_, _| 20));
+        assert_eq!(Native::node(), 0, "of no machine");
+        Native::run(&machine, 1, &|_| {
+            Native::prefer(1);
+            Native::enter();
+            assert_eq!((Native::cpu(), Native::node()), (1, 1));
             Native::leave();
         });
     }

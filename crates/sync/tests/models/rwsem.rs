@@ -2,7 +2,7 @@
 
 use crate::{Body, Plain, race};
 use faultless_platform::Processor;
-use faultless_platform::loom::{Loom, set_crowded};
+use faultless_platform::loom::{Loom, set_crowded, set_second_node};
 use faultless_sync::{
     Ended, Event, Generation, Interrupt, Limits, Parts, Patches, ReaderTable, Rules, RwSemaphore, Rwsem,
 };
@@ -179,6 +179,23 @@ pub fn a_spinner_that_gives_way_is_not_forgotten() {
     race(Some(3), uncrowded, [change_in_a_crowd as Body<Pair>, change], |pair| went(pair, 2));
     race(Some(2), uncrowded, [change_in_a_crowd, change, look], |pair| went(pair, 2));
     race(Some(1), uncrowded, [change_in_a_crowd, change, change], |pair| went(pair, 3));
+}
+
+/// On a machine of two nodes; the main thread's has every other slot.
+fn of_two_nodes(generation: Generation) -> impl Fn() -> Pair {
+    move || {
+        set_second_node(0b10);
+        uncrowded_of(generation.with(Rules::CNA))()
+    }
+}
+
+#[test]
+pub fn spinners_of_two_nodes_that_give_way_are_not_forgotten() {
+    for generation in [Generation::RWSEM_V8, Generation::HANDOFF] {
+        race(Some(2), of_two_nodes(generation), [change_in_a_crowd as Body<Pair>, change], |pair| went(pair, 2));
+        race(Some(1), of_two_nodes(generation), [change_in_a_crowd, change, change], |pair| went(pair, 3));
+    }
+    race(Some(1), of_two_nodes(Generation::HANDOFF), [change as Body<Pair>, change, change], |pair| went(pair, 3));
 }
 
 /// Gives up after some looks, once CPUs are wanted; has the lock or not.
