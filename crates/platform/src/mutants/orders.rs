@@ -37,6 +37,10 @@ const FENCED_BY_STEAL: &str = "the fence of the steal that follows orders it too
 /// mark.
 const READ_BEFORE_MARK: &str = "loom runs loads in their order: none is done after a later exchange";
 
+/// Whoever finds the node there goes on by an exchange that waits for a later Release of the same mover: this one orders
+/// what its owner wrote when it made the node, before anybody could name it.
+const INITIALISED_BEFORE: &str = "loom does not watch how an atomic is made: what comes later is ordered by the link";
+
 const fn row(place: &'static str, model: &'static str) -> WeakOrder {
     WeakOrder { place, noticed: Noticed::By(model) }
 }
@@ -73,6 +77,11 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "sync/barrier.rs: Barrier::open: store 2 without Release",
         "parking::barrier_holds_all_back_and_has_one_leader_a_round",
     ),
+    row("sync/cna.rs: Aside::ends_at: compare_exchange without Acquire", "cna::neighbours_leave_while_they_are_moved"),
+    row("sync/cna.rs: Aside::ends_at: compare_exchange without Release", "cna::whoever_leaves_loses_nobody"),
+    row("sync/cna.rs: Aside::put: swap without Acquire", "cna::whoever_leaves_loses_nobody"),
+    beyond("sync/cna.rs: Aside::put: store without Release", INITIALISED_BEFORE),
+    row("sync/cna.rs: Aside::take_all: swap without Acquire", "cna::neighbours_leave_while_they_are_moved"),
     row(
         "sync/event.rs: Event::set: swap without Release",
         "parking::event_wakes_all_who_wait_and_shows_what_came_before",
