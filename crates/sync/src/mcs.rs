@@ -264,8 +264,8 @@ impl<P: Processor> Turn<'_, P> {
     }
 
     fn try_detach(&self, before: *mut Node<P>) -> bool {
-        // ORDER: Acquire pairs with the Release in `hand_over`: where nodes are moved, `before` may have been named once
-        // more since `detach` looked. One that has left is never named again.
+        // ORDER: Acquire pairs with the Release in `hand_over`: where nodes are moved, `before` may have been named
+        // once more since `detach` looked. One that has left is never named again.
         let marked = self.node.link.compare_exchange(before, busy::<P>(), Ordering::Acquire, Ordering::Relaxed);
         if marked.is_err() {
             return false;

@@ -37,8 +37,8 @@ const FENCED_BY_STEAL: &str = "the fence of the steal that follows orders it too
 /// mark.
 const READ_BEFORE_MARK: &str = "loom runs loads in their order: none is done after a later exchange";
 
-/// Whoever finds the node there goes on by an exchange that waits for a later Release of the same mover: this one orders
-/// what its owner wrote when it made the node, before anybody could name it.
+/// Whoever finds the node there goes on by an exchange that waits for a later Release of the same mover: this one
+/// orders what its owner wrote when it made the node, before anybody could name it.
 const INITIALISED_BEFORE: &str = "loom does not watch how an atomic is made: what comes later is ordered by the link";
 
 const fn row(place: &'static str, model: &'static str) -> WeakOrder {

@@ -244,8 +244,8 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
         handler::clear(context);
     }
 
-    /// Computes, and gives the core away to nobody: on a busy host whoever does so between two instructions of a section
-    /// gets it back milliseconds later.
+    /// Computes, and gives the core away to nobody: on a busy host whoever does so between two instructions of a
+    /// section gets it back milliseconds later.
     fn work(ns: u64) {
         let deadline_ns = Self::now() + ns;
         while Self::now() < deadline_ns {
