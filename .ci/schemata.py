@@ -57,6 +57,17 @@ def body_of(text, begin, end):
     return None
 
 
+def returns_impl(head):
+    """Says whether a function, of which this stands before the body, returns `impl Trait`; arguments may be of such a type."""
+    place = re.search(r"\bfn\s+\w+\s*", head).end()
+    depth = 0
+    for match in re.finditer(r"->|[<>()]", head[place:]):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1, "->": 0}[match[0]]
+        if match[0] == ")" and not depth:
+            return re.search(r"->.*\bimpl\b", head[place + match.end() :], re.S) is not None
+    return False
+
+
 def is_const(text, function):
     return re.search(r"\bconst\s+(unsafe\s+)?fn\b", text[function.begin : function.body]) is not None
 
@@ -70,7 +81,7 @@ def functions_of(lines, mutants):
     for begin, end in sorted(outermost):
         body = body_of(lines.text, begin, end)
         numbers = [number for number, span in spans.items() if begin <= span[0] and span[1] <= end]
-        if body is None or re.search(r"->.*\bimpl\b", lines.text[begin:body], re.S):
+        if body is None or returns_impl(lines.text[begin:body]):
             own += numbers
         else:
             found.append(Function(begin, end, body, {number: mutants[number] for number in numbers}))

@@ -304,12 +304,12 @@ pub fn show(bar: &ProgressBar, thousandths: u64) {
 pub fn summarize(output: &Path, recording: &Recording) {
     let (tally, header) = (&recording.tally, &recording.header);
     let name = if output.as_os_str() == "-" { "standard output".into() } else { output.display().to_string() };
-    eprintln!("recorded {name}: {} events", tally.events);
+    eprintln!("recorded {name}: {}", counted(tally.events, "event"));
     eprintln!("  faults    {} by the program, {} by the kernel for it", tally.user_faults, tally.kernel_faults);
     let calls: Vec<_> = tally.calls.iter().map(|(name, count)| format!("{name} {count}")).collect();
     eprintln!("  calls     {}{}", tally.calls.values().sum::<u64>(), listed(&calls));
     eprintln!("  mappings  {}", tally.mappings);
-    eprintln!("  tasks     {} made, {} programs begun, {} ended", tally.clones, tally.execs, tally.exits);
+    eprintln!("  tasks     {} made, {} begun, {} ended", tally.clones, counted(tally.execs, "program"), tally.exits);
     if header.pace == Pace::Stored {
         eprintln!("  pace      {} switches, {} wakes", tally.switches, tally.wakes);
     }
@@ -322,6 +322,11 @@ pub fn summarize(output: &Path, recording: &Recording) {
     let each = recording.bytes as f64 / tally.events.max(1) as f64;
     eprintln!("  lost      {}", header.lost);
     eprintln!("  size      {}, {each:.2} bytes an event", size::human(recording.bytes));
+}
+
+/// Returns a count with its noun, whose plural ends in s.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn listed(words: &[String]) -> String {
@@ -354,7 +359,8 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
             .push("nothing happened in these processes: their running descendants are recorded with --children".into());
     }
     if recording.still_running > 0 && !args.is_joined() {
-        warnings.push(format!("{} threads still ran when the recording ended", recording.still_running));
+        let threads = counted(recording.still_running as u64, "thread");
+        warnings.push(format!("{threads} still ran when the recording ended"));
     }
     if let Some(signal) = recording.interrupted_by {
         warnings.push(format!("interrupted by signal {signal}: the trace holds what came until then"));

@@ -92,3 +92,8 @@ fn what_linux_refuses_is_refused() {
 fn a_debugger_fills_pages_of_the_process_that_it_traces() {
     replays_cleanly("traced");
 }
+
+#[test]
+fn a_driver_puts_pages_in_when_it_is_mapped() {
+    replays_cleanly("driver");
+}

@@ -86,6 +86,21 @@ fn a_descendant_that_outlives_the_program_is_awaited_on_request() {
 }
 
 #[test]
+fn what_still_runs_at_the_end_is_counted_in_words() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("still-running");
+    // They have no output, whose end would be awaited.
+    let quiet = "sleep 2 2>&- &";
+    for (scripts, said) in [(vec![quiet], "1 thread still ran"), (vec![quiet; 2], "2 threads still ran")] {
+        let script = format!("{} exit 0", scripts.join(" "));
+        let output = record(&place, &["--", "sh", "-c", &script]).output().unwrap();
+        assert!(err(&output).contains(&format!(" {said}")), "{}", err(&output));
+    }
+}
+
+#[test]
 fn a_descendant_that_outlives_a_joined_process_is_awaited_on_request() {
     if !has_tracepoints() {
         return;
@@ -236,6 +251,21 @@ fn the_whole_system_is_recorded_and_one_of_its_processes_replayed() {
     }
 }
 
+#[test]
+fn a_system_in_which_programs_come_and_go_all_the_time_is_joined() {
+    if !has_tracepoints() || !is_root() {
+        return;
+    }
+    let place = Place::new("busy-system");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "while :; do /bin/true; done"]);
+    let _programs = Running(shell.spawn().unwrap());
+    succeed(record(&place, &["-a", "--buffer", "32M", "--duration", "300ms"]));
+    let trace = place.open();
+    assert_eq!(trace.header.lost, 0);
+    assert!(has_ended(&trace, "true"));
+}
+
 /// A control group of this test's own, with nobody in it.
 struct Group(PathBuf);
 
@@ -326,7 +356,7 @@ fn who_is_moved_into_a_control_group_later_is_recorded_from_then_on() {
     }
     let place = Place::new("newcomers");
     for options in [&[][..], &["--no-bpf"], &["--stacks=fp"], &["--snapshot", "frozen"]] {
-        let options = [options, &["--duration", "2s"]].concat();
+        let options = [options, &["--duration", "1s"]].concat();
         let ended = |recorder: Child| recorder.wait_with_output().unwrap();
         let Some((output, [inside, later, outside])) = with_newcomer(&place, &options, ended) else { return };
         assert!(output.status.success() && !err(&output).contains("moved into"), "{options:?}: {}", err(&output));
@@ -342,9 +372,7 @@ fn who_is_moved_into_a_control_group_later_is_recorded_from_then_on() {
         for (pid, is_there) in [(&inside, true), (&later, true), (&outside, false)] {
             assert_eq!(has_faults_of(&trace, pid), is_there, "{options:?}: {pid}");
         }
-        for design in ["vma-lock", "linux"] {
-            replays(&place, &["--design", design]);
-        }
+        replays(&place, &["--design", "vma-lock,linux"]);
         replays(&place, &["--process", &later]);
     }
 }

@@ -202,15 +202,19 @@ fn find_members(path: &Path) -> Result<Vec<Target>, RecordError> {
 /// Adds the processes that were not there when they were looked for first, or were not to be joined then; returns how
 /// many.
 fn add_more(joining: &Joining, targets: &mut Vec<Target>) -> usize {
-    let nr_descendants = if joining.kin == Kin::Running { add_descendants(targets) } else { 0 };
-    let found = match joining.who {
+    let nr_before = targets.len();
+    if joining.kin == Kin::Running {
+        add_descendants(targets);
+    }
+    let pids = match &joining.who {
         Who::Processes(_) => Vec::new(),
-        Who::Everyone | Who::Cgroup(_) => find(&joining.who).unwrap_or_default(),
+        Who::Everyone => target::processes().collect(),
+        Who::Cgroup(path) => cgroup::members(path).unwrap_or_default(),
     };
     let known: HashSet<i32> = targets.iter().map(|target| target.pid).collect();
-    let nr_before = targets.len();
-    targets.extend(found.into_iter().filter(|target| !known.contains(&target.pid)));
-    nr_descendants + targets.len() - nr_before
+    let unknown = pids.into_iter().filter(|pid| !known.contains(pid));
+    targets.extend(unknown.filter_map(|pid| Target::find(pid).ok()));
+    targets.len() - nr_before
 }
 
 impl Scope {

@@ -41,8 +41,8 @@ impl Company {
 
     /// Returns what else is known, a line each.
     pub(crate) fn notes(&self) -> String {
-        let Joined { began_ns, complete_ns, owners, inside, .. } = &self.joined;
-        let mut notes = format!("began {began_ns}\ncomplete {complete_ns}\n");
+        let Joined { began_ns, complete_ns, open_ns, owners, inside, .. } = &self.joined;
+        let mut notes = format!("began {began_ns}\ncomplete {complete_ns}\nopen {open_ns}\n");
         let foreign = self.seen.iter().filter(|seen| is_foreign(seen));
         notes.extend(foreign.map(|seen| format!("foreign {}\n", seen.pid)));
         notes.extend(owners.iter().map(|(event, tid)| format!("owner {event} {tid}\n")));
@@ -129,6 +129,7 @@ fn joined_of(head: &Trace, notes: &str) -> Option<(Joined, HashSet<u32>)> {
         match (name, &numbers[..]) {
             ("began", &[time_ns]) => joined.began_ns = time_ns,
             ("complete", &[time_ns]) => joined.complete_ns = time_ns,
+            ("open", &[time_ns]) => joined.open_ns = time_ns,
             ("foreign", &[pid]) => {
                 foreign.insert(pid as u32);
             }
@@ -191,6 +192,7 @@ mod tests {
     fn company() -> Company {
         let member = |pid, tid| Member { pid, tid, name: format!("thread {tid}") };
         let joined = Joined {
+            open_ns: 3_000,
             complete_ns: 4_000,
             began_ns: 5_000,
             members: vec![member(7, 7), member(7, 8), member(9, 9)],
@@ -229,8 +231,8 @@ mod tests {
         };
         assert_eq!(tables(&recalled), tables(&company));
         let parts = |company: &Company| {
-            let Joined { complete_ns, began_ns, members, owners, inside } = company.joined.clone();
-            (complete_ns, began_ns, members, owners, inside)
+            let Joined { open_ns, complete_ns, began_ns, members, owners, inside } = company.joined.clone();
+            (open_ns, complete_ns, began_ns, members, owners, inside)
         };
         assert_eq!(parts(&recalled), parts(&company));
         assert_eq!(recalled.looked_until_ns(), company.looked_until_ns());

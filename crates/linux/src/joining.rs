@@ -14,9 +14,13 @@
 //!                                      inherits them, and is told of by a record
 //! pass 4: A B C  <-- began_ns          whoever was made before pass 3 and is not in its list has ended by now
 //! ```
-//! Between the last two passes each thread is waited for until it is seen outside of memory calls, or asleep in one. Of
+//! Once its events are open, each thread is waited for until it is seen outside of memory calls, or asleep in one. Of
 //! one that entered its call before its events were open, and has not left it when the recording begins, Linux tells
-//! the arguments.
+//! the arguments. Where each thread has events of its own, that is between pass 3 and pass 4.
+//!
+//! Where whole CPUs are watched, all events are open before pass 1, which is followed by the waiting; whoever is found
+//! later is looked at once. So the last two passes stand close together, and a system in which processes come all the
+//! time is joined in a moment in which none comes.
 //!
 //! A thread that was made while its maker's events were being opened, and ended before it could be listed, inherited
 //! some of them: what they tell of it is a part, and none of it counts.
@@ -51,8 +55,7 @@ const SETTLING_MOST: Duration = Duration::from_millis(100);
 /// So often they are looked at.
 pub(crate) const SETTLING_LOOK: Duration = Duration::from_millis(1);
 
-/// So often the threads are listed at most; a process that outpaces this makes threads faster than events can be
-/// opened.
+/// So often the threads are listed at most; who outpaces this makes threads faster than they can be listed.
 const PASSES_MOST: usize = 1000;
 
 /// A thread that was found running.
@@ -66,6 +69,8 @@ pub(crate) struct Member {
 /// Who was joined.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joined {
+    /// The monotonic time from which on the ends of calls of those who were found are surely seen.
+    pub(crate) open_ns: u64,
     /// The monotonic time from which on whoever is made inherits all events.
     pub(crate) complete_ns: u64,
     /// The monotonic time from which on everything is seen.
@@ -117,27 +122,29 @@ pub(crate) fn join(
     let first = targets.first().map_or(0, |target| target.pid);
     let mut joining = Joining::new(sources, setup, scope, programs).map_err(fail(first))?;
     let mut nr_quiet = 0;
-    for _ in 0..PASSES_MOST {
+    for nr_before in 0..PASSES_MOST {
         let now = now_ns();
-        let mut is_quiet = more(targets) == 0;
-        for target in targets.iter() {
-            is_quiet &= joining.pass(target).map_err(fail(target.pid))? == 0;
-            joining.empty(spool).map_err(fail(target.pid))?;
-        }
-        if !is_quiet {
-            nr_quiet = 0;
-            continue;
-        }
-        nr_quiet += 1;
-        if nr_quiet == 1 {
-            joining.joined.complete_ns = now;
+        let is_quiet = joining.list(targets, more, spool)?;
+        nr_quiet = if is_quiet { nr_quiet + 1 } else { 0 };
+        let all_open = match scope {
+            Scope::Threads => nr_quiet == 1,
+            Scope::Cpus => nr_before == 0,
+        };
+        if all_open {
+            joining.joined.open_ns = now;
             joining.settle(spool).map_err(fail(first))?;
-            continue;
         }
-        joining.joined.began_ns = now;
-        return Ok(joining.finish());
+        match nr_quiet {
+            0 => {}
+            1 => joining.joined.complete_ns = now,
+            _ => {
+                joining.joined.began_ns = now;
+                return Ok(joining.finish());
+            }
+        }
     }
-    Err(fail(first)(io::Error::other("it makes threads faster than they can be watched")))
+    let pid = targets.last().map_or(first, |target| target.pid);
+    Err(fail(pid)(io::Error::other("threads or processes are made faster than they can be listed")))
 }
 
 /// Looking where threads are.
@@ -241,6 +248,22 @@ impl<'a> Joining<'a> {
         Ok(())
     }
 
+    /// Makes a pass over all; returns whether nobody was new.
+    fn list(
+        &mut self,
+        targets: &mut Vec<Target>,
+        more: &dyn Fn(&mut Vec<Target>) -> usize,
+        spool: &mut Spool,
+    ) -> Result<bool, (i32, Unjoinable)> {
+        let mut is_quiet = more(targets) == 0;
+        for target in targets.iter() {
+            let fail = |error| (target.pid, Unjoinable::of(target.pid, "watching it", error));
+            is_quiet &= self.pass(target).map_err(fail)? == 0;
+            self.empty(spool).map_err(fail)?;
+        }
+        Ok(is_quiet)
+    }
+
     fn open(&self, watch: Watch, tid: i32, cpu: i32) -> io::Result<Event> {
         let wakeup_bytes = (self.setup.ring_bytes / 4) as u32;
         Event::open(watch, tid, cpu, self.sources.reach(), Begin::Joining, wakeup_bytes)
@@ -268,6 +291,11 @@ impl<'a> Joining<'a> {
             }
         }
         let name = target.thread_name(tid);
+        if self.scope == Scope::Cpus
+            && let Whereabouts::Inside(call) = whereabouts(target.pid as u32, tid)
+        {
+            self.joined.inside.insert(tid, call);
+        }
         self.joined.members.push(Member { pid: target.pid as u32, tid, name });
         Ok(())
     }
@@ -337,5 +365,51 @@ impl<'a> Joining<'a> {
         let leaders = owners.chain(self.stacks.owners).collect();
         let rings = self.rings.into_iter().chain(self.stacks.rings).collect();
         (Session::of(rings, leaders, self.events, self.chains, self.programs), self.joined)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::raw::RawFolder;
+    use crate::spool::Rings;
+
+    /// A program that computes, so that nobody sees it outside of memory calls, until it is dropped.
+    struct Computing(Child);
+
+    impl Drop for Computing {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn whole_cpus_are_joined_although_somebody_is_new_every_moment() {
+        const EVERY_NS: u64 = SETTLING_MOST.as_nanos() as u64 / 2;
+        // Root alone may read them, and watch whole CPUs.
+        let sources = match Sources::tracepoints() {
+            Ok(sources) => sources,
+            Err(error) => return println!("skipped: no tracepoints: {error}"),
+        };
+        let program = Computing(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"));
+        let mut targets = vec![Target::find(program.0.id() as i32).expect("it runs")];
+        let latest_ns = Cell::new(0);
+        let more = |_: &mut Vec<Target>| {
+            let is_new = now_ns() > latest_ns.get() + EVERY_NS;
+            latest_ns.set(if is_new { now_ns() } else { latest_ns.get() });
+            usize::from(is_new)
+        };
+        let folder =
+            RawFolder::create(&std::env::temp_dir().join(format!("joining-{}", std::process::id()))).expect("a folder");
+        let cpus = online_cpus().expect("CPUs");
+        let mut spool = folder.spool(&vec![Rings::Events; cpus.len()]).expect("files");
+        let setup = Setup { pid: 0, pace: Pace::Absent, begin: Begin::Joining, ring_bytes: 1 << 20, stacks: None };
+        let (_, joined) = join(&sources, &setup, &mut targets, &more, (Scope::Cpus, None), &mut spool).expect("joined");
+        assert!(joined.open_ns < joined.complete_ns && joined.complete_ns < joined.began_ns);
+        assert_eq!(joined.members.len(), 1);
     }
 }

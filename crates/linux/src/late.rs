@@ -105,7 +105,8 @@ impl<'a> Newcomers<'a> {
             Means::Cpus => {}
             Means::Threads => return Err(Unjoinable::Absent),
         }
-        let mut joined = Joined { complete_ns: now_ns(), ..Joined::default() };
+        let now = now_ns();
+        let mut joined = Joined { open_ns: now, complete_ns: now, ..Joined::default() };
         let pid = target.pid as u32;
         let member = |tid: u32| Member { pid, tid, name: target.thread_name(tid) };
         joined.members = target.threads().into_iter().map(member).collect();

@@ -116,6 +116,8 @@ struct State {
 /// When a process was joined: both are 0 for one that began in the recording.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrival {
+    /// From when on the ends of its threads' calls are surely seen.
+    open_ns: u64,
     /// When all events of its threads were open.
     complete_ns: u64,
     /// When its part of the recording begins.
@@ -253,8 +255,8 @@ impl TraceBuilder {
             self.spaces.push(known);
             self.snapshot.push(space);
         }
-        let Joined { complete_ns, began_ns, ref members, .. } = company.joined;
-        let arrival = Arrival { complete_ns, began_ns };
+        let Joined { open_ns, complete_ns, began_ns, ref members, .. } = company.joined;
+        let arrival = Arrival { open_ns, complete_ns, began_ns };
         for member in members {
             let seen = company.seen.iter().position(|seen| seen.pid == member.pid).unwrap_or_default();
             let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
@@ -329,13 +331,13 @@ impl TraceBuilder {
     /// ends and the call that they are inside of matter; a child that was not found is watched by what it inherited,
     /// and begins with the recording.
     fn before_joining(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
-        let State { was_found: is_joined, arrival: Arrival { complete_ns, .. }, .. } = self.states[thread as usize];
+        let State { was_found: is_joined, arrival, .. } = self.states[thread as usize];
         let is_kept = match record.body {
             Body::Exited { tid } if is_joined => {
                 self.live.remove(&tid);
                 false
             }
-            Body::Forked(fork) => record.time_ns >= complete_ns && !self.live.contains_key(&fork.tid),
+            Body::Forked(fork) => record.time_ns >= arrival.complete_ns && !self.live.contains_key(&fork.tid),
             Body::Sample(_, Sample::NewTask { .. }) => self.forks.contains_key(&record.tid),
             _ => !is_joined,
         };
@@ -343,7 +345,7 @@ impl TraceBuilder {
             // Of what another event told of, only a thread's end counts.
         } else if is_kept {
             self.act(thread, record, sink);
-        } else if is_joined && record.time_ns >= complete_ns {
+        } else if is_joined && record.time_ns >= arrival.open_ns {
             self.note_call(thread, record.body);
         }
     }

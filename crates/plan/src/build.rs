@@ -282,7 +282,14 @@ const OBJECT_TABLES: u64 = 4;
 /// Names under which the kernel shows memory that lives in no file system that is told of stores.
 const MEMORY_NAMES: [&str; 6] = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/[aio]", "anon_inode:"];
 
+/// Names of what drivers map: rings of perf, io_uring and packet sockets, devices.
+const DRIVER_NAMES: [&str; 3] = ["anon_inode:", "socket:", "/dev/"];
+
+/// Names below them of memory that is made page by page, as other memory is.
+const DRIVERLESS_NAMES: [&str; 2] = ["/dev/zero", "/dev/shm/"];
+
 fn object_of(path: &str) -> ObjectPlan {
-    let is_memory = MEMORY_NAMES.iter().any(|name| path.starts_with(name));
-    ObjectPlan { is_memory, ..ObjectPlan::default() }
+    let is_one_of = |names: &[&str]| names.iter().any(|name| path.starts_with(name));
+    let is_drivers = is_one_of(&DRIVER_NAMES) && !is_one_of(&DRIVERLESS_NAMES);
+    ObjectPlan { is_memory: is_one_of(&MEMORY_NAMES), is_drivers, ..ObjectPlan::default() }
 }

@@ -65,18 +65,27 @@ impl Recorded<'_> {
     }
 
     fn rare(&self, result: i64) -> Decoded {
-        let is_error = is_error(result);
+        let errno = Errno::of_result(result);
+        let is_error = errno.is_some();
         match self.enter.call {
-            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall if !is_error => self.lock(),
+            Call::Mlock2 if !is_error && page_lock_of(self.enter.args[2] as u32).is_none() => {
+                (MemoryCall::Nothing, Verdict::NotModelled(self.enter.call.name()))
+            }
+            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall if !is_error => {
+                self.lock(result)
+            }
+            Call::Munlock if errno == Some(Errno::ENOMEM) && !self.may_lack_areas() => self.lock(result),
             Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall | Call::Mseal => {
                 imposed(Reason::Limit)
             }
             Call::Ftruncate | Call::Fallocate | Call::Truncate => imposed(Reason::Descriptor),
             Call::Ptrace => imposed(Reason::Process),
+            // It never lacks memory (ipc/shm.c, `ksys_shmdt`).
+            Call::Shmdt if matches!(errno, None | Some(Errno::ENOMEM)) => self.detach(result),
             _ if is_error => imposed(Reason::Descriptor),
             Call::Shmat => self.attach(result),
             Call::IoSetup => self.ring(),
-            Call::Shmdt | Call::IoDestroy => self.detach(),
+            Call::IoDestroy => self.detach(result),
             Call::MapShadowStack => self.shadow_stack(result),
             Call::RemapFilePages => self.remap_file_pages(result),
             Call::ProcessMadvise if !drops(self.enter.args[3]) => imposed(Reason::Descriptor),
@@ -165,6 +174,12 @@ impl Recorded<'_> {
         !is_done && (self.is_crowded() || adds_right || self.is_beside_others)
     }
 
+    /// Returns whether a munlock may be refused: no limit forbids it, but cutting an area in two needs one more.
+    fn may_lack_areas(&self) -> bool {
+        let [start, len, ..] = self.enter.args;
+        self.is_crowded() || self.is_beside_others || self.has_hole(start, len)
+    }
+
     /// Returns whether the process may have as many areas as it is allowed. Linux merges fewer of them than the plan:
     /// those with names, with pages of different parents.
     fn is_crowded(&self) -> bool {
@@ -249,18 +264,21 @@ impl Recorded<'_> {
     }
 
     /// Locking a page when it comes, instead of now, needs nothing of a replay.
-    fn lock(&self) -> Decoded {
+    fn lock(&self, result: i64) -> Decoded {
         let [start, len, flags, ..] = self.enter.args;
         let memory_call = match self.enter.call {
             Call::Mlock2 if page_lock_of(flags as u32) == Some(PageLock::LockOnFault) => MemoryCall::Nothing,
             Call::Mlockall if !locks_now(start) => MemoryCall::Nothing,
             Call::Mlockall | Call::Munlockall => MemoryCall::LockAll { is_locked: self.enter.call == Call::Mlockall },
             // As Linux rounds it: a length that wraps around is none.
-            _ if is_wrapped(start, len) => return (MemoryCall::Nothing, Verdict::Compared(0)),
+            _ if is_wrapped(start, len) => return (MemoryCall::Nothing, Verdict::Compared(result)),
             call => MemoryCall::Lock { start, len, is_locked: call != Call::Munlock },
         };
-        let verdict =
-            if memory_call == MemoryCall::Nothing { Verdict::Imposed(Reason::Limit) } else { Verdict::Compared(0) };
+        let verdict = if memory_call == MemoryCall::Nothing {
+            Verdict::Imposed(Reason::Limit)
+        } else {
+            Verdict::Compared(result)
+        };
         (memory_call, verdict)
     }
 
@@ -294,7 +312,7 @@ impl Recorded<'_> {
     }
 
     /// Takes away what begins at the first argument, and what was cut off from it.
-    fn detach(&self) -> Decoded {
+    fn detach(&self, result: i64) -> Decoded {
         let start = self.enter.args[0];
         let Some(first) = self.regions.find(start) else {
             return (MemoryCall::Nothing, Verdict::NotModelled(self.enter.call.name()));
@@ -303,7 +321,7 @@ impl Recorded<'_> {
         let is_part = |region: &&Region| region.backing == whole.advanced(region.start - first.start);
         let parts = self.regions.overlapping(start..u64::MAX).take_while(is_part);
         let end = parts.last().map_or(first.end, |region| region.end);
-        (MemoryCall::Unmap { start, len: end - start }, Verdict::Compared(0))
+        (MemoryCall::Unmap { start, len: end - start }, Verdict::Compared(result))
     }
 
     fn shadow_stack(&self, result: i64) -> Decoded {

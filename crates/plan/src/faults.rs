@@ -166,6 +166,9 @@ impl Builder<'_> {
 
     /// Returns why the fault is not as forecast, by the first rule that applies.
     fn class_of(&self, scene: &Scene) -> Option<Class> {
+        if !self.is_ambiguous(scene) && is_impossible(scene) {
+            return None;
+        }
         let rules: [(Class, bool); 8] = [
             (Class::Inherited, scene.page.is_inherited),
             (Class::Ambiguous, self.is_ambiguous(scene)),
@@ -187,30 +190,16 @@ impl Builder<'_> {
             || self.is_repeated(scene)
     }
 
-    /// The thread's last event was the same fault of the same instruction, on a page that was there: the processor may
-    /// have kept the entry as it was, or the kernel have left the rest to a second fault because the entry changed
-    /// meanwhile (mm/memory.c, `handle_pte_fault`, `pte_same`).
+    /// The thread's last event was the same fault of the same instruction, on a page that was there, and the entry may
+    /// have changed between the kernel's first look and its second, so that it left the rest to another fault
+    /// (mm/memory.c, `handle_pte_fault`, `pte_same`); or another CPU still held it as it was before. Both need another
+    /// thread of the space, or that this one was switched out: the CPU that faults drops what it holds of the page.
     fn is_repeated(&self, scene: &Scene) -> bool {
+        let Page { event, .. } = scene.page;
         self.is_in_a_row(scene)
             && scene.fault.is_present()
-            && self.fault_at(scene.page.event) == Some(scene.fault)
-            && !self.has_new_frame(scene)
-    }
-
-    /// The page's last fault surely put a new frame in place of an object's page or of the zero page, and nobody else
-    /// uses the space: the entry was flushed before it changed (mm/memory.c, `wp_page_copy`).
-    fn has_new_frame(&self, scene: &Scene) -> bool {
-        let Page { thread, step, .. } = scene.page;
-        let step = self.plan.programs[thread as usize].steps.get(step as usize);
-        let Some(Action::Access(first)) = step.map(|step| step.action) else { return false };
-        let was_forked = self.spaces[scene.space as usize].forked_at > 0;
-        let is_private = scene.region.is_some_and(|region| copies_on_write(&region));
-        let is_replaced = match first.before {
-            Before::Content { .. } => true,
-            Before::Zeros => !was_forked && !scene.has_trait(Traits::FILLED),
-            Before::Token { .. } | Before::Unknown => false,
-        };
-        is_private && is_replaced && first.access == Access::Write && !self.is_shared(scene.space)
+            && self.fault_at(event) == Some(scene.fault)
+            && (self.is_shared(scene.space) || self.races.may_have_moved(scene.thread, event, scene.place))
     }
 
     /// The page's last fault was the thread's own last event.
@@ -270,8 +259,15 @@ impl Builder<'_> {
         let was_copied = self.spaces[scene.space as usize].forked_at > 0;
         let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
         let is_traced = self.is_traced[scene.thread as usize];
-        scene.has_trait(Traits::FILLED | Traits::SPECIAL)
+        scene.has_trait(Traits::SPECIAL)
+            || scene.has_trait(Traits::FILLED) && !self.is_stored_alone(scene)
             || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied || is_traced)
+    }
+
+    /// The page holds what was stored into it in this space since the last fork: what fills pages lets it be.
+    fn is_stored_alone(&self, scene: &Scene) -> bool {
+        let Page { content, since, store, .. } = scene.page;
+        content == Content::Own && store != NONE && since > self.spaces[scene.space as usize].forked_at
     }
 
     /// A huge page may have mapped the page with its neighbours, or was split, collapsed or zeroed as one.
@@ -495,6 +491,13 @@ impl Builder<'_> {
         self.plan.totals.strict -= u64::from(std::mem::take(&mut touch.is_strict));
         *self.plan.totals.may_differ.entry(Class::Raced).or_default() += 1;
     }
+}
+
+/// A load finds a page that is there, though the area allows loads: no entry forbids it, nor does one that some CPU
+/// still holds. A key of the page's may (other bits tell so).
+fn is_impossible(scene: &Scene) -> bool {
+    const LOAD: u32 = Fault::PRESENT | Fault::USER;
+    scene.is_allowed() && scene.fault.is_present() && scene.fault.error_code & !LOAD == 0
 }
 
 /// The kernel may have taken the page away: advice let it, or it is an object's page that was mapped and isn't any

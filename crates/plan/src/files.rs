@@ -40,7 +40,7 @@ impl Plan {
             let known = files.iter().position(|file| *file == call.file);
             let place = known.unwrap_or_else(|| {
                 files.push(call.file);
-                self.objects.push(ObjectPlan { is_memory: false, has_stores: false, nr_maps: 2 });
+                self.objects.push(ObjectPlan { nr_maps: 2, ..ObjectPlan::default() });
                 files.len() - 1
             });
             let object = &mut self.objects[first_object + place];

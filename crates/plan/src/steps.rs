@@ -206,6 +206,8 @@ pub enum Before {
 pub struct ObjectPlan {
     /// Whether it is memory that lives nowhere else: shared anonymous memory, tmpfs.
     pub is_memory: bool,
+    /// Whether a driver puts its pages in when it is mapped, or when it likes.
+    pub is_drivers: bool,
     /// Whether some mapping lets stores reach it.
     pub has_stores: bool,
     /// How many calls map it. One that is mapped once goes with its last mapping.

@@ -196,6 +196,54 @@ fn what_a_call_filled_faults_as_if_loads_had_filled_it() {
 }
 
 #[test]
+fn a_load_of_a_page_that_is_there_is_never_explained() {
+    const LOAD_PRESENT: u32 = READ | Fault::PRESENT;
+    const KEY: u32 = 1 << 5;
+    let populated = Some(Class::Populated);
+    for (code, expected) in [(LOAD_PRESENT, None), (LOAD_PRESENT | KEY, populated), (WRITE_PRESENT, populated)] {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x8022, u64::MAX, 0], HEAP as i64);
+        let fault = story.fault(0, HEAP, code);
+        assert_eq!(class(&story, fault).0, expected, "{code:#x}");
+    }
+}
+
+#[test]
+fn what_fills_pages_takes_no_right_to_store() {
+    for (is_forked, is_stored, expected) in
+        [(false, true, (None, false)), (false, false, (Some(Class::Populated), false)), (true, true, (None, true))]
+    {
+        let mut story = Story::new(2);
+        story.trace.threads[1].pid = 2;
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x8022, u64::MAX, 0], HEAP as i64);
+        if is_stored {
+            story.fault(0, HEAP, WRITE_PRESENT);
+        }
+        if is_forked {
+            story.clone_task(0, 1, 0);
+        }
+        let again = story.fault(0, HEAP + 8, WRITE_PRESENT);
+        assert_eq!(class(&story, again), expected, "{is_forked}, {is_stored}");
+        let plan = planned(&story.done());
+        assert_eq!(plan.surprises.contains(&again), !is_forked && is_stored);
+    }
+}
+
+#[test]
+fn drivers_put_pages_in_when_they_are_mapped() {
+    let populated = Some(Class::Populated);
+    let driven = ["anon_inode:[perf_event]", "socket:[4711]", "/dev/dri/card0"].map(|path| (path, populated));
+    for (path, expected) in driven.into_iter().chain([("/dev/shm/x", None), ("/home/x", None)]) {
+        let mut story = Story::new(1);
+        let file = story.file(path);
+        story.map_file(0, HEAP, 4, 3, file);
+        let (first, other) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + PAGE, WRITE));
+        assert_eq!((class(&story, first).0, class(&story, other).0), (expected, None), "{path}");
+        assert_eq!(planned(&story.done()).surprises.contains(&first), expected.is_none(), "{path}");
+    }
+}
+
+#[test]
 fn locked_memory_may_differ() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);
@@ -559,9 +607,10 @@ fn a_second_try_of_the_kernel_is_ambiguous_and_one_of_the_program_is_not() {
 fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
     // A store behind a fork faults, and at once again: `other` is what lies between or differs.
     let second = |other: fn(&mut Story), address: u64, code: u32| {
-        let mut story = Story::new(2);
+        let mut story = Story::new(3);
         story.trace.header.pace = Pace::Stored;
         story.map(0, HEAP, 4);
+        story.spawn(0, 2);
         story.fault(0, HEAP, WRITE);
         story.clone_task(0, 1, 0);
         story.fault(0, HEAP, WRITE_PRESENT);
@@ -583,32 +632,26 @@ fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
 }
 
 #[test]
-fn a_copy_into_a_new_frame_is_not_made_twice() {
-    // A store copies a page that was loaded before, and comes again at once.
-    let second = |is_file: bool, nr_threads: u32, is_forked: bool| {
-        let mut story = Story::new(3);
-        story.trace.header.pace = Pace::Stored;
-        story.trace.threads[2].pid = 2;
-        let file = story.file("/lib/x.so");
-        match is_file {
-            true => _ = story.map_file(0, HEAP, 4, 3, file),
-            false => _ = story.map(0, HEAP, 4),
-        }
+fn a_thread_alone_in_its_space_faults_twice_in_a_row_only_if_it_was_switched_out() {
+    let second = |nr_threads: u32, pace: Pace, is_switched: bool| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = pace;
+        story.map(0, HEAP, 4);
         (1..nr_threads).for_each(|thread| _ = story.spawn(0, thread));
         story.fault(0, HEAP, READ);
-        if is_forked {
-            story.clone_task(0, 2, 0);
-        }
         story.fault(0, HEAP, WRITE_PRESENT);
+        if is_switched {
+            story.push(0, EventKind::SwitchOut(SwitchReason::Preempted));
+            story.push(0, EventKind::SwitchIn);
+        }
         let second = story.fault(0, HEAP, WRITE_PRESENT);
-        class(&story, second)
+        (class(&story, second), planned(&story.done()).surprises.contains(&second))
     };
-    let (surprise, repeated) = ((None, true), (Some(Class::Ambiguous), false));
-    assert_eq!(second(true, 1, false), surprise);
-    assert_eq!(second(false, 1, false), surprise);
-    assert_eq!(second(true, 1, true), surprise, "a file's page is a copy's source, whoever else has it");
-    assert_eq!(second(false, 1, true), repeated, "it may have been a page of its own, which a fork shared");
-    assert_eq!(second(true, 2, false), repeated, "another thread may have changed the entry meanwhile");
+    let (surprise, repeated) = (((None, true), true), ((Some(Class::Ambiguous), false), false));
+    assert_eq!(second(1, Pace::Stored, false), surprise);
+    assert_eq!(second(1, Pace::Stored, true), repeated);
+    assert_eq!(second(2, Pace::Stored, false), repeated, "another thread may have changed the entry meanwhile");
+    assert_eq!(second(1, Pace::Absent, false), repeated, "it is not known whether the thread was switched out");
 }
 
 #[test]

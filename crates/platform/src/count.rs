@@ -459,6 +459,15 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_left_its_machine_is_not_counted_there() {
+        let (counted, word) = (Machine::new(1), <Count as Processor>::AtomicU64::new(0));
+        let write = || word.store(1, Ordering::Relaxed);
+        counted.attach(write);
+        native::Machine::new(1).attach(write);
+        assert_eq!(counted.figures(0).atomics, 1);
+    }
+
+    #[test]
     fn a_write_is_shared_once_another_cpu_used_the_line() {
         let machine = Machine::new(2);
         let word = <Count as Processor>::AtomicU64::new(0);

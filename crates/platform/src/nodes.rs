@@ -176,6 +176,13 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_both_sets_are_those_that_neither_lacks() {
+        let both = NodeSet::of([0, 3, 63]).and(NodeSet::of([3, 5, 63]));
+        assert_eq!((both, both.len()), (NodeSet::of([3, 63]), 2));
+        assert!(NodeSet::of([0]).and(NodeSet::of([1])).is_empty());
+    }
+
+    #[test]
     fn a_distance_below_the_local_one_is_raised() {
         assert_eq!(Nodes::new(2, |_| 0, |_, _| 0).distance(1, 0), DISTANCE_LOCAL);
     }

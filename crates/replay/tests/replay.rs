@@ -183,9 +183,10 @@ fn what_linux_found_free_must_be_free() {
 
 #[test]
 fn results_that_no_limit_explains_are_mismatches() {
-    let cases: [(Call, [u64; 6], i64); 3] = [
+    let cases: [(Call, [u64; 6], i64); 4] = [
         (Call::Munmap, [HEAP, PAGE, 0, 0, 0, 0], -12),
         (Call::Mprotect, [HEAP, PAGE, 1, 0, 0, 0], -12),
+        (Call::Munlock, [HEAP, PAGE, 0, 0, 0, 0], -12),
         (Call::Brk, [0x1000_2000, 0, 0, 0, 0, 0], 0x1000_3000),
     ];
     for (call, args, result) in cases {
@@ -206,10 +207,12 @@ fn results_that_a_limit_explains_are_imposed() {
     story.map(0, HEAP, 4);
     story.call(0, Call::Munmap, [HEAP + PAGE, PAGE, 0, 0, 0, 0], -12);
     story.call(0, Call::Mprotect, [HEAP + PAGE, PAGE, 1, 0, 0, 0], -12);
+    story.call(0, Call::Munlock, [HEAP + PAGE, PAGE, 0, 0, 0, 0], -12);
+    story.call(0, Call::Mlock, [HEAP, PAGE, 0, 0, 0, 0], -12);
     let trace = story.done();
     let imposed: Vec<(&str, u64)> =
         planned(&trace).totals.imposed.iter().map(|(reason, &count)| (reason.name(), count)).collect();
-    assert_eq!(imposed, [("limit", 3)]);
+    assert_eq!(imposed, [("limit", 5)]);
     assert_clean(&trace);
 }
 
@@ -227,7 +230,10 @@ fn shared_memory_that_was_cut_is_detached_whole() {
     story.protect(0, HEAP + PAGE, 1, 1);
     story.call(0, Call::Shmdt, [HEAP, 0, 0, 0, 0, 0], 0);
     attach(&mut story);
+    story.call(0, Call::Shmdt, [HEAP + PAGE, 0, 0, 0, 0, 0], -22);
     assert_clean(&story.done());
+    let wrong = story.call(0, Call::Shmdt, [HEAP, 0, 0, 0, 0, 0], -12);
+    assert_mismatch(&story.done(), wrong, "shmdt");
 }
 
 #[test]
@@ -254,8 +260,11 @@ fn calls_that_are_not_modelled_are_counted_by_name() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);
     story.call(0, Call::Prctl, [35, 1, HEAP, 0, 0, 0], 0);
+    // Flags that Linux 6.18 does not know, accepted or not.
+    story.call(0, Call::Mlock2, [HEAP, PAGE, 2, 0, 0, 0], 0);
+    story.call(0, Call::Mlock2, [HEAP, PAGE, 2, 0, 0, 0], -22);
     let skipped: Vec<_> = planned(&story.done()).totals.skipped.into_iter().collect();
-    assert_eq!(skipped, [("prctl", 1)]);
+    assert_eq!(skipped, [("mlock2", 1), ("prctl", 1)]);
 }
 
 #[test]

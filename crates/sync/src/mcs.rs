@@ -352,3 +352,21 @@ impl<P: Processor> Drop for Turn<'_, P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_platform::count::{Count, Machine};
+
+    /// Returns what it costs to find the queue empty and to leave it.
+    fn nr_atomics(found_empty: FoundEmpty) -> u64 {
+        let (machine, queue) = (Machine::new(1), McsQueue::<Count>::new());
+        machine.attach(|| queue.lock_while_as(None, found_empty, || true, || ()).expect("nobody is before us"));
+        machine.figures(0).atomics
+    }
+
+    #[test]
+    fn a_spinner_before_the_sixth_patch_stores_once_more() {
+        assert_eq!(nr_atomics(FoundEmpty::NotesIt), nr_atomics(FoundEmpty::Goes) + 1);
+    }
+}

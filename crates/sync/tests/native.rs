@@ -4,9 +4,9 @@ use core::ptr::NonNull;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{MAX_CPUS, Ordering, Processor, Threads};
 use faultless_sync::{
-    AtomicCpuSet, Barrier, Ended, Event, Generation, Interrupt, LockStats, McsQueue, Patches, PerCpuCounter, Rcu,
-    RcuHead, RwLock, RwSemaphore, RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side, SpinMutex,
-    TicketLock, Timed, with_semaphore,
+    AtomicCpuSet, Barrier, Ended, Event, Generation, Interrupt, LockStats, McsQueue, Patches, PerCpuCounter,
+    PerVmaLock, Rcu, RcuHead, RwLock, RwSemaphore, RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side,
+    SpinMutex, TicketLock, Timed, with_semaphore,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -748,4 +748,27 @@ fn tickets_keep_order_and_lose_nobody() {
     });
     assert_eq!(pair.changes(), nr_entered.load(Ordering::Relaxed));
     assert!(!lock.is_locked());
+}
+
+/// A reader may need the writer's CPU to get to where it leaves.
+#[test]
+fn a_writer_that_waits_for_a_reader_gives_its_cpu_away() {
+    let (machine, lock) = (Machine::new(1), PerVmaLock::<Native>::new());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let share = lock.try_read().expect("nobody writes");
+        scope.spawn(|| {
+            machine.attach(|| {
+                lock.write_lock();
+                lock.write_unlock();
+            });
+        });
+        while !lock.is_write_locked() {
+            std::thread::yield_now();
+        }
+        scope.spawn(|| machine.attach(|| sender.send(()).expect("somebody listens")));
+        let given = receiver.recv_timeout(std::time::Duration::from_secs(60));
+        drop(share);
+        assert!(given.is_ok(), "it kept the machine's only CPU");
+    });
 }

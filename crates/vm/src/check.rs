@@ -272,9 +272,14 @@ fn is_of_use<P: System, D: Design<P>>(space: &Space<P, D>, span: &Range<u64>, ta
     if span.end - span.start > Tables::<P>::leaf_end(0) {
         return true;
     }
+    holds_what_it_counts(space.tables(), space.memory(), span, table)
+}
+
+/// Says whether a leaf table has entries, as many as it counts.
+fn holds_what_it_counts<P: System>(tables: &Tables<P>, memory: &P::Frames, span: &Range<u64>, table: Pfn) -> bool {
     let mut nr_entries = 0;
-    space.tables().for_each_mapped(space.memory(), span.clone(), &mut |_, _| nr_entries += 1);
-    nr_entries != 0 && nr_entries == counted_entries::<P>(space.memory(), table)
+    tables.for_each_mapped(memory, span.clone(), &mut |_, _| nr_entries += 1);
+    nr_entries != 0 && nr_entries == counted_entries::<P>(memory, table)
 }
 
 fn check_entry<P: System, D: Design<P>>(

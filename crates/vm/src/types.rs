@@ -141,7 +141,8 @@ pub unsafe trait Map<P: System, D: Design<P>>: 'static {
     /// Whether memory is promised by the entries of its pages, and no area is made.
     const PROMISES: bool;
 
-    /// Maps `len_bytes`, whole pages; returns where, and the flags in force.
+    /// Maps `len_bytes`, whole pages; returns where, and the flags that were asked for, with those of all that a space
+    /// maps: what was to be locked is made at once.
     fn mmap(
         space: &Space<P, D>,
         request: &MapRequest<'_, P>,

@@ -146,6 +146,9 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::MaybeUninit;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -185,6 +188,94 @@ mod tests {
         assert_eq!(lived(&mut watch, 59, Duration::ZERO, true), None);
         assert_eq!(lived(&mut watch, 1, SECOND / 10, true), None);
         assert_eq!(lived(&mut watch, 59, Duration::ZERO, true), None);
+    }
+
+    /// A shell that runs a script in a process group of its own; killed when it is dropped.
+    struct Shell(Child);
+
+    impl Shell {
+        fn new(script: &str) -> Self {
+            Self(Command::new("sh").args(["-c", script]).process_group(0).spawn().expect("a shell"))
+        }
+
+        fn tell(&self, signal: i32) {
+            // SAFETY: a call without memory; the group is ours until its leader is waited for.
+            unsafe { libc::kill(-self.0.id().cast_signed(), signal) };
+        }
+
+        fn sample(&self) -> Sample {
+            Sample::of(self.0.id())
+        }
+
+        /// Waits until it looks so, for a minute at most.
+        #[track_caller]
+        fn until(&self, looks_so: impl Fn(Sample) -> bool) -> Sample {
+            let found = (0..6000).find_map(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                Some(self.sample()).filter(|&sample| looks_so(sample))
+            });
+            found.unwrap_or_else(|| panic!("after a minute: {:?}", self.sample()))
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            self.tell(libc::SIGKILL);
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_process_has_had_cpus_for_as_long_as_the_kernel_says() {
+        let shell = Shell::new("while :; do :; done");
+        shell.until(|sample| sample.on_cpu >= SECOND / 2);
+        shell.tell(libc::SIGSTOP);
+        let stat = format!("/proc/{}/stat", shell.0.id());
+        shell.until(|_| Stat::read(&stat).is_some_and(|stat| stat.state() == 'T'));
+        let stopped = shell.sample();
+        assert!(!stopped.is_asleep, "it was stopped");
+        shell.tell(libc::SIGKILL);
+        let mut used = MaybeUninit::<libc::rusage>::uninit();
+        // SAFETY: the kernel writes into our own variable, of a child that nobody has waited for.
+        let used = unsafe {
+            libc::wait4(shell.0.id().cast_signed(), std::ptr::null_mut(), 0, used.as_mut_ptr());
+            used.assume_init()
+        };
+        let exact: Duration = [used.ru_utime, used.ru_stime]
+            .map(|time| Duration::new(time.tv_sec.unsigned_abs(), time.tv_usec as u32 * 1000))
+            .iter()
+            .sum();
+        // Four numbers of ticks, and its end.
+        let difference = exact.saturating_sub(stopped.on_cpu);
+        assert!(stopped.on_cpu <= exact && difference < SECOND / 10, "{:?}, exactly {exact:?}", stopped.on_cpu);
+    }
+
+    #[test]
+    fn descendants_count_and_one_that_works_keeps_all_awake() {
+        let shell = Shell::new("(while :; do :; done) & wait");
+        assert!(!shell.until(|sample| sample.on_cpu >= SECOND / 4).is_asleep);
+        Shell::new("sleep 600 & wait").until(|sample| sample.is_asleep);
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_answer_or_when_the_process_has_slept_too_long() {
+        let shell = Shell::new("exec sleep 600");
+        let (pid, mut nr_waits) = (shell.0.id(), 0);
+        let nothing = |time| -> Option<()> {
+            std::thread::sleep(time);
+            nr_waits += 1;
+            assert!(nr_waits < 60, "nobody noticed");
+            None
+        };
+        let slept = Watch::until(pid, 3 * SECOND, nothing).expect_err("it sleeps");
+        // One look that comes late counts as two.
+        assert!(matches!(slept, Stall::Asleep(time) if time >= 3 * SECOND && time < 6 * SECOND), "{slept}");
+        let mut nr_waits = 0;
+        let third = Watch::until(pid, 60 * SECOND, |_| {
+            nr_waits += 1;
+            (nr_waits == 3).then_some(7)
+        });
+        assert_eq!(third, Ok(7));
     }
 
     #[test]

@@ -264,7 +264,8 @@ fn lost_and_unreadable_records_are_counted() {
     assert_eq!(told.summary.lost, 6);
 }
 
-/// When all events of the joined thread were open, and when its recording begins.
+/// When all events of the joined thread were open, when it was listed with all others, and when its recording begins.
+const OPEN_NS: u64 = 8_000;
 const COMPLETE_NS: u64 = 9_000;
 const BEGAN_NS: u64 = 10_000;
 
@@ -274,16 +275,35 @@ fn tell_joined(records: Vec<Record>) -> Told {
     tell_with(Vec::new(), records)
 }
 
+/// The same, of a thread that was seen asleep in a munmap.
+fn tell_asleep(records: Vec<Record>) -> Told {
+    tell_of([(ROOT, (libc::SYS_munmap, [7, 8, 9, 0, 0, 0]))].into(), Vec::new(), records)
+}
+
 /// The same, with others that were joined later.
 fn tell_with(late: Vec<crate::company::Company>, records: Vec<Record>) -> Told {
+    tell_of([].into(), late, records)
+}
+
+fn tell_of(
+    inside: HashMap<u32, crate::target::RawCall>,
+    late: Vec<crate::company::Company>,
+    records: Vec<Record>,
+) -> Told {
     use crate::company::Company;
     use crate::joining::{Joined, Member};
     use crate::snapshot::Seen;
 
     let member = Member { pid: ROOT, tid: ROOT, name: "old".into() };
     let owners = [(1, ROOT), (2, 77)].into_iter().collect();
-    let joined =
-        Joined { complete_ns: COMPLETE_NS, began_ns: BEGAN_NS, members: vec![member], owners, ..Joined::default() };
+    let joined = Joined {
+        open_ns: OPEN_NS,
+        complete_ns: COMPLETE_NS,
+        began_ns: BEGAN_NS,
+        members: vec![member],
+        owners,
+        inside,
+    };
     let company = Company { joined, seen: vec![Seen { pid: ROOT, ..Seen::default() }], late };
     let setting = Setting { root: 0, mode: Mode::Privileged, pace: Pace::Stored, time_unit_ns: 10 };
     let (mut builder, mut events) = (TraceBuilder::joining(setting, &company, None), Vec::new());
@@ -389,8 +409,12 @@ fn a_story_begins_with_the_calls_that_its_threads_are_inside_of() {
     let left = CallExit { call: Call::Munmap, result: 0 };
     assert_eq!(told.kinds(), [(0, EventKind::CallEnter(entered)), (0, EventKind::CallExit(left))]);
     assert_eq!((told.events[0].time_ns, told.summary.lost), (0, 0));
-    let told = tell_joined(vec![enter(COMPLETE_NS - 300, libc::SYS_munmap), exit(BEGAN_NS + 100, libc::SYS_munmap)]);
+    let told = tell_joined(vec![enter(OPEN_NS - 300, libc::SYS_munmap), exit(BEGAN_NS + 100, libc::SYS_munmap)]);
     assert_eq!(told.kinds(), [(0, EventKind::CallExit(left))], "its exit might not have been seen");
+    let told = tell_asleep(vec![exit(BEGAN_NS + 100, libc::SYS_munmap)]);
+    assert_eq!(told.kinds(), [(0, EventKind::CallEnter(entered)), (0, EventKind::CallExit(left))]);
+    let told = tell_asleep(vec![exit(OPEN_NS + 100, libc::SYS_munmap), of(1, fault(ROOT, BEGAN_NS + 100))]);
+    assert_eq!(told.kinds().len(), 1, "it had left the call before the beginning: {:?}", told.kinds());
 }
 
 /// A process of one thread that was joined this long after the others.
@@ -403,7 +427,7 @@ fn newcomer(pid: u32, after_ns: u64) -> crate::company::Company {
     let window = faultless_trace::Window { began_ns, ended_ns: began_ns + 100 };
     let seen = vec![Seen { pid, window, ..Seen::default() }];
     crate::company::Company {
-        joined: Joined { complete_ns, began_ns, members, ..Joined::default() },
+        joined: Joined { open_ns: complete_ns, complete_ns, began_ns, members, ..Joined::default() },
         seen,
         late: vec![],
     }

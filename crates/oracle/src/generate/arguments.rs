@@ -150,6 +150,9 @@ impl Arguments<'_> {
             (File::Empty, 4),
             (File::WriteOnly, 1),
         ]);
+        // Of anonymous memory alone.
+        let is_droppable = file == File::None && kind == private && self.draw.chance(120);
+        let kind = if is_droppable { libc::MAP_DROPPABLE as u64 } else { kind };
         let anonymous = if file == File::None { libc::MAP_ANONYMOUS as u64 } else { 0 };
         let (start, fixed) = self.placement(pages.start);
         let offset = if file == File::None { 0 } else { self.draw.below(7) * PAGE };

@@ -225,7 +225,7 @@ fn strikes(op: &Op) -> bool {
         Call::Madvise => matches!(op.args[2] as u32, 100 | 101 | 14 | 15 | 25),
         Call::Mmap | Call::RemapFilePages => {
             let flags = if op.call == Call::Mmap { op.args[3] } else { op.args[4] };
-            flags & libc::MAP_HUGETLB as u64 != 0 || flags & 0xf == 8
+            flags & libc::MAP_HUGETLB as u64 != 0
         }
         _ => false,
     }

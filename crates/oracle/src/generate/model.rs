@@ -36,6 +36,7 @@ pub(super) mod traits {
     pub(in super::super) const SEALED: u32 = 8;
     pub(in super::super) const GUARDED: u32 = 16;
     pub(in super::super) const NOT_FORKED: u32 = 32;
+    pub(in super::super) const DROPPABLE: u32 = 64;
 }
 
 impl Piece {
@@ -92,6 +93,11 @@ pub(super) fn pages(start: u64, len: u64) -> Option<Range<u64>> {
 
 fn has(flags: u64, flag: i32) -> bool {
     flags & flag as u64 != 0
+}
+
+/// Says whether a mapping's flags make it one that may be dropped.
+pub(super) fn is_droppable(flags: u64) -> bool {
+    flags & 0xf == libc::MAP_DROPPABLE as u64
 }
 
 impl Model {
@@ -227,11 +233,13 @@ impl Model {
         let hinted = page(start).filter(|&page| is_fixed || self.overlapping(page..page + nr_pages).next().is_none());
         let Some(first) = hinted.or_else(|| self.room(nr_pages).filter(|_| !is_fixed)) else { return };
         let file = if has(flags, libc::MAP_ANONYMOUS) { File::None } else { File::from_argument(file) };
-        let is_locked = has(flags, libc::MAP_LOCKED) || self.locks_all;
+        let is_droppable = is_droppable(flags);
+        let is_locked = !is_droppable && (has(flags, libc::MAP_LOCKED) || self.locks_all);
         let traits = [
             (flags & 1 != 0, traits::SHARED),
             (has(flags, libc::MAP_GROWSDOWN), traits::GROWS),
             (is_locked, traits::LOCKED),
+            (is_droppable, traits::DROPPABLE),
         ];
         let traits = traits.into_iter().filter(|(is, _)| *is).fold(0, |sum, (_, bit)| sum | bit);
         let pages = first..(first + nr_pages).min(NR_PAGES);

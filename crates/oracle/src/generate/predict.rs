@@ -7,7 +7,10 @@ use std::ops::Range;
 
 use crate::kernel::{Call, File, LOW_END, Op, PAGE, USER_END};
 
-use super::model::{Model, NR_PAGES, Piece, page, pages, traits};
+use super::model::{Model, NR_PAGES, Piece, is_droppable, page, pages, traits};
+
+/// What memory that may be dropped can't be.
+const UNDROPPABLE: u64 = (libc::MAP_LOCKED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB) as u64;
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,6 +114,7 @@ impl Model {
             || has(flags, libc::MAP_FIXED_NOREPLACE) && self.any(start, len, 0)
             || has(flags, libc::MAP_FIXED) && self.any(start, len, traits::SEALED)
             || !is_fixed && self.room(len.div_ceil(PAGE)).is_none()
+            || is_droppable(flags) && flags & UNDROPPABLE != 0
             || is_file_refused(has(flags, libc::MAP_ANONYMOUS), File::from_argument(file), kind, prot)
             || self.exceeds(len, prot, flags)
     }
@@ -143,7 +147,8 @@ impl Model {
         let last = piece.pages.end - 1;
         let is_there = self.is_in_file(piece, last) && !piece.is(traits::GUARDED) && len < 1 << 40;
         match advice {
-            0..=3 | 11..=13 | 16 | 17 | 19 | 103 => true,
+            17 | 19 => !piece.is(traits::DROPPABLE),
+            0..=3 | 11..=13 | 16 | 103 => true,
             10 | 24 => !is_kept,
             4 | 102 => !is_locked && !is_kept,
             8 => is_own && !is_locked && !is_kept,
@@ -215,7 +220,7 @@ fn permits(piece: &Piece, access: Access) -> bool {
 
 fn is_file_refused(is_anonymous: bool, file: File, kind: u64, prot: u64) -> bool {
     match () {
-        () if is_anonymous => !matches!(kind, 1 | 2),
+        () if is_anonymous => !matches!(kind, 1 | 2 | 8),
         () if !matches!(kind, 1..=3) => true,
         () => match file {
             File::ReadWrite | File::Empty => false,

@@ -5,10 +5,11 @@
 //! * An instruction that is fetched lies in one page: it has up to 15 bytes, so addresses are multiples of 16.
 //! * Mappings of the file `ref` stay inside it. With a mincore or an MADV_FREE, which are judged by anonymous memory,
 //!   none of them is shared, neither threads nor those who seal have any, because a sealed file may drop what sealed
-//!   anonymous memory keeps, and nothing is wiped on fork.
-//! * No MADV_PAGEOUT follows an MADV_FREE: which of the pages given up it takes, with their contents, depends on lists
-//!   that the kernel fills in batches. MADV_COLD takes its place.
+//!   anonymous memory keeps, and nothing is wiped on fork, droppable memory included.
+//! * No MADV_PAGEOUT follows an MADV_FREE or a mapping that may be dropped: which of the pages given up it takes, with
+//!   their contents, depends on lists that the kernel fills in batches. MADV_COLD takes its place.
 
+use super::model::is_droppable;
 use crate::kernel::{Call, File, Op, PAGE, REFERENCE_PAGES};
 
 /// An instruction's longest form, rounded up.
@@ -20,12 +21,16 @@ pub(super) fn settle(ops: &mut [Op]) {
         op.args[0] -= op.args[0] % INSTRUCTION_BYTES;
     }
     settle_references(ops);
-    let given_up = ops.iter().position(|op| op.advises(libc::MADV_FREE));
+    let given_up = ops.iter().position(|op| op.advises(libc::MADV_FREE) || maps_droppable(op));
     // Threads run in any order.
     let given_up = if ops.iter().any(|op| op.thread != 0) { given_up.map(|_| 0) } else { given_up };
     for op in ops.iter_mut().skip(given_up.unwrap_or(usize::MAX)).filter(|op| op.advises(libc::MADV_PAGEOUT)) {
         op.args[2] = libc::MADV_COLD as u64;
     }
+}
+
+fn maps_droppable(op: &Op) -> bool {
+    op.call == Call::Mmap && is_droppable(op.args[3])
 }
 
 fn is_reference(op: &Op) -> bool {
@@ -50,6 +55,9 @@ fn settle_references(ops: &mut [Op]) {
     for op in ops.iter_mut() {
         if has_twin && op.advises(libc::MADV_WIPEONFORK) {
             op.args[2] = libc::MADV_KEEPONFORK as u64;
+        }
+        if has_twin && maps_droppable(op) {
+            op.args[3] ^= (libc::MAP_DROPPABLE ^ libc::MAP_PRIVATE) as u64;
         }
     }
 }
@@ -82,6 +90,13 @@ mod tests {
         let wiped = "madvise w+0x0 0x4000 wipeonfork";
         let kept = "madvise w+0x0 0x4000 keeponfork";
         assert_eq!(settled(&format!("root; {private}; {wiped}; {probe}")), format!("root; {private}; {kept}; {probe}"));
+        let droppable = "mmap w+0x8000 0x4000 r droppable|anon|fixed - 0x0";
+        let kept = "mmap w+0x8000 0x4000 r private|anon|fixed - 0x0";
+        assert_eq!(
+            settled(&format!("root; {private}; {droppable}; {probe}")),
+            format!("root; {private}; {kept}; {probe}")
+        );
+        assert_eq!(settled(&format!("root; {droppable}; {probe}")), format!("root; {droppable}; {probe}"));
         assert_eq!(settled(&format!("root; {private}; {wiped}")), format!("root; {private}; {wiped}"));
         assert!(settled(&format!("root; {private}; t1 look; t2 look")).contains("ref"));
         assert!(settled(&format!("root; {private}; mseal w+0x0 0x1000 0x0; look")).contains("ref"));
@@ -102,7 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pageout_that_may_follow_a_free_becomes_cold() {
+    fn droppable_memory_is_drawn_with_what_it_decides() {
+        let count = |is_wanted: fn(&Op) -> bool| {
+            let drawn = (0..2000).map(|number| sequence(1, Profile::Usual, User::Root, number, 40));
+            drawn.filter(|one| one.ops.iter().any(maps_droppable) && one.ops.iter().any(is_wanted)).count()
+        };
+        let (forks, keeps) = (count(|op| op.call == Call::Fork), count(|op| op.advises(libc::MADV_KEEPONFORK)));
+        let locks = count(|op| matches!(op.call, Call::Mlock | Call::Mlock2 | Call::Mlockall));
+        assert!(forks.min(keeps).min(locks) > 30, "{forks} with forks, {keeps} with advice, {locks} with locks");
+    }
+
+    #[test]
+    fn only_a_pageout_of_what_may_be_given_up_becomes_cold() {
         let (free, pageout, cold) =
             ("madvise w+0x0 0x1000 free", "madvise w+0x0 0x1000 pageout", "madvise w+0x0 0x1000 cold");
         assert_eq!(settled(&format!("root; {pageout}; {free}; {pageout}")), format!("root; {pageout}; {free}; {cold}"));
@@ -111,5 +137,10 @@ mod tests {
             format!("root; {cold}; t1 {free}; t2 look")
         );
         assert_eq!(settled(&format!("root; {pageout}; look")), format!("root; {pageout}; look"));
+        let droppable = "mmap w+0x0 0x1000 rw droppable|anon|fixed - 0x0";
+        assert_eq!(
+            settled(&format!("root; {pageout}; {droppable}; {pageout}")),
+            format!("root; {pageout}; {droppable}; {cold}")
+        );
     }
 }

@@ -19,6 +19,7 @@ const MAP_FLAGS: &[Word] = &[
     ("shared_validate", libc::MAP_SHARED_VALIDATE as u64),
     ("shared", libc::MAP_SHARED as u64),
     ("private", libc::MAP_PRIVATE as u64),
+    ("droppable", libc::MAP_DROPPABLE as u64),
     ("anon", libc::MAP_ANONYMOUS as u64),
     ("fixed", libc::MAP_FIXED as u64),
     ("fixed_noreplace", libc::MAP_FIXED_NOREPLACE as u64),
@@ -244,6 +245,7 @@ mod tests {
     fn what_is_common_is_written_in_words() {
         assert_eq!(printed(Kind::MapFlags, 0x32), "private|anon|fixed");
         assert_eq!(printed(Kind::MapFlags, 0x103), "shared_validate|growsdown");
+        assert_eq!(printed(Kind::MapFlags, 0x28), "droppable|anon");
         assert_eq!(printed(Kind::Rights, 3), "rw");
         assert_eq!(printed(Kind::Rights, 0x0100_0001), "r|growsdown");
         assert_eq!(printed(Kind::Address, WINDOW + 0x3000), "w+0x3000");

@@ -247,6 +247,7 @@ mod tests {
             let free = || slots.free(next.take().expect("a slot that was freed is lost"));
             let cpu = slots.take(0, &free);
             assert!(cpu < 2 && !slots.is_awaited());
+            assert_eq!(slots.try_take(0), None, "a slot has two owners");
         }
     }
 

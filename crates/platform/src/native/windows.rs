@@ -106,3 +106,33 @@ impl Drop for HostWindows {
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.nr_windows.max(1) as usize * PAGE_BYTES) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::string::ToString;
+
+    /// Returns how many pages of a file are mapped in this process.
+    fn nr_mapped(inode: &str) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
+        let of_file = maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(inode));
+        of_file.filter(|line| line.contains("faultless frames")).count()
+    }
+
+    #[test]
+    fn windows_that_are_dropped_are_unmapped() {
+        let windows = HostWindows::new(3, 3).expect("the host has room");
+        let file = std::fs::File::from(windows.frames.try_clone().expect("another descriptor"));
+        let inode = file.metadata().expect("it is open").ino().to_string();
+        // Mappings of their own, because no two lead to frames in a row.
+        for window in 0..3 {
+            windows.map(window, 2 - window).expect("there are both");
+        }
+        assert_eq!(nr_mapped(&inode), 3);
+        windows.unmap(1).expect("there is one");
+        assert_eq!(nr_mapped(&inode), 2);
+        drop(windows);
+        assert_eq!(nr_mapped(&inode), 0);
+    }
+}

@@ -267,11 +267,11 @@ fn note_store(spot: &mut Spot, address: u64) {
 
 /// Returns whether a page is found after the advice as before.
 pub(super) fn is_unchanging(advice: Advice) -> bool {
-    use Advice::{Cold, DoDump, DontDump, HugePage, NoHugePage, Normal, PageOut, Random, Sequential, WillNeed};
-    matches!(
-        advice,
-        Normal | Random | Sequential | WillNeed | HugePage | NoHugePage | DontDump | DoDump | Cold | PageOut
-    )
+    use Advice::{
+        Cold, DoDump, DontDump, HugePage, Mergeable, NoHugePage, Normal, PageOut, Random, Sequential, WillNeed,
+    };
+    let is_hint = matches!(advice, Normal | Random | Sequential | WillNeed | HugePage | NoHugePage | Cold | PageOut);
+    is_hint || matches!(advice, DontDump | DoDump | Mergeable)
 }
 
 fn told(mapped: &Mapped) -> impl Fn(Range<u64>) -> Kind {

@@ -6,13 +6,14 @@
 //!
 //! # Rules
 //! The two must lead to the same in either order, and each must come to the same before and after what lies between.
-//! In either order the same comes of two calls that are about different pages; of two munmaps; of advice and any other
-//! advice or `mprotect` that both were done, but for advice that makes pages; of an `mremap` that cuts an end off and
+//! In either order the same comes of two calls that are about different pages, but for two breaks, which move one end;
+//! of two munmaps; of advice that changes neither the map nor an entry, or says what a child gets, and any other
+//! advice or `mprotect`, if both were done and not both say what a child gets; of an `mremap` that cuts an end off and
 //! one that moves the rest and leaves its place mapped; and of a call that fails for its arguments alone.
 //! What lies between is passed
 //! * by a call that fails for its arguments alone, always;
 //! * by advice that changes neither the map nor an entry, if all of its range stays mapped: `MADV_DODUMP` is such, and
-//!   `MADV_PAGEOUT`, which may take nothing;
+//!   `MADV_PAGEOUT` and `MADV_MERGEABLE`, which may take and merge nothing, and `msync` that does not wait;
 //! * by `MADV_DONTNEED`, if the range stays mapped, and all faults on its pages follow from the calls, forks and faults
 //!   before them in either order ([`entries`](super::entries));
 //! * by any other call, if no other event is about its pages, and nobody forks. A call that waits for free room all
@@ -23,11 +24,14 @@ use std::ops::Range;
 
 use faultless_abi::{Errno, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Trace};
+use faultless_vm::Advice;
 
 use super::entries;
 use super::sight::{Act, Deed, acts, is_dropping, is_error, named, needs_room, overlaps, pid_at, reach_at, uses};
 
 const PAGE: u64 = 4096;
+/// The one flag with which `msync` does nothing but look whether all is mapped (mm/msync.c).
+const MS_ASYNC: u64 = 1;
 
 /// What a call needs of the moment at which it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +56,11 @@ struct Swapped {
 impl Swapped {
     fn new(trace: &Trace, acts: &[Act], place: usize) -> Option<Self> {
         let act = *acts.iter().find(|act| act.began == place && act.thread == trace.events[place].thread)?;
-        Some(Self { act, reach: reach_at(trace, place), sort: sort_of(&act.deed) })
+        let reach = match act.deed {
+            Deed::Break { before, after } => std::iter::once(before.min(after)..before.max(after)).collect(),
+            _ => reach_at(trace, place),
+        };
+        Some(Self { act, reach, sort: sort_of(&act.deed) })
     }
 
     fn done(&self) -> Option<CallEnter> {
@@ -90,7 +98,9 @@ pub fn of_swapped(trace: &Trace, other: &Trace, place: usize, next: usize, last:
     let acts = acts(trace);
     let pair = [Swapped::new(trace, &acts, place)?, Swapped::new(trace, &acts, next)?];
     let [one, two] = &pair;
-    let is_apart = !one.reach.iter().any(|range| two.reach.iter().any(|other| overlaps(range, other)));
+    let are_breaks = [one, two].iter().all(|call| matches!(call.act.deed, Deed::Break { .. }));
+    let meet = one.reach.iter().any(|range| two.reach.iter().any(|other| overlaps(range, other)));
+    let is_apart = !are_breaks && !meet;
     let (thread, pid) = (trace.events[place].thread, pid_at(trace, place));
     let is_own = |act: &Act| act.thread == thread && matches!(act.deed, Deed::Call(..) | Deed::Break { .. });
     let between = || acts.iter().filter(|act| act.pid == pid && act.ended > place && act.began < last && !is_own(act));
@@ -118,6 +128,7 @@ fn sort_of(deed: &Deed) -> Sort {
             Some(advice) if entries::is_unchanging(advice) => Sort::Advice,
             _ => Sort::Other,
         },
+        Deed::Call(enter, 0) if enter.call == Call::Msync && enter.args[2] == MS_ASYNC => Sort::Advice,
         _ => Sort::Other,
     }
 }
@@ -139,6 +150,13 @@ fn fails_for_its_arguments(enter: &CallEnter, result: i64) -> bool {
     is_invalid && Errno::of_result(result) == Some(Errno::EINVAL)
 }
 
+/// Returns whether advice says what a child gets, and nothing else.
+fn is_for_forks(enter: &CallEnter) -> bool {
+    use Advice::{DoFork, DontFork, KeepOnFork, WipeOnFork};
+    let advice = advice_of(enter.args[2] as u32).filter(|_| enter.call == Call::Madvise);
+    matches!(advice, Some(DontFork | DoFork | WipeOnFork | KeepOnFork))
+}
+
 /// Returns whether a call leaves all mapped that was.
 fn keeps_mapped(call: Call) -> bool {
     use Call::{Madvise, Mincore, Mlock, Mlock2, Mprotect, Msync, Munlock, PkeyMprotect};
@@ -148,14 +166,18 @@ fn keeps_mapped(call: Call) -> bool {
 /// Returns whether two calls that are about the same pages lead to the same in either order.
 fn are_exchangeable(one: &Swapped, two: &Swapped) -> bool {
     let calls_both = |calls: &[Call]| one.was_done(calls) && two.was_done(calls);
-    let is_advice = |call: &Swapped| call.sort == Sort::Advice;
+    let is_for_forks = |call: &Swapped| call.done().is_some_and(|enter| is_for_forks(&enter));
+    let is_advice = |call: &Swapped| call.sort == Sort::Advice || is_for_forks(call);
     let only_drops = |call: &Swapped| call.sort == Sort::Drop || call.was_done(&[Call::Mprotect, Call::PkeyMprotect]);
     let has_protect = |call: &Swapped| call.sort == Sort::Other;
     if one.sort == Sort::Refused || two.sort == Sort::Refused || calls_both(&[Call::Munmap]) {
         return true;
     }
-    let is_kept = |call: &Swapped| call.was_done(&[Call::Madvise, Call::Mprotect, Call::PkeyMprotect]);
-    let advises = (is_advice(one) || is_advice(two)) && is_kept(one) && is_kept(two);
+    let is_kept = |call: &Swapped| {
+        call.was_done(&[Call::Madvise, Call::Mprotect, Call::PkeyMprotect]) || call.sort == Sort::Advice
+    };
+    let are_for_forks = is_for_forks(one) && is_for_forks(two);
+    let advises = (is_advice(one) || is_advice(two)) && is_kept(one) && is_kept(two) && !are_for_forks;
     let drops = only_drops(one) && only_drops(two) && !(has_protect(one) && has_protect(two));
     advises || drops || cuts_off(one, two) || cuts_off(two, one)
 }
@@ -192,6 +214,8 @@ mod tests {
     use crate::story::{READ, Story, WRITE, WRITE_PRESENT};
 
     const DONT_NEED: u64 = 4;
+    const DONT_FORK: u64 = 10;
+    const DO_FORK: u64 = 11;
     const DO_DUMP: u64 = 17;
     const POPULATE_WRITE: u64 = 23;
     const INVALID: i64 = -22;
@@ -267,6 +291,24 @@ mod tests {
     }
 
     #[test]
+    fn a_break_is_about_what_it_gives_or_takes() {
+        let to =
+            |story: &mut Story, pages: u64| story.call(0, Call::Brk, [page(pages), 0, 0, 0, 0, 0], page(pages) as i64);
+        for (advised, expected) in [(26, false), (27, true)] {
+            let mut story = begun(2);
+            to(&mut story, 20);
+            to(&mut story, 28);
+            let one = to(&mut story, 27);
+            let other = advise(&mut story, page(advised), 1, POPULATE_WRITE);
+            assert_eq!(is_seen(&story, one, other), expected);
+        }
+        let mut story = begun(2);
+        to(&mut story, 20);
+        let (one, other) = (to(&mut story, 24), to(&mut story, 28));
+        assert!(is_seen(&story, one, other), "the heap ends elsewhere");
+    }
+
+    #[test]
     fn a_child_has_what_was_not_emptied_yet() {
         for (loads_in_child, expected) in [(false, false), (true, true)] {
             let mut story = begun(2);
@@ -299,10 +341,28 @@ mod tests {
         let mut story = begun(2);
         let (one, other) = (advise(&mut story, HEAP, 2, DO_DUMP), advise(&mut story, HEAP, 2, POPULATE_WRITE));
         assert!(!is_seen(&story, one, other));
+        let (one, other) = (advise(&mut story, HEAP, 2, DONT_FORK), advise(&mut story, HEAP, 2, POPULATE_WRITE));
+        assert!(!is_seen(&story, one, other));
+        let one = advise(&mut story, HEAP, 2, DONT_FORK);
+        story.clone_task(0, 1, 0);
+        let other = advise(&mut story, HEAP, 2, POPULATE_WRITE);
+        assert!(is_seen(&story, one, other), "the child gets the pages, or does not");
+        let (one, other) = (advise(&mut story, HEAP, 2, DONT_FORK), advise(&mut story, HEAP, 2, DO_FORK));
+        assert!(is_seen(&story, one, other), "the next child gets the pages, or does not");
         let (one, other) = (advise(&mut story, HEAP, 2, DONT_NEED), advise(&mut story, HEAP, 2, POPULATE_WRITE));
         assert!(is_seen(&story, one, other), "the pages are there, or are not");
         let (one, other) = (advise(&mut story, HEAP, 2, DO_DUMP), story.unmap(0, HEAP, 2));
         assert!(is_seen(&story, one, other), "nothing is there to advise on");
+    }
+
+    #[test]
+    fn an_msync_that_writes_nothing_passes_advice() {
+        for (flags, expected) in [(MS_ASYNC, false), (4, true)] {
+            let mut story = begun(2);
+            let one = advise(&mut story, HEAP, 2, POPULATE_WRITE);
+            let other = story.call(0, Call::Msync, [HEAP, 2 * PAGE, flags, 0, 0, 0], 0);
+            assert_eq!(is_seen(&story, one, other), expected);
+        }
     }
 
     #[test]

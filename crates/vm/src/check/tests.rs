@@ -1,7 +1,7 @@
 //! What the checker promises to notice, broken on purpose, one thing at a time: it says so, and is content again when
 //! that is mended.
 
-use super::invariants;
+use super::{holds_what_it_counts, invariants};
 use crate::addr::{AddressRange, PAGE, VirtAddr};
 use crate::design::names::DefaultDesign;
 use crate::entry::{Entry, EntryFlags};
@@ -13,6 +13,7 @@ use crate::pattern::Pattern;
 use crate::space::Space;
 use crate::space::request::{Backing, MapRequest, Placement, Populate};
 use crate::translations::frames;
+use crate::translations::table::Tables;
 use crate::types::Area;
 use crate::view::AreaFlags;
 use crate::{PinKind, SpaceRef};
@@ -245,10 +246,10 @@ fn references_that_nobody_holds_and_frames_that_nobody_has() {
 #[test]
 fn translations_that_are_stronger_than_their_entries() {
     with_world(|world| {
-        let knows = "CPU 0 knows";
-        world.entry(OWN + PAGE, |entry| entry.without(EntryFlags::WRITE), 5, knows);
+        let knows = |page: u64| std::format!("CPU 0 knows {page:#x} as");
+        world.entry(OWN + PAGE, |entry| entry.without(EntryFlags::WRITE), 5, &knows(OWN + PAGE));
         world.guest.fetch(VirtAddr::new(CODE)).expect("mapped");
-        world.entry(CODE, |entry| entry.with(EntryFlags::NO_EXECUTE), 5, knows);
+        world.entry(CODE, |entry| entry.with(EntryFlags::NO_EXECUTE), 5, &knows(CODE));
     });
 }
 
@@ -259,5 +260,27 @@ fn tables_that_serve_no_area() {
         world.space.tables().walk_or_grow(world.vm.memory(), far).expect("room");
         world.is_broken(3, "serves no area");
         map(&world.space, far, 1, AreaFlags::READ, Backing::Anonymous);
+    });
+}
+
+/// As designs keep them whose memory is promised by entries.
+#[test]
+fn tables_that_count_other_entries_than_they_hold() {
+    with_world(|world| {
+        let (memory, far) = (world.vm.memory(), OWN + (1 << 30));
+        let tables = Tables::<Native>::new(memory).expect("room");
+        let leaf = tables.walk_or_grow(memory, far).expect("room");
+        // SAFETY: nobody else knows the table.
+        let count = unsafe { memory.page(leaf.table).owned() }.index();
+        let is_of_use = |nr_counted| {
+            count.store(nr_counted, Ordering::Relaxed);
+            holds_what_it_counts(&tables, memory, &(far..far + 8 * PAGE), leaf.table)
+        };
+        assert!(!is_of_use(0) && !is_of_use(1), "it is empty");
+        leaf.slot.store(Entry::GUARD, Ordering::Relaxed);
+        assert!(!is_of_use(0) && is_of_use(1) && !is_of_use(2));
+        tables.walk(memory, far + 7 * PAGE).expect("the same table").slot.store(Entry::GUARD, Ordering::Relaxed);
+        assert!(!is_of_use(1) && is_of_use(2));
+        tables.free_all(memory, &mut |_| ());
     });
 }

@@ -1,5 +1,7 @@
 //! The area index against a plain map, and its readers against a writer.
 
+use super::node::MIN_SLOTS;
+use super::search::child;
 use super::{Entry, Index, Node};
 use faultless_phys::{Memory, Options, Slab};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -127,6 +129,41 @@ proptest! {
             assert_eq!(fixture.nodes.nr_live(), 0, "nodes were lost");
         }));
     }
+}
+
+/// Returns how many nodes a subtree has; each below the root is as full as a rebuilt one must be.
+fn count_full_nodes(node: &Node<Native>, is_root: bool) -> usize {
+    let slots = node.slots();
+    assert!(is_root || slots.len() >= MIN_SLOTS, "{} slots in a node of height {}", slots.len(), node.height);
+    if node.is_leaf() { 1 } else { 1 + slots.iter().map(|slot| count_full_nodes(child(slot), false)).sum::<usize>() }
+}
+
+/// Areas come and go one by one, in an order without a pattern; no node is left with few slots, or lost.
+#[test]
+fn a_node_that_runs_empty_is_merged_with_a_neighbour() {
+    with_memory(1, |machine, memory| {
+        machine.attach(|| {
+            let fixture = Fixture::new(memory);
+            let check = |nr_areas: usize| {
+                memory.rcu().flush();
+                let nr_nodes = fixture.index.root().map_or(0, |root| count_full_nodes(root, true));
+                assert_eq!(fixture.nodes.nr_live(), nr_nodes, "nodes for {nr_areas} areas");
+                // A tree of nodes that are a third full: their leaves, and a quarter of that above.
+                assert!(nr_nodes <= 1 + nr_areas / MIN_SLOTS * 5 / 4, "{nr_nodes} nodes for {nr_areas} areas");
+            };
+            // Prime, so that each number below it comes once.
+            let nr_places = if cfg!(miri) { 101 } else { 997_u64 };
+            let places = || (1..nr_places).map(|number| number * 389 % nr_places * 10);
+            for (nr_before, start) in places().enumerate() {
+                fixture.edit(start..start + 10, &[(start, start + 5, start)]);
+                check(nr_before + 1);
+            }
+            for (nr_gone, start) in places().enumerate() {
+                fixture.edit(start..start + 10, &[]);
+                check(nr_places as usize - 2 - nr_gone);
+            }
+        });
+    });
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(range.start())
     }
 
-    /// Makes an area, or a part of one; returns where it is, and its flags.
+    /// Makes an area, or a part of one; returns where it is, and the flags that were asked for.
     pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         self.try_again(|| {
             loop {
@@ -61,17 +61,18 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         if request.flags().contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
-        let flags = request.flags() | self.default_flags();
-        self.check_lock(flags, len)?;
+        let asked = request.flags() | self.default_flags();
+        self.check_lock(asked, len)?;
         self.check_kind(request)?;
-        // Memory that may be dropped is never locked; Linux finds that out after it checked the limit.
-        let flags = if flags.contains(AreaFlags::DROPPABLE) { flags - AreaFlags::LOCKS } else { flags };
+        // Memory that may be dropped is never locked. Linux finds that out after it checked the limit, and makes the
+        // pages of what was to be locked all the same.
+        let flags = if asked.contains(AreaFlags::DROPPABLE) { asked - AreaFlags::LOCKS } else { asked };
         // mprotect can't make a shared one writable later.
         let is_read_only =
             matches!(request.backing, Backing::Reference(..)) && request.flags().contains(AreaFlags::SHARED);
         let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
         self.map_locked(range, flags, &request.backing)?;
-        Ok(Some((range, flags)))
+        Ok(Some((range, asked)))
     }
 }
 

@@ -446,3 +446,6 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

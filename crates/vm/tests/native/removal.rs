@@ -6,7 +6,7 @@ use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
 use faultless_sync::Side;
-use faultless_vm::{AccessError, AddressRange, Guest, Limits, PAGE, SpaceRef, VirtAddr};
+use faultless_vm::{AccessError, AddressRange, Advice, Guest, Limits, PAGE, SpaceRef, VirtAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -97,6 +97,41 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
     machine.attach(|| world.check("invariants"));
     machine.attach(|| drop(space));
     machine.attach(|| drop(world));
+});
+
+// Where no frame is left, frames are freed a few at a time, and the next few begin behind them; so once at the first
+// page of a table, whichever number that is.
+for_each_design!(what_is_freed_in_parts_ends_where_it_should, D, {
+    /// More pages than are freed at a time.
+    const MOST: u64 = 300;
+    World::<D>::run(1, 4 << 20, |world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        // The first page of a table.
+        let table = REMOVED + 512 * PAGE;
+        let store = |page: u64| guest.store(VirtAddr::new(page), 7);
+        for (at, nr_pages) in [(table - MOST * PAGE, MOST + 512), (UNTOUCHED, 4096)] {
+            space.mmap(&anonymous(Some(at), nr_pages * PAGE)).expect("room");
+        }
+        let last = table + 511 * PAGE;
+        store(last).expect("room");
+        let pages = |nr_before: u64| (0..=nr_before).map(move |page| table - page * PAGE);
+        for page in pages(MOST) {
+            store(page).expect("room");
+        }
+        let nr_filled = (0..4096).take_while(|page| store(UNTOUCHED + page * PAGE).is_ok()).count();
+        assert!(nr_filled < 4096, "there are frames left");
+        for nr_before in 1..=MOST {
+            let part = AddressRange::new(VirtAddr::new(table - nr_before * PAGE), (nr_before + 1) * PAGE);
+            space.madvise(part, Advice::DontNeed).expect("mapped");
+            assert_eq!(guest.load(VirtAddr::new(last)).expect("mapped").0, 7, "after {nr_before} pages and one");
+            for page in pages(nr_before) {
+                store(page).expect("those that came free");
+            }
+        }
+        drop(guest);
+        world.check("invariants");
+    });
 });
 
 for_each_design!(who_waits_for_a_space_is_counted_by_its_instance, D, {

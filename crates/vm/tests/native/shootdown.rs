@@ -10,7 +10,7 @@
 //! ```
 //! If A's access comes after B's return, A has drained, or it walks to the new entry.
 
-use crate::world::{RW, Tested, World, anonymous};
+use crate::world::{RW, Tested, World, anonymous, is_soon};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native, holds_irq_off};
 use faultless_platform::watched::{self, Happening, Sink, Watched};
@@ -231,6 +231,27 @@ for_each_design!(a_cpu_whose_program_sleeps_is_asked_once, D, {
             sleeper.store(Native::cpu() as u64 + 1, Ordering::SeqCst);
             may_wake.wait();
             assert!(guest.load(VirtAddr::new(BASE)).is_err(), "what was unmapped meanwhile is still known");
+        },
+        || (),
+    );
+});
+
+// Its other translations would be lost, and it would have to join again.
+for_each_design!(a_cpu_whose_program_is_in_the_kernel_stays_one_of_the_spaces, D, {
+    let (stage, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    beside::<D>(
+        |world, space| {
+            let guest = Guest::new(space);
+            space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
+            Native::spin_until(|| stage.load(Ordering::SeqCst) != 0);
+            assert_eq!(shootdowns(world, &guest, 20), 20);
+            assert!(space.is_used_by(stage.load(Ordering::SeqCst) as usize - 1));
+            is_over.store(true, Ordering::SeqCst);
+        },
+        |guest| {
+            store_when_mapped(guest);
+            stage.store(Native::cpu() as u64 + 1, Ordering::SeqCst);
+            assert!(is_soon(&is_over, Duration::from_secs(60)));
         },
         || (),
     );

@@ -272,6 +272,7 @@ for_each_design!(a_hint_without_a_kept_source_is_ignored, D, {
 for_each_design!(seals, D, {
     with_world::<D>(|world| {
         world.scene("wwww", "12").call(|s| s.seal(1..3)).after("wSSw", "12");
+        world.scene("wSSw", "").call(|s| s.seal(1..4)).after("wSSS", "");
         world.scene("wrw", "").call(|s| s.seal(0..3)).after("SRS", "");
         world.scene("ww.w", "").refuse(|s| s.seal(0..4), unmapped(2)).after("ww.w", "");
         world.scene("ww", "").call(|s| s.seal(0..0)).after("ww", "");

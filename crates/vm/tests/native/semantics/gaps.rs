@@ -4,6 +4,7 @@ use super::with_world;
 use crate::drawing::{ORIGIN, Scene, at};
 use crate::world::{Tested, World};
 use faultless_platform::native::Native;
+use faultless_vm::design::Map;
 use faultless_vm::{CallError, Limits, PAGE, Placement, RemapPlacement, USER_END, VirtAddr};
 
 /// Pages of half a huge page's worth and more: what a search is tested with.
@@ -29,6 +30,8 @@ for_each_design!(the_highest_gap_that_is_long_enough_is_taken, D, {
             let drawn = format!("r{}r{}rx", gap(len), gap(len - 1));
             let scene = world.limited(room(2 * len + 3), &drawn, "");
             assert_eq!(found(&scene, len), Some(1), "{len}: fits exactly");
+            let unlocked = scene.space.search_unlocked(len * PAGE);
+            assert!(D::Map::PROMISES || unlocked == Some(VirtAddr::new(at(1))), "{len}: {unlocked:?} without the lock");
             assert_eq!(found(&scene, len + 1), None, "{len}: a page too long");
             let lower = (len > 1).then_some(len + 2);
             assert_eq!(found(&scene, len - 1).filter(|_| len > 1), lower, "{len}: the higher one does");

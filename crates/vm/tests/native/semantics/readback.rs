@@ -3,11 +3,11 @@
 
 use super::with_world;
 use crate::drawing::{Scene, at};
-use crate::world::{RW, Tested};
+use crate::world::{RW, Tested, anonymous};
 use faultless_platform::native::Native;
 use faultless_vm::{
-    Advice, AreaFlags, CallError, EntryFlags, Event, Guest, LockAll, PAGE, PageLock, PageRange, Placement, Populate,
-    VirtAddr,
+    Advice, AreaFlags, CallError, EntryFlags, Event, Guest, LockAll, MapOptions, MapRequest, PAGE, PageLock, PageRange,
+    Placement, Populate, VirtAddr,
 };
 
 const READ: AreaFlags = AreaFlags::READ;
@@ -110,6 +110,22 @@ for_each_design!(what_is_locked_in_future_is_not_so_for_children, D, {
         let scene = scene.call(|s| s.lock_all(touched)).call(|s| s.mmap(5..6, 'w')).after("L.LL.L", "..00");
         scene.space.munlock_all();
         scene.after("w.ww.w", "..00").call(|s| s.mmap(7..8, 'w')).after("w.ww.w.w", "..00");
+    });
+});
+
+// As Linux, which tells by what was asked for whether pages are made.
+for_each_design!(what_may_be_dropped_is_made_where_all_is_locked_and_stays_unlocked, D, {
+    with_world::<D>(|world| {
+        let map = |s: &Scene<'_, D>, page| {
+            let options = MapOptions::DROPPABLE;
+            s.space.mmap(&MapRequest { options, ..anonymous(Some(at(page)), 2 * PAGE) })
+        };
+        let scene = world.scene("", "").call(|s| map(s, 0)).counts([1, 2, 2, 0, 0]);
+        let scene = scene.call(|s| s.lock_all(LockAll::FUTURE)).call(|s| map(s, 4)).counts([2, 4, 4, 0, 2]);
+        // Not even the first touch is waited for.
+        let touched = LockAll::FUTURE | LockAll::ON_FAULT;
+        let scene = scene.call(|s| s.lock_all(touched)).call(|s| map(s, 8)).counts([3, 6, 6, 0, 4]);
+        scene.call(|s| s.lock(0..2, PageLock::Lock)).counts([3, 6, 6, 0, 6]);
     });
 });
 
