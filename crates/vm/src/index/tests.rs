@@ -158,6 +158,11 @@ fn a_node_that_runs_empty_is_merged_with_a_neighbour() {
                 fixture.edit(start..start + 10, &[(start, start + 5, start)]);
                 check(nr_before + 1);
             }
+            // Enough is left of the area's node, so that no neighbour is made anew with the way to it.
+            let gone = places().next().expect("there are some");
+            fixture.edit(gone..gone + 10, &[]);
+            assert_eq!(fixture.nodes.nr_deferred(), fixture.index.nr_levels(), "nodes that one removal replaces");
+            fixture.edit(gone..gone + 10, &[(gone, gone + 5, gone)]);
             for (nr_gone, start) in places().enumerate() {
                 fixture.edit(start..start + 10, &[]);
                 check(nr_places as usize - 2 - nr_gone);
