@@ -244,6 +244,18 @@ fn drivers_put_pages_in_when_they_are_mapped() {
 }
 
 #[test]
+fn what_drivers_had_mapped_before_the_recording_is_told_as_absent() {
+    for (path, expected) in [("anon_inode:[perf_event]", Some(Class::Populated)), ("/home/x", None)] {
+        let area =
+            Area { start: HEAP, end: HEAP + 4 * PAGE, prot: 3, flags: Area::SHARED, file: Some(0), ..Area::default() };
+        let mut story = Story::joining(1, 0..0, vec![area], 2 * STEP_NS);
+        story.file(path);
+        let fault = story.wait(3 * STEP_NS).fault(0, HEAP, WRITE_PRESENT);
+        assert_eq!(class(&story, fault).0, expected, "{path}");
+    }
+}
+
+#[test]
 fn locked_memory_may_differ() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);
