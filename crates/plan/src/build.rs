@@ -288,8 +288,7 @@ const DRIVER_NAMES: [&str; 3] = ["anon_inode:", "socket:", "/dev/"];
 /// Names below them of memory that is made page by page, as other memory is.
 const DRIVERLESS_NAMES: [&str; 2] = ["/dev/zero", "/dev/shm/"];
 
-/// Returns what is known of the object behind a file of this name.
-pub(super) fn object_of(path: &str) -> ObjectPlan {
+fn object_of(path: &str) -> ObjectPlan {
     let is_one_of = |names: &[&str]| names.iter().any(|name| path.starts_with(name));
     let is_drivers = is_one_of(&DRIVER_NAMES) && !is_one_of(&DRIVERLESS_NAMES);
     ObjectPlan { is_memory: is_one_of(&MEMORY_NAMES), is_drivers, ..ObjectPlan::default() }

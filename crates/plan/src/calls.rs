@@ -111,7 +111,6 @@ impl Builder<'_> {
     fn perform(&mut self, place: EventIndex, call: CallPlan, result: i64) {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
         let reach = reach(&call.memory_call, result);
-        let is_drivers = self.maps_drivers_pages(&call.memory_call);
         self.await_conflicts(space, &reach);
         self.await_break(space, &call.memory_call);
         self.plan.calls.push(call);
@@ -123,9 +122,6 @@ impl Builder<'_> {
         self.note_object(&call.memory_call);
         let now = self.now;
         self.spaces[space as usize].apply(&call.memory_call, result, now);
-        for range in reach.iter().filter(|_| is_drivers) {
-            self.spaces[space as usize].regions.change(range.clone(), |region| region.traits |= Traits::SPECIAL);
-        }
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
@@ -157,13 +153,6 @@ impl Builder<'_> {
                 waits.extend((page.event != NONE).then_some(Wait { thread: page.thread, step: page.step }));
             });
         }
-    }
-
-    fn maps_drivers_pages(&self, memory_call: &MemoryCall) -> bool {
-        let MemoryCall::Map(Mapping { backing: Backing::Object { object, .. }, .. }) = *memory_call else {
-            return false;
-        };
-        self.plan.objects[object as usize].is_drivers
     }
 
     pub(super) fn note_object(&mut self, memory_call: &MemoryCall) {

@@ -260,8 +260,15 @@ impl Builder<'_> {
         let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
         let is_traced = self.is_traced[scene.thread as usize];
         scene.has_trait(Traits::SPECIAL)
+            || self.is_drivers(scene)
             || scene.has_trait(Traits::FILLED) && !self.is_stored_alone(scene)
             || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied || is_traced)
+    }
+
+    /// A driver is mapped there, which puts pages in.
+    fn is_drivers(&self, scene: &Scene) -> bool {
+        let backing = scene.region.map(|region| region.backing);
+        matches!(backing, Some(Backing::Object { object, .. }) if self.plan.objects[object as usize].is_drivers)
     }
 
     /// The page holds what was stored into it in this space since the last fork: what fills pages lets it be.

@@ -29,7 +29,7 @@ use faultless_vm::Advice;
 use rustc_hash::FxHashSet;
 
 use super::Action;
-use super::build::{Builder, object_of};
+use super::build::Builder;
 use super::calls::{backing_on, told_range, told_result};
 use super::decode::is_error;
 use super::edges::Wait;
@@ -413,8 +413,6 @@ fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
     // The kernel's own pages are no file's, whatever stands behind them.
     let file = area.file.filter(|file| !is_set(Area::SPECIAL) && (*file as usize) < files.len());
     let backing = backing_on(file, area.file_offset, is_set(Area::SHARED));
-    let is_drivers = file.is_some_and(|file| object_of(&files[file as usize].path).is_drivers);
-    let traits = if is_drivers { traits | Traits::SPECIAL } else { traits };
     let prot = Prot::from_bits_retain(area.prot.into()) & Prot::RIGHTS;
     let has_root = area.runs.iter().any(|run| matches!(run.state, PageState::Own | PageState::Guard));
     Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, has_root }

@@ -47,7 +47,7 @@ bitflags! {
         const WIPE_ON_FORK = 1 << 5;
         /// The kernel may have taken its pages away: freed lazily, paged out, merged.
         const RECLAIMABLE = 1 << 6;
-        /// Pages of the kernel's own or of a driver, which puts them in: the vdso and its data, rings, devices.
+        /// Pages of the kernel's own: the vdso and its data.
         const SPECIAL = 1 << 7;
         /// It is locked in memory.
         const LOCKED = 1 << 8;
