@@ -177,14 +177,7 @@ impl<P: Processor> Aside<P> {
 
     /// Takes the first one out, who then stays; none if nobody is aside.
     fn take_first(&self) -> Option<*mut Node<P>> {
-        loop {
-            let first = self.front.try_take_next();
-            if first.is_some() || self.is_empty() {
-                return first;
-            }
-            // Relaxed: we look again.
-            P::spin_until(|| self.is_empty() || !self.front.next.load(Ordering::Relaxed).is_null());
-        }
+        self.front.take_next_unless(|| self.is_empty())
     }
 
     /// Takes all out, of whom the first was taken; returns the last.
@@ -214,7 +207,7 @@ impl<P: Processor> Turn<'_, P> {
                 }
                 self.put_aside(aside, next);
             } else if nr_passes < aside.passes_max
-                && let Some(next) = self.take_next_if_any()
+                && let Some(next) = self.node.take_next_unless(|| self.is_last())
             {
                 // SAFETY: as above.
                 let next = unsafe { &*next };
@@ -236,18 +229,6 @@ impl<P: Processor> Turn<'_, P> {
     fn is_alone(&self, next: &Node<P>) -> bool {
         // Relaxed: see above.
         self.queue.tail.load(Ordering::Relaxed) == next.address()
-    }
-
-    /// Takes the node behind us out, unless nobody is there.
-    fn take_next_if_any(&self) -> Option<*mut Node<P>> {
-        loop {
-            let next = self.node.try_take_next();
-            if next.is_some() || self.is_last() {
-                return next;
-            }
-            // Relaxed: we look again.
-            P::spin_until(|| self.is_last() || !self.node.next.load(Ordering::Relaxed).is_null());
-        }
     }
 
     /// Puts the next one aside, whom we have taken out from behind us (steps 2 to 4).

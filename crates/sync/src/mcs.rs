@@ -195,6 +195,18 @@ impl<P: Processor> Node<P> {
         ptr::from_ref(self).cast_mut()
     }
 
+    /// Takes the node behind this one out, who may still be about to say that it is; none if nobody is there.
+    pub(crate) fn take_next_unless(&self, is_last: impl Fn() -> bool) -> Option<*mut Self> {
+        loop {
+            let next = self.try_take_next();
+            if next.is_some() || is_last() {
+                return next;
+            }
+            // Relaxed: we look again.
+            P::spin_until(|| is_last() || !self.next.load(Ordering::Relaxed).is_null());
+        }
+    }
+
     /// Takes the node behind this one out, if one has said that it is.
     pub(crate) fn try_take_next(&self) -> Option<*mut Self> {
         // Relaxed: a look.
@@ -229,7 +241,7 @@ impl<P: Processor> Turn<'_, P> {
         }
         // SAFETY: the node before us is not the tail and knows no successor, so it stays until we have said so (I2).
         let before = unsafe { &*before };
-        // ORDER: Release pairs with the Acquire in `take_next`.
+        // ORDER: Release pairs with the Acquire in `try_take_next`.
         before.next.store(me, Ordering::Release);
         false
     }
@@ -286,7 +298,7 @@ impl<P: Processor> Turn<'_, P> {
         if !before.is_null() {
             // SAFETY: `before` has no successor and is not the tail until the next line (I2).
             let before = unsafe { &*before };
-            // ORDER: Release pairs with the Acquire in `take_next`.
+            // ORDER: Release pairs with the Acquire in `try_take_next`.
             before.next.store(next, Ordering::Release);
         }
         // SAFETY: we took it out of our `next`, so it stays until its link changes (I3).
