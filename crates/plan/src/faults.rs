@@ -166,12 +166,13 @@ impl Builder<'_> {
 
     /// Returns why the fault is not as forecast, by the first rule that applies.
     fn class_of(&self, scene: &Scene) -> Option<Class> {
-        if !self.is_ambiguous(scene) && is_impossible(scene) {
+        let is_ambiguous = self.is_ambiguous(scene);
+        if !is_ambiguous && is_impossible(scene) {
             return None;
         }
         let rules: [(Class, bool); 8] = [
             (Class::Inherited, scene.page.is_inherited),
-            (Class::Ambiguous, self.is_ambiguous(scene)),
+            (Class::Ambiguous, is_ambiguous),
             (Class::Raced, self.is_raced(scene)),
             (Class::Populated, self.is_populated(scene)),
             (Class::FaultAround, self.is_around_another(scene)),
