@@ -291,9 +291,9 @@ impl<'a> Joining<'a> {
             }
         }
         let name = target.thread_name(tid);
-        if self.scope == Scope::Cpus
-            && let Whereabouts::Inside(call) = whereabouts(target.pid as u32, tid)
-        {
+        // Who is found first is waited for.
+        let is_later = self.scope == Scope::Cpus && self.joined.open_ns != 0;
+        if is_later && let Whereabouts::Inside(call) = whereabouts(target.pid as u32, tid) {
             self.joined.inside.insert(tid, call);
         }
         self.joined.members.push(Member { pid: target.pid as u32, tid, name });
@@ -371,21 +371,11 @@ impl<'a> Joining<'a> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::process::{Child, Command};
 
     use super::*;
     use crate::raw::RawFolder;
+    use crate::shell::Shell;
     use crate::spool::Rings;
-
-    /// A program that computes, so that nobody sees it outside of memory calls, until it is dropped.
-    struct Computing(Child);
-
-    impl Drop for Computing {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 
     #[test]
     fn whole_cpus_are_joined_although_somebody_is_new_every_moment() {
@@ -395,8 +385,9 @@ mod tests {
             Ok(sources) => sources,
             Err(error) => return println!("skipped: no tracepoints: {error}"),
         };
-        let program = Computing(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"));
-        let mut targets = vec![Target::find(program.0.id() as i32).expect("it runs")];
+        // It computes, so that nobody sees it outside of memory calls.
+        let program = Shell::new("while :; do :; done");
+        let mut targets = vec![Target::find(program.pid()).expect("it runs")];
         let latest_ns = Cell::new(0);
         let more = |_: &mut Vec<Target>| {
             let is_new = now_ns() > latest_ns.get() + EVERY_NS;

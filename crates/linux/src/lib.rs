@@ -35,6 +35,8 @@ mod recover;
 mod rights;
 mod ring;
 mod session;
+#[cfg(test)]
+mod shell;
 mod signals;
 mod smaps;
 mod snapshot;

@@ -146,9 +146,8 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::Shell;
     use std::mem::MaybeUninit;
-    use std::os::unix::process::CommandExt;
-    use std::process::{Child, Command};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -190,21 +189,9 @@ mod tests {
         assert_eq!(lived(&mut watch, 59, Duration::ZERO, true), None);
     }
 
-    /// A shell that runs a script in a process group of its own; killed when it is dropped.
-    struct Shell(Child);
-
     impl Shell {
-        fn new(script: &str) -> Self {
-            Self(Command::new("sh").args(["-c", script]).process_group(0).spawn().expect("a shell"))
-        }
-
-        fn tell(&self, signal: i32) {
-            // SAFETY: a call without memory; the group is ours until its leader is waited for.
-            unsafe { libc::kill(-self.0.id().cast_signed(), signal) };
-        }
-
         fn sample(&self) -> Sample {
-            Sample::of(self.0.id())
+            Sample::of(self.pid().cast_unsigned())
         }
 
         /// Waits until it looks so, for a minute at most.
@@ -218,19 +205,12 @@ mod tests {
         }
     }
 
-    impl Drop for Shell {
-        fn drop(&mut self) {
-            self.tell(libc::SIGKILL);
-            let _ = self.0.wait();
-        }
-    }
-
     #[test]
     fn a_process_has_had_cpus_for_as_long_as_the_kernel_says() {
         let shell = Shell::new("while :; do :; done");
         shell.until(|sample| sample.on_cpu >= SECOND / 2);
         shell.tell(libc::SIGSTOP);
-        let stat = format!("/proc/{}/stat", shell.0.id());
+        let stat = format!("/proc/{}/stat", shell.pid());
         shell.until(|_| Stat::read(&stat).is_some_and(|stat| stat.state() == 'T'));
         let stopped = shell.sample();
         assert!(!stopped.is_asleep, "it was stopped");
@@ -238,7 +218,7 @@ mod tests {
         let mut used = MaybeUninit::<libc::rusage>::uninit();
         // SAFETY: the kernel writes into our own variable, of a child that nobody has waited for.
         let used = unsafe {
-            libc::wait4(shell.0.id().cast_signed(), std::ptr::null_mut(), 0, used.as_mut_ptr());
+            libc::wait4(shell.pid(), std::ptr::null_mut(), 0, used.as_mut_ptr());
             used.assume_init()
         };
         let exact: Duration = [used.ru_utime, used.ru_stime]
@@ -260,7 +240,7 @@ mod tests {
     #[test]
     fn a_wait_ends_with_the_answer_or_when_the_process_has_slept_too_long() {
         let shell = Shell::new("exec sleep 600");
-        let (pid, mut nr_waits) = (shell.0.id(), 0);
+        let (pid, mut nr_waits) = (shell.pid().cast_unsigned(), 0);
         let nothing = |time| -> Option<()> {
             std::thread::sleep(time);
             nr_waits += 1;
