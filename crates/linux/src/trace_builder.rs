@@ -15,13 +15,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use faultless_trace::{
-    Area, Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
+    Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
     SpaceState, Stacks, SwitchReason, Thread, ThreadIndex,
 };
 
 use crate::company::Company;
 use crate::files::FileTable;
-use crate::joining::Joined;
 use crate::numbers;
 use crate::rights::Rights;
 use crate::stacks::{Caught, Code, Keeper, StackOptions};
@@ -30,12 +29,6 @@ use crate::wire::{Body, Context, Forked, Mapping, Record, Sample};
 
 /// What waits for its thread's beginning longer than this belongs to a thread whose making was lost.
 const PATIENCE_NS: u64 = 1_000_000;
-
-/// A fork that was under way when a process was joined tells of its child within this.
-const JOINING_NS: u64 = 1_000_000_000;
-
-/// A fork tells of itself so long after its copy was made, at most.
-const LATE_COPY_NS: u64 = 10_000_000;
 
 /// Where events go.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event);
@@ -232,72 +225,6 @@ impl TraceBuilder {
         }
     }
 
-    /// Begins a recording in the midst of running processes.
-    pub(crate) fn joining(setting: Setting, company: &Company, stacks: Option<StackOptions>) -> Self {
-        let mut builder = Self::new(setting, stacks);
-        builder.begun_ns = Some(company.joined.began_ns);
-        builder.time_ns = company.joined.began_ns;
-        builder.owners = company.joined.owners.clone();
-        builder.opening = Opening::Joining;
-        builder.late = company.late.iter().rev().cloned().collect();
-        builder.enter_company(company);
-        builder
-    }
-
-    /// Lets the threads of a company live in the memory that was seen.
-    fn enter_company(&mut self, company: &Company) {
-        let (nr_spaces, first) = (self.spaces.len(), self.threads.len() as ThreadIndex);
-        let since_ns = self.begun_ns.unwrap_or(0);
-        self.inside.extend(&company.joined.inside);
-        let until_ns = company.looked_until_ns() + LATE_COPY_NS;
-        for space in company.snapshot(&mut self.files, since_ns, first) {
-            let known = Known { copies_unknown_until_ns: until_ns, ..self.seen(&space) };
-            self.spaces.push(known);
-            self.snapshot.push(space);
-        }
-        let Joined { open_ns, complete_ns, began_ns, ref members, .. } = company.joined;
-        let arrival = Arrival { open_ns, complete_ns, began_ns };
-        for member in members {
-            let seen = company.seen.iter().position(|seen| seen.pid == member.pid).unwrap_or_default();
-            let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
-            self.has_foreign_calls |= abi == Abi::Foreign;
-            let (pid, tid, open, space) = (member.pid, member.tid, Openness::Unknown, nr_spaces + seen);
-            let state = State { pid, tid, owner: tid, open, space, abi, arrival, was_found: true, ..State::default() };
-            let thread = self.add_thread(state);
-            self.threads[thread as usize].name = member.name.clone();
-        }
-    }
-
-    /// Lets those in who were joined until now, and begins their parts of the recording.
-    fn meet_late(&mut self, now_ns: u64, sink: Sink<'_>) {
-        while let Some(company) = self.late.pop_if(|company| company.joined.complete_ns <= now_ns) {
-            let members = &company.joined.members;
-            // Who was made by somebody in the recording is in it already.
-            if members.iter().any(|member| self.live.contains_key(&member.tid)) {
-                continue;
-            }
-            members.iter().for_each(|member| drop(self.early.remove(&member.tid)));
-            let first = self.states.len();
-            self.enter_company(&company);
-            self.arriving.push(first..self.states.len());
-        }
-        let begins = |threads: &mut Range<usize>| self.states[threads.start].arrival.began_ns <= now_ns;
-        let begun: Vec<_> = self.arriving.extract_if(.., begins).collect();
-        begun.into_iter().for_each(|threads| self.begin_joined(threads, sink));
-    }
-
-    /// Returns what is known of an address space that was looked at.
-    fn seen(&mut self, space: &SpaceState) -> Known {
-        let mut known = Known { rights: Rights::of(space), ..Known::default() };
-        let Some(keeper) = &mut self.keeper else { return known };
-        for area in &space.areas {
-            let Area { start, end, file_offset, prot, file, .. } = *area;
-            let mapped = Mapped { start, len_bytes: end - start, file_offset, prot, flags: 0, file };
-            keeper.map(&mut known.code, &mapped, self.files.files());
-        }
-        known
-    }
-
     /// Takes the next record in time.
     pub(crate) fn take(&mut self, record: Record, sink: Sink<'_>) {
         match record.body {
@@ -325,78 +252,6 @@ impl TraceBuilder {
             self.adopt_forgotten(PATIENCE_NS, sink);
         }
         self.dispatch(record, sink);
-    }
-
-    /// Takes what happened while processes were being joined. Of the threads that were found only their children, their
-    /// ends and the call that they are inside of matter; a child that was not found is watched by what it inherited,
-    /// and begins with the recording.
-    fn before_joining(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
-        let State { was_found: is_joined, arrival, .. } = self.states[thread as usize];
-        let is_kept = match record.body {
-            Body::Exited { tid } if is_joined => {
-                self.live.remove(&tid);
-                false
-            }
-            Body::Forked(fork) => record.time_ns >= arrival.complete_ns && !self.live.contains_key(&fork.tid),
-            Body::Sample(_, Sample::NewTask { .. }) => self.forks.contains_key(&record.tid),
-            _ => !is_joined,
-        };
-        if self.is_double(thread, &record) {
-            // Of what another event told of, only a thread's end counts.
-        } else if is_kept {
-            self.act(thread, record, sink);
-        } else if is_joined && record.time_ns >= arrival.open_ns {
-            self.note_call(thread, record.body);
-        }
-    }
-
-    /// Keeps the call that a thread is inside of. Only from when all its events were open is an exit surely seen.
-    fn note_call(&mut self, thread: ThreadIndex, body: Body) {
-        let open = match body {
-            Body::Sample(_, Sample::Enter { number, args }) => {
-                self.memory_call(thread, number, args).map(Openness::Entered)
-            }
-            Body::Sample(_, Sample::Exit { number, .. }) => numbers::call_of(number).map(|_| Openness::Outside),
-            Body::Mapped(mapping) => {
-                self.mapped_before.insert(thread, mapping);
-                None
-            }
-            _ => None,
-        };
-        if let Some(open) = open {
-            self.mapped_before.remove(&thread);
-            self.states[thread as usize].open = open;
-        }
-    }
-
-    /// Begins the recording of joined threads with the calls that they are inside of.
-    fn begin_joined(&mut self, threads: Range<usize>, sink: Sink<'_>) {
-        for thread in threads {
-            let State { open, tid, .. } = self.states[thread];
-            // Neither an enter nor an exit was seen since it slept in the call, so it is there all the time.
-            let asleep =
-                || self.inside.get(&tid).and_then(|&(number, args)| self.memory_call(thread as u32, number, args));
-            let enter = match open {
-                Openness::Entered(enter) => Some(enter),
-                Openness::Unknown => asleep(),
-                _ => None,
-            };
-            let Some(enter) = enter else { continue };
-            if self.live.get(&tid) == Some(&(thread as ThreadIndex)) {
-                self.begin_inside(thread as ThreadIndex, enter, sink);
-            }
-        }
-    }
-
-    fn begin_inside(&mut self, thread: ThreadIndex, enter: CallEnter, sink: Sink<'_>) {
-        self.states[thread as usize].open = Openness::Inside(enter.call);
-        self.has_huge_advice |= asks_for_huge_pages(&enter);
-        self.emit(thread, EventKind::CallEnter(enter), sink);
-        if let Some(mapping) = self.mapped_before.remove(&thread) {
-            self.mapped(thread, *mapping, sink);
-        }
-        // Nobody knows whether it runs.
-        self.states[thread as usize].on_since_ns = None;
     }
 
     /// Ends the recording.
@@ -657,17 +512,6 @@ impl TraceBuilder {
         }
     }
 
-    /// Returns whether the recording began in the midst of running processes.
-    fn has_joined(&self) -> bool {
-        !self.snapshot.is_empty()
-    }
-
-    /// Returns whether a thread's process has been joined a moment ago.
-    fn is_joining(&self, thread: ThreadIndex) -> bool {
-        let since_ns = self.time_ns.saturating_sub(self.states[thread as usize].arrival.began_ns);
-        self.has_joined() && since_ns < JOINING_NS
-    }
-
     /// Makes do without a clone's flags: the record that held them was lost.
     fn guess_clone(&mut self, fork: Forked, sink: Sink<'_>) {
         self.lost += 1;
@@ -798,5 +642,6 @@ fn guessed_flags(fork: &Forked) -> u64 {
     if fork.pid == fork.parent_pid { CloneTask::VM | CloneTask::THREAD } else { 0 }
 }
 
+mod joined;
 #[cfg(test)]
 mod tests;

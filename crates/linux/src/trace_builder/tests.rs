@@ -2,6 +2,7 @@
 
 use faultless_trace::Checker;
 
+use super::joined::LATE_COPY_NS;
 use super::*;
 use crate::files::Identity;
 
