@@ -2,7 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use faultless_plan::{Losses, Options, Plan, plan};
+use faultless_plan::classes::Class;
+use faultless_plan::{Action, Losses, Options, Plan, Touch, plan};
 use faultless_trace::*;
 
 /// Bytes of a page.
@@ -150,4 +151,19 @@ impl Story {
 /// Plans a trace, whatever it says was lost.
 pub fn planned(trace: &Trace) -> Plan {
     plan(trace, Options { losses: Losses::Allowed, ..Options::default() }).expect("the trace can be planned")
+}
+
+/// Returns the access that an event became.
+pub fn touch(plan: &Plan, event: u32) -> Touch {
+    let steps = plan.programs.iter().flat_map(|program| &program.steps);
+    match steps.clone().find(|step| step.event == event).map(|step| step.action) {
+        Some(Action::Access(touch)) => touch,
+        other => panic!("event {event} is no access but {other:?}"),
+    }
+}
+
+/// Returns the class of an event and whether its page is strict.
+pub fn class(story: &Story, event: u32) -> (Option<Class>, bool) {
+    let touch = touch(&planned(&story.done()), event);
+    (touch.class, touch.is_strict)
 }

@@ -1,0 +1,148 @@
+//! The rule of `populated`: pages that were filled without a fault of the program.
+
+mod support;
+
+use faultless_plan::classes::Class;
+use faultless_trace::*;
+use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, class, planned};
+
+const HEAP: u64 = 0x7f00_0000_0000;
+
+#[test]
+fn populated_memory_is_there_until_advice_drops_it() {
+    const POPULATE: u64 = 0x8022;
+    const POPULATE_NONBLOCK: u64 = 0x1_8022;
+    let mut story = Story::new(1);
+    for (place, flags) in [(HEAP, POPULATE), (HEAP + 64 * PAGE, POPULATE_NONBLOCK)] {
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, flags, u64::MAX, 0], place as i64);
+    }
+    let populated = story.fault(0, HEAP, WRITE);
+    let nonblock = story.fault(0, HEAP + 64 * PAGE, WRITE);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, 4, 0, 0, 0], 0);
+    let dropped = story.fault(0, HEAP, WRITE);
+    assert_eq!(class(&story, populated), (Some(Class::Populated), false));
+    assert_eq!(class(&story, nonblock), (None, true));
+    assert_eq!(class(&story, dropped), (None, true));
+}
+
+#[test]
+fn what_a_call_filled_faults_as_if_loads_had_filled_it() {
+    const POPULATE_READ: u64 = 22;
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, POPULATE_READ, 0, 0, 0], 0);
+    let (as_filled, otherwise) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + PAGE, WRITE));
+    assert_eq!(class(&story, as_filled), (None, true));
+    assert_eq!(class(&story, otherwise), (Some(Class::Populated), false));
+}
+
+#[test]
+fn a_load_of_a_page_that_is_there_is_never_explained() {
+    const LOAD_PRESENT: u32 = READ | Fault::PRESENT;
+    const KEY: u32 = 1 << 5;
+    let populated = Some(Class::Populated);
+    for (code, expected) in [(LOAD_PRESENT, None), (LOAD_PRESENT | KEY, populated), (WRITE_PRESENT, populated)] {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x8022, u64::MAX, 0], HEAP as i64);
+        let fault = story.fault(0, HEAP, code);
+        assert_eq!(class(&story, fault).0, expected, "{code:#x}");
+    }
+}
+
+#[test]
+fn what_fills_pages_takes_no_right_to_store() {
+    for (is_forked, is_stored, expected) in
+        [(false, true, (None, false)), (false, false, (Some(Class::Populated), false)), (true, true, (None, true))]
+    {
+        let mut story = Story::new(2);
+        story.trace.threads[1].pid = 2;
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x8022, u64::MAX, 0], HEAP as i64);
+        if is_stored {
+            story.fault(0, HEAP, WRITE_PRESENT);
+        }
+        if is_forked {
+            story.clone_task(0, 1, 0);
+        }
+        let again = story.fault(0, HEAP + 8, WRITE_PRESENT);
+        assert_eq!(class(&story, again), expected, "{is_forked}, {is_stored}");
+        let plan = planned(&story.done());
+        assert_eq!(plan.surprises.contains(&again), !is_forked && is_stored);
+    }
+}
+
+#[test]
+fn drivers_put_pages_in_when_they_are_mapped() {
+    let populated = Some(Class::Populated);
+    let driven = ["anon_inode:[perf_event]", "socket:[4711]", "/dev/dri/card0"].map(|path| (path, populated));
+    for (path, expected) in driven.into_iter().chain([("/dev/shm/x", None), ("/home/x", None)]) {
+        let mut story = Story::new(1);
+        let file = story.file(path);
+        story.map_file(0, HEAP, 4, 3, file);
+        let (first, other) = (story.fault(0, HEAP, WRITE_PRESENT), story.fault(0, HEAP + PAGE, WRITE));
+        assert_eq!((class(&story, first).0, class(&story, other).0), (expected, None), "{path}");
+        assert_eq!(planned(&story.done()).surprises.contains(&first), expected.is_none(), "{path}");
+    }
+}
+
+#[test]
+fn what_drivers_had_mapped_before_the_recording_is_told_as_absent() {
+    for (path, expected) in [("anon_inode:[perf_event]", Some(Class::Populated)), ("/home/x", None)] {
+        let area =
+            Area { start: HEAP, end: HEAP + 4 * PAGE, prot: 3, flags: Area::SHARED, file: Some(0), ..Area::default() };
+        let mut story = Story::joining(1, 0..0, vec![area], 2 * STEP_NS);
+        story.file(path);
+        let fault = story.wait(3 * STEP_NS).fault(0, HEAP, WRITE_PRESENT);
+        assert_eq!(class(&story, fault).0, expected, "{path}");
+    }
+}
+
+#[test]
+fn locked_memory_may_differ() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Mlock, [HEAP, PAGE, 0, 0, 0, 0], 0);
+    let (locked, beside) = (story.fault(0, HEAP, WRITE), story.fault(0, HEAP + PAGE, WRITE));
+    assert_eq!(class(&story, locked), (Some(Class::Populated), false));
+    assert_eq!(class(&story, beside), (None, true));
+}
+
+#[test]
+fn a_page_that_no_fault_made_is_populated_only_after_a_fork() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    let unforked = story.fault(0, HEAP, WRITE_PRESENT);
+    story.clone_task(0, 1, 0);
+    let forked = story.fault(0, HEAP + PAGE, WRITE_PRESENT);
+    assert_eq!(class(&story, unforked), (None, true));
+    assert_eq!(class(&story, forked), (Some(Class::Populated), false));
+    assert_eq!(planned(&story.done()).surprises, [unforked]);
+}
+
+#[test]
+fn a_page_that_no_fault_made_is_populated_where_a_debugger_reaches_in() {
+    for is_traced in [false, true] {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        if is_traced {
+            story.call(0, Call::Ptrace, [0; 6], 0);
+        }
+        story.spawn(0, 1);
+        let fault = story.fault(1, HEAP, WRITE_PRESENT);
+        assert_eq!(class(&story, fault).0, is_traced.then_some(Class::Populated), "of a traced thread's child");
+    }
+}
+
+#[test]
+fn execs_arguments_are_populated_and_the_stack_below_is_strict() {
+    let (top, len_bytes) = (0x7fff_0000_0000, 33 * PAGE);
+    let mut story = Story::new(1);
+    let stack = Mapped { start: top - len_bytes, len_bytes, file_offset: 0, prot: 3, flags: 2, file: None };
+    story.push(0, EventKind::Mapped(stack));
+    let arguments = story.fault(0, top - PAGE, WRITE_PRESENT);
+    let below = story.fault(0, top - 3 * PAGE, WRITE);
+    let grown = story.fault(0, top - len_bytes - 5 * PAGE, WRITE);
+    assert_eq!(class(&story, arguments).0, Some(Class::Populated));
+    assert_eq!(class(&story, below), (None, true));
+    assert_eq!(class(&story, grown), (None, true));
+    assert_eq!(planned(&story.done()).totals.outside, 0);
+}
