@@ -9,6 +9,7 @@
 //! `survivors` were, by what stood there and by the classes that have more faults `then`, which excuse them.
 //! `.ci/corpus --damage` reads it.
 
+mod breaks;
 mod entries;
 #[cfg(test)]
 mod heap;

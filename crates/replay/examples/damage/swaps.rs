@@ -6,8 +6,8 @@
 //!
 //! # Rules
 //! The two must lead to the same in either order, and each must come to the same before and after what lies between.
-//! In either order the same comes of two calls that are about different pages, but for two breaks, which move one end;
-//! of two munmaps; of advice that changes neither the map nor an entry, or says what a child gets, and any other
+//! In either order the same comes of two calls that are about different pages; of two breaks, which move one end, if
+//! nothing depends on the end that they leave ([`breaks`](super::breaks)); of two munmaps; of advice that changes neither the map nor an entry, or says what a child gets, and any other
 //! advice or `mprotect`, if both were done and not both say what a child gets; of an `mremap` that cuts an end off and
 //! one that moves the rest and leaves its place mapped; and of a call that fails for its arguments alone.
 //! What lies between is passed
@@ -26,8 +26,8 @@ use faultless_abi::{Errno, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Trace};
 use faultless_vm::Advice;
 
-use super::entries;
 use super::sight::{Act, Deed, acts, is_dropping, is_error, named, needs_room, overlaps, pid_at, reach_at, uses};
+use super::{breaks, entries};
 
 const PAGE: u64 = 4096;
 /// The one flag with which `msync` does nothing but look whether all is mapped (mm/msync.c).
@@ -107,10 +107,14 @@ pub fn of_swapped(trace: &Trace, other: &Trace, place: usize, next: usize, last:
     let is_met = |act: &Act| !pair.iter().all(|call| call.passes(Sort::Other, act, last));
     let passes = |act: &Act| pair.iter().all(|call| call.passes(call.sort, act, last));
     let has = |sort: Sort| pair.iter().any(|call| call.sort == sort);
-    if !(is_apart || are_exchangeable(one, two)) || !between().all(passes) {
+    let are_like_breaks = || breaks::are_alike(trace, &acts, [&one.act, &two.act], last);
+    if !(is_apart || are_exchangeable(one, two) || are_like_breaks()) || !between().all(passes) {
         return None;
     }
     match between().any(is_met) {
+        false if are_breaks => {
+            Some("the two move the heap's end, which moves again before anything depends on where it is")
+        }
         false if is_apart => Some("the two are about different pages, which nothing between them is about"),
         _ if has(Sort::Refused) => Some("one of the two fails for its arguments alone"),
         _ if has(Sort::Drop) && !follow((trace, &acts), other, &pair) => None,
@@ -224,6 +228,11 @@ mod tests {
         story.call(0, Call::Madvise, [start, pages * PAGE, advice, 0, 0, 0], 0)
     }
 
+    /// Moves the end of the heap to a page.
+    fn to(story: &mut Story, thread: u32, end: u64) -> u32 {
+        story.call(thread, Call::Brk, [page(end), 0, 0, 0, 0, 0], page(end) as i64)
+    }
+
     /// Returns whether it shows if the calls entered at two places change them.
     fn is_seen(story: &Story, place: u32, next: u32) -> bool {
         let trace = story.done();
@@ -292,20 +301,54 @@ mod tests {
 
     #[test]
     fn a_break_is_about_what_it_gives_or_takes() {
-        let to =
-            |story: &mut Story, pages: u64| story.call(0, Call::Brk, [page(pages), 0, 0, 0, 0, 0], page(pages) as i64);
         for (advised, expected) in [(26, false), (27, true)] {
             let mut story = begun(2);
-            to(&mut story, 20);
-            to(&mut story, 28);
-            let one = to(&mut story, 27);
+            to(&mut story, 0, 20);
+            to(&mut story, 0, 28);
+            let one = to(&mut story, 0, 27);
             let other = advise(&mut story, page(advised), 1, POPULATE_WRITE);
             assert_eq!(is_seen(&story, one, other), expected);
         }
-        let mut story = begun(2);
-        to(&mut story, 20);
-        let (one, other) = (to(&mut story, 24), to(&mut story, 28));
-        assert!(is_seen(&story, one, other), "the heap ends elsewhere");
+    }
+
+    /// Two breaks to pages 24 and 28 of a heap that ends at 20, and what comes behind.
+    fn breaks_then(then: impl FnOnce(&mut Story)) -> bool {
+        let mut story = begun(3);
+        story.trace.threads[1].pid = 1;
+        story.spawn(0, 1);
+        to(&mut story, 0, 20);
+        let (one, other) = (to(&mut story, 0, 24), to(&mut story, 0, 28));
+        then(&mut story);
+        is_seen(&story, one, other)
+    }
+
+    #[test]
+    fn breaks_change_places_unless_something_depends_on_the_end_that_they_leave() {
+        assert!(!breaks_then(|_| ()), "nothing comes");
+        assert!(!breaks_then(|story| _ = to(story, 0, 32)), "the heap grows on");
+        assert!(!breaks_then(|story| _ = to(story, 1, 22)), "the heap shrinks");
+        assert!(!breaks_then(|story| _ = story.fault(0, page(22), WRITE)), "both have the page");
+        assert!(!breaks_then(|story| _ = story.push(0, EventKind::Exec)));
+        assert!(breaks_then(|story| _ = story.fault(0, page(26), WRITE)), "one of the two has the page");
+        assert!(breaks_then(|story| _ = story.protect(1, page(26), 1, 1)));
+        assert!(breaks_then(|story| _ = story.call(0, Call::Brk, [0; 6], page(28) as i64)), "it asks for the end");
+        assert!(breaks_then(|story| _ = story.call(0, Call::Brk, [page(99), 0, 0, 0, 0, 0], page(28) as i64)));
+        assert!(breaks_then(|story| _ = story.clone_task(0, 2, 0)), "the child has one end or the other");
+        let in_company = |looked: u64| {
+            breaks_then(|story| {
+                story.enter(0, Call::Brk, [page(32), 0, 0, 0, 0, 0]);
+                story.fault(1, page(looked), WRITE);
+                story.exit(0, Call::Brk, page(32) as i64);
+            })
+        };
+        assert!(in_company(30) && in_company(25) && !in_company(40), "a fault beside the break that follows");
+
+        let mut story = begun(1);
+        to(&mut story, 0, 20);
+        let one = to(&mut story, 0, 24);
+        story.fault(0, page(21), WRITE);
+        let other = to(&mut story, 0, 28);
+        assert!(is_seen(&story, one, other), "something between is about the heap");
     }
 
     #[test]
