@@ -54,6 +54,11 @@ fn shared_pages_are_checked_one_by_one() {
 }
 
 #[test]
+fn stores_to_a_files_shared_pages_fault_as_its_file_system_asks() {
+    replays_cleanly("stores");
+}
+
+#[test]
 fn areas_that_are_cut_after_a_neighbour_mapped_their_pages() {
     replays_cleanly("windows");
 }

@@ -23,9 +23,10 @@ const TABLE_PAGES: u64 = 512;
 const WINDOW_PAGES: u64 = 16;
 
 /// How far a fault reaches on the recorded machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Span {
     /// A window of 16 pages around a read.
+    #[default]
     Window,
     /// All that the fault's page table maps of the area, around a read or a store to a shared mapping.
     Table,
@@ -80,6 +81,12 @@ impl Table {
     }
 }
 
+/// Returns the bytes that the table of a page maps.
+pub fn table_of(page: u64) -> Range<u64> {
+    let first = page - page % TABLE_PAGES;
+    first * PAGE..first.saturating_add(TABLE_PAGES).saturating_mul(PAGE)
+}
+
 /// Returns a word whose lowest `count` bits are set.
 fn ones(count: u64) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
@@ -91,13 +98,13 @@ fn tables_of(range: &Range<u64>) -> Range<u64> {
     first..range.end.div_ceil(TABLE_PAGES).max(first)
 }
 
-/// A fault that may have mapped pages beside its own.
+/// A fault of the program, or of the kernel inside a call that fills pages, that may have mapped pages beside its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cover {
     /// The pages.
     pub pages: Range<u64>,
-    /// The fault's step.
-    pub step: Wait,
+    /// The fault's step; none if the kernel made it.
+    pub step: Option<Wait>,
     /// The last call over its page, which the step waits for.
     pub call: Option<Wait>,
     /// When it was, in the plan's count of steps.
@@ -107,12 +114,31 @@ pub struct Cover {
 /// The covered pages of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
+    span: Span,
     tables: BTreeMap<u64, Table>,
     /// For each table the faults that covered some of its pages, of several that covered the same the last.
     covers: BTreeMap<u64, Vec<Cover>>,
 }
 
 impl Around {
+    /// Returns a space's in which nothing was touched, on a machine on which faults reach so far.
+    pub fn new(span: Span) -> Self {
+        Self { span, ..Self::default() }
+    }
+
+    /// Covers what a call may have mapped beside pages of an area that it filled, as loads or stores would.
+    pub fn cover_filled(&mut self, pages: Range<u64>, is_store: bool, area: &Region, now: u32) {
+        if pages.is_empty() || is_store && self.span == Span::Window {
+            return;
+        }
+        let reached = self.span.reach(pages.start, area).start..self.span.reach(pages.end - 1, area).end;
+        for number in tables_of(&reached) {
+            let table = number * TABLE_PAGES..(number + 1) * TABLE_PAGES;
+            let pages = reached.start.max(table.start)..reached.end.min(table.end);
+            self.cover(Cover { pages, step: None, call: None, now }, area);
+        }
+    }
+
     /// Covers pages of one table at a step. Cover that `region` had before a fork left its tables out is forgotten.
     pub fn cover(&mut self, cover: Cover, region: &Region) {
         let Cover { ref pages, now, .. } = cover;
@@ -217,7 +243,7 @@ mod tests {
     fn cover_is_cleared_moved_and_lost_where_a_fork_left_tables_out() {
         let (region, mut around) = (area(0..2048), Around::default());
         let step = |now| Wait { thread: 0, step: now };
-        let cover = |pages: Range<u64>, now| Cover { pages, step: step(now), call: None, now };
+        let cover = |pages: Range<u64>, now| Cover { pages, step: Some(step(now)), call: None, now };
         around.cover(cover(500..512, 1), &region);
         around.cover(cover(512..520, 2), &region);
         assert_eq!(around.last_over(505), Some(&cover(500..512, 1)));
@@ -237,6 +263,22 @@ mod tests {
         assert_eq!(covered(&around, forked), [600, 601]);
         around.clear(&(0..4096));
         assert!(around.tables.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_fills_pages_covers_what_loads_of_them_would() {
+        let covered = |span, is_store, filled: Range<u64>| {
+            let mut around = Around::new(span);
+            around.cover_filled(filled, is_store, &area(10..2000), 1);
+            let pages: Vec<u64> = (0..4096).filter(|&page| around.covers(page, &area(10..2000))).collect();
+            pages.first().zip(pages.last()).map(|(&first, &last)| (first, last, pages.len()))
+        };
+        assert_eq!(covered(Span::Window, false, 100..103), Some((96, 111, 16)));
+        assert_eq!(covered(Span::Window, false, 500..520), Some((496, 527, 32)));
+        assert_eq!(covered(Span::Window, true, 100..103), None, "a store maps one page there");
+        assert_eq!(covered(Span::Table, true, 100..103), Some((10, 511, 502)));
+        assert_eq!(covered(Span::Table, false, 511..513), Some((10, 1023, 1014)));
+        assert_eq!(covered(Span::Table, false, 7..7), None);
     }
 
     #[test]

@@ -65,10 +65,11 @@ impl<'a> Builder<'a> {
     pub(super) fn new(trace: &'a Trace, options: Options) -> Self {
         let space_users = SpaceUsers::of(trace);
         let nr_threads = trace.threads.len();
+        let span = Span::of_release(&trace.header.machine.kernel);
         Self {
             windows: Windows::of(trace, &space_users),
             races: Races::of(trace),
-            spaces: vec![Space::default(); space_users.spaces.len()],
+            spaces: vec![Space::new(span); space_users.spaces.len()],
             plan: Plan {
                 programs: vec![Program::default(); nr_threads],
                 lowest_mapped: u64::MAX,
@@ -78,7 +79,7 @@ impl<'a> Builder<'a> {
             now: 0,
             is_blind: is_blind(trace),
             contents: Contents::default(),
-            span: Span::of_release(&trace.header.machine.kernel),
+            span,
             pending: Pending::of(trace, &space_users),
             postponed: BinaryHeap::new(),
             vfork_child: vec![NONE; nr_threads],

@@ -338,6 +338,7 @@ fn reach(memory_call: &MemoryCall, result: i64) -> Vec<Range<u64>> {
         MemoryCall::Unmap { start, len }
         | MemoryCall::Protect { start, len, .. }
         | MemoryCall::Ask { start, len }
+        | MemoryCall::WriteBack { start, len }
         | MemoryCall::Advise { start, len, .. } => vec![span(start, len)],
         MemoryCall::Remap { old, old_len, new_len, target, .. } => {
             vec![span(old, old_len.max(new_len)), span(if target == 0 { old } else { target }, new_len)]

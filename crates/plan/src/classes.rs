@@ -14,7 +14,7 @@
 //! | fault_around | the page is an object's, a fault beside it reached it (see [`super::around`]), and it is there; but a fork, or what another thread did to the page, leaves open which fault mapped it |
 //! | huge | the page is private memory of a program that could get huge pages, and lies in a 16 KiB block of one area, the smallest that Linux makes one of; or its mapping asked for huge pages |
 //! | inherited | the page stood before the recording joined its process, and this is its first event since |
-//! | reclaimed | advice or the page cache let the kernel take a page away that was there |
+//! | reclaimed | advice or the page cache let the kernel take a page away that was there, or write it back to its file, so that the next store faults |
 
 /// Why a fault may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,7 +64,10 @@ impl Class {
             Class::Huge => {
                 "huge pages save faults that a replay can't know of; record without --thp to check every page"
             }
-            Class::Reclaimed => "the kernel took pages back; record with more free memory to check them",
+            Class::Reclaimed => {
+                "the kernel took pages back, or wrote a file's pages back and so was told of the next store to each; \
+                 record with more free memory, and without fsync, to check them"
+            }
             Class::Inherited => {
                 "what those entries allowed before the recording is not known; record for longer, and their share falls"
             }

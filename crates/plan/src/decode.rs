@@ -6,7 +6,7 @@
 
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
-use faultless_vm::{Advice, LockAll, PageLock, USER_END};
+use faultless_vm::{Advice, LockAll, PageLock, SyncFlags, USER_END};
 
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
@@ -80,6 +80,7 @@ impl Recorded<'_> {
             }
             Call::Ftruncate | Call::Fallocate | Call::Truncate => imposed(Reason::Descriptor),
             Call::Ptrace => imposed(Reason::Process),
+            Call::Prctl if !is_error && !moves_heap(self.enter.args[1]) => imposed(Reason::Process),
             // It never lacks memory (ipc/shm.c, `ksys_shmdt`).
             Call::Shmdt if matches!(errno, None | Some(Errno::ENOMEM)) => self.detach(result),
             _ if is_error => imposed(Reason::Descriptor),
@@ -255,12 +256,19 @@ impl Recorded<'_> {
     fn ask(&self, result: i64) -> Decoded {
         let [start, len, ..] = self.enter.args;
         match Errno::of_result(result) {
+            None if self.writes_back() => (MemoryCall::WriteBack { start, len }, Verdict::Compared(result)),
             None | Some(Errno::ENOMEM) => (MemoryCall::Ask { start, len }, Verdict::Compared(result)),
             Some(Errno::EINVAL) if !start.is_multiple_of(PAGE) => {
                 (MemoryCall::Ask { start, len }, Verdict::Compared(result))
             }
             _ => imposed(Reason::Descriptor),
         }
+    }
+
+    /// With `MS_SYNC` alone Linux waits until all is written back (mm/msync.c).
+    fn writes_back(&self) -> bool {
+        let flags = u32::try_from(self.enter.args[2]).unwrap_or(0);
+        self.enter.call == Call::Msync && SyncFlags::from_bits_retain(flags).contains(SyncFlags::SYNC)
     }
 
     /// Locking a page when it comes, instead of now, needs nothing of a replay.
@@ -358,6 +366,15 @@ fn mmap_refusal(errno: Errno, len: u64, is_anonymous: bool) -> Option<Reason> {
         Errno::EBADF | Errno::EACCES | Errno::EFAULT => Some(Reason::Descriptor),
         _ => Some(Reason::Descriptor),
     }
+}
+
+/// Returns whether a `PR_SET_MM` says anew where the heap is (kernel/sys.c, `prctl_set_mm`); others change what `/proc`
+/// shows of the process.
+fn moves_heap(what: u64) -> bool {
+    const START_BRK: u64 = 6;
+    const BRK: u64 = 7;
+    const MAP: u64 = 14;
+    matches!(what, START_BRK | BRK | MAP)
 }
 
 /// Returns whether the pages that a range touches are none, because their number wraps around.

@@ -6,7 +6,7 @@
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
-use super::around::{Cover, Span};
+use super::around::{Cover, Span, table_of};
 use super::build::Builder;
 use super::classes::Class;
 use super::contents::{ObjectPage, Stored};
@@ -15,7 +15,7 @@ use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::pages::{Content, Page};
 use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
 use super::space::{AddressState, Space, copies_on_write, filled};
-use super::{Action, Before, Outcome, Touch};
+use super::{Action, Before, ObjectPlan, Outcome, Touch};
 
 /// Linux makes anonymous memory of blocks of four pages or more (`hugepages-16kB`).
 const SMALLEST_HUGE_BYTES: u64 = 4 * PAGE;
@@ -139,8 +139,22 @@ impl Builder<'_> {
             _ if !scene.is_allowed() => Some(true),
             Content::Zero | Content::Object if scene.is_write() && copies_on_write(&region) => Some(true),
             Content::Own if scene.is_write() && is_shared_copy => Some(true),
+            Content::Object if scene.is_write() && self.is_first_store(scene) => Some(true),
             _ => None,
         }
+    }
+
+    /// Returns whether no store went through the page's entry yet, so that it surely lets none into its file: a file
+    /// system is told of the first one (mm/vma.c, `vma_wants_writenotify`). Memory that lives nowhere else is not.
+    fn is_first_store(&self, scene: &Scene) -> bool {
+        let Some(Backing::Object { object, sharing: Sharing::Shared, .. }) = scene.region.map(|region| region.backing)
+        else {
+            return false;
+        };
+        let ObjectPlan { is_memory, is_drivers, .. } = self.plan.objects[object as usize];
+        let Page { lets_stores_in, is_doubtful, .. } = scene.page;
+        let is_clean = !lets_stores_in && !is_doubtful && !scene.has_trait(Traits::RECLAIMABLE);
+        is_clean && !is_memory && !is_drivers
     }
 
     fn is_strict_ground(&self, scene: &Scene, before: Before, is_as_forecast: bool) -> bool {
@@ -313,7 +327,7 @@ impl Builder<'_> {
             return false;
         }
         scene.page = page;
-        self.waits.push(cover.step);
+        self.waits.extend(cover.step);
         self.spaces[scene.space as usize].resident.add(1);
         self.plan.demand.object_pages += 1;
         true
@@ -321,7 +335,8 @@ impl Builder<'_> {
 
     /// Adds a page to those that a fault's step maps beside its own.
     fn map_around(&mut self, cover: &Cover, address: u64) -> bool {
-        let step = &mut self.plan.programs[cover.step.thread as usize].steps[cover.step.step as usize];
+        let Some(Wait { thread, step }) = cover.step else { return false };
+        let step = &mut self.plan.programs[thread as usize].steps[step as usize];
         let Action::Access(touch) = &mut step.action else { return false };
         if touch.around == NONE {
             touch.around = self.plan.arounds.len() as u32;
@@ -430,8 +445,9 @@ impl Builder<'_> {
         let around = scene.region.filter(|_| page.content == Content::Object && self.maps_around(scene));
         let call = self.spaces[scene.space as usize].order.calls.at(scene.fault.address);
         let around = around.map(|region| {
-            let pages = self.span.reach(scene.fault.address / PAGE, &region);
-            (Cover { pages, step, call, now }, region)
+            let page = scene.fault.address / PAGE;
+            let area = self.spaces[scene.space as usize].regions.area_of(&region, &table_of(page));
+            (Cover { pages: self.span.reach(page, &area), step: Some(step), call, now }, area)
         });
         let space = &mut self.spaces[scene.space as usize];
         if !scene.page.content.is_mapped() && page.content.is_mapped() {
@@ -441,8 +457,8 @@ impl Builder<'_> {
             space.regions.give_root(scene.fault.address);
         }
         space.pages.set(scene.fault.address / PAGE, page);
-        if let Some((cover, region)) = around {
-            space.around.cover(cover, &region);
+        if let Some((cover, area)) = around {
+            space.around.cover(cover, &area);
         }
         if is_shared {
             space.order.note(step);
@@ -482,7 +498,8 @@ impl Builder<'_> {
         let content = filled(scene.page.content, region.backing, is_own);
         let store = if scene.is_write() { scene.place } else { scene.page.store };
         let since = if content != scene.page.content || is_own { self.now } else { scene.page.since };
-        Page { content, store, since, ..noted }
+        let lets_stores_in = scene.page.lets_stores_in || scene.is_write();
+        Page { content, lets_stores_in, store, since, ..noted }
     }
 
     /// Explains the page's previous fault too when it is another thread's and the order of the two is not certain.

@@ -119,7 +119,7 @@ impl Builder<'_> {
     }
 
     fn space_of_snapshot(&self, state: &SpaceState) -> Space {
-        let mut space = Space::default();
+        let mut space = Space::new(self.span);
         for area in &state.areas {
             let region = region_of(area, &self.trace.files);
             space.regions.insert(region);
@@ -181,7 +181,10 @@ impl Builder<'_> {
             state.regions.give_root(fault.address);
         }
         let since = self.now;
-        state.pages.set(fault.address / PAGE, Page { content, since, is_inherited: true, ..Page::default() });
+        state.pages.set(
+            fault.address / PAGE,
+            Page { content, since, is_inherited: true, lets_stores_in: true, ..Page::default() },
+        );
     }
 
     fn apply_call(&mut self, place: EventIndex, enter: CallEnter) {
@@ -420,7 +423,8 @@ fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
 
 /// Returns a page that stood before the first event. What its entry allows is not known; a guard allows nothing.
 fn standing(content: Content) -> Page {
-    Page { content, is_inherited: content != Content::Guard, since: SINCE, ..Page::default() }
+    let is_inherited = content != Content::Guard;
+    Page { content, is_inherited, lets_stores_in: is_inherited, since: SINCE, ..Page::default() }
 }
 
 /// Returns what stands behind a page; what was swapped out is not there, and nobody knows what it is when it comes

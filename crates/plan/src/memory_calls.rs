@@ -81,6 +81,13 @@ pub enum MemoryCall {
         /// As it was asked for.
         len: u64,
     },
+    /// Writes back what was stored into shared files, so that the next stores fault again.
+    WriteBack {
+        /// As it was asked for.
+        start: u64,
+        /// As it was asked for.
+        len: u64,
+    },
     /// Nothing: the result is imposed, and the map stays as it is.
     Nothing,
 }

@@ -44,6 +44,8 @@ pub struct Page {
     pub is_doubtful: bool,
     /// Whether it stood before the first event and had none since, so that what its entry allows is not known.
     pub is_inherited: bool,
+    /// Whether its entry may let stores into a shared file: one went through it. The file hears of the first alone.
+    pub lets_stores_in: bool,
     /// Who faulted last.
     pub thread: u32,
     /// That thread's step.
@@ -58,9 +60,17 @@ pub struct Page {
 
 impl Default for Page {
     fn default() -> Self {
-        let content = Content::Absent;
-        let (is_doubtful, is_inherited) = (false, false);
-        Self { content, is_doubtful, is_inherited, thread: NONE, step: NONE, event: NONE, store: NONE, since: 0 }
+        Self {
+            content: Content::Absent,
+            is_doubtful: false,
+            is_inherited: false,
+            lets_stores_in: false,
+            thread: NONE,
+            step: NONE,
+            event: NONE,
+            store: NONE,
+            since: 0,
+        }
     }
 }
 

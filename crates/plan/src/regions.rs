@@ -59,6 +59,11 @@ bitflags! {
     }
 }
 
+impl Traits {
+    /// What is known of pages alone: Linux cuts no area for it.
+    const OF_PAGES: Traits = Traits::FILLED.union(Traits::RECLAIMABLE);
+}
+
 /// Whether writes go to the object or to a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharing {
@@ -85,6 +90,11 @@ pub enum Backing {
 }
 
 impl Backing {
+    /// Returns whether stores reach an object.
+    pub fn is_shared_object(self) -> bool {
+        matches!(self, Self::Object { sharing: Sharing::Shared, .. })
+    }
+
     /// Returns the backing as seen `bytes` further on.
     pub fn advanced(self, bytes: u64) -> Self {
         match self {
@@ -139,6 +149,13 @@ impl Region {
         let expected = self.tail_from(self.end);
         self.end == next.start && *next == Region { end: next.end, has_root: next.has_root, ..expected }
     }
+
+    /// Returns whether Linux has this and `next` in one area.
+    fn is_one_area_with(&self, next: &Region) -> bool {
+        let traits = |region: &Region| region.traits - Traits::OF_PAGES;
+        let as_this = Region { traits: self.traits, fresh_since: self.fresh_since, ..*next };
+        traits(self) == traits(next) && self.continues_in(&as_this)
+    }
 }
 
 /// All regions of a space.
@@ -175,6 +192,19 @@ impl Regions {
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Region> {
         let first = self.find(range.start).map_or(range.start, |region| region.start);
         self.by_start.range(first..range.end.max(first)).map(|(_, region)| region)
+    }
+
+    /// Returns a region as far as its area goes within a range.
+    pub fn area_of(&self, region: &Region, within: &Range<u64>) -> Region {
+        let mut area = *region;
+        while let Some(next) = self.find(area.end).filter(|next| area.end < within.end && area.is_one_area_with(next)) {
+            area.end = next.end;
+        }
+        while area.start > within.start {
+            let Some(before) = self.before(area.start).filter(|before| before.is_one_area_with(&area)) else { break };
+            (area.start, area.backing) = (before.start, before.backing);
+        }
+        area
     }
 
     /// Returns how many there are.
@@ -316,6 +346,25 @@ mod tests {
         let mut regions = drawn("aabaa");
         regions.change(2 * PAGE..3 * PAGE, |region| region.prot = Prot::empty());
         assert_eq!(draw(&regions), "a0-5 ");
+    }
+
+    #[test]
+    fn an_area_goes_as_far_as_only_pages_differ() {
+        let mut regions = drawn("aaaaaaaab");
+        regions.change(2 * PAGE..3 * PAGE, |region| region.traits |= Traits::RECLAIMABLE);
+        regions.change(5 * PAGE..6 * PAGE, |region| region.traits |= Traits::FILLED);
+        regions.change(6 * PAGE..7 * PAGE, |region| region.fresh_since = 7);
+        let area_at = |regions: &Regions, page: u64, within: Range<u64>| {
+            let region = *regions.find(page * PAGE).expect("mapped");
+            let area = regions.area_of(&region, &(within.start * PAGE..within.end * PAGE));
+            (area.start / PAGE, area.end / PAGE)
+        };
+        assert_eq!(regions.count(), 7);
+        assert_eq!(area_at(&regions, 4, 0..512), (0, 8));
+        assert_eq!(area_at(&regions, 2, 3..4), (2, 5), "no further than what is asked for, by whole regions");
+        regions.change(3 * PAGE..4 * PAGE, |region| region.traits |= Traits::LOCKED);
+        assert_eq!(area_at(&regions, 4, 0..512), (4, 8));
+        assert_eq!(area_at(&regions, 0, 0..512), (0, 3));
     }
 
     #[test]

@@ -9,13 +9,13 @@ use std::ops::Range;
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of};
 use faultless_vm::Advice;
 
-use super::around::Around;
+use super::around::{Around, Span, table_of};
 use super::decode::is_error;
 use super::edges::SpaceOrder;
 use super::ids::{EventIndex, NONE};
 use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page, Pages};
-use super::regions::{Backing, PAGE, Region, Regions, Sharing, Traits, page_ceil, page_floor};
+use super::regions::{Backing, PAGE, Region, Regions, Traits, page_ceil, page_floor};
 use super::windows::span;
 
 /// Pages that stay free below a region that grows.
@@ -85,6 +85,11 @@ pub enum AddressState {
 }
 
 impl Space {
+    /// Returns an empty space, on a machine on which faults reach so far.
+    pub fn new(span: Span) -> Self {
+        Self { around: Around::new(span), ..Self::default() }
+    }
+
     /// Returns what an address is; stacks may grow to `stack_bytes`.
     pub fn address_state(&self, address: u64, stack_bytes: u64) -> AddressState {
         if let Some(&region) = self.regions.find(address) {
@@ -109,7 +114,8 @@ impl Space {
         let page = self.pages.get(address / PAGE);
         let is_kept = |region: &Region| page.content == Content::Guard && !region.traits.contains(Traits::WIPE_ON_FORK);
         let is_left_out = region.is_some_and(|region| page.since < region.fresh_since && !is_kept(region));
-        if is_left_out { Page { content: Content::Absent, store: NONE, ..page } } else { page }
+        let left_out = Page { content: Content::Absent, lets_stores_in: false, store: NONE, ..page };
+        if is_left_out { left_out } else { page }
     }
 
     /// Does what a call did.
@@ -127,6 +133,7 @@ impl Space {
                 self.lock(span(page_floor(start), len.saturating_add(start % PAGE)), is_locked, now);
             }
             MemoryCall::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
+            MemoryCall::WriteBack { start, len } if result == 0 => self.write_back(&span(start, len)),
             _ => {}
         }
     }
@@ -167,7 +174,30 @@ impl Space {
             _ => return,
         };
         let prot = prot & Prot::RIGHTS;
+        self.doubt_written_back(&(first..end.max(first)));
         self.regions.change(first..end.max(first), |region| *region = with_account(Region { prot, ..*region }));
+    }
+
+    /// Forgets that pages let no store in, as after msync of them.
+    fn write_back(&mut self, range: &Range<u64>) {
+        self.let_stores_in(range, false, |page| !page.is_inherited);
+    }
+
+    /// Notes that pages that were stored to, and written back since, may let stores in or not: new rights give those
+    /// back to what is dirty, which the library takes such a page for.
+    fn doubt_written_back(&mut self, range: &Range<u64>) {
+        if self.regions.overlapping(range.clone()).any(|region| region.backing.is_shared_object()) {
+            self.let_stores_in(range, true, |page| page.store != NONE);
+        }
+    }
+
+    fn let_stores_in(&mut self, range: &Range<u64>, are_let_in: bool, choose: impl Fn(&Page) -> bool) {
+        let mut chosen = Vec::new();
+        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
+            let is_chosen = page.lets_stores_in != are_let_in && choose(page);
+            chosen.extend(is_chosen.then_some((number, Page { lets_stores_in: are_let_in, ..*page })));
+        });
+        chosen.into_iter().for_each(|(number, page)| self.pages.set(number, page));
     }
 
     fn remap(&mut self, old: Range<u64>, old_len: u64, new: Range<u64>, flags: RemapFlags) {
@@ -333,6 +363,7 @@ impl Space {
             }
             added += u64::from(content == Content::Absent);
             page.content = filled(content, region.backing, is_own);
+            page.lets_stores_in |= filling == Filling::Stores;
             let is_copied = is_own && content == Content::Own && page.since <= forked_at;
             if page.content != content || is_copied {
                 page.since = now;
@@ -341,6 +372,11 @@ impl Space {
         self.resident.add(added);
         if is_own {
             self.regions.give_root(part.start);
+        } else if added > 0 && region.backing != Backing::Anonymous {
+            let pages = part.start / PAGE..part.end / PAGE;
+            let within = table_of(pages.start).start..table_of(pages.end - 1).end;
+            let area = self.regions.area_of(region, &within);
+            self.around.cover_filled(pages, filling == Filling::Stores, &area, now);
         }
     }
 
@@ -383,7 +419,7 @@ pub fn filled(content: Content, backing: Backing, is_own: bool) -> Content {
 
 /// Notes whether the kernel has set memory aside for a region, its rights being new.
 fn with_account(region: Region) -> Region {
-    let is_private = !matches!(region.backing, Backing::Object { sharing: Sharing::Shared, .. });
+    let is_private = !region.backing.is_shared_object();
     let is_writable = region.prot.contains(Prot::WRITE);
     let is_counted = is_private && is_writable && !region.traits.contains(Traits::NO_RESERVE);
     let is_given_back = !is_writable && region.backing == Backing::Anonymous && !region.has_root;
@@ -411,5 +447,5 @@ fn traits_of(mapping: &Mapping) -> Traits {
 
 /// Returns whether a store into a page of the region must first make the page its own.
 pub fn copies_on_write(region: &Region) -> bool {
-    !matches!(region.backing, Backing::Object { sharing: Sharing::Shared, .. })
+    !region.backing.is_shared_object()
 }

@@ -108,3 +108,17 @@ fn a_mapping_is_where_the_kernel_told_of_it() {
         assert_eq!(mapping.place, Place::Searched { hint: 0, placed: expected }, "told of {told_pages}");
     }
 }
+
+#[test]
+fn a_prctl_changes_the_map_only_if_it_says_where_the_heap_is() {
+    const SET_MM: u64 = 35;
+    const ARG_START: u64 = 8;
+    const MAP: u64 = 14;
+    for (what, expected) in
+        [(ARG_START, Verdict::Imposed(Reason::Process)), (MAP, Verdict::NotModelled(Call::Prctl.name()))]
+    {
+        let mut story = Story::new(1);
+        story.call(0, Call::Prctl, [SET_MM, what, HEAP, 0, 0, 0], 0);
+        assert_eq!(verdict_on(&story, Call::Prctl), expected, "option {what}");
+    }
+}

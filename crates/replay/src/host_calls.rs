@@ -34,7 +34,9 @@ impl Caller<'_> {
             MemoryCall::Break { requested, before, is_first } => return self.set_break(requested, before, is_first),
             MemoryCall::Lock { start, len, is_locked: true } => RawCall::Lock { address: at(start), len },
             MemoryCall::Lock { start, len, is_locked: false } => RawCall::Unlock { address: at(start), len },
-            MemoryCall::Ask { start, len } => RawCall::Advise { address: at(start), len, advice: 0 },
+            MemoryCall::Ask { start, len } | MemoryCall::WriteBack { start, len } => {
+                RawCall::Advise { address: at(start), len, advice: 0 }
+            }
             // The process's own memory must not be locked with the program's.
             MemoryCall::LockAll { .. } | MemoryCall::Nothing => return 0,
         };

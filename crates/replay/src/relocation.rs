@@ -126,7 +126,8 @@ fn ranges(memory_call: &MemoryCall) -> Vec<Range<u64>> {
         | MemoryCall::Protect { start, len, .. }
         | MemoryCall::Advise { start, len, .. }
         | MemoryCall::Lock { start, len, .. }
-        | MemoryCall::Ask { start, len } => vec![around(start, len)],
+        | MemoryCall::Ask { start, len }
+        | MemoryCall::WriteBack { start, len } => vec![around(start, len)],
         MemoryCall::Remap { old, old_len, new_len, target, .. } => {
             vec![around(old, old_len.max(new_len.min(ARENA.end))), around(target, new_len)]
         }

@@ -8,7 +8,8 @@ use faultless_phys::OutOfFrames;
 use faultless_platform::{Platform, Usual};
 use faultless_vm::design::Design;
 use faultless_vm::{
-    AccessError, AddressRange, Advice, CallError, Guest, PageLock, Protection, RemapPlacement, Space, VirtAddr,
+    AccessError, AddressRange, Advice, CallError, Guest, PageLock, Protection, RemapPlacement, Space, SyncFlags,
+    VirtAddr,
 };
 
 use super::objects::Objects;
@@ -54,6 +55,9 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> VmCaller<'_, '_, P, D> {
             MemoryCall::LockAll { is_locked } => self.lock_all(is_locked),
             MemoryCall::Ask { start, len } => {
                 raw(self.space.madvise(AddressRange::new(VirtAddr::new(start), len), Advice::Ignored).map(|()| 0))
+            }
+            MemoryCall::WriteBack { start, len } => {
+                raw(self.space.msync(AddressRange::new(VirtAddr::new(start), len), SyncFlags::SYNC).map(|()| 0))
             }
             MemoryCall::Nothing => Ok(0),
         }

@@ -259,7 +259,7 @@ fn errors_that_the_map_determines_are_compared_and_others_imposed() {
 fn calls_that_are_not_modelled_are_counted_by_name() {
     let mut story = Story::new(1);
     story.map(0, HEAP, 4);
-    story.call(0, Call::Prctl, [35, 1, HEAP, 0, 0, 0], 0);
+    story.call(0, Call::Prctl, [35, 14, HEAP, 0, 0, 0], 0);
     // Flags that Linux 6.18 does not know, accepted or not.
     story.call(0, Call::Mlock2, [HEAP, PAGE, 2, 0, 0, 0], 0);
     story.call(0, Call::Mlock2, [HEAP, PAGE, 2, 0, 0, 0], -22);

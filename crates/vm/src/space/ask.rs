@@ -6,6 +6,7 @@ use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
+use crate::object::WriteNotice;
 use crate::system::System;
 use bitflags::bitflags;
 use core::ops::ControlFlow;
@@ -75,8 +76,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         unsafe { object.as_ref() }.has_page(self.memory(), view.page_offset_of(page))
     }
 
-    /// Asks for what was stored to be written to where it comes from. There is nowhere to write to here, so what is
-    /// left are the errors.
+    /// Asks for what was stored to be written to where it comes from. There is nowhere to write to here: what is left
+    /// are the errors, and that with [`SyncFlags::SYNC`] the next store to each page of a shared file that hears of
+    /// stores ([`WriteNotice::Fault`]) faults again in this space, as after Linux has written it back.
     pub fn msync(&self, range: AddressRange, flags: SyncFlags) -> Result<(), CallError> {
         let AddressRange { start, len_bytes } = range;
         if !start.is_page_aligned() {
@@ -92,32 +94,46 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return Ok(());
         }
         let read = self.read_settled(start..end);
-        sync_areas(read.permit(), start, end, flags)
+        self.sync_areas(read.permit(), start, end, flags)
+    }
+
+    fn sync_areas(
+        &self,
+        permit: ReadPermit<'_, P, D>,
+        start: VirtAddr,
+        end: VirtAddr,
+        flags: SyncFlags,
+    ) -> Result<(), CallError> {
+        let (mut position, mut hole) = (start, None);
+        while position < end {
+            let unmapped = CallError::Unmapped { address: position };
+            let Some(entry) = permit.first_ending_after(position) else { return Err(unmapped) };
+            if entry.start > position {
+                hole.get_or_insert(unmapped);
+                // With MS_ASYNC alone there is nothing to do behind the hole.
+                if flags == SyncFlags::ASYNC || entry.start >= end {
+                    return Err(unmapped);
+                }
+            }
+            let is_locked = entry.area().flags().contains(AreaFlags::LOCKED);
+            if is_locked && flags.contains(SyncFlags::INVALIDATE) {
+                return Err(CallError::Locked { address: entry.start.max(start) });
+            }
+            let part = PageRange::between(position.max(entry.start), entry.end.min(end));
+            if let Some(part) =
+                part.filter(|_| flags.contains(SyncFlags::SYNC) && hears_of_stores(&entry.area().view()))
+            {
+                self.translations.await_stores(part);
+            }
+            position = entry.end;
+        }
+        hole.map_or(Ok(()), Err)
     }
 }
 
-fn sync_areas<P: System, D: Design<P>>(
-    permit: ReadPermit<'_, P, D>,
-    start: VirtAddr,
-    end: VirtAddr,
-    flags: SyncFlags,
-) -> Result<(), CallError> {
-    let (mut position, mut hole) = (start, None);
-    while position < end {
-        let unmapped = CallError::Unmapped { address: position };
-        let Some(entry) = permit.first_ending_after(position) else { return Err(unmapped) };
-        if entry.start > position {
-            hole.get_or_insert(unmapped);
-            // With MS_ASYNC alone there is nothing to do behind the hole.
-            if flags == SyncFlags::ASYNC || entry.start >= end {
-                return Err(unmapped);
-            }
-        }
-        let is_locked = entry.area().flags().contains(AreaFlags::LOCKED);
-        if is_locked && flags.contains(SyncFlags::INVALIDATE) {
-            return Err(CallError::Locked { address: entry.start.max(start) });
-        }
-        position = entry.end;
-    }
-    hole.map_or(Ok(()), Err)
+/// Returns whether stores through an area reach an object that is to hear of the first one.
+fn hears_of_stores<P: System>(view: &AreaView<P>) -> bool {
+    // SAFETY: the area, kept by the semaphore, holds a reference to its object.
+    let object = view.object.map(|object| unsafe { object.as_ref() });
+    view.flags.contains(AreaFlags::SHARED) && object.is_some_and(|object| object.write_notice() == WriteNotice::Fault)
 }

@@ -35,19 +35,47 @@ impl<P: System> Translations<P> {
     ///
     /// `visit` is called under the lock of a page table. The caller has the space's lock, shared at least.
     pub(crate) fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
+        self.weaken(range, take_right, visit);
+    }
+
+    /// Lets the next store to each page of a range fault. What was stored to before is for `collect_written` to report
+    /// still.
+    ///
+    /// The caller has the space's lock, shared at least.
+    pub(crate) fn await_stores(&self, range: PageRange) {
+        self.weaken(range, forbid_stores, &mut |_| ());
+    }
+
+    /// Does something to each entry of a range that takes rights away, shoots those down, and visits their pages.
+    fn weaken(&self, range: PageRange, take: impl Fn(Slot<'_, P>) -> bool, visit: &mut dyn FnMut(VirtAddr)) {
         let memory = self.memory();
         let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
-                if take_right(Tables::<P>::leaf_slot(memory, table, address)) {
+                if take(Tables::<P>::leaf_slot(memory, table, address)) {
                     gather.note_weakened();
                     visit(VirtAddr::new(address));
                 }
             }
             true
         });
+    }
+}
+
+/// Takes the right to write from an entry, if it has it; says whether it had.
+fn forbid_stores<P: System>(slot: Slot<'_, P>) -> bool {
+    loop {
+        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
+        let old = slot.load(Ordering::Acquire);
+        if !old.holds_frame() || !old.is_writable() {
+            return false;
+        }
+        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
+        if slot.exchange(old, old.without(EntryFlags::WRITE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return true;
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use faultless_platform::native::Native;
 use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::{
     AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, Event, FetchError, Guest, Limits,
-    MAX_OBJECT_BYTES, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageLock, PageSource, Placement,
-    Populate, Protection, RemapPlacement, RemapRequest, VirtAddr, WriteNotice, ZeroSource,
+    MAX_OBJECT_BYTES, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageLock, PageRange, PageSource,
+    Placement, Populate, Protection, RemapPlacement, RemapRequest, SyncFlags, VirtAddr, WriteNotice, ZeroSource,
 };
 
 const BASE: u64 = 0x1000_0000;
@@ -733,6 +733,42 @@ for_each_design!(a_file_hears_of_the_first_store_whatever_became_of_the_rights_b
             0,
             "the file knows that it is dirty"
         );
+    });
+});
+
+for_each_design!(a_file_hears_of_the_first_store_after_its_pages_were_written_back, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        for (notice, expected) in [(WriteNotice::Fault, 1), (WriteNotice::None, 0)] {
+            let object = world.vm.create_object(&file(notice)).expect("room");
+            let private = BASE + 16 * PAGE;
+            space.mmap(&mapping(&object, BASE, 0, RW | AreaFlags::SHARED)).expect("room");
+            space.mmap(&mapping(&object, private, 0, RW)).expect("room");
+            let store = |page: u64| guest.store_byte(VirtAddr::new(page), 30).expect("writable").count;
+            let sync = |first: u64, nr_pages: u64, flags| {
+                space.msync(AddressRange::new(VirtAddr::new(BASE + first * PAGE), nr_pages * PAGE), flags)
+            };
+            assert_eq!([store(BASE), store(BASE + PAGE), store(private)], [1; 3]);
+            let begun = PageRange::new(VirtAddr::new(BASE), 32 * PAGE).expect("in user memory");
+            sync(0, 1, SyncFlags::ASYNC).expect("mapped");
+            assert_eq!(store(BASE), 0, "it is only begun");
+            sync(0, 1, SyncFlags::SYNC).expect("mapped");
+            let taken = guest.store_byte(VirtAddr::new(BASE), 31).expect("writable");
+            assert_eq!((taken.count, taken.first_was_present || taken.count == 0), (expected, true));
+            assert_eq!([store(BASE), store(BASE + PAGE)], [0; 2], "told again; not written back");
+            // Up to the hole behind the mapping, and no page of it is private.
+            sync(0, 16, SyncFlags::SYNC).expect_err("the mapping is shorter");
+            assert_eq!(store(BASE + PAGE), expected);
+            space.msync(AddressRange::new(VirtAddr::new(private), PAGE), SyncFlags::SYNC).expect("mapped");
+            assert_eq!(store(private), 0);
+            sync(0, 1, SyncFlags::SYNC).expect("mapped");
+            let mut written = Vec::new();
+            space.collect_written(begun, &mut |page| written.push(page.get()));
+            assert_eq!(written, [BASE, BASE + PAGE, private], "written back or not, each was stored to");
+            space.munmap(AddressRange::new(VirtAddr::new(BASE), 32 * PAGE)).expect("aligned");
+            world.check("invariants");
+        }
     });
 });
 
