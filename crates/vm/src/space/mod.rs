@@ -307,7 +307,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Adds pages to the resident size.
     #[inline]
     pub(crate) fn add_resident(&self, nr_pages: u64) {
-        self.translations.resident.add(self.memory(), nr_pages);
+        self.translations.add_resident(nr_pages);
     }
 
     /// Returns the resident size in pages (rss); exact while nobody faults.
