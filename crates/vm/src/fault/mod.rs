@@ -29,7 +29,7 @@ mod resolve;
 mod untouched;
 
 use crate::access::Access;
-use crate::area::{AreaFlags, AreaView};
+use crate::view::{AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;

@@ -8,7 +8,7 @@
 //! | private | load, fetch | the object's page, read-only |
 
 use super::{EntryLock, PageFault, Stop};
-use crate::area::AreaFlags;
+use crate::view::AreaFlags;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;

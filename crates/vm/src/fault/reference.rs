@@ -14,7 +14,7 @@
 use super::known;
 use super::untouched::no_page;
 use super::{EntryLock, PageFault, Stop, anonymous};
-use crate::area::AreaFlags;
+use crate::view::AreaFlags;
 use crate::entry::{Entry, EntryFlags};
 use crate::reference::ReferenceRef;
 use crate::system::System;
