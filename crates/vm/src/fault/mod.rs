@@ -29,7 +29,6 @@ mod resolve;
 mod untouched;
 
 use crate::access::Access;
-use crate::view::{AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
@@ -40,6 +39,7 @@ use crate::translations::frames;
 use crate::translations::leaf_guard::LeafGuard;
 use crate::translations::table::Leaf;
 use crate::translations::{Instance, Translations};
+use crate::view::{AreaFlags, AreaView};
 use faultless_phys::{Kind, OutOfFrames, Pfn};
 
 pub use kinds::{Fault, Handled};

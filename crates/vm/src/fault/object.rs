@@ -8,7 +8,6 @@
 //! | private | load, fetch | the object's page, read-only |
 
 use super::{EntryLock, PageFault, Stop};
-use crate::view::AreaFlags;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
@@ -16,6 +15,7 @@ use crate::object::{ObjectRef, PageError, WriteNotice};
 use crate::system::System;
 use crate::tags::TagSource;
 use crate::translations::frames;
+use crate::view::AreaFlags;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Bulk;
 

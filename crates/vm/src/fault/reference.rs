@@ -14,10 +14,10 @@
 use super::known;
 use super::untouched::no_page;
 use super::{EntryLock, PageFault, Stop, anonymous};
-use crate::view::AreaFlags;
 use crate::entry::{Entry, EntryFlags};
 use crate::reference::ReferenceRef;
 use crate::system::System;
+use crate::view::AreaFlags;
 use faultless_platform::mutant;
 
 /// Fills an empty entry of a reference area.

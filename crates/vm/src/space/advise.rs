@@ -198,7 +198,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
             }
             Advice::GuardInstall => self.install_guards(area, part),
             Advice::GuardRemove => {
-                self.remove_guards(part);
+                self.translations.remove_guards(part);
                 Ok(())
             }
             _ => Ok(()),

@@ -16,6 +16,7 @@
 
 pub(crate) mod frames;
 pub(crate) mod gather;
+mod guards;
 pub(crate) mod leaf_guard;
 pub(crate) mod resident;
 pub(crate) mod shootdown;
