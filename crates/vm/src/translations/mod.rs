@@ -17,6 +17,7 @@
 pub(crate) mod frames;
 pub(crate) mod gather;
 mod guards;
+mod lazy_free;
 pub(crate) mod leaf_guard;
 pub(crate) mod resident;
 pub(crate) mod shootdown;
