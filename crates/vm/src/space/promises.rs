@@ -23,7 +23,6 @@
 //! Forbidden: an entry is set in a table that is not in the tree.
 
 use super::change::Sizes;
-use super::protect::is_weaker;
 use super::{AreaLine, Space};
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaView;
@@ -35,6 +34,7 @@ use crate::fault::{Fault, Handled, handle_promised};
 use crate::promise::State;
 use crate::system::System;
 use crate::translations::gather::Gather;
+use crate::translations::rights::is_weaker;
 use crate::translations::slot::Slot;
 use crate::translations::table::{Leaf, TableMap, Tables};
 use crate::types::Map;

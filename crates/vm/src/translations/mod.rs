@@ -20,6 +20,7 @@ mod guards;
 mod lazy_free;
 pub(crate) mod leaf_guard;
 pub(crate) mod resident;
+pub(crate) mod rights;
 pub(crate) mod shootdown;
 pub(crate) mod slot;
 pub(crate) mod table;
