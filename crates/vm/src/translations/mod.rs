@@ -14,6 +14,7 @@
 //! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written`
 //! finds pages that were stored to, `resident` counts.
 
+pub(crate) mod copy;
 pub(crate) mod frames;
 pub(crate) mod gather;
 mod guards;
