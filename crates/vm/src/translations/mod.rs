@@ -20,6 +20,7 @@ pub(crate) mod gather;
 mod guards;
 mod lazy_free;
 pub(crate) mod leaf_guard;
+mod moves;
 pub(crate) mod resident;
 pub(crate) mod rights;
 pub(crate) mod shootdown;
