@@ -85,7 +85,6 @@ pub use list::AreaList;
 pub use lock::{LockAll, PageLock};
 pub use map_lock::{MapLock, WholeSpace};
 pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
-pub(crate) use promises::counted_entries;
 pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};

@@ -24,15 +24,10 @@ use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
-use crate::entry::Entry;
 use crate::error::CallError;
 use crate::system::System;
 use crate::translations::Emptied;
-use crate::translations::slot::Slot;
-use crate::translations::table::{TableMap, Tables};
 use core::cell::Cell;
-use faultless_phys::FrameSource;
-use faultless_platform::Ordering;
 use faultless_platform::mutant;
 
 /// Where a remapped range goes.

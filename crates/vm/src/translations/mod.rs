@@ -10,11 +10,14 @@
 //! leaf table's lock themselves.
 //!
 //! # Rooms
-//! `table` is the tree, `slot` an entry's place in it and `leaf_guard` a leaf's lock; `frames` what entries hold. `tlb` and `shootdown` are the
-//! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written`
-//! finds pages that were stored to, `resident` counts.
+//! `table` is the tree, `slot` an entry's place in it and `leaf_guard` a leaf's lock; `frames` is what entries hold.
+//! `tlb` and `shootdown` are the CPUs' side. What calls do to entries: `zap` empties them, `guards` puts guards there,
+//! `lazy_free` gives pages up, `rights` changes what is allowed, `copy` is fork's part, `moves` mremap's, `counted` is
+//! for maps that are the entries themselves, `written` finds pages that were stored to. `gather` takes out of TLBs what
+//! was emptied, `resident` counts.
 
 pub(crate) mod copy;
+pub(crate) mod counted;
 pub(crate) mod frames;
 pub(crate) mod gather;
 mod guards;
