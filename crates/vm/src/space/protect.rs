@@ -3,7 +3,7 @@
 use super::change::{Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
-use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
+use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::asked::Protection;
 use crate::design::Design;

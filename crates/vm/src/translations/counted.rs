@@ -1,8 +1,8 @@
 //! Leaf tables that count their entries, and go with the last of them: for maps that are the entries themselves.
 //!
 //! # Guarantee
-//! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`CountedEntries`] is dropped, no
-//! CPU has a translation that is stronger than the entries, and the frames and tables that went are given back.
+//! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`CountedEntries`] is dropped,
+//! no CPU has a translation that is stronger than the entries, and the frames and tables that went are given back.
 //!
 //! The caller keeps others that change entries out of the range. Faults, and changes of other ranges, run beside it,
 //! even in the same tables.
@@ -127,8 +127,8 @@ impl<'a, P: System> CountedEntries<'a, P> {
         Ok(())
     }
 
-    /// Changes the entries of those pages of the range that have a table to what `decide` says, which may be asked again
-    /// about a page whose accessed and dirty bits a CPU set meanwhile.
+    /// Changes the entries of those pages of the range that have a table to what `decide` says, which may be asked
+    /// again about a page whose accessed and dirty bits a CPU set meanwhile.
     pub(crate) fn change(&mut self, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) {
         let translations = self.translations;
         let mut nr_freed = 0;
