@@ -5,8 +5,8 @@
 //! the mapping goes. The area is not cut.
 //!
 //! # Invariants
-//! * I1 a guard is the entry [`Entry::GUARD`](crate::Entry::GUARD): not present, not empty, without a frame. It moves with its page, is
-//!   copied by fork, and stays when pages are dropped (MADV_DONTNEED, truncation).
+//! * I1 a guard is the entry [`Entry::GUARD`](crate::Entry::GUARD): not present, not empty, without a frame. It moves
+//!   with its page, is copied by fork, and stays when pages are dropped (MADV_DONTNEED, truncation).
 //! * I2 an area with guards says so (`MAYBE_GUARD`), so that fork copies its entries. As on Linux, only one without an
 //!   object gets a reverse-map root with its first guard: one with an object may still be joined with a neighbour that
 //!   has a root.
