@@ -219,8 +219,8 @@ fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
     // for this section before it frees any.
     let _tables = mutant!(TablesUnheld, Some(space.memory().rcu().read()) => None);
     let (leaf, seen) = walk(space, &lock, fault)?;
-    let view = mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault));
-    let page = space.page_fault(fault, (view, area.behind()), (leaf, seen));
+    let found = (mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault)), area.behind());
+    let page = space.page_fault(fault, found, (leaf, seen));
     resolve(&page, &lock).map_err(GiveUp::from)
 }
 

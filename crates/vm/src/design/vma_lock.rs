@@ -143,8 +143,8 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
-    let view = mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault));
-    let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
+    let found = (mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault)), area.behind());
+    let page = space.page_fault(fault, found, (leaf, leaf.read(space.memory())));
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
