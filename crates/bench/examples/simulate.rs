@@ -25,6 +25,7 @@ fn main() {
         length: Length::Fixed(number(4, "1000") * 1000),
         memory_bytes: None,
         placement: PlacementPolicy::Linux,
+        replayer: Some(&faultless_replay::AllDesigns),
     };
     let began = Instant::now();
     let (run, figures) = once_simulated(&machine, &job, number(5, "1"), &|| false).expect("a run");

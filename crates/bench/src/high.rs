@@ -16,6 +16,7 @@ use faultless_machine::host_frames::alone;
 use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
 use faultless_machine::watch::{self, All, LockTable, LockWatch, Simulated};
 use faultless_plan::Pace;
+use faultless_plan::replayer::Replayer;
 use faultless_platform::PAGE_BYTES;
 use faultless_platform::watched::Sink;
 use faultless_sim::{Machine, Sim, isolate};
@@ -73,6 +74,8 @@ pub struct Arm {
     pub design: String,
     /// The semaphore beneath it.
     pub semaphore: String,
+    /// Who replays recordings.
+    pub replayer: &'static dyn Replayer,
 }
 
 /// What came of a run.
@@ -133,6 +136,7 @@ impl Arm {
             length: Length::Fixed(if self.workload.workload.is_recorded() { 1 } else { self.duration_ns }),
             memory_bytes: (!self.workload.workload.is_recorded()).then_some(MEMORY_BYTES),
             placement: PlacementPolicy::Linux,
+            replayer: Some(self.replayer),
         }
     }
 }
@@ -207,6 +211,7 @@ mod tests {
             start: Start::Together,
             design: DESIGN.into(),
             semaphore: faultless_machine::designs::DEFAULT_SEMAPHORE.into(),
+            replayer: &faultless_replay::AllDesigns,
         }
     }
 

@@ -48,6 +48,7 @@ fn ours(name: &str, ms: u64) -> Run {
         length: Length::Fixed(ms * 1_000_000),
         memory_bytes: None,
         placement: PlacementPolicy::Linux,
+        replayer: None,
     };
     once_on_host(&job, Pinning::Always).expect("the host runs it")
 }

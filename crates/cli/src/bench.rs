@@ -15,6 +15,7 @@ use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
+use faultless_replay::AllDesigns;
 use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workload};
 use indicatif::ProgressBar;
 
@@ -265,6 +266,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
         has_ceiling: args.ceiling,
         draws,
         has_sensitivity: args.sensitivity,
+        replayer: &AllDesigns,
     })
 }
 

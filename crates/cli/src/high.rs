@@ -12,6 +12,7 @@ use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_machine::info;
 use faultless_machine::simulated::{MachineChoice, Spec};
 use faultless_machine::watch::{Figures, LockTable};
+use faultless_replay::AllDesigns;
 use faultless_results::stats::{Summary, summarize};
 use faultless_results::{Measured, ResultSet, Unit, columns};
 use faultless_workloads::{Spec as Workload, SpecError};
@@ -81,6 +82,7 @@ fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<Arm>, Failure> {
         start: high::Start::Together,
         design: design.clone(),
         semaphore: semaphore.clone(),
+        replayer: &AllDesigns,
     };
     Ok(cpus.iter().flat_map(|&cpus| highs.iter().map(move |high| arm(cpus, high))).collect())
 }

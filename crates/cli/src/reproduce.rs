@@ -12,6 +12,7 @@ use faultless_bench::spread::Draws;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::host;
 use faultless_machine::simulated::{MachineChoice, Spec};
+use faultless_replay::AllDesigns;
 use faultless_results::{MachineInfo, ResultSet};
 use indicatif::ProgressBar;
 
@@ -128,7 +129,7 @@ fn run_table(table: &'static Table, args: &ReproduceArgs) -> Result<Vec<Row>, Fa
         Some(draws) => draws.machine((seed - args.seed) as usize),
         None => preset(name),
     };
-    let rows = reproduce::run(table, machine, seeds, jobs, |done| bar.set_position(done as u64));
+    let rows = reproduce::run(table, &AllDesigns, machine, seeds, jobs, |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let mut rows = rows.map_err(|error| Failure::new(format_args!("{}: {error}", table.name)))?;
     for row in &mut rows {
@@ -164,8 +165,11 @@ fn run_kmap(args: &ReproduceArgs) -> Result<Vec<kmap::Row>, Failure> {
     let ended = |done| bar.set_position(done as u64);
     let machine = preset(kmap::MACHINE);
     let rows = match args.spread {
-        Some(nr_draws) => kmap::run_drawn(&Draws::new(&machine, nr_draws as usize, args.seed), seeds, jobs, ended),
-        None => kmap::run(&machine, seeds, jobs, ended),
+        Some(nr_draws) => {
+            let draws = Draws::new(&machine, nr_draws as usize, args.seed);
+            kmap::run_drawn(&draws, &AllDesigns, seeds, jobs, ended)
+        }
+        None => kmap::run(&machine, &AllDesigns, seeds, jobs, ended),
     };
     bar.finish_and_clear();
     rows.map_err(|error| Failure::new(format_args!("{}: {error}", kmap::NAME)))

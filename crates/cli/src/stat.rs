@@ -22,6 +22,7 @@ use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
 use faultless_plan as plan;
 use faultless_plan::{Losses, Options, Pace};
+use faultless_replay::AllDesigns;
 use faultless_trace::Trace;
 use faultless_workloads::{Spec, SpecError, WORKLOADS};
 use indicatif::ProgressBar;
@@ -177,6 +178,7 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
         placement: args.placement.chosen(),
         high: high(args, &machine, &subject)?,
         pace: args.high.pace(),
+        replayer: &AllDesigns,
         subject,
         machine,
     })

@@ -24,7 +24,7 @@ const SMALLEST_HUGE_BYTES: u64 = 4 * PAGE;
 const UNLIMITED_STACK_BYTES: u64 = 1 << 40;
 
 /// A fault with all that surrounds it.
-struct Scene {
+struct FaultContext {
     place: EventIndex,
     thread: u32,
     space: SpaceIndex,
@@ -33,7 +33,7 @@ struct Scene {
     page: Page,
 }
 
-impl Scene {
+impl FaultContext {
     fn is_allowed(&self) -> bool {
         let is_guarded = self.page.content == Content::Guard;
         !is_guarded && self.region.is_some_and(|region| region.allows(self.fault.access()))
@@ -72,35 +72,35 @@ impl Scene {
 impl Builder<'_> {
     /// Plans the access that replays a fault.
     pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
-        let mut scene = self.scene(place, fault);
-        let mut is_as_forecast = self.forecast(&scene) == Some(fault.is_present());
-        let mut class = if is_as_forecast { None } else { self.class_of(&scene) };
-        if class == Some(Class::FaultAround) && self.is_mapped_before(&mut scene) {
+        let mut context = self.context(place, fault);
+        let mut is_as_forecast = self.forecast(&context) == Some(fault.is_present());
+        let mut class = if is_as_forecast { None } else { self.class_of(&context) };
+        if class == Some(Class::FaultAround) && self.is_mapped_before(&mut context) {
             (class, is_as_forecast) = (None, true);
         }
-        let before = if self.is_blind { Before::Unknown } else { self.before(&scene) };
-        let is_strict = class.is_none() && self.is_strict_ground(&scene, before, is_as_forecast);
+        let before = if self.is_blind { Before::Unknown } else { self.before(&context) };
+        let is_strict = class.is_none() && self.is_strict_ground(&context, before, is_as_forecast);
         let touch = Touch {
             address: fault.address,
             access: fault.access(),
             side: fault.side,
             is_present: fault.is_present(),
-            outcome: if scene.is_allowed() { Outcome::Done } else { Outcome::Refused },
+            outcome: if context.is_allowed() { Outcome::Done } else { Outcome::Refused },
             class,
             is_strict,
             before,
             around: NONE,
         };
-        self.count(&scene, &touch);
+        self.count(&context, &touch);
         if class.is_none() && !is_as_forecast {
             self.surprises.insert(place);
         }
-        self.collect_waits(&scene);
-        let step = self.push(place, scene.thread, Action::Access(touch));
-        self.settle(&scene, step);
+        self.collect_waits(&context);
+        let step = self.push(place, context.thread, Action::Access(touch));
+        self.settle(&context, step);
     }
 
-    fn scene(&mut self, place: EventIndex, fault: Fault) -> Scene {
+    fn context(&mut self, place: EventIndex, fault: Fault) -> FaultContext {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
         let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(UNLIMITED_STACK_BYTES);
         let state = &mut self.spaces[space as usize];
@@ -114,15 +114,15 @@ impl Builder<'_> {
             AddressState::Nothing => None,
         };
         let page = state.page(fault.address, region.as_ref());
-        Scene { place, thread, space, fault, region, page }
+        FaultContext { place, thread, space, fault, region, page }
     }
 
-    fn count(&mut self, scene: &Scene, touch: &Touch) {
+    fn count(&mut self, context: &FaultContext, touch: &Touch) {
         let totals = &mut self.plan.totals;
         totals.faults += 1;
         totals.strict += u64::from(touch.is_strict);
-        totals.outside += u64::from(scene.region.is_none());
-        totals.forbidden += u64::from(scene.region.is_some() && touch.outcome == Outcome::Refused);
+        totals.outside += u64::from(context.region.is_none());
+        totals.forbidden += u64::from(context.region.is_some() && touch.outcome == Outcome::Refused);
         if let Some(class) = touch.class {
             *totals.may_differ.entry(class).or_default() += 1;
         }
@@ -130,43 +130,44 @@ impl Builder<'_> {
 
     /// Returns the present bit that a fault shows if the events so far are all that happened to the page; nothing if
     /// such an access does not fault then.
-    fn forecast(&self, scene: &Scene) -> Option<bool> {
-        let Some(region) = scene.region.filter(|region| !region.prot.is_empty()) else { return Some(false) };
-        let forked_at = self.spaces[scene.space as usize].forked_at;
-        let is_shared_copy = scene.page.content == Content::Own && scene.page.since <= forked_at;
-        match scene.page.content {
+    fn forecast(&self, context: &FaultContext) -> Option<bool> {
+        let Some(region) = context.region.filter(|region| !region.prot.is_empty()) else { return Some(false) };
+        let forked_at = self.spaces[context.space as usize].forked_at;
+        let is_shared_copy = context.page.content == Content::Own && context.page.since <= forked_at;
+        match context.page.content {
             Content::Absent | Content::Guard => Some(false),
-            _ if !scene.is_allowed() => Some(true),
-            Content::Zero | Content::Object if scene.is_write() && copies_on_write(&region) => Some(true),
-            Content::Own if scene.is_write() && is_shared_copy => Some(true),
-            Content::Object if scene.is_write() && self.is_first_store(scene) => Some(true),
+            _ if !context.is_allowed() => Some(true),
+            Content::Zero | Content::Object if context.is_write() && copies_on_write(&region) => Some(true),
+            Content::Own if context.is_write() && is_shared_copy => Some(true),
+            Content::Object if context.is_write() && self.is_first_store(context) => Some(true),
             _ => None,
         }
     }
 
     /// Returns whether no store went through the page's entry yet, so that it surely lets none into its file: a file
     /// system is told of the first one (mm/vma.c, `vma_wants_writenotify`). Memory that lives nowhere else is not.
-    fn is_first_store(&self, scene: &Scene) -> bool {
-        let Some(Backing::Object { object, sharing: Sharing::Shared, .. }) = scene.region.map(|region| region.backing)
+    fn is_first_store(&self, context: &FaultContext) -> bool {
+        let Some(Backing::Object { object, sharing: Sharing::Shared, .. }) =
+            context.region.map(|region| region.backing)
         else {
             return false;
         };
         let ObjectPlan { is_memory, is_drivers, .. } = self.plan.objects[object as usize];
-        let Page { lets_stores_in, is_doubtful, .. } = scene.page;
-        let is_clean = !lets_stores_in && !is_doubtful && !scene.has_trait(Traits::RECLAIMABLE);
+        let Page { lets_stores_in, is_doubtful, .. } = context.page;
+        let is_clean = !lets_stores_in && !is_doubtful && !context.has_trait(Traits::RECLAIMABLE);
         is_clean && !is_memory && !is_drivers
     }
 
-    fn is_strict_ground(&self, scene: &Scene, before: Before, is_as_forecast: bool) -> bool {
+    fn is_strict_ground(&self, context: &FaultContext, before: Before, is_as_forecast: bool) -> bool {
         const FILLED_OR_TAKEN: Traits = Traits::FILLED.union(Traits::RECLAIMABLE);
-        let is_determined = scene.region.is_some_and(|region| match region.backing {
+        let is_determined = context.region.is_some_and(|region| match region.backing {
             Backing::Anonymous => true,
             // Nothing is held where nothing may be accessed.
-            Backing::Object { .. } => !scene.is_allowed() || self.is_certain(before),
+            Backing::Object { .. } => !context.is_allowed() || self.is_certain(before),
         });
         // What a call fills or lets the kernel take follows from it, but where the fault shows otherwise.
-        let is_otherwise = scene.has_trait(FILLED_OR_TAKEN) && !is_as_forecast;
-        is_determined && !self.is_blind && !scene.has_trait(Traits::HUGE) && !is_otherwise
+        let is_otherwise = context.has_trait(FILLED_OR_TAKEN) && !is_as_forecast;
+        is_determined && !self.is_blind && !context.has_trait(Traits::HUGE) && !is_otherwise
     }
 
     /// Returns whether it is known what the page holds, whatever comes later.
@@ -179,48 +180,48 @@ impl Builder<'_> {
     }
 
     /// Returns why the fault is not as forecast, by the first rule that applies.
-    fn class_of(&self, scene: &Scene) -> Option<Class> {
-        let is_ambiguous = self.is_ambiguous(scene);
-        if !is_ambiguous && is_impossible(scene) {
+    fn class_of(&self, context: &FaultContext) -> Option<Class> {
+        let is_ambiguous = self.is_ambiguous(context);
+        if !is_ambiguous && is_impossible(context) {
             return None;
         }
         let rules: [(Class, bool); 8] = [
-            (Class::Inherited, scene.page.is_inherited),
+            (Class::Inherited, context.page.is_inherited),
             (Class::Ambiguous, is_ambiguous),
-            (Class::Raced, self.is_raced(scene)),
-            (Class::Populated, self.is_populated(scene)),
-            (Class::FaultAround, self.is_around_another(scene)),
-            (Class::Huge, self.is_huge(scene)),
-            (Class::Reclaimed, is_reclaimed(scene) && !self.is_just_touched(scene)),
-            (Class::Raced, self.is_behind_its_time(scene)),
+            (Class::Raced, self.is_raced(context)),
+            (Class::Populated, self.is_populated(context)),
+            (Class::FaultAround, self.is_around_another(context)),
+            (Class::Huge, self.is_huge(context)),
+            (Class::Reclaimed, is_reclaimed(context) && !self.is_just_touched(context)),
+            (Class::Raced, self.is_behind_its_time(context)),
         ];
         rules.into_iter().find(|&(_, applies)| applies).map(|(class, _)| class)
     }
 
-    fn is_ambiguous(&self, scene: &Scene) -> bool {
+    fn is_ambiguous(&self, context: &FaultContext) -> bool {
         self.is_blind
-            || scene.page.is_doubtful
-            || self.windows.uncertain.contains(scene.place)
-            || self.is_second_try(scene)
-            || self.is_repeated(scene)
+            || context.page.is_doubtful
+            || self.windows.uncertain.contains(context.place)
+            || self.is_second_try(context)
+            || self.is_repeated(context)
     }
 
     /// The thread's last event was the same fault of the same instruction, on a page that was there, and the entry may
     /// have changed between the kernel's first look and its second, so that it left the rest to another fault
     /// (mm/memory.c, `handle_pte_fault`, `pte_same`); or another CPU still held it as it was before. Both need another
     /// thread of the space, or that this one was switched out: the CPU that faults drops what it holds of the page.
-    fn is_repeated(&self, scene: &Scene) -> bool {
-        let Page { event, .. } = scene.page;
-        self.is_in_a_row(scene)
-            && scene.fault.is_present()
-            && self.fault_at(event) == Some(scene.fault)
-            && (self.is_shared(scene.space) || self.races.may_have_moved(scene.thread, event, scene.place))
+    fn is_repeated(&self, context: &FaultContext) -> bool {
+        let Page { event, .. } = context.page;
+        self.is_in_a_row(context)
+            && context.fault.is_present()
+            && self.fault_at(event) == Some(context.fault)
+            && (self.is_shared(context.space) || self.races.may_have_moved(context.thread, event, context.place))
     }
 
     /// The page's last fault was the thread's own last event.
-    fn is_in_a_row(&self, scene: &Scene) -> bool {
-        let Page { thread, event, .. } = scene.page;
-        event != NONE && thread == scene.thread && self.races.is_next(event, scene.place)
+    fn is_in_a_row(&self, context: &FaultContext) -> bool {
+        let Page { thread, event, .. } = context.page;
+        event != NONE && thread == context.thread && self.races.is_next(event, context.place)
     }
 
     fn fault_at(&self, event: EventIndex) -> Option<Fault> {
@@ -233,102 +234,103 @@ impl Builder<'_> {
     /// The kernel touched the page again in a row: before with page faults switched off, so that only one of the
     /// faults mapped it (a signal's frame, a futex, the source of a write). It may try so more than once; it is other
     /// code that makes it come in the end. Only the walk along a stack for call chains never does.
-    fn is_second_try(&self, scene: &Scene) -> bool {
-        let Some(first) = self.fault_at(scene.page.event) else { return false };
-        self.is_in_a_row(scene)
-            && (first.side, scene.fault.side) == (Side::Kernel, Side::Kernel)
-            && (first.access(), first.is_present()) == (scene.fault.access(), scene.fault.is_present())
-            && (first.ip != scene.fault.ip || !self.trace.stacks.is_empty() || self.goes_on_elsewhere(scene))
+    fn is_second_try(&self, context: &FaultContext) -> bool {
+        let Some(first) = self.fault_at(context.page.event) else { return false };
+        self.is_in_a_row(context)
+            && (first.side, context.fault.side) == (Side::Kernel, Side::Kernel)
+            && (first.access(), first.is_present()) == (context.fault.access(), context.fault.is_present())
+            && (first.ip != context.fault.ip || !self.trace.stacks.is_empty() || self.goes_on_elsewhere(context))
     }
 
     /// Returns whether other code of the kernel touches the page before the thread does anything else.
-    fn goes_on_elsewhere(&self, scene: &Scene) -> bool {
+    fn goes_on_elsewhere(&self, context: &FaultContext) -> bool {
         let event_after = |&event: &EventIndex| Some(self.races.after(event)).filter(|&event| event != NONE);
-        let faults = std::iter::successors(event_after(&scene.place), event_after).map_while(|event| {
+        let faults = std::iter::successors(event_after(&context.place), event_after).map_while(|event| {
             match self.trace.events[event as usize].kind {
                 EventKind::Fault(fault) => Some(fault),
                 _ => None,
             }
         });
-        let is_the_pages =
-            |fault: &Fault| fault.side == Side::Kernel && page_floor(fault.address) == page_floor(scene.fault.address);
-        faults.take_while(is_the_pages).any(|fault| fault.ip != scene.fault.ip)
+        let is_the_pages = |fault: &Fault| {
+            fault.side == Side::Kernel && page_floor(fault.address) == page_floor(context.fault.address)
+        };
+        faults.take_while(is_the_pages).any(|fault| fault.ip != context.fault.ip)
     }
 
     /// Another thread's fault on the page may not have been over.
-    fn is_raced(&self, scene: &Scene) -> bool {
-        let Page { thread, event, .. } = scene.page;
-        self.is_neighbours(scene) && thread != scene.thread && self.races.is_under_way(event, scene.place)
+    fn is_raced(&self, context: &FaultContext) -> bool {
+        let Page { thread, event, .. } = context.page;
+        self.is_neighbours(context) && thread != context.thread && self.races.is_under_way(event, context.place)
     }
 
     /// Returns whether the page's last fault happened in this space, and not in the one that it is a copy of.
-    fn is_neighbours(&self, scene: &Scene) -> bool {
-        let event = scene.page.event;
-        event != NONE && self.space_of(event) == scene.space
+    fn is_neighbours(&self, context: &FaultContext) -> bool {
+        let event = context.page.event;
+        event != NONE && self.space_of(event) == context.space
     }
 
     /// The kernel filled the page, or must have: it is there though no fault made it, and a fork explains that, or a
     /// process that reaches into this one's memory.
-    fn is_populated(&self, scene: &Scene) -> bool {
-        let is_unexplained = scene.fault.is_present() && scene.page.content == Content::Absent;
-        let was_copied = self.spaces[scene.space as usize].forked_at > 0;
-        let is_private = scene.region.is_some_and(|region| region.is_private_anonymous());
-        let is_traced = self.is_traced[scene.thread as usize];
-        scene.has_trait(Traits::SPECIAL)
-            || self.is_drivers(scene)
-            || scene.has_trait(Traits::FILLED) && !self.is_stored_alone(scene)
-            || is_unexplained && (scene.has_trait(Traits::ARGUMENTS) || is_private && was_copied || is_traced)
+    fn is_populated(&self, context: &FaultContext) -> bool {
+        let is_unexplained = context.fault.is_present() && context.page.content == Content::Absent;
+        let was_copied = self.spaces[context.space as usize].forked_at > 0;
+        let is_private = context.region.is_some_and(|region| region.is_private_anonymous());
+        let is_traced = self.is_traced[context.thread as usize];
+        context.has_trait(Traits::SPECIAL)
+            || self.is_drivers(context)
+            || context.has_trait(Traits::FILLED) && !self.is_stored_alone(context)
+            || is_unexplained && (context.has_trait(Traits::ARGUMENTS) || is_private && was_copied || is_traced)
     }
 
     /// A driver is mapped there, which puts pages in.
-    fn is_drivers(&self, scene: &Scene) -> bool {
-        let backing = scene.region.map(|region| region.backing);
+    fn is_drivers(&self, context: &FaultContext) -> bool {
+        let backing = context.region.map(|region| region.backing);
         matches!(backing, Some(Backing::Object { object, .. }) if self.plan.objects[object as usize].is_drivers)
     }
 
     /// The page holds what was stored into it in this space since the last fork: what fills pages lets it be.
-    fn is_stored_alone(&self, scene: &Scene) -> bool {
-        let Page { content, since, store, .. } = scene.page;
-        content == Content::Own && store != NONE && since > self.spaces[scene.space as usize].forked_at
+    fn is_stored_alone(&self, context: &FaultContext) -> bool {
+        let Page { content, since, store, .. } = context.page;
+        content == Content::Own && store != NONE && since > self.spaces[context.space as usize].forked_at
     }
 
     /// A huge page may have mapped the page with its neighbours, or was split, collapsed or zeroed as one.
-    fn is_huge(&self, scene: &Scene) -> bool {
-        let Some(region) = scene.region else { return false };
-        let block = scene.fault.address - scene.fault.address % SMALLEST_HUGE_BYTES;
+    fn is_huge(&self, context: &FaultContext) -> bool {
+        let Some(region) = context.region else { return false };
+        let block = context.fault.address - context.fault.address % SMALLEST_HUGE_BYTES;
         let fits = region.start <= block && block + SMALLEST_HUGE_BYTES <= region.end;
         let is_allowed = self.trace.header.huge_pages == HugePages::AsSystem;
-        scene.has_trait(Traits::HUGE) || is_allowed && fits && region.is_private_anonymous()
+        context.has_trait(Traits::HUGE) || is_allowed && fits && region.is_private_anonymous()
     }
 
     /// The page is an object's, and a fault beside it may have mapped it. A load that is allowed would not have faulted
     /// then.
-    fn is_around_another(&self, scene: &Scene) -> bool {
-        let Some(region) = scene.region.filter(|_| scene.object_sharing().is_some()) else { return false };
-        let is_covered = self.spaces[scene.space as usize].around.covers(scene.fault.address / PAGE, &region);
-        let faults_though_mapped = scene.is_write() || !scene.is_allowed();
-        scene.page.content == Content::Absent && scene.fault.is_present() && faults_though_mapped && is_covered
+    fn is_around_another(&self, context: &FaultContext) -> bool {
+        let Some(region) = context.region.filter(|_| context.object_sharing().is_some()) else { return false };
+        let is_covered = self.spaces[context.space as usize].around.covers(context.fault.address / PAGE, &region);
+        let faults_though_mapped = context.is_write() || !context.is_allowed();
+        context.page.content == Content::Absent && context.fault.is_present() && faults_though_mapped && is_covered
     }
 
     /// Lets the fault that must have mapped the page with its own map it in the replay too, if there is one of this
     /// space that surely can: nothing that is not ordered with it has ever changed the page. Returns whether it does,
     /// so that the page is as it was.
-    fn is_mapped_before(&mut self, scene: &mut Scene) -> bool {
-        let number = scene.fault.address / PAGE;
-        let state = &self.spaces[scene.space as usize];
+    fn is_mapped_before(&mut self, context: &mut FaultContext) -> bool {
+        let number = context.fault.address / PAGE;
+        let state = &self.spaces[context.space as usize];
         let Some(cover) = state.around.last_over(number).filter(|cover| cover.now > state.forked_at).cloned() else {
             return false;
         };
-        let never_changed = scene.page.event == NONE && state.order.calls.at(scene.fault.address) == cover.call;
-        let page = Page { content: Content::Object, since: cover.now, ..scene.page };
-        let mapped = Scene { page, fault: scene.fault, region: scene.region, ..*scene };
-        let is_explained = self.forecast(&mapped) == Some(scene.fault.is_present());
-        if self.is_shared(scene.space) && !never_changed || !is_explained || !self.map_around(&cover, number * PAGE) {
+        let never_changed = context.page.event == NONE && state.order.calls.at(context.fault.address) == cover.call;
+        let page = Page { content: Content::Object, since: cover.now, ..context.page };
+        let mapped = FaultContext { page, fault: context.fault, region: context.region, ..*context };
+        let is_explained = self.forecast(&mapped) == Some(context.fault.is_present());
+        if self.is_shared(context.space) && !never_changed || !is_explained || !self.map_around(&cover, number * PAGE) {
             return false;
         }
-        scene.page = page;
+        context.page = page;
         self.waits.extend(cover.step);
-        self.spaces[scene.space as usize].resident.add(1);
+        self.spaces[context.space as usize].resident.add(1);
         self.plan.demand.object_pages += 1;
         true
     }
@@ -349,16 +351,16 @@ impl Builder<'_> {
     /// The thread has just made the page come, and did nothing since but touch other pages: to take the page, Linux
     /// must look at it twice (mm/vmscan.c, `folio_check_references`), which takes longer than clocks differ. Writing a
     /// file's page back takes the right to store at once, and leaves the page.
-    fn is_just_touched(&self, scene: &Scene) -> bool {
-        let Some(page) = scene.object_page() else { return false };
+    fn is_just_touched(&self, context: &FaultContext) -> bool {
+        let Some(page) = context.object_page() else { return false };
         let is_memory = self.plan.objects[page.object as usize].is_memory;
-        let Page { thread, event, .. } = scene.page;
-        let is_own = event != NONE && thread == scene.thread && (is_memory || !scene.fault.is_present());
-        if !is_own || self.time_ns(event) + self.clock_error_ns() < self.time_ns(scene.place) {
+        let Page { thread, event, .. } = context.page;
+        let is_own = event != NONE && thread == context.thread && (is_memory || !context.fault.is_present());
+        if !is_own || self.time_ns(event) + self.clock_error_ns() < self.time_ns(context.place) {
             return false;
         }
         let after = |&event: &EventIndex| Some(self.races.after(event));
-        let mut since = std::iter::successors(after(&event), after).take_while(|&event| event < scene.place);
+        let mut since = std::iter::successors(after(&event), after).take_while(|&event| event < context.place);
         since.all(|event| self.fault_at(event).is_some())
     }
 
@@ -371,27 +373,27 @@ impl Builder<'_> {
     }
 
     /// The entry allows the access, made so on another CPU: this one still held the entry as it was before.
-    fn is_behind_its_time(&self, scene: &Scene) -> bool {
+    fn is_behind_its_time(&self, context: &FaultContext) -> bool {
         let is_own =
-            scene.page.content == Content::Own && scene.page.since > self.spaces[scene.space as usize].forked_at;
-        let is_elsewhere = scene.page.thread != scene.thread || self.was_copied_elsewhere(scene);
-        is_own && self.is_neighbours(scene) && is_elsewhere && scene.is_allowed() && scene.fault.is_present()
+            context.page.content == Content::Own && context.page.since > self.spaces[context.space as usize].forked_at;
+        let is_elsewhere = context.page.thread != context.thread || self.was_copied_elsewhere(context);
+        is_own && self.is_neighbours(context) && is_elsewhere && context.is_allowed() && context.fault.is_present()
     }
 
     /// The thread itself copied the page, or got it for itself, after a fork, and may have come to another CPU since;
     /// which may have seen the entry in between, by this thread or by another.
-    fn was_copied_elsewhere(&self, scene: &Scene) -> bool {
-        let Space { forked_at, forked_by, .. } = self.spaces[scene.space as usize];
-        let may_have_moved = |earlier, later| self.races.may_have_moved(scene.thread, earlier, later);
-        let copied = scene.page.event;
-        let is_seen = || self.is_shared(scene.space) || may_have_moved(forked_by, copied);
-        forked_at > 0 && may_have_moved(copied, scene.place) && is_seen()
+    fn was_copied_elsewhere(&self, context: &FaultContext) -> bool {
+        let Space { forked_at, forked_by, .. } = self.spaces[context.space as usize];
+        let may_have_moved = |earlier, later| self.races.may_have_moved(context.thread, earlier, later);
+        let copied = context.page.event;
+        let is_seen = || self.is_shared(context.space) || may_have_moved(forked_by, copied);
+        forked_at > 0 && may_have_moved(copied, context.place) && is_seen()
     }
 
     /// Returns what the page holds before the access.
-    fn before(&self, scene: &Scene) -> Before {
-        let Some(region) = scene.region else { return Before::Unknown };
-        if let Some(page) = scene.object_page() {
+    fn before(&self, context: &FaultContext) -> Before {
+        let Some(region) = context.region else { return Before::Unknown };
+        if let Some(page) = context.object_page() {
             let ObjectPage { object, page_index } = page;
             let content = Before::Content { object, page_index, is_ordered: true };
             return self
@@ -401,10 +403,10 @@ impl Builder<'_> {
         }
         match region.backing {
             Backing::Object { sharing: Sharing::Shared, .. } => Before::Unknown,
-            _ if scene.page.store != NONE => self.token_of(scene.page.store),
+            _ if context.page.store != NONE => self.token_of(context.page.store),
             Backing::Anonymous => Before::Zeros,
             Backing::Object { object, offset, .. } => {
-                let page_index = offset.wrapping_add(page_floor(scene.fault.address) - region.start) / PAGE;
+                let page_index = offset.wrapping_add(page_floor(context.fault.address) - region.start) / PAGE;
                 let content = |page_index| Before::Content { object, page_index, is_ordered: false };
                 u32::try_from(page_index).map_or(Before::Unknown, content)
             }
@@ -419,94 +421,94 @@ impl Builder<'_> {
     }
 
     /// Collects what the access must wait for.
-    fn collect_waits(&mut self, scene: &Scene) {
-        if let Some(page) = scene.object_page() {
-            match scene.stores_into_object() {
+    fn collect_waits(&mut self, context: &FaultContext) {
+        if let Some(page) = context.object_page() {
+            match context.stores_into_object() {
                 true => self.contents.await_for_store(page, &mut self.waits),
                 false => self.contents.await_for_load(page, &mut self.waits),
             }
         }
-        if !self.is_shared(scene.space) {
+        if !self.is_shared(context.space) {
             return;
         }
-        let order = &self.spaces[scene.space as usize].order;
+        let order = &self.spaces[context.space as usize].order;
         self.waits.extend(order.barrier);
-        self.waits.extend(order.calls.at(scene.fault.address));
-        let Page { thread, step, .. } = scene.page;
-        self.waits.extend(self.is_neighbours(scene).then_some(Wait { thread, step }));
+        self.waits.extend(order.calls.at(context.fault.address));
+        let Page { thread, step, .. } = context.page;
+        self.waits.extend(self.is_neighbours(context).then_some(Wait { thread, step }));
     }
 
     /// Notes what the fault made of its page.
-    fn settle(&mut self, scene: &Scene, step: Wait) {
-        self.doubt_simultaneous(scene);
-        self.note_content(scene, step);
-        let (now, is_shared) = (self.now, self.is_shared(scene.space));
-        let page = self.page_after(scene, step);
-        let around = scene.region.filter(|_| page.content == Content::Object && self.maps_around(scene));
-        let call = self.spaces[scene.space as usize].order.calls.at(scene.fault.address);
+    fn settle(&mut self, context: &FaultContext, step: Wait) {
+        self.doubt_simultaneous(context);
+        self.note_content(context, step);
+        let (now, is_shared) = (self.now, self.is_shared(context.space));
+        let page = self.page_after(context, step);
+        let around = context.region.filter(|_| page.content == Content::Object && self.maps_around(context));
+        let call = self.spaces[context.space as usize].order.calls.at(context.fault.address);
         let around = around.map(|region| {
-            let page = scene.fault.address / PAGE;
-            let area = self.spaces[scene.space as usize].regions.area_of(&region, &table_of(page));
+            let page = context.fault.address / PAGE;
+            let area = self.spaces[context.space as usize].regions.area_of(&region, &table_of(page));
             (Cover { pages: self.span.reach(page, &area), step: Some(step), call, now }, area)
         });
-        let space = &mut self.spaces[scene.space as usize];
-        if !scene.page.content.is_mapped() && page.content.is_mapped() {
+        let space = &mut self.spaces[context.space as usize];
+        if !context.page.content.is_mapped() && page.content.is_mapped() {
             space.resident.add(1);
         }
         if page.content == Content::Own && page.since == now {
-            space.regions.give_root(scene.fault.address);
+            space.regions.give_root(context.fault.address);
         }
-        space.pages.set(scene.fault.address / PAGE, page);
+        space.pages.set(context.fault.address / PAGE, page);
         if let Some((cover, area)) = around {
             space.around.cover(cover, &area);
         }
         if is_shared {
             space.order.note(step);
         }
-        if page.content == Content::Object && scene.page.content == Content::Absent {
+        if page.content == Content::Object && context.page.content == Content::Absent {
             self.plan.demand.object_pages += 1;
         }
     }
 
     /// Notes what the access means for the object's page.
-    fn note_content(&mut self, scene: &Scene, step: Wait) {
-        let Some(page) = scene.object_page() else { return };
-        let word = (scene.fault.address % PAGE / 8) as u16;
-        match scene.stores_into_object() {
-            true => self.contents.store(page, Stored { event: scene.place, word, step }),
+    fn note_content(&mut self, context: &FaultContext, step: Wait) {
+        let Some(page) = context.object_page() else { return };
+        let word = (context.fault.address % PAGE / 8) as u16;
+        match context.stores_into_object() {
+            true => self.contents.store(page, Stored { event: context.place, word, step }),
             false => self.contents.load(page, step),
         }
     }
 
     /// Returns whether the kernel maps neighbours of an object's page together with it.
-    fn maps_around(&self, scene: &Scene) -> bool {
-        scene.is_allowed() && (!scene.is_write() || self.span == Span::Table)
+    fn maps_around(&self, context: &FaultContext) -> bool {
+        context.is_allowed() && (!context.is_write() || self.span == Span::Table)
     }
 
-    fn page_after(&self, scene: &Scene, step: Wait) -> Page {
-        let is_doubtful = self.windows.uncertain.contains(scene.place);
+    fn page_after(&self, context: &FaultContext, step: Wait) -> Page {
+        let is_doubtful = self.windows.uncertain.contains(context.place);
         let noted = Page {
-            event: scene.place,
+            event: context.place,
             thread: step.thread,
             step: step.step,
             is_doubtful,
             is_inherited: false,
-            ..scene.page
+            ..context.page
         };
-        let Some(region) = scene.region.filter(|_| scene.is_allowed()) else { return noted };
-        let is_own = scene.is_write() && copies_on_write(&region);
-        let content = filled(scene.page.content, region.backing, is_own);
-        let store = if scene.is_write() { scene.place } else { scene.page.store };
-        let since = if content != scene.page.content || is_own { self.now } else { scene.page.since };
-        let lets_stores_in = scene.page.lets_stores_in || scene.is_write();
+        let Some(region) = context.region.filter(|_| context.is_allowed()) else { return noted };
+        let is_own = context.is_write() && copies_on_write(&region);
+        let content = filled(context.page.content, region.backing, is_own);
+        let store = if context.is_write() { context.place } else { context.page.store };
+        let since = if content != context.page.content || is_own { self.now } else { context.page.since };
+        let lets_stores_in = context.page.lets_stores_in || context.is_write();
         Page { content, lets_stores_in, store, since, ..noted }
     }
 
     /// Explains the page's previous fault too when it is another thread's and the order of the two is not certain.
-    fn doubt_simultaneous(&mut self, scene: &Scene) {
-        let Page { event, thread, step, .. } = scene.page;
-        let is_other = self.is_neighbours(scene) && thread != scene.thread;
-        if !is_other || !self.races.is_simultaneous(event, scene.place) || !self.surprises.remove(&event) {
+    fn doubt_simultaneous(&mut self, context: &FaultContext) {
+        let Page { event, thread, step, .. } = context.page;
+        let is_other = self.is_neighbours(context) && thread != context.thread;
+        if !is_other || !self.races.is_simultaneous(event, context.place) || !self.surprises.remove(&event) {
             return;
         }
         let Action::Access(touch) = &mut self.plan.programs[thread as usize].steps[step as usize].action else {
@@ -520,16 +522,16 @@ impl Builder<'_> {
 
 /// A load finds a page that is there, though the area allows loads: no entry forbids it, nor does one that some CPU
 /// still holds. A key of the page's may (other bits tell so).
-fn is_impossible(scene: &Scene) -> bool {
+fn is_impossible(context: &FaultContext) -> bool {
     const LOAD: u32 = Fault::PRESENT | Fault::USER;
-    scene.is_allowed() && scene.fault.is_present() && scene.fault.error_code & !LOAD == 0
+    context.is_allowed() && context.fault.is_present() && context.fault.error_code & !LOAD == 0
 }
 
 /// The kernel may have taken the page away: advice let it, or it is an object's page that was mapped and isn't any
 /// more.
-fn is_reclaimed(scene: &Scene) -> bool {
-    let is_mapped = scene.page.content == Content::Object;
-    let is_gone = is_mapped && !scene.fault.is_present();
-    let is_cleaned = is_mapped && scene.is_write() && scene.object_sharing() == Some(Sharing::Shared);
-    scene.has_trait(Traits::RECLAIMABLE) || scene.object_sharing().is_some() && (is_gone || is_cleaned)
+fn is_reclaimed(context: &FaultContext) -> bool {
+    let is_mapped = context.page.content == Content::Object;
+    let is_gone = is_mapped && !context.fault.is_present();
+    let is_cleaned = is_mapped && context.is_write() && context.object_sharing() == Some(Sharing::Shared);
+    context.has_trait(Traits::RECLAIMABLE) || context.object_sharing().is_some() && (is_gone || is_cleaned)
 }

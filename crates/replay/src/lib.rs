@@ -34,16 +34,17 @@ mod tally;
 mod vm_calls;
 mod worker;
 
-use faultless_platform::native::{self, Native};
+use faultless_platform::native;
 use faultless_platform::{Threads, Usual};
 use faultless_sim::{Machine, Spec, isolate};
 use faultless_vm::registry::with_design;
 
 use faultless_machine::simulated::with_rerun;
-use faultless_machine::watch::{self, Simulated};
+use faultless_machine::watch;
 use faultless_plan::Plan;
+use faultless_plan::replayer::ReplayMachine;
 
-pub use compiled::ReplayPlatform;
+pub use compiled::AllDesigns;
 pub use host::pass as pass_on_host;
 pub use pass::PassResult;
 pub use settings::{Checking, ReplayError, Settings};
@@ -59,18 +60,19 @@ pub fn simulated_pass(
 ) -> Result<PassResult, ReplayError> {
     let result = isolate(|| {
         let machine = Machine::new(machine, nr_cpus, seed).map_err(ReplayError::TooManyCpus)?;
-        Simulated::replay(&watch::Machine::unwatched(machine), nr_cpus, plan, settings)
+        let machine = watch::Machine::unwatched(machine);
+        compiled::pass_on(ReplayMachine::Simulated(&machine), nr_cpus, plan, settings)
     });
     result.unwrap_or_else(|failure| Err(ReplayError::Simulation(with_rerun(failure, seed))))
 }
 
 /// Replays a plan once, on so many CPU slots of this machine.
 pub fn pass_natively(nr_cpus: usize, plan: &Plan, settings: &Settings) -> Result<PassResult, ReplayError> {
-    Native::replay(&native::Machine::new(nr_cpus), nr_cpus, plan, settings)
+    compiled::pass_on(ReplayMachine::Native(&native::Machine::new(nr_cpus)), nr_cpus, plan, settings)
 }
 
-/// Replays a plan once, on a machine of the platform `P`. The caller compiles it for every design; of the platforms
-/// that [`ReplayPlatform`] is for, that is done here.
+/// Replays a plan once, on a machine of the platform `P`. The caller compiles it for every design; for the platforms of
+/// [`ReplayMachine`] that is done here.
 pub fn pass<P: Threads<Embedding = Usual>>(
     machine: &P::Machine,
     nr_cpus: usize,

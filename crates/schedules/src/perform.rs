@@ -38,6 +38,10 @@ fn address(page: usize) -> u64 {
     BASE + page as u64 * PAGE
 }
 
+fn range(pages: Pages) -> AddressRange {
+    AddressRange::new(VirtAddr::new(address(pages.first)), len(pages))
+}
+
 fn len(pages: Pages) -> u64 {
     (pages.last - pages.first + 1) as u64 * PAGE
 }
@@ -139,22 +143,11 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
                 called(space.vm().punch(&self.execution.object, bytes(pages.first, 0)..bytes(pages.last + 1, 0)))
             }
             Op::Read(page, word) => self.read(page, word),
-            Op::Free(pages) => {
-                called(space.madvise(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)), Advice::Free))
-            }
-            Op::PageOut(pages) => called(
-                space.madvise(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)), Advice::PageOut),
-            ),
-            Op::Unmap(pages) => {
-                called(space.munmap(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages))))
-            }
-            Op::Protect(pages, rights) => called(space.mprotect(
-                AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)),
-                flags(rights).protection(),
-            )),
-            Op::DontNeed(pages) => called(
-                space.madvise(AddressRange::new(VirtAddr::new(address(pages.first)), len(pages)), Advice::DontNeed),
-            ),
+            Op::Free(pages) => called(space.madvise(range(pages), Advice::Free)),
+            Op::PageOut(pages) => called(space.madvise(range(pages), Advice::PageOut)),
+            Op::Unmap(pages) => called(space.munmap(range(pages))),
+            Op::Protect(pages, rights) => called(space.mprotect(range(pages), flags(rights).protection())),
+            Op::DontNeed(pages) => called(space.madvise(range(pages), Advice::DontNeed)),
             Op::Move(from, to) => self.move_page(from, to, Source::Goes),
             Op::MoveContent(from, to) => self.move_page(from, to, Source::Stays),
             Op::ChildStore(page) => self.child_store(page, value),

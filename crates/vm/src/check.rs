@@ -26,20 +26,26 @@
 use crate::addr::{PAGE, USER_END, VirtAddr, is_page_aligned};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::Content;
-use crate::design::{Design, Map};
+use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::instance::Vm;
 use crate::limits::Privileges;
-use crate::space::{Space, counted_entries};
+use crate::object::Object;
+use crate::pin::Pinned;
+use crate::pool::Pool;
+use crate::reference::Reference;
 use crate::system::System;
+use crate::translations::Instance;
+use crate::translations::counted::counted_entries;
 use crate::translations::table::Tables;
-use crate::translations::tlb::Translation;
+use crate::translations::tlb::{SpaceId, Translation};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::{Atomic, Ordering, PAGE_BYTES};
+use seen::{SeenSpace, Sums};
 
 /// An invariant that doesn't hold.
 /// [`invariants`] returns it; a soak prints it and stops.
@@ -170,47 +176,64 @@ pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), B
         }
     });
     result?;
-    let mut behind = None;
-    vm.objects().for_each_listed(|object| {
-        object.for_each_table(vm.memory(), &mut |table| {
-            census.note_table(table);
-        });
-        object.for_each_frame(vm.memory(), &mut |pfn| census.hold(pfn));
-        behind = behind.or(object.page_behind_end(vm.memory()));
-    });
-    ensure!(2, behind.is_none(), "an object keeps a page at {behind:x?}, behind its end");
-    check_references(vm, &mut census)?;
-    check_frames(vm, &mut census)?;
+    check_objects(vm.objects(), vm.memory(), &mut census)?;
+    check_references(vm.references(), vm.memory(), &mut census)?;
+    count_pins(vm.pins(), &mut census);
+    check_frames(&vm.instance, &mut census)?;
     let nr_kept = (vm.areas.nr_live() - vm.areas.nr_deferred()) as u64;
     let is_kept = nr_kept == census.nr_areas || D::has_deferred(vm);
     ensure!(8, is_kept, "{nr_kept} areas are there, spaces have {}", census.nr_areas);
+    let entry_of = |id, address| {
+        let mut entry = None;
+        vm.for_each_space(|space| {
+            if space.id() == id {
+                let leaf = space.tables().walk(space.memory(), address);
+                entry = Some(leaf.map_or(Entry::EMPTY, |leaf| leaf.entry()));
+            }
+        });
+        entry
+    };
     // SAFETY: the caller's promise.
-    unsafe { check_tlbs(vm) }
+    unsafe { check_tlbs(&vm.instance, &entry_of) }
+}
+
+/// Notes what the objects hold, and checks that they keep nothing behind their ends.
+fn check_objects<P: System>(
+    objects: &Pool<P, Object<P>>,
+    memory: &P::Frames,
+    census: &mut Census,
+) -> Result<(), Broken> {
+    let mut behind = None;
+    objects.for_each_listed(|object| {
+        object.for_each_table(memory, &mut |table| {
+            census.note_table(table);
+        });
+        object.for_each_frame(memory, &mut |pfn| census.hold(pfn));
+        behind = behind.or(object.page_behind_end(memory));
+    });
+    ensure!(2, behind.is_none(), "an object keeps a page at {behind:x?}, behind its end");
+    Ok(())
 }
 
 /// Checks that the index says what its areas say.
-fn check_index<P: System, D: Design<P>>(space: &Space<P, D>) -> Result<u64, Broken> {
-    let mut nr_areas = 0;
-    for entry in space.index().overlapping(0..u64::MAX) {
-        // SAFETY: the index holds the area, and nobody changes it meanwhile.
-        let view = unsafe { entry.area.as_ref() }.view();
-        let (start, end) = (entry.start, entry.end);
-        ensure!(
-            1,
-            (view.start, view.end) == (VirtAddr::new(start), VirtAddr::new(end)),
-            "index says {start:#x}-{end:#x}, the area {:#x}-{:#x}",
-            view.start,
-            view.end
-        );
+fn check_index<P: System>(space: &dyn SeenSpace<P>) -> Result<u64, Broken> {
+    let (mut nr_areas, mut wrong) = (0, None);
+    space.for_each_indexed(&mut |start, end, view| {
+        if (view.start, view.end) != (VirtAddr::new(start), VirtAddr::new(end)) {
+            wrong = wrong.or(Some((start, end, view.start, view.end)));
+        }
         nr_areas += 1;
+    });
+    if let Some((start, end, own_start, own_end)) = wrong {
+        ensure!(1, false, "index says {start:#x}-{end:#x}, the area {own_start:#x}-{own_end:#x}");
     }
     Ok(nr_areas)
 }
 
-fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
+fn check_space<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Result<(), Broken> {
     census.nr_areas += check_index(space)?;
     let mut areas = Vec::new();
-    D::Map::for_each_area(space, |area| areas.push((area.range, area.flags)));
+    space.for_each_area(&mut |area| areas.push((area.range, area.flags)));
     let lowest = areas.first().map_or(u64::MAX, |area| area.0.start().get());
     let (mut position, mut nr_areas) = (0, 0);
     let [mut bytes, mut data, mut locked] = [0; 3];
@@ -230,31 +253,33 @@ fn check_space<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census
     let limit = limits.max_map_count.saturating_add(1);
     // As on Linux, an unmapping that meets a sealed area has cut the one that it begins in, whatever the limit.
     ensure!(1, nr_areas <= limit || has_sealed, "{nr_areas} areas, the limit allows {limit}");
-    ensure!(1, data == space.data_bytes(), "{data} bytes of data, the total says {}", space.data_bytes());
-    ensure!(1, locked == space.locked_bytes(), "{locked} bytes locked, the total says {}", space.locked_bytes());
-    ensure!(1, nr_areas == space.nr_areas(), "{nr_areas} areas, map_count says {}", space.nr_areas());
-    ensure!(1, bytes == space.mapped_bytes(), "{bytes} bytes mapped, the total says {}", space.mapped_bytes());
+    let Sums { nr_areas: nr_counted, mapped_bytes, data_bytes, locked_bytes } = space.sums();
+    ensure!(1, data == data_bytes, "{data} bytes of data, the total says {data_bytes}");
+    ensure!(1, locked == locked_bytes, "{locked} bytes locked, the total says {locked_bytes}");
+    ensure!(1, nr_areas == nr_counted, "{nr_areas} areas, map_count says {nr_counted}");
+    ensure!(1, bytes == mapped_bytes, "{bytes} bytes mapped, the total says {mapped_bytes}");
     check_entries(space, census)
 }
 
-fn check_entries<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Census) -> Result<(), Broken> {
-    let memory = space.memory();
+fn check_entries<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Result<(), Broken> {
+    let (memory, tables) = (space.translations().memory(), &space.translations().tables);
     let mut result = Ok(());
     let mut resident = 0;
-    space.tables().for_each_mapped(memory, 0..USER_END, &mut |address, entry| {
+    tables.for_each_mapped(memory, 0..USER_END, &mut |address, entry| {
         resident += u64::from(entry.holds_frame());
         if result.is_ok() {
             result = check_entry(space, address, entry, census);
         }
     });
     result?;
-    ensure!(1, resident == space.resident_pages(), "{resident} pages resident, rss says {}", space.resident_pages());
+    let rss = space.translations().resident.pages(memory);
+    ensure!(1, resident == rss, "{resident} pages resident, rss says {rss}");
     let (mut twice, mut idle) = (None, None);
-    space.tables().for_each_table(memory, &mut |span, table| {
+    tables.for_each_table(memory, &mut |span, table| {
         if !census.note_table(table) {
             twice = Some(table);
         }
-        if table != space.tables().root() && !is_of_use(space, &span, table) {
+        if table != tables.root() && !is_of_use(space, &span, table) {
             idle = Some(span);
         }
     });
@@ -265,14 +290,14 @@ fn check_entries<P: System, D: Design<P>>(space: &Space<P, D>, census: &mut Cens
 
 /// Says whether a table is there for something: an area, or, where there are none, entries that it counts; tables above
 /// the leaves stay then.
-fn is_of_use<P: System, D: Design<P>>(space: &Space<P, D>, span: &Range<u64>, table: Pfn) -> bool {
-    if !D::Map::PROMISES {
-        return space.index().first_ending_after(span.start).is_some_and(|area| area.start < span.end);
+fn is_of_use<P: System>(space: &dyn SeenSpace<P>, span: &Range<u64>, table: Pfn) -> bool {
+    if !space.has_promises() {
+        return space.has_area_in(span);
     }
     if span.end - span.start > Tables::<P>::leaf_end(0) {
         return true;
     }
-    holds_what_it_counts(space.tables(), space.memory(), span, table)
+    holds_what_it_counts(&space.translations().tables, space.translations().memory(), span, table)
 }
 
 /// Says whether a leaf table has entries, as many as it counts.
@@ -282,13 +307,13 @@ fn holds_what_it_counts<P: System>(tables: &Tables<P>, memory: &P::Frames, span:
     nr_entries != 0 && nr_entries == counted_entries::<P>(memory, table)
 }
 
-fn check_entry<P: System, D: Design<P>>(
-    space: &Space<P, D>,
+fn check_entry<P: System>(
+    space: &dyn SeenSpace<P>,
     address: u64,
     entry: Entry,
     census: &mut Census,
 ) -> Result<(), Broken> {
-    let Some(view) = D::Map::area_at(space, VirtAddr::new(address)) else {
+    let Some(view) = space.area_at(VirtAddr::new(address)) else {
         ensure!(2, false, "{address:#x} maps {:?} outside any area", entry.pfn());
         return Ok(());
     };
@@ -302,7 +327,7 @@ fn check_entry<P: System, D: Design<P>>(
     }
     ensure!(
         2,
-        D::Map::PROMISES == entry.promised().is_some(),
+        space.has_promises() == entry.promised().is_some(),
         "{address:#x}: entry {:#x} says that memory is promised, or not",
         entry.bits()
     );
@@ -319,7 +344,7 @@ fn check_entry<P: System, D: Design<P>>(
     let is_settled = !(entry.is_writable() && entry.has(EntryFlags::COLLECTED));
     ensure!(2, is_settled, "{address:#x}: a writable entry says that nothing was stored since the last look");
     if entry.is_special() {
-        let own = untouched_page(space, &view);
+        let own = untouched_page(space.translations().instance(), &view);
         ensure!(3, !entry.is_writable(), "{address:#x}: {}, which nobody owns, is writable", entry.pfn());
         ensure!(3, own == Some(entry.pfn()), "{address:#x} maps {}, its area's untouched page is {own:?}", entry.pfn());
         return Ok(());
@@ -328,42 +353,44 @@ fn check_entry<P: System, D: Design<P>>(
     if !view.flags.contains(AreaFlags::SHARED) && (entry.is_writable() || entry.has(EntryFlags::EXCLUSIVE)) {
         census.exclusive.push((entry.pfn(), address));
     }
-    check_owner(space, &view, address, entry.pfn())
+    check_owner(space.translations().memory(), &view, address, entry.pfn())
 }
 
 /// Returns the page that untouched pages of an area show, if they show one.
-fn untouched_page<P: System, D: Design<P>>(space: &Space<P, D>, view: &AreaView<P>) -> Option<Pfn> {
+fn untouched_page<P: System>(instance: &Instance<P>, view: &AreaView<P>) -> Option<Pfn> {
     match view.content {
-        Content::Zeros => Some(space.vm().zero_page()),
+        Content::Zeros => Some(instance.zero_page),
         // SAFETY: the area, which nobody changes meanwhile, holds a reference to it.
         Content::Reference(reference) => Some(unsafe { reference.as_ref() }.page()),
         Content::Pattern(_) => None,
     }
 }
 
-/// Collects the reference pages and pins; a reference page that is not one any more is found by `check_frames`.
-fn check_references<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
+/// Collects the reference pages; one that is no such page any more is found by `check_frames`.
+fn check_references<P: System>(
+    references: &Pool<P, Reference<P>>,
+    memory: &P::Frames,
+    census: &mut Census,
+) -> Result<(), Broken> {
     let mut written = None;
-    vm.references().for_each_listed(|reference| {
+    references.for_each_listed(|reference| {
         census.uncounted.push((reference.page(), Uncounted::Reference));
-        written = written.or((!reference.is_intact(vm.memory())).then(|| reference.page()));
-    });
-    vm.pins().for_each_listed(|pin| match pin.is_counted() {
-        true => census.pin(pin.frame()),
-        false => census.uncounted.push((pin.frame(), Uncounted::Pinned)),
+        written = written.or((!reference.is_intact(memory)).then(|| reference.page()));
     });
     ensure!(3, written.is_none(), "the reference page {written:?} does not hold what it was made with");
     Ok(())
 }
 
+/// Collects what the pins hold.
+fn count_pins<P: System>(pins: &Pool<P, Pinned<P>>, census: &mut Census) {
+    pins.for_each_listed(|pin| match pin.is_counted() {
+        true => census.pin(pin.frame()),
+        false => census.uncounted.push((pin.frame(), Uncounted::Pinned)),
+    });
+}
+
 /// Checks that a mapped frame is what belongs there.
-fn check_owner<P: System, D: Design<P>>(
-    space: &Space<P, D>,
-    view: &AreaView<P>,
-    address: u64,
-    pfn: Pfn,
-) -> Result<(), Broken> {
-    let memory = space.memory();
+fn check_owner<P: System>(memory: &P::Frames, view: &AreaView<P>, address: u64, pfn: Pfn) -> Result<(), Broken> {
     let (page, offset) = (memory.page(pfn), view.page_offset_of(VirtAddr::new(address)));
     // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
     let is_behind = view.object.is_some_and(|object| !unsafe { object.as_ref() }.reaches(offset));
@@ -404,8 +431,8 @@ fn is_within_rights<P: System>(entry: Entry, view: &AreaView<P>) -> bool {
         && (may_execute || !entry.is_present())
 }
 
-fn check_frames<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> Result<(), Broken> {
-    let memory = vm.memory();
+fn check_frames<P: System>(instance: &Instance<P>, census: &mut Census) -> Result<(), Broken> {
+    let memory = &instance.memory;
     let mut result = Ok(());
     let audit = memory.audit_with(|frame| {
         if result.is_ok() {
@@ -424,7 +451,7 @@ fn check_frames<P: System, D: Design<P>>(vm: &Vm<P, D>, census: &mut Census) -> 
     for &(pfn, why) in &census.uncounted {
         ensure!(3, census.in_use[pfn.index()], "{pfn} ({why:?}) is free");
     }
-    let zero = memory.frame(vm.zero_page());
+    let zero = memory.frame(instance.zero_page);
     // SAFETY: the zero page is never freed and never written.
     let zero = unsafe { core::slice::from_raw_parts(zero, PAGE_BYTES) };
     ensure!(3, zero.iter().all(|&byte| byte == 0), "the zero page is not zero");
@@ -458,14 +485,17 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
 
 /// # Safety
 /// As for [`invariants`].
-unsafe fn check_tlbs<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broken> {
+unsafe fn check_tlbs<P: System>(
+    instance: &Instance<P>,
+    entry_of: &dyn Fn(SpaceId, u64) -> Option<Entry>,
+) -> Result<(), Broken> {
     let mut result = Ok(());
     // SAFETY: the caller's promise.
     unsafe {
-        vm.cpus().for_each_tlb(|cpu, tlb| {
+        instance.cpus.for_each_tlb(|cpu, tlb| {
             for translation in tlb.translations() {
                 if result.is_ok() {
-                    result = check_translation(vm, cpu, translation);
+                    result = check_translation(cpu, translation, entry_of(translation.space, translation.address));
                 }
             }
         });
@@ -473,14 +503,8 @@ unsafe fn check_tlbs<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), Broke
     result
 }
 
-fn check_translation<P: System, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: &Translation) -> Result<(), Broken> {
-    let mut entry = None;
-    vm.for_each_space(|space| {
-        if space.id() == known.space {
-            let leaf = space.tables().walk(space.memory(), known.address);
-            entry = Some(leaf.map_or(Entry::EMPTY, |leaf| leaf.entry()));
-        }
-    });
+/// Checks what a TLB knows of a page against the entry, if its space is there.
+fn check_translation(cpu: usize, known: &Translation, entry: Option<Entry>) -> Result<(), Broken> {
     let page = known.address / PAGE * PAGE;
     let Some(entry) = entry else {
         ensure!(4, false, "CPU {cpu} knows {page:#x} of space {}, which is gone", known.space);
@@ -500,5 +524,6 @@ fn check_translation<P: System, D: Design<P>>(vm: &Vm<P, D>, cpu: usize, known: 
     Ok(())
 }
 
+mod seen;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! An instance of the virtual memory system: frames, CPUs, counters, and the spaces made from them.
 
 use crate::design::{Design, GenerationOf, SemaphoreOf};
-use crate::entry::Entry;
 use crate::error::{CallError, Shortage};
 use crate::events::Events;
 use crate::limits::Limits;
@@ -12,9 +11,9 @@ use crate::pool::Pool;
 use crate::reference::{Reference, ReferenceRef};
 use crate::space::SpaceRef;
 use crate::system::System;
-use crate::tags::{MemoryTags, TagSource};
+use crate::tags::MemoryTags;
 use crate::translations::Instance;
-use crate::translations::frames::{self, FrameMap};
+use crate::translations::frames;
 use crate::translations::shootdown::Cpus;
 pub use crate::types::Vm;
 use crate::types::{Area, Space, Spaces};
@@ -25,8 +24,8 @@ use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, FrameSource, Kind, OutOfFrames, Pfn, Slab};
+use faultless_platform::CachePadded;
 use faultless_platform::mutant;
-use faultless_platform::{Bulk, CachePadded};
 use faultless_sync::{LockStats, Parts, RwSemaphore};
 
 /// How many places the table of readers has for each CPU: enough that two faults seldom want the same one.
@@ -197,28 +196,6 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         self.instance.tags.as_deref()
     }
 
-    /// Gives a frame its content and its tags.
-    ///
-    /// # Safety
-    /// The frame is the caller's alone, and what it is copied from is held.
-    #[inline]
-    pub(crate) unsafe fn write_page(&self, pfn: Pfn, content: Bulk, tags: TagSource) {
-        let source = match content {
-            Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory().pfn_of(source),
-            _ => None,
-        };
-        let _source = source.map(|source| FrameMap::by_kind(self.memory(), source));
-        let _target = FrameMap::by_kind(self.memory(), pfn);
-        // SAFETY: passed on.
-        unsafe { P::bulk(self.memory().frame(pfn), content) };
-        if let Some(hook) = self.tags() {
-            match tags {
-                TagSource::Uniform(tag) => hook.fill(pfn, tag),
-                TagSource::Page(source) => hook.copy(source, pfn),
-            }
-        }
-    }
-
     /// Returns the spaces whose last reference was dropped without a CPU.
     pub(crate) fn orphans(&self) -> &Orphans<P, Space<P, D>> {
         &self.orphans
@@ -347,13 +324,6 @@ impl<P: System, D: Design<P>> Vm<P, D> {
 
     pub(crate) fn space_slab(&self) -> &Slab<P, Space<P, D>, P::Frames> {
         &self.spaces
-    }
-
-    /// Drops the reference of a page-table entry that nobody can reach any more.
-    pub(crate) fn drop_entry(&self, entry: Entry) {
-        if entry.holds_frame() {
-            frames::put(self.memory(), entry.pfn());
-        }
     }
 }
 

@@ -9,8 +9,8 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rwsem;
 use faultless_vm::design::VmaLock;
 use faultless_vm::{
-    AddressRange, Advice, AreaFlags, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, PinKind, Placement,
-    Populate, Protection, ReferenceHandle, Vm, check,
+    AddressRange, Advice, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, PinKind, Placement, Populate,
+    Protection, ReferenceHandle, VirtAddr, Vm, check,
 };
 
 type Instance = Vm<Native, VmaLock<Rwsem<Native>>>;
@@ -25,8 +25,8 @@ enum Finder {
     Content,
 }
 
-fn at(page: u64) -> u64 {
-    START + page * PAGE
+fn at(page: u64) -> VirtAddr {
+    VirtAddr::new(START + page * PAGE)
 }
 
 fn checked(vm: &Instance) -> Result<(), Finder> {

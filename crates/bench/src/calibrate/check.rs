@@ -14,6 +14,7 @@ use crate::measure::{
 };
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::{HERE, Spec};
+use faultless_plan::replayer::Replayer;
 use faultless_results::columns;
 use faultless_results::stats::median;
 
@@ -50,6 +51,8 @@ pub struct Setup {
     pub runs: usize,
     /// How long each of them is.
     pub duration_ns: u64,
+    /// Who replays recordings.
+    pub replayer: &'static dyn Replayer,
 }
 
 /// One workload under one design on so many CPUs.
@@ -265,6 +268,7 @@ fn job(setup: &Setup, workload: &Workload, design: &str, cpus: usize) -> Job {
         length: Length::Fixed(setup.duration_ns),
         memory_bytes: None,
         placement: PlacementPolicy::Linux,
+        replayer: Some(setup.replayer),
     }
 }
 

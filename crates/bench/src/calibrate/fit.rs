@@ -292,6 +292,7 @@ fn job(name: &str) -> Job {
         length: Length::Fixed(NATIVE_NS),
         memory_bytes: None,
         placement: PlacementPolicy::Linux,
+        replayer: None,
     }
 }
 

@@ -116,6 +116,7 @@ mod tests {
             has_ceiling: true,
             draws: None,
             has_sensitivity: false,
+            replayer: &faultless_replay::AllDesigns,
         };
         let arms = vec![ArmResult::of(arm(1), vec![alone]), ArmResult::of(arm(384), vec![run(384, 120e6, 0)])];
         let outcome = Outcome { arms, was_interrupted: false };

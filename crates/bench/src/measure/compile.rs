@@ -15,9 +15,8 @@ use faultless_trace::Trace;
 use super::job::{Job, MeasureError, Run};
 use faultless_plan as plan;
 use faultless_plan::files::FileCall;
+use faultless_plan::replayer::{ReplayPlatform, ReplaySettings, Replayed, Replayer};
 use faultless_plan::{Losses, Options, Pace, Plan};
-use faultless_replay as replay;
-use faultless_replay::{Checking, PassResult, ReplayPlatform, Settings};
 use faultless_results::stats::Histogram;
 
 /// The workload's name.
@@ -110,15 +109,14 @@ pub(crate) fn once_at<P: ReplayPlatform>(
     if start == Start::Spread {
         plan.spread_starts(job.nr_workers(), recorded.plan.computing_ns() / 2);
     }
-    let settings = Settings {
-        filling: None,
+    let settings = ReplaySettings {
         design: job.design.clone(),
         semaphore: job.semaphore.clone(),
         memory_bytes: job.memory_bytes.unwrap_or_else(|| demand_bytes(&plan)),
         limits: recorded.limits,
-        checking: Checking::AtEnd,
     };
-    repeat(job, has_stopped, &|| P::replay(machine, job.cpus, &plan, &settings))
+    let replayer = replayer(job)?;
+    repeat(job, has_stopped, &|| replayer.replay(P::replay_machine(machine), job.cpus, &plan, &settings))
 }
 
 /// How much there is of what a job needs on a virtual memory.
@@ -146,18 +144,23 @@ fn demand_bytes(plan: &Plan) -> usize {
 /// Runs the job on the host's kernel.
 pub(super) fn once_on_host(job: &Job, has_stopped: &dyn Fn() -> bool) -> Result<Run, MeasureError> {
     let plan = recorded(Pace::None, Files::LeftOut)?.plan.repeated(job.nr_workers());
-    repeat(job, has_stopped, &|| replay::pass_on_host(&plan, job.cpus))
+    let replayer = replayer(job)?;
+    repeat(job, has_stopped, &|| replayer.replay_on_host(&plan, job.cpus))
+}
+
+fn replayer(job: &Job) -> Result<&'static dyn Replayer, MeasureError> {
+    job.replayer.ok_or_else(|| MeasureError::Message(format!("{NAME} is a recording, and nobody replays it")))
 }
 
 /// Makes passes until the time is over.
 fn repeat(
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
-    pass: &dyn Fn() -> Result<PassResult, replay::ReplayError>,
+    pass: &dyn Fn() -> Result<Replayed, String>,
 ) -> Result<Run, MeasureError> {
     let mut sum = Sum::default();
     while sum.elapsed_ns < job.length.least_ns() {
-        sum.add(pass().map_err(|error| MeasureError::Message(error.to_string()))?)?;
+        sum.add(pass().map_err(MeasureError::Message)?)?;
         if has_stopped() {
             break;
         }
@@ -177,9 +180,9 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, pass: PassResult) -> Result<(), MeasureError> {
-        if let Some(first) = pass.tally.first_mismatches.first() {
-            let (count, event, what) = (pass.tally.mismatches, first.event, &first.what);
+    fn add(&mut self, pass: Replayed) -> Result<(), MeasureError> {
+        if let Some((event, what)) = pass.first_mismatch {
+            let count = pass.mismatches;
             return Err(MeasureError::Message(format!("{count} mismatches, the first at event {event}: {what}")));
         }
         self.elapsed_ns += pass.elapsed_ns.max(1);
@@ -234,6 +237,7 @@ mod tests {
             length: Length::Fixed(1),
             memory_bytes: None,
             placement: crate::measure::PlacementPolicy::Linux,
+            replayer: Some(&faultless_replay::AllDesigns),
         }
     }
 

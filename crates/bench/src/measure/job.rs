@@ -4,6 +4,7 @@ use std::fmt;
 
 use faultless_linux::space::ChildError;
 use faultless_phys::SetupError;
+use faultless_plan::replayer::Replayer;
 use faultless_platform::MAX_CPUS;
 use faultless_platform::native::ReserveError;
 use faultless_sim::{Failure, Profile, TooManyCpus};
@@ -62,6 +63,8 @@ pub struct Job {
     pub memory_bytes: Option<usize>,
     /// Where address spaces put mappings; the host has its own policy.
     pub placement: PlacementPolicy,
+    /// Who replays recordings; a workload that is one needs it.
+    pub replayer: Option<&'static dyn Replayer>,
 }
 
 impl Job {

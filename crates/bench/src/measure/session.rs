@@ -22,6 +22,7 @@ use super::vm::once;
 use crate::spread::Draws;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
+use faultless_plan::replayer::Replayer;
 use faultless_results::Mode;
 use faultless_results::stats::Random;
 
@@ -62,6 +63,8 @@ pub struct Setup {
     pub draws: Option<Draws>,
     /// Whether to say which drawn number goes with each result.
     pub has_sensitivity: bool,
+    /// Who replays recordings.
+    pub replayer: &'static dyn Replayer,
 }
 
 /// One way to run one workload.
@@ -205,6 +208,7 @@ impl Setup {
             length: self.length,
             memory_bytes: self.memory_bytes,
             placement: self.placement,
+            replayer: Some(self.replayer),
         }
     }
 

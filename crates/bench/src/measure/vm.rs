@@ -8,8 +8,8 @@
 
 use std::sync::OnceLock;
 
+use faultless_plan::replayer::ReplayPlatform;
 use faultless_platform::{Atomic, Nodes, Ordering, Threads, Usual};
-use faultless_replay::ReplayPlatform;
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -388,6 +388,7 @@ mod tests {
             length: Length::Fixed(1000),
             memory_bytes: None,
             placement: crate::measure::PlacementPolicy::Linux,
+            replayer: None,
         }
     }
 

@@ -14,6 +14,7 @@ use faultless_kmap::Costs;
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::Spec;
 use faultless_plan::Pace;
+use faultless_plan::replayer::Replayer;
 use faultless_results::columns;
 use faultless_results::stats::median;
 use faultless_workloads::Spec as Workload;
@@ -143,7 +144,13 @@ pub struct Row {
 }
 
 /// Runs the table, so many runs at once. An interrupt ends it with the seeds under which all has run.
-pub fn run(machine: &Spec, seeds: Range<u64>, jobs: usize, ended: impl FnMut(usize)) -> Result<Vec<Row>, MeasureError> {
+pub fn run(
+    machine: &Spec,
+    replayer: &'static dyn Replayer,
+    seeds: Range<u64>,
+    jobs: usize,
+    ended: impl FnMut(usize),
+) -> Result<Vec<Row>, MeasureError> {
     let workload = Workload::parse("compile").map_err(|error| MeasureError::Message(error.to_string()))?;
     let arm = |subject: &Subject| {
         // Pages of programs' own are cleared and copied through `kmap_atomic` in both kernels: without the pool.
@@ -166,6 +173,7 @@ pub fn run(machine: &Spec, seeds: Range<u64>, jobs: usize, ended: impl FnMut(usi
             start: Start::Spread,
             design: DESIGN.into(),
             semaphore: DEFAULT_SEMAPHORE.into(),
+            replayer,
         }
     };
     let runs = high::run(machine, &SUBJECTS.each_ref().map(arm), seeds, jobs, ended)?;
@@ -175,6 +183,7 @@ pub fn run(machine: &Spec, seeds: Range<u64>, jobs: usize, ended: impl FnMut(usi
 /// As [`run`], under each seed on a machine of its own draw.
 pub fn run_drawn(
     draws: &Draws,
+    replayer: &'static dyn Replayer,
     seeds: Range<u64>,
     jobs: usize,
     mut ended: impl FnMut(usize),
@@ -182,7 +191,7 @@ pub fn run_drawn(
     let mut all: Vec<Row> = Vec::new();
     for (draw, seed) in seeds.enumerate() {
         let before = draw * RUNS;
-        let rows = run(&draws.machine(draw), seed..seed + 1, jobs, |done| ended(before + done))?;
+        let rows = run(&draws.machine(draw), replayer, seed..seed + 1, jobs, |done| ended(before + done))?;
         match all.is_empty() {
             true => all = rows,
             false => all.iter_mut().zip(rows).for_each(|(row, more)| row.append(more)),

@@ -29,6 +29,7 @@ use crate::measure::{
     Job, Length, MeasureError, Mode, PlacementPolicy, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk,
 };
 use faultless_machine::simulated::in_parallel;
+use faultless_plan::replayer::Replayer;
 use faultless_results::{NOT_CONVERGED, columns};
 
 pub use drawn::{Drawn, write_sensitivity};
@@ -98,9 +99,11 @@ pub fn matching(prefix: &str) -> Vec<&'static Table> {
 }
 
 /// Runs a table: every case under both designs and all seeds, so many at once, each on the machine of its seed. An
-/// interrupt ends it with the seeds that both designs have run under; cases without any are left out.
+/// interrupt ends it with the seeds that both designs have run under; cases without any are left out. Recordings are
+/// replayed by `replayer`.
 pub fn run(
     table: &'static Table,
+    replayer: &'static dyn Replayer,
     machine: impl Fn(&str, u64) -> Spec + Sync,
     seeds: std::ops::Range<u64>,
     jobs: usize,
@@ -114,7 +117,7 @@ pub fn run(
         if has_interrupt() {
             return Ok(None);
         }
-        let result = once_simulated(&machine(case.machine, seed), &job(case, side), seed, &has_interrupt);
+        let result = once_simulated(&machine(case.machine, seed), &job(case, side, replayer), seed, &has_interrupt);
         // A run that an interrupt cut short is shorter than the others.
         if has_interrupt() { Ok(None) } else { result.map(Some) }
     };
@@ -157,7 +160,7 @@ fn figure(case: &Case, run: &Run, figures: &faultless_sim::Figures) -> f64 {
     }
 }
 
-fn job(case: &Case, side: Side) -> Job {
+fn job(case: &Case, side: Side, replayer: &'static dyn Replayer) -> Job {
     let (workload, design, semaphore) = side.of(case);
     Job {
         spec: shrunk(Workload::parse(workload).expect("the tables name workloads")),
@@ -168,6 +171,7 @@ fn job(case: &Case, side: Side) -> Job {
         length: case.duration_ns.map_or(UNTIL_SETTLED, Length::Fixed),
         memory_bytes: None,
         placement: PlacementPolicy::Linux,
+        replayer: Some(replayer),
     }
 }
 

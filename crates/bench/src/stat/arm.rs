@@ -13,6 +13,7 @@ use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::MachineChoice;
 use faultless_machine::watch::LockTable;
 use faultless_plan::Plan;
+use faultless_plan::replayer::Replayer;
 
 /// What runs.
 pub enum Subject {
@@ -123,6 +124,8 @@ pub struct Setup {
     pub high: Option<high::Memory>,
     /// Whether compilers compute as recorded, where memory is high.
     pub pace: faultless_plan::Pace,
+    /// Who replays recordings.
+    pub replayer: &'static dyn Replayer,
 }
 
 /// One way to run the subject.

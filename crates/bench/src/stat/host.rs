@@ -12,7 +12,6 @@ use super::arm::{Arm, RunCounts, Setup, Subject};
 use super::sources::{HostSource, host_source};
 use super::vm::job;
 use crate::measure::{self, Pinning};
-use faultless_replay as replay;
 
 /// What was open while the run went on.
 struct Open {
@@ -43,7 +42,7 @@ fn run(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
         }
         Subject::KernelMaps { .. } => Err("the host's kernel has maps of its own".into()),
         Subject::Trace { plan, .. } => {
-            let pass = replay::pass_on_host(plan, arm.cpus).map_err(|error| error.to_string())?;
+            let pass = setup.replayer.replay_on_host(plan, arm.cpus)?;
             Ok(RunCounts { elapsed_ns: pass.elapsed_ns, ..RunCounts::default() })
         }
     }

@@ -15,7 +15,7 @@ use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, 
 use crate::{high, kmap};
 use faultless_machine::events;
 use faultless_machine::watch::{self, All, LockWatch, Stream, Watched};
-use faultless_replay::{Checking, ReplayPlatform, Settings};
+use faultless_plan::replayer::{ReplayPlatform, ReplaySettings};
 
 /// What a run says, whatever ran.
 struct Ran {
@@ -42,6 +42,7 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
                     start: high::Start::Together,
                     design: arm.design.clone(),
                     semaphore: arm.semaphore.clone().unwrap_or_default(),
+                    replayer: setup.replayer,
                 };
                 return in_high_memory(setup, spec, &arm, seed, tap);
             }
@@ -150,15 +151,13 @@ fn run<P: ReplayPlatform>(machine: &P::Machine, site: &dyn Site, setup: &Setup, 
             work::<P>(machine, site, &job(setup, arm, spec, *duration_ns, *mode))
         }
         Subject::Trace { trace, plan, .. } => {
-            let settings = Settings {
-                filling: None,
+            let settings = ReplaySettings {
                 design: arm.design.clone(),
                 semaphore: arm.semaphore.clone().unwrap_or_default(),
                 memory_bytes: setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)),
                 limits: trace.header.limits,
-                checking: Checking::AtEnd,
             };
-            let pass = P::replay(machine, arm.cpus, plan, &settings).map_err(|error| error.to_string())?;
+            let pass = setup.replayer.replay(P::replay_machine(machine), arm.cpus, plan, &settings)?;
             let peak_rss_bytes = Some(pass.peak_rss_bytes);
             Ok(Ran { elapsed_ns: pass.elapsed_ns, ops: None, ops_per_s: None, counters: pass.counters, peak_rss_bytes })
         }
@@ -190,6 +189,7 @@ pub(super) fn job(setup: &Setup, arm: &Arm, spec: &Spec, duration_ns: u64, mode:
         length: Length::Fixed(duration_ns),
         memory_bytes: setup.memory_bytes,
         placement: setup.placement,
+        replayer: Some(setup.replayer),
     }
 }
 

@@ -10,6 +10,7 @@ use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::DESIGNS;
 use faultless_machine::host;
 use faultless_machine::simulated::HERE;
+use faultless_replay::AllDesigns;
 use faultless_results::ResultSet;
 use faultless_workloads::Spec as Workload;
 
@@ -70,6 +71,7 @@ pub fn run(args: &CalibrationArgs, color: Color) -> Result<ExitCode, Failure> {
         cpus: (1..=most).collect(),
         runs: args.runs as usize,
         duration_ns: args.duration,
+        replayer: &AllDesigns,
     };
     on_interrupt();
     let outcome = agreement(&setup, &|what| say(color, Tone::Note, what)).map_err(Failure::new)?;

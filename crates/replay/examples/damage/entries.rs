@@ -21,11 +21,10 @@ use std::ops::Range;
 
 use faultless_abi::{MapFlags, Prot, advice_of};
 use faultless_trace::{Call, CallEnter, CloneTask, EventKind, Fault, Mapped, Trace};
-use faultless_vm::Advice;
+use faultless_vm::{Advice, PAGE};
 
 use super::sight::{Act, Deed, is_error, made, named, overlaps};
 
-const PAGE: u64 = 4096;
 const TABLE: u64 = 512 * PAGE;
 /// `MAP_LOCKED` and `MAP_POPULATE`.
 const FILLING: MapFlags = MapFlags::LOCKED.union(MapFlags::POPULATE);

@@ -26,9 +26,9 @@ use faultless_plan::{Action, Losses, Options, Pace, Plan, plan};
 use faultless_replay::{Checking, Settings, pass_natively};
 use faultless_results::stats::Random;
 use faultless_trace::{Call, CallExit, Event, EventKind, Trace};
+use faultless_vm::PAGE;
 
 const CPUS: usize = 2;
-const PAGE: u64 = 4096;
 
 /// A way to damage a trace at an event; it returns whether that was possible there.
 type Damage = fn(&mut Trace, usize) -> bool;

@@ -23,9 +23,7 @@ use std::ops::Range;
 
 use faultless_abi::{Errno, MapFlags, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Fault, Mapped, Trace};
-use faultless_vm::Advice;
-
-const PAGE: u64 = 4096;
+use faultless_vm::{Advice, PAGE};
 
 /// What a later event does to a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,12 +24,11 @@ use std::ops::Range;
 
 use faultless_abi::{Errno, RemapFlags, advice_of};
 use faultless_trace::{Call, CallEnter, EventKind, Trace};
-use faultless_vm::Advice;
+use faultless_vm::{Advice, PAGE};
 
 use super::sight::{Act, Deed, acts, is_dropping, is_error, named, needs_room, overlaps, pid_at, reach_at, uses};
 use super::{breaks, entries};
 
-const PAGE: u64 = 4096;
 /// The one flag with which `msync` does nothing but look whether all is mapped (mm/msync.c).
 const MS_ASYNC: u64 = 1;
 

@@ -143,9 +143,9 @@ fn sums_that_are_not_those_of_the_areas() {
             world.number(&area.start, |start| start + PAGE, 1, "index says");
             world.number(&area.end, |end| end - PAGE, 1, "index says");
         });
-        world.space.add_resident(1);
+        world.space.translations.add_resident(1);
         world.is_broken(1, "rss says");
-        world.space.shrink_resident(1);
+        world.space.translations.shrink_resident(1);
     });
 }
 

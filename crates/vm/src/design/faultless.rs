@@ -47,10 +47,11 @@ use crate::area::Area;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
+use crate::fault::{EntryLock, Fault, Handled, PageFault, resolve};
 use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use crate::translations::frames;
+use crate::translations::leaf_guard::LeafGuard;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
@@ -143,17 +144,17 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     let view = area.view();
     attempt::check(&view, fault)?;
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
+    let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
 /// Replaces entries under the page table's lock; the announcement keeps the area as it is.
 struct TableLock;
 
-impl<P: System, S: RwSemaphore<P>> EntryLock<P, Faultless<S>> for TableLock {
+impl<P: System> EntryLock<P> for TableLock {
     #[inline]
-    fn lock<'a>(&self, page: &PageFault<'a, P, Faultless<S>>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.memory(), page.leaf))
     }
 
     /// Without sleeping, inside the RCU section: frames that wait for a grace period are the classic path's.
@@ -163,7 +164,7 @@ impl<P: System, S: RwSemaphore<P>> EntryLock<P, Faultless<S>> for TableLock {
     }
 
     #[inline]
-    fn root(&self, page: &PageFault<'_, P, Faultless<S>>) -> u64 {
+    fn root(&self, page: &PageFault<'_, P>) -> u64 {
         page.view.root
     }
 }

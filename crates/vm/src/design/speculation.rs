@@ -43,11 +43,12 @@ use crate::entry::Entry;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{self, Missed};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, permits, resolve};
+use crate::fault::{EntryLock, Fault, Handled, PageFault, permits, resolve};
 use crate::instance::Vm;
 use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use crate::translations::frames;
+use crate::translations::leaf_guard::LeafGuard;
 use crate::translations::table::Leaf;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -218,7 +219,8 @@ fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
     // for this section before it frees any.
     let _tables = mutant!(TablesUnheld, Some(space.memory().rcu().read()) => None);
     let (leaf, seen) = walk(space, &lock, fault)?;
-    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen };
+    let found = (mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault)), area.behind());
+    let page = space.page_fault(fault, found, (leaf, seen));
     resolve(&page, &lock).map_err(GiveUp::from)
 }
 
@@ -271,28 +273,28 @@ impl<P: System> SpeculativeLock<'_, P> {
     }
 
     /// One attempt, with interrupts off.
-    fn attempt<'a, D: Design<P>>(&self, page: &PageFault<'a, P, D>) -> Result<Attempt<'a, P>, GiveUp> {
+    fn attempt<'a>(&self, page: &PageFault<'a, P>) -> Result<Attempt<'a, P>, GiveUp> {
         let _irq = IrqOffGuard::<P>::new();
         self.check_unchanged()?;
         let (_, walked) = page.leaf.parent;
-        if page.leaf.parent_entry(page.space.memory()) != walked {
+        if page.leaf.parent_entry(page.memory()) != walked {
             return Err(GiveUp::PmdChanged);
         }
-        let Some(guard) = LeafGuard::try_lock(page.space.memory(), page.leaf) else { return Ok(Attempt::Busy) };
+        let Some(guard) = LeafGuard::try_lock(page.memory(), page.leaf) else { return Ok(Attempt::Busy) };
         mutant!(NoCheckUnderLock, self.check_unchanged()? => ());
         if guard.entry() != page.seen { Err(GiveUp::PmdChanged) } else { Ok(Attempt::Locked(guard)) }
     }
 }
 
-impl<P: System, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
-    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
+impl<P: System> EntryLock<P> for SpeculativeLock<'_, P> {
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
         loop {
             match self.attempt(page)? {
                 Attempt::Locked(guard) => return Ok(guard),
                 Attempt::Busy if self.when_busy == WhenBusy::GiveUp => return Err(GiveUp::PteLock),
                 // Interrupts are on: the wait serves shootdowns. The holder waits for no grace period: it holds a spin
                 // lock.
-                Attempt::Busy => P::spin_until(|| !LeafGuard::is_locked(page.space.memory(), page.leaf)),
+                Attempt::Busy => P::spin_until(|| !LeafGuard::is_locked(page.memory(), page.leaf)),
             }
         }
     }
@@ -303,7 +305,7 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for SpeculativeLock<'_, P> {
         frames::try_alloc(memory, Kind::Anonymous)
     }
 
-    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        mutant!(RootSetWithoutLock, page.view.root => page.space.root_set_without_lock(page.fault.address))
+    fn root(&self, page: &PageFault<'_, P>) -> u64 {
+        page.view.root
     }
 }

@@ -47,9 +47,10 @@ use crate::area::Area;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
-use crate::fault::{EntryLock, Fault, Handled, LeafGuard, PageFault, resolve};
+use crate::fault::{EntryLock, Fault, Handled, PageFault, resolve};
 use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
+use crate::translations::leaf_guard::LeafGuard;
 use core::ptr::NonNull;
 use faultless_platform::CachePadded;
 use faultless_platform::mutant;
@@ -142,21 +143,22 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
     // before it counts the source's tables, so that we may add some.
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
+    let found = (mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault)), area.behind());
+    let page = space.page_fault(fault, found, (leaf, leaf.read(space.memory())));
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
 /// Locks the page table and nothing else: the area's lock keeps it as it is.
 struct TableLock;
 
-impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
+impl<P: System> EntryLock<P> for TableLock {
     #[inline]
-    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.memory(), page.leaf))
     }
 
     #[inline]
-    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
-        mutant!(RootSetWithoutLock, page.view.root => page.space.root_set_without_lock(page.fault.address))
+    fn root(&self, page: &PageFault<'_, P>) -> u64 {
+        page.view.root
     }
 }

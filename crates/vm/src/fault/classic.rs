@@ -1,6 +1,6 @@
 //! The classic fault: under the address space's semaphore.
 
-use super::{EntryLock, Fault, LeafGuard, PageFault, Stop, permits, resolve};
+use super::{EntryLock, Fault, PageFault, Stop, permits, resolve};
 use crate::access::Access;
 use crate::addr::{PAGE, VirtAddr};
 use crate::area::{Area, AreaFlags};
@@ -9,8 +9,9 @@ use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::index::Version;
 use crate::object::{FetchError, ObjectRef, PageError};
-use crate::space::{ReadPermit, Space, SpaceReadGuard};
+use crate::space::{Space, SpaceReadGuard};
 use crate::system::System;
+use crate::translations::leaf_guard::LeafGuard;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
@@ -136,8 +137,8 @@ fn attempt<'a, P: System, D: Design<P>>(
     // A refused fetch still populates the page, as a load would.
     let fault = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get())?;
-    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
-    match resolve(&page, &ClassicLock { permit: read.permit(), area }) {
+    let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
+    match resolve(&page, &ClassicLock { root: &|| read.permit().root_of(area) }) {
         // The classic lock never gives up.
         Ok(()) | Err(Stop::GiveUp(_)) if is_refused => Err(forbidden(view.flags, fault)),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
@@ -164,8 +165,8 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
         return Ok(());
     }
     let fault = Fault { access: Access::Write, ..fault };
-    let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen };
-    match resolve(&page, &ClassicLock { permit: read.permit(), area }) {
+    let page = space.page_fault(fault, (view, area.behind()), (leaf, seen));
+    match resolve(&page, &ClassicLock { root: &|| read.permit().root_of(area) }) {
         Err(Stop::Failed(error)) => Err(error),
         // The classic lock never gives up, and nothing is fetched for such a page.
         Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) => Ok(()),
@@ -215,19 +216,19 @@ fn fetch<P: System, D: Design<P>>(
 }
 
 /// Locks the page table and nothing else: the semaphore keeps the area as it is.
-struct ClassicLock<'g, P: System, D: Design<P>> {
-    permit: ReadPermit<'g, P, D>,
-    area: &'g Area<P, D>,
+struct ClassicLock<'g> {
+    /// Returns the area's root, made if it has none.
+    root: &'g dyn Fn() -> u64,
 }
 
-impl<P: System, D: Design<P>> EntryLock<P, D> for ClassicLock<'_, P, D> {
+impl<P: System> EntryLock<P> for ClassicLock<'_> {
     #[inline]
-    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.memory(), page.leaf))
     }
 
     #[inline]
-    fn root(&self, _: &PageFault<'_, P, D>) -> u64 {
-        self.permit.root_of(self.area)
+    fn root(&self, _: &PageFault<'_, P>) -> u64 {
+        (self.root)()
     }
 }

@@ -12,24 +12,21 @@
 use super::finish::finish;
 #[cfg(feature = "mutants")]
 use super::known;
-use super::{EntryLock, LeafGuard, PageFault, Stop, untouched};
+use super::{EntryLock, PageFault, Stop, untouched};
 use crate::addr::{PAGE, PageRange};
-use crate::design::{Design, Map};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
 use crate::system::System;
 use crate::tags::TagSource;
 use crate::translations::frames;
+use crate::translations::leaf_guard::LeafGuard;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::Bulk;
 use faultless_platform::mutant;
 
 /// Answers a fault on a mapped page.
-pub(super) fn allow<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-) -> Result<(), Stop<P>> {
+pub(super) fn allow<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
     if !page.fault.access.is_write() || page.seen.is_writable() {
         // Another thread was faster, or this CPU's TLB was stale.
         return Ok(());
@@ -46,11 +43,8 @@ pub(super) fn allow<P: System, D: Design<P>>(
 }
 
 /// Makes the page writable if it is ours alone; otherwise returns the frame to copy, with a reference to it.
-fn reuse_or_hold<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-) -> Result<Option<Pfn>, Stop<P>> {
-    let memory = page.space.memory();
+fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<Option<Pfn>, Stop<P>> {
+    let memory = page.memory();
     let guard = lock.lock(page)?;
     if guard.entry() != page.seen {
         return Ok(None);
@@ -67,7 +61,7 @@ fn reuse_or_hold<P: System, D: Design<P>>(
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {
-            page.space.vm().events().note(Event::Reuse, page.fault.address.get());
+            page.instance().events.note(Event::Reuse, page.fault.address.get());
         }
         return Ok(None);
     }
@@ -75,12 +69,8 @@ fn reuse_or_hold<P: System, D: Design<P>>(
     Ok(Some(old))
 }
 
-fn copy<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-    old: Pfn,
-) -> Result<(), Stop<P>> {
-    let memory = page.space.memory();
+fn copy<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>, old: Pfn) -> Result<(), Stop<P>> {
+    let memory = page.memory();
     let is_special = page.seen.is_special();
     let result = make_copy(page, lock, old, is_special);
     if !is_special {
@@ -90,20 +80,20 @@ fn copy<P: System, D: Design<P>>(
     result
 }
 
-fn make_copy<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
+fn make_copy<P: System>(
+    page: &PageFault<'_, P>,
+    lock: &impl EntryLock<P>,
     old: Pfn,
     is_special: bool,
 ) -> Result<(), Stop<P>> {
-    let memory = page.space.memory();
+    let memory = page.memory();
     let root = lock.root(page);
     let new = lock.alloc(memory)?;
     match is_special {
         true => untouched::write_untouched(page, new),
         // SAFETY: the new frame is ours alone, and the old one is held.
         false => unsafe {
-            page.space.vm().write_page(new, Bulk::CopyFrom(memory.frame(old)), TagSource::Page(old));
+            page.instance().write_page(new, Bulk::CopyFrom(memory.frame(old)), TagSource::Page(old));
         },
     }
     frames::set_owner(memory, new, root, page.view.page_offset_of(page.fault.address));
@@ -124,13 +114,13 @@ fn make_copy<P: System, D: Design<P>>(
 }
 
 /// Swaps the page under the table's lock; see the guarantee.
-fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuard<'_, P>, entry: Entry) {
-    let leaves_guard = mutant!(CopyLeavesEmpty, D::FILLS_FREELY => false);
-    let left = if D::Map::PROMISES { page.seen.promise_alone() } else { Entry::EMPTY };
+fn replace<P: System>(page: &PageFault<'_, P>, guard: &LeafGuard<'_, P>, entry: Entry) {
+    let leaves_guard = mutant!(CopyLeavesEmpty, page.rules.fills_freely => false);
+    let left = if page.rules.promises { page.seen.promise_alone() } else { Entry::EMPTY };
     let old = guard.take(if leaves_guard { Entry::GUARD } else { left });
     debug_assert_eq!(old.pfn(), page.seen.pfn(), "the lock keeps the entry, but for accessed and dirty bits");
     if let Some(range) = PageRange::new(page.fault.address.page(), PAGE) {
-        page.space.flush(range);
+        page.translations.flush(range);
     }
     guard.fill(entry);
 }
@@ -138,6 +128,6 @@ fn replace<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, guard: &LeafGuar
 /// Says whether the guard that was seen is one that a copy leaves for a moment, or was one: then the access is tried
 /// again. Waits for that copy.
 #[cold]
-pub(super) fn is_under_way<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
-    D::FILLS_FREELY && LeafGuard::lock(page.space.memory(), page.leaf).entry() != page.seen
+pub(super) fn is_under_way<P: System>(page: &PageFault<'_, P>) -> bool {
+    page.rules.fills_freely && LeafGuard::lock(page.memory(), page.leaf).entry() != page.seen
 }

@@ -8,8 +8,6 @@
 //! | private | load, fetch | the object's page, read-only |
 
 use super::{EntryLock, PageFault, Stop};
-use crate::area::AreaFlags;
-use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
@@ -17,15 +15,16 @@ use crate::object::{ObjectRef, PageError, WriteNotice};
 use crate::system::System;
 use crate::tags::TagSource;
 use crate::translations::frames;
+use crate::view::AreaFlags;
 use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Bulk;
 
-pub(super) fn fill<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
+pub(super) fn fill<P: System>(
+    page: &PageFault<'_, P>,
+    lock: &impl EntryLock<P>,
     object: &ObjectRef<P>,
 ) -> Result<(), Stop<P>> {
-    let memory = page.space.memory();
+    let memory = page.memory();
     let page_index = page.view.page_offset_of(page.fault.address);
     let is_copied = page.fault.access.is_write() && !page.is_shared();
     // As Linux, before it is known whether there is a page to copy.
@@ -43,7 +42,7 @@ pub(super) fn fill<P: System, D: Design<P>>(
         return result;
     }
     match page.install(lock, Entry::new(source, entry_flags(page, object))) {
-        Ok(true) => page.space.add_resident(1),
+        Ok(true) => page.translations.add_resident(1),
         Ok(false) => frames::put(memory, source),
         Err(reason) => {
             frames::put(memory, source);
@@ -53,7 +52,7 @@ pub(super) fn fill<P: System, D: Design<P>>(
     Ok(())
 }
 
-fn entry_flags<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, object: &ObjectRef<P>) -> EntryFlags {
+fn entry_flags<P: System>(page: &PageFault<'_, P>, object: &ObjectRef<P>) -> EntryFlags {
     let mut flags = page.view.read_only_entry();
     if page.fault.access.is_write() {
         flags |= EntryFlags::WRITE | EntryFlags::DIRTY;
@@ -66,21 +65,21 @@ fn entry_flags<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, object: &Obj
     flags
 }
 
-fn fill_copy<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
+fn fill_copy<P: System>(
+    page: &PageFault<'_, P>,
+    lock: &impl EntryLock<P>,
     source: Pfn,
     (root, page_index): (u64, u64),
 ) -> Result<(), Stop<P>> {
-    let memory = page.space.memory();
+    let memory = page.memory();
     let copy = lock.alloc(memory)?;
     // SAFETY: the copy is ours alone; we hold a reference to the source.
-    unsafe { page.space.vm().write_page(copy, Bulk::CopyFrom(memory.frame(source)), TagSource::Page(source)) };
+    unsafe { page.instance().write_page(copy, Bulk::CopyFrom(memory.frame(source)), TagSource::Page(source)) };
     frames::set_owner(memory, copy, root, page_index);
     match page.install(lock, page.private_entry(copy)) {
         Ok(true) => {
-            page.space.vm().events().note(Event::Cow, page.fault.address.get());
-            page.space.add_resident(1);
+            page.instance().events.note(Event::Cow, page.fault.address.get());
+            page.translations.add_resident(1);
         }
         Ok(false) => frames::put(memory, copy),
         Err(reason) => {

@@ -17,7 +17,7 @@
 //! A page that comes before the map call is found by it; after it none comes. A promise that was made anew meanwhile
 //! is as good as the one that was read.
 
-use super::{EntryLock, Fault, Handled, LeafGuard, PageFault, Stop, classic, permits, resolve};
+use super::{EntryLock, Fault, Handled, PageFault, Stop, classic, permits, resolve};
 use crate::access::Access;
 use crate::addr::{PAGE, VirtAddr};
 use crate::area::AreaView;
@@ -28,6 +28,7 @@ use crate::events::GiveUp;
 use crate::space::Space;
 use crate::system::System;
 use crate::translations::frames;
+use crate::translations::leaf_guard::LeafGuard;
 use faultless_phys::{Kind, OutOfFrames, Pfn};
 
 /// Handles a fault by the promise of its entry.
@@ -59,7 +60,7 @@ fn attempt<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result
     }
     // A refused fetch makes the page, as a load does.
     let tried = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
-    let page = PageFault { space, view, behind: &Behind::Zeros, fault: tried, leaf, seen };
+    let page = space.page_fault(tried, (view, &Behind::Zeros), (leaf, seen));
     match resolve(&page, &TableLock) {
         Err(Stop::Failed(error)) => Err(error),
         Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) if is_refused => Err(classic::forbidden(view.flags, fault)),
@@ -82,9 +83,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 /// Locks the leaf table: entries of one that has left the tree are empty, and stay so.
 struct TableLock;
 
-impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
-    fn lock<'a>(&self, page: &PageFault<'a, P, D>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.space.memory(), page.leaf))
+impl<P: System> EntryLock<P> for TableLock {
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.memory(), page.leaf))
     }
 
     /// Without sleeping, inside the RCU section.
@@ -92,7 +93,7 @@ impl<P: System, D: Design<P>> EntryLock<P, D> for TableLock {
         frames::try_alloc(memory, Kind::Anonymous)
     }
 
-    fn root(&self, page: &PageFault<'_, P, D>) -> u64 {
+    fn root(&self, page: &PageFault<'_, P>) -> u64 {
         page.view.root
     }
 }

@@ -14,17 +14,16 @@
 use super::known;
 use super::untouched::no_page;
 use super::{EntryLock, PageFault, Stop, anonymous};
-use crate::area::AreaFlags;
-use crate::design::Design;
 use crate::entry::{Entry, EntryFlags};
 use crate::reference::ReferenceRef;
 use crate::system::System;
+use crate::view::AreaFlags;
 use faultless_platform::mutant;
 
 /// Fills an empty entry of a reference area.
-pub(super) fn fill<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
+pub(super) fn fill<P: System>(
+    page: &PageFault<'_, P>,
+    lock: &impl EntryLock<P>,
     reference: &ReferenceRef<P>,
 ) -> Result<(), Stop<P>> {
     if is_forced(page) {
@@ -40,7 +39,7 @@ pub(super) fn fill<P: System, D: Design<P>>(
 }
 
 /// Says whether the page is one of a shared writable reference area.
-fn is_forced<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> bool {
+fn is_forced<P: System>(page: &PageFault<'_, P>) -> bool {
     page.view.flags & (AreaFlags::SHARED | AreaFlags::DENY_WRITE) == AreaFlags::SHARED
 }
 

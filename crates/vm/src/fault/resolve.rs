@@ -2,17 +2,13 @@
 
 use super::{EntryLock, PageFault, Stop, anonymous, copy, object, reference};
 use crate::content::Behind;
-use crate::design::{Design, Map};
 use crate::error::AccessError;
 use crate::system::System;
 
 /// Maps what the area promises at the fault's address.
 #[inline]
-pub(crate) fn resolve<P: System, D: Design<P>>(
-    page: &PageFault<'_, P, D>,
-    lock: &impl EntryLock<P, D>,
-) -> Result<(), Stop<P>> {
-    let is_vacant = if D::Map::PROMISES { page.seen.is_vacant() } else { page.seen.is_empty() };
+pub(crate) fn resolve<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+    let is_vacant = if page.rules.promises { page.seen.is_vacant() } else { page.seen.is_empty() };
     if !is_vacant {
         return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
     }
@@ -26,7 +22,7 @@ pub(crate) fn resolve<P: System, D: Design<P>>(
 
 /// A guard fails the access, but for one that a copy leaves for a moment.
 #[cold]
-fn at_guard<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
+fn at_guard<P: System>(page: &PageFault<'_, P>) -> Result<(), Stop<P>> {
     match copy::is_under_way(page) {
         true => Ok(()),
         false => Err(Stop::Failed(AccessError::NotMapped { address: page.fault.address })),

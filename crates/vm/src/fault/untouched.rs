@@ -2,7 +2,6 @@
 
 use super::{PageFault, Stop};
 use crate::content::Behind;
-use crate::design::Design;
 use crate::error::AccessError;
 use crate::pattern::Pattern;
 use crate::system::System;
@@ -11,24 +10,24 @@ use faultless_phys::Pfn;
 use faultless_platform::Bulk;
 
 /// Refuses a store to a page that nobody owns, where it would reach others.
-pub(super) fn check_unshared<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Result<(), Stop<P>> {
+pub(super) fn check_unshared<P: System>(page: &PageFault<'_, P>) -> Result<(), Stop<P>> {
     if page.seen.is_special() { Err(no_page(page)) } else { Ok(()) }
 }
 
-pub(super) fn no_page<P: System, D: Design<P>>(page: &PageFault<'_, P, D>) -> Stop<P> {
+pub(super) fn no_page<P: System>(page: &PageFault<'_, P>) -> Stop<P> {
     Stop::Failed(AccessError::NoPage { address: page.fault.address })
 }
 
 /// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
 #[inline]
-pub(super) fn write_untouched<P: System, D: Design<P>>(page: &PageFault<'_, P, D>, pfn: Pfn) {
+pub(super) fn write_untouched<P: System>(page: &PageFault<'_, P>, pfn: Pfn) {
     let (content, tags) = match page.behind {
         Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
-        Behind::Reference(reference) => (reference.filling(page.space.memory()), reference.tag_source()),
+        Behind::Reference(reference) => (reference.filling(page.memory()), reference.tag_source()),
         Behind::Pattern(pattern) => (repeating(*pattern), TagSource::Uniform(0)),
     };
     // SAFETY: the frame is the caller's; the area holds the reference page.
-    unsafe { page.space.vm().write_page(pfn, content, tags) };
+    unsafe { page.instance().write_page(pfn, content, tags) };
 }
 
 fn repeating(pattern: Pattern) -> Bulk {

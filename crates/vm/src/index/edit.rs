@@ -6,7 +6,7 @@
 
 use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots};
 use super::search::child;
-use super::{Entry, Index};
+use super::{Entry, Index, root_in_force};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -54,8 +54,9 @@ impl<P: System> Drop for Spare<'_, P> {
 
 /// A prepared change; see the module.
 #[must_use = "an edit that is dropped changes nothing"]
-pub struct Edit<'a, P: System, T> {
-    index: &'a Index<P, T>,
+pub struct Edit<'a, P: System> {
+    /// Where the index has its root. What areas are does not matter here.
+    root: &'a P::AtomicPtr<Node<P>>,
     nodes: &'a Slab<P, Node<P>, P::Frames>,
     spare: Option<Spare<'a, P>>,
     new_root: *mut Node<P>,
@@ -75,10 +76,10 @@ impl<P: System, T> Index<P, T> {
         range: Range<u64>,
         added: &[Option<Entry<T>>; MAX_ADDED],
         spare: Option<Spare<'a, P>>,
-    ) -> Result<Edit<'a, P, T>, OutOfFrames> {
+    ) -> Result<Edit<'a, P>, OutOfFrames> {
         let null = ptr::null_mut();
         let (new_root, fresh, replaced, dropped) = (null, null, null, null);
-        let mut edit = Edit { index: self, nodes, spare, new_root, fresh, replaced, dropped };
+        let mut edit = Edit { root: &self.root, nodes, spare, new_root, fresh, replaced, dropped };
         let mut slots = Slots::new();
         added.iter().flatten().for_each(|entry| slots.extend::<P>(&[entry.to_slot()]));
         edit.build(range, slots.as_slice())?;
@@ -112,12 +113,12 @@ impl<P: System, T> Index<P, T> {
     }
 }
 
-impl<P: System, T> Edit<'_, P, T> {
+impl<P: System> Edit<'_, P> {
     /// Puts the change in force. The nodes that it replaces are freed after a grace period if `is_looked_at`, asked
     /// then, says that somebody may be reading them, else at once.
     pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) {
         // ORDER: Release pairs with the Acquire in `Index::root`: readers see the nodes' contents.
-        self.index.root.store(self.new_root, Ordering::Release);
+        self.root.store(self.new_root, Ordering::Release);
         self.fresh = ptr::null_mut();
         let replaced = core::mem::replace(&mut self.replaced, ptr::null_mut());
         let dropped = core::mem::replace(&mut self.dropped, ptr::null_mut());
@@ -132,7 +133,7 @@ impl<P: System, T> Edit<'_, P, T> {
     fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), OutOfFrames> {
         let mut top = Slots::new();
         let mut height = 0;
-        if let Some(root) = self.index.root() {
+        if let Some(root) = root_in_force::<P>(self.root) {
             self.rebuild(root, &range, added, &mut top)?;
             height = root.height;
         } else {
@@ -277,7 +278,7 @@ fn push<P: System>(list: &mut *mut Node<P>, node: *mut Node<P>) {
     *list = node;
 }
 
-impl<P: System, T> Drop for Edit<'_, P, T> {
+impl<P: System> Drop for Edit<'_, P> {
     fn drop(&mut self) {
         let fresh = core::mem::replace(&mut self.fresh, ptr::null_mut());
         // SAFETY: nobody else has seen these nodes.

@@ -105,13 +105,18 @@ impl<P: System, T> Index<P, T> {
 
     /// Returns the root of the version in force.
     fn root(&self) -> Option<&Node<P>> {
-        // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
-        let root = NonNull::new(self.root.load(Ordering::Acquire))?;
-        // SAFETY: callers are inside an RCU section, or hold the writers' lock (I3, I4).
-        let root = unsafe { root.as_ref() };
-        root.touch();
-        Some(root)
+        root_in_force::<P>(&self.root)
     }
+}
+
+/// Returns the root that a place has; the caller is inside an RCU section, or holds the writers' lock (I3, I4).
+fn root_in_force<P: System>(place: &P::AtomicPtr<Node<P>>) -> Option<&Node<P>> {
+    // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
+    let root = NonNull::new(place.load(Ordering::Acquire))?;
+    // SAFETY: the caller's part.
+    let root = unsafe { root.as_ref() };
+    root.touch();
+    Some(root)
 }
 
 impl<P: System, T> Default for Index<P, T> {

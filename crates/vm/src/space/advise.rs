@@ -16,10 +16,6 @@ use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::system::System;
 use crate::translations::Emptied;
-use crate::translations::gather::Gather;
-use crate::translations::table::{TableMap, Tables};
-use faultless_phys::FrameSource;
-use faultless_platform::Ordering;
 
 /// What a program says about a range.
 /// [`Space::madvise`] takes it; `faultless_abi::advice_of` makes it of Linux's numbers.
@@ -189,7 +185,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
                 Ok(())
             }
             Advice::Free => {
-                self.free_lazily(part);
+                self.translations.free_lazily(part);
                 Ok(())
             }
             Advice::PageOut if view.object.is_none() => {
@@ -198,7 +194,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
             }
             Advice::GuardInstall => self.install_guards(area, part),
             Advice::GuardRemove => {
-                self.remove_guards(part);
+                self.translations.remove_guards(part);
                 Ok(())
             }
             _ => Ok(()),
@@ -250,26 +246,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         // A reference page's handle is for reading alone.
         let object = area.object().ok_or(CallError::NoFile)?;
         Ok(Some((part, object.clone(), view.page_offset_of(part.start()))))
-    }
-
-    /// Marks pages as not needed until they are written again.
-    fn free_lazily(&self, part: PageRange) {
-        let memory = self.memory();
-        let mut gather = Gather::new(&self.translations, part);
-        self.tables().for_each_leaf(memory, part.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
-            let _lock = memory.page(table).lock().guard();
-            for address in part.step_by(PAGE as usize) {
-                let slot = Tables::<P>::leaf_slot(memory, table, address);
-                // Relaxed: a peek; entries are filled under the lock that we hold.
-                if slot.load(Ordering::Relaxed).is_present() {
-                    // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets the bits.
-                    slot.clear_used(Ordering::AcqRel);
-                    gather.note_weakened();
-                }
-            }
-            true
-        });
     }
 }
 

@@ -142,7 +142,7 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     /// `All`, but where a known bug is put back.
     announced: Announced,
     reserve: Option<Reserve<'a, P, D>>,
-    edit: Option<Edit<'a, P, Area<P, D>>>,
+    edit: Option<Edit<'a, P>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
     /// All areas that start in here take part.

@@ -30,17 +30,17 @@
 use super::change::{Departing, Join, NewArea, Reserve};
 use super::permit::{ReadPermit, WritePermit};
 use super::{EVERYTHING, Space};
-use crate::addr::{PAGE, PageRange, VirtAddr};
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::{Behind, Content};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::system::System;
 use crate::translations::gather::Gather;
-use crate::translations::table::{TableMap, Tables};
+use crate::translations::table::Tables;
 use crate::types::SemaphoreOf;
 use core::ops::Range;
-use faultless_platform::{Ordering, mutant};
+use faultless_platform::mutant;
 use faultless_sync::{ReadGuard, RwSemaphore};
 
 /// An unmapping without the space's lock; see the module.
@@ -77,16 +77,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !self.is_shared() || range.end() <= VirtAddr::new(Tables::<P>::leaf_end(range.start().get())) {
             return false;
         }
-        let (memory, mut nr_tables) = (self.memory(), 0);
-        let _reading = self.look();
-        self.tables().for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
-            // Relaxed: a look; who empties them looks again.
-            let is_empty = |page| Tables::<P>::leaf_slot(memory, table, page).load(Ordering::Relaxed).is_empty();
-            nr_tables += u32::from(!part.step_by(PAGE as usize).all(is_empty));
-            nr_tables < 2
-        });
-        nr_tables == 2
+        self.translations.has_entries_in_two_tables(range)
     }
 }
 

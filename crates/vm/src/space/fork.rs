@@ -18,19 +18,14 @@
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space, SpaceRef};
-use crate::addr::{PAGE, PageRange};
+use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
-use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::system::System;
-use crate::translations::frames;
-use crate::translations::slot::Slot;
-use crate::translations::table::{TableMap, Tables};
+use crate::translations::copy::{Kept, NotCopied};
 use crate::types::Map;
-use core::ops::Range;
-use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
 
@@ -115,52 +110,16 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let empty = unsafe { WritePermit::assume(child) };
         empty.prepare_change(range, Some(new))?.commit(|| ());
         let kept = if old.flags.contains(AreaFlags::SHARED) { Kept::Guards } else { Kept::All };
-        if copies_pages { self.copy_entries(child, range, kept) } else { Ok(()) }
+        if copies_pages { Ok(self.translations.copy_entries(&child.translations, range, kept)?) } else { Ok(()) }
     }
 }
 
-impl<P: System, D: Design<P>> Space<P, D> {
-    fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), CallError> {
-        let mut result = Ok(());
-        self.tables().for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
-            result = match child.tables().walk_or_grow(self.memory(), part.start) {
-                Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
-                Err(cause) => Err(cause.into()),
-            };
-            result.is_ok()
-        });
-        result
-    }
-
-    fn copy_leaf(&self, child: &Self, from: Pfn, to: Pfn, part: Range<u64>, kept: Kept) -> Result<(), CallError> {
-        let memory = self.memory();
-        let (mut nr_pages, mut result) = (0, Ok(()));
-        let _to = TableMap::<P>::new(memory, to);
-        let _from = TableMap::<P>::new(memory, from);
-        let _lock = memory.page(from).lock().guard();
-        for address in part.step_by(PAGE as usize) {
-            let slot = Tables::<P>::leaf_slot(memory, from, address);
-            // Relaxed: guards come and go under the lock that we hold.
-            let is_guard = slot.load(Ordering::Relaxed).is_guard();
-            if kept == Kept::Guards && !is_guard {
-                continue;
-            }
-            let entry = if is_guard { Entry::GUARD } else { share(slot) };
-            if entry.is_empty() {
-                continue;
-            }
-            if entry.holds_frame() {
-                if frames::get(memory, entry.pfn()).is_err() {
-                    result = Err(CallError::TooManyReferences);
-                    break;
-                }
-                nr_pages += 1;
-            }
-            // ORDER: Release pairs with the Acquire in `table::load`.
-            Tables::<P>::leaf_slot(memory, to, address).store(entry, Ordering::Release);
+impl From<NotCopied> for CallError {
+    fn from(why: NotCopied) -> Self {
+        match why {
+            NotCopied::OutOfFrames(cause) => cause.into(),
+            NotCopied::Saturated => Self::TooManyReferences,
         }
-        child.add_resident(nr_pages);
-        result
     }
 }
 
@@ -169,27 +128,5 @@ fn inherited<P: System>(behind: &Behind<P>) -> Behind<P> {
     match behind {
         Behind::Reference(_) if mutant!(ReferenceLostAtFork, false => true) => Behind::Zeros,
         _ => behind.clone(),
-    }
-}
-
-/// Which entries of an area a child gets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    /// Private pages, shared from now on, and guards.
-    All,
-    /// Guards; what is shared anyway its faults will find.
-    Guards,
-}
-
-/// Takes the right to write from an entry; returns what the child gets.
-fn share<P: System>(slot: Slot<'_, P>) -> Entry {
-    loop {
-        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = slot.load(Ordering::Acquire);
-        let new = old.without(EntryFlags::WRITE | EntryFlags::EXCLUSIVE);
-        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if old == new || slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return new;
-        }
     }
 }

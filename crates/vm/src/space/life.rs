@@ -235,7 +235,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let memory = self.memory();
         self.translations.lookers.forget();
         self.flush(PageRange::USER);
-        self.tables().for_each_mapped_high(memory, &mut |_, entry| self.vm().drop_entry(entry));
+        self.tables().for_each_mapped_high(memory, &mut |_, entry| self.translations.instance().drop_entry(entry));
         self.tables().free_tables(memory);
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: nobody looks the index up any more, and its nodes go next.

@@ -85,7 +85,6 @@ pub use list::AreaList;
 pub use lock::{LockAll, PageLock};
 pub use map_lock::{MapLock, WholeSpace};
 pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
-pub(crate) use promises::counted_entries;
 pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};
@@ -304,12 +303,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Adds pages to the resident size.
-    #[inline]
-    pub(crate) fn add_resident(&self, nr_pages: u64) {
-        self.translations.resident.add(self.memory(), nr_pages);
-    }
-
     /// Returns the resident size in pages (rss); exact while nobody faults.
     pub fn resident_pages(&self) -> u64 {
         self.translations.resident.pages(self.memory())
@@ -320,10 +313,5 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub fn peak_resident_pages(&self) -> u64 {
         self.translations.resident.note_peak(self.memory());
         self.translations.resident.peak()
-    }
-
-    /// Takes pages off the resident size, which may have been at its largest.
-    pub(crate) fn shrink_resident(&self, nr_pages: u64) {
-        self.translations.shrink_resident(nr_pages);
     }
 }

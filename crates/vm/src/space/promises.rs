@@ -7,23 +7,9 @@
 //! The design's own lock keeps other map calls out of a cursor's range. Faults, and calls on other ranges, run beside
 //! the cursor, even in the same tables.
 //!
-//! # Invariants
-//! * I1 a leaf table counts its entries that are not empty, and the cursors that hold it: in the index word of its
-//!   frame's metadata, under its lock. A fault changes no entry from or to empty.
-//! * I2 whoever brings the count to 0 unlinks the table from the tree before unlocking it.
-//! * I3 tables above the leaves stay until the space ends.
-//!
-//! # Race: a table goes
-//! ```text
-//! munmap of its last page              another cursor comes                   a fault
-//! lock; last entry = empty             walks to the table                     walks to the table (RCU)
-//! count = 0: out of the tree; unlock   locks it, walks again: not in the      finds its entry empty: not mapped, or
-//! flushes; freed after a grace period    tree; grows or skips                   another than it saw: tries again
-//! ```
-//! Forbidden: an entry is set in a table that is not in the tree.
+//! A table goes with the last of its entries: `translations::counted`.
 
 use super::change::Sizes;
-use super::protect::is_weaker;
 use super::{AreaLine, Space};
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaView;
@@ -32,16 +18,13 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::{AccessError, CallError};
 use crate::fault::{Fault, Handled, handle_promised};
-use crate::promise::State;
 use crate::system::System;
-use crate::translations::gather::Gather;
-use crate::translations::slot::Slot;
-use crate::translations::table::{Leaf, TableMap, Tables};
+use crate::translations::counted::CountedEntries;
 use crate::types::Map;
+use core::marker::PhantomData;
 use core::ops::Range;
-use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, AtomicInteger, Ordering};
-use faultless_sync::RcuGuard;
+use faultless_phys::OutOfFrames;
+use faultless_platform::{AtomicInteger, Ordering};
 
 /// See the module. Made by a [`Map`] of promises for a call.
 ///
@@ -128,28 +111,14 @@ impl<'a, P: System, D: Design<P>> Promises<'a, P, D> {
 
     /// Begins to change the entries of a range, which the caller has locked.
     pub fn cursor(&self, range: PageRange) -> Cursor<'a, P, D> {
-        Cursor { space: self.0, range, gather: Gather::new(&self.0.translations, range), held: range.start().get() }
+        Cursor { entries: CountedEntries::new(&self.0.translations, range), space: PhantomData }
     }
 
     /// Visits the entries of the pages of these addresses that are not empty, ascending, each as it is at some instant.
     /// The visit does not sleep.
     pub fn visit(&self, addresses: Range<VirtAddr>, visit: &mut dyn FnMut(VirtAddr, Entry)) {
-        let (space, memory) = (self.0, self.0.memory());
         let addresses = addresses.start.page().get()..addresses.end.min(PageRange::USER.end()).get();
-        space.tables().for_each_leaf(memory, addresses, &mut |_, part| {
-            let _looking = space.look();
-            if let Some(leaf) = space.tables().walk(memory, part.start) {
-                let _map = TableMap::<P>::new(memory, leaf.table);
-                for address in part.step_by(PAGE as usize) {
-                    let entry =
-                        crate::translations::table::load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
-                    if !entry.is_empty() {
-                        visit(VirtAddr::new(address), entry);
-                    }
-                }
-            }
-            true
-        });
+        self.0.translations.visit_entries(addresses, visit);
     }
 
     /// Visits the runs of pages with one promise, ascending: what the list shows as areas.
@@ -232,146 +201,21 @@ impl Tally {
 /// Changes the entries of a range; see the module. [`Promises::cursor`] returns it.
 #[must_use = "what a cursor took away is shot down when it is dropped"]
 pub struct Cursor<'a, P: System, D: Design<P>> {
-    space: &'a Space<P, D>,
-    range: PageRange,
-    gather: Gather<'a, P>,
-    /// First byte behind what the tables that it holds cover.
-    held: u64,
+    entries: CountedEntries<'a, P>,
+    space: PhantomData<&'a Space<P, D>>,
 }
 
-/// A leaf table in the tree, and its lock: as long as it is held, the table stays there.
-struct LockedLeaf<'a, P: System> {
-    leaf: Leaf<'a, P>,
-    memory: &'a P::Frames,
-    _map: TableMap<'a, P>,
-    _looking: RcuGuard<'a, P>,
-}
-
-impl<'a, P: System> LockedLeaf<'a, P> {
-    fn lock<D: Design<P>>(space: &'a Space<P, D>, address: u64) -> Option<Self> {
-        let memory = space.memory();
-        let looking = space.look();
-        loop {
-            let leaf = space.tables().walk(memory, address)?;
-            let map = TableMap::<P>::new(memory, leaf.table);
-            memory.page(leaf.table).lock().lock();
-            let locked = Self { leaf, memory, _map: map, _looking: space.look() };
-            if leaf.parent_entry(memory) == leaf.parent.1 {
-                drop(looking);
-                return Some(locked);
-            }
-        }
-    }
-
-    /// Adds to the table's count (I1); says whether nothing is left.
-    fn count(&self, added: i64) -> bool {
-        // SAFETY: whoever has the lock of a table in the tree has its words.
-        let count = unsafe { self.memory.page(self.leaf.table).owned() }.index();
-        // Relaxed: under the table's lock.
-        let now = count.load(Ordering::Relaxed).wrapping_add_signed(added);
-        count.store(now, Ordering::Relaxed);
-        now == 0
-    }
-}
-
-impl<P: System> Drop for LockedLeaf<'_, P> {
-    fn drop(&mut self) {
-        // SAFETY: locked by `lock`.
-        unsafe { self.memory.page(self.leaf.table).lock().unlock() };
-    }
-}
-
-impl<'a, P: System, D: Design<P>> Cursor<'a, P, D> {
+impl<P: System, D: Design<P>> Cursor<'_, P, D> {
     /// Makes the tables that the range lacks, and keeps those that it has until the cursor is dropped: what is then
     /// changed lacks no memory. May sleep.
     pub fn hold_tables(&mut self) -> Result<(), OutOfFrames> {
-        while self.held < self.range.end().get() {
-            // Those above the leaves stay (I3), so that no section is needed; the leaf is walked to again.
-            self.space.tables().walk_or_grow(self.space.memory(), self.held)?;
-            if let Some(locked) = LockedLeaf::lock(self.space, self.held) {
-                locked.count(1);
-                self.held = Tables::<P>::leaf_end(self.held).min(self.range.end().get());
-            }
-        }
-        Ok(())
+        self.entries.hold_tables()
     }
 
     /// Changes the entries of those pages of the range that have a table. `decide` may be asked again about a page
     /// whose accessed and dirty bits a CPU set meanwhile.
     pub fn change(&mut self, mut decide: impl FnMut(VirtAddr, Entry) -> Change) {
-        let space = self.space;
-        let mut nr_freed = 0;
-        space.tables().for_each_leaf(space.memory(), self.range.numbers(), &mut |_, part| {
-            let mut position = part.start;
-            while position < part.end {
-                position = self.change_leaf(position..part.end, &mut decide, &mut nr_freed);
-                if self.gather.is_full() {
-                    self.gather.flush();
-                }
-            }
-            true
-        });
-        if nr_freed != 0 {
-            space.shrink_resident(nr_freed);
-        }
-    }
-
-    /// Changes entries of one table until the gather is full; returns where it stopped.
-    fn change_leaf(
-        &mut self,
-        part: Range<u64>,
-        decide: &mut impl FnMut(VirtAddr, Entry) -> Change,
-        nr_freed: &mut u64,
-    ) -> u64 {
-        let Some(locked) = LockedLeaf::lock(self.space, part.start) else { return part.end };
-        let (mut position, mut nr_added) = (part.start, 0);
-        while position < part.end && !self.gather.is_full() {
-            let slot = Tables::<P>::leaf_slot(locked.memory, locked.leaf.table, position);
-            let (old, new) = exchange(slot, |entry| decide(VirtAddr::new(position), entry));
-            nr_added += i64::from(!new.is_empty()) - i64::from(!old.is_empty());
-            if old.state() == State::Page && new.state() != State::Page {
-                *nr_freed += u64::from(old.holds_frame());
-                self.gather.add(position, old);
-            } else if is_weaker(old, new) {
-                self.gather.note_weakened();
-            }
-            position += PAGE;
-        }
-        self.settle(&locked, nr_added);
-        position
-    }
-
-    /// Adds to a table's count, and takes the table away if nothing is left (I2).
-    fn settle(&mut self, locked: &LockedLeaf<'_, P>, added: i64) {
-        if locked.count(added) {
-            Tables::<P>::take_out(locked.memory, locked.leaf);
-            self.gather.add_table(locked.leaf.table);
-        }
-    }
-}
-
-impl<P: System, D: Design<P>> Drop for Cursor<'_, P, D> {
-    fn drop(&mut self) {
-        let mut position = self.range.start();
-        while position < VirtAddr::new(self.held) {
-            if let Some(locked) = LockedLeaf::lock(self.space, position.get()) {
-                self.settle(&locked, -1);
-            }
-            position = VirtAddr::new(Tables::<P>::leaf_end(position.get()));
-        }
-    }
-}
-
-/// Changes an entry; returns it as it was and as it is.
-fn exchange<P: System>(slot: Slot<'_, P>, mut decide: impl FnMut(Entry) -> Change) -> (Entry, Entry) {
-    loop {
-        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = slot.load(Ordering::Acquire);
-        let new = decide(old).apply(old);
-        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if new == old || slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return (old, new);
-        }
+        self.entries.change(&mut |page, entry| decide(page, entry).apply(entry));
     }
 }
 
@@ -410,12 +254,4 @@ fn add(counter: &impl AtomicInteger<Value = u64>, after: u64, before: u64) {
         // Relaxed: a sum, of which each call's share is exact while the call has its range.
         counter.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
-}
-
-/// The number of a table's entries that are not empty; for the checker.
-pub(crate) fn counted_entries<P: System>(memory: &P::Frames, table: Pfn) -> u64 {
-    // SAFETY: nobody changes the table meanwhile.
-    let count = unsafe { memory.page(table).owned() }.index();
-    // Relaxed: as above.
-    count.load(Ordering::Relaxed)
 }

@@ -3,21 +3,16 @@
 use super::change::{Change, Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
-use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
+use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::asked::Protection;
 use crate::design::Design;
-use crate::entry::{Entry, EntryFlags};
 use crate::error::CallError;
 use crate::object::{ObjectRef, WriteNotice};
 use crate::system::System;
-use crate::translations::gather::Gather;
-use crate::translations::slot::Slot;
-use crate::translations::table::{TableMap, Tables};
+use crate::translations::rights::Upgrade;
 use crate::types::Map;
 use core::cell::Cell;
-use faultless_phys::FrameSource;
-use faultless_platform::Ordering;
 use faultless_platform::mutant;
 
 /// Locked private ranges that became writable: Linux makes their pages at once, so that no store to them faults.
@@ -256,35 +251,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Gives the entries of a range the rights of its area, and takes weaker translations away.
     fn protect_entries(&self, range: PageRange, view: &AreaView<P>, object: Option<&ObjectRef<P>>) {
-        let memory = self.memory();
         let upgrade = match object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
+            _ if !view.flags.contains(AreaFlags::WRITE) => Upgrade::Nothing,
             None => Upgrade::Own,
             Some(object) if object.write_notice() == WriteNotice::Fault => Upgrade::Dirty,
             Some(_) => Upgrade::All,
         };
-        let mut gather = Gather::new(&self.translations, range);
-        self.tables().for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
-            let _lock = memory.page(table).lock().guard();
-            for address in part.step_by(PAGE as usize) {
-                if set_rights(Tables::<P>::leaf_slot(memory, table, address), view, upgrade) {
-                    gather.note_weakened();
-                }
-            }
-            true
-        });
+        self.translations.set_rights(range, view.read_only_entry(), upgrade);
     }
-}
-
-/// Which pages of a range that becomes writable do so at once; the others at the next store, as on Linux.
-#[derive(Clone, Copy)]
-enum Upgrade {
-    /// Private ones that no fork shares.
-    Own,
-    /// Shared ones whose file knows already that they are dirty.
-    Dirty,
-    /// All.
-    All,
 }
 
 /// Returns an area's flags with other rights.
@@ -299,44 +273,4 @@ fn with_rights<P: System>(view: &AreaView<P>, rights: AreaFlags) -> AreaFlags {
         flags -= AreaFlags::ACCOUNT;
     }
     flags
-}
-
-/// Gives an entry its area's rights; says whether a translation may be stronger than the entry now is.
-fn set_rights<P: System>(slot: Slot<'_, P>, view: &AreaView<P>, upgrade: Upgrade) -> bool {
-    loop {
-        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
-        let old = slot.load(Ordering::Acquire);
-        if old.is_empty() || old.is_guard() {
-            return false;
-        }
-        let new = entry_with_rights(old, view, upgrade);
-        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
-        if slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return is_weaker(old, new);
-        }
-    }
-}
-
-fn entry_with_rights<P: System>(old: Entry, view: &AreaView<P>, upgrade: Upgrade) -> Entry {
-    const RIGHTS: EntryFlags =
-        EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE).union(EntryFlags::EXECUTE_ONLY);
-    let may_write = match upgrade {
-        Upgrade::Own => old.has(EntryFlags::EXCLUSIVE),
-        Upgrade::Dirty => old.has(EntryFlags::DIRTY),
-        Upgrade::All => true,
-    };
-    let mut flags = view.read_only_entry() & RIGHTS;
-    flags.set(EntryFlags::WRITE, view.flags.contains(AreaFlags::WRITE) && may_write);
-    // A page that may be stored to without a fault counts as stored to.
-    let kept = if flags.contains(EntryFlags::WRITE) { old.without(EntryFlags::COLLECTED) } else { old };
-    kept.without(RIGHTS).with(flags)
-}
-
-/// Says whether a translation of the old entry may be stronger than the new one.
-pub(super) fn is_weaker(old: Entry, new: Entry) -> bool {
-    old.is_present()
-        && (!new.is_present()
-            || old.is_writable() && !new.is_writable()
-            || !old.has(EntryFlags::EXECUTE_ONLY) && new.has(EntryFlags::EXECUTE_ONLY)
-            || !old.has(EntryFlags::NO_EXECUTE) && new.has(EntryFlags::NO_EXECUTE))
 }

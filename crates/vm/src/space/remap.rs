@@ -24,15 +24,10 @@ use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
-use crate::entry::Entry;
 use crate::error::CallError;
 use crate::system::System;
 use crate::translations::Emptied;
-use crate::translations::slot::Slot;
-use crate::translations::table::{TableMap, Tables};
 use core::cell::Cell;
-use faultless_phys::FrameSource;
-use faultless_platform::Ordering;
 use faultless_platform::mutant;
 
 /// Where a remapped range goes.
@@ -413,7 +408,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let removed = match source {
             Some(source) if !request.keeps_source => {
                 let removed = self.prepare_removal(source, reserve)?.commit_and_hold();
-                self.move_entries(source, target);
+                self.translations.move_entries(source, target);
                 self.zap_and_prune(source, &mut || ());
                 Some(removed)
             }
@@ -440,7 +435,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let entry = entry.ok_or(CallError::BadSource { address: source.start() })?;
         let area = entry.area();
         let announced = mutant!(KeptSourceUnannounced, Some(area.announce_change(&self)) => None);
-        self.move_entries(source, target);
+        self.translations.move_entries(source, target);
         let mut view = area.view();
         if view.flags.contains(AreaFlags::LOCKED) {
             view.flags -= AreaFlags::LOCKS;
@@ -459,37 +454,11 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes the target's tables for every table that the source has.
     fn make_tables(&self, source: PageRange, target: PageRange) -> Result<(), CallError> {
-        let mut result = Ok(());
-        let memory = self.memory();
-        self.tables().for_each_leaf(memory, source.numbers(), &mut |_, part| {
-            let moved = |address: u64| target.start() + (VirtAddr::new(address) - source.start());
-            let (first, last) = (moved(part.start), moved(part.end - PAGE));
-            for address in [first, last].into_iter().filter(|address| target.contains(*address)) {
-                result = result.and(self.tables().walk_or_grow(memory, address.get()).map(drop));
-            }
-            result.is_ok()
-        });
-        result.map_err(|error| {
+        self.translations.grow_for_move(source, target).map_err(|error| {
             // No table without an area (I4 of `table`).
             self.prune_holes(target);
             CallError::from(error)
         })
-    }
-
-    /// Moves the entries of a range, and takes the translations to their old places away.
-    fn move_entries(&self, source: PageRange, target: PageRange) {
-        let memory = self.memory();
-        self.tables().for_each_leaf(memory, source.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
-            for address in part.step_by(PAGE as usize) {
-                let new_address = target.start() + (VirtAddr::new(address) - source.start());
-                if target.contains(new_address) {
-                    self.move_entry(Tables::<P>::leaf_slot(memory, table, address), table, new_address.get());
-                }
-            }
-            true
-        });
-        mutant!(MoveFlushedLate, self.flush(source) => ());
     }
 
     /// A known bug: takes the old translations away when the lock is given up.
@@ -497,27 +466,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn flush_late(&self, request: &Remap) {
         if let Some(source) = PageRange::new(request.old_start, request.old_len_bytes) {
             self.flush(source);
-        }
-    }
-
-    fn move_entry(&self, slot: Slot<'_, P>, table: faultless_phys::Pfn, new_address: u64) {
-        let memory = self.memory();
-        let entry = {
-            let _lock = mutant!(MoveUnlocked, Some(memory.page(table).lock().guard()) => None);
-            // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.
-            slot.swap(Entry::EMPTY, Ordering::AcqRel)
-        };
-        if entry.is_empty() {
-            return;
-        }
-        // `make_tables` made it; without it the page would be lost, so a missing one is a broken invariant.
-        let leaf = self.tables().walk(memory, new_address);
-        debug_assert!(leaf.is_some(), "the target of a move has no table");
-        if let Some(leaf) = leaf {
-            let _map = TableMap::<P>::new(memory, leaf.table);
-            let _lock = memory.page(leaf.table).lock().guard();
-            // ORDER: Release pairs with the Acquire in `table::load`.
-            leaf.slot.store(entry, Ordering::Release);
         }
     }
 }

@@ -33,11 +33,19 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
 
 #[cfg(feature = "mutants")]
 impl<P: System, D: Design<P>> super::Space<P, D> {
-    /// A known bug: gives the area at an address a root, if it has none, although nothing is locked.
-    pub(crate) fn root_set_without_lock(&self, address: crate::addr::VirtAddr) -> u64 {
+    /// A known bug: gives the area of a fault a root, if it needs one and has none, although nothing is locked.
+    pub(crate) fn with_root_set_without_lock(
+        &self,
+        view: AreaView<P>,
+        fault: crate::fault::kinds::Fault,
+    ) -> AreaView<P> {
+        if view.root != 0 || !view.makes_page(fault.access) {
+            return view;
+        }
         // SAFETY: not kept: the known bug.
         let permit = unsafe { ReadPermit::assume(self) };
-        permit.containing(address).map_or(0, |found| permit.root_of(found.area()))
+        let root = permit.containing(fault.address).map_or(0, |found| permit.root_of(found.area()));
+        AreaView { root, ..view }
     }
 }
 

@@ -10,13 +10,22 @@
 //! leaf table's lock themselves.
 //!
 //! # Rooms
-//! `table` is the tree and `slot` an entry's place in it, `frames` what entries hold. `tlb` and `shootdown` are the
-//! CPUs' side. `zap` is the one place that empties entries, `gather` takes out of TLBs what was emptied, `written`
-//! finds pages that were stored to, `resident` counts.
+//! `table` is the tree, `slot` an entry's place in it and `leaf_guard` a leaf's lock; `frames` is what entries hold.
+//! `tlb` and `shootdown` are the CPUs' side. What calls do to entries: `zap` empties them, `guards` puts guards there,
+//! `lazy_free` gives pages up, `rights` changes what is allowed, `copy` is fork's part, `moves` mremap's, `counted` is
+//! for maps that are the entries themselves, `written` finds pages that were stored to. `gather` takes out of TLBs what
+//! was emptied, `resident` counts.
 
+pub(crate) mod copy;
+pub(crate) mod counted;
 pub(crate) mod frames;
 pub(crate) mod gather;
+mod guards;
+mod lazy_free;
+pub(crate) mod leaf_guard;
+mod moves;
 pub(crate) mod resident;
+pub(crate) mod rights;
 pub(crate) mod shootdown;
 pub(crate) mod slot;
 pub(crate) mod table;
@@ -25,9 +34,11 @@ mod written;
 mod zap;
 
 use crate::addr::PageRange;
+use crate::entry::Entry;
 use crate::events::Events;
 use crate::system::System;
-use crate::tags::MemoryTags;
+use crate::tags::{MemoryTags, TagSource};
+use crate::translations::frames::FrameMap;
 use crate::translations::resident::Resident;
 use crate::translations::shootdown::Cpus;
 use crate::translations::table::Tables;
@@ -35,7 +46,7 @@ use crate::translations::tlb::SpaceId;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, mutant};
+use faultless_platform::{Atomic, Bulk, mutant};
 use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
 pub(crate) use zap::Emptied;
 
@@ -47,6 +58,37 @@ pub(crate) struct Instance<P: System> {
     pub(crate) events: Events<P>,
     /// Never written, never counted, never freed.
     pub(crate) zero_page: Pfn,
+}
+
+impl<P: System> Instance<P> {
+    /// Gives a frame its content and its tags.
+    ///
+    /// # Safety
+    /// The frame is the caller's alone, and what it is copied from is held.
+    #[inline]
+    pub(crate) unsafe fn write_page(&self, pfn: Pfn, content: Bulk, tags: TagSource) {
+        let source = match content {
+            Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory.pfn_of(source),
+            _ => None,
+        };
+        let _source = source.map(|source| FrameMap::by_kind(&self.memory, source));
+        let _target = FrameMap::by_kind(&self.memory, pfn);
+        // SAFETY: passed on.
+        unsafe { P::bulk(self.memory.frame(pfn), content) };
+        if let Some(hook) = self.tags.as_deref() {
+            match tags {
+                TagSource::Uniform(tag) => hook.fill(pfn, tag),
+                TagSource::Page(source) => hook.copy(source, pfn),
+            }
+        }
+    }
+
+    /// Drops the reference of a page-table entry that nobody can reach any more.
+    pub(crate) fn drop_entry(&self, entry: Entry) {
+        if entry.holds_frame() {
+            frames::put(&self.memory, entry.pfn());
+        }
+    }
 }
 
 /// The translations of one space.
@@ -116,6 +158,12 @@ impl<P: System> Translations<P> {
     pub(crate) fn flush(&self, range: PageRange) {
         let instance = self.instance();
         instance.cpus.shoot_down(&instance.events, &self.users, self.id, range);
+    }
+
+    /// Adds pages to the resident size.
+    #[inline]
+    pub(crate) fn add_resident(&self, nr_pages: u64) {
+        self.resident.add(self.memory(), nr_pages);
     }
 
     /// Takes pages off the resident size, which may have been at its largest.

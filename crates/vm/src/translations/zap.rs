@@ -60,6 +60,20 @@ impl<P: System> Translations<P> {
         self.shrink_by(&progress);
     }
 
+    /// Says whether two leaf tables or more have entries of the range that are not empty, at some instant each.
+    pub(crate) fn has_entries_in_two_tables(&self, range: PageRange) -> bool {
+        let (memory, mut nr_tables) = (self.memory(), 0);
+        let _reading = self.look();
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+            let _map = TableMap::<P>::new(memory, table);
+            // Relaxed: a look; who empties them looks again.
+            let is_empty = |page| Tables::<P>::leaf_slot(memory, table, page).load(Ordering::Relaxed).is_empty();
+            nr_tables += u32::from(!part.step_by(PAGE as usize).all(is_empty));
+            nr_tables < 2
+        });
+        nr_tables == 2
+    }
+
     /// Takes away the tables of `part` that lie wholly in `hole`, of which nothing is mapped.
     pub(crate) fn prune(&self, part: Range<u64>, hole: Range<u64>, gather: &mut Gather<'_, P>) {
         self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));

@@ -1,0 +1,220 @@
+//! Leaf tables that count their entries, and go with the last of them: for maps that are the entries themselves.
+//!
+//! # Guarantee
+//! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`CountedEntries`] is dropped,
+//! no CPU has a translation that is stronger than the entries, and the frames and tables that went are given back.
+//!
+//! The caller keeps others that change entries out of the range. Faults, and changes of other ranges, run beside it,
+//! even in the same tables.
+//!
+//! # Invariants
+//! * I1 a leaf table counts its entries that are not empty, and the changes that hold it: in the index word of its
+//!   frame's metadata, under its lock. A fault changes no entry from or to empty.
+//! * I2 whoever brings the count to 0 unlinks the table from the tree before unlocking it.
+//! * I3 tables above the leaves stay until the space ends.
+//!
+//! # Race: a table goes
+//! ```text
+//! its last entry is emptied            another change comes                   a fault
+//! lock; last entry = empty             walks to the table                     walks to the table (RCU)
+//! count = 0: out of the tree; unlock   locks it, walks again: not in the      finds its entry empty: not mapped, or
+//! flushes; freed after a grace period    tree; grows or skips                   another than it saw: tries again
+//! ```
+//! Forbidden: an entry is set in a table that is not in the tree.
+
+use super::Translations;
+use super::gather::Gather;
+use super::rights::is_weaker;
+use super::slot::Slot;
+use super::table::{Leaf, TableMap, Tables, load};
+use crate::addr::{PAGE, PageRange, VirtAddr};
+use crate::entry::Entry;
+use crate::system::System;
+use core::ops::Range;
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
+use faultless_platform::{Atomic, Ordering};
+use faultless_sync::RcuGuard;
+
+impl<P: System> Translations<P> {
+    /// Visits the entries of these addresses that are not empty, ascending, each as it is at some instant, while tables
+    /// may go. The visit does not sleep.
+    pub(crate) fn visit_entries(&self, addresses: Range<u64>, visit: &mut dyn FnMut(VirtAddr, Entry)) {
+        let memory = self.memory();
+        self.tables.for_each_leaf(memory, addresses, &mut |_, part| {
+            let _looking = self.look();
+            if let Some(leaf) = self.tables.walk(memory, part.start) {
+                let _map = TableMap::<P>::new(memory, leaf.table);
+                for address in part.step_by(PAGE as usize) {
+                    let entry = load::<P>(Tables::<P>::leaf_slot(memory, leaf.table, address));
+                    if !entry.is_empty() {
+                        visit(VirtAddr::new(address), entry);
+                    }
+                }
+            }
+            true
+        });
+    }
+}
+
+/// Changes the entries of a range; see the module.
+pub(crate) struct CountedEntries<'a, P: System> {
+    translations: &'a Translations<P>,
+    range: PageRange,
+    gather: Gather<'a, P>,
+    /// First byte behind what the tables that it holds cover.
+    held: u64,
+}
+
+/// A leaf table in the tree, and its lock: as long as it is held, the table stays there.
+struct LockedLeaf<'a, P: System> {
+    leaf: Leaf<'a, P>,
+    memory: &'a P::Frames,
+    _map: TableMap<'a, P>,
+    _looking: RcuGuard<'a, P>,
+}
+
+impl<'a, P: System> LockedLeaf<'a, P> {
+    fn lock(translations: &'a Translations<P>, address: u64) -> Option<Self> {
+        let memory = translations.memory();
+        let looking = translations.look();
+        loop {
+            let leaf = translations.tables.walk(memory, address)?;
+            let map = TableMap::<P>::new(memory, leaf.table);
+            memory.page(leaf.table).lock().lock();
+            let locked = Self { leaf, memory, _map: map, _looking: translations.look() };
+            if leaf.parent_entry(memory) == leaf.parent.1 {
+                drop(looking);
+                return Some(locked);
+            }
+        }
+    }
+
+    /// Adds to the table's count (I1); says whether nothing is left.
+    fn count(&self, added: i64) -> bool {
+        // SAFETY: whoever has the lock of a table in the tree has its words.
+        let count = unsafe { self.memory.page(self.leaf.table).owned() }.index();
+        // Relaxed: under the table's lock.
+        let now = count.load(Ordering::Relaxed).wrapping_add_signed(added);
+        count.store(now, Ordering::Relaxed);
+        now == 0
+    }
+}
+
+impl<P: System> Drop for LockedLeaf<'_, P> {
+    fn drop(&mut self) {
+        // SAFETY: locked by `lock`.
+        unsafe { self.memory.page(self.leaf.table).lock().unlock() };
+    }
+}
+
+impl<'a, P: System> CountedEntries<'a, P> {
+    /// Begins to change the entries of a range, which the caller has locked.
+    pub(crate) fn new(translations: &'a Translations<P>, range: PageRange) -> Self {
+        Self { translations, range, gather: Gather::new(translations, range), held: range.start().get() }
+    }
+
+    /// Makes the tables that the range lacks, and keeps those that it has until this is dropped: what is then changed
+    /// lacks no memory. May sleep.
+    pub(crate) fn hold_tables(&mut self) -> Result<(), OutOfFrames> {
+        while self.held < self.range.end().get() {
+            // Those above the leaves stay (I3), so that no section is needed; the leaf is walked to again.
+            self.translations.tables.walk_or_grow(self.translations.memory(), self.held)?;
+            if let Some(locked) = LockedLeaf::lock(self.translations, self.held) {
+                locked.count(1);
+                self.held = Tables::<P>::leaf_end(self.held).min(self.range.end().get());
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the entries of those pages of the range that have a table to what `decide` says, which may be asked
+    /// again about a page whose accessed and dirty bits a CPU set meanwhile.
+    pub(crate) fn change(&mut self, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) {
+        let translations = self.translations;
+        let mut nr_freed = 0;
+        translations.tables.for_each_leaf(translations.memory(), self.range.numbers(), &mut |_, part| {
+            let mut position = part.start;
+            while position < part.end {
+                position = self.change_leaf(position..part.end, decide, &mut nr_freed);
+                if self.gather.is_full() {
+                    self.gather.flush();
+                }
+            }
+            true
+        });
+        if nr_freed != 0 {
+            translations.shrink_resident(nr_freed);
+        }
+    }
+
+    /// Changes entries of one table until the gather is full; returns where it stopped.
+    fn change_leaf(
+        &mut self,
+        part: Range<u64>,
+        decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry,
+        nr_freed: &mut u64,
+    ) -> u64 {
+        let Some(locked) = LockedLeaf::lock(self.translations, part.start) else { return part.end };
+        let (mut position, mut nr_added) = (part.start, 0);
+        while position < part.end && !self.gather.is_full() {
+            let slot = Tables::<P>::leaf_slot(locked.memory, locked.leaf.table, position);
+            let (old, new) = exchange(slot, |entry| decide(VirtAddr::new(position), entry));
+            nr_added += i64::from(!new.is_empty()) - i64::from(!old.is_empty());
+            if has_page(old) && !has_page(new) {
+                *nr_freed += u64::from(old.holds_frame());
+                self.gather.add(position, old);
+            } else if is_weaker(old, new) {
+                self.gather.note_weakened();
+            }
+            position += PAGE;
+        }
+        self.settle(&locked, nr_added);
+        position
+    }
+
+    /// Adds to a table's count, and takes the table away if nothing is left (I2).
+    fn settle(&mut self, locked: &LockedLeaf<'_, P>, added: i64) {
+        if locked.count(added) {
+            Tables::<P>::take_out(locked.memory, locked.leaf);
+            self.gather.add_table(locked.leaf.table);
+        }
+    }
+}
+
+impl<P: System> Drop for CountedEntries<'_, P> {
+    fn drop(&mut self) {
+        let mut position = self.range.start();
+        while position < VirtAddr::new(self.held) {
+            if let Some(locked) = LockedLeaf::lock(self.translations, position.get()) {
+                self.settle(&locked, -1);
+            }
+            position = VirtAddr::new(Tables::<P>::leaf_end(position.get()));
+        }
+    }
+}
+
+/// Changes an entry; returns it as it was and as it is.
+fn exchange<P: System>(slot: Slot<'_, P>, mut decide: impl FnMut(Entry) -> Entry) -> (Entry, Entry) {
+    loop {
+        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
+        let old = slot.load(Ordering::Acquire);
+        let new = decide(old);
+        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
+        if new == old || slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return (old, new);
+        }
+    }
+}
+
+/// Says whether an entry maps a page, whether its rights let the hardware use it or not.
+fn has_page(entry: Entry) -> bool {
+    !entry.is_vacant() && !entry.is_guard()
+}
+
+/// The number of a table's entries that are not empty; for the checker.
+pub(crate) fn counted_entries<P: System>(memory: &P::Frames, table: Pfn) -> u64 {
+    // SAFETY: nobody changes the table meanwhile.
+    let count = unsafe { memory.page(table).owned() }.index();
+    // Relaxed: as above.
+    count.load(Ordering::Relaxed)
+}

@@ -1,0 +1,88 @@
+//! The rights of entries that are there.
+//!
+//! # Guarantee
+//! When [`Translations::set_rights`] returns, the entries of the range have the rights, and no CPU has a translation
+//! that is stronger. No accessed or dirty bit is lost.
+
+use super::Translations;
+use super::gather::Gather;
+use super::slot::Slot;
+use super::table::{TableMap, Tables};
+use crate::addr::{PAGE, PageRange};
+use crate::entry::{Entry, EntryFlags};
+use crate::system::System;
+use faultless_phys::FrameSource;
+use faultless_platform::Ordering;
+
+/// Which pages of a range that becomes writable do so at once; the others at the next store, as on Linux.
+#[derive(Clone, Copy)]
+pub(crate) enum Upgrade {
+    /// None: the range may not be written.
+    Nothing,
+    /// Private ones that no fork shares.
+    Own,
+    /// Shared ones whose file knows already that they are dirty.
+    Dirty,
+    /// All.
+    All,
+}
+
+impl<P: System> Translations<P> {
+    /// Gives the entries of a range the rights of `rights`, the flags of a page there that stores may not reach, and
+    /// lets stores reach those that `upgrade` names.
+    pub(crate) fn set_rights(&self, range: PageRange, rights: EntryFlags, upgrade: Upgrade) {
+        let memory = self.memory();
+        let mut gather = Gather::new(self, range);
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+            let _map = TableMap::<P>::new(memory, table);
+            let _lock = memory.page(table).lock().guard();
+            for address in part.step_by(PAGE as usize) {
+                if set_entry_rights(Tables::<P>::leaf_slot(memory, table, address), rights, upgrade) {
+                    gather.note_weakened();
+                }
+            }
+            true
+        });
+    }
+}
+
+/// Gives an entry the rights; says whether a translation may be stronger than the entry now is.
+fn set_entry_rights<P: System>(slot: Slot<'_, P>, rights: EntryFlags, upgrade: Upgrade) -> bool {
+    loop {
+        // ORDER: Acquire pairs with walks that set accessed and dirty bits.
+        let old = slot.load(Ordering::Acquire);
+        if old.is_empty() || old.is_guard() {
+            return false;
+        }
+        let new = entry_with_rights(old, rights, upgrade);
+        // ORDER: AcqRel pairs with walks that set accessed and dirty bits: none is lost.
+        if slot.exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return is_weaker(old, new);
+        }
+    }
+}
+
+fn entry_with_rights(old: Entry, rights: EntryFlags, upgrade: Upgrade) -> Entry {
+    const RIGHTS: EntryFlags =
+        EntryFlags::PRESENT.union(EntryFlags::WRITE).union(EntryFlags::NO_EXECUTE).union(EntryFlags::EXECUTE_ONLY);
+    let may_write = match upgrade {
+        Upgrade::Nothing => false,
+        Upgrade::Own => old.has(EntryFlags::EXCLUSIVE),
+        Upgrade::Dirty => old.has(EntryFlags::DIRTY),
+        Upgrade::All => true,
+    };
+    let mut flags = rights & RIGHTS;
+    flags.set(EntryFlags::WRITE, may_write);
+    // A page that may be stored to without a fault counts as stored to.
+    let kept = if flags.contains(EntryFlags::WRITE) { old.without(EntryFlags::COLLECTED) } else { old };
+    kept.without(RIGHTS).with(flags)
+}
+
+/// Says whether a translation of the old entry may be stronger than the new one.
+pub(crate) fn is_weaker(old: Entry, new: Entry) -> bool {
+    old.is_present()
+        && (!new.is_present()
+            || old.is_writable() && !new.is_writable()
+            || !old.has(EntryFlags::EXECUTE_ONLY) && new.has(EntryFlags::EXECUTE_ONLY)
+            || !old.has(EntryFlags::NO_EXECUTE) && new.has(EntryFlags::NO_EXECUTE))
+}
