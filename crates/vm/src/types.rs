@@ -58,6 +58,7 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 /// | each call, when it has unlocked | `poll` |
 /// | reports, registries | `NAME`, `AREA_STATE_NAME` |
 /// | faults that all designs share | `FILLS_FREELY` |
+/// | map calls that rely on an area's reverse-map root | `ROOTS_FREELY` |
 /// | a munmap of more than one table | `REMOVES_APART` |
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
@@ -65,6 +66,8 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
     /// moment.
     const FILLS_FREELY: bool = false;
+    /// Whether faults give an area its reverse-map root without the space's lock.
+    const ROOTS_FREELY: bool = false;
     /// What reports call the memory of an area's state.
     const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
     /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no

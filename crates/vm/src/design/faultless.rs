@@ -31,13 +31,16 @@
 //! | a copy takes the old page out for the time of a shootdown | it leaves a guard, which is no empty entry (`fault::copy`) |
 //! | a guard is set (MADV_GUARD_INSTALL) beside a fault | it is swapped in: what the fault put there is found and dropped |
 //! | a fault under the semaphore fills the same entry | it does so by the same compare-and-swap ([`Design::FILLS_FREELY`]) |
+//! | a fault gives the area its first root beside a writer who reads that there is none | the writer pins that by compare-and-swap before it relies on it, as the fault gives the root by one: one comes first (I4 of `area`) |
+//! | a fault takes a neighbour's root beside a change of the neighbour | it looks whether that was announced, as of its own area; so neither changes before its section ends |
+//! | two faults give neighbours their first roots | each finds none at the other: they get two, as under the shared semaphore, and are not joined later |
 //! | a CPU that the space does not know as its user | it faults under the semaphore |
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
 //!
 //! # Give-ups
 //! As `vma-lock`: `spf_vma_changed`: no area there, a change is announced, or its bounds are others. `spf_vma_noanon`:
-//! the first store to private memory, whose reverse-map root is given under the semaphore. `spf_vma_access`: the rights
-//! forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
+//! the first store to private memory whose root a writer has pinned, or of which a neighbour changes: the root is given
+//! under the semaphore. `spf_vma_access`: the rights forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
 //!
 //! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
 //! has the figures, and what was tried and lost.
@@ -67,6 +70,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const AREA_STATE_NAME: &'static str = "an area's sequence count";
     const FILLS_FREELY: bool = true;
     const REMOVES_APART: bool = true;
+    const ROOTS_FREELY: bool = true;
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = ();
@@ -132,19 +136,26 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     let entry = space.index().containing(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
     // SAFETY: found in this RCU section, so not freed before it ends.
     let area = unsafe { entry.area.as_ref() };
-    if fault.access.is_write() && area.lacks_root() {
-        // The commonest reason, at every area's first store.
-        return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
-    }
     if mutant!(AnnouncementIgnored, area.state.read().is_write_in_progress() => false) {
         return Err(GiveUp::VmaChanged.into());
     }
     // From here on nobody changes the area: a writer waits for the section.
-    let view = area.view();
-    attempt::check(&view, fault)?;
+    let mut view = area.view();
+    attempt::check_access(&view, fault)?;
+    if attempt::lacks_root(&view, fault) {
+        // SAFETY: so it is with each area of which no change is announced when the section looks.
+        let root = unsafe { space.give_root(area, &view, is_unannounced) };
+        let keep = || Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) };
+        view.root = root.ok_or_else(keep)?;
+    }
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let page = PageFault { space, view, behind: area.behind(), fault, leaf, seen: leaf.read(space.memory()) };
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
+}
+
+/// Says whether no change of an area is announced; then none begins before the section of the caller ends.
+fn is_unannounced<P: System, S: RwSemaphore<P>>(area: &Area<P, Faultless<S>>) -> bool {
+    !area.state.read().is_write_in_progress()
 }
 
 /// Replaces entries under the page table's lock; the announcement keeps the area as it is.

@@ -195,7 +195,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let unmapped = CallError::Unmapped { address };
         let entry = self.containing(address).ok_or(unmapped)?;
         let area = entry.area();
-        let old = area.view();
+        let old = area.view_pinned();
         let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
         let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
         let new = NewArea { view, behind: area.behind().clone(), join: Join::Never };
@@ -240,12 +240,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let permit = self.space;
         let left = permit.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
         let right = permit.containing(range.end());
-        let left = left.map(|entry| self.trimmed_left(&entry, range));
+        let left = left.map(|entry| self.trimmed_left(&entry, range, new.as_ref()));
         // An area that merely touches the range matters only if something can join it.
         let left = left.filter(|(_, is_cut)| *is_cut || new.is_some()).map(|(piece, _)| piece);
         let right = right.filter(|entry| entry.start < range.end() || new.is_some());
         let right = match right {
-            Some(entry) => Some(self.trimmed_right(&entry, range, left.as_ref())?),
+            Some(entry) => Some(self.trimmed_right(&entry, range, left.as_ref(), new.as_ref())?),
             None => None,
         };
         self.pieces = [left, None, right];
@@ -260,8 +260,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(())
     }
 
-    fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange) -> (Piece<P, D>, bool) {
-        let view = entry.area().view();
+    fn trimmed_left(
+        &self,
+        entry: &AreaAt<'_, P, D>,
+        range: PageRange,
+        new: Option<&NewArea<P>>,
+    ) -> (Piece<P, D>, bool) {
+        let view = neighbour(entry, range, new);
         let is_cut = view.end > range.start();
         let view = AreaView { end: view.end.min(range.start()), ..view };
         (Piece { area: entry.place(), view, is_fresh: false }, is_cut)
@@ -273,9 +278,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         entry: &AreaAt<'_, P, D>,
         range: PageRange,
         left: Option<&Piece<P, D>>,
+        new: Option<&NewArea<P>>,
     ) -> Result<Piece<P, D>, OutOfFrames> {
         let area = entry.area();
-        let old = area.view();
+        let old = neighbour(entry, range, new);
         let start = old.start.max(range.end());
         let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
         if left.is_some_and(|left| left.area == entry.place()) {
@@ -609,6 +615,23 @@ impl<P: System, D: Design<P>> Space<P, D> {
             self.vm().areas.free(area);
         }
     }
+}
+
+/// Returns what an area is that meets a range. Its root stays if the change cuts it, or may join it with what is new.
+fn neighbour<P: System, D: Design<P>>(
+    entry: &AreaAt<'_, P, D>,
+    range: PageRange,
+    new: Option<&NewArea<P>>,
+) -> AreaView<P> {
+    let view = entry.area().view();
+    let is_cut = view.start < range.end() && range.start() < view.end;
+    let may_join = |new: &NewArea<P>| joins_but_for_roots(&view, &new.view) || joins_but_for_roots(&new.view, &view);
+    let is_pinned = D::ROOTS_FREELY && (is_cut || new.is_some_and(may_join));
+    if is_pinned { entry.area().view_pinned() } else { view }
+}
+
+fn joins_but_for_roots<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
+    AreaView { root: 0, ..*below }.joins(&AreaView { root: 0, ..*above })
 }
 
 /// Returns two neighbours as one.
