@@ -11,11 +11,14 @@
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
 //! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a root
 //!   before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one.
+//! * I5 an address shows the same page of what stands behind it for as long as the area holds it: cuts and joins move the
+//!   bounds, but not `first_page`, where page 0 would lie. So who reads a bound of before and one of after a change
+//!   that is about other addresses still finds the right page.
 //!
 //! # The root's word (race table: `design::faultless`)
 //! 0: none. [`ROOT_PINNED`]: none, and a writer relies on that, or did. Anything else: the root.
 
-use crate::addr::VirtAddr;
+use crate::addr::{EVERYTHING, VirtAddr};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::object::ObjectRef;
@@ -25,8 +28,14 @@ use crate::types::Space;
 pub use crate::view::{AreaFlags, AreaView};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
+
+/// Returns the page number at which page 0 of what an area shows would lie.
+fn first_page<P: System>(view: &AreaView<P>) -> u64 {
+    view.start.page_number().wrapping_sub(view.page_offset)
+}
 
 /// The word of an area without a root, to which only a holder of the space's lock gives one (I4).
 const ROOT_PINNED: u64 = u64::MAX;
@@ -42,7 +51,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         Self {
             start: P::AtomicU64::new(view.start.get()),
             end: P::AtomicU64::new(view.end.get()),
-            page_offset: P::AtomicU64::new(view.page_offset),
+            first_page: P::AtomicU64::new(first_page(view)),
             flags: P::AtomicU32::new(view.flags.bits()),
             root: P::AtomicU64::new(view.root),
             behind,
@@ -60,11 +69,12 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub fn view(&self) -> AreaView<P> {
         // Relaxed: the space's lock or the design's sequence count orders these loads.
         let order = Ordering::Relaxed;
+        let start = VirtAddr::new(self.start.load(order));
         AreaView {
-            start: VirtAddr::new(self.start.load(order)),
+            start,
             end: VirtAddr::new(self.end.load(order)),
             flags: AreaFlags::from_bits_truncate(self.flags.load(order)),
-            page_offset: self.page_offset.load(order),
+            page_offset: start.page_number().wrapping_sub(self.first_page.load(order)),
             object: self.behind.object().map(ObjectRef::as_ptr),
             content: self.behind.content(),
             opening: self.opening,
@@ -80,11 +90,10 @@ impl<P: System, D: Design<P>> Area<P, D> {
 
     /// Returns the root, if any; from then on no fault without the space's lock gives the area one.
     fn pinned_root(&self) -> u64 {
-        let root = self.root();
-        if root != 0 || mutant!(RootUnpinned, false => true) {
-            return root;
-        }
         // Relaxed: the word alone decides between a fault and the writer (`give_root`).
+        if self.root.load(Ordering::Relaxed) != 0 || mutant!(RootUnpinned, false => true) {
+            return self.root();
+        }
         match self.root.compare_exchange(0, ROOT_PINNED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) | Err(ROOT_PINNED) => 0,
             Err(given) => given,
@@ -104,6 +113,11 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn flags(&self) -> AreaFlags {
         // Relaxed: as in `view`.
         AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Returns the flags, and the root.
+    pub(crate) fn flags_and_root(&self) -> (AreaFlags, u64) {
+        (self.flags(), self.root())
     }
 
     /// Says whether it is what is left of an unmapping that is under way (`space::departure`).
@@ -142,11 +156,21 @@ impl<P: System, D: Design<P>> Area<P, D> {
 
     /// Announces a change to the design, until [`Area::end_change`]; nests. Under the write lock.
     pub(crate) fn begin_change(&self) {
+        self.begin_change_within(EVERYTHING);
+    }
+
+    /// As [`Area::begin_change`], of a change that is about a range: what is elsewhere stays as it is, but for the
+    /// area's bounds.
+    pub(crate) fn begin_change_within(&self, range: Range<VirtAddr>) {
         // SAFETY: the count is the writer's alone, and the caller is the writer.
         let nr_changes = unsafe { &mut *self.nr_changes.get() };
         *nr_changes += 1;
         if *nr_changes == 1 {
+            D::announce_range(&self.state, range);
             D::begin_change(&self.state);
+        } else {
+            // Wider than both.
+            D::announce_range(&self.state, EVERYTHING);
         }
     }
 
@@ -182,7 +206,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         let order = Ordering::Relaxed;
         self.start.store(view.start.get(), order);
         self.end.store(view.end.get(), order);
-        self.page_offset.store(view.page_offset, order);
+        self.first_page.store(first_page(view), order);
         self.flags.store(view.flags.bits(), order);
         // A pin stays: what the writer reads next relies on it, too.
         if self.root() != view.root {

@@ -40,23 +40,22 @@ pub(super) fn handle_missed<'a, P: System, D: Design<P>>(
 /// Checks what a fault must know of an area that stays as it is until the fault ends.
 #[inline]
 pub(super) fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
-    check_access(view, fault)?;
+    if !holds(view, fault) {
+        return Err(GiveUp::VmaChanged);
+    }
+    if !permits(view.flags, fault.access) {
+        return Err(GiveUp::VmaAccess);
+    }
     if lacks_root(view, fault) {
         return Err(GiveUp::VmaNoanon);
     }
     Ok(())
 }
 
-/// As [`check`], but for the root.
+/// Says whether an area holds the address.
 #[inline]
-pub(super) fn check_access<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
-    if mutant!(BoundsIgnored, !(view.start..view.end).contains(&fault.address) => false) {
-        return Err(GiveUp::VmaChanged);
-    }
-    if !permits(view.flags, fault.access) {
-        return Err(GiveUp::VmaAccess);
-    }
-    Ok(())
+pub(super) fn holds<P: System>(view: &AreaView<P>, fault: Fault) -> bool {
+    mutant!(BoundsIgnored, (view.start..view.end).contains(&fault.address) => true)
 }
 
 /// Says whether a fault needs a reverse-map root that the area lacks.

@@ -25,6 +25,7 @@
 //! assert!(!<Areas as Map<Native, DefaultDesign<Native>>>::PROMISES);
 //! ```
 
+mod announcement;
 mod attempt;
 mod faultless;
 mod mmap_sem;

@@ -14,6 +14,8 @@
 
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
+#[cfg(feature = "mutants")]
+use crate::addr::PAGE;
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
@@ -145,6 +147,8 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     edit: Option<Edit<'a, P, Area<P, D>>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
+    /// What the change is about: beside it areas only get other bounds.
+    range: PageRange,
     /// All areas that start in here take part.
     span: (u64, u64),
     before: Sizes,
@@ -224,6 +228,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             reserve,
             edit: None,
             pieces: [None; 3],
+            range,
             span: (range.start().get(), range.end().get()),
             before: Sizes::default(),
         };
@@ -382,9 +387,26 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         if self.before.areas == 0 {
             return self.commit_addition();
         }
-        let held = self.commit_and_hold();
+        let held = if self.only_adds() { self.commit_addition_beside() } else { self.commit_and_hold() };
         translations();
         held.end();
+    }
+
+    /// Says whether the change only puts something into a hole, and faults elsewhere need not be waited for: they may
+    /// see a neighbour's bounds before or after, but one root.
+    fn only_adds(&self) -> bool {
+        let keeps_root = |piece: &Piece<P, D>| {
+            piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
+        };
+        D::ADDS_FREELY
+            && self.space.overlapping(self.range.addresses()).next().is_none()
+            && self.pieces.iter().flatten().all(keeps_root)
+    }
+
+    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    fn commit_addition_beside(self) -> Held<'a, P, D> {
+        let removed = self.announce();
+        self.put_in_force(removed)
     }
 
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
@@ -407,8 +429,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
-    pub(super) fn commit_and_hold(mut self) -> Held<'a, P, D> {
+    pub(super) fn commit_and_hold(self) -> Held<'a, P, D> {
         let removed = self.begin();
+        self.put_in_force(removed)
+    }
+
+    fn put_in_force(mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'a, P, D> {
         self.publish();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
@@ -453,12 +479,16 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn announce(&self) -> Option<NonNull<Area<P, D>>> {
+        let range = mutant!(RangeTooShort, self.range.addresses() => self.range.start()..self.range.start() + PAGE);
+        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
+            D::announce_range(&piece.area().state, range.clone());
+        }
         let mut removed = None;
         for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
             let area = entry.area();
             let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
             if self.announced.reaches(is_removed) {
-                area.begin_change();
+                area.begin_change_within(range.clone());
             }
             if is_removed {
                 // SAFETY: the link is the writer's alone.
