@@ -16,7 +16,7 @@
 //! # Protocol
 //! ```text
 //! fault on CPU c, which uses the space            writer (holds the semaphore)
-//! RCU section begins (own line); fence            each area that takes part: range, announced (`announcement`)
+//! RCU section begins (own line); fence            each area that takes part: range, announced (`sync::Announcement`)
 //! look the area up                                fence
 //! announced, of this address? give up             each CPU that uses the space: in a section? wait for its end
 //! bounds are others? look up again                publish the index, change the areas and the range's translations
@@ -56,7 +56,6 @@
 //! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
 //! has the figures, and what was tried and lost.
 
-use super::announcement::Announcement;
 use super::{Design, attempt};
 use crate::addr::VirtAddr;
 use crate::area::{Area, AreaView};
@@ -73,7 +72,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_sync::RwSemaphore;
+use faultless_sync::{Announcement, RwSemaphore};
 
 /// See the module.
 pub struct Faultless<S>(PhantomData<fn() -> S>);
@@ -103,7 +102,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
 
     #[inline]
     fn announce_range(area: &Announcement<P>, range: Range<VirtAddr>) {
-        area.set_range(range);
+        area.set_range(range.start.get()..range.end.get());
     }
 
     #[inline]
@@ -186,7 +185,7 @@ fn find<P: System, S: RwSemaphore<P>>(space: &Space<P, Faultless<S>>, fault: Fau
         // SAFETY: found in the caller's RCU section, so not freed before it ends.
         let area = unsafe { entry.area.as_ref() };
         let changes = mutant!(AnnouncementIgnored, area.state.is_made() => false);
-        if changes && area.state.concerns(fault.address) {
+        if changes && area.state.concerns(fault.address.get()) {
             return None;
         }
         let view = area.view();

@@ -25,7 +25,6 @@
 //! assert!(!<Areas as Map<Native, DefaultDesign<Native>>>::PROMISES);
 //! ```
 
-mod announcement;
 mod attempt;
 mod faultless;
 mod mmap_sem;

@@ -443,14 +443,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
-    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. If it also cuts areas, faults
-    /// have been waited for.
+    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. Faults are to be waited for:
+    /// they may still use what goes, and what they read of areas that are cut is right beside the range (I5 of `area`).
     pub(super) fn commit_departure(mut self) -> Departing<P, D> {
-        let is_awaited = self.pieces.iter().flatten().any(|piece| !piece.is_fresh);
         let removed = self.announce();
-        if is_awaited {
-            D::await_faults(&self.space);
-        }
         self.publish();
         let after = self.sizes();
         for piece in core::mem::take(&mut self.pieces).iter().flatten() {
@@ -459,7 +455,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 piece.area().end_change();
             }
         }
-        Departing { removed, is_awaited, counted: Counted { before: self.before, after } }
+        Departing { removed, counted: Counted { before: self.before, after } }
     }
 
     /// Takes areas away that no fault uses; their tables are empty.
@@ -535,18 +531,10 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 #[must_use = "the areas are freed by `release_areas`"]
 pub(super) struct Departing<P: System, D: Design<P>> {
     removed: Option<NonNull<Area<P, D>>>,
-    is_awaited: bool,
     counted: Counted,
 }
 
 impl<P: System, D: Design<P>> Departing<P, D> {
-    /// Waits for the faults that found the areas before.
-    pub(super) fn await_faults(&self, space: &Space<P, D>) {
-        if !self.is_awaited {
-            D::await_faults(space);
-        }
-    }
-
     /// Lets the areas go, which faults do not use any more.
     pub(super) fn release_areas(self, space: &Space<P, D>) -> Counted {
         // SAFETY: the change took them off the index, and nobody else has the list.
