@@ -156,6 +156,8 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a move without the source's table lock", PutBack(M::MoveUnlocked, "space::remap")),
     reviewed("a kept source is not told", PutBack(M::KeptSourceUnannounced, "space::remap")),
     reviewed("a fault beside a removal does not wait", PutBack(M::RemovalUnawaited, "space::removal")),
+    reviewed("a writer relies on a root that a fault gives", PutBack(M::RootUnpinned, "area")),
+    reviewed("a change is announced for its first page alone", PutBack(M::RangeTooShort, "space::change")),
     reviewed("nobody waits for what leaves", PutBack(M::DepartureUnawaited, "space::departure")),
     reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),
     reviewed(

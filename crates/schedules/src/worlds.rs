@@ -228,6 +228,16 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "bridge",
+        about: "first pages of an area beside calls that join it with one that has pages, and cut them",
+        weight: 2,
+        nr_pages: 4,
+        prologue: "m0+m2-3+s2",
+        menus: &["m1+u1+m1+n2+w2", "s0+s1+u0+m0+w0-3", "s0.1+s3+r0+w0+v0=1"],
+        likely: &[1, 0, 2],
+        ..PLAIN
+    },
+    World {
         name: "depart",
         about: "pages of two tables that are unmapped at once, while others use and map them",
         weight: 2,

@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`] | state that each CPU keeps for itself | not at all |
 //! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
+//! | [`Announcement`] | using a place without writing, and keeping out of its changes | not at all, its writer for readers |
 //! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`], [`CnaQueue`] | a few hundred instructions | spinning |
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
@@ -113,6 +114,7 @@
 
 extern crate alloc;
 
+mod announcement;
 mod barrier;
 mod cna;
 mod counter;
@@ -132,6 +134,7 @@ mod srcu;
 mod stats;
 pub mod watch;
 
+pub use announcement::Announcement;
 pub use barrier::Barrier;
 pub use cna::CnaQueue;
 pub use counter::{CounterCell, PerCpuCounter};

@@ -9,8 +9,16 @@
 //! * I1 `start < end`, both page-aligned; the index holds the same bounds.
 //! * I2 what stands behind it is set before the area is published and never changes; the area owns a reference to it.
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
+//! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a root
+//!   before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one.
+//! * I5 an address shows the same page of what stands behind it for as long as the area holds it: cuts and joins move the
+//!   bounds, but not `first_page`, where page 0 would lie. So who reads a bound of before and one of after a change
+//!   that is about other addresses still finds the right page.
+//!
+//! # The root's word (race table: `design::faultless`)
+//! 0: none. [`ROOT_PINNED`]: none, and a writer relies on that, or did. Anything else: the root.
 
-use crate::addr::VirtAddr;
+use crate::addr::{EVERYTHING, VirtAddr};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::object::ObjectRef;
@@ -20,8 +28,17 @@ use crate::types::Space;
 pub use crate::view::{AreaFlags, AreaView};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
+
+/// Returns the page number at which page 0 of what an area shows would lie.
+fn first_page<P: System>(view: &AreaView<P>) -> u64 {
+    view.start.page_number().wrapping_sub(view.page_offset)
+}
+
+/// The word of an area without a root, to which only a holder of the space's lock gives one (I4).
+const ROOT_PINNED: u64 = u64::MAX;
 
 // SAFETY: all that several threads use is atomic; `next_removed` and `nr_changes` belong to the writer, `head` to the
 // one who frees.
@@ -34,7 +51,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         Self {
             start: P::AtomicU64::new(view.start.get()),
             end: P::AtomicU64::new(view.end.get()),
-            page_offset: P::AtomicU64::new(view.page_offset),
+            first_page: P::AtomicU64::new(first_page(view)),
             flags: P::AtomicU32::new(view.flags.bits()),
             root: P::AtomicU64::new(view.root),
             behind,
@@ -52,16 +69,43 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub fn view(&self) -> AreaView<P> {
         // Relaxed: the space's lock or the design's sequence count orders these loads.
         let order = Ordering::Relaxed;
+        let start = VirtAddr::new(self.start.load(order));
         AreaView {
-            start: VirtAddr::new(self.start.load(order)),
+            start,
             end: VirtAddr::new(self.end.load(order)),
             flags: AreaFlags::from_bits_truncate(self.flags.load(order)),
-            page_offset: self.page_offset.load(order),
+            page_offset: start.page_number().wrapping_sub(self.first_page.load(order)),
             object: self.behind.object().map(ObjectRef::as_ptr),
             content: self.behind.content(),
             opening: self.opening,
-            root: self.root.load(order),
+            root: self.root(),
         }
+    }
+
+    /// As [`Area::view`], for a writer who relies on the root, or on there being none (I4). Under the write lock.
+    pub(crate) fn view_pinned(&self) -> AreaView<P> {
+        let view = self.view();
+        if D::ROOTS_FREELY { AreaView { root: self.pinned_root(), ..view } } else { view }
+    }
+
+    /// Returns the root, if any; from then on no fault without the space's lock gives the area one.
+    fn pinned_root(&self) -> u64 {
+        // Relaxed: the word alone decides between a fault and the writer (`give_root`).
+        if self.root.load(Ordering::Relaxed) != 0 || mutant!(RootUnpinned, false => true) {
+            return self.root();
+        }
+        match self.root.compare_exchange(0, ROOT_PINNED, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) | Err(ROOT_PINNED) => 0,
+            Err(given) => given,
+        }
+    }
+
+    /// Returns the reverse-map root; 0 is none.
+    #[inline]
+    fn root(&self) -> u64 {
+        // Relaxed: as in `view`.
+        let word = self.root.load(Ordering::Relaxed);
+        if D::ROOTS_FREELY && word == ROOT_PINNED { 0 } else { word }
     }
 
     /// Returns what the area is and allows now; as [`Area::view`].
@@ -69,6 +113,11 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn flags(&self) -> AreaFlags {
         // Relaxed: as in `view`.
         AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Returns the flags, and the root.
+    pub(crate) fn flags_and_root(&self) -> (AreaFlags, u64) {
+        (self.flags(), self.root())
     }
 
     /// Says whether it is what is left of an unmapping that is under way (`space::departure`).
@@ -107,11 +156,21 @@ impl<P: System, D: Design<P>> Area<P, D> {
 
     /// Announces a change to the design, until [`Area::end_change`]; nests. Under the write lock.
     pub(crate) fn begin_change(&self) {
+        self.begin_change_within(EVERYTHING);
+    }
+
+    /// As [`Area::begin_change`], of a change that is about a range: what is elsewhere stays as it is, but for the
+    /// area's bounds.
+    pub(crate) fn begin_change_within(&self, range: Range<VirtAddr>) {
         // SAFETY: the count is the writer's alone, and the caller is the writer.
         let nr_changes = unsafe { &mut *self.nr_changes.get() };
         *nr_changes += 1;
         if *nr_changes == 1 {
+            D::announce_range(&self.state, range);
             D::begin_change(&self.state);
+        } else {
+            // Wider than both.
+            D::announce_range(&self.state, EVERYTHING);
         }
     }
 
@@ -147,24 +206,41 @@ impl<P: System, D: Design<P>> Area<P, D> {
         let order = Ordering::Relaxed;
         self.start.store(view.start.get(), order);
         self.end.store(view.end.get(), order);
-        self.page_offset.store(view.page_offset, order);
+        self.first_page.store(first_page(view), order);
         self.flags.store(view.flags.bits(), order);
-        if self.root.load(order) != view.root {
+        // A pin stays: what the writer reads next relies on it, too.
+        if self.root() != view.root {
             self.root.store(view.root, order);
         }
     }
 
-    /// Gives the area a reverse-map root unless it has one (I3); returns the one in force.
+    /// Gives the area a reverse-map root unless it has one (I3); returns the one in force. Under the space's lock.
     pub(crate) fn root_or_set(&self, fresh: impl FnOnce() -> u64) -> u64 {
-        // Relaxed: the root is an identity, nothing is reached through it.
-        match self.root.load(Ordering::Relaxed) {
-            0 => {
-                let root = fresh();
-                // Relaxed: as above; two faults under the read lock may race, and one value wins.
-                let result = self.root.compare_exchange(0, root, Ordering::Relaxed, Ordering::Relaxed);
-                result.map_or_else(|winner| winner, |_| root)
+        let root = self.root();
+        if root != 0 {
+            return root;
+        }
+        let fresh = fresh();
+        loop {
+            // Relaxed: the root is an identity, nothing is reached through it; two faults may race, and one value wins.
+            let word = self.root.load(Ordering::Relaxed);
+            if word != 0 && word != ROOT_PINNED {
+                return word;
             }
-            root => root,
+            // Relaxed: as above.
+            if self.root.compare_exchange(word, fresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return fresh;
+            }
+        }
+    }
+
+    /// As [`Area::root_or_set`], without the space's lock; nothing if only its holders may give the area a root (I4).
+    pub(crate) fn give_root(&self, fresh: u64) -> Option<u64> {
+        // Relaxed: as in `root_or_set`.
+        match self.root.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Some(fresh),
+            Err(ROOT_PINNED) => None,
+            Err(winner) => Some(winner),
         }
     }
 }

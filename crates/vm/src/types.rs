@@ -35,6 +35,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::Slab;
 use faultless_platform::CachePadded;
@@ -44,20 +45,22 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 ///
 /// # Safety
 /// * `update_index` runs `update` once.
-/// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault uses what it found in the area
-///   before.
+/// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault on an address of the range that
+///   `announce_range` named uses what it found in the area before.
 /// * `release_area` frees the area once, after every fault that may use it.
 ///
 /// # Who calls what
 /// | callers | functions |
 /// |---|---|
 /// | [`Vm::new`], `create_space`, a new area | `new_instance_state`, `new_space_state`, `new_area_state` |
-/// | every map call, in this order | `begin_change` for each area, `await_faults` once, the change, `update_index`, `end_change` or `end_change_unpublished`, `release_area` |
+/// | every map call, in this order | `announce_range` and `begin_change` for each area, `await_faults` once, the change, `update_index`, `end_change` or `end_change_unpublished`, `release_area` |
 /// | each page fault | `fault` |
 /// | a call that found no frame, [`Vm::flush`] | `has_deferred`, `flush` |
 /// | each call, when it has unlocked | `poll` |
 /// | reports, registries | `NAME`, `AREA_STATE_NAME` |
 /// | faults that all designs share | `FILLS_FREELY` |
+/// | map calls that rely on an area's reverse-map root | `ROOTS_FREELY` |
+/// | map calls that put an area into a hole | `ADDS_FREELY` |
 /// | a munmap of more than one table | `REMOVES_APART` |
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
@@ -65,6 +68,10 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether faults fill empty entries by compare-and-swap, without their table's lock; then nobody empties one for a
     /// moment.
     const FILLS_FREELY: bool = false;
+    /// Whether faults give an area its reverse-map root without the space's lock.
+    const ROOTS_FREELY: bool = false;
+    /// Whether an area may grow over a hole beside faults elsewhere in it, so that nobody waits for them.
+    const ADDS_FREELY: bool = false;
     /// What reports call the memory of an area's state.
     const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
     /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no
@@ -88,6 +95,12 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Returns the state of a new area, which the index holds; under a change, as after [`Design::begin_change`].
     fn new_area_state() -> Self::AreaState;
 
+    /// Called under the write lock before [`Design::begin_change`], before an area is published that a change makes, and
+    /// when another change of the area begins inside the first: says which addresses the change is about. Of others
+    /// only the area's bounds change, and a root that it has not got yet. Whoever calls it waits for faults afterwards,
+    /// as for `begin_change`.
+    #[inline]
+    fn announce_range(_area: &Self::AreaState, _range: Range<VirtAddr>) {}
     /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.
     fn begin_change(area: &Self::AreaState);
     /// Called under the write lock when all areas of a change are announced, and before anything changes: waits for the
@@ -356,7 +369,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
 pub struct Area<P: System, D: Design<P>> {
     pub(crate) start: P::AtomicU64,
     pub(crate) end: P::AtomicU64,
-    pub(crate) page_offset: P::AtomicU64,
+    pub(crate) first_page: P::AtomicU64,
     pub(crate) flags: P::AtomicU32,
     pub(crate) root: P::AtomicU64,
     pub(crate) behind: Behind<P>,

@@ -87,6 +87,10 @@ pub enum Mutant {
     KeptSourceUnannounced,
     /// A fault that misses an area does not wait for the removal that is under way.
     RemovalUnawaited,
+    /// A writer relies on an area's having no reverse-map root without keeping faults from giving it one.
+    RootUnpinned,
+    /// A change of several pages is announced for the first one alone.
+    RangeTooShort,
     /// Who is about addresses that a departure still has does not wait for its end.
     DepartureUnawaited,
     /// Fork lists the child before it has edited the child's index and copied its entries.
@@ -130,7 +134,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 55] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -167,6 +171,8 @@ impl Mutant {
         Self::MoveUnlocked,
         Self::KeptSourceUnannounced,
         Self::RemovalUnawaited,
+        Self::RootUnpinned,
+        Self::RangeTooShort,
         Self::DepartureUnawaited,
         Self::ChildListedEarly,
         Self::SpaceResurrected,
@@ -225,6 +231,8 @@ impl Mutant {
             Self::MoveUnlocked => "move-unlocked",
             Self::KeptSourceUnannounced => "kept-source-unannounced",
             Self::RemovalUnawaited => "removal-unawaited",
+            Self::RootUnpinned => "root-unpinned",
+            Self::RangeTooShort => "range-too-short",
             Self::DepartureUnawaited => "departure-unawaited",
             Self::ChildListedEarly => "child-listed-early",
             Self::SpaceResurrected => "space-resurrected",

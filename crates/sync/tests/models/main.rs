@@ -3,6 +3,7 @@
 //! Data are plain cells: a missing ordering shows as a race, in either direction. Nodes on stacks are atomics that
 //! notice their use after their drop. A lost wake-up shows as a deadlock.
 
+mod announcement;
 mod cna;
 mod cpu_set;
 mod lookers;

@@ -204,7 +204,7 @@ fn frames_that_are_not_the_pages_own() {
         world.entry(OWN, put(of_object), 2, "but no object is mapped there");
         world.entry(SHARED, put(first), 2, "in a shared area");
         world.entry(SHARED + PAGE, put(of_object), 2, "which its object has not there");
-        world.area(SHARED, |area| world.number(&area.page_offset, |offset| offset + 4, 2, "behind its object's end"));
+        world.area(SHARED, |area| world.number(&area.first_page, |page| page - 4, 2, "behind its object's end"));
         // SAFETY: there is no other thread.
         let page = unsafe { world.vm.memory().page(first).owned() };
         world.number(page.owner(), |root| root + 1, 2, "has the root");

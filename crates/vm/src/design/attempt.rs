@@ -40,7 +40,7 @@ pub(super) fn handle_missed<'a, P: System, D: Design<P>>(
 /// Checks what a fault must know of an area that stays as it is until the fault ends.
 #[inline]
 pub(super) fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
-    if mutant!(BoundsIgnored, !(view.start..view.end).contains(&fault.address) => false) {
+    if !holds(view, fault) {
         return Err(GiveUp::VmaChanged);
     }
     if !permits(view.flags, fault.access) {
@@ -50,6 +50,12 @@ pub(super) fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), G
         return Err(GiveUp::VmaNoanon);
     }
     Ok(())
+}
+
+/// Says whether an area holds the address.
+#[inline]
+pub(super) fn holds<P: System>(view: &AreaView<P>, fault: Fault) -> bool {
+    mutant!(BoundsIgnored, (view.start..view.end).contains(&fault.address) => true)
 }
 
 /// Says whether a fault needs a reverse-map root that the area lacks.

@@ -1,18 +1,27 @@
 //! `faultless`: a fault writes its entry, its frame's metadata and its own CPU's lines, and nothing else.
 //!
 //! # Guarantee
-//! While a fault is at work on an area, nobody changes that area, its translations or its tables: a writer announces
-//! the change, and then waits for the faults that are at work on CPUs that use the space. So a fault looks once whether
-//! a change was announced, and then fills an empty entry by one compare-and-swap, without a lock.
+//! While a fault is at work, nobody changes what its address shows, its translations or its tables: a writer announces
+//! which addresses of an area it changes, and then waits for the faults that are at work on CPUs that use the space. So a
+//! fault looks once whether a change of its address was announced, and then fills an empty entry by one
+//! compare-and-swap, without a lock. Faults elsewhere in the area go on.
+//!
+//! # Invariants
+//! * I1 a change of an area is about one range; of the area's other addresses it changes nothing but the area's bounds,
+//!   which area holds them, and a root that none of those has yet.
+//! * I2 so what a fault reads of an area at an address beside the range is right whichever of its reads a change comes
+//!   between: flags and content stay, and so does the page that the address shows (I5 of `area`).
+//! * I3 an addition to a hole waits for no fault: there is none in the hole.
 //!
 //! # Protocol
 //! ```text
 //! fault on CPU c, which uses the space            writer (holds the semaphore)
-//! RCU section begins (own line); fence            each area that takes part: sequence = odd
+//! RCU section begins (own line); fence            each area that takes part: range, announced (`sync::Announcement`)
 //! look the area up                                fence
-//! its sequence is odd? give up                    each CPU that uses the space: in a section? wait for its end
-//! check bounds, kind, rights; walk, add tables    publish the index, change the areas and their translations
-//! entry empty -> page (compare-and-swap)          sequence = even, of areas that stay
+//! announced, of this address? give up             each CPU that uses the space: in a section? wait for its end
+//! bounds are others? look up again                publish the index, change the areas and the range's translations
+//! check kind, rights; walk, add tables            not announced any more, of areas that stay
+//! entry empty -> page (compare-and-swap)
 //! RCU section ends
 //! ```
 //! | who | does | writes to shared lines |
@@ -20,43 +29,51 @@
 //! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry; of a file also the page's references |
 //! | store to a page that is shared, or was clean | the above, under the leaf table's lock | 3: the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus the areas' sequences | 8: as `mmap-sem`; the sequence of each area that faults elsewhere 2, of a removed one 1; it reads a line of each CPU that uses the space |
+//! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it reads a line of each CPU that uses the space |
 //!
 //! # Races
 //! | race | why it is sound |
 //! |---|---|
-//! | a fault begins beside an announcement | of its fence and the writer's one comes first: the fault sees the odd sequence, or the writer sees the section and waits |
-//! | a fault finds an area that was cut, moved or removed since | its bounds are looked at again; a removed one stays odd, and is not freed before the section ends |
+//! | a fault begins beside an announcement | of its fence and the writer's one comes first: the fault sees it, or the writer sees the section and waits |
+//! | a fault finds an area that was cut, moved or removed since | its bounds are looked at again; a removed one stays announced, of what the change was about, and is not freed before the section ends |
+//! | a fault beside the range of a change whose area was cut, or became part of a neighbour | it may go on with the area that it found: the one that holds the address now shows the same (I1); a later change of the address waits for it |
+//! | an area grows over a hole beside a fault elsewhere in it | I2, I3; if its root or flags change, too, the fault is waited for |
 //! | MADV_DONTNEED, which announces nothing, beside a fault | it takes entries by compare-and-swap: a page that comes later stays, as if the fault had begun later |
 //! | a copy takes the old page out for the time of a shootdown | it leaves a guard, which is no empty entry (`fault::copy`) |
 //! | a guard is set (MADV_GUARD_INSTALL) beside a fault | it is swapped in: what the fault put there is found and dropped |
 //! | a fault under the semaphore fills the same entry | it does so by the same compare-and-swap ([`Design::FILLS_FREELY`]) |
+//! | a fault gives the area its first root beside a writer who reads that there is none | the writer pins that by compare-and-swap before it relies on it, as the fault gives the root by one: one comes first (I4 of `area`) |
+//! | a fault takes a neighbour's root beside a change of the neighbour | it looks whether that was announced, as of its own area; so neither changes before its section ends |
+//! | two faults give neighbours their first roots | each finds none at the other: they get two, as under the shared semaphore, and are not joined later |
 //! | a CPU that the space does not know as its user | it faults under the semaphore |
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
 //!
 //! # Give-ups
 //! As `vma-lock`: `spf_vma_changed`: no area there, a change is announced, or its bounds are others. `spf_vma_noanon`:
-//! the first store to private memory, whose reverse-map root is given under the semaphore. `spf_vma_access`: the rights
-//! forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
+//! the first store to private memory whose root a writer has pinned, or of which a neighbour changes: the root is given
+//! under the semaphore. `spf_vma_access`: the rights forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
 //!
 //! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
 //! has the figures, and what was tried and lost.
 
 use super::{Design, attempt};
-use crate::area::Area;
+use crate::addr::VirtAddr;
+use crate::area::{Area, AreaView};
 use crate::error::AccessError;
 use crate::events::GiveUp;
-use crate::fault::classic::{Found, Missed};
-use crate::fault::{EntryLock, Fault, Handled, PageFault, resolve};
+use crate::fault::classic::{self, Missed};
+use crate::fault::{EntryLock, Fault, Handled, PageFault, permits, resolve};
+use crate::index::Version;
 use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
 use crate::translations::frames;
 use crate::translations::leaf_guard::LeafGuard;
 use core::marker::PhantomData;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_sync::{RwSemaphore, SeqCount};
+use faultless_sync::{Announcement, RwSemaphore};
 
 /// See the module.
 pub struct Faultless<S>(PhantomData<fn() -> S>);
@@ -65,26 +82,33 @@ pub struct Faultless<S>(PhantomData<fn() -> S>);
 // see the announcement. A removed area is freed after the sections that found it.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     const NAME: &'static str = "faultless";
-    const AREA_STATE_NAME: &'static str = "an area's sequence count";
+    const AREA_STATE_NAME: &'static str = "the announcement of an area's change";
     const FILLS_FREELY: bool = true;
     const REMOVES_APART: bool = true;
+    const ROOTS_FREELY: bool = true;
+    const ADDS_FREELY: bool = true;
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
-    /// Odd while a change is announced. Beside what faults only read: both are written by changes alone.
-    type AreaState = SeqCount<P>;
+    /// Beside what faults only read: both are written by changes alone.
+    type AreaState = Announcement<P>;
 
     fn new_instance_state(_: usize) {}
     fn new_space_state() {}
 
-    fn new_area_state() -> SeqCount<P> {
-        SeqCount::new_in_write()
+    fn new_area_state() -> Announcement<P> {
+        Announcement::new()
     }
 
     #[inline]
-    fn begin_change(area: &SeqCount<P>) {
-        area.begin_write();
+    fn announce_range(area: &Announcement<P>, range: Range<VirtAddr>) {
+        area.set_range(range.start.get()..range.end.get());
+    }
+
+    #[inline]
+    fn begin_change(area: &Announcement<P>) {
+        area.begin();
     }
 
     #[inline]
@@ -96,8 +120,8 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     }
 
     #[inline]
-    fn end_change(area: &SeqCount<P>) {
-        area.end_write();
+    fn end_change(area: &Announcement<P>) {
+        area.end();
     }
 
     #[inline]
@@ -129,23 +153,67 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
         return Err(GiveUp::VmaNotsup.into());
     }
     let _section = space.look();
-    let version = space.index().version();
-    let entry = space.index().containing(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
-    // SAFETY: found in this RCU section, so not freed before it ends.
-    let area = unsafe { entry.area.as_ref() };
-    if fault.access.is_write() && area.lacks_root() {
-        // The commonest reason, at every area's first store.
-        return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
+    let found = find(space, fault).ok_or(GiveUp::VmaChanged)?;
+    let (area, mut view) = (found.area, found.view);
+    if !permits(view.flags, fault.access) {
+        return Err(GiveUp::VmaAccess.into());
     }
-    if mutant!(AnnouncementIgnored, area.state.read().is_write_in_progress() => false) {
-        return Err(GiveUp::VmaChanged.into());
+    if attempt::lacks_root(&view, fault) {
+        view.root = found.give_root(space).ok_or_else(|| found.without_root(space, fault))?;
     }
-    // From here on nobody changes the area: a writer waits for the section.
-    let view = area.view();
-    attempt::check(&view, fault)?;
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
+}
+
+/// An area that a fault found, of which nobody changes what the fault is about before its section ends.
+struct Found<'s, P: System, S: RwSemaphore<P>> {
+    area: &'s Area<P, Faultless<S>>,
+    view: AreaView<P>,
+    version: Version,
+    /// Whether a change of other addresses is announced.
+    changes: bool,
+}
+
+/// Looks the area of a fault up; nothing if there is none, or its change is announced.
+#[inline]
+fn find<P: System, S: RwSemaphore<P>>(space: &Space<P, Faultless<S>>, fault: Fault) -> Option<Found<'_, P, S>> {
+    // A change of other addresses may cut the area between the lookup and the look at its bounds.
+    const NR_LOOKS: u32 = 3;
+    for _ in 0..NR_LOOKS {
+        let version = space.index().version();
+        let entry = space.index().containing(fault.address.get())?;
+        // SAFETY: found in the caller's RCU section, so not freed before it ends.
+        let area = unsafe { entry.area.as_ref() };
+        let changes = mutant!(AnnouncementIgnored, area.state.is_made() => false);
+        if changes && area.state.concerns(fault.address.get()) {
+            return None;
+        }
+        let view = area.view();
+        if attempt::holds(&view, fault) {
+            return Some(Found { area, view, version, changes });
+        }
+    }
+    None
+}
+
+impl<'s, P: System, S: RwSemaphore<P>> Found<'s, P, S> {
+    /// Gives the area its root; nothing if that is left to the semaphore's holders.
+    #[cold]
+    fn give_root(&self, space: &'s Space<P, Faultless<S>>) -> Option<u64> {
+        if self.changes {
+            return None;
+        }
+        // SAFETY: an area of which no change is announced when the section looks keeps its root, and what it shows,
+        // until the section ends.
+        unsafe { space.give_root(self.area, &self.view, |area| !area.state.is_made()) }
+    }
+
+    #[cold]
+    fn without_root(&self, space: &'s Space<P, Faultless<S>>, fault: Fault) -> Missed<'s, P, Faultless<S>> {
+        let found = classic::Found::keep(space, fault, self.version, self.area.into());
+        Missed { reason: GiveUp::VmaNoanon, found }
+    }
 }
 
 /// Replaces entries under the page table's lock; the announcement keeps the area as it is.

@@ -14,6 +14,8 @@
 
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
+#[cfg(feature = "mutants")]
+use crate::addr::PAGE;
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
@@ -145,6 +147,8 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     edit: Option<Edit<'a, P>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
+    /// What the change is about: beside it areas only get other bounds.
+    range: PageRange,
     /// All areas that start in here take part.
     span: (u64, u64),
     before: Sizes,
@@ -195,7 +199,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let unmapped = CallError::Unmapped { address };
         let entry = self.containing(address).ok_or(unmapped)?;
         let area = entry.area();
-        let old = area.view();
+        let old = area.view_pinned();
         let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
         let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
         let new = NewArea { view, behind: area.behind().clone(), join: Join::Never };
@@ -224,6 +228,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             reserve,
             edit: None,
             pieces: [None; 3],
+            range,
             span: (range.start().get(), range.end().get()),
             before: Sizes::default(),
         };
@@ -240,12 +245,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let permit = self.space;
         let left = permit.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
         let right = permit.containing(range.end());
-        let left = left.map(|entry| self.trimmed_left(&entry, range));
+        let left = left.map(|entry| self.trimmed_left(&entry, range, new.as_ref()));
         // An area that merely touches the range matters only if something can join it.
         let left = left.filter(|(_, is_cut)| *is_cut || new.is_some()).map(|(piece, _)| piece);
         let right = right.filter(|entry| entry.start < range.end() || new.is_some());
         let right = match right {
-            Some(entry) => Some(self.trimmed_right(&entry, range, left.as_ref())?),
+            Some(entry) => Some(self.trimmed_right(&entry, range, left.as_ref(), new.as_ref())?),
             None => None,
         };
         self.pieces = [left, None, right];
@@ -260,8 +265,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(())
     }
 
-    fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange) -> (Piece<P, D>, bool) {
-        let view = entry.area().view();
+    fn trimmed_left(
+        &self,
+        entry: &AreaAt<'_, P, D>,
+        range: PageRange,
+        new: Option<&NewArea<P>>,
+    ) -> (Piece<P, D>, bool) {
+        let view = neighbour(entry, range, new);
         let is_cut = view.end > range.start();
         let view = AreaView { end: view.end.min(range.start()), ..view };
         (Piece { area: entry.place(), view, is_fresh: false }, is_cut)
@@ -273,9 +283,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         entry: &AreaAt<'_, P, D>,
         range: PageRange,
         left: Option<&Piece<P, D>>,
+        new: Option<&NewArea<P>>,
     ) -> Result<Piece<P, D>, OutOfFrames> {
         let area = entry.area();
-        let old = area.view();
+        let old = neighbour(entry, range, new);
         let start = old.start.max(range.end());
         let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
         if left.is_some_and(|left| left.area == entry.place()) {
@@ -376,9 +387,26 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         if self.before.areas == 0 {
             return self.commit_addition();
         }
-        let held = self.commit_and_hold();
+        let held = if self.only_adds() { self.commit_addition_beside() } else { self.commit_and_hold() };
         translations();
         held.end();
+    }
+
+    /// Says whether the change only puts something into a hole, and faults elsewhere need not be waited for: they may
+    /// see a neighbour's bounds before or after, but one root.
+    fn only_adds(&self) -> bool {
+        let keeps_root = |piece: &Piece<P, D>| {
+            piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
+        };
+        D::ADDS_FREELY
+            && self.space.overlapping(self.range.addresses()).next().is_none()
+            && self.pieces.iter().flatten().all(keeps_root)
+    }
+
+    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    fn commit_addition_beside(self) -> Held<'a, P, D> {
+        let removed = self.announce();
+        self.put_in_force(removed)
     }
 
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
@@ -401,8 +429,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
-    pub(super) fn commit_and_hold(mut self) -> Held<'a, P, D> {
+    pub(super) fn commit_and_hold(self) -> Held<'a, P, D> {
         let removed = self.begin();
+        self.put_in_force(removed)
+    }
+
+    fn put_in_force(mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'a, P, D> {
         self.publish();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
@@ -411,14 +443,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
-    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. If it also cuts areas, faults
-    /// have been waited for.
+    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. Faults are to be waited for:
+    /// they may still use what goes, and what they read of areas that are cut is right beside the range (I5 of `area`).
     pub(super) fn commit_departure(mut self) -> Departing<P, D> {
-        let is_awaited = self.pieces.iter().flatten().any(|piece| !piece.is_fresh);
         let removed = self.announce();
-        if is_awaited {
-            D::await_faults(&self.space);
-        }
         self.publish();
         let after = self.sizes();
         for piece in core::mem::take(&mut self.pieces).iter().flatten() {
@@ -427,7 +455,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 piece.area().end_change();
             }
         }
-        Departing { removed, is_awaited, counted: Counted { before: self.before, after } }
+        Departing { removed, counted: Counted { before: self.before, after } }
     }
 
     /// Takes areas away that no fault uses; their tables are empty.
@@ -447,12 +475,16 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn announce(&self) -> Option<NonNull<Area<P, D>>> {
+        let range = mutant!(RangeTooShort, self.range.addresses() => self.range.start()..self.range.start() + PAGE);
+        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
+            D::announce_range(&piece.area().state, range.clone());
+        }
         let mut removed = None;
         for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
             let area = entry.area();
             let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
             if self.announced.reaches(is_removed) {
-                area.begin_change();
+                area.begin_change_within(range.clone());
             }
             if is_removed {
                 // SAFETY: the link is the writer's alone.
@@ -499,18 +531,10 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 #[must_use = "the areas are freed by `release_areas`"]
 pub(super) struct Departing<P: System, D: Design<P>> {
     removed: Option<NonNull<Area<P, D>>>,
-    is_awaited: bool,
     counted: Counted,
 }
 
 impl<P: System, D: Design<P>> Departing<P, D> {
-    /// Waits for the faults that found the areas before.
-    pub(super) fn await_faults(&self, space: &Space<P, D>) {
-        if !self.is_awaited {
-            D::await_faults(space);
-        }
-    }
-
     /// Lets the areas go, which faults do not use any more.
     pub(super) fn release_areas(self, space: &Space<P, D>) -> Counted {
         // SAFETY: the change took them off the index, and nobody else has the list.
@@ -609,6 +633,23 @@ impl<P: System, D: Design<P>> Space<P, D> {
             self.vm().areas.free(area);
         }
     }
+}
+
+/// Returns what an area is that meets a range. Its root stays if the change cuts it, or may join it with what is new.
+fn neighbour<P: System, D: Design<P>>(
+    entry: &AreaAt<'_, P, D>,
+    range: PageRange,
+    new: Option<&NewArea<P>>,
+) -> AreaView<P> {
+    let view = entry.area().view();
+    let is_cut = view.start < range.end() && range.start() < view.end;
+    let may_join = |new: &NewArea<P>| joins_but_for_roots(&view, &new.view) || joins_but_for_roots(&new.view, &view);
+    let is_pinned = D::ROOTS_FREELY && (is_cut || new.is_some_and(may_join));
+    if is_pinned { entry.area().view_pinned() } else { view }
+}
+
+fn joins_but_for_roots<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
+    AreaView { root: 0, ..*below }.joins(&AreaView { root: 0, ..*above })
 }
 
 /// Returns two neighbours as one.

@@ -74,6 +74,7 @@ mod spaces;
 mod stack;
 mod truncate;
 
+pub(crate) use crate::addr::EVERYTHING;
 pub use crate::types::Space;
 pub use advise::Advice;
 pub use areas::Areas;
@@ -84,7 +85,7 @@ pub use line::AreaLine;
 pub use list::AreaList;
 pub use lock::{LockAll, PageLock};
 pub use map_lock::{MapLock, WholeSpace};
-pub(crate) use permit::{AreaAt, EVERYTHING, ReadPermit, SpaceReadGuard};
+pub(crate) use permit::{AreaAt, ReadPermit, SpaceReadGuard};
 pub use promises::{Change, Cursor, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};

@@ -18,9 +18,6 @@ use core::marker::PhantomData;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
-/// All addresses: what a call locks that is about every area, or does not know yet about which.
-pub(crate) const EVERYTHING: Range<VirtAddr> = VirtAddr::new(0)..VirtAddr::new(u64::MAX);
-
 /// A guard for looking, of a design's lock.
 pub(super) type ReadOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Read<'a>;
 /// A guard for changing, of a design's lock.

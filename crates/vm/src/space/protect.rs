@@ -206,7 +206,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         flags_of: &FlagsOf<'_, P>,
     ) -> Result<(), CallError> {
         let area = entry.area();
-        let old = area.view();
+        let old = area.view_pinned();
         let flags = flags_of(&old, part)?;
         if flags == old.flags {
             return Ok(());

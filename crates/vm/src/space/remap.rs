@@ -279,7 +279,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 
     fn extend(self, entry: &AreaAt<'_, P, D>, added: PageRange) -> Result<(), CallError> {
         let area = entry.area();
-        let old = area.view();
+        let old = area.view_pinned();
         if old.flags.contains(AreaFlags::ACCOUNT) {
             self.check_commit(added.len_bytes())?;
         }
@@ -389,8 +389,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let source = PageRange::new(request.old_start, request.old_len_bytes.min(request.new_len_bytes));
         let entry = self.containing(request.old_start).ok_or(bad)?;
         let area = entry.area();
-        let new =
-            NewArea { view: moved(area.view(), request, target), behind: area.behind().clone(), join: Join::Allowed };
+        let view = moved(area.view_pinned(), request, target);
+        let new = NewArea { view, behind: area.behind().clone(), join: Join::Allowed };
         let reserve = self.reserve_removal()?;
         let tail = match tail {
             Some(tail) => Some((tail, self.reserve_removal()?)),

@@ -3,9 +3,11 @@
 //!
 //! # Guarantee
 //! An area gets its root with its first private page, and takes that of a neighbour which could have been one area with
-//! it but for the rights. Areas that had pages of their own before they met keep different roots, and stay apart.
+//! it but for the rights. Areas that had pages of their own before they met keep different roots, and stay apart; so may
+//! neighbours whose first pages are made side by side.
 
 use super::permit::ReadPermit;
+use super::{AreaAt, Space};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::design::Design;
 use crate::system::System;
@@ -13,23 +15,55 @@ use crate::system::System;
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Returns an area's root, made if it has none. The caller holds the semaphore, at least for reading.
     pub(crate) fn root_of(self, area: &Area<P, D>) -> u64 {
-        area.root_or_set(|| self.neighbours_root(&area.view()).unwrap_or_else(|| self.vm().fresh_root()))
+        area.root_or_set(|| {
+            // The lock keeps the neighbours as they are.
+            let lent = self.neighbours_root(&area.view(), |_| true);
+            lent.ok().flatten().unwrap_or_else(|| self.vm().fresh_root())
+        })
     }
 
     /// Returns the root that an area shares with a neighbour: the upper one's, or else the lower one's.
     #[cold]
-    fn neighbours_root(self, view: &AreaView<P>) -> Option<u64> {
-        let above = self.containing(view.end).and_then(|entry| {
-            let above = entry.area().view();
-            lent_root(&above).filter(|_| may_share(view, &above))
-        });
-        above.or_else(|| {
-            let entry = self.last_starting_before(view.start)?;
-            let below = entry.area().view();
-            lent_root(&below).filter(|_| may_share(&below, view))
-        })
+    fn neighbours_root(
+        self,
+        view: &AreaView<P>,
+        stays: impl Fn(&Area<P, D>) -> bool,
+    ) -> Result<Option<u64>, NeighbourChanges> {
+        let look = |entry: AreaAt<'_, P, D>| stays(entry.area()).then(|| entry.area().view()).ok_or(NeighbourChanges);
+        if let Some(above) = self.containing(view.end) {
+            let above = look(above)?;
+            if let Some(root) = lent_root(&above).filter(|_| may_share(view, &above)) {
+                return Ok(Some(root));
+            }
+        }
+        match self.last_starting_before(view.start).filter(|below| below.end == view.start) {
+            Some(below) => look(below).map(|below| lent_root(&below).filter(|_| may_share(&below, view))),
+            None => Ok(None),
+        }
     }
 }
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Gives an area that has no root one without the space's lock; nothing if only its holders may.
+    ///
+    /// # Safety
+    /// Until the caller's RCU section ends, nobody changes the area, of which `view` is the view, nor any area in the
+    /// index of which `stays` is true.
+    pub(crate) unsafe fn give_root(
+        &self,
+        area: &Area<P, D>,
+        view: &AreaView<P>,
+        stays: impl Fn(&Area<P, D>) -> bool,
+    ) -> Option<u64> {
+        // SAFETY: of other areas nothing is looked at; the section keeps them and the index's nodes.
+        let permit = unsafe { ReadPermit::assume(self) };
+        let lent = permit.neighbours_root(view, stays).ok()?;
+        area.give_root(lent.unwrap_or_else(|| self.vm().fresh_root()))
+    }
+}
+
+/// A neighbour may be changing.
+struct NeighbourChanges;
 
 #[cfg(feature = "mutants")]
 impl<P: System, D: Design<P>> super::Space<P, D> {
