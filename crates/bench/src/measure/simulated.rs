@@ -4,11 +4,11 @@
 //! A run depends on its job, its machine and its seed alone: see `faultless_sim::isolate`.
 //!
 //! # Where processes begin
-//! page_fault1 to page_fault3 walk a region from end to end and unmap it. Processes begin somewhere in their first one,
-//! each at a page that the seed draws. Begun together they would stay together: simulated CPUs are alike, what saturates
-//! a memory bus takes turns at it, and all would unmap at the same time, run after run, with the bus idle meanwhile.
-//! Real ones don't. will-it-scale wakes its tasks one after the other and measures after six seconds, some 200
-//! regions of 128 MiB later; two processes on two CPUs that began together were half a region apart after 77
+//! page_fault1 to page_fault3 walk a region from end to end and unmap it. Each process begins at a page of its first
+//! region that the seed draws. Processes that begin together stay together: simulated CPUs are alike and a saturated
+//! memory bus serves them in turn, so all unmap at the same time and the bus is idle meanwhile.
+//! Real processes drift apart. will-it-scale wakes its tasks one after the other and measures after six seconds, some
+//! 200 regions of 128 MiB later; two processes that began together on two CPUs were half a region apart after 77
 //! (docs/log/2026-11-26-processes-in-step.md). Threads of one space begin together: its locks set who goes when.
 
 use faultless_results::Mode;
