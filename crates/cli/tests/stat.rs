@@ -121,6 +121,25 @@ fn locks_are_shown_with_their_callers() {
     assert!(metrics.contains(&"locks.mmap_sem.read.utilisation"), "{metrics:?}");
 }
 
+/// In a memory of 4 GiB, of which a CPU may keep 4 MiB.
+#[test]
+fn a_loop_that_maps_touches_and_unmaps_128_mib_meets_the_zones_lock_less_than_once_in_500_pages() {
+    let designs = "mmap-sem,spf-srcu,spf-v9,spf-v11,vma-lock,faultless";
+    let words = ["--locks", "page_fault1 --region 128M", "--memory", "4G", "--cpus", "1", "-d", "300ms"];
+    let output = stat(&[&words[..], &["--design", designs, "--format", "json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let set: Value = serde_json::from_str(&out(&output)).expect("JSON");
+    for design in designs.split(',') {
+        let of_design = |list: &str| set[list].as_array().expect("a list").iter().filter(|row| row["design"] == design);
+        let ops = of_design("results").find(|row| row["metric"] == "ops").expect("counted");
+        let ops = ops["samples"][0].as_f64().expect("a number");
+        let locks = of_design("locks").flat_map(|row| row["locks"].as_array().expect("a list"));
+        let is_zone = |lock: &&Value| lock["lock"] == "zone" && lock["caller"].is_null();
+        let nr_taken: f64 = locks.filter(is_zone).map(|lock| lock["total"].as_f64().expect("a number")).sum();
+        assert!(nr_taken > 0.0 && ops > 500.0 * nr_taken, "{design}: {nr_taken} times for {ops} pages");
+    }
+}
+
 #[test]
 fn a_stream_has_a_line_for_each_event_that_is_counted() {
     let output =

@@ -11,6 +11,7 @@
 //! where the CPU has freed many times as much since the last visit: then it is more than is needed. When a zone has run
 //! out, everybody's falls to the least.
 
+use crate::chain::Links;
 use crate::frames::Frames;
 use crate::options::Options;
 use crate::pfn::Pfn;

@@ -24,7 +24,7 @@
 //! searcher waits for moves, whose owners take no lock and wait for nothing; nothing else waits, parks or calls out.
 
 use crate::buddy::Buddy;
-use crate::chain::ChainStack;
+use crate::chain::{ChainStack, Links};
 use crate::error::ZoneKind;
 use crate::frames::Frames;
 use crate::list::{List, Supply};

@@ -342,6 +342,38 @@ mod tests {
 
     /// Long chains come to a zone from its own CPUs; one of another node that fetches such a chain keeps a few frames
     /// of it.
+    /// After each frame that it takes or frees, of one node or of two.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no 2 GiB")]
+    fn a_cpu_never_keeps_more_than_a_1024th_of_memory_or_a_mebibyte() {
+        for (nr_pages, nr_nodes) in [(30_000, 1), (30_000, 2), (500_000, 1), (500_000, 2)] {
+            let region = HostRegion::reserve(nr_pages * PAGE_BYTES).expect("address space");
+            // SAFETY: the region is new and outlives the zones.
+            let frames = unsafe { Frames::<Native>::new(region.base(), nr_pages * PAGE_BYTES) }.expect("large enough");
+            let zones = Zones::new(frames, 1, &Nodes::new(nr_nodes, |_| 0, |_, _| 20), &Options::default());
+            Machine::new(1).attach(|| {
+                let nr_kept = || (0..nr_nodes).map(|node| zones.lists.here().of(node).len()).sum::<usize>();
+                let mut most = 0;
+                for nr_taken in [20_000, 5_000, 25_000, 1_000, 25_000] {
+                    let mut taken = Vec::new();
+                    for turn in 0..nr_taken {
+                        let policy = Policy::Interleave { nodes: NodeSet::ALL, turn };
+                        taken.push(zones.take_by(policy).expect("plenty"));
+                        most = nr_kept().max(most);
+                    }
+                    for pfn in taken {
+                        zones.put(pfn);
+                        most = nr_kept().max(most);
+                    }
+                }
+                let bound = (zones.nr_frames() / 1024).max((1 << 20) / PAGE_BYTES);
+                assert!(most <= bound, "{most} of {} frames were kept", zones.nr_frames());
+                assert!(most * 4 > bound * 3, "{most} frames: the lists did not grow to their bound of {bound}");
+                assert_eq!(zones.nr_free(), zones.nr_frames());
+            });
+        }
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no 4 GiB")]
     fn a_cpu_keeps_little_of_another_node_and_loses_nothing() {

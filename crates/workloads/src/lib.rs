@@ -63,7 +63,7 @@ pub use heap::{Heap, HeapPolicy};
 pub use program::{Program, Seat, Step, Worker};
 pub use registry::{DEFAULT_SELECTION, Flags, WORKLOADS, Workload, find};
 pub use renderer::{RENDERER, renderer_cpu_ns};
-pub use settings::{Access, AccessKind, Contention, Ebizzy, Mapping, MmapTouch, PageFaults, Pattern};
+pub use settings::{Access, AccessKind, Begins, Contention, Ebizzy, Mapping, MmapTouch, PageFaults, Pattern};
 pub use settings::{Refpage, Settings, Touch, Variant, Whose};
 pub use space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Refused, Rights, Start};
 pub use spec::{Spec, SpecError};

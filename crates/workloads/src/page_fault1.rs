@@ -11,8 +11,8 @@ use alloc::boxed::Box;
 /// Makes a worker.
 pub(crate) fn worker<'a>(
     settings: &Settings,
-    _seat: Seat,
+    seat: Seat,
     space: &'a dyn AddressSpace,
 ) -> Result<Box<dyn Worker + 'a>, Refused> {
-    Ok(storing::worker(space, MapCall::anonymous(settings.region_bytes)))
+    Ok(storing::worker(settings, seat, space, MapCall::anonymous(settings.region_bytes)))
 }

@@ -18,5 +18,5 @@ pub(crate) fn worker<'a>(
 ) -> Result<Box<dyn Worker + 'a>, Refused> {
     let file = space.open(settings.file_of(seat), settings.region_bytes, Content::Hole)?;
     let call = MapCall { backing: Backing::Private(file), ..MapCall::anonymous(settings.region_bytes) };
-    Ok(storing::worker(space, call))
+    Ok(storing::worker(settings, seat, space, call))
 }

@@ -10,6 +10,12 @@ impl Random {
         Self(seed)
     }
 
+    /// Returns the generator of one of many workers.
+    pub(crate) fn of_worker(seed: u64, worker: usize) -> Self {
+        let mut seeds = Self(seed);
+        Self(seeds.number().wrapping_add(worker as u64))
+    }
+
     fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,7 +3,9 @@
 //! # Guarantee
 //! Unless a flag says otherwise, each value is that of the published program.
 
+use crate::PAGE;
 use crate::program::Seat;
+use crate::random::Random;
 use crate::space::FileName;
 
 /// What a program is told.
@@ -11,6 +13,8 @@ use crate::space::FileName;
 pub struct Settings {
     /// Bytes of the memory that a worker maps at once (`--region`); the published size unless told otherwise.
     pub region_bytes: u64,
+    /// Where workers begin what they walk from end to end; no flag says it.
+    pub begins: Begins,
     /// Whether workers meet (`--low`, `--near`, `--interleaved`, `--high`).
     pub contention: Contention,
     /// Whether one worker changes rights instead, and where (`--protect`).
@@ -31,6 +35,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             region_bytes: 128 << 20,
+            begins: Begins::default(),
             contention: Contention::default(),
             protects: None,
             ebizzy: Ebizzy::default(),
@@ -50,6 +55,27 @@ impl Settings {
             Whose::Shared => FileName::Common,
         }
     }
+
+    /// Returns how many pages of its first region a worker passes over.
+    pub(crate) fn pages_passed_over(&self, seat: Seat) -> u64 {
+        match self.begins {
+            Begins::AtTheStart => 0,
+            Begins::Anywhere { seed } => Random::of_worker(seed, seat.global).below((self.region_bytes / PAGE).max(1)),
+        }
+    }
+}
+
+/// Where page_fault1 to page_fault3 begin to walk their first region; each further one is walked whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begins {
+    /// At its first page.
+    #[default]
+    AtTheStart,
+    /// At a page that is drawn for each worker, as if it had been at work for long.
+    Anywhere {
+        /// What draws it.
+        seed: u64,
+    },
 }
 
 /// Whether the workers of a `corten-*` workload meet in the same page tables.

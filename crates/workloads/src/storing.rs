@@ -1,7 +1,8 @@
 //! Stores to each page of a mapping, which is made anew at its end: what page_fault1 to page_fault3 do, each to a
 //! mapping of its own kind. An operation is a page.
 
-use crate::program::{Step, Worker};
+use crate::program::{Seat, Step, Worker};
+use crate::settings::Settings;
 use crate::space::{AddressSpace, MapCall, Refused};
 use crate::sweep::Sweep;
 use alloc::boxed::Box;
@@ -12,8 +13,13 @@ struct Storing<'a> {
 }
 
 /// Makes a worker on mappings as `call` makes them.
-pub(crate) fn worker<'a>(space: &'a dyn AddressSpace, call: MapCall) -> Box<dyn Worker + 'a> {
-    Box::new(Storing { space, sweep: Sweep::new(space, call) })
+pub(crate) fn worker<'a>(
+    settings: &Settings,
+    seat: Seat,
+    space: &'a dyn AddressSpace,
+    call: MapCall,
+) -> Box<dyn Worker + 'a> {
+    Box::new(Storing { space, sweep: Sweep::new(space, call).behind(settings.pages_passed_over(seat)) })
 }
 
 impl Worker for Storing<'_> {

@@ -9,12 +9,19 @@ pub(crate) struct Sweep<'a> {
     call: MapCall,
     next: u64,
     end: u64,
+    /// Bytes of the first mapping that are passed over.
+    passed_over: u64,
 }
 
 impl<'a> Sweep<'a> {
     /// Returns a walk that has nothing mapped yet.
     pub(crate) fn new(space: &'a dyn AddressSpace, call: MapCall) -> Self {
-        Self { space, call, next: 0, end: 0 }
+        Self { space, call, next: 0, end: 0, passed_over: 0 }
+    }
+
+    /// Lets the walk begin behind so many pages of its first mapping, which has more.
+    pub(crate) fn behind(self, nr_pages: u64) -> Self {
+        Self { passed_over: nr_pages * PAGE, ..self }
     }
 
     /// Returns the next page; maps before the first, and again after the last.
@@ -39,8 +46,9 @@ impl<'a> Sweep<'a> {
         if self.end != 0 {
             self.space.unmap(self.end - len_bytes..self.end)?;
         }
-        self.next = self.space.map(&self.call)?;
-        self.end = self.next + len_bytes;
+        let start = self.space.map(&self.call)?;
+        self.end = start + len_bytes;
+        self.next = start + core::mem::take(&mut self.passed_over);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use faultless_platform::native::{Machine, Native};
-use faultless_workloads::{AddressSpace, PAGE, Program, Refused, Seat, Spec, WORKLOADS, Worker};
+use faultless_workloads::{AddressSpace, Begins, PAGE, Program, Refused, Seat, Spec, WORKLOADS, Worker};
 use support::Model;
 
 /// Makes so many steps of a program; returns the operations that they counted.
@@ -40,6 +40,34 @@ fn page_faults_walk_the_region_and_map_it_anew() {
         let areas = model.areas.borrow();
         let kind = format!("{:?}", areas.values().next().expect("one area").backing);
         assert!(kind.starts_with(backing), "{name}: {kind}");
+    }
+}
+
+#[test]
+fn workers_that_begin_anywhere_pass_over_a_part_of_their_first_region_alone() {
+    let mut spec = Spec::parse("page_fault1 --region 64K").expect("a workload");
+    spec.settings.begins = Begins::Anywhere { seed: 1 };
+    let stores_until_unmapped = |global| {
+        let model = Model::new();
+        Machine::new(1).attach(|| {
+            let program: Box<dyn Program<Native> + '_> = spec.prepare(&model, 1).expect("prepared");
+            let mut worker = program.worker(Seat { worker: 0, team: 1, global }, &model).expect("a worker");
+            let mut nr_steps = |nr_unmapped| {
+                let before = model.faults.get();
+                while model.count("munmap") < nr_unmapped {
+                    assert_eq!(worker.step().map(|step| step.ops), Ok(1));
+                }
+                // The one that unmaps stores to the next region's first page.
+                model.faults.get() - before
+            };
+            [nr_steps(1) - 1, nr_steps(2), nr_steps(3)]
+        })
+    };
+    let first: Vec<_> = (0..200).map(stores_until_unmapped).collect();
+    assert!(first.iter().all(|&[first, second, third]| (1..=16).contains(&first) && (second, third) == (16, 16)));
+    for nr_stored in 1..=16 {
+        let nr_workers = first.iter().filter(|&&[first, ..]| first == nr_stored).count();
+        assert!((3..=30).contains(&nr_workers), "{nr_workers} of 200 begin {nr_stored} pages before the end");
     }
 }
 

@@ -8,7 +8,7 @@ use faultless_platform::watched::Sink;
 use faultless_platform::{Threads, Usual};
 use faultless_sim::{Sim, isolate};
 use faultless_vm::Event;
-use faultless_workloads::{Spec, Spec as Workload};
+use faultless_workloads::{Begins, Spec, Spec as Workload};
 
 use super::arm::{Arm, Locks, RunCounts, Setup, Subject, Tap};
 use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, Site};
@@ -53,13 +53,16 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
         let site = HostSite::new(Pinning::IfEnough, arm.cpus);
         let machine = Machine::new(arm.cpus);
         return match (setup.locks, &tap) {
-            (Locks::Unwatched, None) => Ok(counted(setup, arm, run::<Native>(&machine, &site, setup, arm)?)),
-            _ => observed::<Native>(machine, &site, setup, arm, tap),
+            (Locks::Unwatched, None) => {
+                Ok(counted(setup, arm, run::<Native>(&machine, &site, setup, arm, Begins::AtTheStart)?))
+            }
+            _ => observed::<Native>(machine, &site, setup, (arm, Begins::AtTheStart), tap),
         };
     };
     let result = isolate(|| {
         let machine = faultless_sim::Machine::new(spec, arm.cpus, seed).map_err(|error| error.to_string())?;
-        observed::<Sim>(machine, &SimulatedSite::new(spec.nr_cpus()), setup, arm, tap)
+        let begins = measure::begins(setup.subject.mode(), seed);
+        observed::<Sim>(machine, &SimulatedSite::new(spec.nr_cpus()), setup, (arm, begins), tap)
     });
     result.unwrap_or_else(|failure| Err(faultless_machine::simulated::with_rerun(failure, seed).message))
 }
@@ -120,7 +123,7 @@ fn observed<P: Threads<Machine: Send, Embedding = Usual>>(
     machine: P::Machine,
     site: &dyn Site,
     setup: &Setup,
-    arm: &Arm,
+    (arm, begins): (&Arm, Begins),
     tap: Option<Tap>,
 ) -> Result<RunCounts, String>
 where
@@ -132,7 +135,7 @@ where
     sinks.extend(locks.clone().map(|sink| sink as Arc<dyn Sink>));
     sinks.extend(stream.clone().map(|sink| sink as Arc<dyn Sink>));
     let machine = watch::Machine::<P>::new(machine, Arc::new(All(sinks)));
-    let ran = run::<Watched<P>>(&machine, site, setup, arm);
+    let ran = run::<Watched<P>>(&machine, site, setup, arm, begins);
     // Why a stream broke off is its reader's business: who wants no more lines still gets the counts.
     let _ = stream.and_then(|stream| stream.flush());
     let mut counts = counted(setup, arm, ran?);
@@ -144,11 +147,19 @@ fn streamed(setup: &Setup) -> Vec<String> {
     setup.events.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn run<P: ReplayPlatform>(machine: &P::Machine, site: &dyn Site, setup: &Setup, arm: &Arm) -> Result<Ran, String> {
+fn run<P: ReplayPlatform>(
+    machine: &P::Machine,
+    site: &dyn Site,
+    setup: &Setup,
+    arm: &Arm,
+    begins: Begins,
+) -> Result<Ran, String> {
     match &setup.subject {
         Subject::KernelMaps { .. } => Err("kernel maps need a simulated machine".into()),
         Subject::Workload { spec, duration_ns, mode } => {
-            work::<P>(machine, site, &job(setup, arm, spec, *duration_ns, *mode))
+            let mut job = job(setup, arm, spec, *duration_ns, *mode);
+            job.spec.settings.begins = begins;
+            work::<P>(machine, site, &job)
         }
         Subject::Trace { trace, plan, .. } => {
             let settings = ReplaySettings {

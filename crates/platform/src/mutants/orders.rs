@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! Each row's model fails under the loom checker without that ordering, and passes with it: the tests `orders` of the
-//! models of `sync` and of the stash of `phys` run them all, and fail if an ordering that those models meet has no row
+//! models of `sync` and of `phys` run them all, and fail if an ordering that those models meet has no row
 //! here.
 //!
 //! Schedules can't find these: there every value is the one last written.
@@ -254,6 +254,15 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     row("sync/srcu.rs: Sides::enter: fence without SeqCst", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: Sides::is_empty: load without Acquire", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: bump: store without Release", "srcu::deferred_callbacks_run_after_a_grace_period"),
+    row(
+        "phys/chain.rs: ChainStack::push: compare_exchange_weak without Release",
+        "chain::a_chain_that_is_taken_is_seen_whole",
+    ),
+    row("phys/chain.rs: ChainStack::pop: load without Acquire", "chain::a_chain_that_is_taken_is_seen_whole"),
+    row(
+        "phys/chain.rs: ChainStack::pop: compare_exchange_weak that fails without Acquire",
+        "chain::what_is_put_back_is_not_lost_beside_another_chain",
+    ),
     beyond("phys/reserve.rs: Reserve::take: load without Acquire", FENCED_BY_STEAL),
     beyond("phys/reserve.rs: Reserve::take: swap without Acquire", FENCED_BY_STEAL),
     row("phys/reserve.rs: Reserve::take: swap without Release", "stash::a_search_finds_what_comes_back_onto_the_list"),
