@@ -202,8 +202,21 @@ impl Builder<'_> {
         self.is_blind
             || context.page.is_doubtful
             || self.windows.uncertain.contains(context.place)
+            || self.may_lack_its_page(context)
             || self.is_second_try(context)
             || self.is_repeated(context)
+    }
+
+    /// A page is gone that may never have come: a file may have ended before it, so that the access before was a bus
+    /// error. How long a file was at the time is not recorded, only how long it was in the end.
+    fn may_lack_its_page(&self, context: &FaultContext) -> bool {
+        let Some(Region { start, backing: Backing::Object { object, offset, .. }, .. }) = context.region else {
+            return false;
+        };
+        let is_gone = context.page.content.is_mapped() && !context.fault.is_present();
+        let place = offset.wrapping_add(page_floor(context.fault.address) - start);
+        let file = self.trace.files.get(object as usize);
+        is_gone && file.is_some_and(|file| file.size_bytes.is_none_or(|size_bytes| place >= size_bytes))
     }
 
     /// The thread's last event was the same fault of the same instruction, on a page that was there, and the entry may

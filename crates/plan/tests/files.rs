@@ -138,3 +138,24 @@ fn a_call_that_fills_pages_may_bring_their_neighbours() {
     assert_eq!(after_advice(1), (Some(Class::FaultAround), false), "the fault before is no longer it");
     assert_eq!(after_advice(0), (None, true), "nothing brought it");
 }
+
+#[test]
+fn a_page_that_its_file_may_not_reach_may_be_gone_when_it_is_touched_again() {
+    let ambiguous = (Some(Class::Ambiguous), false);
+    for (flags, size_bytes, expected) in [
+        (PRIVATE, Some(PAGE), (None, true)),
+        (PRIVATE, Some(0), ambiguous),
+        (PRIVATE, None, ambiguous),
+        (SHARED, Some(PAGE), RECLAIMED),
+        (SHARED, Some(PAGE - 1), RECLAIMED),
+        (SHARED, Some(0), ambiguous),
+    ] {
+        let mut story = mapped("/data", flags);
+        story.trace.files[0].size_bytes = size_bytes;
+        story.fault(0, HEAP, WRITE);
+        story.fault(0, HEAP + PAGE, READ);
+        story.wait(1_000_000);
+        let again = story.fault(0, HEAP, WRITE);
+        assert_eq!(class(&story, again), expected, "{flags}, {size_bytes:?}");
+    }
+}

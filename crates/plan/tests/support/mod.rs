@@ -122,7 +122,7 @@ impl Story {
     /// Adds a file; returns its place.
     pub fn file(&mut self, path: &str) -> u32 {
         let inode = self.trace.files.len() as u64 + 1;
-        self.trace.files.push(File { inode, path: path.into(), ..File::default() });
+        self.trace.files.push(File { inode, path: path.into(), size_bytes: Some(1 << 40), ..File::default() });
         self.trace.files.len() as u32 - 1
     }
 
