@@ -26,7 +26,7 @@ impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
         let (memory_call, mut verdict) = self.decode_call(place, enter);
-        let result = self.windows.calls[&place].result.unwrap_or(-1);
+        let result = self.placed_or_result(place, enter.call, verdict);
         if self.is_cut_off(place) {
             verdict = Verdict::Imposed(Reason::InFlight);
         }
@@ -104,6 +104,14 @@ impl Builder<'_> {
             Verdict::Compared(_) => self.plan.totals.calls += 1,
             Verdict::Imposed(reason) => *self.plan.totals.imposed.entry(reason).or_default() += 1,
             Verdict::NotModelled(name) => self.skip(name, 1),
+        }
+    }
+
+    /// Returns what a call came to for the map: io_setup returns 0 and not where its ring is.
+    pub(super) fn placed_or_result(&self, place: EventIndex, call: Call, verdict: Verdict) -> i64 {
+        match (call, verdict) {
+            (Call::IoSetup, Verdict::Compared(placed)) => placed,
+            _ => self.windows.calls[&place].result.unwrap_or(-1),
         }
     }
 

@@ -189,8 +189,8 @@ impl Builder<'_> {
 
     fn apply_call(&mut self, place: EventIndex, enter: CallEnter) {
         let space = self.space_of(place);
-        let result = self.windows.calls[&place].result.unwrap_or(-1);
-        let (memory_call, _) = self.decode_call(place, enter);
+        let (memory_call, verdict) = self.decode_call(place, enter);
+        let result = self.placed_or_result(place, enter.call, verdict);
         let now = self.now;
         if let MemoryCall::Break { before, is_first: true, .. } = memory_call {
             self.spaces[space as usize].heap_start = Some(before);

@@ -2,6 +2,7 @@
 
 mod support;
 
+use faultless_plan::Outcome;
 use faultless_plan::memory_calls::{MemoryCall, Place, Reason, Verdict};
 use faultless_trace::{Call, EventKind, Mapped};
 use support::{PAGE, Story, planned};
@@ -121,4 +122,24 @@ fn a_prctl_changes_the_map_only_if_it_says_where_the_heap_is() {
         story.call(0, Call::Prctl, [SET_MM, what, HEAP, 0, 0, 0], 0);
         assert_eq!(verdict_on(&story, Call::Prctl), expected, "option {what}");
     }
+}
+
+#[test]
+fn a_ring_for_asynchronous_io_is_where_the_kernel_told_of_it() {
+    const AIO: &str = "/[aio] (deleted)";
+    let mut story = Story::new(1);
+    let file = Some(story.file(AIO));
+    story.enter(0, Call::IoSetup, [64, HEAP + 64 * PAGE, 0, 0, 0, 0]);
+    story.push(
+        0,
+        EventKind::Mapped(Mapped { start: HEAP, len_bytes: 2 * PAGE, file_offset: 0, prot: 3, flags: 1, file }),
+    );
+    story.exit(0, Call::IoSetup, 0);
+    let load = story.fault(0, HEAP, support::READ);
+    story.call(0, Call::IoDestroy, [HEAP, 0, 0, 0, 0, 0], 0);
+    let behind = story.fault(0, HEAP, support::READ);
+    let plan = planned(&story.done());
+    assert_eq!(plan.totals.skipped.len(), 0);
+    let outcomes = [load, behind].map(|event| support::touch(&plan, event).outcome);
+    assert_eq!(outcomes, [Outcome::Done, Outcome::Refused]);
 }
